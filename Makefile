@@ -1,0 +1,62 @@
+# Millwright's one entrance for people and for CI. `make help` lists the targets.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+TOOL := go tool -modfile=tools.mod
+BINARIES := ./worker ./k8sbridge ./starter ./devstack ./devstack/virtualcloud
+
+.PHONY: help build test test-unit integration demo up down generate golden replay record lint verify vulncheck
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}'
+
+build: ## our binaries, into bin/
+	go build -trimpath -o bin/ $(BINARIES)
+
+test: verify integration ## everything: verify, then the integration tests on the real stack
+
+test-unit: ## unit tests with the race detector; no services, no network
+	go test -race ./...
+
+integration: stack ## integration tests on a stack of their own: real API server, real Temporal
+	go test -tags integration -count=1 -timeout 40m ./devstack/... ./test/integration/...
+
+stack: build ## the heavy binaries of the local stack, once; cached by version outside this folder
+	bin/devstack build
+
+up: stack ## start the local stack and leave it running
+	bin/devstack up
+
+down: ## stop the local stack; leaves no process
+	@if [ -x bin/devstack ]; then bin/devstack down; else echo "nothing to stop: bin/devstack was never built"; fi
+
+demo: up ## three machines on the local stack, then 3 -> 5 -> 2; leaves it running
+	bin/starter demo
+
+generate: ## generated code, CRDs and docs/scenarios.md
+	./api/generate.sh
+	go run ./test/scenarios
+
+golden: ## rewrite the golden traces of decide/; read the diff as prose
+	go test ./decide/... -update
+
+replay: ## replay the recorded histories against today's workflows
+	go test -run TestReplay ./workflows/...
+
+record: stack ## record histories anew into workflows/testdata/replay (allowed until v0.1)
+	go test -tags integration -count=1 -timeout 20m -run TestRecord ./test/integration/record -record
+
+lint: ## golangci-lint with the import rules, and workflowcheck
+	$(TOOL) golangci-lint run ./...
+	$(TOOL) workflowcheck ./workflows/...
+
+vulncheck: ## known vulnerabilities in what we import
+	$(TOOL) govulncheck ./...
+
+verify: ## before every commit: generate leaves no diff, lint, unit tests, replay
+	@before=$$(git status --porcelain | sha256sum); diff=$$(git diff | sha256sum); $(MAKE) --no-print-directory generate; \
+	if [ "$$before" != "$$(git status --porcelain | sha256sum)" ] || [ "$$diff" != "$$(git diff | sha256sum)" ]; then \
+		echo "make generate changed files: commit what it made" >&2; git status --short >&2; exit 1; fi
+	@$(MAKE) --no-print-directory lint
+	@$(MAKE) --no-print-directory test-unit

@@ -1,0 +1,68 @@
+// Package activities answers how one step of a workflow is done: it is the only code that changes a cluster or calls a
+// provider. Workflows call its methods by name. An activity reads, asks decide and returns the decision; or it checks a
+// precondition, does one thing and returns. Running any of them twice is harmless. It does not know the order of steps.
+package activities
+
+import (
+	"context"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+	"k8s.io/client-go/tools/record"
+
+	"millwright/observe"
+)
+
+// Ref names one object for good; see observe.Ref.
+type Ref = observe.Ref
+
+// Gate holds the versions that caches must have reached before a decision; see observe.Gate.
+type Gate = observe.Gate
+
+// The resources whose versions writes return.
+const (
+	MachinesResource    = observe.Machines
+	SetsResource        = observe.Sets
+	DeploymentsResource = observe.Deployments
+)
+
+// Activities are the steps on the clusters: decisions, and writes of machine objects, nodes and statuses. They run on the
+// task queues machines and kubernetes.
+type Activities struct {
+	Cluster     *observe.Cluster
+	Recorder    record.EventRecorder
+	ClusterName string // value of --cluster-name; instances carry it as a tag
+}
+
+// Read says how fresh the facts of a decision must be.
+type Read struct {
+	Ref  Ref
+	Gate Gate
+	Live bool // read from the API server, not from caches: the first decision of a run, and the one after a conflict
+}
+
+// Times that a decision waits for its caches. Source: design §4, half a second locally and two in all.
+const (
+	cacheWaitLocal   = 500 * time.Millisecond
+	cacheWaitRegular = 1500 * time.Millisecond
+)
+
+// fresh reports whether the facts must be read live. A local activity that finds the caches behind gives up with
+// CacheBehind, so that the workflow runs it again as a regular one; that one waits longer and then reads live.
+func (a *Activities) fresh(ctx context.Context, in Read) (live bool, err error) {
+	if in.Live {
+		return true, nil
+	}
+	local := activity.GetInfo(ctx).IsLocalActivity
+	limit := cacheWaitRegular
+	if local {
+		limit = cacheWaitLocal
+	}
+	if a.Cluster.Await(ctx, in.Gate, limit) {
+		return false, nil
+	}
+	if local {
+		return false, cacheBehind()
+	}
+	return true, nil
+}

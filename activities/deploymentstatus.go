@@ -1,0 +1,162 @@
+package activities
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"millwright/api/v1alpha1"
+	"millwright/observe"
+)
+
+// DeploymentReport is what a MachineDeployment's status should say besides what is counted.
+type DeploymentReport struct {
+	Read    Read
+	Pending bool  // the template changed and no rollout follows yet
+	Step    *Step // nil clears it: the deployment is calm
+}
+
+// ReportDeployment adds up the sets' statuses and writes the deployment's. Where the status says it already, nothing is
+// written. It returns the version to wait for, or ObjectGone.
+func (a *Activities) ReportDeployment(ctx context.Context, in DeploymentReport) (string, error) {
+	for {
+		d, sets, err := a.deployment(ctx, in.Read)
+		if err != nil {
+			return "", err
+		}
+		if d == nil {
+			return "", objectGone(in.Read.Ref)
+		}
+		changed := d.DeepCopy()
+		a.applyDeploymentReport(changed, sets, in)
+		if equality.Semantic.DeepEqual(changed.Status, d.Status) {
+			return d.ResourceVersion, nil
+		}
+		written, err := a.Cluster.Client().MachineV1alpha1().MachineDeployments(d.Namespace).UpdateStatus(ctx, changed, metav1.UpdateOptions{})
+		switch {
+		case err == nil:
+			a.tellConditions(d, written)
+			return written.ResourceVersion, nil
+		case apierrors.IsConflict(err):
+			in.Read.Live = true
+		default:
+			return "", writeError(in.Read.Ref, err)
+		}
+	}
+}
+
+func (a *Activities) applyDeploymentReport(d *v1alpha1.MachineDeployment, sets []*v1alpha1.MachineSet, in DeploymentReport) {
+	facts, s := observe.DeploymentFacts(d, sets), &d.Status
+	counts := facts.Actual
+	s.Replicas, s.ReadyReplicas, s.AvailableReplicas = counts.Replicas, counts.Ready, counts.Available
+	s.UpdatedReplicas, s.UnavailableReplicas = counts.Updated, counts.Unavailable
+	s.ObservedGeneration = d.Generation
+	s.Selector = selectorText(d.Spec.Selector)
+	s.CurrentOperation = operation(in.Step)
+	s.FailedMachines = nil
+	for _, set := range sets {
+		s.FailedMachines = append(s.FailedMachines, set.Status.FailedMachines...)
+	}
+	slices.SortFunc(s.FailedMachines, func(x, y v1alpha1.MachineSummary) int { return compareNames(x.Name, y.Name) })
+	for _, c := range deploymentConditions(d, counts.Updated, in.Pending, a.overlap(d)) {
+		s.Conditions = setDeploymentCondition(s.Conditions, c, metav1.Now())
+	}
+	if i := slices.IndexFunc(s.Conditions, isOverlap); i >= 0 && a.overlap(d) == "" {
+		s.Conditions = slices.Delete(s.Conditions, i, i+1)
+	}
+}
+
+func isOverlap(c v1alpha1.MachineDeploymentCondition) bool {
+	return c.Type == v1alpha1.MachineDeploymentSelectorOverlap
+}
+
+// deploymentConditions returns the conditions that follow from the counts in the status.
+func deploymentConditions(d *v1alpha1.MachineDeployment, updated int32, pending bool, overlap string) []v1alpha1.MachineDeploymentCondition {
+	_, unavailable := surgeAndUnavailable(d)
+	needed := max(d.Spec.Replicas-unavailable, 0)
+	available := v1alpha1.MachineDeploymentCondition{
+		Type: v1alpha1.MachineDeploymentAvailable, Status: v1alpha1.ConditionTrue, Reason: v1alpha1.ReasonMinimumReplicasAvailable,
+		Message: fmt.Sprintf("%d of %d machines available, %d needed", d.Status.AvailableReplicas, d.Spec.Replicas, needed),
+	}
+	if d.Status.AvailableReplicas < needed {
+		available.Status, available.Reason = v1alpha1.ConditionFalse, v1alpha1.ReasonMinimumReplicasUnavailable
+	}
+	progressing := v1alpha1.MachineDeploymentCondition{
+		Type: v1alpha1.MachineDeploymentProgressing, Status: v1alpha1.ConditionTrue, Reason: v1alpha1.ReasonMachineSetUpdated,
+		Message: fmt.Sprintf("%d of %d machines up to date, %d available", updated, d.Spec.Replicas, d.Status.AvailableReplicas),
+	}
+	switch complete := updated == d.Spec.Replicas && d.Status.Replicas == d.Spec.Replicas && d.Status.AvailableReplicas == d.Spec.Replicas; {
+	case pending:
+		progressing.Status, progressing.Reason = v1alpha1.ConditionFalse, v1alpha1.ReasonRolloutPending
+		progressing.Message = "the template changed; this version keeps existing machines as they are and does not roll them yet"
+	case complete:
+		progressing.Reason = v1alpha1.ReasonNewMachineSetAvailable
+	}
+	conditions := []v1alpha1.MachineDeploymentCondition{available, progressing}
+	if overlap != "" {
+		conditions = append(conditions, v1alpha1.MachineDeploymentCondition{
+			Type: v1alpha1.MachineDeploymentSelectorOverlap, Status: v1alpha1.ConditionTrue, Reason: v1alpha1.ReasonSelectorOverlap, Message: overlap,
+		})
+	}
+	return conditions
+}
+
+// setDeploymentCondition puts a condition into the list. Its times move only when it changes.
+func setDeploymentCondition(list []v1alpha1.MachineDeploymentCondition, c v1alpha1.MachineDeploymentCondition, now metav1.Time) []v1alpha1.MachineDeploymentCondition {
+	c.LastUpdateTime, c.LastTransitionTime = now, now
+	for i, old := range list {
+		if old.Type != c.Type {
+			continue
+		}
+		if old.Status == c.Status {
+			c.LastTransitionTime = old.LastTransitionTime
+			if old.Reason == c.Reason && old.Message == c.Message {
+				c.LastUpdateTime = old.LastUpdateTime
+			}
+		}
+		list[i] = c
+		return list
+	}
+	return append(list, c)
+}
+
+// tellConditions records an event for what only a controller can see, when it appears.
+func (a *Activities) tellConditions(before, after *v1alpha1.MachineDeployment) {
+	had := slices.ContainsFunc(before.Status.Conditions, isOverlap)
+	if i := slices.IndexFunc(after.Status.Conditions, isOverlap); i >= 0 && !had {
+		a.Recorder.Event(after, "Warning", v1alpha1.ReasonSelectorOverlap, after.Status.Conditions[i].Message)
+	}
+}
+
+// surgeAndUnavailable resolves the strategy's numbers as MCM does: surge up, unavailable down, and 1 unavailable where
+// both are 0, else nothing could ever move.
+func surgeAndUnavailable(d *v1alpha1.MachineDeployment) (surge, unavailable int32) {
+	if d.Spec.Replicas == 0 || d.Spec.Strategy.Type == v1alpha1.RecreateMachineDeploymentStrategyType {
+		return 0, 0
+	}
+	s, u := d.Spec.Strategy.EffectiveRollingUpdate()
+	surge = resolve(s, d.Spec.Replicas, true)
+	unavailable = resolve(u, d.Spec.Replicas, false)
+	if surge == 0 && unavailable == 0 {
+		unavailable = 1
+	}
+	return surge, min(unavailable, d.Spec.Replicas)
+}
+
+// resolve turns a number or percentage of total into a number. A string without a percent sign is a percentage too, as in
+// MCM; admission refuses every other string.
+func resolve(value intstr.IntOrString, total int32, up bool) int32 {
+	if value.Type == intstr.String && value.StrVal != "" && value.StrVal[len(value.StrVal)-1] != '%' {
+		value.StrVal += "%"
+	}
+	n, err := intstr.GetScaledValueFromIntOrPercent(&value, int(total), up)
+	if err != nil {
+		return 0
+	}
+	return int32(n)
+}

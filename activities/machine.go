@@ -1,0 +1,244 @@
+package activities
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/attention"
+	"millwright/decide/health"
+	"millwright/observe"
+)
+
+// MachineDecision is what a Machine needs next, and what the steps to come must know of it.
+type MachineDecision struct {
+	Gone     bool // the object does not exist any more: nothing else is set
+	Need     attention.Need
+	Why      string
+	Phase    string
+	Version  string // resourceVersion that was read
+	Class    string // name of its MachineClass
+	Provider string // of its class; empty while Problem is set
+	Problem  *Problem
+
+	ProviderID     string
+	NodeName       string
+	LastKnownState string
+
+	Prepare    bool           // our finalizer is missing
+	Health     *health.Change // with Need Health: what becomes of the machine
+	NeverTried bool           // no create call was ever begun for this machine, as far as was read
+	CreateBy   time.Time      // when the creation timeout ends; never zero
+}
+
+// Problem is why a step cannot be taken, for people and for the machine's condition.
+type Problem struct {
+	Reason  string // a condition reason, or the name of a provider code
+	Message string
+	React   Reaction
+	After   time.Duration // what the cloud asked us to wait; zero when it did not
+}
+
+// DecideMachine reads a machine, its node and its class, and says what it needs next.
+func (a *Activities) DecideMachine(ctx context.Context, in Read) (MachineDecision, error) {
+	m, err := a.machine(ctx, in)
+	if err != nil {
+		return MachineDecision{}, err
+	}
+	if m == nil {
+		return MachineDecision{Gone: true, Why: "the object is gone"}, nil
+	}
+	facts := observe.MachineFacts(m, a.Cluster.NodeOf(m))
+	d := attention.Machine(facts)
+	decision := MachineDecision{
+		Need:           d.Need,
+		Why:            d.Why,
+		Phase:          string(m.Status.CurrentStatus.Phase),
+		Version:        m.ResourceVersion,
+		Class:          m.Spec.Class.Name,
+		ProviderID:     m.Spec.ProviderID,
+		NodeName:       m.Labels[v1alpha1.LabelNode],
+		LastKnownState: m.Status.LastKnownState,
+		Prepare:        !facts.Deleting && !facts.Finalizer,
+		NeverTried:     neverTried(m),
+		CreateBy:       m.CreationTimestamp.Add(m.Spec.EffectiveCreationTimeout(m.Annotations)),
+	}
+	if d.Need == attention.Health {
+		change := health.Transition(health.Facts{
+			Name: m.Name, Joined: m.Status.CurrentStatus.Phase == v1alpha1.MachineUnknown,
+			Healthy: facts.NodeHealthy, Why: d.Why, Created: m.CreationTimestamp.Time, Now: time.Now(),
+		})
+		decision.Health = &change
+	}
+	class, found := a.Cluster.Class(m.Namespace + "/" + m.Spec.Class.Name)
+	if found {
+		decision.Provider = class.Provider
+	} else {
+		decision.Problem = &Problem{
+			Reason:  v1alpha1.ReasonClassNotFound,
+			Message: fmt.Sprintf("MachineClass %s does not exist in namespace %s", m.Spec.Class.Name, m.Namespace),
+			React:   UntilCredential,
+		}
+	}
+	return decision, nil
+}
+
+// machine returns the machine as fresh as asked for; nil when it is gone.
+func (a *Activities) machine(ctx context.Context, in Read) (*v1alpha1.Machine, error) {
+	live, err := a.fresh(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	m, found := a.Cluster.Machine(in.Ref.Key())
+	if live {
+		m, err = a.Cluster.Client().MachineV1alpha1().Machines(in.Ref.Namespace).Get(ctx, in.Ref.Name, metav1.GetOptions{})
+		if found = !apierrors.IsNotFound(err); found && err != nil {
+			return nil, fmt.Errorf("get machine %s: %w", in.Ref.Key(), err)
+		}
+	}
+	if !found || string(m.UID) != in.Ref.UID {
+		return nil, nil
+	}
+	return m, nil
+}
+
+// neverTried reports whether BeginCreation has not yet run for a machine: no create call can have been begun. Asked of a
+// cached machine it may be out of date; BeginCreation is the one that knows.
+func neverTried(m *v1alpha1.Machine) bool { return m.Status.LastOperation.Type == "" }
+
+// PrepareMachine puts our finalizer on a machine that lacks it, so that nothing is created for an object that can vanish.
+// It returns the version to wait for.
+func (a *Activities) PrepareMachine(ctx context.Context, in Read) (string, error) {
+	return a.changeMachine(ctx, in, func(m *v1alpha1.Machine) map[string]any {
+		if m.DeletionTimestamp != nil || observe.HasFinalizer(m.Finalizers) {
+			return nil
+		}
+		return map[string]any{"metadata": map[string]any{"finalizers": append(slices.Clone(m.Finalizers), v1alpha1.FinalizerMachine)}}
+	})
+}
+
+// Recorded is what CreateInstance learned, to be written to the machine.
+type Recorded struct {
+	Read       Read
+	ProviderID string
+	NodeName   string
+}
+
+// RecordInstance writes the instance's names to the machine: spec.providerID and the label node, and the default deletion
+// priority where there is none. It returns the version to wait for.
+func (a *Activities) RecordInstance(ctx context.Context, in Recorded) (string, error) {
+	return a.changeMachine(ctx, in.Read, func(m *v1alpha1.Machine) map[string]any {
+		_, prioritised := m.Annotations[v1alpha1.AnnotationMachinePriority]
+		if prioritised && m.Spec.ProviderID == in.ProviderID && m.Labels[v1alpha1.LabelNode] == in.NodeName {
+			return nil
+		}
+		metadata := map[string]any{"labels": map[string]any{v1alpha1.LabelNode: in.NodeName}}
+		if !prioritised {
+			metadata["annotations"] = map[string]any{v1alpha1.AnnotationMachinePriority: fmt.Sprint(v1alpha1.PriorityDefault)}
+		}
+		return map[string]any{"metadata": metadata, "spec": map[string]any{"providerID": in.ProviderID}}
+	})
+}
+
+// ReleaseMachine takes our finalizer off a machine that is being deleted: the last step of its life.
+func (a *Activities) ReleaseMachine(ctx context.Context, in Read) (string, error) {
+	return a.changeMachine(ctx, in, func(m *v1alpha1.Machine) map[string]any {
+		if m.DeletionTimestamp == nil || !observe.HasFinalizer(m.Finalizers) {
+			return nil
+		}
+		return map[string]any{"metadata": map[string]any{"finalizers": without(m.Finalizers, v1alpha1.FinalizerMachine)}}
+	})
+}
+
+// changeMachine patches a machine with what change returns; nil means that there is nothing to do. Each patch carries the
+// UID and the version of the object that change saw; when another writer was faster, the machine is read live and change
+// is asked again. It returns the version that the machine has now, or ObjectGone.
+func (a *Activities) changeMachine(ctx context.Context, in Read, change func(*v1alpha1.Machine) map[string]any) (string, error) {
+	for {
+		m, err := a.machine(ctx, in)
+		if err != nil {
+			return "", err
+		}
+		if m == nil {
+			return "", objectGone(in.Ref)
+		}
+		patch := change(m)
+		if patch == nil {
+			return m.ResourceVersion, nil
+		}
+		data, err := seen(patch, m)
+		if err != nil {
+			return "", err
+		}
+		m, err = a.Cluster.Client().MachineV1alpha1().Machines(in.Ref.Namespace).Patch(ctx, in.Ref.Name, types.MergePatchType, data, metav1.PatchOptions{})
+		switch {
+		case err == nil:
+			return m.ResourceVersion, nil
+		case apierrors.IsConflict(err):
+			in.Live = true // ends when a live read is current, or with the activity's deadline
+		default:
+			return "", writeError(in.Ref, err)
+		}
+	}
+}
+
+// seen encodes a merge patch that only applies to the object as it was read.
+func seen(patch map[string]any, object metav1.Object) ([]byte, error) {
+	metadata, _ := patch["metadata"].(map[string]any)
+	if metadata == nil {
+		metadata = map[string]any{}
+		patch["metadata"] = metadata
+	}
+	metadata["uid"] = object.GetUID()
+	metadata["resourceVersion"] = object.GetResourceVersion()
+	data, err := json.Marshal(patch)
+	if err != nil {
+		return nil, fmt.Errorf("encode patch of %s: %w", object.GetName(), err)
+	}
+	return data, nil
+}
+
+func without(list []string, item string) []string {
+	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return s == item })
+}
+
+// Begun says that a machine's creation is on record.
+type Begun struct {
+	Version    string // to wait for
+	NeverTried bool   // this call put it on record: no create call was begun before
+}
+
+// BeginCreation puts on record, in the machine's status, that a create call may be under way from now on. The write
+// carries the version that was read, so that NeverTried is true for one caller only, whatever the caches say. Run again
+// it returns false, the safe answer.
+func (a *Activities) BeginCreation(ctx context.Context, in MachineReport) (Begun, error) {
+	m, err := a.machine(ctx, in.Read)
+	if err != nil {
+		return Begun{}, err
+	}
+	if m == nil {
+		return Begun{}, objectGone(in.Read.Ref)
+	}
+	if !neverTried(m) {
+		version, err := a.ReportMachine(ctx, in)
+		return Begun{Version: version}, err
+	}
+	m = m.DeepCopy()
+	applyReport(m, nil, in, metav1.Now())
+	m, err = a.Cluster.Client().MachineV1alpha1().Machines(m.Namespace).UpdateStatus(ctx, m, metav1.UpdateOptions{})
+	if apierrors.IsConflict(err) {
+		in.Read.Live = true
+		return a.BeginCreation(ctx, in)
+	}
+	if err != nil {
+		return Begun{}, writeError(in.Read.Ref, err)
+	}
+	return Begun{Version: m.ResourceVersion, NeverTried: true}, nil
+}

@@ -1,0 +1,48 @@
+package activities
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/api/v1alpha1"
+)
+
+// NodeRemoval names the node of an instance that is gone.
+type NodeRemoval struct {
+	Machine    Ref
+	NodeName   string
+	ProviderID string // empty when none is known
+}
+
+// DeleteNode removes the Node object of an instance that is gone. A node that is not there is a success, and so is one that
+// belongs to another instance by now: it is left alone. Only the node that was looked at is deleted.
+func (a *Activities) DeleteNode(ctx context.Context, in NodeRemoval) error {
+	if in.NodeName == "" {
+		return nil
+	}
+	nodes := a.Cluster.Target(in.Machine.Namespace).CoreV1().Nodes()
+	node, err := nodes.Get(ctx, in.NodeName, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("get node %s: %w", in.NodeName, err)
+	case in.ProviderID != "" && node.Spec.ProviderID != "" && node.Spec.ProviderID != in.ProviderID:
+		return nil
+	}
+	if list := without(node.Finalizers, v1alpha1.FinalizerNode); len(list) != len(node.Finalizers) {
+		node = node.DeepCopy()
+		node.Finalizers = list
+		if node, err = nodes.Update(ctx, node, metav1.UpdateOptions{}); err != nil {
+			return fmt.Errorf("release node %s: %w", in.NodeName, err)
+		}
+	}
+	err = nodes.Delete(ctx, in.NodeName, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &node.UID}})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete node %s: %w", in.NodeName, err)
+	}
+	return nil
+}

@@ -1,0 +1,79 @@
+package main
+
+// edit adds keywords to one schema.
+type edit struct {
+	path string // names of properties, * for the items of a list, {} for the values of a map
+	add  schema
+}
+
+// schema is a part of an OpenAPI schema: keywords and their values.
+type schema = map[string]any
+
+// Bounds. Their only purpose is a finite cost of the CEL rules.
+const (
+	maxLabels      = 256    // labels of a template, or of matchLabels; a busy node has about 30
+	maxAnnotations = 256    // annotations of a template
+	maxLabelValue  = 63     // bytes of a label's value; Kubernetes' own
+	maxLabelKey    = 317    // bytes of a label's key, prefix 253, slash, name 63; Kubernetes' own
+	maxAnnotation  = 262144 // bytes of an annotation's value; Kubernetes' own, for all annotations together
+	maxExpressions = 64     // matchExpressions of one selector
+	maxValues      = 256    // values of one expression
+	maxOperator    = 16     // bytes; the longest operator is DoesNotExist
+	maxDuration    = 32     // bytes; 1h30m0.000000001s has 16
+	maxResources   = 256    // resources of a capacity
+)
+
+// edits returns what is to be done to the CRD of each plural name.
+func edits() map[string][]edit {
+	set := []edit{{"spec", selectorMatchesTemplateRules()}}
+	set = append(set, selector("spec.selector")...)
+	set = append(set, template("spec.template")...)
+	return map[string][]edit{
+		"machines":           machineSpec("spec"),
+		"machinesets":        set,
+		"machinedeployments": set,
+		"machineclasses":     {{"nodeTemplate.capacity", schema{"maxProperties": maxResources}}},
+	}
+}
+
+// selector bounds and checks a label selector.
+func selector(path string) []edit {
+	return []edit{
+		{path, selectorRules()},
+		{path + ".matchLabels", schema{"maxProperties": maxLabels}},
+		{path + ".matchLabels.{}", schema{"maxLength": maxLabelValue}},
+		{path + ".matchExpressions", schema{"maxItems": maxExpressions}},
+		{path + ".matchExpressions.*.key", schema{"maxLength": maxLabelKey}},
+		{path + ".matchExpressions.*.operator", schema{"maxLength": maxOperator}},
+		{path + ".matchExpressions.*.values", schema{"maxItems": maxValues}},
+		{path + ".matchExpressions.*.values.*", schema{"maxLength": maxLabelValue}},
+	}
+}
+
+// template bounds, types and checks a machine template.
+func template(path string) []edit {
+	meta := path + ".metadata"
+	edits := []edit{
+		{meta, schema{"properties": otherObjectMeta()}},
+		{meta + ".labels", schema{"maxProperties": maxLabels}},
+		{meta + ".labels", templateLabelsRule()},
+		{meta + ".labels.{}", schema{"maxLength": maxLabelValue}},
+		{meta + ".annotations", schema{"maxProperties": maxAnnotations}},
+		{meta + ".annotations.{}", schema{"maxLength": maxAnnotation}},
+	}
+	return append(edits, machineSpec(path+".spec")...)
+}
+
+// machineSpec bounds, types and checks what every machine has.
+func machineSpec(path string) []edit {
+	edits := []edit{{path + ".nodeTemplate.metadata", schema{"properties": otherObjectMeta()}}}
+	for _, name := range []string{
+		"drainTimeout", "healthTimeout", "creationTimeout", "inPlaceUpdateTimeout", "machinePreserveTimeout",
+	} {
+		edits = append(edits,
+			edit{path + "." + name, schema{"maxLength": maxDuration}},
+			edit{path + "." + name, durationRule(name)},
+		)
+	}
+	return edits
+}

@@ -1,0 +1,129 @@
+// Command gen finishes the CRDs that controller-gen wrote: which bounds, types and rules does a field have whose Go type is
+// not ours? api/generate.sh calls it with the folder of the CRDs, which it changes in place. Short rules are not here: they
+// are markers at the field that they guard.
+//
+// It is needed because a label selector, an ObjectMeta and a duration are types of apimachinery and cannot carry markers.
+// Without bounds on maps and lists the API server must assume the worst when it estimates what a CEL rule may cost, and
+// refuses the CRD. The bounds are far above what a real object has. Running it twice changes nothing.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+func main() {
+	if len(os.Args) != 2 {
+		fmt.Fprintln(os.Stderr, "usage: gen <folder of CRDs>")
+		os.Exit(2)
+	}
+	if err := run(os.Args[1]); err != nil {
+		fmt.Fprintln(os.Stderr, "gen:", err)
+		os.Exit(1)
+	}
+}
+
+func run(dir string) error {
+	for plural, edits := range edits() {
+		path := filepath.Join(dir, "machine.sapcloud.io_"+plural+".yaml")
+		before, err := os.ReadFile(path)
+		if err != nil {
+			return fmt.Errorf("read CRD: %w", err)
+		}
+		after, err := finish(before, edits)
+		if err != nil {
+			return fmt.Errorf("finish %s: %w", path, err)
+		}
+		if err := os.WriteFile(path, after, 0o644); err != nil {
+			return fmt.Errorf("write CRD: %w", err)
+		}
+	}
+	return nil
+}
+
+// finish returns the CRD with the edits made to the schema of each version.
+func finish(crd []byte, edits []edit) ([]byte, error) {
+	var doc map[string]any
+	if err := yaml.Unmarshal(crd, &doc); err != nil {
+		return nil, fmt.Errorf("parse YAML: %w", err)
+	}
+	spec, _ := doc["spec"].(map[string]any)
+	versions, _ := spec["versions"].([]any)
+	if len(versions) == 0 {
+		return nil, errors.New("find spec.versions: it is missing or empty")
+	}
+	for _, v := range versions {
+		version, _ := v.(map[string]any)
+		holder, _ := version["schema"].(map[string]any)
+		root, ok := holder["openAPIV3Schema"].(map[string]any)
+		if !ok {
+			return nil, fmt.Errorf("find openAPIV3Schema of version %v: it is missing", version["name"])
+		}
+		for _, e := range edits {
+			if err := e.apply(root); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return yaml.Marshal(doc)
+}
+
+// apply merges the edit into the schema at its path. A path that does not exist is an error: the field was renamed, and
+// its bound would be lost in silence.
+func (e edit) apply(root schema) error {
+	at := root
+	for _, step := range strings.Split(e.path, ".") {
+		next, ok := child(at, step)
+		if !ok {
+			return fmt.Errorf("find %s: there is no %s", e.path, step)
+		}
+		at = next
+	}
+	if err := merge(at, e.add); err != nil {
+		return fmt.Errorf("edit %s: %w", e.path, err)
+	}
+	return nil
+}
+
+// child steps into a property, into the items of a list (*), or into the values of a map ({}).
+func child(at schema, step string) (schema, bool) {
+	var next any
+	switch step {
+	case "*":
+		next = at["items"]
+	case "{}":
+		next = at["additionalProperties"]
+	default:
+		properties, _ := at["properties"].(map[string]any)
+		next = properties[step]
+	}
+	m, ok := next.(map[string]any)
+	return m, ok
+}
+
+// merge puts what is in add into the schema, descending into maps that both have. A field whose rules come from a marker
+// gets none from here: the marker's would be lost in silence.
+func merge(into, add schema) error {
+	for key, value := range add {
+		have, exists := into[key]
+		sub, isMap := value.(map[string]any)
+		haveMap, hasMap := have.(map[string]any)
+		switch {
+		case isMap && hasMap:
+			if err := merge(haveMap, sub); err != nil {
+				return err
+			}
+		case exists && key == rulesKeyword && !reflect.DeepEqual(have, value):
+			return errors.New("replace rules: the field has others, from a marker; keep them in one place")
+		default:
+			into[key] = value
+		}
+	}
+	return nil
+}

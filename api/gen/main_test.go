@@ -1,0 +1,86 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const crd = `
+spec:
+  versions:
+  - name: v1alpha1
+    schema:
+      openAPIV3Schema:
+        properties:
+          labels:
+            additionalProperties: {type: string}
+            type: object
+          list:
+            items:
+              properties:
+                key: {type: string}
+`
+
+func TestFinishAddsAtThePathAndIsIdempotent(t *testing.T) {
+	edits := []edit{
+		{"labels", schema{"maxProperties": 3}},
+		{"labels", rules(schema{"rule": "true"})},
+		{"labels.{}", schema{"maxLength": 4}},
+		{"list.*.key", schema{"maxLength": 5}},
+	}
+	once, err := finish([]byte(crd), edits)
+	require.NoError(t, err)
+	assert.YAMLEq(t, `
+spec:
+  versions:
+  - name: v1alpha1
+    schema:
+      openAPIV3Schema:
+        properties:
+          labels:
+            additionalProperties: {type: string, maxLength: 4}
+            maxProperties: 3
+            type: object
+            x-kubernetes-validations: [{rule: "true"}]
+          list:
+            items:
+              properties:
+                key: {type: string, maxLength: 5}
+`, string(once))
+
+	twice, err := finish(once, edits)
+	require.NoError(t, err)
+	assert.Equal(t, string(once), string(twice))
+}
+
+func TestFinishRefuses(t *testing.T) {
+	for name, tc := range map[string]struct {
+		crd  string
+		edit edit
+		want string
+	}{
+		"a path that is not there": {
+			crd,
+			edit{"labels.gone", schema{"maxLength": 1}},
+			"find labels.gone: there is no gone",
+		},
+		"rules where a marker has put others": {
+			`{spec: {versions: [{schema: {openAPIV3Schema: {properties: {a: {x-kubernetes-validations: [{rule: "self"}]}}}}}]}}`,
+			edit{"a", rules(schema{"rule": "true"})},
+			"edit a: replace rules: the field has others, from a marker; keep them in one place",
+		},
+		"a file that is no CRD": {`{}`, edit{}, "find spec.versions: it is missing or empty"},
+		"a version without schema": {
+			`{spec: {versions: [{name: v1}]}}`,
+			edit{},
+			"find openAPIV3Schema of version v1: it is missing",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := finish([]byte(tc.crd), []edit{tc.edit})
+			assert.EqualError(t, err, tc.want)
+		})
+	}
+}

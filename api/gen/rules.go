@@ -1,0 +1,100 @@
+package main
+
+import "fmt"
+
+// The CEL rules that are too long for a marker, or that two kinds share. A rule is made of a condition under which
+// something is wrong; the same condition finds the culprit for the message. Messages name the field, its value, and what
+// is allowed. They take the first culprit of a list: the API server cannot estimate the cost of joining them.
+
+// rulesKeyword is where a schema keeps its rules.
+const rulesKeyword = "x-kubernetes-validations"
+
+// rules returns the keyword that holds the rules.
+func rules(list ...schema) schema {
+	items := make([]any, 0, len(list))
+	for _, r := range list {
+		items = append(items, r)
+	}
+	return schema{rulesKeyword: items}
+}
+
+// durationRule admits what time.ParseDuration reads, if it is not negative. The number of digits is bounded per unit, and
+// hours are given once, so that the sum of at most maxDuration characters stays below the 2562047h that an int64 of
+// nanoseconds holds: a longer one could be stored, and then no typed client could read it.
+func durationRule(field string) schema {
+	number := func(digits int) string { return fmt.Sprintf(`([0-9]{1,%d}([.][0-9]*)?|[.][0-9]+)`, digits) }
+	component := "(" + number(6) + "h|" + number(7) + "m|" + number(9) + "s|" +
+		number(12) + "ms|" + number(15) + "[uµμ]s|" + number(18) + "ns)"
+	return rules(schema{
+		"rule": "self.matches('^[+]?(0|" + component + "+)$') && !self.matches('h.*h')",
+		"messageExpression": `'` + field + ` is "' + self + '"; ` +
+			`allowed is a Go duration from 0 to 999999h, such as 90s, 20m or 1h30m'`,
+	})
+}
+
+// templateLabelsRule refuses labels with which the API server would refuse every machine of the template.
+func templateLabelsRule() schema {
+	const wrong = `(format.qualifiedName().validate(k).hasValue() || format.labelValue().validate(self[k]).hasValue())`
+	return rules(schema{
+		"rule": `self.all(k, !` + wrong + `)`,
+		"messageExpression": `'labels has "' + self.map(k, ` + wrong + `, k + '=' + self[k])[0] + '", which no machine can carry; ` +
+			`allowed are keys like team or example.com/team and values of up to 63 letters, digits, "-", "_" and ".", ` +
+			`with a letter or digit at both ends'`,
+	})
+}
+
+// showExpression tells one entry of matchExpressions as text.
+const showExpression = `'"' + e.key + ' ' + e.operator + (has(e.values) ? ' (' + e.values.join(', ') + ')' : '') + '"'`
+
+// selectorRules refuse a selector that selects everything, and one that Kubernetes cannot read.
+func selectorRules() schema {
+	const wrong = `!(e.operator in ['In', 'NotIn'] ? has(e.values) && size(e.values) > 0 : ` +
+		`e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || size(e.values) == 0))`
+	return rules(
+		schema{
+			"rule": `(has(self.matchLabels) && size(self.matchLabels) > 0) || ` +
+				`(has(self.matchExpressions) && size(self.matchExpressions) > 0)`,
+			"message": `selector is empty, which would select every machine of the namespace; ` +
+				`it must have at least one entry in matchLabels or matchExpressions`,
+		},
+		schema{
+			"rule":      `!has(self.matchExpressions) || !self.matchExpressions.exists(e, ` + wrong + `)`,
+			"fieldPath": `.matchExpressions`,
+			"messageExpression": `'matchExpressions has ' + self.matchExpressions.map(e, ` + wrong + `, ` + showExpression + `)[0] + ` +
+				`'; allowed are In and NotIn with values, Exists and DoesNotExist without'`,
+		},
+	)
+}
+
+// selectorMatchesTemplateRules belong to a spec with selector and template. A set whose selector does not match its own
+// machines would never find them again and make new ones for ever.
+func selectorMatchesTemplateRules() schema {
+	const (
+		labels    = `self.template.metadata.labels`
+		hasLabels = `has(self.template.metadata) && has(` + labels + `)`
+
+		lacksLabel = `!(` + hasLabels + ` && k in ` + labels + ` && ` + labels + `[k] == self.selector.matchLabels[k])`
+
+		hasKey = `(` + hasLabels + ` && e.key in ` + labels + `)`
+		isIn   = `(` + hasKey + ` && has(e.values) && ` + labels + `[e.key] in e.values)`
+		// An operator that does not exist, or lacks its values, is the business of selectorRules.
+		unmet = `(e.operator == 'In' ? has(e.values) && !` + isIn + ` : e.operator == 'NotIn' ? ` + isIn +
+			` : e.operator == 'Exists' ? !` + hasKey + ` : e.operator == 'DoesNotExist' && ` + hasKey + `)`
+	)
+	return rules(
+		schema{
+			"rule":      `!has(self.selector.matchLabels) || !self.selector.matchLabels.exists(k, ` + lacksLabel + `)`,
+			"fieldPath": `.template.metadata.labels`,
+			"messageExpression": `'selector.matchLabels asks for "' + ` +
+				`self.selector.matchLabels.map(k, ` + lacksLabel + `, k + '=' + self.selector.matchLabels[k])[0] + ` +
+				`'", which template.metadata.labels lacks; the template must carry every label of the selector'`,
+		},
+		schema{
+			"rule":      `!has(self.selector.matchExpressions) || !self.selector.matchExpressions.exists(e, ` + unmet + `)`,
+			"fieldPath": `.template.metadata.labels`,
+			"messageExpression": `'selector.matchExpressions asks for ' + ` +
+				`self.selector.matchExpressions.map(e, ` + unmet + `, ` + showExpression + `)[0] + ` +
+				`', which template.metadata.labels does not meet; the template must meet every expression of the selector'`,
+		},
+	)
+}

@@ -1,0 +1,140 @@
+package v1alpha1
+
+import corev1 "k8s.io/api/core/v1"
+
+// MachineDeploymentConditionType names what a condition of a deployment is about.
+type MachineDeploymentConditionType string
+
+// Conditions of a MachineDeployment.
+const (
+	// MachineDeploymentAvailable: enough machines are available.
+	MachineDeploymentAvailable MachineDeploymentConditionType = "Available"
+	// MachineDeploymentProgressing: the rollout moves, is done, stands still (False) or is paused (Unknown).
+	MachineDeploymentProgressing MachineDeploymentConditionType = "Progressing"
+	// MachineDeploymentReplicaFailure: a set could not create or delete a machine. Copied from the set.
+	MachineDeploymentReplicaFailure MachineDeploymentConditionType = "ReplicaFailure"
+	// MachineDeploymentFrozen: no machine is created, for safety.
+	MachineDeploymentFrozen MachineDeploymentConditionType = "Frozen"
+	// MachineDeploymentSelectorOverlap: another deployment's selector matches this one's machines. Admission sees one
+	// object at a time, so only a controller can tell.
+	MachineDeploymentSelectorOverlap MachineDeploymentConditionType = "SelectorOverlap"
+)
+
+// MachineSetConditionType names what a condition of a set is about.
+type MachineSetConditionType string
+
+// Conditions of a MachineSet.
+const (
+	// MachineSetReplicaFailure: a machine could not be created or deleted.
+	MachineSetReplicaFailure MachineSetConditionType = "ReplicaFailure"
+	// MachineSetFrozen: no machine is created, for safety.
+	MachineSetFrozen MachineSetConditionType = "Frozen"
+)
+
+// Reasons of Available.
+const (
+	ReasonMinimumReplicasAvailable   = "MinimumReplicasAvailable"
+	ReasonMinimumReplicasUnavailable = "MinimumReplicasUnavailable"
+)
+
+// Reasons of Progressing.
+const (
+	ReasonNewMachineSetCreated     = "NewMachineSetCreated"
+	ReasonFoundNewMachineSet       = "FoundNewMachineSet"
+	ReasonMachineSetUpdated        = "MachineSetUpdated"
+	ReasonNewMachineSetAvailable   = "NewMachineSetAvailable"
+	ReasonProgressDeadlineExceeded = "ProgressDeadlineExceeded"
+	ReasonMachineSetCreateError    = "MachineSetCreateError"
+	ReasonDeploymentPaused         = "DeploymentPaused"
+	ReasonDeploymentResumed        = "DeploymentResumed"
+	// ReasonRolloutPending: the template changed and no rollout of it has begun; the machines keep the former template.
+	ReasonRolloutPending = "RolloutPending"
+)
+
+// Reasons of ReplicaFailure.
+const (
+	ReasonFailedCreate = "FailedCreate"
+	ReasonFailedDelete = "FailedDelete"
+)
+
+// Reasons of Frozen.
+const (
+	ReasonOverShootingReplicaCount   = "OverShootingReplicaCount"
+	ReasonMachineDeploymentStateSync = "MachineDeploymentStateSync"
+	ReasonUnfreezeAnnotation         = "UnfreezeAnnotation"
+)
+
+// ReasonSelectorOverlap is the reason of SelectorOverlap, and of the event that goes with it.
+const ReasonSelectorOverlap = "SelectorOverlap"
+
+// Conditions of a Machine that tell about the machine itself. Their types are reserved: copying the node's conditions
+// keeps them, and health ignores them.
+const (
+	// MachineClassReady: the class and its secrets are there and can be used.
+	MachineClassReady corev1.NodeConditionType = "ClassReady"
+	// MachineInstanceReady: the provider has made the instance. While it has not, the reason is Creating or the name of
+	// the provider's code, such as ResourceExhausted.
+	MachineInstanceReady corev1.NodeConditionType = "InstanceReady"
+)
+
+// Reasons of ClassReady.
+const (
+	ReasonClassFound     = "ClassFound"
+	ReasonClassNotFound  = "ClassNotFound"
+	ReasonClassInvalid   = "ClassInvalid"
+	ReasonSecretNotFound = "SecretNotFound"
+)
+
+// Reasons of InstanceReady; besides these, the names of the provider's codes.
+const (
+	ReasonInstanceCreated = "InstanceCreated"
+	ReasonCreating        = "Creating"
+)
+
+// IsReservedConditionType tells whether a condition of a Machine with this type tells about the machine itself and was
+// not copied from its node.
+func IsReservedConditionType(conditionType corev1.NodeConditionType) bool {
+	return conditionType == MachineClassReady || conditionType == MachineInstanceReady
+}
+
+// Conditions that are written on nodes.
+const (
+	// NodeInPlaceUpdate tells how far the in-place update of the node is; always True, its reason is the step.
+	NodeInPlaceUpdate corev1.NodeConditionType = "InPlaceUpdate"
+	// NodePreserved: the node is kept although its machine failed or might be deleted.
+	NodePreserved corev1.NodeConditionType = "Preserved"
+	// NodeTerminating: the node's machine is being deleted.
+	NodeTerminating corev1.NodeConditionType = "Terminating"
+)
+
+// Reasons of NodeInPlaceUpdate, in the order of the steps. After ReadyForUpdate it is an agent on the node that acts.
+const (
+	ReasonCandidateForUpdate = "CandidateForUpdate"
+	ReasonSelectedForUpdate  = "SelectedForUpdate"
+	ReasonDrainSuccessful    = "DrainSuccessful"
+	ReasonReadyForUpdate     = "ReadyForUpdate"
+	ReasonUpdateSuccessful   = "UpdateSuccessful"
+	ReasonUpdateFailed       = "UpdateFailed"
+)
+
+// Reasons of NodePreserved. They contain spaces and a full stop, as MCM writes them.
+const (
+	ReasonPreservedByMCM      = "Preserved by MCM."
+	ReasonPreservedByUser     = "Preserved by user."
+	ReasonPreservationStopped = "Preservation stopped."
+)
+
+// Beginnings of the message of NodePreserved.
+const (
+	MessagePreservedNodeDrained    = "Preserved node drained successfully."
+	MessagePreservedNodeNotDrained = "Preserved node could not be drained."
+)
+
+// Reasons of NodeTerminating, with the message that goes with each.
+const (
+	ReasonUnhealthy = "Unhealthy"
+	ReasonScaleDown = "ScaleDown"
+
+	MessageTerminatingUnhealthy = "Machine Controller is terminating failed machine"
+	MessageTerminatingScaleDown = "Machine Controller is scaling down machine"
+)

@@ -1,0 +1,153 @@
+package v1alpha1
+
+import (
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// Defaults for what a machine leaves out. They are not written into objects, so that an object shows only what its user
+// said. A duration of zero means that patience ends at once.
+const (
+	// DefaultCreationTimeout is how long a machine may take to become a joined node.
+	// Source: MCM flag default, --machine-creation-timeout.
+	DefaultCreationTimeout = 20 * time.Minute
+	// DefaultHealthTimeout is how long a node may be unhealthy. Source: MCM flag default, --machine-health-timeout.
+	DefaultHealthTimeout = 10 * time.Minute
+	// DefaultDrainTimeout is how long a drain may take before it is forced.
+	// Source: MCM flag default, --machine-drain-timeout.
+	DefaultDrainTimeout = 2 * time.Hour
+	// DefaultInPlaceUpdateTimeout is how long an in-place update may take.
+	// Source: MCM flag default, --machine-inplace-update-timeout.
+	DefaultInPlaceUpdateTimeout = 20 * time.Minute
+	// DefaultPreserveTimeout is how long a preserved machine is kept.
+	// Source: MCM flag default, --machine-preserve-timeout.
+	DefaultPreserveTimeout = 96 * time.Hour
+	// DefaultMaxEvictRetries is how often the eviction of one pod may be refused.
+	// Source: MCM flag default, --machine-max-evict-retries.
+	DefaultMaxEvictRetries int32 = 360
+	// DefaultNodeConditions are the conditions that make a node unhealthy when True.
+	// Source: MCM flag default, --node-conditions.
+	DefaultNodeConditions = "KernelDeadlock,ReadonlyFilesystem,DiskPressure,NetworkUnavailable"
+
+	// DefaultMaxSurge is how many machines an update may add. Also written by the API server. Source: API contract.
+	DefaultMaxSurge = 1
+	// DefaultMaxUnavailable is how many machines an update may take away. Also written by the API server.
+	// Source: API contract.
+	DefaultMaxUnavailable = 0
+)
+
+// EffectiveCreationTimeout returns how long the machine may take to become a joined node: the annotation
+// effective-creation-timeout among the machine's annotations, else the spec, else the default. An annotation that is no
+// duration, or a negative one, is ignored.
+func (s *MachineSpec) EffectiveCreationTimeout(annotations map[string]string) time.Duration {
+	if d, err := time.ParseDuration(annotations[AnnotationEffectiveCreationTimeout]); err == nil && d >= 0 {
+		return d
+	}
+	return durationOr(s.configuration().MachineCreationTimeout, DefaultCreationTimeout)
+}
+
+// EffectiveHealthTimeout returns how long the node may be unhealthy before the machine is Failed. It says nothing about
+// HealthTimeoutDisabled, which comes first.
+func (s *MachineSpec) EffectiveHealthTimeout() time.Duration {
+	return durationOr(s.configuration().MachineHealthTimeout, DefaultHealthTimeout)
+}
+
+// HealthTimeoutDisabled tells whether the machine never becomes Failed by the passing of time.
+func (s *MachineSpec) HealthTimeoutDisabled() bool {
+	disabled := s.configuration().DisableHealthTimeout
+	return disabled != nil && *disabled
+}
+
+// EffectiveDrainTimeout returns how long a drain may take before it is forced.
+func (s *MachineSpec) EffectiveDrainTimeout() time.Duration {
+	return durationOr(s.configuration().MachineDrainTimeout, DefaultDrainTimeout)
+}
+
+// EffectiveInPlaceUpdateTimeout returns how long an in-place update may take before it counts as failed.
+func (s *MachineSpec) EffectiveInPlaceUpdateTimeout() time.Duration {
+	return durationOr(s.configuration().MachineInPlaceUpdateTimeout, DefaultInPlaceUpdateTimeout)
+}
+
+// EffectivePreserveTimeout returns how long the machine is kept once it is preserved.
+func (s *MachineSpec) EffectivePreserveTimeout() time.Duration {
+	return durationOr(s.configuration().MachinePreserveTimeout, DefaultPreserveTimeout)
+}
+
+// EffectiveMaxEvictRetries returns how often the eviction of one pod may be refused. Zero is a value, not a default.
+func (s *MachineSpec) EffectiveMaxEvictRetries() int32 {
+	if retries := s.configuration().MaxEvictRetries; retries != nil {
+		return *retries
+	}
+	return DefaultMaxEvictRetries
+}
+
+// EffectiveNodeConditions returns the types of node conditions that make the machine unhealthy when True. They are not
+// trimmed, as in MCM: " DiskPressure" names no condition. An empty string in the spec means none.
+func (s *MachineSpec) EffectiveNodeConditions() []corev1.NodeConditionType {
+	list := DefaultNodeConditions
+	if conditions := s.configuration().NodeConditions; conditions != nil {
+		list = *conditions
+	}
+	var types []corev1.NodeConditionType
+	for name := range strings.SplitSeq(list, ",") {
+		if name != "" {
+			types = append(types, corev1.NodeConditionType(name))
+		}
+	}
+	return types
+}
+
+// EffectiveType returns the strategy: RollingUpdate where left out.
+func (s *MachineDeploymentStrategy) EffectiveType() MachineDeploymentStrategyType {
+	if s.Type == "" {
+		return RollingUpdateMachineDeploymentStrategyType
+	}
+	return s.Type
+}
+
+// EffectiveRollingUpdate returns the bounds of a rolling update: surge 1 and unavailable 0 where left out, also when the
+// whole block is. Both may come back as zero; who computes with them must then count unavailable as 1.
+func (s *MachineDeploymentStrategy) EffectiveRollingUpdate() (maxSurge, maxUnavailable intstr.IntOrString) {
+	if s.RollingUpdate == nil {
+		return (&UpdateConfiguration{}).effective()
+	}
+	return s.RollingUpdate.effective()
+}
+
+// EffectiveInPlaceUpdate returns the bounds of an in-place update, with the same defaults as EffectiveRollingUpdate.
+func (s *MachineDeploymentStrategy) EffectiveInPlaceUpdate() (maxSurge, maxUnavailable intstr.IntOrString) {
+	if s.InPlaceUpdate == nil {
+		return (&UpdateConfiguration{}).effective()
+	}
+	return s.InPlaceUpdate.effective()
+}
+
+func (c *UpdateConfiguration) effective() (maxSurge, maxUnavailable intstr.IntOrString) {
+	maxSurge, maxUnavailable = intstr.FromInt32(DefaultMaxSurge), intstr.FromInt32(DefaultMaxUnavailable)
+	if c.MaxSurge != nil {
+		maxSurge = *c.MaxSurge
+	}
+	if c.MaxUnavailable != nil {
+		maxUnavailable = *c.MaxUnavailable
+	}
+	return maxSurge, maxUnavailable
+}
+
+// configuration spares its callers the nil pointer: reading a promoted field of a nil embedded struct panics.
+func (s *MachineSpec) configuration() MachineConfiguration {
+	if s.MachineConfiguration == nil {
+		return MachineConfiguration{}
+	}
+	return *s.MachineConfiguration
+}
+
+func durationOr(d *metav1.Duration, fallback time.Duration) time.Duration {
+	if d == nil {
+		return fallback
+	}
+	return d.Duration
+}

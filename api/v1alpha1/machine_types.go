@@ -1,0 +1,120 @@
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Machine is one instance at the provider and the node that it becomes.
+//
+// +genclient
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:shortName=mc
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="Status",type=string,JSONPath=".status.currentStatus.phase",description="Current phase of the machine"
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=".metadata.creationTimestamp",description="Time since the machine was asked for"
+// +kubebuilder:printcolumn:name="Node",type=string,JSONPath=".metadata.labels.node",description="Name of the node that the machine became"
+// +kubebuilder:printcolumn:name="ProviderID",type=string,JSONPath=".spec.providerID",description="ID of the instance at the provider",priority=1
+type Machine struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty,omitzero"`
+	// What the machine shall be.
+	// +required
+	Spec MachineSpec `json:"spec"`
+	// What is known about the machine.
+	// +optional
+	Status MachineStatus `json:"status,omitempty,omitzero"`
+}
+
+// MachineSpec is what a machine shall be.
+type MachineSpec struct {
+	// The MachineClass that says how instances are made.
+	// +required
+	// +kubebuilder:validation:XValidation:rule=`has(self.kind) && self.kind != ''`,fieldPath=`.kind`,reason=FieldValueRequired,message=`class.kind is empty; it must name the kind of the class, MachineClass`
+	// +kubebuilder:validation:XValidation:rule=`has(self.name) && self.name != ''`,fieldPath=`.name`,reason=FieldValueRequired,message=`class.name is empty; it must name a MachineClass in the same namespace`
+	Class ClassSpec `json:"class"`
+	// ID of the instance at the provider. Empty until the instance is known; then written once.
+	// +optional
+	ProviderID string `json:"providerID,omitempty"`
+	// What the node shall carry.
+	// +optional
+	NodeTemplateSpec NodeTemplateSpec `json:"nodeTemplate,omitempty,omitzero"`
+	// How patient to be; nil means the defaults everywhere.
+	*MachineConfiguration `json:",inline"`
+}
+
+// MachineStatus is what is known about a machine.
+type MachineStatus struct {
+	// Addresses of the instance. Kept only where there is no target cluster whose node would tell.
+	// +optional
+	Addresses []corev1.NodeAddress `json:"addresses,omitempty"`
+	// Conditions of the node, copied, and those of reserved types that tell about the machine itself: ClassReady and
+	// InstanceReady.
+	// +optional
+	Conditions []corev1.NodeCondition `json:"conditions,omitempty"`
+	// What was last attempted, and how it went.
+	// +optional
+	LastOperation LastOperation `json:"lastOperation,omitempty,omitzero"`
+	// Phase of the machine.
+	// +optional
+	CurrentStatus CurrentStatus `json:"currentStatus,omitempty,omitzero"`
+	// Text that belongs to the provider's driver; handed back to it unread.
+	// +optional
+	LastKnownState string `json:"lastKnownState,omitempty"`
+	// What is in motion. Absent means calm.
+	// +optional
+	CurrentOperation *Operation `json:"currentOperation,omitempty"`
+}
+
+// CurrentStatus tells the phase of a machine.
+type CurrentStatus struct {
+	// Where the machine is in its life. Empty means that it was not processed yet.
+	// +optional
+	Phase MachinePhase `json:"phase,omitempty"`
+	// True while a deadline of this phase is running.
+	// +optional
+	TimeoutActive bool `json:"timeoutActive,omitempty"`
+	// When the phase last changed.
+	// +optional
+	LastUpdateTime metav1.Time `json:"lastUpdateTime,omitempty,omitzero"`
+	// Until when the machine is preserved. Absent means that it is not.
+	// +optional
+	PreserveExpiryTime *metav1.Time `json:"preserveExpiryTime,omitempty"`
+}
+
+// MachinePhase is where a machine is in its life. It is a report: nothing is decided from it.
+type MachinePhase string
+
+// Phases of a machine. The empty phase means that the machine was not processed yet.
+const (
+	// MachinePending: the instance exists; its node has not joined or is not ready yet.
+	MachinePending MachinePhase = "Pending"
+	// MachineAvailable: the instance exists and there is no target cluster that a node could join.
+	MachineAvailable MachinePhase = "Available"
+	// MachineRunning: the node has joined and is healthy.
+	MachineRunning MachinePhase = "Running"
+	// MachineTerminating: the machine is being deleted.
+	MachineTerminating MachinePhase = "Terminating"
+	// MachineUnknown: the node is unhealthy or missing, and healthTimeout has not passed.
+	MachineUnknown MachinePhase = "Unknown"
+	// MachineFailed: patience has ended; the set replaces the machine.
+	MachineFailed MachinePhase = "Failed"
+	// MachineCrashLoopBackOff: creating the instance failed and is tried again.
+	MachineCrashLoopBackOff MachinePhase = "CrashLoopBackOff"
+	// MachineInPlaceUpdating: the node is drained and its software is being updated.
+	MachineInPlaceUpdating MachinePhase = "InPlaceUpdating"
+	// MachineInPlaceUpdateSuccessful: the update succeeded; the node is not confirmed healthy yet.
+	MachineInPlaceUpdateSuccessful MachinePhase = "InPlaceUpdateSuccessful"
+	// MachineInPlaceUpdateFailed: the update failed or took too long.
+	MachineInPlaceUpdateFailed MachinePhase = "InPlaceUpdateFailed"
+)
+
+// MachineList is a list of machines.
+//
+// +kubebuilder:object:root=true
+type MachineList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []Machine `json:"items"`
+}

@@ -1,0 +1,90 @@
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// MachineClass is how instances are made at a provider. Its fields are at the top level; there is no spec. A change
+// affects only instances that are made later.
+//
+// +genclient
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:shortName=mcc
+// +kubebuilder:subresource:status
+type MachineClass struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty,omitzero"`
+	// What a node of this class looks like. The cluster autoscaler reads it to scale from zero.
+	// +optional
+	// +kubebuilder:pruning:PreserveUnknownFields
+	NodeTemplate *NodeTemplate `json:"nodeTemplate,omitempty"`
+	// The secret with the provider's credentials. Left out means that secretRef holds them.
+	// +optional
+	CredentialsSecretRef *corev1.SecretReference `json:"credentialsSecretRef,omitempty"`
+	// What the provider needs to know to make an instance; only its driver reads it.
+	// +required
+	// +kubebuilder:pruning:PreserveUnknownFields
+	ProviderSpec runtime.RawExtension `json:"providerSpec"`
+	// Name of the provider.
+	// +optional
+	Provider string `json:"provider,omitempty"`
+	// The secret with the user data of instances, and with the credentials when credentialsSecretRef is left out.
+	// +optional
+	SecretRef *corev1.SecretReference `json:"secretRef,omitempty"`
+	// What is known about the class.
+	// +optional
+	Status MachineClassStatus `json:"status,omitempty,omitzero"`
+}
+
+// NodeTemplate is what a node of a class looks like.
+type NodeTemplate struct {
+	// Resources of the node. Must name cpu, gpu and memory; 0 is a value.
+	// +required
+	// +kubebuilder:validation:XValidation:rule=`['cpu', 'gpu', 'memory'].all(k, k in self)`,messageExpression=`'capacity lacks' + ('cpu' in self ? '' : ' cpu') + ('gpu' in self ? '' : ' gpu') + ('memory' in self ? '' : ' memory') + '; it must name cpu, gpu and memory, and 0 is allowed'`
+	Capacity corev1.ResourceList `json:"capacity"`
+	// Extended resources that are written into the capacity of each node of the class.
+	// +optional
+	VirtualCapacity corev1.ResourceList `json:"virtualCapacity,omitempty"`
+	// The provider's name for this size of instance.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	InstanceType string `json:"instanceType"`
+	// Region of the node.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	Region string `json:"region"`
+	// Zone of the node.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	Zone string `json:"zone"`
+	// Processor architecture of the node, such as amd64.
+	// +optional
+	Architecture *string `json:"architecture,omitempty"`
+}
+
+// MachineClassStatus is what is known about a class.
+type MachineClassStatus struct {
+	// Generation of the class that this status speaks of.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// Conditions of the class.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// What is in motion. Absent means calm.
+	// +optional
+	CurrentOperation *Operation `json:"currentOperation,omitempty"`
+}
+
+// MachineClassList is a list of machine classes.
+//
+// +kubebuilder:object:root=true
+type MachineClassList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []MachineClass `json:"items"`
+}

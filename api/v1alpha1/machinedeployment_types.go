@@ -1,0 +1,225 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// MachineDeployment keeps a number of like machines in being and rolls them when their template changes.
+//
+// +genclient
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:shortName=mcd
+// +kubebuilder:subresource:status
+// +kubebuilder:subresource:scale:specpath=.spec.replicas,statuspath=.status.replicas,selectorpath=.status.selector
+// +kubebuilder:printcolumn:name="Ready",type=integer,JSONPath=".status.readyReplicas",description="Number of machines whose node is ready"
+// +kubebuilder:printcolumn:name="Desired",type=integer,JSONPath=".spec.replicas",description="Number of machines that are wanted"
+// +kubebuilder:printcolumn:name="Up-to-date",type=integer,JSONPath=".status.updatedReplicas",description="Number of machines of the newest template"
+// +kubebuilder:printcolumn:name="Available",type=integer,JSONPath=".status.availableReplicas",description="Number of machines that are available"
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=".metadata.creationTimestamp",description="Time since the deployment was asked for"
+type MachineDeployment struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty,omitzero"`
+	// What the deployment shall be.
+	// +required
+	Spec MachineDeploymentSpec `json:"spec"`
+	// What is known about the deployment.
+	// +optional
+	Status MachineDeploymentStatus `json:"status,omitempty,omitzero"`
+}
+
+// MachineDeploymentSpec is what a deployment shall be.
+type MachineDeploymentSpec struct {
+	// Number of machines. Left out means 0.
+	// +optional
+	// +kubebuilder:default=0
+	// +kubebuilder:validation:Minimum=0
+	Replicas int32 `json:"replicas"`
+	// Which machine sets and machines belong to the deployment; it must match the labels of the template.
+	// +required
+	Selector *metav1.LabelSelector `json:"selector"`
+	// The mould of the deployment's machines.
+	// +required
+	Template MachineTemplateSpec `json:"template"`
+	// How old machines give way to new ones. Left out means RollingUpdate with maxSurge 1 and maxUnavailable 0.
+	// +optional
+	// +kubebuilder:default={type: "RollingUpdate", rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}
+	Strategy MachineDeploymentStrategy `json:"strategy,omitempty,omitzero"`
+	// For how many seconds a machine must have been ready before it counts as available. Default 0: at once.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	MinReadySeconds int32 `json:"minReadySeconds,omitempty"`
+	// How many old machine sets are kept for undoing a rollout. Left out means all.
+	// +optional
+	// +nullable
+	// +kubebuilder:validation:Minimum=0
+	RevisionHistoryLimit *int32 `json:"revisionHistoryLimit,omitempty"`
+	// True: a change of the template is not rolled out. Scaling goes on.
+	// +optional
+	Paused bool `json:"paused,omitempty"`
+	// Deprecated: asks once to return to a former revision; cleared when done.
+	// +optional
+	RollbackTo *RollbackConfig `json:"rollbackTo,omitempty"`
+	// For how many seconds a rollout may stand still before Progressing becomes False. Left out means for ever. Nothing
+	// is rolled back by itself.
+	// +optional
+	// +nullable
+	// +kubebuilder:validation:Minimum=0
+	ProgressDeadlineSeconds *int32 `json:"progressDeadlineSeconds,omitempty"`
+	// How many failed machines are preserved without being asked. Default 0: none.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	AutoPreserveFailedMachineMax int32 `json:"autoPreserveFailedMachineMax,omitempty"`
+}
+
+// MachineDeploymentStrategy is how old machines give way to new ones.
+//
+// +kubebuilder:validation:XValidation:rule=`self.type != 'InPlaceUpdate' || has(self.inPlaceUpdate)`,fieldPath=`.inPlaceUpdate`,reason=FieldValueRequired,message=`strategy.type is InPlaceUpdate; it needs the block inPlaceUpdate with orchestrationType Auto or Manual`
+// +kubebuilder:validation:XValidation:rule=`self.type != 'InPlaceUpdate' || !has(self.inPlaceUpdate) || has(self.inPlaceUpdate.orchestrationType)`,fieldPath=`.inPlaceUpdate.orchestrationType`,reason=FieldValueRequired,message=`strategy.type is InPlaceUpdate; orchestrationType must be Auto or Manual`
+type MachineDeploymentStrategy struct {
+	// Recreate, RollingUpdate or InPlaceUpdate.
+	// +optional
+	// +kubebuilder:default=RollingUpdate
+	// +kubebuilder:validation:Enum=Recreate;RollingUpdate;InPlaceUpdate
+	Type MachineDeploymentStrategyType `json:"type,omitempty"`
+	// Read when type is RollingUpdate. Left out means maxSurge 1 and maxUnavailable 0.
+	// +optional
+	RollingUpdate *RollingUpdateMachineDeployment `json:"rollingUpdate,omitempty"`
+	// Read when type is InPlaceUpdate, and required then.
+	// +optional
+	InPlaceUpdate *InPlaceUpdateMachineDeployment `json:"inPlaceUpdate,omitempty"`
+}
+
+// MachineDeploymentStrategyType names a strategy.
+type MachineDeploymentStrategyType string
+
+// Strategies.
+const (
+	// RecreateMachineDeploymentStrategyType: all old machines go before the first new one comes.
+	RecreateMachineDeploymentStrategyType MachineDeploymentStrategyType = "Recreate"
+	// RollingUpdateMachineDeploymentStrategyType: new machines come as old ones go, within maxSurge and maxUnavailable.
+	RollingUpdateMachineDeploymentStrategyType MachineDeploymentStrategyType = "RollingUpdate"
+	// InPlaceUpdateMachineDeploymentStrategyType: machines keep instance and name; the software on the node is updated.
+	InPlaceUpdateMachineDeploymentStrategyType MachineDeploymentStrategyType = "InPlaceUpdate"
+)
+
+// RollingUpdateMachineDeployment bounds a rolling update.
+type RollingUpdateMachineDeployment struct {
+	UpdateConfiguration `json:",inline"`
+}
+
+// InPlaceUpdateMachineDeployment bounds an in-place update and says who picks the nodes.
+type InPlaceUpdateMachineDeployment struct {
+	UpdateConfiguration `json:",inline"`
+	// Who picks the next nodes: Auto (Millwright) or Manual (a person labels them).
+	// +optional
+	// +kubebuilder:validation:Enum=Auto;Manual
+	OrchestrationType OrchestrationType `json:"orchestrationType,omitempty"`
+}
+
+// OrchestrationType says who picks the nodes of an in-place update.
+type OrchestrationType string
+
+// Orchestration types.
+const (
+	OrchestrationTypeAuto   OrchestrationType = "Auto"
+	OrchestrationTypeManual OrchestrationType = "Manual"
+)
+
+// UpdateConfiguration bounds how many machines an update may add and take away. Both zero counts as maxUnavailable 1,
+// else nothing could ever move.
+type UpdateConfiguration struct {
+	// How many machines may be missing from replicas during an update: a number, or a percentage of replicas rounded
+	// down. A string without % is a percentage too.
+	// +optional
+	// +kubebuilder:default=0
+	// +kubebuilder:validation:XValidation:rule=`type(self) == int ? self >= 0 && self <= 2147483647 : type(self) == string && self.matches('^[0-9]{1,9}%?$')`,messageExpression=`'maxUnavailable is ' + (type(self) == string ? '"' + string(self) + '"' : string(self)) + '; allowed is a number of machines from 0 to 2147483647, such as 2, or a percentage of replicas, such as "20%"'`
+	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
+	// How many machines may exist above replicas during an update: a number, or a percentage of replicas rounded up.
+	// A string without % is a percentage too.
+	// +optional
+	// +kubebuilder:default=1
+	// +kubebuilder:validation:XValidation:rule=`type(self) == int ? self >= 0 && self <= 2147483647 : type(self) == string && self.matches('^[0-9]{1,9}%?$')`,messageExpression=`'maxSurge is ' + (type(self) == string ? '"' + string(self) + '"' : string(self)) + '; allowed is a number of machines from 0 to 2147483647, such as 2, or a percentage of replicas, such as "20%"'`
+	MaxSurge *intstr.IntOrString `json:"maxSurge,omitempty"`
+}
+
+// RollbackConfig asks for a former revision.
+type RollbackConfig struct {
+	// The revision to return to. 0 means the one before the newest.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Revision int64 `json:"revision,omitempty"`
+}
+
+// MachineDeploymentStatus is what is known about a deployment.
+type MachineDeploymentStatus struct {
+	// Generation of the spec that this status speaks of.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// Number of machines that belong to the deployment, those that are being deleted included.
+	// +optional
+	Replicas int32 `json:"replicas"`
+	// Of these, the number that have the newest template.
+	// +optional
+	UpdatedReplicas int32 `json:"updatedReplicas"`
+	// Number of machines in phase Running.
+	// +optional
+	ReadyReplicas int32 `json:"readyReplicas"`
+	// Number of machines that have been ready for minReadySeconds, or are Available without a target cluster.
+	// +optional
+	AvailableReplicas int32 `json:"availableReplicas"`
+	// Number of Failed machines that are preserved.
+	// +optional
+	PreservedFailedReplicas int32 `json:"preservedFailedReplicas,omitempty"`
+	// Number of machines that are wanted but not available.
+	// +optional
+	UnavailableReplicas int32 `json:"unavailableReplicas,omitempty"`
+	// Conditions of the deployment.
+	// +optional
+	Conditions []MachineDeploymentCondition `json:"conditions,omitempty"`
+	// How often the name of a new machine set was taken; part of the next name.
+	// +optional
+	// +nullable
+	CollisionCount *int32 `json:"collisionCount,omitempty"`
+	// Machines whose last operation failed, preserved ones left out.
+	// +optional
+	FailedMachines []MachineSummary `json:"failedMachines,omitempty"`
+	// The selector as text, for kubectl scale, the HorizontalPodAutoscaler and the cluster autoscaler.
+	// +optional
+	Selector string `json:"selector,omitempty"`
+	// What is in motion. Absent means calm.
+	// +optional
+	CurrentOperation *Operation `json:"currentOperation,omitempty"`
+}
+
+// MachineDeploymentCondition is one statement about a deployment.
+type MachineDeploymentCondition struct {
+	// What the statement is about.
+	// +required
+	Type MachineDeploymentConditionType `json:"type"`
+	// Whether it holds: True, False or Unknown.
+	// +required
+	Status ConditionStatus `json:"status"`
+	// When the statement was last confirmed or changed.
+	// +optional
+	LastUpdateTime metav1.Time `json:"lastUpdateTime,omitempty,omitzero"`
+	// When status last changed.
+	// +optional
+	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty,omitzero"`
+	// Why, in one word for programs.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+	// Why, in a sentence for people.
+	// +optional
+	Message string `json:"message,omitempty"`
+}
+
+// MachineDeploymentList is a list of machine deployments.
+//
+// +kubebuilder:object:root=true
+type MachineDeploymentList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []MachineDeployment `json:"items"`
+}

@@ -1,0 +1,122 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// MachineSet keeps a number of like machines in being.
+//
+// +genclient
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:shortName=mcs
+// +kubebuilder:subresource:status
+// +kubebuilder:subresource:scale:specpath=.spec.replicas,statuspath=.status.replicas,selectorpath=.status.selector
+// +kubebuilder:printcolumn:name="Desired",type=integer,JSONPath=".spec.replicas",description="Number of machines that are wanted"
+// +kubebuilder:printcolumn:name="Current",type=integer,JSONPath=".status.replicas",description="Number of machines that exist"
+// +kubebuilder:printcolumn:name="Ready",type=integer,JSONPath=".status.readyReplicas",description="Number of machines whose node is ready"
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=".metadata.creationTimestamp",description="Time since the set was asked for"
+type MachineSet struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty,omitzero"`
+	// What the set shall be.
+	// +required
+	Spec MachineSetSpec `json:"spec"`
+	// What is known about the set.
+	// +optional
+	Status MachineSetStatus `json:"status,omitempty,omitzero"`
+}
+
+// MachineSetSpec is what a set shall be.
+type MachineSetSpec struct {
+	// Number of machines. Left out means 0.
+	// +optional
+	// +kubebuilder:default=0
+	// +kubebuilder:validation:Minimum=0
+	Replicas int32 `json:"replicas"`
+	// Which machines belong to the set; it must match the labels of the template.
+	// +required
+	Selector *metav1.LabelSelector `json:"selector"`
+	// Legacy; used as a label of metrics only. The class that counts is in the template.
+	// +optional
+	MachineClass ClassSpec `json:"machineClass,omitempty,omitzero"`
+	// The mould of the set's machines.
+	// +required
+	Template MachineTemplateSpec `json:"template"`
+	// For how many seconds a machine must have been ready before it counts as available. Default 0: at once.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	MinReadySeconds int32 `json:"minReadySeconds,omitempty"`
+	// How many failed machines of the set are preserved without being asked. Default 0: none.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	AutoPreserveFailedMachineMax int32 `json:"autoPreserveFailedMachineMax,omitempty"`
+}
+
+// MachineSetStatus is what is known about a set.
+type MachineSetStatus struct {
+	// Number of machines that belong to the set, those that are being deleted included.
+	// +optional
+	Replicas int32 `json:"replicas"`
+	// Of these, the number whose labels include all labels of the template.
+	// +optional
+	FullyLabeledReplicas int32 `json:"fullyLabeledReplicas,omitempty"`
+	// Number of machines in phase Running.
+	// +optional
+	ReadyReplicas int32 `json:"readyReplicas"`
+	// Number of machines that have been ready for minReadySeconds, or are Available without a target cluster.
+	// +optional
+	AvailableReplicas int32 `json:"availableReplicas"`
+	// Number of Failed machines that are preserved.
+	// +optional
+	PreservedFailedReplicas int32 `json:"preservedFailedReplicas,omitempty"`
+	// Generation of the spec that this status speaks of.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// Conditions of the set.
+	// +optional
+	Conditions []MachineSetCondition `json:"machineSetCondition,omitempty"`
+	// What was last attempted, and how it went.
+	// +optional
+	LastOperation LastOperation `json:"lastOperation,omitempty,omitzero"`
+	// Machines whose last operation failed, preserved ones left out.
+	// +optional
+	FailedMachines []MachineSummary `json:"failedMachines,omitempty"`
+	// Number of machines that are preserved because of autoPreserveFailedMachineMax.
+	// +optional
+	AutoPreserveFailedMachineCount int32 `json:"autoPreserveFailedMachineCount,omitempty"`
+	// The selector as text, for kubectl scale, the HorizontalPodAutoscaler and the cluster autoscaler.
+	// +optional
+	Selector string `json:"selector,omitempty"`
+	// What is in motion. Absent means calm.
+	// +optional
+	CurrentOperation *Operation `json:"currentOperation,omitempty"`
+}
+
+// MachineSetCondition is one statement about a set.
+type MachineSetCondition struct {
+	// What the statement is about.
+	// +required
+	Type MachineSetConditionType `json:"type"`
+	// Whether it holds: True, False or Unknown.
+	// +required
+	Status ConditionStatus `json:"status"`
+	// When status last changed.
+	// +optional
+	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty,omitzero"`
+	// Why, in one word for programs.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+	// Why, in a sentence for people.
+	// +optional
+	Message string `json:"message,omitempty"`
+}
+
+// MachineSetList is a list of machine sets.
+//
+// +kubebuilder:object:root=true
+type MachineSetList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []MachineSet `json:"items"`
+}

@@ -1,0 +1,37 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// GroupName is the API group of all four kinds.
+const GroupName = "machine.sapcloud.io"
+
+// SchemeGroupVersion is the only version that is served and stored.
+var SchemeGroupVersion = schema.GroupVersion{Group: GroupName, Version: "v1alpha1"}
+
+var (
+	// SchemeBuilder collects what AddToScheme registers.
+	SchemeBuilder = runtime.NewSchemeBuilder(addKnownTypes)
+	// AddToScheme teaches a scheme the four kinds and their lists. Calling it twice on one scheme is harmless.
+	AddToScheme = SchemeBuilder.AddToScheme
+)
+
+// Resource returns the group-qualified resource for a plural name, as listers and API errors want it.
+func Resource(resource string) schema.GroupResource {
+	return SchemeGroupVersion.WithResource(resource).GroupResource()
+}
+
+func addKnownTypes(scheme *runtime.Scheme) error {
+	scheme.AddKnownTypes(
+		SchemeGroupVersion,
+		&Machine{}, &MachineList{},
+		&MachineSet{}, &MachineSetList{},
+		&MachineDeployment{}, &MachineDeploymentList{},
+		&MachineClass{}, &MachineClassList{},
+	)
+	metav1.AddToGroupVersion(scheme, SchemeGroupVersion)
+	return nil
+}

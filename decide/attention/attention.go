@@ -1,0 +1,141 @@
+// Package attention answers whether an object is calm, and if not, what it needs next. The bridge asks it before it wakes
+// a workflow, and the workflow's decision asks it before it rests, so that both always agree on what calm means. It looks
+// at facts that stand in a fingerprint of the bridge, and at nothing else.
+package attention
+
+import "fmt"
+
+// Need names the kind of work that an object has pending.
+type Need string
+
+// The needs. Nothing means calm.
+const (
+	Nothing  Need = ""
+	Instance Need = "Instance" // a machine has no instance yet, or none that is initialised
+	Node     Need = "Node"     // a machine's instance exists, its node has yet to join
+	Health   Need = "Health"   // a machine's phase no longer says what its node shows
+	Deletion Need = "Deletion" // the object is to go
+	Scale    Need = "Scale"    // a set or deployment has other members, or another status, than it should have
+)
+
+// Decision says what an object needs, in one word and in one sentence.
+type Decision struct {
+	Need Need
+	Why  string
+}
+
+// Calm reports whether the object needs nothing.
+func (d Decision) Calm() bool { return d.Need == Nothing }
+
+// MachineFacts is what the API server says of a Machine and its Node.
+type MachineFacts struct {
+	Deleting    bool   // metadata.deletionTimestamp is set
+	Finalizer   bool   // ours is on
+	Phase       string // status.currentStatus.phase
+	ProviderID  string // spec.providerID
+	NodeName    string // label node
+	NodeExists  bool   // a Node of that name is there
+	NodeHealthy bool   // by decide/health
+	NodeWhy     string // why the node is not healthy
+}
+
+// Machine decides for a Machine. A Failed machine is calm: its set replaces it.
+func Machine(f MachineFacts) Decision {
+	switch {
+	case f.Deleting && !f.Finalizer:
+		return Decision{Nothing, "released: the API server removes it"}
+	case f.Deleting:
+		return Decision{Deletion, "deletion was asked for"}
+	case !f.Finalizer:
+		return Decision{Instance, "new: not yet taken care of"}
+	case f.ProviderID == "", f.Phase == "", f.Phase == "CrashLoopBackOff":
+		return Decision{Instance, "has no initialised instance yet"}
+	}
+	switch f.Phase {
+	case "Pending", "Available":
+		if f.NodeHealthy {
+			return Decision{Health, fmt.Sprintf("node %s has joined", f.NodeName)}
+		}
+		return Decision{Node, fmt.Sprintf("instance %s exists; %s", f.ProviderID, waitsFor(f))}
+	case "Running":
+		if !f.NodeHealthy {
+			return Decision{Health, waitsFor(f)}
+		}
+		return Decision{Nothing, "running"}
+	case "Unknown":
+		if f.NodeHealthy {
+			return Decision{Health, fmt.Sprintf("node %s is healthy again", f.NodeName)}
+		}
+		return Decision{Nothing, waitsFor(f)}
+	default:
+		return Decision{Nothing, "phase " + f.Phase}
+	}
+}
+
+// waitsFor says in which state the node is.
+func waitsFor(f MachineFacts) string {
+	switch {
+	case !f.NodeExists:
+		return fmt.Sprintf("node %s is not registered", f.NodeName)
+	case !f.NodeHealthy:
+		return fmt.Sprintf("node %s: %s", f.NodeName, f.NodeWhy)
+	default:
+		return fmt.Sprintf("node %s is healthy", f.NodeName)
+	}
+}
+
+// Counts are the numbers of a set's or deployment's status.
+type Counts struct {
+	Replicas     int32 // every member, terminating ones included
+	FullyLabeled int32 // members with all labels of the template; sets only
+	Ready        int32 // phase Running
+	Available    int32 // phase Running or Available
+	Updated      int32 // members made from the current template; deployments only
+	Unavailable  int32 // wanted and not available; deployments only
+}
+
+// GroupFacts is what the API server says of a MachineSet or MachineDeployment and its members.
+type GroupFacts struct {
+	Deleting           bool
+	Finalizer          bool  // ours is on
+	Generation         int64 // metadata.generation
+	ObservedGeneration int64 // status.observedGeneration
+	Wanted             int32 // spec.replicas
+	Live               int32 // members that are not terminating: machines of a set, wanted machines of a deployment's sets
+	Failed             int32 // members to be replaced; sets only
+	Sets               int32 // sets of a deployment that are not terminating; 1 for a set
+	Actual             Counts
+	Reported           Counts // as status says
+}
+
+// MachineSet decides for a MachineSet.
+func MachineSet(f GroupFacts) Decision { return group(f) }
+
+// MachineDeployment decides for a MachineDeployment.
+func MachineDeployment(f GroupFacts) Decision {
+	if !f.Deleting && f.Sets == 0 {
+		return Decision{Scale, "has no set yet"}
+	}
+	return group(f)
+}
+
+func group(f GroupFacts) Decision {
+	switch {
+	case f.Deleting && !f.Finalizer:
+		return Decision{Nothing, "released: the API server removes it"}
+	case f.Deleting:
+		return Decision{Deletion, fmt.Sprintf("deletion was asked for; %d machines left", f.Actual.Replicas)}
+	case !f.Finalizer:
+		return Decision{Scale, "new: not yet taken care of"}
+	case f.Generation != f.ObservedGeneration:
+		return Decision{Scale, fmt.Sprintf("generation %d was not seen yet (last seen: %d)", f.Generation, f.ObservedGeneration)}
+	case f.Live != f.Wanted:
+		return Decision{Scale, fmt.Sprintf("%d machines wanted, %d there", f.Wanted, f.Live)}
+	case f.Failed > 0:
+		return Decision{Scale, fmt.Sprintf("%d failed machines to replace", f.Failed)}
+	case f.Actual != f.Reported:
+		return Decision{Scale, "status is out of date"}
+	default:
+		return Decision{Nothing, fmt.Sprintf("%d of %d machines ready", f.Actual.Ready, f.Wanted)}
+	}
+}

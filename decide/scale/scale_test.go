@@ -1,0 +1,129 @@
+package scale_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"millwright/decide/scale"
+)
+
+var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func member(name, phase string, age time.Duration) scale.Member {
+	return scale.Member{Name: name, UID: "uid-" + name, Version: "1", Phase: phase, Priority: 3, Created: epoch.Add(-age)}
+}
+
+func names(targets []scale.Target) []string {
+	var result []string
+	for _, t := range targets {
+		result = append(result, t.Name)
+	}
+	return result
+}
+
+func TestDecide(t *testing.T) {
+	old, young := member("old", "Running", time.Hour), member("young", "Running", time.Minute)
+	pending, failed := member("pending", "Pending", time.Minute), member("failed", "Failed", time.Minute)
+	going := member("going", "Terminating", time.Hour)
+	going.Deleting = true
+	cheap := member("cheap", "Running", time.Hour)
+	cheap.Priority = 1
+	for _, row := range []struct {
+		name     string
+		replicas int
+		members  []scale.Member
+		create   int
+		remove   []string
+	}{
+		{"nothing to do", 2, []scale.Member{old, young}, 0, nil},
+		{"a machine that is going does not count", 2, []scale.Member{old, going}, 1, nil},
+		{"U40: create what is missing", 5, []scale.Member{old}, 4, nil},
+		{"U45: the younger goes first", 1, []scale.Member{old, young}, 0, []string{"young"}},
+		{"the one without a node goes first", 1, []scale.Member{old, pending}, 0, []string{"pending"}},
+		{"U44: the failed one goes first", 1, []scale.Member{pending, failed}, 0, []string{"failed"}},
+		{"a failed one is replaced", 2, []scale.Member{old, failed}, 0, []string{"failed"}},
+		{"priority beats phase", 2, []scale.Member{cheap, pending, old}, 0, []string{"cheap"}},
+		{"to zero", 0, []scale.Member{old, young, going}, 0, []string{"young", "old"}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			d := scale.Decide(scale.Observed{Set: "s", Replicas: row.replicas, Members: row.members, Seed: 7})
+			assert.Len(t, d.Create, row.create)
+			assert.Equal(t, row.remove, names(d.Delete))
+			assert.NotEmpty(t, d.Why)
+		})
+	}
+}
+
+func TestDecideDeletesAllOfASetThatGoes(t *testing.T) {
+	d := scale.Decide(scale.Observed{Set: "s", Deleting: true, Replicas: 5, Members: []scale.Member{member("a", "Running", 0), member("b", "", 0)}})
+	assert.Empty(t, d.Create)
+	assert.ElementsMatch(t, []string{"a", "b"}, names(d.Delete))
+	assert.Equal(t, "delete all 2 machines: the set is being deleted", d.Why)
+}
+
+func TestDecideIsBounded(t *testing.T) {
+	d := scale.Decide(scale.Observed{Set: "s", Replicas: 1000, Seed: 1})
+	assert.Len(t, d.Create, scale.MaxBatch)
+	assert.Equal(t, "create 50 machines: 1000 wanted, 0 there", d.Why)
+}
+
+// A decision is repeated until nothing is left to do: it must never overshoot, must end, and must be a function of its
+// input.
+func TestDecideConverges(t *testing.T) {
+	phases := []string{"", "Pending", "Available", "Running", "Unknown", "CrashLoopBackOff", "InPlaceUpdating"}
+	for seed := range uint64(300) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		o := scale.Observed{Set: "s", Replicas: random.IntN(120), Taken: []string{"s-bbbbb"}, Seed: seed}
+		for i := range random.IntN(150) {
+			m := member(fmt.Sprintf("m-%03d", i), phases[random.IntN(len(phases))], time.Duration(i)*time.Second)
+			m.Deleting = random.IntN(5) == 0
+			o.Members = append(o.Members, m)
+		}
+		for round := 0; ; round++ {
+			require.Less(t, round, 10, "does not end")
+			d := scale.Decide(o)
+			require.Equal(t, d, scale.Decide(o), "same input, another answer")
+			require.False(t, len(d.Create) > 0 && len(d.Delete) > 0, "creates and deletes at once")
+			if len(d.Create)+len(d.Delete) == 0 {
+				break
+			}
+			for _, name := range d.Create {
+				require.NotContains(t, o.Taken, name)
+				o.Members = append(o.Members, member(name, "", 0))
+			}
+			for _, target := range d.Delete {
+				for i := range o.Members {
+					if o.Members[i].Name == target.Name {
+						require.False(t, o.Members[i].Deleting, "deleted twice")
+						o.Members[i].Deleting = true
+					}
+				}
+			}
+			o.Seed++
+			seen := map[string]bool{}
+			live := 0
+			for _, m := range o.Members {
+				require.False(t, seen[m.Name], "two machines of one name")
+				seen[m.Name] = true
+				if !m.Deleting {
+					live++
+				}
+			}
+			if len(d.Create) > 0 {
+				require.LessOrEqual(t, live, o.Replicas, "more than wanted")
+			}
+		}
+		live := 0
+		for _, m := range o.Members {
+			if !m.Deleting {
+				live++
+			}
+		}
+		require.Equal(t, o.Replicas, live)
+	}
+}

@@ -1,0 +1,26 @@
+package main
+
+import (
+	"os/exec"
+
+	"github.com/spf13/cobra"
+)
+
+func kubectlCommand(p *places) *cobra.Command {
+	return &cobra.Command{
+		Use:   "kubectl -- <arguments>",
+		Short: "Run kubectl as the admin; no kubectl need be installed",
+		Long: `kubectl runs the kubectl that was built with the control plane, with the stack's admin kubeconfig. Its exit code is
+kubectl's. The script "kubectl" in the stack's folder does the same.`,
+		Example: `  devstack kubectl -- get nodes -o wide`,
+		RunE: func(c *cobra.Command, arguments []string) error {
+			s, err := p.open()
+			if err != nil {
+				return err
+			}
+			kubectl := exec.CommandContext(c.Context(), s.KubectlPath(), arguments...)
+			kubectl.Stdin, kubectl.Stdout, kubectl.Stderr = c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr()
+			return kubectl.Run()
+		},
+	}
+}

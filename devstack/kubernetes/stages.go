@@ -1,0 +1,67 @@
+package main
+
+import (
+	"embed"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	nodefast "sigs.k8s.io/kwok/kustomize/stage/node/fast"
+	nodeheartbeat "sigs.k8s.io/kwok/kustomize/stage/node/heartbeat-with-lease"
+	podfast "sigs.k8s.io/kwok/kustomize/stage/pod/fast"
+)
+
+//go:embed stages/*.yaml
+var ownStages embed.FS
+
+// stages prints, as one stream of YAML documents for kwok --config, the stages of KWOK's own module that we use as they
+// are, its node stage with two repairs, and ours (the files in stages/).
+func stages() int {
+	documents := []string{
+		nodeheartbeat.DefaultNodeHeartbeatWithLease,
+		podfast.DefaultPodReady,
+		podfast.DefaultPodComplete,
+	}
+	initialize, err := nodeInitialize(nodefast.DefaultNodeInit)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	documents = append(documents, initialize)
+	files, err := fs.Glob(ownStages, "stages/*.yaml")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	for _, name := range files {
+		text, err := ownStages.ReadFile(name)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		documents = append(documents, string(text))
+	}
+	fmt.Println(strings.Join(documents, "\n---\n"))
+	return 0
+}
+
+// nodeInitialize repairs KWOK's node stage: a node that a test has failed (stages/node-not-ready.yaml) must not be healed
+// at once, and a Ready condition that changes now must not carry the node's creation time as its transition time, since
+// health clocks are anchored in it.
+func nodeInitialize(upstream string) (string, error) {
+	const (
+		match      = "    matchExpressions:\n"
+		transition = "{{ $lastTransitionTime := or .metadata.creationTimestamp $now }}"
+	)
+	if !strings.Contains(upstream, match) || !strings.Contains(upstream, transition) {
+		return "", fmt.Errorf("stage node-initialize of this KWOK version has another form: review devstack/kubernetes/stages.go")
+	}
+	healed := strings.Replace(upstream, match, match+
+		`    - key: '.metadata.labels["node-not-ready.stage.kwok.x-k8s.io"]'
+      operator: 'NotIn'
+      values:
+      - 'true'
+`, 1)
+	return strings.Replace(healed, transition, "{{ $lastTransitionTime := $now }}", 1), nil
+}

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func logsCommand(p *places) *cobra.Command {
+	var follow bool
+	lines := 40
+	command := &cobra.Command{
+		Use:   "logs [component]",
+		Short: "Show the logs of a component, or of all",
+		Long: `logs shows the end of a component's log, or of every log with the name in front. Logs stay after down. The
+supervisor's own is called "supervisor", and what our identities asked the API server for is in "audit".`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, names []string) error {
+			dir, err := p.folder()
+			if err != nil {
+				return err
+			}
+			all, err := logNames(filepath.Join(dir, "logs"))
+			if err != nil {
+				return err
+			}
+			prefix := len(names) == 0
+			if prefix {
+				names = slices.DeleteFunc(slices.Clone(all), func(name string) bool { return name == "audit" })
+			} else if !slices.Contains(all, names[0]) {
+				return fmt.Errorf("no log of %q: have %s", names[0], strings.Join(all, ", "))
+			}
+			return show(c.Context(), c.OutOrStdout(), filepath.Join(dir, "logs"), names, prefix, lines, follow)
+		},
+	}
+	command.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what comes")
+	command.Flags().IntVarP(&lines, "lines", "n", lines, "how many lines of each log")
+	return command
+}
+
+// logNames returns the logs that exist.
+func logNames(dir string) ([]string, error) {
+	paths, err := filepath.Glob(filepath.Join(dir, "*.log"))
+	if err != nil {
+		return nil, fmt.Errorf("list logs: %w", err)
+	}
+	if len(paths) == 0 {
+		return nil, fmt.Errorf("list logs: %s holds none: run `devstack up`", dir)
+	}
+	var names []string
+	for _, path := range paths {
+		names = append(names, strings.TrimSuffix(filepath.Base(path), ".log"))
+	}
+	return names, nil
+}
+
+// show prints the last lines of each log and, when following, what is added to them until ctx ends.
+func show(ctx context.Context, out io.Writer, dir string, names []string, prefix bool, lines int, follow bool) error {
+	var readers []*logReader
+	for _, name := range names {
+		file, err := os.Open(filepath.Join(dir, name+".log"))
+		if err != nil {
+			return fmt.Errorf("read log: %w", err)
+		}
+		defer func() { _ = file.Close() }()
+		r := &logReader{lines: bufio.NewReader(file)}
+		if prefix {
+			r.prefix = name + ": "
+		}
+		if err := r.skipTo(file, lines); err != nil {
+			return err
+		}
+		readers = append(readers, r)
+	}
+	ticker := time.NewTicker(200 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		for _, r := range readers {
+			if err := r.print(out); err != nil {
+				return err
+			}
+		}
+		if !follow {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// logReader prints one log, line by line.
+type logReader struct {
+	lines  *bufio.Reader
+	prefix string
+	half   string // a line whose end has not been written yet
+}
+
+// skipTo moves to the last n lines.
+func (r *logReader) skipTo(file *os.File, n int) error {
+	total := 0
+	for {
+		_, err := r.lines.ReadString('\n')
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("read log: %w", err)
+		}
+		total++
+	}
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return fmt.Errorf("read log: %w", err)
+	}
+	r.lines.Reset(file)
+	for range max(0, total-n) {
+		if _, err := r.lines.ReadString('\n'); err != nil {
+			return fmt.Errorf("read log: %w", err)
+		}
+	}
+	return nil
+}
+
+// print prints all whole lines that are there.
+func (r *logReader) print(out io.Writer) error {
+	for {
+		text, err := r.lines.ReadString('\n')
+		if errors.Is(err, io.EOF) {
+			r.half += text
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read log: %w", err)
+		}
+		if _, err := io.WriteString(out, r.prefix+r.half+text); err != nil {
+			return err
+		}
+		r.half = ""
+	}
+}

@@ -1,0 +1,137 @@
+// Command devstack answers one question: how do I get a real Kubernetes control plane, Temporal and Millwright on this
+// machine, without Docker, and get rid of it again? People, make and CI call it. Everything it does is in package stack;
+// here are only words, flags and exit codes.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"millwright/devstack/build"
+	"millwright/devstack/stack"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	err := root().ExecuteContext(ctx)
+	stop()
+	os.Exit(exitCode(err))
+}
+
+// exitCode prints the error and returns 0 when there is none, what kubectl said when kubectl ran, else 1.
+func exitCode(err error) int {
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, errSilent):
+		return 1
+	case errors.As(err, &exit):
+		return max(1, exit.ExitCode()) // -1: ended by a signal
+	}
+	fmt.Fprintln(os.Stderr, "devstack:", err)
+	return 1
+}
+
+// errSilent asks for exit code 1 when everything has been said.
+var errSilent = errors.New("already said")
+
+// places are the flags that all commands share.
+type places struct{ repo, dir string }
+
+// folder returns the stack's folder.
+func (p places) folder() (string, error) {
+	if p.dir != "" {
+		return filepath.Abs(p.dir)
+	}
+	repo, err := build.FindRepo(p.repo)
+	if err != nil {
+		return "", fmt.Errorf("%w (or name the stack's folder with --dir)", err)
+	}
+	return filepath.Join(repo, ".devstack"), nil
+}
+
+// open returns the running stack.
+func (p places) open() (*stack.Stack, error) {
+	dir, err := p.folder()
+	if err != nil {
+		return nil, err
+	}
+	return stack.Open(dir)
+}
+
+func root() *cobra.Command {
+	var p places
+	command := &cobra.Command{
+		Use:   "devstack",
+		Short: "Run Millwright's local stack",
+		Long: `devstack runs a whole Millwright on this machine, without Docker and without root: etcd, kube-apiserver,
+controller-manager, scheduler, simulated nodes (KWOK), Temporal with its UI, a simulated cloud (virtualcloud), our worker
+and our bridge. Each is a process of its own, listens on loopback only, and keeps everything in one folder.`,
+		Example: `  devstack up                      start everything; the second time it only says where everything is
+  devstack status                  what runs; exit code 1 when something is dead
+  devstack kubectl -- get machines
+  devstack kill worker             what happens then? (devstack start worker)
+  devstack down                    stop everything; data stay for the next up`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	command.PersistentFlags().StringVar(&p.dir, "dir", "", "folder of the stack (default <repo>/.devstack)")
+	command.PersistentFlags().StringVar(&p.repo, "repo", "", "root of the clone (default: found from the working directory)")
+	command.AddCommand(
+		upCommand(&p), downCommand(&p), statusCommand(&p), logsCommand(&p), kubeconfigCommand(&p), kubectlCommand(&p),
+		killCommand(&p), startCommand(&p), restartCommand(&p), buildCommand(&p), runCommand(),
+	)
+	return command
+}
+
+// buildCommand builds the heavy binaries alone, so that make and CI can do so as a step of its own.
+func buildCommand(p *places) *cobra.Command {
+	return &cobra.Command{
+		Use:   "build [" + strings.Join(build.HeavyNames(), "|") + "]",
+		Short: "Build the heavy binaries (Kubernetes, Temporal) unless they are cached",
+		Long: `build makes the binaries that the stack runs from and prints their paths. They take minutes to build, once: they
+are cached by sources and toolchain in $MILLWRIGHT_CACHE, or in "millwright" in the user's cache folder.`,
+		ValidArgs: build.HeavyNames(),
+		Args:      cobra.OnlyValidArgs,
+		RunE: func(c *cobra.Command, names []string) error {
+			repo, err := build.FindRepo(p.repo)
+			if err != nil {
+				return err
+			}
+			if len(names) == 0 {
+				names = build.HeavyNames()
+			}
+			for _, name := range names {
+				path, err := build.Heavy(c.Context(), repo, name, c.ErrOrStderr())
+				if err != nil {
+					return err
+				}
+				_, _ = fmt.Fprintln(c.OutOrStdout(), path)
+			}
+			return nil
+		},
+	}
+}
+
+// runCommand is the supervisor. Package stack starts it; people do not.
+func runCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    "run",
+		Short:  "Be the supervisor of a stack (plan on standard input)",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return stack.Supervise(context.WithoutCancel(c.Context()), c.InOrStdin())
+		},
+	}
+}

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"millwright/devstack/stack"
+)
+
+func statusCommand(p *places) *cobra.Command {
+	return &cobra.Command{
+		Use:   "status",
+		Short: "Show what runs; exit code 1 when something is dead or nothing runs",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			s, err := p.open()
+			if err != nil {
+				return err
+			}
+			components, err := s.Status(c.Context())
+			if err != nil {
+				return err
+			}
+			state, err := s.State()
+			if err != nil {
+				return err
+			}
+			table := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
+			_, _ = fmt.Fprintln(table, "COMPONENT\tSTATE\tPID\tPORT\tSINCE\tCPU\tMEMORY\tVERSION\tNOTE")
+			dead := false
+			for _, component := range components {
+				dead = dead || !component.State.Alive()
+				_, _ = fmt.Fprintln(table, row(component, state.Versions[component.Name]))
+			}
+			if err := table.Flush(); err != nil || !dead {
+				return err
+			}
+			return errSilent
+		},
+	}
+}
+
+// row is one line of the table; what a component has not is a dash.
+func row(c stack.ComponentStatus, version string) string {
+	known := func(known bool, text string) string {
+		if !known || text == "" {
+			return "-"
+		}
+		return text
+	}
+	runs := c.Process.PID != 0
+	return strings.Join([]string{
+		c.Name, string(c.State),
+		known(runs, fmt.Sprint(c.Process.PID)),
+		known(c.Port != 0, fmt.Sprint(c.Port)),
+		known(!c.Since.IsZero(), time.Since(c.Since).Round(time.Second).String()),
+		known(runs, c.CPU.Round(100*time.Millisecond).String()),
+		known(runs, fmt.Sprintf("%d MiB", c.Memory>>20)),
+		known(true, version),
+		c.Error,
+	}, "\t")
+}
+
+func kubeconfigCommand(p *places) *cobra.Command {
+	identity := stack.Admin
+	command := &cobra.Command{
+		Use:     "kubeconfig",
+		Short:   "Print the path of a kubeconfig",
+		Example: `  export KUBECONFIG=$(devstack kubeconfig)`,
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			s, err := p.open()
+			if err != nil {
+				return err
+			}
+			path, err := s.IdentityKubeconfig(identity)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(c.OutOrStdout(), path)
+			return err
+		},
+	}
+	command.Flags().StringVar(&identity, "identity", identity, "one of "+strings.Join(stack.Identities(), ", "))
+	return command
+}
+
+// componentCommand is a command that does one thing to one component.
+func componentCommand(use, short, long string, p *places, do func(c *cobra.Command, s *stack.Stack, name string) error) *cobra.Command {
+	return &cobra.Command{
+		Use:   use + " <component>",
+		Short: short,
+		Long:  long + "\n\nComponents: " + strings.Join(stack.ComponentNames(), ", "),
+		Args: func(_ *cobra.Command, arguments []string) error {
+			if len(arguments) != 1 {
+				return errors.New("name one component: " + strings.Join(stack.ComponentNames(), ", "))
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, arguments []string) error {
+			s, err := p.open()
+			if err != nil {
+				return err
+			}
+			return do(c, s, arguments[0])
+		},
+	}
+}
+
+func killCommand(p *places) *cobra.Command {
+	return componentCommand("kill", "Kill a component (SIGKILL) and leave it dead",
+		"kill ends a component as a crash would, and returns when it is gone. `devstack start` brings it back.", p,
+		func(c *cobra.Command, s *stack.Stack, name string) error { return s.Kill(c.Context(), name) })
+}
+
+func startCommand(p *places) *cobra.Command {
+	return componentCommand("start", "Start a dead component and wait until it is ready",
+		"start brings a dead component back, on its old port and data. A running one stays as it is.", p,
+		func(c *cobra.Command, s *stack.Stack, name string) error { return s.Start(c.Context(), name) })
+}
+
+func restartCommand(p *places) *cobra.Command {
+	return componentCommand("restart", "Stop a component in order and start it again",
+		"restart ends a component (SIGTERM, SIGKILL after 3 s), starts it and waits until it is ready.\n"+
+			"After `make build`, this is how the new worker or bridge gets to run.", p,
+		func(c *cobra.Command, s *stack.Stack, name string) error { return s.Restart(c.Context(), name) })
+}

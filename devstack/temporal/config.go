@@ -1,0 +1,120 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"time"
+
+	"go.temporal.io/server/common/authorization"
+	"go.temporal.io/server/common/cluster"
+	"go.temporal.io/server/common/config"
+	"go.temporal.io/server/common/dynamicconfig"
+	"go.temporal.io/server/common/log"
+	"go.temporal.io/server/common/persistence/sql/sqlplugin/sqlite"
+	sqliteschema "go.temporal.io/server/schema/sqlite"
+	"go.temporal.io/server/temporal"
+)
+
+const loopback = "127.0.0.1"
+
+// serverOptions returns the options of a single-process server. The SQLite file gets its schema when it is new; an
+// existing one is used as it is, since Temporal has no schema migration for SQLite: the file is disposable.
+func serverOptions(o options, logger log.Logger) ([]temporal.ServerOption, error) {
+	store := config.SQL{
+		PluginName:   sqlite.PluginName,
+		DatabaseName: o.database,
+		// One connection (the default) on purpose: more of them make SQLITE_BUSY storms. WAL with synchronous=NORMAL
+		// is about four times as fast as the rollback journal and survives the death of the process.
+		ConnectAttributes: map[string]string{"mode": "rwc", "_journal_mode": "wal", "_synchronous": "1"},
+	}
+	if _, err := os.Stat(o.database); errors.Is(err, fs.ErrNotExist) {
+		if err := sqliteschema.SetupSchema(&store); err != nil {
+			return nil, fmt.Errorf("set up schema in %s: %w", o.database, err)
+		}
+	}
+	cfg, err := serverConfig(o, store)
+	if err != nil {
+		return nil, err
+	}
+	return []temporal.ServerOption{
+		temporal.WithConfig(cfg),
+		temporal.ForServices(temporal.DefaultServices),
+		temporal.WithLogger(logger),
+		temporal.WithAuthorizer(authorization.NewNoopAuthorizer()),
+		temporal.WithDynamicConfigClient(dynamicConfig()),
+	}, nil
+}
+
+// dynamicConfig sets what differs from the server's defaults, and why.
+func dynamicConfig() dynamicconfig.StaticClient {
+	return dynamicconfig.StaticClient{
+		dynamicconfig.FrontendMaxNamespaceVisibilityRPSPerInstance.Key(): 100,         // as the CLI's own dev server: UI and tests list
+		dynamicconfig.NamespaceCacheRefreshInterval.Key():                time.Second, // bootstrap's namespace is usable at once
+		dynamicconfig.ForceSearchAttributesCacheRefreshOnRead.Key():      true,        // and so are its search attributes
+	}
+}
+
+func serverConfig(o options, store config.SQL) (*config.Config, error) {
+	frontend := fmt.Sprintf("%s:%d", loopback, o.port)
+	services := map[string]config.Service{}
+	for _, name := range temporal.DefaultServices {
+		ports, err := freePorts(2)
+		if err != nil {
+			return nil, err
+		}
+		rpc := config.RPC{GRPCPort: ports[0], MembershipPort: ports[1], BindOnIP: loopback}
+		if name == "frontend" {
+			rpc.GRPCPort = o.port
+		}
+		services[name] = config.Service{RPC: rpc}
+	}
+	disabled := "disabled"
+	return &config.Config{
+		Global: config.Global{
+			Membership: config.Membership{MaxJoinDuration: 30 * time.Second, BroadcastAddress: loopback},
+		},
+		Persistence: config.Persistence{
+			DefaultStore:     sqlite.PluginName,
+			VisibilityStore:  sqlite.PluginName,
+			NumHistoryShards: 1, // more do not help with one connection
+			DataStores:       map[string]config.DataStore{sqlite.PluginName: {SQL: &store}},
+		},
+		ClusterMetadata: &cluster.Config{
+			FailoverVersionIncrement: 10,
+			MasterClusterName:        "active",
+			CurrentClusterName:       "active",
+			ClusterInformation: map[string]cluster.ClusterInformation{
+				"active": {Enabled: true, InitialFailoverVersion: 1, RPCAddress: frontend},
+			},
+		},
+		DCRedirectionPolicy: config.DCRedirectionPolicy{Policy: "noop"},
+		Services:            services,
+		Archival: config.Archival{
+			History:    config.HistoryArchival{State: disabled},
+			Visibility: config.VisibilityArchival{State: disabled},
+		},
+		PublicClient: config.PublicClient{HostPort: frontend},
+		NamespaceDefaults: config.NamespaceDefaults{Archival: config.ArchivalNamespaceDefaults{
+			History:    config.HistoryArchivalNamespaceDefaults{State: disabled},
+			Visibility: config.VisibilityArchivalNamespaceDefaults{State: disabled},
+		}},
+	}, nil
+}
+
+// freePorts returns n loopback ports that nobody listens on. They are held together before they are released, so that
+// they differ.
+func freePorts(n int) ([]int, error) {
+	ports := make([]int, 0, n)
+	for range n {
+		l, err := net.Listen("tcp", loopback+":0")
+		if err != nil {
+			return nil, fmt.Errorf("find a free port: %w", err)
+		}
+		defer func() { _ = l.Close() }()
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	return ports, nil
+}

@@ -1,0 +1,75 @@
+// Package main is the Temporal half of the local stack: Temporal's server and UI in one process on SQLite, for the demo,
+// the tests and the benchmarks. The devstack command starts it. It creates no namespace and no search attribute: that is
+// what `starter bootstrap` does, here as on any other Temporal. It is not for production: one process, no authentication.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+
+	"github.com/temporalio/ui-server/v2/server"
+	uiconfig "github.com/temporalio/ui-server/v2/server/config"
+	uioptions "github.com/temporalio/ui-server/v2/server/server_options"
+	"go.temporal.io/server/common/log"
+	"go.temporal.io/server/temporal"
+)
+
+// options are the command line of this process. Every port is on loopback.
+type options struct {
+	database  string // SQLite file; made when absent
+	port      int    // gRPC frontend
+	uiPort    int    // UI; 0 means no UI
+	namespace string // namespace that the UI opens with
+	logLevel  string // debug, info, warn or error
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.database, "db", "", "SQLite file that holds everything; made when absent (required)")
+	flag.IntVar(&o.port, "port", 7233, "gRPC port on 127.0.0.1")
+	flag.IntVar(&o.uiPort, "ui-port", 8233, "UI port on 127.0.0.1; 0 serves no UI")
+	flag.StringVar(&o.namespace, "ui-namespace", "default", "namespace that the UI opens with")
+	flag.StringVar(&o.logLevel, "log-level", "warn", "debug, info, warn or error")
+	flag.Parse()
+	if o.database == "" || flag.NArg() > 0 {
+		flag.Usage()
+		os.Exit(2)
+	}
+	if err := run(o); err != nil {
+		fmt.Fprintln(os.Stderr, "millwright-temporal:", err)
+		os.Exit(1)
+	}
+}
+
+// run serves until the process is told to stop.
+func run(o options) error {
+	logger := log.NewZapLogger(log.BuildZapLogger(log.Config{Stdout: true, Level: o.logLevel}))
+	serverOptions, err := serverOptions(o, logger)
+	if err != nil {
+		return err
+	}
+	if o.uiPort != 0 {
+		ui := server.NewServer(uioptions.WithConfigProvider(&uiconfig.Config{
+			TemporalGRPCAddress: fmt.Sprintf("%s:%d", loopback, o.port),
+			Host:                loopback,
+			Port:                o.uiPort,
+			EnableUI:            true,
+			DefaultNamespace:    o.namespace,
+			DisableNewsFetch:    true,
+			HideLogs:            true,
+			CORS:                uiconfig.CORS{CookieInsecure: true}, // plain HTTP on loopback
+		}))
+		go func() {
+			if err := ui.Start(); err != nil {
+				fmt.Fprintln(os.Stderr, "millwright-temporal: UI:", err)
+			}
+		}()
+		defer ui.Stop()
+	}
+	s, err := temporal.NewServer(append(serverOptions, temporal.InterruptOn(temporal.InterruptCh()))...)
+	if err != nil {
+		return fmt.Errorf("create server: %w", err)
+	}
+	return s.Start() // blocks until interrupted
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"millwright/devstack/stack"
+)
+
+func upCommand(p *places) *cobra.Command {
+	var o stack.Options
+	command := &cobra.Command{
+		Use:   "up",
+		Short: "Start the stack and leave it running",
+		Long: `up builds what is missing, starts every component, waits until all are ready and says where everything is. On a
+running stack it starts what has died and says the same again. Ctrl-C stops what it has started.
+
+Components: ` + strings.Join(stack.ComponentNames(), ", ") + `
+(and, only when named: ` + stack.SecondWorker + `, ` + stack.SecondBridge + `).`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			var err error
+			if o.Dir, err = p.folder(); err != nil {
+				return err
+			}
+			if o.Supervisor, err = os.Executable(); err != nil {
+				return fmt.Errorf("find myself: %w", err)
+			}
+			o.Repo, o.Output = p.repo, c.ErrOrStderr()
+			began := time.Now()
+			s, err := stack.Up(c.Context(), o)
+			if err != nil {
+				return err
+			}
+			_, _ = fmt.Fprintf(c.ErrOrStderr(), "stack is ready (%.1f s)\n", time.Since(began).Seconds())
+			if err := printPlaces(c.OutOrStdout(), s); err != nil {
+				return err
+			}
+			if o.Attached {
+				return attend(c.Context(), c.ErrOrStderr(), s)
+			}
+			return nil
+		},
+	}
+	flags := command.Flags()
+	flags.BoolVar(&o.FreePorts, "free-ports", false, "take free ports instead of the documented ones")
+	flags.StringSliceVar(&o.Components, "components", nil, "start only these and what they need")
+	flags.BoolVar(&o.Attached, "attached", false, "stay in the foreground; the stack ends with this process, however that ends")
+	flags.BoolVar(&o.Quiet, "quiet", false, "nodes beat six times more rarely: for benchmarks, not for tests of failures")
+	flags.DurationVar(&o.Timeout, "timeout", 0, "bound of the start, without builds (default 2m)")
+	return command
+}
+
+// attend waits for Ctrl-C and stops the stack.
+func attend(ctx context.Context, progress io.Writer, s *stack.Stack) error {
+	_, _ = fmt.Fprintln(progress, "Ctrl-C stops the stack")
+	<-ctx.Done()
+	return s.Down(context.WithoutCancel(ctx))
+}
+
+// printPlaces says where everything is.
+func printPlaces(out io.Writer, s *stack.Stack) error {
+	state, err := s.State()
+	if err != nil {
+		return err
+	}
+	has := func(component string) bool { return slices.Contains(state.Plan.Components, component) }
+	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	row := func(what, where string) { _, _ = fmt.Fprintf(table, "%s\t%s\n", what, where) }
+	if has(stack.Temporal) {
+		row("Temporal UI", s.UIAddress()+"/namespaces/"+stack.TemporalNamespace+"/workflows")
+		row("Temporal", s.TemporalAddress()+", namespace "+stack.TemporalNamespace)
+	}
+	if has(stack.APIServer) {
+		row("API server", s.APIServer())
+		row("kubeconfig", s.Kubeconfig(stack.Admin))
+		row("kubectl", s.KubectlPath())
+		row("audit log", s.AuditLog())
+	}
+	if has(stack.VirtualCloud) {
+		row("virtualcloud", s.CloudAddress())
+	}
+	row("logs", s.LogPath("*"))
+	return table.Flush()
+}
+
+func downCommand(p *places) *cobra.Command {
+	return &cobra.Command{
+		Use:   "down",
+		Short: "Stop the stack; leaves no process",
+		Long: `down stops every component in reverse order and returns when no process is left. It also clears up after a stack
+that is half started or whose supervisor was killed. Data and logs stay: remove the stack's folder for a fresh start.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			dir, err := p.folder()
+			if err != nil {
+				return err
+			}
+			return stack.Down(c.Context(), dir)
+		},
+	}
+}

@@ -1,0 +1,168 @@
+// Package admin answers how a test or an operator makes virtualcloud misbehave, and how one reads what truly happened
+// there. Integration tests, the safety checker and people with curl use it. No provider may: a real cloud has no such
+// door.
+//
+// The door is HTTP with JSON bodies on the cloud's own address:
+//
+//	GET    /admin/behaviour   Behaviour
+//	PUT    /admin/behaviour   replaces it; what is left out takes its default; releases hangs that are gone from it
+//	PATCH  /admin/behaviour   changes the fields that are given
+//	GET    /admin/faults      []Fault, with what is left of each
+//	POST   /admin/faults      adds a Fault
+//	DELETE /admin/faults      removes all of them
+//	POST   /admin/vanish      Vanish: an instance is gone at once, without a delete call
+//	POST   /admin/plant       an instance from a CreateRequest, past faults, quotas and client tokens
+//	GET    /admin/instances   []Instance: the truth, without staleness
+//	GET    /admin/userdata    ?id=i-N: the bytes that the instance was started with
+//	GET    /admin/stats       Stats
+//	POST   /admin/reset       no instances, no faults, counters at zero, default behaviour
+//
+// Instances, counters and behaviour survive a restart of the cloud; faults do not.
+package admin
+
+import (
+	"time"
+
+	"millwright/provider/virtual"
+)
+
+// Paths of the admin API.
+const (
+	PathBehaviour = "/admin/behaviour"
+	PathFaults    = "/admin/faults"
+	PathVanish    = "/admin/vanish"
+	PathPlant     = "/admin/plant"
+	PathInstances = "/admin/instances"
+	PathUserData  = "/admin/userdata"
+	PathStats     = "/admin/stats"
+	PathReset     = "/admin/reset"
+)
+
+// Operation names a call of the cloud's API.
+type Operation string
+
+// The operations.
+const (
+	Create     Operation = "create"
+	Initialize Operation = "initialize"
+	Delete     Operation = "delete"
+	Status     Operation = "status" // lookup of one machine's instance, also the one before a create
+	List       Operation = "list"
+	Limits     Operation = "limits"
+)
+
+// Operations returns every operation.
+func Operations() []Operation {
+	return []Operation{Create, Initialize, Delete, Status, List, Limits}
+}
+
+// HangPoint says where a hanging call waits until it is released or its client goes away.
+type HangPoint string
+
+// The points. A call that is released goes on as if nothing had been.
+const (
+	BeforeEffect HangPoint = "before" // nothing has happened yet; a client that goes away leaves no trace
+	AfterEffect  HangPoint = "after"  // all has happened, only the answer is missing
+)
+
+// Behaviour is how the cloud behaves, unless a class says otherwise.
+type Behaviour struct {
+	CreateLatency virtual.Duration `json:"createLatency"` // until a create call answers; default 0; a class can override it
+	BootLatency   virtual.Duration `json:"bootLatency"`   // from running to the Node's registration; default 0; overridable
+	DeleteLatency virtual.Duration `json:"deleteLatency"` // from the delete call until gone; default 0; overridable
+
+	// AcceptLatency is how long an accepted create request has no record, so that no read can see it, however fresh;
+	// it takes effect even if its client goes away. Part of Limits.ConsistencyWindow. Default 0.
+	AcceptLatency virtual.Duration `json:"acceptLatency"`
+
+	// Staleness is how old the world is that list and status show. Writes go to the truth. Part of
+	// Limits.ConsistencyWindow. Default 0.
+	Staleness virtual.Duration `json:"staleness"`
+
+	// NodeCleanup is how long after its instance a Node that is still there is deleted, as a cloud-controller-manager
+	// would. Default 10 s; zero means at once.
+	NodeCleanup virtual.Duration `json:"nodeCleanup"`
+
+	ClientTokens bool `json:"clientTokens"` // default true; false: each create request makes another instance
+
+	Tokens []string `json:"tokens,omitempty"` // accepted credentials; empty, the default, means any that is not empty
+
+	// Quotas limits the instances that exist at once. Keys: "total", a zone, an instance type, or "zone/instanceType".
+	Quotas map[string]int `json:"quotas,omitempty"`
+
+	RateLimits map[Operation]RateLimit `json:"rateLimits,omitempty"` // none by default
+	Hangs      map[Operation]HangPoint `json:"hangs,omitempty"`      // operations whose calls hang as long as they are here
+}
+
+// DefaultNodeCleanup is that of the fake cloud in the peer measurements.
+const DefaultNodeCleanup = virtual.Duration(10 * time.Second)
+
+// DefaultBehaviour returns a cloud without latency, limits or staleness that honours client tokens.
+func DefaultBehaviour() Behaviour {
+	return Behaviour{ClientTokens: true, NodeCleanup: DefaultNodeCleanup}
+}
+
+// RateLimit is a token bucket. A call that finds it empty is refused and told when to come back.
+type RateLimit struct {
+	PerSecond float64 `json:"perSecond"`      // must be above zero
+	Burst     int     `json:"burst"`          // at least one
+	Code      string  `json:"code,omitempty"` // of the refusal; empty means Unavailable
+}
+
+// Fault makes calls of one operation fail. Faults are tried in the order in which they were added; the first that fits
+// decides.
+type Fault struct {
+	Operation  Operation        `json:"operation"`
+	Code       string           `json:"code"` // name of a provider.Code
+	Message    string           `json:"message,omitempty"`
+	RetryAfter virtual.Duration `json:"retryAfter,omitempty"`
+	After      bool             `json:"after,omitempty"` // the operation takes effect, and then answers with the error
+
+	Machine string `json:"machine,omitempty"` // only calls for this machine (name)
+	Class   string `json:"class,omitempty"`   // only calls for this class (namespace/name)
+
+	Count       int              `json:"count,omitempty"`       // calls that fail before the fault is used up; zero means no limit
+	For         virtual.Duration `json:"for,omitempty"`         // how long the fault lasts; zero means no limit
+	Every       int              `json:"every,omitempty"`       // only every Nth fitting call; zero means each
+	Probability float64          `json:"probability,omitempty"` // of a fitting call to fail; zero means 1
+	Seed        uint64           `json:"seed,omitempty"`        // of the dice of Probability
+}
+
+// Vanish names an instance by one of its IDs. KeepNode is the default: the Node stays, and turns NotReady for want of a
+// kubelet.
+type Vanish struct {
+	ID         string `json:"id,omitempty"`
+	Machine    string `json:"machine,omitempty"`
+	DeleteNode bool   `json:"deleteNode,omitempty"` // after NodeCleanup, as a cloud-controller-manager would
+}
+
+// Instance is the truth about an instance.
+type Instance struct {
+	virtual.Instance
+	Zone         string    `json:"zone"`
+	InstanceType string    `json:"instanceType"`
+	ClientToken  string    `json:"clientToken,omitempty"`
+	Registered   time.Time `json:"registered,omitzero"` // when its Node was made; zero while it is not
+}
+
+// Stats counts since the cloud was first started or reset.
+type Stats struct {
+	Creates  int `json:"creates"`  // instances made
+	Deletes  int `json:"deletes"`  // delete calls accepted, each instance once
+	Vanished int `json:"vanished"` // instances lost by Vanish
+	Live     int `json:"live"`     // instances that are not gone; pending and terminating ones count
+	MaxLive  int `json:"maxLive"`
+
+	DuplicateCreates   int `json:"duplicateCreates"`   // instances made while another of the same machine UID was live
+	LiveDuplicateUIDs  int `json:"liveDuplicateUIDs"`  // machine UIDs with more than one live instance
+	LiveDuplicateNames int `json:"liveDuplicateNames"` // machine names with more than one live instance
+
+	// The rest is not kept over a restart of the cloud.
+	Creating     int               `json:"creating"`     // create requests accepted and not yet answered
+	TokenReplays int               `json:"tokenReplays"` // create requests that a client token turned into the earlier instance
+	Expired      int               `json:"expired"`      // create requests refused for coming after their NotAfter
+	Nodes        int               `json:"nodes"`        // Nodes made
+	NodesCleaned int               `json:"nodesCleaned"` // Nodes deleted because their instance was gone
+	Calls        map[Operation]int `json:"calls"`
+	Errors       map[string]int    `json:"errors"` // refusals by code
+}

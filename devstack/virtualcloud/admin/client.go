@@ -1,0 +1,135 @@
+package admin
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"millwright/provider/virtual"
+)
+
+// Client is a client of the admin API. It is safe for concurrent use.
+type Client struct {
+	address string
+	http    *http.Client
+}
+
+// NewClient returns a client of the cloud at address, "host:port" or "http://host:port".
+func NewClient(address string) *Client {
+	if !strings.Contains(address, "://") {
+		address = "http://" + address
+	}
+	return &Client{address: strings.TrimSuffix(address, "/"), http: &http.Client{}}
+}
+
+// Behaviour returns how the cloud behaves.
+func (c *Client) Behaviour(ctx context.Context) (Behaviour, error) {
+	return ask[Behaviour](ctx, c, http.MethodGet, PathBehaviour, nil)
+}
+
+// SetBehaviour replaces how the cloud behaves.
+func (c *Client) SetBehaviour(ctx context.Context, b Behaviour) error {
+	return c.do(ctx, http.MethodPut, PathBehaviour, b, nil)
+}
+
+// Change reads the behaviour, lets change alter it and writes it back. Two such calls at once may undo each other.
+func (c *Client) Change(ctx context.Context, change func(*Behaviour)) error {
+	b, err := c.Behaviour(ctx)
+	if err != nil {
+		return err
+	}
+	change(&b)
+	return c.SetBehaviour(ctx, b)
+}
+
+// AddFault makes calls fail.
+func (c *Client) AddFault(ctx context.Context, f Fault) error {
+	return c.do(ctx, http.MethodPost, PathFaults, f, nil)
+}
+
+// Faults returns the faults that are not used up.
+func (c *Client) Faults(ctx context.Context) ([]Fault, error) {
+	return ask[[]Fault](ctx, c, http.MethodGet, PathFaults, nil)
+}
+
+// ClearFaults removes every fault.
+func (c *Client) ClearFaults(ctx context.Context) error {
+	return c.do(ctx, http.MethodDelete, PathFaults, nil, nil)
+}
+
+// Vanish makes an instance disappear. It fails when there is none, or several of that machine name.
+func (c *Client) Vanish(ctx context.Context, v Vanish) error {
+	return c.do(ctx, http.MethodPost, PathVanish, v, nil)
+}
+
+// Plant makes an instance past faults, quotas and client tokens: a foreign one, an orphan or a duplicate.
+func (c *Client) Plant(ctx context.Context, request virtual.CreateRequest) (virtual.Instance, error) {
+	return ask[virtual.Instance](ctx, c, http.MethodPost, PathPlant, request)
+}
+
+// Instances returns every live instance, sorted by number.
+func (c *Client) Instances(ctx context.Context) ([]Instance, error) {
+	return ask[[]Instance](ctx, c, http.MethodGet, PathInstances, nil)
+}
+
+// UserData returns the bytes that the instance was started with.
+func (c *Client) UserData(ctx context.Context, id string) ([]byte, error) {
+	return ask[[]byte](ctx, c, http.MethodGet, PathUserData+"?"+url.Values{"id": {id}}.Encode(), nil)
+}
+
+// Stats returns the counters.
+func (c *Client) Stats(ctx context.Context) (Stats, error) {
+	return ask[Stats](ctx, c, http.MethodGet, PathStats, nil)
+}
+
+// Reset brings the cloud back to its first day.
+func (c *Client) Reset(ctx context.Context) error {
+	return c.do(ctx, http.MethodPost, PathReset, nil, nil)
+}
+
+// ask sends a request whose answer is a T.
+func ask[T any](ctx context.Context, c *Client, method, path string, in any) (T, error) {
+	var out T
+	err := c.do(ctx, method, path, in, &out)
+	return out, err
+}
+
+func (c *Client) do(ctx context.Context, method, path string, in, out any) error {
+	var body io.Reader
+	if in != nil {
+		encoded, err := json.Marshal(in)
+		if err != nil {
+			return fmt.Errorf("encode request: %w", err)
+		}
+		body = bytes.NewReader(encoded)
+	}
+	request, err := http.NewRequestWithContext(ctx, method, c.address+path, body)
+	if err != nil {
+		return fmt.Errorf("make request: %w", err)
+	}
+	answer, err := c.http.Do(request)
+	if err != nil {
+		return fmt.Errorf("call virtualcloud: %w", err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	if answer.StatusCode >= http.StatusMultipleChoices {
+		var told virtual.ErrorAnswer
+		if err := json.NewDecoder(answer.Body).Decode(&told); err != nil {
+			return fmt.Errorf("%s %s: HTTP %d", method, path, answer.StatusCode)
+		}
+		return fmt.Errorf("%s %s: %s (%s)", method, path, told.Message, told.Code)
+	}
+	if out == nil {
+		_, _ = io.Copy(io.Discard, answer.Body)
+		return nil
+	}
+	if err := json.NewDecoder(answer.Body).Decode(out); err != nil {
+		return fmt.Errorf("decode answer: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,181 @@
+// Package cloud answers how virtualcloud, the pretended cloud of the devstack, behaves: it keeps instances on disk,
+// boots their Nodes, and misbehaves on demand. The virtualcloud command serves it, and tests serve it in process; package
+// provider/virtual is its client and holds its wire types, package admin holds those of its back door. It knows nothing
+// of machines beyond the tags that it is given.
+//
+// An instance is accepted (pending), runs, may wait to be initialized, has its Node made after the boot latency, is
+// terminating once a delete call was accepted, and is gone after the delete latency. Each of these is a moment in its
+// record, and every change is on disk before it is answered: killing the process loses and doubles nothing.
+package cloud
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"millwright/devstack/virtualcloud/admin"
+	"millwright/provider"
+	"millwright/provider/virtual"
+)
+
+// Options says where a cloud lives.
+type Options struct {
+	Dir    string       // data folder; made when missing
+	Nodes  Nodes        // where Nodes register; nil means nowhere
+	Logger *slog.Logger // nil means silence
+}
+
+// Cloud is a running cloud. It is safe for concurrent use.
+type Cloud struct {
+	log      *slog.Logger
+	ctx      context.Context // ends with Close
+	stop     context.CancelFunc
+	work     sync.WaitGroup // creations under way
+	registry *nodeRegistry  // nil without Nodes
+
+	mu        sync.Mutex
+	store     *store
+	world     *world
+	behaviour admin.Behaviour
+	changed   chan struct{} // closed, and made anew, when the behaviour changes
+	gate      gate
+	epoch     int // grows with each reset, so that a creation from before it comes to nothing
+	stats     admin.Stats
+}
+
+// Open opens the data folder and starts to boot what waits there for its Node.
+func Open(options Options) (*Cloud, error) {
+	st, w, err := openStore(options.Dir, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	c := &Cloud{
+		log: options.Logger, store: st, world: w,
+		behaviour: admin.DefaultBehaviour(), changed: make(chan struct{}),
+	}
+	if c.log == nil {
+		c.log = slog.New(slog.DiscardHandler)
+	}
+	if err := c.loadBehaviour(); err != nil {
+		_ = st.close()
+		return nil, err
+	}
+	c.ctx, c.stop = context.WithCancel(context.Background())
+	if options.Nodes != nil {
+		c.registry = newNodeRegistry(c, options.Nodes)
+		for _, number := range w.order {
+			c.registry.look(number, 0)
+		}
+		c.registry.start()
+	}
+	return c, nil
+}
+
+// Stop ends every wait: calls that wait are refused as Unavailable, and create requests that have no record yet come to
+// nothing.
+func (c *Cloud) Stop() { c.stop() }
+
+// Close stops everything and closes the data folder.
+func (c *Cloud) Close() error {
+	c.Stop()
+	c.work.Wait()
+	if c.registry != nil {
+		c.registry.wait()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.store.close()
+}
+
+// commit makes a change: on disk first, then in the world. The lock is held.
+func (c *Cloud) commit(what kind, r record, userData []byte) error {
+	e := entry{Kind: what, Record: &r, UserData: userData}
+	if err := c.store.append(e); err != nil {
+		c.log.Error("write instance", "instance", r.id(), "error", err)
+		return provider.Errorf(provider.Internal, "the cloud could not write its records")
+	}
+	c.world.apply(e)
+	if c.store.size > c.store.next {
+		if err := c.store.compact(c.world, time.Now()); err != nil {
+			c.log.Error("compact log", "error", err) // the old log is still whole and open
+		}
+	}
+	return nil
+}
+
+func (c *Cloud) loadBehaviour() error {
+	content, err := c.store.read(behaviourFile)
+	if err != nil || content == nil {
+		return err
+	}
+	if err := json.Unmarshal(content, &c.behaviour); err != nil {
+		return fmt.Errorf("read behaviour: %w", err)
+	}
+	return nil
+}
+
+// Behaviour returns how the cloud behaves.
+func (c *Cloud) Behaviour() admin.Behaviour {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return clone(c.behaviour)
+}
+
+// clone copies a behaviour with its maps, so that nobody else's change shows in it.
+func clone(b admin.Behaviour) admin.Behaviour {
+	b.Tokens = slices.Clone(b.Tokens)
+	b.Quotas, b.RateLimits, b.Hangs = maps.Clone(b.Quotas), maps.Clone(b.RateLimits), maps.Clone(b.Hangs)
+	return b
+}
+
+// SetBehaviour replaces how the cloud behaves, on disk too. Calls that hang look again.
+func (c *Cloud) SetBehaviour(b admin.Behaviour) error {
+	if err := validateBehaviour(b); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.setBehaviour(clone(b))
+}
+
+func (c *Cloud) setBehaviour(b admin.Behaviour) error {
+	content, err := json.Marshal(b)
+	if err != nil {
+		return fmt.Errorf("encode behaviour: %w", err)
+	}
+	if err := c.store.replace(behaviourFile, content); err != nil {
+		return err
+	}
+	c.behaviour = b
+	c.gate.buckets = nil
+	close(c.changed)
+	c.changed = make(chan struct{})
+	return nil
+}
+
+// Limits returns what the cloud documents about itself.
+func (c *Cloud) Limits() virtual.Limits {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return virtual.Limits{
+		ClientTokens:      c.behaviour.ClientTokens,
+		ConsistencyWindow: c.behaviour.AcceptLatency + c.behaviour.Staleness,
+	}
+}
+
+// sleep waits until a moment; the error says that the cloud stopped.
+func (c *Cloud) sleep(until time.Time) error {
+	timer := time.NewTimer(time.Until(until))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-c.ctx.Done():
+		return provider.Errorf(provider.Unavailable, "the cloud is stopping")
+	}
+}

@@ -1,0 +1,193 @@
+package cloud
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"millwright/provider"
+	"millwright/provider/virtual"
+)
+
+// errExpired is the cause in the refusal of a create request that came after its NotAfter. It crosses the wire as a reason.
+var errExpired = errors.New("expired")
+
+// creation is one create request on its way.
+type creation struct {
+	request virtual.CreateRequest
+	epoch   int
+	accept  time.Time     // when it gets its record
+	runs    time.Time     // when it is answered
+	grace   time.Duration // by how much accept may lie after the request's NotAfter
+}
+
+// create makes an instance. Once it has come in it takes effect even when the client goes away, as with a real cloud; the
+// error then tells only that nobody is there to be answered.
+func (c *Cloud) create(ctx context.Context, request virtual.CreateRequest) (virtual.Instance, error) {
+	if err := validateCreate(request); err != nil {
+		return virtual.Instance{}, err
+	}
+	now := time.Now()
+	if err := c.expired(request, now, 0); err != nil {
+		return virtual.Instance{}, err
+	}
+	c.mu.Lock()
+	b := c.behaviour
+	way := creation{request: request, epoch: c.epoch, grace: time.Duration(b.AcceptLatency)}
+	c.mu.Unlock()
+	way.accept = now.Add(way.grace)
+	way.runs = now.Add(time.Duration(either(request.Spec.CreateLatency, b.CreateLatency)))
+	if way.runs.Before(way.accept) {
+		way.runs = way.accept
+	}
+	if !way.runs.After(now) {
+		return c.accept(way)
+	}
+	type result struct {
+		instance virtual.Instance
+		err      error
+	}
+	done := make(chan result, 1)
+	c.creating(1)
+	c.work.Go(func() {
+		defer c.creating(-1)
+		instance, err := c.carryOut(way)
+		done <- result{instance, err}
+	})
+	select {
+	case r := <-done:
+		return r.instance, r.err
+	case <-ctx.Done():
+		return virtual.Instance{}, provider.Errorf(provider.Canceled, "the client went away")
+	}
+}
+
+// carryOut gives the instance its record in time and returns when it runs.
+func (c *Cloud) carryOut(way creation) (virtual.Instance, error) {
+	if err := c.sleep(way.accept); err != nil {
+		return virtual.Instance{}, err
+	}
+	instance, err := c.accept(way)
+	if err != nil || instance.State == virtual.StateRunning {
+		return instance, err
+	}
+	if err := c.sleep(way.runs); err != nil {
+		return virtual.Instance{}, err
+	}
+	instance.State = virtual.StateRunning
+	return instance, nil
+}
+
+// accept gives the instance its record, or returns the one that its client token stands for.
+func (c *Cloud) accept(way creation) (virtual.Instance, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	request := way.request
+	if way.epoch != c.epoch {
+		return virtual.Instance{}, provider.Errorf(provider.Aborted, "the cloud was reset")
+	}
+	if err := c.expiredLocked(request, now, way.grace); err != nil {
+		return virtual.Instance{}, err
+	}
+	if earlier := c.world.records[c.world.byToken[request.ClientToken]]; c.behaviour.ClientTokens &&
+		request.ClientToken != "" && earlier != nil && earlier.live(now) {
+		c.stats.TokenReplays++
+		return earlier.at(now), nil
+	}
+	if err := c.checkQuota(request, now); err != nil {
+		return virtual.Instance{}, err
+	}
+	return c.record(request, now, way.runs)
+}
+
+// record makes the instance. The lock is held.
+func (c *Cloud) record(request virtual.CreateRequest, now, runs time.Time) (virtual.Instance, error) {
+	if runs.Before(now) {
+		runs = now
+	}
+	r := record{
+		Number: c.world.next, Name: request.Name, Tags: request.Tags, Spec: request.Spec, ClientToken: request.ClientToken,
+		Accepted: now, Runs: runs,
+		Boots: runs.Add(time.Duration(either(request.Spec.BootLatency, c.behaviour.BootLatency))),
+	}
+	if err := c.commit(created, r, request.UserData); err != nil {
+		return virtual.Instance{}, err
+	}
+	c.log.Debug("instance accepted", "instance", r.id(), "machine", r.Tags.Machine)
+	c.registry.look(r.Number, time.Until(r.Boots))
+	return r.at(now), nil
+}
+
+// checkQuota refuses an instance for which there is no room. The lock is held.
+func (c *Cloud) checkQuota(request virtual.CreateRequest, now time.Time) error {
+	spec := request.Spec
+	if spec.Quota == nil && len(c.behaviour.Quotas) == 0 {
+		return nil
+	}
+	keys := func(s virtual.Spec) []string {
+		return []string{"total", s.Zone, s.InstanceType, s.Zone + "/" + s.InstanceType}
+	}
+	used, ofClass := map[string]int{}, 0
+	for _, r := range c.world.live(now) {
+		for _, key := range keys(r.Spec) {
+			used[key]++
+		}
+		if r.Tags.Class == request.Tags.Class && r.Tags.Cluster == request.Tags.Cluster {
+			ofClass++
+		}
+	}
+	for _, key := range keys(spec) {
+		if limit, limited := c.behaviour.Quotas[key]; limited && used[key] >= limit {
+			return provider.Errorf(provider.ResourceExhausted, "quota of %d instances for %s is used up", limit, key)
+		}
+	}
+	if spec.Quota != nil && ofClass >= *spec.Quota {
+		return provider.Errorf(provider.ResourceExhausted, "quota of %d instances for class %s is used up", *spec.Quota, request.Tags.Class)
+	}
+	return nil
+}
+
+// expired refuses a request that comes, or would get its record, too late.
+func (c *Cloud) expired(request virtual.CreateRequest, now time.Time, grace time.Duration) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.expiredLocked(request, now, grace)
+}
+
+func (c *Cloud) expiredLocked(request virtual.CreateRequest, now time.Time, grace time.Duration) error {
+	if request.NotAfter.IsZero() || !now.After(request.NotAfter.Add(grace)) {
+		return nil
+	}
+	c.stats.Expired++
+	late := now.Sub(request.NotAfter.Add(grace)).Round(time.Millisecond)
+	refusal := provider.Errorf(provider.Aborted, "the request came %s after its time", late)
+	refusal.Cause = errExpired
+	return refusal
+}
+
+// Plant makes an instance at once, past faults, quotas and client tokens.
+func (c *Cloud) Plant(request virtual.CreateRequest) (virtual.Instance, error) {
+	if err := validateCreate(request); err != nil {
+		return virtual.Instance{}, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	request.ClientToken = ""
+	now := time.Now()
+	return c.record(request, now, now)
+}
+
+func (c *Cloud) creating(change int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stats.Creating += change
+}
+
+// either returns what the class says, or else what the cloud says.
+func either(class *virtual.Duration, cloud virtual.Duration) virtual.Duration {
+	if class != nil {
+		return *class
+	}
+	return cloud
+}

@@ -1,0 +1,152 @@
+package cloud
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"millwright/devstack/virtualcloud/admin"
+	"millwright/provider"
+	"millwright/provider/virtual"
+)
+
+// codes admits a number of create calls and returns what came of each.
+func codes(t *testing.T, c *Cloud, calls int, about subject) []provider.Code {
+	t.Helper()
+	got := []provider.Code{}
+	for range calls {
+		_, err := c.admit(t.Context(), admin.Create, about)
+		got = append(got, provider.CodeOf(err))
+	}
+	return got
+}
+
+func TestFaults(t *testing.T) {
+	const bad = provider.Internal
+	for name, row := range map[string]struct {
+		fault admin.Fault
+		about subject
+		want  []provider.Code
+	}{
+		"for ever":         {admin.Fault{}, subject{}, []provider.Code{bad, bad, bad, bad}},
+		"twice":            {admin.Fault{Count: 2}, subject{}, []provider.Code{bad, bad, 0, 0}},
+		"every other":      {admin.Fault{Every: 2}, subject{}, []provider.Code{0, bad, 0, bad}},
+		"once of every 2":  {admin.Fault{Every: 2, Count: 1}, subject{}, []provider.Code{0, bad, 0, 0}},
+		"by dice":          {admin.Fault{Probability: 0.5, Seed: 3}, subject{}, nil},
+		"another machine":  {admin.Fault{Machine: "b"}, subject{machine: "a"}, []provider.Code{0, 0}},
+		"this machine":     {admin.Fault{Machine: "a"}, subject{machine: "a"}, []provider.Code{bad, bad}},
+		"another class":    {admin.Fault{Class: "x/y"}, subject{class: "x/z"}, []provider.Code{0}},
+		"another call":     {admin.Fault{Operation: admin.Delete}, subject{}, []provider.Code{0}},
+		"after the effect": {admin.Fault{After: true}, subject{}, []provider.Code{0}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, c *Cloud) {
+				f := row.fault
+				f.Code = bad.String()
+				if f.Operation == "" {
+					f.Operation = admin.Create
+				}
+				require.NoError(t, c.AddFault(f))
+				if row.want == nil {
+					first := codes(t, c, 20, row.about)
+					assert.Contains(t, first, bad)
+					assert.Contains(t, first, provider.OK)
+					c.ClearFaults()
+					require.NoError(t, c.AddFault(f))
+					assert.Equal(t, first, codes(t, c, 20, row.about), "the seed decides")
+					return
+				}
+				assert.Equal(t, row.want, codes(t, c, len(row.want), row.about))
+			})
+		})
+	}
+}
+
+func TestFaultEndsAfterItsTime(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Cloud) {
+		require.NoError(t, c.AddFault(admin.Fault{
+			Operation: admin.Create, Code: "ResourceExhausted", For: virtual.Duration(2 * time.Minute),
+		}))
+		time.Sleep(2*time.Minute - time.Nanosecond)
+		assert.Equal(t, []provider.Code{provider.ResourceExhausted}, codes(t, c, 1, subject{}))
+		assert.Len(t, c.Faults(), 1)
+		time.Sleep(time.Nanosecond)
+		assert.Empty(t, c.Faults())
+		assert.Equal(t, []provider.Code{provider.OK}, codes(t, c, 1, subject{}))
+	})
+}
+
+func TestRateLimitSaysWhenToComeBack(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Cloud) {
+		behave(t, c, func(b *admin.Behaviour) {
+			b.RateLimits = map[admin.Operation]admin.RateLimit{admin.Create: {PerSecond: 2, Burst: 3, Code: "ResourceExhausted"}}
+		})
+		assert.Equal(t, []provider.Code{0, 0, 0, provider.ResourceExhausted}, codes(t, c, 4, subject{}))
+		_, err := c.admit(t.Context(), admin.Create, subject{})
+		refusal, ok := errors.AsType[*provider.Error](err)
+		require.True(t, ok)
+		assert.Equal(t, 500*time.Millisecond, refusal.RetryAfter)
+		_, err = c.admit(t.Context(), admin.Delete, subject{})
+		require.NoError(t, err, "other calls are not limited")
+		time.Sleep(500 * time.Millisecond)
+		assert.Equal(t, []provider.Code{0, provider.ResourceExhausted}, codes(t, c, 2, subject{}))
+	})
+}
+
+func TestHangEndsWhenReleasedOrWhenTheClientGoes(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Cloud) {
+		behave(t, c, func(b *admin.Behaviour) {
+			b.Hangs = map[admin.Operation]admin.HangPoint{admin.Create: admin.BeforeEffect}
+		})
+		begun := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := c.admit(ctx, admin.Create, subject{})
+		assert.Equal(t, provider.Canceled, provider.CodeOf(err))
+		assert.Equal(t, time.Minute, time.Since(begun))
+
+		released := make(chan error)
+		go func() {
+			_, err := c.admit(t.Context(), admin.Create, subject{})
+			released <- err
+		}()
+		synctest.Wait()
+		behave(t, c, func(b *admin.Behaviour) { b.Staleness = 1 }) // another change does not release
+		synctest.Wait()
+		assert.Empty(t, released)
+		behave(t, c, func(b *admin.Behaviour) { b.Hangs = nil })
+		assert.NoError(t, <-released)
+	})
+}
+
+func TestNonsenseIsRefused(t *testing.T) {
+	c := open(t, t.TempDir(), nil)
+	defer crash(t, c)
+	for want, f := range map[string]admin.Fault{
+		`operation: "explode"`:     {Operation: "explode", Code: "Internal"},
+		`code: "Bad" is no code`:   {Operation: admin.Create, Code: "Bad"},
+		`must not be negative`:     {Operation: admin.Create, Code: "Internal", Count: -1},
+		`probability: 2 is not`:    {Operation: admin.Create, Code: "Internal", Probability: 2},
+		`operation: "" is none of`: {Code: "Internal"},
+	} {
+		assert.ErrorContains(t, c.AddFault(f), want)
+	}
+	for want, change := range map[string]func(*admin.Behaviour){
+		`perSecond must be above 0`: func(b *admin.Behaviour) { b.RateLimits = map[admin.Operation]admin.RateLimit{admin.List: {Burst: 1}} },
+		`"x" is no code`: func(b *admin.Behaviour) {
+			b.RateLimits = map[admin.Operation]admin.RateLimit{admin.List: {PerSecond: 1, Burst: 1, Code: "x"}}
+		},
+		`hangs.list: "middle"`: func(b *admin.Behaviour) { b.Hangs = map[admin.Operation]admin.HangPoint{admin.List: "middle"} },
+		`operation: "nap"`:     func(b *admin.Behaviour) { b.Hangs = map[admin.Operation]admin.HangPoint{"nap": admin.AfterEffect} },
+	} {
+		b := admin.DefaultBehaviour()
+		change(&b)
+		assert.ErrorContains(t, c.SetBehaviour(b), want)
+	}
+	assert.Equal(t, admin.DefaultBehaviour(), c.Behaviour())
+}

@@ -1,0 +1,145 @@
+package cloud
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"millwright/provider/virtual"
+)
+
+// What KWOK knows its Nodes by.
+const (
+	kwokLabel      = "type"
+	kwokLabelValue = "kwok"
+	kwokAnnotation = "kwok.x-k8s.io/node"
+)
+
+// The limits of the client: as high as 1,000 Nodes in a few seconds need, so that the cloud is not what one measures.
+const (
+	kubeQPS   = 200
+	kubeBurst = 400
+)
+
+// kubeNodes makes Nodes that KWOK keeps alive.
+type kubeNodes struct{ client kubernetes.Interface }
+
+// NewKubeNodes returns the Nodes of the cluster that a kubeconfig file names. It does not call the cluster.
+func NewKubeNodes(kubeconfig string) (Nodes, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("read kubeconfig: %w", err)
+	}
+	config.QPS, config.Burst, config.UserAgent = kubeQPS, kubeBurst, "virtualcloud"
+	config.ContentType, config.AcceptContentTypes = "application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf,application/json"
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make kubernetes client: %w", err)
+	}
+	return kubeNodes{client}, nil
+}
+
+// Register implements Nodes.
+func (k kubeNodes) Register(ctx context.Context, instance virtual.Instance, spec virtual.Spec) error {
+	_, err := k.client.CoreV1().Nodes().Create(ctx, nodeOf(instance, spec), metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("create node %s: %w", instance.Name, err)
+	}
+	return nil
+}
+
+// Remove implements Nodes.
+func (k kubeNodes) Remove(ctx context.Context, instance virtual.Instance) (bool, error) {
+	node, err := k.own(ctx, instance)
+	if err != nil || node == nil {
+		return false, err
+	}
+	err = k.client.CoreV1().Nodes().Delete(ctx, node.Name, *metav1.NewPreconditionDeleteOptions(string(node.UID)))
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return false, fmt.Errorf("delete node %s: %w", node.Name, err)
+	}
+	return err == nil, nil
+}
+
+// Silence implements Nodes.
+func (k kubeNodes) Silence(ctx context.Context, instance virtual.Instance) error {
+	node, err := k.own(ctx, instance)
+	if err != nil || node == nil {
+		return err
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": node.UID, "labels": map[string]any{kwokLabel: nil},
+	}})
+	if err != nil {
+		return fmt.Errorf("encode patch: %w", err)
+	}
+	_, err = k.client.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("patch node %s: %w", node.Name, err)
+	}
+	return nil
+}
+
+// own returns the Node of an instance, nil when it is gone or another instance's.
+func (k kubeNodes) own(ctx context.Context, instance virtual.Instance) (*corev1.Node, error) {
+	node, err := k.client.CoreV1().Nodes().Get(ctx, instance.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil //nolint:nilnil // no Node is an answer
+	case err != nil:
+		return nil, fmt.Errorf("read node %s: %w", instance.Name, err)
+	case node.Spec.ProviderID != instance.ProviderID:
+		return nil, nil //nolint:nilnil // as above
+	}
+	return node, nil
+}
+
+// nodeOf returns the Node as its kubelet and the cloud-controller-manager would make it.
+func nodeOf(instance virtual.Instance, spec virtual.Spec) *corev1.Node {
+	capacity := corev1.ResourceList{}
+	given := spec.Capacity
+	if len(given) == 0 {
+		given = virtual.DefaultCapacity()
+	}
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		capacity[corev1.ResourceName(name)] = resource.MustParse(string(given[name])) // validated with the create request
+	}
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: instance.Name,
+			Labels: map[string]string{
+				kwokLabel:                      kwokLabelValue,
+				corev1.LabelHostname:           instance.Name,
+				corev1.LabelOSStable:           "linux",
+				corev1.LabelArchStable:         "amd64",
+				corev1.LabelTopologyRegion:     spec.Region,
+				corev1.LabelTopologyZone:       spec.Zone,
+				corev1.LabelInstanceTypeStable: spec.InstanceType,
+			},
+			Annotations: map[string]string{
+				kwokAnnotation: "fake",
+				// The kubelet sets it; without it the attach-detach controller leaves the Node's volumes alone.
+				"volumes.kubernetes.io/controller-managed-attach-detach": "true",
+			},
+		},
+		Spec: corev1.NodeSpec{ProviderID: instance.ProviderID},
+		Status: corev1.NodeStatus{
+			Capacity:    capacity,
+			Allocatable: capacity,
+			Addresses: []corev1.NodeAddress{
+				{Type: corev1.NodeInternalIP, Address: instance.Address},
+				{Type: corev1.NodeHostName, Address: instance.Name},
+			},
+		},
+	}
+}

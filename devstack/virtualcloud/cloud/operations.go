@@ -1,0 +1,170 @@
+package cloud
+
+import (
+	"time"
+
+	"millwright/devstack/virtualcloud/admin"
+	"millwright/provider"
+	"millwright/provider/virtual"
+)
+
+// find returns the live instance of that ID, or a NotFound error. The lock is held.
+func (c *Cloud) find(id string, now time.Time) (record, error) {
+	if r := c.world.records[parseID(id)]; r != nil && r.live(now) {
+		return *r, nil
+	}
+	return record{}, provider.Errorf(provider.NotFound, "there is no instance %s", id)
+}
+
+// initialize runs the initialize step; again is a success.
+func (c *Cloud) initialize(id string) (virtual.Instance, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	r, err := c.find(id, now)
+	switch {
+	case err != nil:
+		return virtual.Instance{}, err
+	case !r.Spec.Initialize:
+		return virtual.Instance{}, provider.Errorf(provider.Unimplemented, "instances of class %s are not initialized", r.Tags.Class)
+	case happened(r.Deleted, now):
+		return virtual.Instance{}, provider.Errorf(provider.FailedPrecondition, "instance %s is being terminated", id)
+	case r.Initialized.IsZero():
+		r.Initialized = now
+		if err := c.commit(initialized, r, nil); err != nil {
+			return virtual.Instance{}, err
+		}
+		c.registry.look(r.Number, time.Until(r.Boots))
+	}
+	return r.at(now), nil
+}
+
+// terminate accepts the deletion of an instance of that cluster; again is a success until it is gone.
+func (c *Cloud) terminate(id, cluster string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	r, err := c.find(id, now)
+	switch {
+	case err != nil:
+		return err
+	case r.Tags.Cluster != cluster:
+		return provider.Errorf(provider.FailedPrecondition, "instance %s belongs to another cluster", id)
+	case happened(r.Deleted, now):
+		return nil
+	}
+	r.Deleted = now
+	r.Gone = now.Add(time.Duration(either(r.Spec.DeleteLatency, c.behaviour.DeleteLatency)))
+	if err := c.commit(deleted, r, nil); err != nil {
+		return err
+	}
+	c.log.Debug("instance terminating", "instance", id, "machine", r.Tags.Machine)
+	c.registry.look(r.Number, time.Until(r.Gone.Add(time.Duration(c.behaviour.NodeCleanup))))
+	return nil
+}
+
+// list shows the instances of a cluster and class, as stale as the cloud's reads are. An empty class means all.
+func (c *Cloud) list(cluster, class string) virtual.ReadAnswer {
+	return c.read(func(w *world, then time.Time) []virtual.Instance {
+		return w.visible(w.order, then, func(r *record) bool {
+			return r.Tags.Cluster == cluster && (class == "" || r.Tags.Class == class)
+		})
+	})
+}
+
+// lookupUID shows the instances of a cluster that carry a machine's UID.
+func (c *Cloud) lookupUID(cluster, uid string) virtual.ReadAnswer {
+	return c.read(func(w *world, then time.Time) []virtual.Instance {
+		numbers := w.byUID[uidKey(virtual.Tags{Cluster: cluster, MachineUID: uid})]
+		return w.visible(numbers, then, func(*record) bool { return true })
+	})
+}
+
+// lookupID shows the instance of a cluster with that ID.
+func (c *Cloud) lookupID(cluster, id string) virtual.ReadAnswer {
+	return c.read(func(w *world, then time.Time) []virtual.Instance {
+		return w.visible([]int{parseID(id)}, then, func(r *record) bool {
+			return cluster == "" || r.Tags.Cluster == cluster
+		})
+	})
+}
+
+func (c *Cloud) read(show func(w *world, then time.Time) []virtual.Instance) virtual.ReadAnswer {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	return virtual.ReadAnswer{Now: now, Items: show(c.world, now.Add(-time.Duration(c.behaviour.Staleness)))}
+}
+
+// Vanish makes an instance disappear at once.
+func (c *Cloud) Vanish(v admin.Vanish) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	var found []*record
+	for _, r := range c.world.live(now) {
+		if (v.ID != "" && r.is(v.ID)) || (v.ID == "" && r.Tags.Machine == v.Machine) {
+			found = append(found, r)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return provider.Errorf(provider.NotFound, "no live instance fits")
+	case 1:
+	default:
+		return provider.Errorf(provider.OutOfRange, "%d instances fit; name one by its id", len(found))
+	}
+	r := *found[0]
+	r.Gone, r.Vanished, r.KeepNode = now, true, !v.DeleteNode
+	if err := c.commit(vanished, r, nil); err != nil {
+		return err
+	}
+	c.registry.look(r.Number, 0)
+	return nil
+}
+
+// Instances returns every live instance, sorted by number.
+func (c *Cloud) Instances() []admin.Instance {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	instances := []admin.Instance{}
+	for _, r := range c.world.live(now) {
+		instances = append(instances, r.truth(now))
+	}
+	return instances
+}
+
+// UserData returns what an instance was started with.
+func (c *Cloud) UserData(id string) ([]byte, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r, err := c.find(id, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	return c.world.userData[r.Number], nil
+}
+
+// Reset brings the cloud back to its first day. Nodes of the instances that end with it are deleted as usual.
+func (c *Cloud) Reset() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	for _, r := range c.world.live(now) {
+		ended := *r
+		ended.Deleted, ended.Gone = now, now
+		if err := c.commit(deleted, ended, nil); err != nil {
+			return err
+		}
+		c.registry.look(ended.Number, time.Duration(admin.DefaultNodeCleanup))
+	}
+	c.epoch++
+	c.gate = gate{}
+	c.world.counters = counters{}
+	c.stats = admin.Stats{Creating: c.stats.Creating}
+	if err := c.setBehaviour(admin.DefaultBehaviour()); err != nil {
+		return err
+	}
+	return c.store.compact(c.world, now) // writes the counters
+}

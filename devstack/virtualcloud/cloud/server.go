@@ -1,0 +1,173 @@
+package cloud
+
+import (
+	"context"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"millwright/devstack/virtualcloud/admin"
+	"millwright/provider"
+	"millwright/provider/virtual"
+)
+
+// maxBody is the most of a request that is read, in bytes; EC2 takes 16 KiB of user data.
+const maxBody = 1 << 20
+
+// Handler returns the cloud's HTTP API, its admin API and GET /healthz.
+func (c *Cloud) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
+	mux.HandleFunc("POST "+virtual.PathInstances, c.serveCreate)
+	mux.HandleFunc("GET "+virtual.PathInstances, c.serveList)
+	mux.HandleFunc("GET "+virtual.PathLookup, c.serveLookup)
+	mux.HandleFunc("GET "+virtual.PathLimits, c.serveLimits)
+	mux.HandleFunc("POST "+virtual.PathInstances+"/{id}/initialize", c.serveInitialize)
+	mux.HandleFunc("DELETE "+virtual.PathInstances+"/{id}", c.serveDelete)
+	c.handleAdmin(mux)
+	return mux
+}
+
+func (c *Cloud) serveCreate(w http.ResponseWriter, r *http.Request) {
+	var request virtual.CreateRequest
+	if err := decode(r, &request); err != nil {
+		c.refuse(w, err)
+		return
+	}
+	about := subject{machine: request.Tags.Machine, class: request.Tags.Class}
+	c.serve(w, r, admin.Create, about, func(ctx context.Context) (any, error) { return c.create(ctx, request) })
+}
+
+func (c *Cloud) serveList(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	class := query.Get("class")
+	c.serve(w, r, admin.List, subject{class: class}, func(context.Context) (any, error) {
+		return c.list(query.Get("cluster"), class), nil
+	})
+}
+
+func (c *Cloud) serveLookup(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	cluster, uid, id := query.Get("cluster"), query.Get("uid"), query.Get("id")
+	c.serve(w, r, admin.Status, c.about(func(r *record) bool { return r.is(id) || (uid != "" && r.Tags.MachineUID == uid) }),
+		func(context.Context) (any, error) {
+			if id != "" {
+				return c.lookupID(cluster, id), nil
+			}
+			return c.lookupUID(cluster, uid), nil
+		})
+}
+
+func (c *Cloud) serveLimits(w http.ResponseWriter, r *http.Request) {
+	c.serve(w, r, admin.Limits, subject{}, func(context.Context) (any, error) { return c.Limits(), nil })
+}
+
+func (c *Cloud) serveInitialize(w http.ResponseWriter, r *http.Request) {
+	id := r.PathValue("id")
+	c.serve(w, r, admin.Initialize, c.about(func(r *record) bool { return r.is(id) }),
+		func(context.Context) (any, error) { return c.initialize(id) })
+}
+
+func (c *Cloud) serveDelete(w http.ResponseWriter, r *http.Request) {
+	id, cluster := r.PathValue("id"), r.URL.Query().Get("cluster")
+	c.serve(w, r, admin.Delete, c.about(func(r *record) bool { return r.is(id) }),
+		func(context.Context) (any, error) { return struct{}{}, c.terminate(id, cluster) })
+}
+
+// about returns what faults may choose by, for a call on an existing instance.
+func (c *Cloud) about(fits func(*record) bool) subject {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.gate.faults) == 0 {
+		return subject{}
+	}
+	for _, r := range c.world.live(time.Now()) {
+		if fits(r) {
+			return subject{machine: r.Tags.Machine, class: r.Tags.Class}
+		}
+	}
+	return subject{}
+}
+
+// serve is one call from beginning to end: credentials, limits, faults, hangs, effect, answer.
+func (c *Cloud) serve(w http.ResponseWriter, r *http.Request, op admin.Operation, about subject, effect func(context.Context) (any, error)) {
+	if err := c.authenticate(r); err != nil {
+		c.refuse(w, err)
+		return
+	}
+	struck, err := c.admit(r.Context(), op, about)
+	if err != nil {
+		c.refuse(w, err)
+		return
+	}
+	answer, err := effect(r.Context())
+	if err == nil {
+		err = c.hang(r.Context(), op, admin.AfterEffect)
+	}
+	if err == nil && struck != nil {
+		err = struck.refusal()
+	}
+	if err != nil {
+		c.refuse(w, err)
+		return
+	}
+	respond(w, http.StatusOK, answer)
+}
+
+// authenticate checks the credentials. What was sent is neither logged nor told back.
+func (c *Cloud) authenticate(r *http.Request) error {
+	token, isBearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if !isBearer || token == "" {
+		return provider.Errorf(provider.Unauthenticated, "the request carries no credentials")
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, accepted := range c.behaviour.Tokens {
+		if subtle.ConstantTimeCompare([]byte(token), []byte(accepted)) == 1 {
+			return nil
+		}
+	}
+	if len(c.behaviour.Tokens) > 0 {
+		return provider.Errorf(provider.Unauthenticated, "the credentials are not valid")
+	}
+	return nil
+}
+
+// refuse answers with an error.
+func (c *Cloud) refuse(w http.ResponseWriter, err error) {
+	code := provider.CodeOf(err)
+	c.refused(code)
+	told := virtual.ErrorAnswer{Code: code.String(), Message: "the cloud failed"}
+	if typed, ok := errors.AsType[*provider.Error](err); ok {
+		told.Message, told.RetryAfter = typed.Message, virtual.Duration(typed.RetryAfter)
+	}
+	if errors.Is(err, errExpired) {
+		told.Reason = virtual.ReasonExpired
+	}
+	if told.RetryAfter > 0 {
+		seconds := (time.Duration(told.RetryAfter) + time.Second - 1) / time.Second // the header knows whole seconds alone
+		w.Header().Set("Retry-After", strconv.Itoa(int(seconds)))
+	}
+	respond(w, virtual.HTTPStatus(code), told)
+}
+
+func respond(w http.ResponseWriter, status int, answer any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(answer) // nobody is left to tell when it fails
+}
+
+// decode reads a request's body, strictly.
+func decode(r *http.Request, into any) error {
+	decoder := json.NewDecoder(http.MaxBytesReader(nil, r.Body, maxBody))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(into); err != nil {
+		// The decoder's words quote field names and never values of user data.
+		return provider.Errorf(provider.InvalidArgument, "request: %v", err)
+	}
+	return nil
+}

@@ -1,0 +1,189 @@
+package cloud
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"millwright/devstack/virtualcloud/admin"
+	"millwright/provider/virtual"
+)
+
+const token = "canary-token-5d1b"
+
+// serve serves a cloud and returns its address, its back door and what it logs.
+func serve(t testing.TB) (string, *admin.Client, *bytes.Buffer) {
+	t.Helper()
+	logged := &bytes.Buffer{}
+	logger := slog.New(slog.NewTextHandler(logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	c, err := Open(Options{Dir: t.TempDir(), Logger: logger})
+	require.NoError(t, err)
+	server := httptest.NewServer(c.Handler())
+	t.Cleanup(func() {
+		require.NoError(t, c.Close())
+		server.Close()
+	})
+	return server.URL, admin.NewClient(server.URL), logged
+}
+
+// ask sends a request with credentials and returns the answer with its body read.
+func ask(t testing.TB, method, url string, body any) (*http.Response, []byte) {
+	t.Helper()
+	encoded, err := json.Marshal(body)
+	require.NoError(t, err)
+	if text, isText := body.(string); isText {
+		encoded = []byte(text)
+	}
+	r, err := http.NewRequestWithContext(t.Context(), method, url, bytes.NewReader(encoded))
+	require.NoError(t, err)
+	r.Header.Set("Authorization", "Bearer "+token)
+	answer, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	defer func() { _ = answer.Body.Close() }()
+	content, err := io.ReadAll(answer.Body)
+	require.NoError(t, err)
+	return answer, content
+}
+
+func TestRefusalOnTheWire(t *testing.T) {
+	address, back, logged := serve(t)
+	require.NoError(t, back.AddFault(t.Context(), admin.Fault{
+		Operation: admin.Create, Code: "ResourceExhausted", Message: "no room", RetryAfter: virtual.Duration(1500 * time.Millisecond),
+	}))
+	answer, body := ask(t, http.MethodPost, address+virtual.PathInstances, request("a"))
+	assert.Equal(t, http.StatusTooManyRequests, answer.StatusCode)
+	assert.Equal(t, "2", answer.Header.Get("Retry-After"), "whole seconds, rounded up")
+	assert.JSONEq(t, `{"code":"ResourceExhausted","message":"no room","retryAfter":"1.5s"}`, string(body))
+
+	stats, err := back.Stats(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, map[admin.Operation]int{admin.Create: 1}, stats.Calls)
+	assert.Equal(t, map[string]int{"ResourceExhausted": 1}, stats.Errors)
+	assert.NotContains(t, logged.String(), token)
+}
+
+func TestCredentialsAreCheckedAndNeverTold(t *testing.T) {
+	address, back, logged := serve(t)
+	answer, err := http.Get(address + virtual.PathLimits) //nolint:noctx // a client without credentials
+	require.NoError(t, err)
+	require.NoError(t, answer.Body.Close())
+	assert.Equal(t, http.StatusUnauthorized, answer.StatusCode)
+
+	require.NoError(t, back.Change(t.Context(), func(b *admin.Behaviour) { b.Tokens = []string{"another", "third"} }))
+	answer, body := ask(t, http.MethodPost, address+virtual.PathInstances, request("a"))
+	assert.Equal(t, http.StatusUnauthorized, answer.StatusCode)
+	assert.NotContains(t, string(body)+logged.String(), token)
+
+	require.NoError(t, back.Change(t.Context(), func(b *admin.Behaviour) { b.Tokens = append(b.Tokens, token) }))
+	answer, _ = ask(t, http.MethodPost, address+virtual.PathInstances, request("a"))
+	assert.Equal(t, http.StatusOK, answer.StatusCode)
+	assert.NotContains(t, logged.String(), token)
+	assert.Contains(t, logged.String(), "instance accepted")
+}
+
+func TestMalformedRequests(t *testing.T) {
+	address, _, _ := serve(t)
+	for body, want := range map[string]string{
+		`{`:                 `request: unexpected EOF`,
+		`{"colour": "red"}`: `unknown field \"colour\"`,
+		`{}`:                `name: is required`,
+		`{"name": "a", "tags": {"cluster": "c"}, "spec": {"region": "r", "zone": "z"}}`: `spec.instanceType: is required`,
+	} {
+		answer, told := ask(t, http.MethodPost, address+virtual.PathInstances, body)
+		assert.Equal(t, http.StatusBadRequest, answer.StatusCode)
+		assert.Contains(t, string(told), want)
+	}
+	answer, _ := ask(t, http.MethodDelete, address+virtual.PathInstances+"/i-01", nil)
+	assert.Equal(t, http.StatusNotFound, answer.StatusCode)
+	answer, _ = ask(t, http.MethodPost, address+virtual.PathInstances, `{"name": "`+strings.Repeat("x", maxBody)+`"}`)
+	assert.Equal(t, http.StatusBadRequest, answer.StatusCode)
+}
+
+func TestBackDoor(t *testing.T) {
+	address, back, _ := serve(t)
+	ctx := t.Context()
+	b, err := back.Behaviour(ctx)
+	require.NoError(t, err)
+	assert.Equal(t, admin.DefaultBehaviour(), b)
+
+	_, body := ask(t, http.MethodPatch, address+admin.PathBehaviour, `{"bootLatency": "2s"}`)
+	assert.Contains(t, string(body), `"bootLatency":"2s"`)
+	assert.Contains(t, string(body), `"clientTokens":true`, "the rest stays")
+	_, body = ask(t, http.MethodPatch, address+admin.PathBehaviour, `{"clientTokens": false}`)
+	assert.Contains(t, string(body), `"bootLatency":"2s"`)
+	_, body = ask(t, http.MethodPut, address+admin.PathBehaviour, `{"staleness": "1s"}`)
+	assert.Contains(t, string(body), `"bootLatency":"0s"`, "what is left out takes its default")
+	assert.Contains(t, string(body), `"clientTokens":true`)
+	_, body = ask(t, http.MethodPut, address+admin.PathBehaviour, `{"stalenes": "1s"}`)
+	assert.Contains(t, string(body), `unknown field`)
+
+	r := request("a")
+	r.UserData = []byte("hello")
+	planted, err := back.Plant(ctx, r)
+	require.NoError(t, err)
+	data, err := back.UserData(ctx, planted.ID)
+	require.NoError(t, err)
+	assert.Equal(t, "hello", string(data))
+	instances, err := back.Instances(ctx)
+	require.NoError(t, err)
+	require.Len(t, instances, 1)
+	assert.Equal(t, "small", instances[0].InstanceType)
+
+	require.NoError(t, back.Vanish(ctx, admin.Vanish{Machine: "a"}))
+	require.ErrorContains(t, back.Vanish(ctx, admin.Vanish{Machine: "a"}), "no live instance fits (NotFound)")
+	_, err = back.UserData(ctx, planted.ID)
+	require.Error(t, err)
+
+	require.NoError(t, back.AddFault(ctx, admin.Fault{Operation: admin.List, Code: "Internal"}))
+	faults, err := back.Faults(ctx)
+	require.NoError(t, err)
+	assert.Len(t, faults, 1)
+	require.NoError(t, back.ClearFaults(ctx))
+	require.NoError(t, back.Reset(ctx))
+	stats, err := back.Stats(ctx)
+	require.NoError(t, err)
+	assert.Zero(t, stats.Creates)
+}
+
+func TestHangAfterTheEffect(t *testing.T) {
+	address, back, _ := serve(t)
+	require.NoError(t, back.Change(t.Context(), func(b *admin.Behaviour) {
+		b.Hangs = map[admin.Operation]admin.HangPoint{admin.Create: admin.AfterEffect}
+	}))
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		ask(t, http.MethodPost, address+virtual.PathInstances, request("a"))
+	}()
+	require.Eventually(t, func() bool {
+		instances, err := back.Instances(t.Context())
+		return err == nil && len(instances) == 1
+	}, 5*time.Second, time.Millisecond)
+	assert.Empty(t, answered)
+	require.NoError(t, back.Change(t.Context(), func(b *admin.Behaviour) { b.Hangs = nil }))
+	<-answered
+}
+
+func TestHealth(t *testing.T) {
+	address, _, _ := serve(t)
+	_, body := ask(t, http.MethodGet, address+"/healthz", nil)
+	assert.Equal(t, "ok\n", string(body))
+}
+
+// BenchmarkCreate is what one instance costs at no latency, HTTP and disk included.
+func BenchmarkCreate(b *testing.B) {
+	address, _, _ := serve(b)
+	for i := 0; b.Loop(); i++ {
+		ask(b, http.MethodPost, address+virtual.PathInstances, request(fmt.Sprintf("m-%d", i)))
+	}
+}

@@ -1,0 +1,47 @@
+package cloud
+
+import (
+	"maps"
+	"time"
+
+	"millwright/devstack/virtualcloud/admin"
+	"millwright/provider"
+)
+
+// Stats returns the counters.
+func (c *Cloud) Stats() admin.Stats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.stats
+	s.Calls, s.Errors = maps.Clone(s.Calls), maps.Clone(s.Errors)
+	kept := c.world.counters
+	s.Creates, s.Deletes, s.Vanished = kept.Creates, kept.Deletes, kept.Vanished
+	s.MaxLive, s.DuplicateCreates = kept.MaxLive, kept.DuplicateCreates
+	live := c.world.live(time.Now())
+	s.Live = len(live)
+	s.LiveDuplicateUIDs = duplicates(live, func(r *record) string { return uidKey(r.Tags) })
+	s.LiveDuplicateNames = duplicates(live, func(r *record) string { return r.Tags.Cluster + "/" + r.Name })
+	return s
+}
+
+// duplicates counts the keys that more than one record has.
+func duplicates(records []*record, key func(*record) string) int {
+	seen := map[string]int{}
+	count := 0
+	for _, r := range records {
+		if seen[key(r)]++; seen[key(r)] == 2 {
+			count++
+		}
+	}
+	return count
+}
+
+// refused counts a refusal.
+func (c *Cloud) refused(code provider.Code) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stats.Errors == nil {
+		c.stats.Errors = map[string]int{}
+	}
+	c.stats.Errors[code.String()]++
+}

@@ -1,0 +1,186 @@
+package cloud
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"millwright/devstack/virtualcloud/admin"
+	"millwright/provider"
+	"millwright/provider/virtual"
+)
+
+// busy lets a cloud do one of each thing that is written down.
+func busy(t *testing.T, c *Cloud) {
+	t.Helper()
+	for _, name := range []string{"a", "b", "c"} {
+		r := request(name)
+		r.Spec.Initialize, r.UserData, r.ClientToken = true, []byte("data of "+name), "token-"+name
+		make1(t, c, r)
+	}
+	_, err := c.initialize("i-1")
+	require.NoError(t, err)
+	_, err = c.Plant(request("a"))
+	require.NoError(t, err)
+	require.NoError(t, c.terminate("i-2", "c1"))
+	require.NoError(t, c.Vanish(admin.Vanish{ID: "i-3"}))
+}
+
+func TestCloudSurvivesItsDeath(t *testing.T) {
+	dir := t.TempDir()
+	first := open(t, dir, nil)
+	busy(t, first)
+	behave(t, first, func(b *admin.Behaviour) { b.Quotas = map[string]int{"total": 7} })
+	before, instances := first.Stats(), first.Instances()
+	crash(t, first)
+
+	for range 2 { // the second time from a compacted log
+		again := open(t, dir, nil)
+		after := again.Stats()
+		assert.Equal(t, before.Creates, after.Creates)
+		assert.Equal(t, before.Deletes, after.Deletes)
+		assert.Equal(t, before.Vanished, after.Vanished)
+		assert.Equal(t, before.DuplicateCreates, after.DuplicateCreates)
+		assert.Equal(t, before.LiveDuplicateUIDs, after.LiveDuplicateUIDs)
+		assert.Equal(t, before.MaxLive, after.MaxLive)
+		assert.Equal(t, 7, again.Behaviour().Quotas["total"])
+		require.Len(t, again.Instances(), len(instances))
+		for i, instance := range again.Instances() {
+			assert.Equal(t, instances[i].ID, instance.ID)
+			assert.Equal(t, instances[i].Initialized, instance.Initialized)
+			assert.True(t, instances[i].Created.Equal(instance.Created))
+		}
+		data, err := again.UserData("i-1")
+		require.NoError(t, err)
+		assert.Equal(t, "data of a", string(data))
+		crash(t, again)
+	}
+
+	last := open(t, dir, nil)
+	defer crash(t, last)
+	r := request("a")
+	r.ClientToken = "token-a"
+	assert.Equal(t, "i-1", make1(t, last, r).ID, "client tokens outlive the process too")
+	assert.Equal(t, "i-5", make1(t, last, request("d")).ID, "no number is used twice")
+}
+
+// A process that is killed in the middle of a write leaves any part of its last line. Whatever is left, the cloud comes
+// up with the world as it was before that line, and goes on.
+func TestTornWriteCountsAsNeverWritten(t *testing.T) {
+	dir := t.TempDir()
+	c := open(t, dir, nil)
+	busy(t, c)
+	crash(t, c)
+	whole, err := os.ReadFile(filepath.Join(dir, logFile))
+	require.NoError(t, err)
+
+	torn := t.TempDir()
+	path := filepath.Join(torn, logFile)
+	expected := []*world{}
+	lines := bytes.SplitAfter(whole, []byte("\n"))
+	for n := range lines {
+		require.NoError(t, os.WriteFile(path, bytes.Join(lines[:n], nil), 0o600))
+		w, err := (&store{dir: torn}).load()
+		require.NoError(t, err)
+		expected = append(expected, w)
+	}
+	for _, cut := range cuts(lines) {
+		require.NoError(t, os.WriteFile(path, whole[:cut], 0o600))
+		st, w, err := openStore(torn, time.Now())
+		require.NoError(t, err, "cut at byte %d", cut)
+		want := expected[bytes.Count(whole[:cut], []byte("\n"))]
+		require.Equal(t, want.order, w.order, "cut at byte %d", cut)
+		require.Equal(t, want.counters, w.counters, "cut at byte %d", cut)
+		r := record{Number: w.next, Name: "after", Accepted: time.Now()}
+		require.NoError(t, st.append(entry{Kind: created, Record: &r}))
+		require.NoError(t, st.close())
+		again, err := (&store{dir: torn}).load()
+		require.NoError(t, err, "cut at byte %d", cut)
+		require.Contains(t, again.records, r.Number, "cut at byte %d", cut)
+	}
+}
+
+// cuts returns where to tear a log: at each byte of the last line and the bytes around each line break.
+func cuts(lines [][]byte) []int {
+	var at []int
+	end := 0
+	for n, line := range lines {
+		for i := range line {
+			if i < 2 || i > len(line)-3 || n == len(lines)-2 { // the very last is empty
+				at = append(at, end+i)
+			}
+		}
+		end += len(line)
+	}
+	return append(at, end)
+}
+
+func TestSpoiledLogIsNotGuessedAt(t *testing.T) {
+	const whole = `{"kind":"summary","counters":{},"next":1}` + "\n"
+	for _, spoiled := range []string{"{not JSON", "{}", `{"kind":"summary"}`, `{"kind":"created"}`} {
+		dir := t.TempDir()
+		require.NoError(t, os.WriteFile(filepath.Join(dir, logFile), []byte(whole+spoiled+"\n"+whole), 0o600))
+		_, err := Open(Options{Dir: dir})
+		require.ErrorContains(t, err, "read line 2 of log", spoiled)
+	}
+}
+
+func TestDataFolderHasOneOwner(t *testing.T) {
+	dir := t.TempDir()
+	c := open(t, dir, nil)
+	_, err := Open(Options{Dir: dir})
+	require.ErrorContains(t, err, "is another virtualcloud running there")
+	require.NoError(t, c.Close())
+	require.NoError(t, open(t, dir, nil).Close())
+}
+
+func TestChangeThatCannotBeWrittenDidNotHappen(t *testing.T) {
+	c := open(t, t.TempDir(), nil)
+	require.NoError(t, c.store.file.Close())
+	_, err := c.create(t.Context(), request("a"))
+	assert.Equal(t, provider.Internal, provider.CodeOf(err))
+	assert.Zero(t, c.Stats().Creates)
+	assert.Empty(t, c.Instances())
+}
+
+func TestCompactionForgetsWhatIsLongGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		c := open(t, dir, nil)
+		busy(t, c)
+		crash(t, c)
+		time.Sleep(forgetAfter + time.Second)
+		c = open(t, dir, nil)
+		defer crash(t, c)
+		assert.Equal(t, []int{1, 4}, c.world.order)
+		assert.Equal(t, 4, c.Stats().Creates, "what is forgotten stays counted")
+		content, err := os.ReadFile(filepath.Join(dir, logFile))
+		require.NoError(t, err)
+		assert.NotContains(t, string(content), `"name":"b"`)
+		assert.Equal(t, 3, bytes.Count(content, []byte("\n")))
+	})
+}
+
+func TestLogIsCompactedWhileTheCloudRuns(t *testing.T) {
+	dir := t.TempDir()
+	c := open(t, dir, nil)
+	c.store.next = 1 // as if it had grown
+	make1(t, c, request("a"))
+	assert.GreaterOrEqual(t, c.store.next, int64(compactAbove))
+	make1(t, c, request("b"))
+	crash(t, c)
+	c = open(t, dir, nil)
+	defer crash(t, c)
+	assert.Len(t, c.Instances(), 2)
+}
+
+func TestNegativeDurationIsRefused(t *testing.T) {
+	var d virtual.Duration
+	assert.Error(t, d.UnmarshalText([]byte("-1s")))
+}

@@ -1,0 +1,139 @@
+package cloud
+
+import (
+	"slices"
+	"time"
+
+	"millwright/provider/virtual"
+)
+
+// world is every instance, and what was counted of them. It changes by apply alone, with what is on disk.
+type world struct {
+	next     int
+	counters counters
+	records  map[int]*record
+	userData map[int][]byte
+	order    []int // numbers in records, ascending
+	living   []int // those that may still be live; shrinks when asked
+	byUID    map[string][]int
+	byToken  map[string]int // the latest instance of each client token
+}
+
+// counters are those that survive a restart.
+type counters struct {
+	Creates          int `json:"creates"`
+	Deletes          int `json:"deletes"`
+	Vanished         int `json:"vanished"`
+	MaxLive          int `json:"maxLive"`
+	DuplicateCreates int `json:"duplicateCreates"`
+}
+
+func newWorld() *world {
+	return &world{
+		next: 1, records: map[int]*record{}, userData: map[int][]byte{},
+		byUID: map[string][]int{}, byToken: map[string]int{},
+	}
+}
+
+// entry is one line on disk: a record as it is from now on, or the counters that a compaction kept.
+type entry struct {
+	Kind     kind      `json:"kind"`
+	Record   *record   `json:"record,omitempty"`
+	UserData []byte    `json:"userData,omitempty"` // with kinds created and kept
+	Counters *counters `json:"counters,omitempty"` // with kind summary
+	Next     int       `json:"next,omitempty"`     // with kind summary
+}
+
+// kind says what happened to the record of an entry.
+type kind string
+
+const (
+	summary     kind = "summary" // of all that was compacted away; first line of a log, if at all
+	kept        kind = "kept"    // counted in the summary
+	created     kind = "created"
+	initialized kind = "initialized"
+	deleted     kind = "deleted"
+	vanished    kind = "vanished"
+	registered  kind = "registered"
+	nodeEnded   kind = "nodeEnded"
+)
+
+// apply makes the world what the entry says.
+func (w *world) apply(e entry) {
+	if e.Kind == summary {
+		w.counters, w.next = *e.Counters, e.Next
+		return
+	}
+	r := e.Record
+	if e.Kind == created {
+		w.count(r)
+	}
+	switch e.Kind { //nolint:exhaustive // the others are not counted
+	case deleted:
+		w.counters.Deletes++
+	case vanished:
+		w.counters.Vanished++
+	}
+	if _, known := w.records[r.Number]; !known {
+		w.order = append(w.order, r.Number)
+		w.living = append(w.living, r.Number)
+		w.byUID[uidKey(r.Tags)] = append(w.byUID[uidKey(r.Tags)], r.Number)
+		w.userData[r.Number] = e.UserData
+		if r.ClientToken != "" {
+			w.byToken[r.ClientToken] = r.Number
+		}
+		w.next = max(w.next, r.Number+1)
+	}
+	w.records[r.Number] = r
+}
+
+// count counts a creation, at the time of the creation: replayed from disk it counts the same.
+func (w *world) count(r *record) {
+	w.counters.Creates++
+	for _, number := range w.byUID[uidKey(r.Tags)] {
+		if w.records[number].live(r.Accepted) {
+			w.counters.DuplicateCreates++
+			break
+		}
+	}
+	w.counters.MaxLive = max(w.counters.MaxLive, len(w.live(r.Accepted))+1)
+}
+
+func uidKey(tags virtual.Tags) string { return tags.Cluster + "/" + tags.MachineUID }
+
+// live returns the instances that exist at t, which must not be before an earlier call's, sorted by number.
+func (w *world) live(t time.Time) []*record {
+	var records []*record
+	w.living = slices.DeleteFunc(w.living, func(number int) bool {
+		r := w.records[number]
+		if r.live(t) {
+			records = append(records, r)
+			return false
+		}
+		return !r.Gone.IsZero() && !r.Gone.After(t) // not one that comes to be later than t
+	})
+	return records
+}
+
+// visible returns those of the numbers that a read of the world at t shows.
+func (w *world) visible(numbers []int, t time.Time, wanted func(*record) bool) []virtual.Instance {
+	items := []virtual.Instance{}
+	for _, number := range numbers {
+		if r := w.records[number]; r != nil && r.live(t) && wanted(r) {
+			items = append(items, r.at(t))
+		}
+	}
+	return items
+}
+
+// forget drops records for good.
+func (w *world) forget(unwanted func(*record) bool) {
+	fresh := newWorld()
+	fresh.next, fresh.counters = w.next, w.counters
+	for _, number := range w.order {
+		if r := w.records[number]; !unwanted(r) {
+			fresh.apply(entry{Kind: kept, Record: r, UserData: w.userData[number]})
+		}
+	}
+	*w = *fresh
+}

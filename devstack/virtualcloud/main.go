@@ -1,0 +1,78 @@
+// Command virtualcloud is the cloud of the devstack: a process of its own, as a cloud is, whose instances outlive every
+// process of Millwright. Package cloud holds all that it does; this file only reads flags, serves and stops.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"millwright/devstack/virtualcloud/cloud"
+)
+
+// shutdownGrace is how long answers under way may take once the process is told to stop. Calls that wait, for a latency
+// or because they were made to hang, are refused at once.
+const shutdownGrace = 3 * time.Second
+
+func main() {
+	address := flag.String("address", "127.0.0.1:9900", "host:port to listen on; there is no authentication on /admin, so keep it on loopback")
+	data := flag.String("data", "virtualcloud-data", "folder for instances and behaviour; made when missing")
+	kubeconfig := flag.String("kubeconfig", "", "cluster in which instances register Nodes; empty means none")
+	level := slog.LevelInfo
+	flag.TextVar(&level, "log-level", level, "DEBUG, INFO, WARN or ERROR")
+	flag.Parse()
+
+	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	err := run(ctx, *address, *data, *kubeconfig, logger)
+	stop()
+	if err != nil {
+		logger.Error("virtualcloud", "error", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, address, data, kubeconfig string, logger *slog.Logger) error {
+	options := cloud.Options{Dir: data, Logger: logger}
+	if kubeconfig != "" {
+		nodes, err := cloud.NewKubeNodes(kubeconfig)
+		if err != nil {
+			return err
+		}
+		options.Nodes = nodes
+	}
+	c, err := cloud.Open(options)
+	if err != nil {
+		return fmt.Errorf("open cloud: %w", err)
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	if err != nil {
+		return errors.Join(fmt.Errorf("listen: %w", err), c.Close())
+	}
+	server := &http.Server{Handler: c.Handler(), ReadHeaderTimeout: 10 * time.Second}
+	server.RegisterOnShutdown(c.Stop)
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(listener) }()
+	logger.Info("virtualcloud is ready", "address", listener.Addr().String(), "data", data, "nodes", kubeconfig != "")
+
+	select {
+	case err = <-failed:
+		err = fmt.Errorf("serve: %w", err)
+	case <-ctx.Done():
+		logger.Info("virtualcloud is stopping")
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
+		defer cancel()
+		if server.Shutdown(grace) != nil {
+			err = server.Close()
+		}
+	}
+	return errors.Join(err, c.Close())
+}

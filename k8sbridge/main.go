@@ -1,0 +1,171 @@
+// Package main runs Millwright's bridge: the process that turns changes in a cluster into signals to workflows. It only
+// wires; one bridge of several is the leader and signals.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/metadata/metadatainformer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"millwright/api/generated/clientset/versioned"
+	"millwright/k8sbridge/watch"
+	"millwright/observe"
+	"millwright/process"
+)
+
+// options are the flags of this process.
+type options struct {
+	process.Flags
+	leaseNamespace string
+	identity       string
+}
+
+func main() {
+	var o options
+	o.Register(flag.CommandLine)
+	host, _ := os.Hostname() // an empty one still leaves the process ID
+	flag.StringVar(&o.leaseNamespace, "lease-namespace", "default", "namespace of the Lease that elects the leader")
+	flag.StringVar(&o.identity, "identity", fmt.Sprintf("%s-%d", host, os.Getpid()), "name of this process in the election")
+	flag.Parse()
+	if err := run(o); err != nil {
+		fmt.Fprintln(os.Stderr, "k8sbridge:", err)
+		os.Exit(1)
+	}
+}
+
+// run fills the caches, waits to be the leader and then signals until the process is told to stop.
+func run(o options) error {
+	logger, err := o.Logger()
+	if err != nil {
+		return err
+	}
+	slog.SetDefault(logger)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+
+	registry := process.NewRegistry()
+	var filled atomic.Bool
+	ready := func() error {
+		if !filled.Load() {
+			return errors.New("caches are not filled yet")
+		}
+		return nil
+	}
+	if err := o.Serve(ctx, registry, ready); err != nil {
+		return err
+	}
+	config, err := o.Kubernetes("millwright-bridge")
+	if err != nil {
+		return err
+	}
+	cluster, secrets, err := caches(ctx, config)
+	if err != nil {
+		return err
+	}
+	temporal, err := o.Temporal(ctx, logger, registry)
+	if err != nil {
+		return err
+	}
+	defer temporal.Close()
+	filled.Store(true)
+	metrics := watch.NewMetrics(registry)
+	newBridge := func() *watch.Bridge { return watch.New(cluster, secrets, temporal, metrics, logger) }
+	return lead(ctx, o, config, logger, registry, newBridge)
+}
+
+// caches fills the caches of the bridge. Of Secrets it holds the metadata only.
+func caches(ctx context.Context, config *rest.Config) (*observe.Cluster, cache.SharedIndexInformer, error) {
+	machines, err := versioned.NewForConfig(config)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make client: %w", err)
+	}
+	target, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make client: %w", err)
+	}
+	meta, err := metadata.NewForConfig(config)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make client: %w", err)
+	}
+	cluster, err := observe.NewCluster(machines, target)
+	if err != nil {
+		return nil, nil, err
+	}
+	factory := metadatainformer.NewSharedInformerFactory(meta, 0)
+	secrets := factory.ForResource(corev1.SchemeGroupVersion.WithResource("secrets")).Informer()
+	factory.Start(ctx.Done())
+	if err := cluster.Start(ctx); err != nil {
+		return nil, nil, err
+	}
+	if !cache.WaitForCacheSync(ctx.Done(), secrets.HasSynced) {
+		return nil, nil, fmt.Errorf("fill cache of secrets' metadata: %w", context.Cause(ctx))
+	}
+	return cluster, secrets, nil
+}
+
+// lead runs a bridge whenever this process is the leader, until ctx ends. Each term begins with a new one: what a bridge
+// remembers must not outlive its lease. For a moment there may be two leaders: workflows take a doubled signal calmly.
+func lead(ctx context.Context, o options, config *rest.Config, logger *slog.Logger, registry prometheus.Registerer, newBridge func() *watch.Bridge) error {
+	leading := prometheus.NewGauge(prometheus.GaugeOpts{Name: "millwright_bridge_leader", Help: "1 while this process is the leader."})
+	registry.MustRegister(leading)
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("make client: %w", err)
+	}
+	var term sync.WaitGroup
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: &resourcelock.LeaseLock{
+			LeaseMeta:  metav1.ObjectMeta{Name: "millwright-bridge", Namespace: o.leaseNamespace},
+			Client:     client.CoordinationV1(),
+			LockConfig: resourcelock.ResourceLockConfig{Identity: o.identity},
+		},
+		// Source: the defaults of Kubernetes' own controllers, shortened: a takeover costs a sweep and no harm.
+		LeaseDuration:   8 * time.Second,
+		RenewDeadline:   5 * time.Second,
+		RetryPeriod:     1 * time.Second,
+		ReleaseOnCancel: true,
+		Name:            "millwright-bridge",
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(ctx context.Context) {
+				term.Add(1)
+				defer term.Done()
+				logger.Info("leading", "identity", o.identity)
+				leading.Set(1)
+				if err := newBridge().Run(ctx); err != nil {
+					logger.Error("bridge ended", "error", err)
+				}
+			},
+			OnStoppedLeading: func() {
+				leading.Set(0)
+				logger.Info("not leading", "identity", o.identity)
+			},
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("join election: %w", err)
+	}
+	for ctx.Err() == nil {
+		elector.Run(ctx) // returns when the lease is lost
+		term.Wait()
+	}
+	return nil
+}

@@ -1,0 +1,26 @@
+package watch
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// Metrics count what the bridge sees and says. Make them with NewMetrics.
+type Metrics struct {
+	events   *prometheus.CounterVec
+	signals  *prometheus.CounterVec
+	calm     *prometheus.CounterVec
+	failures *prometheus.CounterVec
+}
+
+// NewMetrics registers the bridge's metrics.
+func NewMetrics(registry prometheus.Registerer) *Metrics {
+	counter := func(name, help, label string) *prometheus.CounterVec {
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
+		registry.MustRegister(c)
+		return c
+	}
+	return &Metrics{
+		events:   counter("millwright_bridge_events_total", "Events received from the API server.", "resource"),
+		signals:  counter("millwright_bridge_signals_total", "Signals sent to workflows.", "kind"),
+		calm:     counter("millwright_bridge_calm_total", "Changes that needed no signal: the object was calm.", "kind"),
+		failures: counter("millwright_bridge_signal_failures_total", "Signals that Temporal did not take; each is tried again.", "kind"),
+	}
+}

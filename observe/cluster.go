@@ -1,0 +1,257 @@
+// Package observe answers what is true of a cluster: it is the one place that turns caches and live reads into facts for
+// decide. Activities call it before they decide, and the bridge calls it before it wakes anybody. It changes nothing.
+package observe
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"millwright/api/generated/clientset/versioned"
+	"millwright/api/generated/informers/externalversions"
+	"millwright/api/v1alpha1"
+)
+
+// Ref names one object for good: a new object of the same name has another UID.
+type Ref struct {
+	Namespace string
+	Name      string
+	UID       string
+}
+
+// Key returns namespace/name.
+func (r Ref) Key() string { return r.Namespace + "/" + r.Name }
+
+// Resource names a kind of object in a Gate.
+type Resource string
+
+// The resources whose caches decisions wait for.
+const (
+	Machines    Resource = "machines"
+	Sets        Resource = "machinesets"
+	Deployments Resource = "machinedeployments"
+	Classes     Resource = "machineclasses"
+	Nodes       Resource = "nodes"
+)
+
+// The indexes of the caches.
+const (
+	byOwner = "owner" // UID of the controller
+	byClass = "class" // namespace/name of a machine's class
+	byNode  = "node"  // namespace-less name of a machine's node
+)
+
+// Cluster reads one control cluster, which holds the machine objects, and its target, which holds the nodes. All its
+// methods are safe for concurrent use. Objects that it returns belong to the caches: nobody may change them.
+type Cluster struct {
+	client    versioned.Interface
+	target    kubernetes.Interface
+	factories []interface{ Start(<-chan struct{}) }
+	informers map[Resource]cache.SharedIndexInformer
+}
+
+// NewCluster prepares caches that read with the given clients; Start fills them.
+func NewCluster(client versioned.Interface, target kubernetes.Interface) (*Cluster, error) {
+	machines := externalversions.NewSharedInformerFactoryWithOptions(client, 0,
+		externalversions.WithTransform(strip))
+	nodes := informers.NewSharedInformerFactoryWithOptions(target, 0, informers.WithTransform(strip))
+	v1 := machines.Machine().V1alpha1()
+	c := &Cluster{
+		client:    client,
+		target:    target,
+		factories: []interface{ Start(<-chan struct{}) }{machines, nodes},
+		informers: map[Resource]cache.SharedIndexInformer{
+			Machines:    v1.Machines().Informer(),
+			Sets:        v1.MachineSets().Informer(),
+			Deployments: v1.MachineDeployments().Informer(),
+			Classes:     v1.MachineClasses().Informer(),
+			Nodes:       nodes.Core().V1().Nodes().Informer(),
+		},
+	}
+	if err := c.informers[Machines].AddIndexers(cache.Indexers{byOwner: ownerIndex, byClass: classIndex, byNode: nodeIndex}); err != nil {
+		return nil, fmt.Errorf("index machines: %w", err)
+	}
+	if err := c.informers[Sets].AddIndexers(cache.Indexers{byOwner: ownerIndex}); err != nil {
+		return nil, fmt.Errorf("index sets: %w", err)
+	}
+	return c, nil
+}
+
+// Start fills the caches and keeps them current until ctx ends. It returns when they hold everything, or with an error
+// when ctx ends first. Call it once.
+func (c *Cluster) Start(ctx context.Context) error {
+	for _, f := range c.factories {
+		f.Start(ctx.Done())
+	}
+	for resource, informer := range c.informers {
+		if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
+			return fmt.Errorf("fill cache of %s: %w", resource, context.Cause(ctx))
+		}
+	}
+	return nil
+}
+
+// Informer returns the cache of a resource, for the bridge's event handlers.
+func (c *Cluster) Informer(resource Resource) cache.SharedIndexInformer { return c.informers[resource] }
+
+// Client returns the client of the control cluster.
+func (c *Cluster) Client() versioned.Interface { return c.client }
+
+// Target returns the client of the cluster in which the machines of a namespace become nodes. Today there is one target
+// for all namespaces.
+func (c *Cluster) Target(namespace string) kubernetes.Interface {
+	_ = namespace // the seam at which many targets will be told apart
+	return c.target
+}
+
+// Machine returns a machine from the cache.
+func (c *Cluster) Machine(key string) (*v1alpha1.Machine, bool) {
+	return get[*v1alpha1.Machine](c.informers[Machines], key)
+}
+
+// Set returns a MachineSet from the cache.
+func (c *Cluster) Set(key string) (*v1alpha1.MachineSet, bool) {
+	return get[*v1alpha1.MachineSet](c.informers[Sets], key)
+}
+
+// Deployment returns a MachineDeployment from the cache.
+func (c *Cluster) Deployment(key string) (*v1alpha1.MachineDeployment, bool) {
+	return get[*v1alpha1.MachineDeployment](c.informers[Deployments], key)
+}
+
+// Class returns a MachineClass from the cache.
+func (c *Cluster) Class(key string) (*v1alpha1.MachineClass, bool) {
+	return get[*v1alpha1.MachineClass](c.informers[Classes], key)
+}
+
+// Node returns a Node of the target from the cache.
+func (c *Cluster) Node(name string) (*corev1.Node, bool) {
+	return get[*corev1.Node](c.informers[Nodes], name)
+}
+
+// MachinesOf returns the machines that the object with this UID controls, in no order.
+func (c *Cluster) MachinesOf(ownerUID string) []*v1alpha1.Machine {
+	return indexed[*v1alpha1.Machine](c.informers[Machines], byOwner, ownerUID)
+}
+
+// MachinesOfClass returns the machines that refer to a class (key namespace/name), in no order.
+func (c *Cluster) MachinesOfClass(key string) []*v1alpha1.Machine {
+	return indexed[*v1alpha1.Machine](c.informers[Machines], byClass, key)
+}
+
+// MachinesOfNode returns the machines whose label names this node; more than one is somebody's mistake.
+func (c *Cluster) MachinesOfNode(name string) []*v1alpha1.Machine {
+	return indexed[*v1alpha1.Machine](c.informers[Machines], byNode, name)
+}
+
+// SetsOf returns the sets that the object with this UID controls, in no order.
+func (c *Cluster) SetsOf(ownerUID string) []*v1alpha1.MachineSet {
+	return indexed[*v1alpha1.MachineSet](c.informers[Sets], byOwner, ownerUID)
+}
+
+// LiveMachinesOf reads the machines of a set from the API server. Machines that the set owns although its selector does
+// not match them are not among them.
+func (c *Cluster) LiveMachinesOf(ctx context.Context, set *v1alpha1.MachineSet) ([]*v1alpha1.Machine, error) {
+	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
+	if err != nil {
+		return nil, fmt.Errorf("read selector of set %s: %w", set.Name, err)
+	}
+	list, err := c.client.MachineV1alpha1().Machines(set.Namespace).List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
+	if err != nil {
+		return nil, fmt.Errorf("list machines of set %s: %w", set.Name, err)
+	}
+	var owned []*v1alpha1.Machine
+	for i := range list.Items {
+		if metav1.IsControlledBy(&list.Items[i], set) {
+			owned = append(owned, &list.Items[i])
+		}
+	}
+	return owned, nil
+}
+
+// LiveSetsOf reads the sets of a deployment from the API server.
+func (c *Cluster) LiveSetsOf(ctx context.Context, d *v1alpha1.MachineDeployment) ([]*v1alpha1.MachineSet, error) {
+	list, err := c.client.MachineV1alpha1().MachineSets(d.Namespace).List(ctx, metav1.ListOptions{LabelSelector: labels.Everything().String()})
+	if err != nil {
+		return nil, fmt.Errorf("list sets of deployment %s: %w", d.Name, err)
+	}
+	var owned []*v1alpha1.MachineSet
+	for i := range list.Items {
+		if metav1.IsControlledBy(&list.Items[i], d) {
+			owned = append(owned, &list.Items[i])
+		}
+	}
+	return owned, nil
+}
+
+func get[T any](informer cache.SharedIndexInformer, key string) (T, bool) {
+	item, found, err := informer.GetStore().GetByKey(key)
+	if err != nil || !found {
+		var none T
+		return none, false
+	}
+	return item.(T), true
+}
+
+func indexed[T any](informer cache.SharedIndexInformer, index, value string) []T {
+	items, err := informer.GetIndexer().ByIndex(index, value)
+	if err != nil {
+		return nil // the index is added in NewCluster
+	}
+	result := make([]T, 0, len(items))
+	for _, item := range items {
+		result = append(result, item.(T))
+	}
+	return result
+}
+
+func ownerIndex(object any) ([]string, error) {
+	if ref := metav1.GetControllerOf(object.(metav1.Object)); ref != nil {
+		return []string{string(ref.UID)}, nil
+	}
+	return nil, nil
+}
+
+func classIndex(object any) ([]string, error) {
+	m := object.(*v1alpha1.Machine)
+	return []string{m.Namespace + "/" + m.Spec.Class.Name}, nil
+}
+
+func nodeIndex(object any) ([]string, error) {
+	if name := object.(*v1alpha1.Machine).Labels[v1alpha1.LabelNode]; name != "" {
+		return []string{name}, nil
+	}
+	return nil, nil
+}
+
+// strip drops what no fact is made of; thousands of objects stand in the caches.
+func strip(object any) (any, error) {
+	if o, ok := object.(metav1.Object); ok {
+		o.SetManagedFields(nil)
+	}
+	if node, ok := object.(*corev1.Node); ok {
+		node.Status.Images = nil
+	}
+	return object, nil
+}
+
+// ClassesOfSecret returns the classes that name a Secret, in no order.
+func (c *Cluster) ClassesOfSecret(namespace, name string) []*v1alpha1.MachineClass {
+	var classes []*v1alpha1.MachineClass
+	for _, item := range c.informers[Classes].GetStore().List() {
+		class := item.(*v1alpha1.MachineClass)
+		for _, ref := range []*corev1.SecretReference{class.SecretRef, class.CredentialsSecretRef} {
+			if ref != nil && ref.Namespace == namespace && ref.Name == name {
+				classes = append(classes, class)
+				break
+			}
+		}
+	}
+	return classes
+}

@@ -1,0 +1,130 @@
+// Package process answers what every process of Millwright needs before it can do its own work: flags, a logger, clients of
+// Kubernetes and Temporal, and an endpoint for metrics and health. The mains call it. It knows nothing of machines.
+package process
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/log"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// Flags are the flags that every process takes. The zero value is of no use: Register sets the defaults.
+type Flags struct {
+	Kubeconfig        string
+	TemporalAddress   string
+	TemporalNamespace string
+	MetricsAddress    string
+	LogLevel          string
+	QPS               float64
+	Burst             int
+}
+
+// Register adds the flags to a set. Temporal's come from the environment variables that its own tools read, where those
+// are set.
+func (f *Flags) Register(set *flag.FlagSet) {
+	set.StringVar(&f.Kubeconfig, "kubeconfig", "", "kubeconfig of the cluster; empty means the service account of the pod")
+	set.StringVar(&f.TemporalAddress, "temporal-address", environment("TEMPORAL_ADDRESS", "127.0.0.1:7233"), "host:port of Temporal's frontend")
+	set.StringVar(&f.TemporalNamespace, "temporal-namespace", environment("TEMPORAL_NAMESPACE", "millwright"), "Temporal namespace")
+	set.StringVar(&f.MetricsAddress, "metrics-address", ":9464", "host:port that serves /metrics, /healthz and /readyz")
+	set.StringVar(&f.LogLevel, "log-level", "info", "debug, info, warn or error")
+	// Source of the rates: what Gardener gives machine-controller-manager (150 and 200).
+	set.Float64Var(&f.QPS, "kube-api-qps", 150, "requests a second to the API server")
+	set.IntVar(&f.Burst, "kube-api-burst", 200, "requests to the API server at once")
+}
+
+func environment(name, fallback string) string {
+	if value := os.Getenv(name); value != "" {
+		return value
+	}
+	return fallback
+}
+
+// Logger returns a logger of JSON lines on standard error.
+func (f *Flags) Logger() (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(f.LogLevel)); err != nil {
+		return nil, fmt.Errorf("read --log-level: %w", err)
+	}
+	return slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level})), nil
+}
+
+// Kubernetes returns the configuration of clients of the cluster. The user agent names the process.
+func (f *Flags) Kubernetes(agent string) (*rest.Config, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", f.Kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("read kubeconfig %q: %w", f.Kubeconfig, err)
+	}
+	config.UserAgent = agent
+	config.QPS, config.Burst = float32(f.QPS), f.Burst
+	return config, nil
+}
+
+// Temporal connects to Temporal, trying until it answers or ctx ends.
+func (f *Flags) Temporal(ctx context.Context, logger *slog.Logger, registry prometheus.Registerer) (client.Client, error) {
+	options := client.Options{
+		HostPort:       f.TemporalAddress,
+		Namespace:      f.TemporalNamespace,
+		Logger:         log.NewStructuredLogger(logger),
+		MetricsHandler: NewTemporalMetrics(registry),
+	}
+	for {
+		c, err := client.DialContext(ctx, options)
+		if err == nil {
+			return c, nil
+		}
+		logger.Warn("Temporal does not answer, will try again", "address", f.TemporalAddress, "error", err)
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("connect to Temporal at %s: %w", f.TemporalAddress, err)
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// NewRegistry returns a metrics registry with the metrics of the Go runtime and of the process.
+func NewRegistry() *prometheus.Registry {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return registry
+}
+
+// Serve answers /metrics, /healthz (the process lives) and /readyz (ready returns nil) until ctx ends. An error means that
+// the address could not be listened on.
+func (f *Flags) Serve(ctx context.Context, registry *prometheus.Registry, ready func() error) error {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if err := ready(); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = fmt.Fprintln(w, "ready")
+	})
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", f.MetricsAddress)
+	if err != nil {
+		return fmt.Errorf("listen on --metrics-address: %w", err)
+	}
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	go func() {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			slog.Error("metrics endpoint ended", "error", err)
+		}
+	}()
+	context.AfterFunc(ctx, func() { _ = server.Close() })
+	return nil
+}

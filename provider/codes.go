@@ -1,0 +1,105 @@
+package provider
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Code says why a call failed. Numbers and names are MCM's; they are stored in histories and statuses, so the list is
+// append only.
+type Code int
+
+// The codes. OK is never the code of an Error.
+const (
+	OK                 Code = 0
+	Canceled           Code = 1
+	Unknown            Code = 2
+	InvalidArgument    Code = 3
+	DeadlineExceeded   Code = 4
+	NotFound           Code = 5
+	AlreadyExists      Code = 6
+	PermissionDenied   Code = 7
+	ResourceExhausted  Code = 8
+	FailedPrecondition Code = 9
+	Aborted            Code = 10
+	OutOfRange         Code = 11
+	Unimplemented      Code = 12
+	Internal           Code = 13
+	Unavailable        Code = 14
+	DataLoss           Code = 15
+	Unauthenticated    Code = 16
+	NotInitialized     Code = 17 // named Uninitialized in text
+)
+
+// Codes returns every code that an Error can carry, in order.
+func Codes() []Code {
+	codes := make([]Code, 0, int(NotInitialized))
+	for c := Canceled; c <= NotInitialized; c++ {
+		codes = append(codes, c)
+	}
+	return codes
+}
+
+// String returns the name of the code as users read it in lastOperation.errorCode; Unknown for a number out of range.
+func (c Code) String() string {
+	names := [...]string{
+		"OK", "Canceled", "Unknown", "InvalidArgument", "DeadlineExceeded", "NotFound", "AlreadyExists", "PermissionDenied",
+		"ResourceExhausted", "FailedPrecondition", "Aborted", "OutOfRange", "Unimplemented", "Internal", "Unavailable",
+		"DataLoss", "Unauthenticated", "Uninitialized",
+	}
+	if c < OK || int(c) >= len(names) {
+		return names[Unknown]
+	}
+	return names[c]
+}
+
+// ParseCode is the inverse of Code.String; Unknown for any other text.
+func ParseCode(name string) Code {
+	for _, c := range Codes() {
+		if c.String() == name {
+			return c
+		}
+	}
+	return Unknown
+}
+
+// Error is how a Provider says no. Message is one short sentence for people, free of secrets and of request dumps; nothing
+// is ever decided from it.
+type Error struct {
+	Code       Code
+	Message    string
+	RetryAfter time.Duration // what the cloud asked for; zero when it did not
+	Instance   *Instance     // with code Uninitialized: the instance that waits
+	Cause      error         // for errors.Is and errors.As; never printed
+}
+
+// Errorf returns an Error with a formatted message.
+func Errorf(code Code, format string, args ...any) *Error {
+	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// Error implements error.
+func (e *Error) Error() string { return e.Message + " (" + e.Code.String() + ")" }
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Cause }
+
+// CodeOf returns the code of err: OK for nil, the code of the Error in its chain, the code that fits an expired or
+// canceled context, else Unknown.
+func CodeOf(err error) Code {
+	var e *Error
+	switch {
+	case err == nil:
+		return OK
+	case errors.As(err, &e):
+		return e.Code
+	case errors.Is(err, context.DeadlineExceeded):
+		return DeadlineExceeded
+	case errors.Is(err, context.Canceled):
+		return Canceled
+	default:
+		return Unknown
+	}
+}

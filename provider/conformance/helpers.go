@@ -1,0 +1,159 @@
+package conformance
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"millwright/provider"
+)
+
+// SetupTest implements suite.SetupTestSuite.
+func (s *conformance) SetupTest() {
+	s.Cloud = s.harness.New(s.T())
+	s.machines = 0
+	s.Class = withCanaries(s.Class)
+	if s.Initializing != nil {
+		class := withCanaries(*s.Initializing)
+		s.Initializing = &class
+	}
+}
+
+func withCanaries(class provider.Class) provider.Class {
+	secret := maps.Clone(class.Secret)
+	if secret == nil {
+		secret = provider.Secret{}
+	}
+	for key, value := range canaries() {
+		secret[key] = []byte(value)
+	}
+	class.Secret = secret
+	return class
+}
+
+// machine returns a machine that nobody has tried to create.
+func (s *conformance) machine() provider.Machine {
+	s.machines++
+	return provider.Machine{
+		Cluster: cluster, Namespace: s.Class.Namespace, NeverTried: true,
+		Name: fmt.Sprintf("machine-%d", s.machines), UID: fmt.Sprintf("4c2b6a1e-0000-4000-8000-%012d", s.machines),
+	}
+}
+
+// tried returns the machine as a caller knows it who may have called CreateInstance before.
+func tried(m provider.Machine) provider.Machine {
+	m.NeverTried = false
+	return m
+}
+
+// recorded returns the machine as it is once its instance was recorded.
+func recorded(m provider.Machine, i provider.Instance) provider.Machine {
+	m.ProviderID, m.LastKnownState, m.NeverTried = i.ProviderID, i.LastKnownState, false
+	return m
+}
+
+// create makes an instance, which must succeed.
+func (s *conformance) create(class provider.Class, m provider.Machine) provider.Instance {
+	s.T().Helper()
+	instance, err := s.Provider.CreateInstance(s.T().Context(), class, m)
+	s.Require().NoError(err)
+	s.keepsSecrets(nil, instance)
+	return instance
+}
+
+// list returns the instances of Class, which must succeed.
+func (s *conformance) list() []provider.Instance {
+	s.T().Helper()
+	instances, err := s.Provider.ListInstances(s.T().Context(), s.Class, cluster)
+	s.Require().NoError(err)
+	s.keepsSecrets(nil, instances)
+	return instances
+}
+
+// fails requires an error of that code that is typed, has words, and keeps secrets.
+func (s *conformance) fails(err error, code provider.Code) {
+	s.T().Helper()
+	_ = s.failure(err, code)
+}
+
+// failure is fails for a test that looks closer.
+func (s *conformance) failure(err error, code provider.Code) *provider.Error {
+	s.T().Helper()
+	s.Require().Error(err)
+	typed, ok := errors.AsType[*provider.Error](err)
+	s.Require().True(ok, "%T is not a *provider.Error", err)
+	s.Equal(code, typed.Code, "the error: %v", err)
+	s.NotEmpty(typed.Message)
+	s.NotContains(typed.Message, "\n", "a message is one sentence")
+	s.keepsSecrets(err, nil)
+	return typed
+}
+
+// keepsSecrets looks for the values of the Secret in whatever came out of the provider.
+func (s *conformance) keepsSecrets(err error, result any) {
+	s.T().Helper()
+	var said strings.Builder
+	for e := err; e != nil; e = errors.Unwrap(e) {
+		fmt.Fprintf(&said, "%v\n%+v\n%#v\n", e, e, e)
+		encoded, _ := json.Marshal(e) // an error that cannot be encoded cannot leak that way
+		said.Write(encoded)
+	}
+	encoded, marshalErr := json.Marshal(result)
+	s.Require().NoError(marshalErr)
+	fmt.Fprintf(&said, "%s\n%+v", encoded, result)
+	for key, value := range s.Class.Secret {
+		if form := strings.TrimSpace(string(value)); form != "" {
+			s.NotContains(said.String(), form, "the value of secret key %s came out", key)
+		}
+	}
+}
+
+// gone waits until the cloud knows no instance of the machine.
+func (s *conformance) gone(m provider.Machine) {
+	s.T().Helper()
+	m.NeverTried = true // an answer of this moment will do, it is asked again
+	s.Eventually(func() bool {
+		_, err := s.Provider.InstanceStatus(s.T().Context(), s.Class, m)
+		return provider.CodeOf(err) == provider.NotFound
+	}, patience, 5*time.Millisecond)
+}
+
+// need skips the test when the harness cannot do something.
+func (s *conformance) need(supported bool, what string) {
+	s.T().Helper()
+	if !supported {
+		s.T().Skipf("the harness cannot %s", what)
+	}
+}
+
+// invoke calls a method for a machine and returns its error alone.
+func (s *conformance) invoke(ctx context.Context, method provider.Method, m provider.Machine) error {
+	var err error
+	switch method {
+	case provider.MethodCreateInstance:
+		_, err = s.Provider.CreateInstance(ctx, s.Class, m)
+	case provider.MethodInitializeInstance:
+		_, err = s.Provider.InitializeInstance(ctx, s.Class, m)
+	case provider.MethodDeleteInstance:
+		err = s.Provider.DeleteInstance(ctx, s.Class, m)
+	case provider.MethodInstanceStatus:
+		_, err = s.Provider.InstanceStatus(ctx, s.Class, m)
+	case provider.MethodListInstances:
+		_, err = s.Provider.ListInstances(ctx, s.Class, cluster)
+	case provider.MethodVolumeIDs:
+		_, err = s.Provider.VolumeIDs(ctx, nil)
+	}
+	return err
+}
+
+// remoteMethods are those that talk to the cloud.
+func remoteMethods() []provider.Method {
+	return []provider.Method{
+		provider.MethodCreateInstance, provider.MethodInitializeInstance, provider.MethodDeleteInstance,
+		provider.MethodInstanceStatus, provider.MethodListInstances,
+	}
+}

@@ -1,0 +1,182 @@
+package conformance
+
+import (
+	"slices"
+
+	"millwright/provider"
+)
+
+func (s *conformance) TestStatusOfAnAbsentInstanceIsNotFound() {
+	_, err := s.Provider.InstanceStatus(s.T().Context(), s.Class, s.machine())
+	s.fails(err, provider.NotFound)
+}
+
+func (s *conformance) TestStatusFindsByUIDAlone() {
+	m := s.machine()
+	made := s.create(s.Class, m)
+	for _, known := range []provider.Machine{m, tried(m), recorded(m, made)} {
+		seen, err := s.Provider.InstanceStatus(s.T().Context(), s.Class, known)
+		s.Require().NoError(err)
+		s.Equal(made.ProviderID, seen.ProviderID)
+		s.Equal(made.NodeName, seen.NodeName)
+		s.Equal(m.UID, seen.MachineUID)
+		s.keepsSecrets(nil, seen)
+	}
+}
+
+func (s *conformance) TestStatusOfAnotherClustersInstanceIsNotFound() {
+	m := s.machine()
+	s.create(s.Class, m)
+	m.Cluster = "another"
+	_, err := s.Provider.InstanceStatus(s.T().Context(), s.Class, m)
+	s.fails(err, provider.NotFound)
+}
+
+func (s *conformance) TestStatusOfSeveralIsOutOfRange() {
+	s.need(s.Plant != nil, "plant instances")
+	m := s.machine()
+	made := s.create(s.Class, m)
+	s.Plant(m)
+	for _, known := range []provider.Machine{m, recorded(m, made)} {
+		_, err := s.Provider.InstanceStatus(s.T().Context(), s.Class, known)
+		s.fails(err, provider.OutOfRange)
+	}
+}
+
+func (s *conformance) TestInitialize() {
+	s.need(s.Initializing != nil, "make instances that wait to be initialized")
+	m := s.machine()
+	_, err := s.Provider.InitializeInstance(s.T().Context(), *s.Initializing, m)
+	s.fails(err, provider.NotFound)
+
+	made := s.create(*s.Initializing, m)
+	s.Equal(provider.Uninitialized, made.State)
+	m = recorded(m, made)
+	_, err = s.Provider.InstanceStatus(s.T().Context(), *s.Initializing, m)
+	waits := s.failure(err, provider.NotInitialized)
+	s.Require().NotNil(waits.Instance)
+	s.Equal(made.ProviderID, waits.Instance.ProviderID)
+	s.Equal(made.NodeName, waits.Instance.NodeName)
+	s.Equal(made.ProviderID, s.create(*s.Initializing, m).ProviderID, "adopted before it is initialized")
+
+	for range 2 {
+		done, err := s.Provider.InitializeInstance(s.T().Context(), *s.Initializing, m)
+		s.Require().NoError(err)
+		s.Equal(made.ProviderID, done.ProviderID)
+		s.NotEqual(provider.Uninitialized, done.State)
+	}
+	seen, err := s.Provider.InstanceStatus(s.T().Context(), *s.Initializing, m)
+	s.Require().NoError(err)
+	s.NotEqual(provider.Uninitialized, seen.State)
+}
+
+func (s *conformance) TestInitializeWithoutSuchAStepIsUnimplementedOrDone() {
+	m := s.machine()
+	made := s.create(s.Class, m)
+	done, err := s.Provider.InitializeInstance(s.T().Context(), s.Class, recorded(m, made))
+	if err != nil {
+		s.fails(err, provider.Unimplemented)
+		return
+	}
+	s.Equal(made.ProviderID, done.ProviderID)
+}
+
+func (s *conformance) TestDeleteOfAnAbsentInstanceIsASuccess() {
+	m := s.machine()
+	s.Require().NoError(s.Provider.DeleteInstance(s.T().Context(), s.Class, m))
+	s.Require().NoError(s.Provider.DeleteInstance(s.T().Context(), s.Class, tried(m)))
+}
+
+func (s *conformance) TestDeleteByProviderIDOrUID() {
+	byID, byUID, other := s.machine(), s.machine(), s.machine()
+	byID = recorded(byID, s.create(s.Class, byID))
+	s.create(s.Class, byUID)
+	kept := s.create(s.Class, other)
+	for _, m := range []provider.Machine{byID, tried(byUID)} {
+		s.Require().NoError(s.Provider.DeleteInstance(s.T().Context(), s.Class, m))
+		s.Require().NoError(s.Provider.DeleteInstance(s.T().Context(), s.Class, m), "again, at once")
+		s.gone(m)
+		s.Require().NoError(s.Provider.DeleteInstance(s.T().Context(), s.Class, m), "again, once it is gone")
+	}
+	left := s.list()
+	s.Require().Len(left, 1)
+	s.Equal(kept.ProviderID, left[0].ProviderID)
+}
+
+func (s *conformance) TestDeleteOfAStub() {
+	m := s.machine()
+	made := s.create(s.Class, m)
+	stub := provider.Machine{Cluster: cluster, Namespace: m.Namespace, Name: m.Name, ProviderID: made.ProviderID}
+	s.Require().NoError(s.Provider.DeleteInstance(s.T().Context(), s.Class, stub))
+	s.gone(m)
+}
+
+func (s *conformance) TestDeleteByUIDTakesDuplicatesToo() {
+	s.need(s.Plant != nil, "plant instances")
+	m := s.machine()
+	s.Plant(m)
+	s.Plant(m)
+	s.Require().NoError(s.Provider.DeleteInstance(s.T().Context(), s.Class, tried(m)))
+	s.gone(m)
+	s.Empty(s.list())
+}
+
+func (s *conformance) TestDeleteLeavesOtherClustersAlone() {
+	m := s.machine()
+	made := s.create(s.Class, m)
+	foreign := recorded(m, made)
+	foreign.Cluster = "another"
+	_ = s.Provider.DeleteInstance(s.T().Context(), s.Class, foreign) // a refusal or a success; what counts is what is left
+	s.Len(s.list(), 1)
+}
+
+func (s *conformance) TestDeleteNamesNothingIsRefused() {
+	m := s.machine()
+	m.UID = ""
+	s.fails(s.Provider.DeleteInstance(s.T().Context(), s.Class, m), provider.InvalidArgument)
+}
+
+func (s *conformance) TestListIsScopedAndSorted() {
+	s.Empty(s.list())
+	want := []string{}
+	for range 12 { // past ten, so that order by text and order by number differ
+		want = append(want, s.create(s.Class, s.machine()).ProviderID)
+	}
+	foreign := s.machine()
+	foreign.Cluster = "another"
+	s.create(s.Class, foreign)
+	otherClass := s.Class
+	otherClass.Name = "another"
+	s.create(otherClass, s.machine())
+	otherNamespace := s.Class
+	otherNamespace.Namespace = "another"
+	s.create(otherNamespace, s.machine())
+
+	slices.Sort(want)
+	got := []string{}
+	for _, instance := range s.list() {
+		got = append(got, instance.ProviderID)
+		s.NotEmpty(instance.MachineName)
+		s.NotEmpty(instance.MachineUID)
+	}
+	s.Equal(want, got)
+}
+
+func (s *conformance) TestListNeedsACluster() {
+	_, err := s.Provider.ListInstances(s.T().Context(), s.Class, "")
+	s.fails(err, provider.InvalidArgument)
+}
+
+func (s *conformance) TestVolumeIDsKeepsOwnVolumesInOrder() {
+	s.need(s.OwnVolume != nil, "name volumes")
+	foreign := provider.Volume{Name: "pv-x", CSIDriver: "csi.of.somebody.else", Handle: "vol-x"}
+	ids, err := s.Provider.VolumeIDs(s.T().Context(), []provider.Volume{
+		s.OwnVolume("vol-b"), foreign, s.OwnVolume("vol-a"), {Name: "pv-empty"}, s.OwnVolume("vol-c"),
+	})
+	s.Require().NoError(err)
+	s.Equal([]string{"vol-b", "vol-a", "vol-c"}, ids)
+
+	ids, err = s.Provider.VolumeIDs(s.T().Context(), []provider.Volume{foreign})
+	s.Require().NoError(err)
+	s.Empty(ids)
+}

@@ -1,0 +1,39 @@
+package fake_test
+
+import (
+	"testing"
+
+	"millwright/provider"
+	"millwright/provider/conformance"
+	"millwright/provider/fake"
+)
+
+func class(name string) provider.Class {
+	return provider.Class{Namespace: "shop", Name: name, Secret: provider.Secret{"token": []byte("fake-token-0123")}}
+}
+
+func TestConformance(t *testing.T) {
+	conformance.Run(t, conformance.Harness{New: func(*testing.T) conformance.Cloud {
+		p := fake.New()
+		return conformance.Cloud{
+			Provider:  p,
+			Class:     class("plain"),
+			OwnVolume: func(handle string) provider.Volume { return provider.Volume{CSIDriver: fake.CSIDriver, Handle: handle} },
+			Fail:      func(method provider.Method, err *provider.Error) { p.Fail(method, 1, err) },
+			Hang:      func(method provider.Method) { p.Hang(method) },
+			Plant:     func(machine provider.Machine) { p.Plant(class("plain"), machine) },
+		}
+	}})
+}
+
+func TestConformanceWithInitialize(t *testing.T) {
+	conformance.Run(t, conformance.Harness{New: func(*testing.T) conformance.Cloud {
+		initializing := class("initializing")
+		return conformance.Cloud{
+			// One cloud of two kinds: what a class asks for is what it gets.
+			Provider:     fake.New(fake.WithInitialize("shop/initializing")),
+			Class:        class("plain"),
+			Initializing: &initializing,
+		}
+	}})
+}

@@ -1,0 +1,236 @@
+// Package fake answers how Millwright's own code behaves towards a cloud, well or ill, without a cloud: it is a Provider
+// in memory that fails, waits and hangs on demand, and counts. Unit tests of activities and workflows use it. It is no
+// cloud for a stack: nothing in it outlives the process; provider/virtual is for that.
+package fake
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"millwright/provider"
+)
+
+// Name is what a MachineClass calls this provider.
+const Name = "fake"
+
+// CSIDriver is the driver of the volumes that are this cloud's.
+const CSIDriver = "csi.fake.millwright"
+
+// userDataKey is the key of Class.Secret whose value UserData returns.
+const userDataKey = "userData"
+
+// Provider is a cloud in memory. It is safe for concurrent use.
+type Provider struct {
+	initialize map[string]bool // classes (namespace/name) whose instances wait to be initialized
+
+	mu            sync.Mutex
+	next          int
+	instances     []*instance // live ones, in the order of their creation
+	holdDeletions bool
+	creates       int
+	faults
+}
+
+var _ provider.Provider = (*Provider)(nil)
+
+// instance is an instance with what it was made from.
+type instance struct {
+	provider.Instance
+	cluster  string
+	class    string
+	userData []byte
+}
+
+// Option changes a Provider at construction.
+type Option func(*Provider)
+
+// WithInitialize makes instances of these classes (namespace/name) wait for InitializeInstance, which is Unimplemented
+// for the others.
+func WithInitialize(classes ...string) Option {
+	return func(p *Provider) {
+		for _, class := range classes {
+			p.initialize[class] = true
+		}
+	}
+}
+
+// New returns an empty cloud that does everything at once and well.
+func New(options ...Option) *Provider {
+	p := &Provider{initialize: map[string]bool{}, next: 1, faults: newFaults()}
+	for _, option := range options {
+		option(p)
+	}
+	return p
+}
+
+// CreateInstance implements provider.Provider. It never looks into the class's spec.
+func (p *Provider) CreateInstance(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
+	return call(ctx, p, provider.MethodCreateInstance, class.Secret, func() (provider.Instance, error) {
+		if machine.UID == "" || machine.Name == "" || machine.Cluster == "" {
+			return provider.Instance{}, provider.Errorf(provider.InvalidArgument, "the machine needs a name, a UID and a cluster")
+		}
+		if found := p.find(machine); len(found) > 0 {
+			return p.adopt(found, machine)
+		}
+		return p.add(class, machine).Instance, nil
+	})
+}
+
+// InitializeInstance implements provider.Provider.
+func (p *Provider) InitializeInstance(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
+	return call(ctx, p, provider.MethodInitializeInstance, class.Secret, func() (provider.Instance, error) {
+		found, err := single(p.find(machine), machine)
+		switch {
+		case err != nil:
+			return provider.Instance{}, err
+		case !p.initialize[found.class]:
+			return provider.Instance{}, provider.Errorf(provider.Unimplemented, "instances of class %s have no initialize step", found.class)
+		case found.State == provider.Uninitialized:
+			found.State = provider.Running
+		}
+		return found.Instance, nil
+	})
+}
+
+// DeleteInstance implements provider.Provider.
+func (p *Provider) DeleteInstance(ctx context.Context, class provider.Class, machine provider.Machine) error {
+	_, err := call(ctx, p, provider.MethodDeleteInstance, class.Secret, func() (struct{}, error) {
+		if machine.UID == "" && machine.ProviderID == "" {
+			return struct{}{}, provider.Errorf(provider.InvalidArgument, "the machine has neither a UID nor a provider ID")
+		}
+		found := p.find(machine)
+		for _, i := range found {
+			i.State = provider.Terminating
+		}
+		if !p.holdDeletions {
+			p.drop(func(i *instance) bool { return slices.Contains(found, i) })
+		}
+		return struct{}{}, nil
+	})
+	if provider.CodeOf(err) == provider.NotFound {
+		return nil // what Fail makes a cloud say is still read as a provider must
+	}
+	return err
+}
+
+// InstanceStatus implements provider.Provider.
+func (p *Provider) InstanceStatus(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
+	return call(ctx, p, provider.MethodInstanceStatus, class.Secret, func() (provider.Instance, error) {
+		found, err := single(p.find(machine), machine)
+		if err != nil {
+			return provider.Instance{}, err
+		}
+		if found.State == provider.Uninitialized {
+			waits := provider.Errorf(provider.NotInitialized, "instance of machine %s waits to be initialized", machine.Name)
+			seen := found.Instance
+			waits.Instance = &seen
+			return provider.Instance{}, waits
+		}
+		return found.Instance, nil
+	})
+}
+
+// ListInstances implements provider.Provider.
+func (p *Provider) ListInstances(ctx context.Context, class provider.Class, cluster string) ([]provider.Instance, error) {
+	return call(ctx, p, provider.MethodListInstances, class.Secret, func() ([]provider.Instance, error) {
+		if cluster == "" {
+			return nil, provider.Errorf(provider.InvalidArgument, "the cluster has no name")
+		}
+		listed := []provider.Instance{}
+		for _, i := range p.instances {
+			if i.cluster == cluster && i.class == classKey(class) {
+				listed = append(listed, i.Instance)
+			}
+		}
+		slices.SortFunc(listed, func(a, b provider.Instance) int { return strings.Compare(a.ProviderID, b.ProviderID) })
+		return listed, nil
+	})
+}
+
+// VolumeIDs implements provider.Provider: it keeps the volumes of CSIDriver.
+func (p *Provider) VolumeIDs(ctx context.Context, volumes []provider.Volume) ([]string, error) {
+	return call(ctx, p, provider.MethodVolumeIDs, nil, func() ([]string, error) {
+		ids := []string{}
+		for _, volume := range volumes {
+			if volume.CSIDriver == CSIDriver && volume.Handle != "" {
+				ids = append(ids, volume.Handle)
+			}
+		}
+		return ids, nil
+	})
+}
+
+// find returns the instances of a machine: by UID tag, else by provider ID. The lock is held.
+func (p *Provider) find(machine provider.Machine) []*instance {
+	var byUID, byID []*instance
+	for _, i := range p.instances {
+		if i.cluster != machine.Cluster {
+			continue
+		}
+		if machine.UID != "" && i.MachineUID == machine.UID {
+			byUID = append(byUID, i)
+		}
+		if machine.ProviderID != "" && i.ProviderID == machine.ProviderID {
+			byID = append(byID, i)
+		}
+	}
+	if len(byUID) > 0 {
+		return byUID
+	}
+	return byID
+}
+
+func (p *Provider) adopt(found []*instance, machine provider.Machine) (provider.Instance, error) {
+	i, err := single(found, machine)
+	if err != nil {
+		return provider.Instance{}, err
+	}
+	if i.State == provider.Terminating {
+		return provider.Instance{}, provider.Errorf(provider.Aborted, "instance of machine %s is still being terminated", machine.Name)
+	}
+	return i.Instance, nil
+}
+
+// add makes an instance. The lock is held.
+func (p *Provider) add(class provider.Class, machine provider.Machine) *instance {
+	id := fmt.Sprintf("i-%d", p.next)
+	p.next++
+	p.creates++
+	state := provider.Running
+	if p.initialize[classKey(class)] {
+		state = provider.Uninitialized
+	}
+	made := &instance{
+		Instance: provider.Instance{
+			ProviderID: "fake:///" + id, NodeName: machine.Name, MachineName: machine.Name, MachineUID: machine.UID,
+			Addresses: []provider.Address{{Type: "Hostname", Address: machine.Name}},
+			State:     state, Created: time.Now(), LastKnownState: id,
+		},
+		cluster:  machine.Cluster,
+		class:    classKey(class),
+		userData: slices.Clone(class.Secret[userDataKey]),
+	}
+	p.instances = append(p.instances, made)
+	return made
+}
+
+func (p *Provider) drop(unwanted func(*instance) bool) {
+	p.instances = slices.DeleteFunc(p.instances, unwanted)
+}
+
+func single(found []*instance, machine provider.Machine) (*instance, error) {
+	switch len(found) {
+	case 0:
+		return nil, provider.Errorf(provider.NotFound, "machine %s has no instance", machine.Name)
+	case 1:
+		return found[0], nil
+	default:
+		return nil, provider.Errorf(provider.OutOfRange, "machine %s has %d instances", machine.Name, len(found))
+	}
+}
+
+func classKey(class provider.Class) string { return class.Namespace + "/" + class.Name }

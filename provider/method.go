@@ -1,0 +1,22 @@
+package provider
+
+// Method names one call of a Provider, as metrics, fault injection and the conformance suite do.
+type Method string
+
+// The methods of a Provider.
+const (
+	MethodCreateInstance     Method = "CreateInstance"
+	MethodInitializeInstance Method = "InitializeInstance"
+	MethodDeleteInstance     Method = "DeleteInstance"
+	MethodInstanceStatus     Method = "InstanceStatus"
+	MethodListInstances      Method = "ListInstances"
+	MethodVolumeIDs          Method = "VolumeIDs"
+)
+
+// Methods returns every method of a Provider, in the order of the interface.
+func Methods() []Method {
+	return []Method{
+		MethodCreateInstance, MethodInitializeInstance, MethodDeleteInstance,
+		MethodInstanceStatus, MethodListInstances, MethodVolumeIDs,
+	}
+}

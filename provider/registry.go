@@ -1,0 +1,88 @@
+package provider
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// maxNameLength is that of a DNS label (RFC 1123), in bytes.
+const maxNameLength = 63
+
+// ValidateName says what is wrong with the name of a provider, nil when it can be used. Names are DNS labels, because
+// they end up in task queue names, labels and metrics.
+func ValidateName(name string) error {
+	switch {
+	case name == "":
+		return errors.New("name of provider is empty")
+	case len(name) > maxNameLength:
+		return fmt.Errorf("name of provider has %d characters, at most %d are allowed", len(name), maxNameLength)
+	case !regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`).MatchString(name):
+		return fmt.Errorf("name of provider %q must be lower case letters, digits and '-', and begin and end with a letter or digit", name)
+	}
+	return nil
+}
+
+// TaskQueue returns the task queue of the workers that hold a provider's credentials. The name is a contract with
+// providers in other languages. It does not judge the name: ValidateName does.
+func TaskQueue(name string) string { return "provider-" + name }
+
+// Registry answers which Provider stands behind the name in a MachineClass. It is safe for concurrent use; the zero value
+// is empty and ready.
+type Registry struct {
+	mu        sync.RWMutex
+	providers map[string]Provider
+}
+
+// Register adds a provider. It refuses a name that is no DNS label or that is taken.
+func (r *Registry) Register(name string, p Provider) error {
+	if err := ValidateName(name); err != nil {
+		return fmt.Errorf("register provider: %w", err)
+	}
+	if p == nil {
+		return fmt.Errorf("register provider %s: it is nil", name)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, taken := r.providers[name]; taken {
+		return fmt.Errorf("register provider %s: the name is taken", name)
+	}
+	if r.providers == nil {
+		r.providers = map[string]Provider{}
+	}
+	r.providers[name] = p
+	return nil
+}
+
+// Lookup returns the provider of that name. An empty name is not a default: a MachineClass that names no provider cannot
+// be acted on. The error is an *Error of code InvalidArgument, since only a change of the class mends it.
+func (r *Registry) Lookup(name string) (Provider, error) {
+	if name == "" {
+		return nil, Errorf(InvalidArgument, "the machine class names no provider; this worker has: %s", r.known())
+	}
+	r.mu.RLock()
+	p, ok := r.providers[name]
+	r.mu.RUnlock()
+	if !ok {
+		return nil, Errorf(InvalidArgument, "provider %q is not known to this worker; it has: %s", name, r.known())
+	}
+	return p, nil
+}
+
+// Names returns the registered names, sorted.
+func (r *Registry) Names() []string {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return slices.Sorted(maps.Keys(r.providers))
+}
+
+func (r *Registry) known() string {
+	if names := r.Names(); len(names) > 0 {
+		return strings.Join(names, ", ")
+	}
+	return "none"
+}

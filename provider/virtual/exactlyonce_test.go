@@ -1,0 +1,240 @@
+package virtual_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"millwright/devstack/virtualcloud/admin"
+	"millwright/provider"
+	"millwright/provider/virtual"
+)
+
+// requestLife is long enough for a request on a machine that stalls, and short enough to outwait in a test.
+const requestLife = 100 * time.Millisecond
+
+// slow is a cloud whose creations take long enough to die in, at a hundredth of a real one's times.
+type slow struct {
+	tokens            bool
+	accept, staleness time.Duration
+	create            time.Duration // zero means 40 ms
+}
+
+func (s slow) String() string {
+	return fmt.Sprintf("tokens=%t accept=%s staleness=%s", s.tokens, s.accept, s.staleness)
+}
+
+func slowClouds() []slow {
+	var clouds []slow
+	for _, tokens := range []bool{true, false} {
+		for _, accept := range []time.Duration{0, 30 * time.Millisecond} {
+			for _, staleness := range []time.Duration{0, 30 * time.Millisecond} {
+				clouds = append(clouds, slow{tokens: tokens, accept: accept, staleness: staleness})
+			}
+		}
+	}
+	return clouds
+}
+
+func (s slow) start(t *testing.T) testCloud {
+	c := startCloud(t)
+	c.change(t, func(b *admin.Behaviour) {
+		b.ClientTokens = s.tokens
+		b.CreateLatency = virtual.Duration(cmp.Or(s.create, 40*time.Millisecond))
+		b.AcceptLatency, b.Staleness = virtual.Duration(s.accept), virtual.Duration(s.staleness)
+	})
+	return c
+}
+
+// process returns a client as a newly started worker has it: it remembers nothing.
+func process(c testCloud, options ...virtual.Option) *virtual.Provider {
+	return virtual.New(c.address, append([]virtual.Option{
+		virtual.WithRequestLife(requestLife), virtual.WithLookInterval(5 * time.Millisecond),
+	}, options...)...)
+}
+
+// dieWhileCreating lets a process send its create request and cuts it off before the answer.
+func dieWhileCreating(t *testing.T, c testCloud, p *virtual.Provider, m provider.Machine) {
+	t.Helper()
+	ctx, kill := context.WithCancel(t.Context())
+	defer kill()
+	dead := make(chan error, 1)
+	go func() {
+		_, err := p.CreateInstance(ctx, class("pool", nil), m)
+		dead <- err
+	}()
+	require.Eventually(t, func() bool { return c.Stats().Calls[admin.Create] == 1 }, 5*time.Second, time.Millisecond)
+	kill()
+	require.Equal(t, provider.Canceled, provider.CodeOf(<-dead))
+}
+
+// settle waits until no create request is under way at the cloud.
+func settle(t *testing.T, c testCloud) admin.Stats {
+	t.Helper()
+	require.Eventually(t, func() bool { return c.Stats().Creating == 0 }, 5*time.Second, time.Millisecond)
+	return c.Stats()
+}
+
+func TestKilledCreatorLeavesOneInstance(t *testing.T) {
+	for _, s := range slowClouds() {
+		t.Run(s.String(), func(t *testing.T) {
+			t.Parallel()
+			c := s.start(t)
+			dieWhileCreating(t, c, process(c), untried())
+
+			instance, err := process(c).CreateInstance(t.Context(), class("pool", nil), machine("m"))
+			require.NoError(t, err)
+			assert.Equal(t, "m", instance.MachineName)
+			stats := settle(t, c)
+			assert.Equal(t, 1, stats.Creates)
+			assert.Zero(t, stats.DuplicateCreates)
+			assert.Equal(t, 1, stats.Live)
+		})
+	}
+}
+
+// The test above can turn red: each of its two safeguards is needed where the cloud has no client tokens.
+func TestKilledCreatorLeavesTwoInstancesWithoutSafeguards(t *testing.T) {
+	lies := machine("m")
+	lies.NeverTried = true
+	for name, row := range map[string]struct {
+		options []virtual.Option
+		retry   provider.Machine
+		accept  time.Duration // long, so that the retry comes well before the record
+	}{
+		"no look before the create":         {options: []virtual.Option{virtual.WithoutAdoption()}, retry: machine("m")},
+		"no wait for what is under way":     {retry: lies, accept: 150 * time.Millisecond},
+		"neither, and nothing is under way": {options: []virtual.Option{virtual.WithoutAdoption()}, retry: lies},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := slow{tokens: false, accept: row.accept}.start(t)
+			dieWhileCreating(t, c, process(c), untried())
+			_, err := process(c, row.options...).CreateInstance(t.Context(), class("pool", nil), row.retry)
+			require.NoError(t, err)
+			stats := settle(t, c)
+			assert.Equal(t, 2, stats.Creates)
+			assert.Equal(t, 1, stats.DuplicateCreates)
+			assert.Equal(t, 1, stats.LiveDuplicateUIDs)
+			assert.Equal(t, 1, stats.LiveDuplicateNames)
+		})
+	}
+}
+
+func TestCreateAfterARequestThatNeverArrived(t *testing.T) {
+	c := slow{staleness: 20 * time.Millisecond}.start(t)
+	begun := time.Now()
+	_, err := process(c).CreateInstance(t.Context(), class("pool", nil), machine("m"))
+	require.NoError(t, err)
+	assert.Greater(t, time.Since(begun), requestLife, "an earlier request might have been under way")
+	assert.Equal(t, 1, settle(t, c).Creates)
+}
+
+func TestCreateThatIsTheFirstDoesNotWait(t *testing.T) {
+	c := startCloud(t)
+	c.change(t, func(b *admin.Behaviour) {
+		b.ClientTokens, b.Staleness = false, virtual.Duration(time.Hour)
+	})
+	_, err := process(c).CreateInstance(t.Context(), class("pool", nil), untried())
+	require.NoError(t, err)
+	stats := c.Stats()
+	assert.Equal(t, 1, stats.Calls[admin.Status])
+	assert.Zero(t, stats.Calls[admin.Limits])
+}
+
+func TestDeleteAfterAKilledCreatorLeavesNothing(t *testing.T) {
+	for _, s := range slowClouds() {
+		t.Run(s.String(), func(t *testing.T) {
+			t.Parallel()
+			c := s.start(t)
+			dieWhileCreating(t, c, process(c), untried())
+			require.NoError(t, process(c).DeleteInstance(t.Context(), class("pool", nil), machine("m")))
+			stats := settle(t, c)
+			assert.Equal(t, 1, stats.Creates)
+			assert.Zero(t, stats.Live)
+		})
+	}
+}
+
+// A process that was frozen between its look and its request, or a network that kept the request, must not make a second
+// instance after another process has taken over.
+func TestFrozenRequestIsRefusedWhenItThaws(t *testing.T) {
+	c := startCloud(t)
+	c.change(t, func(b *admin.Behaviour) { b.ClientTokens = false })
+	network, thaw := freezeFirstCreate(t, c)
+
+	frozen := make(chan result, 1)
+	go func() {
+		instance, err := virtual.New(network, virtual.WithRequestLife(requestLife)).
+			CreateInstance(t.Context(), class("pool", nil), untried())
+		frozen <- result{instance, err}
+	}()
+	require.Eventually(t, func() bool { return c.Stats().Calls[admin.Status] == 1 }, 5*time.Second, time.Millisecond)
+	taken, err := process(c).CreateInstance(t.Context(), class("pool", nil), machine("m"))
+	require.NoError(t, err)
+	thaw()
+	late := <-frozen
+	require.NoError(t, late.err)
+	assert.Equal(t, taken.ProviderID, late.instance.ProviderID, "refused, it looks again and adopts")
+	stats := c.Stats()
+	assert.Equal(t, 1, stats.Creates)
+	assert.Equal(t, 1, stats.Expired)
+}
+
+type result struct {
+	instance provider.Instance
+	err      error
+}
+
+// freezeFirstCreate returns the address of a network in front of the cloud that keeps the first create request.
+func freezeFirstCreate(t *testing.T, c testCloud) (address string, thaw func()) {
+	t.Helper()
+	target, err := url.Parse(c.address)
+	require.NoError(t, err)
+	proxy := httputil.NewSingleHostReverseProxy(target)
+	frozen := make(chan struct{})
+	var creates atomic.Int32
+	network := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost && creates.Add(1) == 1 {
+			<-frozen
+		}
+		proxy.ServeHTTP(w, r)
+	}))
+	t.Cleanup(network.Close)
+	return network.URL, func() { close(frozen) }
+}
+
+func TestLostAnswerIsAdopted(t *testing.T) {
+	c := startCloud(t)
+	c.change(t, func(b *admin.Behaviour) { b.ClientTokens = false })
+	require.NoError(t, c.AddFault(admin.Fault{Operation: admin.Create, Code: "Unavailable", After: true, Count: 1}))
+	p := process(c)
+	_, err := p.CreateInstance(t.Context(), class("pool", nil), untried())
+	require.Equal(t, provider.Unavailable, provider.CodeOf(err))
+	_, err = p.CreateInstance(t.Context(), class("pool", nil), machine("m"))
+	require.NoError(t, err)
+	assert.Equal(t, 1, c.Stats().Creates)
+}
+
+func TestOutwaitingSaysWhatItWaitsForWhenTheDeadlinePasses(t *testing.T) {
+	c := startCloud(t)
+	c.change(t, func(b *admin.Behaviour) {
+		b.ClientTokens, b.Staleness = false, virtual.Duration(time.Hour)
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	defer cancel()
+	_, err := process(c).CreateInstance(ctx, class("pool", nil), machine("m"))
+	assert.Equal(t, provider.DeadlineExceeded, provider.CodeOf(err))
+	assert.ErrorContains(t, err, "earlier creation")
+	assert.Zero(t, c.Stats().Creates)
+}

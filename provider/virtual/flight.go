@@ -1,0 +1,71 @@
+package virtual
+
+import (
+	"context"
+	"sync"
+
+	"millwright/provider"
+)
+
+// flights makes the concurrent creations of one UID in this process one: the first does the work, the others take its
+// result. The zero value is ready.
+type flights struct {
+	mu    sync.Mutex
+	byUID map[string]*flight
+}
+
+type flight struct {
+	done     chan struct{}
+	instance provider.Instance
+	err      error
+}
+
+// do runs create for a UID, or waits for the run that is under way. A run that failed is no answer for those who waited,
+// since it may have ended by its own caller's context: they run create themselves, one after the other, with first
+// false because something was tried before.
+func (f *flights) do(ctx context.Context, uid string, create func(first bool) (provider.Instance, error)) (provider.Instance, error) {
+	for first := true; ; first = false {
+		mine, under := f.join(uid)
+		if mine != nil {
+			return f.run(uid, mine, first, create)
+		}
+		select {
+		case <-under.done:
+			if under.err == nil {
+				return under.instance, nil
+			}
+		case <-ctx.Done():
+			return provider.Instance{}, transportError(ctx, ctx.Err())
+		}
+	}
+}
+
+func (f *flights) run(uid string, mine *flight, first bool, create func(bool) (provider.Instance, error)) (provider.Instance, error) {
+	// What those who wait see when create panics: the flight is over, and not well.
+	mine.err = provider.Errorf(provider.Internal, "the creation broke off")
+	defer f.leave(uid, mine)
+	mine.instance, mine.err = create(first)
+	return mine.instance, mine.err
+}
+
+// join returns a flight of the caller's own, or the one that is under way.
+func (f *flights) join(uid string) (mine, under *flight) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if running, ok := f.byUID[uid]; ok {
+		return nil, running
+	}
+	if f.byUID == nil {
+		f.byUID = map[string]*flight{}
+	}
+	mine = &flight{done: make(chan struct{})}
+	f.byUID[uid] = mine
+	return mine, nil
+}
+
+func (f *flights) leave(uid string, mine *flight) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.byUID, uid)
+	close(mine.done)
+}

@@ -1,0 +1,98 @@
+package virtual
+
+import (
+	"context"
+	"net/url"
+	"time"
+
+	"millwright/provider"
+)
+
+// read looks once: by the machine's UID tag, and by its provider ID when no instance carries the tag (a Machine that was
+// restored from a backup has a new UID and its old instance).
+func (s *session) read(ctx context.Context, machine provider.Machine) (ReadAnswer, error) {
+	if machine.UID == "" && machine.ProviderID == "" {
+		return ReadAnswer{}, provider.Errorf(provider.InvalidArgument, "the machine has neither a UID nor a provider ID")
+	}
+	if machine.UID != "" {
+		if machine.Cluster == "" {
+			return ReadAnswer{}, provider.Errorf(provider.InvalidArgument, "the machine's cluster has no name")
+		}
+		answer, err := s.lookup(ctx, url.Values{"cluster": {machine.Cluster}, "uid": {machine.UID}})
+		if err != nil || len(answer.Items) > 0 || machine.ProviderID == "" {
+			return answer, err
+		}
+	}
+	id, err := parseProviderID(machine.ProviderID)
+	if err != nil {
+		return ReadAnswer{}, err
+	}
+	return s.lookup(ctx, url.Values{"cluster": {machine.Cluster}, "id": {id}})
+}
+
+// readSettled is read for a machine whose instance may be too young for stale reads to show: what LastKnownState says
+// was created is waited for until the cloud's window is over.
+func (s *session) readSettled(ctx context.Context, machine provider.Machine) (ReadAnswer, error) {
+	created := parseKnown(machine.LastKnownState).Created
+	for {
+		answer, err := s.read(ctx, machine)
+		if err != nil || len(answer.Items) > 0 || created.IsZero() {
+			return answer, err
+		}
+		limits, err := s.limits(ctx)
+		if err != nil {
+			return ReadAnswer{}, err
+		}
+		remaining := created.Add(time.Duration(limits.ConsistencyWindow)).Sub(answer.Now)
+		if remaining <= 0 {
+			return answer, nil
+		}
+		if err := s.pause(ctx, remaining); err != nil {
+			return ReadAnswer{}, err
+		}
+	}
+}
+
+// outwait looks for instances of the machine until it sees one or until no earlier create call can still bring one
+// forth. It looks once when the caller knows that there was none (NeverTried).
+//
+// An earlier create call reached the cloud at most requestLife after the lookup before it, which was before now, because
+// the cloud refuses later ones (NotAfter); and within the cloud's window after that every read shows what it made. So a
+// look that begins requestLife + window from now and sees nothing is the truth.
+//
+// tokensSuffice says that a create request follows: where the cloud honours client tokens, that request itself finds the
+// earlier one, and there is nothing to wait for.
+func (s *session) outwait(ctx context.Context, machine provider.Machine, tokensSuffice bool) (ReadAnswer, error) {
+	begun := time.Now()
+	answer, err := s.read(ctx, machine)
+	if err != nil || len(answer.Items) > 0 || machine.NeverTried {
+		return answer, err
+	}
+	limits, err := s.limits(ctx)
+	if err != nil || (tokensSuffice && limits.ClientTokens) {
+		return answer, err
+	}
+	until := begun.Add(s.requestLife + time.Duration(limits.ConsistencyWindow))
+	for last := false; !last; {
+		if err := s.pause(ctx, time.Until(until)); err != nil {
+			return ReadAnswer{}, describe(err, "wait until an earlier creation would show")
+		}
+		last = !time.Now().Before(until) // before the look, not after it: the look must begin late enough
+		if answer, err = s.read(ctx, machine); err != nil || len(answer.Items) > 0 {
+			return answer, err
+		}
+	}
+	return answer, nil
+}
+
+// pause waits for the time between two looks, or less if that is all that remains.
+func (s *session) pause(ctx context.Context, remaining time.Duration) error {
+	timer := time.NewTimer(min(remaining, s.lookInterval))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return transportError(ctx, ctx.Err())
+	}
+}

@@ -1,0 +1,62 @@
+package virtual_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"millwright/provider"
+	"millwright/provider/virtual"
+)
+
+func TestParseSpec(t *testing.T) {
+	spec, err := virtual.ParseSpec(json.RawMessage(`{
+		"region": "eu", "zone": "eu-1", "instanceType": "large", "image": "v1", "capacity": {"cpu": 8, "memory": "32Gi"},
+		"createLatency": "3s", "bootLatency": "0s", "initialize": true, "neverBoots": false, "quota": 5}`))
+	require.NoError(t, err)
+	assert.Equal(t, virtual.Capacity{"cpu": "8", "memory": "32Gi"}, spec.Capacity)
+	assert.Equal(t, virtual.Duration(3*time.Second), *spec.CreateLatency)
+	assert.Zero(t, *spec.BootLatency)
+	assert.Nil(t, spec.DeleteLatency, "left out is not zero")
+	assert.Equal(t, 5, *spec.Quota)
+	assert.True(t, spec.Initialize)
+}
+
+func TestParseSpecNamesTheFieldThatIsWrong(t *testing.T) {
+	const rest = `"region": "eu", "zone": "eu-1", "instanceType": "small"`
+	for raw, want := range map[string]string{
+		``:                                     `providerSpec.region: is required`,
+		`null`:                                 `providerSpec.region: is required`,
+		`[]`:                                   `providerSpec: is not a JSON object`,
+		`{"region": "eu"}`:                     `providerSpec.zone: is required`,
+		`{"region": "eu", "zone": "eu-1"}`:     `providerSpec.instanceType: is required`,
+		`{"region": "e/u", "zone": "z"}`:       `providerSpec.instanceType: is required`,
+		`{` + rest + `, "machineType": "x"}`:   `providerSpec.machineType: unknown field; known are bootLatency, capacity`,
+		`{` + rest + `, "Quota": 1}`:           `providerSpec.Quota: unknown field`,
+		`{` + rest + `, "bootLatency": "3 s"}`: `providerSpec.bootLatency: "3 s" is not a Go duration such as "1m30s"`,
+		`{` + rest + `, "bootLatency": 3}`:     `providerSpec.bootLatency: a number is not allowed here`,
+		`{` + rest + `, "bootLatency": "-3s"}`: `providerSpec.bootLatency: -3s is negative`,
+		`{` + rest + `, "quota": -1}`:          `providerSpec.quota: -1 is negative`,
+		`{` + rest + `, "quota": "many"}`:      `providerSpec.quota: a string is not allowed here`,
+		`{` + rest + `, "capacity": 3}`:        `providerSpec.capacity: a number is not allowed here`,
+	} {
+		_, err := virtual.ParseSpec(json.RawMessage(raw))
+		assert.Equal(t, provider.InvalidArgument, provider.CodeOf(err), raw)
+		assert.ErrorContains(t, err, want)
+	}
+}
+
+func TestCapacityIsCheckedByTheCloud(t *testing.T) {
+	_, err := process(startCloud(t)).CreateInstance(t.Context(), class("pool", map[string]any{"capacity": map[string]any{"cpu": "many"}}), untried())
+	require.Equal(t, provider.InvalidArgument, provider.CodeOf(err))
+	assert.ErrorContains(t, err, `capacity.cpu: "many" is not a quantity`)
+}
+
+func TestEveryCodeHasAnHTTPStatusThatIsNoSuccess(t *testing.T) {
+	for _, code := range provider.Codes() {
+		assert.GreaterOrEqual(t, virtual.HTTPStatus(code), 400, code)
+	}
+}

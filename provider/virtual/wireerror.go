@@ -1,0 +1,83 @@
+package virtual
+
+import (
+	"net/http"
+
+	"millwright/provider"
+)
+
+// statusExpectedInit is what an Uninitialized answer carries: 425, Too Early.
+const statusExpectedInit = http.StatusTooEarly
+
+// statusClientClosed is nginx's number for a request that its sender gave up; net/http has no name for it.
+const statusClientClosed = 499
+
+// ReasonExpired is the reason of an answer to a create request that came after its NotAfter: nothing was made, and nothing
+// of this request ever will be.
+const ReasonExpired = "Expired"
+
+// ErrorAnswer is the body of every answer that is not a success. The code in it decides; the HTTP status is for proxies
+// and people.
+type ErrorAnswer struct {
+	Code       string   `json:"code"` // name of a provider.Code
+	Message    string   `json:"message"`
+	Reason     string   `json:"reason,omitempty"` // where one code has several meanings to a client
+	RetryAfter Duration `json:"retryAfter,omitempty"`
+}
+
+// HTTPStatus returns the HTTP status that the cloud answers with for a code.
+func HTTPStatus(code provider.Code) int {
+	switch code {
+	case provider.OK:
+		return http.StatusOK
+	case provider.Canceled:
+		return statusClientClosed
+	case provider.InvalidArgument:
+		return http.StatusBadRequest
+	case provider.DeadlineExceeded:
+		return http.StatusGatewayTimeout
+	case provider.NotFound:
+		return http.StatusNotFound
+	case provider.AlreadyExists, provider.Aborted, provider.OutOfRange:
+		return http.StatusConflict
+	case provider.PermissionDenied:
+		return http.StatusForbidden
+	case provider.ResourceExhausted:
+		return http.StatusTooManyRequests
+	case provider.FailedPrecondition:
+		return http.StatusPreconditionFailed
+	case provider.Unimplemented:
+		return http.StatusNotImplemented
+	case provider.Unavailable:
+		return http.StatusServiceUnavailable
+	case provider.Unauthenticated:
+		return http.StatusUnauthorized
+	case provider.NotInitialized:
+		return statusExpectedInit
+	default: // Unknown, Internal, DataLoss
+		return http.StatusInternalServerError
+	}
+}
+
+// codeOfStatus returns the code for an answer whose body is not an ErrorAnswer, say from a proxy in between.
+func codeOfStatus(status int) provider.Code {
+	switch status {
+	case http.StatusBadRequest:
+		return provider.InvalidArgument
+	case http.StatusUnauthorized:
+		return provider.Unauthenticated
+	case http.StatusForbidden:
+		return provider.PermissionDenied
+	case http.StatusTooManyRequests:
+		return provider.ResourceExhausted
+	case http.StatusGatewayTimeout:
+		return provider.DeadlineExceeded
+	case http.StatusNotImplemented:
+		return provider.Unimplemented
+	case http.StatusBadGateway, http.StatusServiceUnavailable:
+		return provider.Unavailable
+	default:
+		// Not NotFound for 404: a wrong address would make every instance look deleted.
+		return provider.Unknown
+	}
+}

@@ -1,0 +1,36 @@
+// Package main is the operator's command line. It prepares Temporal, shows what is in motion, and runs the demo.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "starter:", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	return command().ExecuteContext(ctx)
+}
+
+func command() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "starter",
+		Short:         "Operate Millwright: prepare Temporal, run the demo",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.AddCommand(bootstrapCommand(), demoCommand())
+	return root
+}

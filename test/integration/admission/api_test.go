@@ -1,0 +1,136 @@
+//go:build integration
+
+package admission
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"millwright/api/generated/clientset/versioned"
+	"millwright/api/v1alpha1"
+	"millwright/devstack/stack"
+)
+
+const (
+	// namespace holds every object of the test; without a controller manager nobody promises that default exists.
+	namespace = "admission"
+	// serveTimeout is how long an API server that is ready may take until it serves our kinds. It needs less than a second
+	// when idle; the rest is for a machine that compiles at the same time.
+	serveTimeout = time.Minute
+)
+
+// api is an API server with our CRDs.
+type api struct {
+	rest      rest.Interface
+	dynamic   dynamic.Interface
+	typed     versioned.Interface
+	discovery discovery.DiscoveryInterface
+}
+
+// startAPI starts an etcd and an API server that end with the test, and installs the CRDs.
+func startAPI(t *testing.T) *api {
+	s, err := stack.Up(t.Context(), stack.Options{
+		Dir: t.TempDir(), FreePorts: true, Attached: true, Components: []string{"etcd", "kube-apiserver"},
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, s.Down(context.WithoutCancel(t.Context()))) })
+
+	config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig("admin"))
+	require.NoError(t, err)
+	config.QPS = -1 // the throttle is for servers that others need too
+	core, err := kubernetes.NewForConfig(config)
+	require.NoError(t, err)
+	typed, err := versioned.NewForConfig(config)
+	require.NoError(t, err)
+	dyn, err := dynamic.NewForConfig(config)
+	require.NoError(t, err)
+	a := &api{rest: typed.MachineV1alpha1().RESTClient(), dynamic: dyn, typed: typed, discovery: core.Discovery()}
+
+	_, err = core.CoreV1().Namespaces().Create(t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	a.installCRDs(t)
+	return a
+}
+
+// installCRDs returns when each kind is served, which is a moment after its CRD was taken. It applies the CRDs, because the
+// stack may have done so before, and strictly: a keyword that the API server does not know must not be lost in silence.
+func (a *api) installCRDs(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), serveTimeout)
+	defer cancel()
+	force := true
+	crds := a.dynamic.Resource(schema.GroupVersionResource{
+		Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions",
+	})
+	for plural := range kinds {
+		name := plural + "." + v1alpha1.GroupName
+		text := read(t, filepath.Join("../../../deploy/crds", v1alpha1.GroupName+"_"+plural+".yaml"))
+		_, err := crds.Patch(ctx, name, types.ApplyYAMLPatchType, text, metav1.PatchOptions{
+			FieldManager: "admission-test", Force: &force, FieldValidation: metav1.FieldValidationStrict,
+		})
+		require.NoError(t, err, name)
+	}
+	for plural := range kinds {
+		var last error
+		err := wait.PollUntilContextCancel(ctx, 20*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+			_, last = a.dynamic.Resource(v1alpha1.SchemeGroupVersion.WithResource(plural)).List(ctx, metav1.ListOptions{})
+			return last == nil, nil
+		})
+		require.NoError(t, err, "%s are not served: %v", plural, last)
+	}
+}
+
+// create sends a YAML file as its user wrote it, under the strict validation of kubectl, and returns what was stored.
+func (a *api) create(ctx context.Context, text []byte) ([]byte, error) {
+	plural, _, err := identify(text)
+	if err != nil {
+		return nil, err
+	}
+	return a.send(ctx, http.MethodPost, path(plural), text)
+}
+
+// update replaces an object by what is sent.
+func (a *api) update(ctx context.Context, text []byte) error {
+	plural, name, err := identify(text)
+	if err != nil {
+		return err
+	}
+	_, err = a.send(ctx, http.MethodPut, path(plural)+"/"+name, text)
+	return err
+}
+
+func (a *api) send(ctx context.Context, verb, path string, text []byte) ([]byte, error) {
+	return body(a.rest.Verb(verb).AbsPath(path).
+		Param("fieldValidation", metav1.FieldValidationStrict).
+		SetHeader("Content-Type", "application/yaml").
+		Body(text).Do(ctx))
+}
+
+// body returns what the API server sent. Result.Raw would keep its reasons to itself: only Result.Error reads them.
+func body(result rest.Result) ([]byte, error) {
+	if err := result.Error(); err != nil {
+		return nil, err
+	}
+	return result.Raw()
+}
+
+func path(plural string) string {
+	return fmt.Sprintf("/apis/%s/namespaces/%s/%s", v1alpha1.SchemeGroupVersion, namespace, plural)
+}

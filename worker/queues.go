@@ -1,0 +1,108 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/record"
+
+	"millwright/activities"
+	"millwright/api/generated/clientset/versioned"
+	"millwright/api/v1alpha1"
+	"millwright/observe"
+	"millwright/provider"
+	"millwright/provider/virtual"
+	"millwright/workflows"
+)
+
+// Slots of a worker. Source: spec/temporal.md 7.3; a slot of the cluster queues is a request or two to the API server.
+const (
+	clusterSlots  = 100
+	providerSlots = 200 // calls of a cloud mostly wait
+	stopTimeout   = 30 * time.Second
+)
+
+// serve starts one SDK worker for each queue.
+func serve(o options, temporal client.Client, cluster *observe.Cluster, machines versioned.Interface, target kubernetes.Interface) ([]worker.Worker, error) {
+	core := &activities.Activities{Cluster: cluster, Recorder: recorder(target), ClusterName: o.clusterName}
+	providers := &provider.Registry{}
+	if o.virtualcloud != "" {
+		if err := providers.Register("virtual", virtual.New(o.virtualcloud)); err != nil {
+			return nil, err
+		}
+	}
+	var workers []worker.Worker
+	for queue := range strings.SplitSeq(o.queues, ",") {
+		options := workerOptions()
+		name, isProvider := strings.CutPrefix(queue, "provider-")
+		if isProvider {
+			options.MaxConcurrentActivityExecutionSize = providerSlots
+		}
+		w := worker.New(temporal, queue, options)
+		switch {
+		case queue == workflows.QueueMachines:
+			workflows.Register(w)
+			w.RegisterActivityWithOptions(core, activity.RegisterOptions{})
+		case queue == workflows.QueueKubernetes:
+			w.RegisterActivity(core)
+		case isProvider:
+			cloud, err := providers.Lookup(name)
+			if err != nil {
+				return nil, fmt.Errorf("serve queue %s: %w", queue, err)
+			}
+			w.RegisterActivity(&activities.Provider{Cloud: cloud, Classes: machines, Secrets: target, Cluster: o.clusterName})
+		default:
+			return nil, fmt.Errorf("unknown queue %q: known are %s, %s and provider-NAME", queue, workflows.QueueMachines, workflows.QueueKubernetes)
+		}
+		if err := w.Start(); err != nil {
+			return nil, fmt.Errorf("serve queue %s: %w", queue, err)
+		}
+		workers = append(workers, w)
+	}
+	return workers, nil
+}
+
+// pollers follow the load: two, the SDK's default, leave bursts waiting in the server. Source: measured, docs/benchmarks.md.
+func pollers() worker.PollerBehavior {
+	return worker.NewPollerBehaviorAutoscaling(worker.PollerBehaviorAutoscalingOptions{InitialNumberOfPollers: 8, MinimumNumberOfPollers: 2, MaximumNumberOfPollers: 32})
+}
+
+// workerOptions versions the worker when its deployment says so, with the variables that Temporal's worker controller
+// sets; else it is a plain one.
+func workerOptions() worker.Options {
+	options := worker.Options{
+		MaxConcurrentActivityExecutionSize: clusterSlots,
+		WorkerStopTimeout:                  stopTimeout,
+		WorkflowTaskPollerBehavior:         pollers(),
+		ActivityTaskPollerBehavior:         pollers(),
+		DisableRegistrationAliasing:        true,
+	}
+	deployment, build := os.Getenv("TEMPORAL_DEPLOYMENT_NAME"), os.Getenv("TEMPORAL_WORKER_BUILD_ID")
+	if deployment != "" && build != "" {
+		options.DeploymentOptions = worker.DeploymentOptions{
+			UseVersioning:             true,
+			Version:                   worker.WorkerDeploymentVersion{DeploymentName: deployment, BuildID: build},
+			DefaultVersioningBehavior: workflow.VersioningBehaviorAutoUpgrade,
+		}
+	}
+	return options
+}
+
+// recorder sends events to the cluster.
+func recorder(target kubernetes.Interface) record.EventRecorder {
+	scheme := runtime.NewScheme()
+	_ = v1alpha1.AddToScheme(scheme) // fails only on a type that is registered twice
+	broadcaster := record.NewBroadcaster()
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: target.CoreV1().Events("")})
+	return broadcaster.NewRecorder(scheme, corev1.EventSource{Component: "millwright"})
+}

@@ -1,0 +1,55 @@
+package workflows
+
+import (
+	"go.temporal.io/sdk/temporal"
+)
+
+// Attribute is a search attribute of Millwright, for bootstrap and for the people who search.
+type Attribute struct {
+	Name string
+	Type string // Keyword, KeywordList, Bool or Datetime
+	Help string
+}
+
+// Attributes returns every search attribute, in the order in which docs show them. SQL stores of Temporal hold ten
+// keywords and three of each other type in a namespace: add none carelessly.
+func Attributes() []Attribute {
+	return []Attribute{
+		{"MachineNamespace", "Keyword", "namespace of the object"},
+		{"MachineDeployment", "Keyword", "name of the MachineDeployment that the object belongs to"},
+		{"MachineSet", "Keyword", "name of the MachineSet that the object belongs to"},
+		{"Machine", "Keyword", "name of the Machine"},
+		{"Node", "Keyword", "name of the node"},
+		{"Phase", "Keyword", "phase of the Machine"},
+		{"Stage", "Keyword", "step in flight"},
+		{"Provider", "Keyword", "provider of the Machine's class"},
+		{"BlockedBy", "KeywordList", "what the step waits for: a provider's code, a missing class"},
+		{"Stuck", "Bool", "nothing will move until somebody changes something"},
+		{"Deadline", "Datetime", "when the step in flight is given up"},
+	}
+}
+
+// Owner names the parents of an object, for its search attributes. Empty where there is none.
+type Owner struct {
+	MachineDeployment string
+	MachineSet        string
+	Machine           string
+	Provider          string
+}
+
+// StartAttributes returns the search attributes that never change in a run; the bridge sets them when it starts one.
+func StartAttributes(namespace string, o Owner) temporal.SearchAttributes {
+	updates := []temporal.SearchAttributeUpdate{keyword("MachineNamespace").ValueSet(namespace)}
+	for _, a := range []struct{ name, value string }{
+		{"MachineDeployment", o.MachineDeployment}, {"MachineSet", o.MachineSet}, {"Machine", o.Machine}, {"Provider", o.Provider},
+	} {
+		if a.value != "" {
+			updates = append(updates, keyword(a.name).ValueSet(a.value))
+		}
+	}
+	return temporal.NewSearchAttributes(updates...)
+}
+
+func keyword(name string) temporal.SearchAttributeKeyKeyword {
+	return temporal.NewSearchAttributeKeyKeyword(name)
+}

@@ -1,0 +1,62 @@
+package workflows
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+
+	"millwright/activities"
+)
+
+// Kind is the type of a workflow and the first part of its ID.
+type Kind string
+
+// The kinds. The name of a kind is the name under which its workflow is registered.
+const (
+	KindMachine           Kind = "Machine"
+	KindMachineSet        Kind = "MachineSet"
+	KindMachineDeployment Kind = "MachineDeployment"
+)
+
+// The task queues. Each provider has one of its own besides: ProviderQueue.
+const (
+	QueueMachines   = "machines"   // workflows, decisions, status
+	QueueKubernetes = "kubernetes" // writes of other objects
+)
+
+// Namespace is Temporal's namespace for Millwright. Source: design.md.
+const Namespace = "millwright"
+
+// SignalChanged is the one signal of the bridge: something about the object changed, look again.
+const SignalChanged = "changed"
+
+// Changed is what SignalChanged carries. It says what happened and up to where to read, never what to do.
+type Changed struct {
+	UID        string
+	Generation int64
+	Versions   activities.Gate // resource versions that the caches must have reached
+	Deleting   bool
+}
+
+// ProviderQueue returns the task queue of a provider's activities.
+func ProviderQueue(provider string) string { return "provider-" + provider }
+
+// maxID is the longest workflow ID that is used as it is. SQL stores of Temporal keep 255 characters, and the namespace
+// and UID need their share. Source: design §3.
+const maxID = 200
+
+// ID returns the workflow ID of an object: kind/namespace/name/uid. Where that would be too long, the name is cut and ends
+// in a hash of the whole. It is the only function that makes IDs.
+func ID(kind Kind, ref activities.Ref) string {
+	id := func(name string) string {
+		return strings.ToLower(string(kind)) + "/" + ref.Namespace + "/" + name + "/" + ref.UID
+	}
+	whole := id(ref.Name)
+	if len(whole) <= maxID {
+		return whole
+	}
+	sum := sha256.Sum256([]byte(whole))
+	hash := hex.EncodeToString(sum[:8])
+	keep := max(len(ref.Name)-(len(whole)-maxID)-len(hash)-1, 0)
+	return id(ref.Name[:keep] + "~" + hash)
+}

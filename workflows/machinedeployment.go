@@ -1,0 +1,132 @@
+package workflows
+
+import (
+	"go.temporal.io/sdk/workflow"
+
+	"millwright/activities"
+	"millwright/decide/attention"
+)
+
+// machineDeployment is one run of a MachineDeployment's workflow.
+type machineDeployment struct {
+	*object
+	acted bool // something was done in this run: history has grown
+}
+
+// MachineDeployment makes the set of its object, gives it its size and writes the deployment's status. The workflow lives
+// as long as its object; it continues as new after each settled change, so that its history stays short.
+func MachineDeployment(ctx workflow.Context, in Input) (Result, error) {
+	m := &machineDeployment{object: newObject(ctx, KindMachineDeployment, in)}
+	m.live = !in.Continued
+	for {
+		m.receive()
+		d, err := m.decide(ctx)
+		if err != nil {
+			return Result{}, err
+		}
+		if d.Gone {
+			return Result{OutcomeGone, d.Why}, nil
+		}
+		acted, err := m.act(ctx, d)
+		m.acted = m.acted || acted
+		switch {
+		case failedWith(err, activities.TypeObjectGone):
+			m.live = true // the deployment, or one of its sets: the next decision tells
+		case failedWith(err, activities.TypeConflict), timedOut(err):
+			m.live = true // another writer was faster, or the decision grew too old: look at what is there now
+		case err != nil:
+			return Result{}, err
+		case acted:
+		default:
+			if err := m.rest(ctx, d); err != nil {
+				return Result{}, err
+			}
+		}
+		if workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
+			m.receive()
+			return Result{}, m.again(ctx)
+		}
+	}
+}
+
+// decide asks which set to make, resize or delete next.
+func (m *machineDeployment) decide(ctx workflow.Context) (d activities.DeploymentDecision, err error) {
+	err = quick(ctx, (*coreActivities).DecideDeployment, m.read(), &d)
+	m.live = false
+	return d, err
+}
+
+// rest waits for a change. A calm run that has done something continues as new after the linger.
+func (m *machineDeployment) rest(ctx workflow.Context, d activities.DeploymentDecision) error {
+	if d.Need != attention.Nothing || !m.acted {
+		return m.awaken(ctx)
+	}
+	over, err := m.lingered(ctx)
+	if err != nil {
+		return err
+	}
+	if over && !m.receive() {
+		return m.again(ctx)
+	}
+	return nil
+}
+
+// again hands the gate to a run with an empty history. Nothing may yield between the last receive and the return of it.
+func (m *machineDeployment) again(ctx workflow.Context) error {
+	return workflow.NewContinueAsNewError(ctx, MachineDeployment, Input{Ref: m.ref, Gate: m.gate, Continued: true})
+}
+
+// act does what was decided, and reports whether there was anything to do.
+func (m *machineDeployment) act(ctx workflow.Context, d activities.DeploymentDecision) (acted bool, err error) {
+	if err := m.show(ctx, m.step(d)); err != nil {
+		return false, err
+	}
+	if d.Prepare || d.Release {
+		return true, m.write(ctx, (*coreActivities).FinalizeDeployment, m.read())
+	}
+	var made activities.Gate
+	switch {
+	case d.Create:
+		creation := activities.SetCreation{Deployment: m.ref, Version: d.Version}
+		acted, err = true, workflow.ExecuteActivity(batch(ctx, d.Decision.Why), (*coreActivities).CreateSet, creation).Get(ctx, &made)
+	case len(d.Resize) > 0 || len(d.Delete) > 0:
+		changes := activities.SetChanges{Deployment: m.ref, Resize: d.Resize, Delete: d.Delete}
+		acted, err = true, workflow.ExecuteActivity(batch(ctx, d.Decision.Why), (*coreActivities).ChangeSets, changes).Get(ctx, &made)
+	}
+	if err != nil {
+		return acted, err
+	}
+	m.raise(made)
+	if d.Report {
+		report := activities.DeploymentReport{Read: m.read(), Pending: d.Pending}
+		if d.Need != attention.Nothing {
+			report.Step = m.report()
+		}
+		return true, m.write(ctx, (*coreActivities).ReportDeployment, report)
+	}
+	return acted, nil
+}
+
+// step is what the deployment is doing, for people.
+func (m *machineDeployment) step(d activities.DeploymentDecision) step {
+	switch {
+	case d.Create:
+		return step{name: "create-set", why: d.Decision.Why}
+	case len(d.Resize) > 0:
+		return step{name: "resize-set", why: d.Decision.Why}
+	case d.Need == attention.Deletion:
+		return step{name: "await-sets", why: d.Why}
+	default: // calm, or nothing but a status to write
+		return step{why: d.Why}
+	}
+}
+
+// write runs an activity that changes the deployment, and makes later decisions wait for what it wrote.
+func (m *machineDeployment) write(ctx workflow.Context, activity, input any) error {
+	var version string
+	if err := quick(ctx, activity, input, &version); err != nil {
+		return err
+	}
+	m.raise(activities.Gate{deploymentsResource: version})
+	return nil
+}

@@ -1,0 +1,250 @@
+package workflows
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"millwright/activities"
+)
+
+// Input is what a run of an object's workflow starts with; the bridge fills it, and a run that continues as new hands it
+// on. Fields may be added, never renamed or retyped.
+type Input struct {
+	Ref       activities.Ref
+	Gate      activities.Gate // versions that the first decision must have seen
+	Continued bool            // continued as new: the gate is complete, nothing has to be read live
+}
+
+// Result is how a run ended.
+type Result struct {
+	Outcome string // Calm or Gone
+	Why     string
+}
+
+// The outcomes of a run.
+const (
+	OutcomeCalm = "Calm" // nothing to do; the next change starts another run
+	OutcomeGone = "Gone" // the object does not exist any more
+)
+
+// acts are named by method value only: nothing is ever called on them here.
+type (
+	coreActivities     = activities.Activities
+	providerActivities = activities.Provider
+)
+
+// object is the state that every object's workflow has: what woke it, how fresh its next facts must be, and what it shows.
+type object struct {
+	id      string
+	ref     activities.Ref
+	gate    activities.Gate
+	live    bool // the next decision reads from the API server
+	changed workflow.ReceiveChannel
+	timers  map[string]*timer
+	shown   step
+}
+
+// The resources that the workflows' own writes raise in the gate.
+const (
+	machinesResource    = activities.MachinesResource
+	setsResource        = activities.SetsResource
+	deploymentsResource = activities.DeploymentsResource
+)
+
+// timer is a durable timer that is armed once and looked at often.
+type timer struct {
+	at     time.Time
+	future workflow.Future
+	cancel workflow.CancelFunc
+}
+
+// step is what an object's workflow is doing, for people.
+type step struct {
+	name      string    // Stage
+	why       string    // one sentence
+	phase     string    // of a machine
+	node      string    // of a machine
+	blockedBy string    // empty when nothing blocks
+	stuck     bool      // nothing moves until somebody changes something
+	deadline  time.Time // zero means none
+	since     time.Time // start of this name
+}
+
+func newObject(ctx workflow.Context, kind Kind, in Input) *object {
+	o := &object{
+		id:   ID(kind, in.Ref),
+		ref:  in.Ref,
+		gate: activities.Gate{},
+		changed: workflow.GetSignalChannelWithOptions(ctx, SignalChanged, workflow.SignalChannelOptions{
+			Description: "the object, or something that it depends on, changed: look again",
+		}),
+		timers: map[string]*timer{},
+	}
+	o.raise(in.Gate)
+	return o
+}
+
+// read says how fresh the next facts must be.
+func (o *object) read() activities.Read {
+	return activities.Read{Ref: o.ref, Gate: o.gate, Live: o.live}
+}
+
+// raise makes later decisions wait for these versions.
+func (o *object) raise(versions activities.Gate) {
+	for _, resource := range workflow.DeterministicKeys(versions) {
+		o.gate.Raise(resource, versions[resource])
+	}
+}
+
+// receive takes every signal that has arrived. It does not yield, so that nothing can arrive between it and a return.
+func (o *object) receive() (received bool) {
+	var c Changed
+	for o.changed.ReceiveAsync(&c) {
+		o.raise(c.Versions)
+		received = true
+	}
+	return received
+}
+
+// awaken waits until a signal has arrived or one of the futures is ready.
+func (o *object) awaken(ctx workflow.Context, futures ...workflow.Future) error {
+	return workflow.Await(ctx, func() bool {
+		for _, f := range futures {
+			if f.IsReady() {
+				return true
+			}
+		}
+		return o.changed.Len() > 0
+	})
+}
+
+// timer returns the timer of that name, armed for that time. It is armed anew only when the time changes.
+func (o *object) timer(ctx workflow.Context, name string, at time.Time) workflow.Future {
+	if t := o.timers[name]; t != nil {
+		if t.at.Equal(at) {
+			return t.future
+		}
+		t.cancel()
+	}
+	ctx, cancel := workflow.WithCancel(ctx)
+	after := max(at.Sub(workflow.Now(ctx)), 0)
+	t := &timer{at: at, cancel: cancel, future: workflow.NewTimerWithOptions(ctx, after, workflow.TimerOptions{Summary: name})}
+	o.timers[name] = t
+	return t.future
+}
+
+// lingered waits for more to do, and reports whether there was none. One timer serves all calls until it fires.
+func (o *object) lingered(ctx workflow.Context) (bool, error) {
+	t := o.timers["linger"]
+	if t == nil || t.future.IsReady() {
+		o.timer(ctx, "linger", workflow.Now(ctx).Add(linger))
+		t = o.timers["linger"]
+	}
+	if err := o.awaken(ctx, t.future); err != nil {
+		return false, err
+	}
+	return o.changed.Len() == 0, nil
+}
+
+// show publishes what the workflow is doing: as current details for the UI, and as search attributes where they differ
+// from what was shown last.
+func (o *object) show(ctx workflow.Context, s step) error {
+	s.since = workflow.Now(ctx)
+	if s.name == o.shown.name {
+		s.since = o.shown.since
+	}
+	before := o.shown
+	o.shown = s
+	workflow.SetCurrentDetails(ctx, s.markdown())
+	updates := s.updates(before)
+	if len(updates) == 0 {
+		return nil
+	}
+	return workflow.UpsertTypedSearchAttributes(ctx, updates...)
+}
+
+// markdown is what people read at the top of the workflow's page.
+func (s step) markdown() string {
+	name := s.name
+	if name == "" {
+		name = "calm"
+	}
+	text := fmt.Sprintf("**%s** since %s\n\n%s", name, s.since.UTC().Format(time.TimeOnly+" MST"), s.why)
+	if s.blockedBy != "" {
+		text += fmt.Sprintf("\n\nblocked by **%s**", s.blockedBy)
+	}
+	if s.stuck {
+		text += "\n\n**stuck**: nothing moves until somebody changes what blocks it"
+	}
+	if !s.deadline.IsZero() {
+		text += "\n\ngiven up at " + s.deadline.UTC().Format(time.DateTime+" MST")
+	}
+	return text
+}
+
+// updates returns the search attributes that differ from what was shown before.
+func (s step) updates(before step) []temporal.SearchAttributeUpdate {
+	var updates []temporal.SearchAttributeUpdate
+	for _, a := range []struct{ name, from, to string }{
+		{"Stage", before.name, s.name}, {"Phase", before.phase, s.phase}, {"Node", before.node, s.node},
+	} {
+		if a.from != a.to {
+			updates = append(updates, keyword(a.name).ValueSet(a.to))
+		}
+	}
+	if s.blockedBy != before.blockedBy {
+		blockedBy := []string{}
+		if s.blockedBy != "" {
+			blockedBy = append(blockedBy, s.blockedBy)
+		}
+		updates = append(updates, temporal.NewSearchAttributeKeyKeywordList("BlockedBy").ValueSet(blockedBy))
+	}
+	if s.stuck != before.stuck {
+		updates = append(updates, temporal.NewSearchAttributeKeyBool("Stuck").ValueSet(s.stuck))
+	}
+	if !s.deadline.Equal(before.deadline) {
+		key := temporal.NewSearchAttributeKeyTime("Deadline")
+		if s.deadline.IsZero() {
+			updates = append(updates, key.ValueUnset())
+		} else {
+			updates = append(updates, key.ValueSet(s.deadline))
+		}
+	}
+	return updates
+}
+
+// report returns the step as the object's status shows it.
+func (o *object) report() *activities.Step {
+	return &activities.Step{WorkflowID: o.id, Name: o.shown.name, Since: o.shown.since, Deadline: o.shown.deadline, LastError: o.shown.blockedBy}
+}
+
+// quick runs a decision or a small idempotent write as a local activity, and as a regular one when that did not work.
+func quick(ctx workflow.Context, activity, input, result any) error {
+	err := workflow.ExecuteLocalActivity(quickly(ctx), activity, input).Get(ctx, result)
+	if err == nil || final(err) || ctx.Err() != nil {
+		return err
+	}
+	return workflow.ExecuteActivity(cluster(ctx, QueueMachines, "again, with patience"), activity, input).Get(ctx, result)
+}
+
+// final reports whether doing the same again cannot help.
+func final(err error) bool {
+	var application *temporal.ApplicationError
+	return errors.As(err, &application) && application.NonRetryable()
+}
+
+// failedWith reports whether an activity failed with one of our types.
+func failedWith(err error, failure string) bool {
+	var application *temporal.ApplicationError
+	return errors.As(err, &application) && application.Type() == failure
+}
+
+// timedOut reports whether an activity was given up because its time was over.
+func timedOut(err error) bool {
+	var timeout *temporal.TimeoutError
+	return errors.As(err, &timeout)
+}

@@ -1,0 +1,66 @@
+package workflows
+
+import (
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+)
+
+// Every timeout and retry policy stands in this file. Time bounds, never counts, say when a step is given up.
+
+// linger is how long a calm run waits for more to do before it ends, so that a burst of changes shares a run.
+// Source: design §3, tens of seconds.
+const linger = 20 * time.Second
+
+// quickly is for decisions and small idempotent writes: one short local attempt, and the same activity as a regular one
+// when that fails. Source: design §3.
+func quickly(ctx workflow.Context) workflow.Context {
+	return workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
+		StartToCloseTimeout: 2 * time.Second,
+		RetryPolicy:         &temporal.RetryPolicy{MaximumAttempts: 1},
+	})
+}
+
+// cluster is for reads and writes of the clusters: the API server answers within seconds or is away, and then we wait for
+// it as long as it takes. Source: spec/temporal.md 2.1, KubeRead and KubeWrite.
+func cluster(ctx workflow.Context, queue, summary string) workflow.Context {
+	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		TaskQueue:           queue,
+		Summary:             summary,
+		StartToCloseTimeout: 20 * time.Second,
+		WaitForCancellation: true,
+		RetryPolicy: &temporal.RetryPolicy{
+			InitialInterval:    500 * time.Millisecond,
+			BackoffCoefficient: 2,
+			MaximumInterval:    15 * time.Second,
+		},
+	})
+}
+
+// batch is cluster for writes of many objects after one decision: past a minute the decision is too old, and another one
+// is made.
+func batch(ctx workflow.Context, summary string) workflow.Context {
+	options := workflow.GetActivityOptions(cluster(ctx, QueueKubernetes, summary))
+	options.ScheduleToCloseTimeout = time.Minute
+	return workflow.WithActivityOptions(ctx, options)
+}
+
+// cloud is for calls of a provider. within is the policy: how long the step may take in all; 0 means for ever. A worker
+// that dies is noticed by its heartbeat. Source: spec/temporal.md 2.1, ProviderCreate and ProviderDelete.
+func cloud(ctx workflow.Context, provider, id, summary string, within time.Duration) workflow.Context {
+	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		TaskQueue:              ProviderQueue(provider),
+		ActivityID:             id,
+		Summary:                summary,
+		StartToCloseTimeout:    10 * time.Minute,
+		ScheduleToCloseTimeout: within,
+		HeartbeatTimeout:       30 * time.Second,
+		WaitForCancellation:    true,
+		RetryPolicy: &temporal.RetryPolicy{
+			InitialInterval:    2 * time.Second,
+			BackoffCoefficient: 2,
+			MaximumInterval:    2 * time.Minute,
+		},
+	})
+}
