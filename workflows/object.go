@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
@@ -243,8 +244,10 @@ func failedWith(err error, failure string) bool {
 	return errors.As(err, &application) && application.Type() == failure
 }
 
-// timedOut reports whether an activity was given up because its time was over.
+// timedOut reports whether an activity was given up because its time was over: while it ran, or because another attempt
+// would have come too late.
 func timedOut(err error) bool {
 	var timeout *temporal.TimeoutError
-	return errors.As(err, &timeout)
+	var activity *temporal.ActivityError
+	return errors.As(err, &timeout) || (errors.As(err, &activity) && activity.RetryState() == enumspb.RETRY_STATE_TIMEOUT)
 }

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"millwright/api/v1alpha1"
+	"millwright/observe"
 )
 
 // prints are the two fingerprints of an object, made so that our own writes never change the first.
@@ -28,9 +29,12 @@ func hash(parts ...any) uint64 {
 	return h.Sum64()
 }
 
-// foreign returns the metadata that others write.
+// foreign returns the metadata that others write. The deletion priority is left out: the default that we write says no
+// more than its absence, and who needs it compares its value.
 func foreign(o metav1.Object) any {
-	own := func(key, _ string) bool { return v1alpha1.IsOwnMetadataKey(key) }
+	own := func(key, _ string) bool {
+		return v1alpha1.IsOwnMetadataKey(key) || key == v1alpha1.AnnotationMachinePriority
+	}
 	labels, annotations := maps.Clone(o.GetLabels()), maps.Clone(o.GetAnnotations())
 	maps.DeleteFunc(labels, own)
 	maps.DeleteFunc(annotations, own)
@@ -45,7 +49,7 @@ func machinePrints(m *v1alpha1.Machine) prints {
 	return prints{
 		self: hash(m.UID, spec, deleting(m), foreign(m)),
 		owner: hash(m.UID, m.Status.CurrentStatus.Phase, m.Status.LastOperation.State, deleting(m), metav1.GetControllerOf(m),
-			foreign(m), m.Annotations[v1alpha1.AnnotationMachinePriority]),
+			foreign(m), observe.Priority(m)),
 		place: hash(m.UID, m.Status.CurrentStatus.Phase, m.Labels[v1alpha1.LabelNode]),
 	}
 }

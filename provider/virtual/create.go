@@ -36,7 +36,7 @@ func (p *Provider) CreateInstance(ctx context.Context, class provider.Class, mac
 		ClientToken: machine.Cluster + "/" + machine.UID,
 	}
 	if !p.adopt {
-		return s.create(ctx, request)
+		return s.create(ctx, machine, request)
 	}
 	return p.flights.do(ctx, machine.UID, func(first bool) (provider.Instance, error) {
 		machine.NeverTried = machine.NeverTried && first
@@ -54,7 +54,7 @@ func (s *session) adoptOrCreate(ctx context.Context, machine provider.Machine, r
 			return adopt(seen.Items, machine)
 		}
 		request.NotAfter = seen.Now.Add(s.requestLife)
-		instance, err := s.create(ctx, request)
+		instance, err := s.create(ctx, machine, request)
 		if !isExpired(err) || send == maxSends {
 			return instance, err
 		}
@@ -62,6 +62,7 @@ func (s *session) adoptOrCreate(ctx context.Context, machine provider.Machine, r
 	}
 }
 
+// adopt returns the one instance that is there, if it is there to stay.
 func adopt(items []Instance, machine provider.Machine) (provider.Instance, error) {
 	item, err := single(items, machine)
 	if err != nil {
@@ -73,10 +74,11 @@ func adopt(items []Instance, machine provider.Machine) (provider.Instance, error
 	return fromWire(item), nil
 }
 
-func (s *session) create(ctx context.Context, request CreateRequest) (provider.Instance, error) {
+func (s *session) create(ctx context.Context, machine provider.Machine, request CreateRequest) (provider.Instance, error) {
 	var made Instance
 	if err := s.do(ctx, http.MethodPost, PathInstances, request, &made); err != nil {
-		return provider.Instance{}, describe(err, "create instance of machine %s", request.Tags.Machine)
+		return provider.Instance{}, describe(err, "create instance of machine %s", machine.Name)
 	}
-	return fromWire(made), nil
+	// A client token may have answered with an instance that no look has shown yet, in whatever state.
+	return adopt([]Instance{made}, machine)
 }

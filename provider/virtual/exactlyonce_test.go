@@ -92,7 +92,7 @@ func TestKilledCreatorLeavesOneInstance(t *testing.T) {
 			c := s.start(t)
 			dieWhileCreating(t, c, process(c), untried())
 
-			instance, err := process(c).CreateInstance(t.Context(), class("pool", nil), machine("m"))
+			instance, err := process(c).CreateInstance(t.Context(), class("pool", nil), machine())
 			require.NoError(t, err)
 			assert.Equal(t, "m", instance.MachineName)
 			stats := settle(t, c)
@@ -105,14 +105,14 @@ func TestKilledCreatorLeavesOneInstance(t *testing.T) {
 
 // The test above can turn red: each of its two safeguards is needed where the cloud has no client tokens.
 func TestKilledCreatorLeavesTwoInstancesWithoutSafeguards(t *testing.T) {
-	lies := machine("m")
+	lies := machine()
 	lies.NeverTried = true
 	for name, row := range map[string]struct {
 		options []virtual.Option
 		retry   provider.Machine
 		accept  time.Duration // long, so that the retry comes well before the record
 	}{
-		"no look before the create":         {options: []virtual.Option{virtual.WithoutAdoption()}, retry: machine("m")},
+		"no look before the create":         {options: []virtual.Option{virtual.WithoutAdoption()}, retry: machine()},
 		"no wait for what is under way":     {retry: lies, accept: 150 * time.Millisecond},
 		"neither, and nothing is under way": {options: []virtual.Option{virtual.WithoutAdoption()}, retry: lies},
 	} {
@@ -134,7 +134,7 @@ func TestKilledCreatorLeavesTwoInstancesWithoutSafeguards(t *testing.T) {
 func TestCreateAfterARequestThatNeverArrived(t *testing.T) {
 	c := slow{staleness: 20 * time.Millisecond}.start(t)
 	begun := time.Now()
-	_, err := process(c).CreateInstance(t.Context(), class("pool", nil), machine("m"))
+	_, err := process(c).CreateInstance(t.Context(), class("pool", nil), machine())
 	require.NoError(t, err)
 	assert.Greater(t, time.Since(begun), requestLife, "an earlier request might have been under way")
 	assert.Equal(t, 1, settle(t, c).Creates)
@@ -158,7 +158,7 @@ func TestDeleteAfterAKilledCreatorLeavesNothing(t *testing.T) {
 			t.Parallel()
 			c := s.start(t)
 			dieWhileCreating(t, c, process(c), untried())
-			require.NoError(t, process(c).DeleteInstance(t.Context(), class("pool", nil), machine("m")))
+			require.NoError(t, process(c).DeleteInstance(t.Context(), class("pool", nil), machine()))
 			stats := settle(t, c)
 			assert.Equal(t, 1, stats.Creates)
 			assert.Zero(t, stats.Live)
@@ -180,7 +180,7 @@ func TestFrozenRequestIsRefusedWhenItThaws(t *testing.T) {
 		frozen <- result{instance, err}
 	}()
 	require.Eventually(t, func() bool { return c.Stats().Calls[admin.Status] == 1 }, 5*time.Second, time.Millisecond)
-	taken, err := process(c).CreateInstance(t.Context(), class("pool", nil), machine("m"))
+	taken, err := process(c).CreateInstance(t.Context(), class("pool", nil), machine())
 	require.NoError(t, err)
 	thaw()
 	late := <-frozen
@@ -221,7 +221,7 @@ func TestLostAnswerIsAdopted(t *testing.T) {
 	p := process(c)
 	_, err := p.CreateInstance(t.Context(), class("pool", nil), untried())
 	require.Equal(t, provider.Unavailable, provider.CodeOf(err))
-	_, err = p.CreateInstance(t.Context(), class("pool", nil), machine("m"))
+	_, err = p.CreateInstance(t.Context(), class("pool", nil), machine())
 	require.NoError(t, err)
 	assert.Equal(t, 1, c.Stats().Creates)
 }
@@ -233,7 +233,7 @@ func TestOutwaitingSaysWhatItWaitsForWhenTheDeadlinePasses(t *testing.T) {
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
 	defer cancel()
-	_, err := process(c).CreateInstance(ctx, class("pool", nil), machine("m"))
+	_, err := process(c).CreateInstance(ctx, class("pool", nil), machine())
 	assert.Equal(t, provider.DeadlineExceeded, provider.CodeOf(err))
 	assert.ErrorContains(t, err, "earlier creation")
 	assert.Zero(t, c.Stats().Creates)

@@ -56,13 +56,14 @@ func class(name string, spec map[string]any) provider.Class {
 	}
 }
 
-func machine(name string) provider.Machine {
-	return provider.Machine{Cluster: "c1", Namespace: "shop", Name: name, UID: "uid-" + name}
+// machine returns machine m as one whose creation may have been tried.
+func machine() provider.Machine {
+	return provider.Machine{Cluster: "c1", Namespace: "shop", Name: "m", UID: "uid-m"}
 }
 
 // untried returns machine m as one that nobody has tried to create.
 func untried() provider.Machine {
-	m := machine("m")
+	m := machine()
 	m.NeverTried = true
 	return m
 }

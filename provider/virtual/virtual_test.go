@@ -51,7 +51,7 @@ func TestDeleteNeedsNoValidClass(t *testing.T) {
 	require.NoError(t, err)
 	broken := class("pool", nil)
 	broken.Spec = []byte(`{"no": "such field"}`)
-	m := machine("m")
+	m := machine()
 	m.ProviderID = made.ProviderID
 	require.NoError(t, p.DeleteInstance(t.Context(), broken, m))
 	assert.Zero(t, c.Stats().Live)
@@ -60,7 +60,7 @@ func TestDeleteNeedsNoValidClass(t *testing.T) {
 func TestForeignProviderIDIsRefused(t *testing.T) {
 	p := process(startCloud(t))
 	for _, id := range []string{"aws:///eu/i-1", "virtual:///i-1", "virtual:///eu/x", "i-1"} {
-		m := machine("m")
+		m := machine()
 		m.ProviderID = id
 		assert.Equal(t, provider.InvalidArgument, provider.CodeOf(p.DeleteInstance(t.Context(), class("pool", nil), m)), id)
 	}
@@ -71,7 +71,7 @@ func TestRestoredMachineFindsItsInstanceByProviderID(t *testing.T) {
 	p := process(startCloud(t))
 	made, err := p.CreateInstance(t.Context(), class("pool", nil), untried())
 	require.NoError(t, err)
-	restored := machine("m")
+	restored := machine()
 	restored.UID, restored.ProviderID = "another-uid", made.ProviderID
 	seen, err := p.InstanceStatus(t.Context(), class("pool", nil), restored)
 	require.NoError(t, err)
@@ -88,7 +88,7 @@ func TestStatusOfAYoungInstanceOutwaitsStaleReads(t *testing.T) {
 	p := process(c)
 	made, err := p.CreateInstance(t.Context(), class("pool", nil), untried())
 	require.NoError(t, err)
-	m := machine("m")
+	m := machine()
 	_, err = p.InstanceStatus(t.Context(), class("pool", nil), m)
 	require.Equal(t, provider.NotFound, provider.CodeOf(err), "what a stale read shows")
 	m.ProviderID, m.LastKnownState = made.ProviderID, made.LastKnownState
@@ -108,18 +108,22 @@ func TestTerminatingInstanceIsNotAdopted(t *testing.T) {
 	lingering := class("pool", map[string]any{"deleteLatency": "1h"})
 	_, err := p.CreateInstance(t.Context(), lingering, untried())
 	require.NoError(t, err)
-	require.NoError(t, p.DeleteInstance(t.Context(), lingering, machine("m")))
-	_, err = p.CreateInstance(t.Context(), lingering, machine("m"))
+	require.NoError(t, p.DeleteInstance(t.Context(), lingering, machine()))
+	_, err = p.CreateInstance(t.Context(), lingering, machine())
 	assert.Equal(t, provider.Aborted, provider.CodeOf(err))
-	seen, err := p.InstanceStatus(t.Context(), lingering, machine("m"))
+	seen, err := p.InstanceStatus(t.Context(), lingering, machine())
 	require.NoError(t, err)
 	assert.Equal(t, provider.Terminating, seen.State)
+
+	c.change(t, func(b *admin.Behaviour) { b.Staleness = virtual.Duration(time.Hour) })
+	_, err = p.CreateInstance(t.Context(), lingering, machine())
+	assert.Equal(t, provider.Aborted, provider.CodeOf(err), "also when only the client token tells of it")
 }
 
 func TestUnreachableCloudIsUnavailable(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	server.Close()
-	_, err := virtual.New(server.URL).InstanceStatus(t.Context(), class("pool", nil), machine("m"))
+	_, err := virtual.New(server.URL).InstanceStatus(t.Context(), class("pool", nil), machine())
 	assert.Equal(t, provider.Unavailable, provider.CodeOf(err))
 }
 
@@ -142,7 +146,7 @@ func TestAnswersThatAreNotTheClouds(t *testing.T) {
 			w.WriteHeader(status)
 			_, _ = w.Write([]byte("<html>" + canary + "</html>"))
 		}))
-		_, err := virtual.New(server.URL).InstanceStatus(t.Context(), class("pool", nil), machine("m"))
+		_, err := virtual.New(server.URL).InstanceStatus(t.Context(), class("pool", nil), machine())
 		assert.Equal(t, want, provider.CodeOf(err), status)
 		assert.NotContains(t, err.Error(), canary)
 		server.Close()
@@ -154,6 +158,6 @@ func TestCutOffAnswerIsUnavailable(t *testing.T) {
 		_, _ = w.Write([]byte(`{"now": "2026`))
 	}))
 	defer server.Close()
-	_, err := virtual.New(server.URL).InstanceStatus(t.Context(), class("pool", nil), machine("m"))
+	_, err := virtual.New(server.URL).InstanceStatus(t.Context(), class("pool", nil), machine())
 	assert.Equal(t, provider.Unavailable, provider.CodeOf(err))
 }

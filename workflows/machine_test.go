@@ -1,0 +1,239 @@
+package workflows_test
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/mock"
+	"github.com/stretchr/testify/require"
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/testsuite"
+
+	"millwright/activities"
+	"millwright/decide/attention"
+	"millwright/decide/health"
+	"millwright/workflows"
+)
+
+var ref = activities.Ref{Namespace: "default", Name: "m-1", UID: "uid-1"}
+
+// world answers the activities of one machine and notes what was asked of it, in order.
+type world struct {
+	env      *testsuite.TestWorkflowEnvironment
+	decision activities.MachineDecision // what DecideMachine says
+	log      []string
+	reports  []activities.MachineReport
+	calls    []activities.InstanceCall
+	create   func(ctx context.Context, in activities.InstanceCall) (activities.InstanceAnswer, error)
+}
+
+func newWorld(t *testing.T) *world {
+	suite := &testsuite.WorkflowTestSuite{}
+	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
+	env := suite.NewTestWorkflowEnvironment()
+	env.SetTestTimeout(10 * time.Second)
+	env.RegisterActivity(&activities.Activities{})
+	env.RegisterActivity(&activities.Provider{})
+	w := &world{env: env, decision: activities.MachineDecision{
+		Need: attention.Instance, Why: "new", Class: "small", Provider: "virtual", NeverTried: true, CreateBy: env.Now().Add(20 * time.Minute),
+	}}
+	any1 := []any{mock.Anything, mock.Anything}
+	env.OnActivity("DecideMachine", any1...).Return(func(context.Context, activities.Read) (activities.MachineDecision, error) {
+		w.note("decide")
+		return w.decision, nil
+	})
+	env.OnActivity("PrepareMachine", any1...).Return(w.written("prepare", nil))
+	env.OnActivity("BeginCreation", any1...).Return(func(_ context.Context, in activities.MachineReport) (activities.Begun, error) {
+		w.note("begin")
+		never := w.decision.NeverTried
+		w.decision.NeverTried = false
+		return activities.Begun{Version: "2", NeverTried: never}, nil
+	})
+	env.OnActivity("CreateInstance", any1...).Return(func(ctx context.Context, in activities.InstanceCall) (activities.InstanceAnswer, error) {
+		w.note("create")
+		w.calls = append(w.calls, in)
+		return w.create(ctx, in)
+	})
+	env.OnActivity("RecordInstance", any1...).Return(func(_ context.Context, in activities.Recorded) (string, error) {
+		w.note("record " + in.ProviderID)
+		w.decision.ProviderID, w.decision.NodeName = in.ProviderID, in.NodeName
+		return "3", nil
+	})
+	env.OnActivity("InitializeInstance", any1...).Return(func(_ context.Context, in activities.InstanceCall) (activities.InstanceAnswer, error) {
+		w.note("initialise " + in.ProviderID)
+		return activities.InstanceAnswer{ProviderID: in.ProviderID, NodeName: in.NodeName}, nil
+	})
+	env.OnActivity("ReportMachine", any1...).Return(func(_ context.Context, in activities.MachineReport) (string, error) {
+		w.reports = append(w.reports, in)
+		w.note("report " + in.Phase)
+		switch in.Phase {
+		case "Pending":
+			w.decision.Need, w.decision.Phase = attention.Node, in.Phase
+		case "Running", "Failed":
+			w.decision.Need, w.decision.Phase = attention.Nothing, in.Phase
+		}
+		return "4", nil
+	})
+	env.OnActivity("DeleteInstance", any1...).Return(func(_ context.Context, in activities.InstanceCall) (activities.InstanceAnswer, error) {
+		w.note("delete " + in.ProviderID)
+		w.calls = append(w.calls, in)
+		return activities.InstanceAnswer{}, nil
+	})
+	env.OnActivity("DeleteNode", any1...).Return(func(_ context.Context, in activities.NodeRemoval) error {
+		w.note("delete node " + in.NodeName)
+		return nil
+	})
+	env.OnActivity("ReleaseMachine", any1...).Return(w.written("release", nil))
+	w.create = func(context.Context, activities.InstanceCall) (activities.InstanceAnswer, error) {
+		return activities.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1", Uninitialized: true}, nil
+	}
+	t.Cleanup(func() { require.True(t, env.IsWorkflowCompleted()) })
+	return w
+}
+
+func (w *world) note(what string) { w.log = append(w.log, what) }
+
+func (w *world) written(what string, err error) func(context.Context, activities.Read) (string, error) {
+	return func(context.Context, activities.Read) (string, error) {
+		w.note(what)
+		return "2", err
+	}
+}
+
+// after changes the world once time has passed, and signals that it did.
+func (w *world) after(d time.Duration, change func()) {
+	w.env.RegisterDelayedCallback(func() {
+		change()
+		w.env.SignalWorkflow(workflows.SignalChanged, workflows.Changed{UID: ref.UID})
+	}, d)
+}
+
+func (w *world) joined() {
+	w.decision.Need = attention.Health
+	w.decision.Health = &health.Change{Phase: "Running", Operation: "Create", State: "Successful", Message: "joined", Reason: "Joined"}
+}
+
+func (w *world) run(t *testing.T) workflows.Result {
+	w.env.ExecuteWorkflow(workflows.Machine, workflows.Input{Ref: ref})
+	var result workflows.Result
+	require.NoError(t, w.env.GetWorkflowError())
+	require.NoError(t, w.env.GetWorkflowResult(&result))
+	return result
+}
+
+func TestMachineIsCreatedInitialisedAndJoins(t *testing.T) {
+	w := newWorld(t)
+	w.after(time.Minute, w.joined)
+	require.Equal(t, workflows.OutcomeCalm, w.run(t).Outcome)
+	require.Equal(t, []string{
+		"decide", "begin", "create", "record virtual:///i-1", "initialise virtual:///i-1", "report Pending",
+		"decide", "decide", "report Running", "decide",
+	}, w.log)
+	require.True(t, w.calls[0].NeverTried, "the first call knows that there was none before")
+	require.Nil(t, w.reports[len(w.reports)-1].Step, "a calm machine has no operation")
+}
+
+func TestMachineIsPreparedBeforeAnythingIsCreated(t *testing.T) {
+	w := newWorld(t)
+	w.decision.Prepare = true
+	w.after(time.Minute, w.joined)
+	w.run(t)
+	require.Equal(t, []string{"decide", "prepare", "begin", "create"}, w.log[:4])
+}
+
+func TestMachineCreationIsInterruptedByADeletion(t *testing.T) {
+	w := newWorld(t)
+	w.create = func(ctx context.Context, _ activities.InstanceCall) (activities.InstanceAnswer, error) {
+		return activities.InstanceAnswer{}, temporal.NewApplicationErrorWithOptions("busy", "Unavailable", temporal.ApplicationErrorOptions{NextRetryDelay: time.Minute})
+	}
+	w.after(90*time.Second, func() { w.decision.Need = attention.Deletion })
+	result := w.run(t)
+	require.Equal(t, workflows.OutcomeGone, result.Outcome)
+	require.Equal(t, []string{"decide", "begin", "create", "create", "decide", "decide", "report Terminating", "delete ", "delete node ", "release"}, w.log)
+	require.False(t, w.calls[len(w.calls)-1].NeverTried, "the deletion must look for what the creation may have made")
+}
+
+func TestMachineShowsAProblemOnceAndBacksOff(t *testing.T) {
+	w := newWorld(t)
+	busy := &activities.Problem{Reason: "Unavailable", Message: "the cloud is busy", React: activities.Retry}
+	w.create = func(_ context.Context, in activities.InstanceCall) (activities.InstanceAnswer, error) {
+		if in.Known == nil {
+			return activities.InstanceAnswer{Problem: busy}, nil
+		}
+		return activities.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1"}, nil
+	}
+	w.after(time.Minute, w.joined)
+	w.run(t)
+	require.Equal(t, []string{"decide", "begin", "create", "report CrashLoopBackOff", "create", "record virtual:///i-1", "report Pending"}, w.log[:7])
+	require.Equal(t, busy, w.calls[1].Known)
+	shown := w.reports[0]
+	require.Equal(t, "Unavailable", shown.Operation.ErrorCode)
+	require.Equal(t, "the cloud is busy", shown.Event.Message)
+	require.Equal(t, []activities.Condition{{Type: "InstanceReady", Reason: "Unavailable", Message: "the cloud is busy"}}, shown.Conditions)
+}
+
+// D18, P24: what only a person can mend is shown and waited for, not retried.
+func TestD18_MachineWaitsForTheSecretThatIsMissing(t *testing.T) {
+	w := newWorld(t)
+	missing := &activities.Problem{Reason: "SecretNotFound", Message: "Secret default/cloud of MachineClass small does not exist", React: activities.UntilCredential}
+	problem := missing
+	w.create = func(context.Context, activities.InstanceCall) (activities.InstanceAnswer, error) {
+		return activities.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1", Problem: problem}, nil
+	}
+	w.after(10*time.Minute, func() { problem = nil })
+	w.after(11*time.Minute, w.joined)
+	w.run(t)
+	require.Equal(t, []string{"decide", "begin", "create", "report CrashLoopBackOff", "decide", "begin", "create", "record virtual:///i-1", "report Pending"}, w.log[:9])
+	require.Equal(t, "ClassReady", w.reports[0].Conditions[0].Type)
+}
+
+func TestMachineWithoutAClassWaitsForIt(t *testing.T) {
+	w := newWorld(t)
+	w.decision.Problem = &activities.Problem{Reason: "ClassNotFound", Message: "MachineClass small does not exist in namespace default", React: activities.UntilCredential}
+	w.after(time.Minute, func() { w.decision.Problem = nil })
+	w.after(2*time.Minute, w.joined)
+	w.run(t)
+	require.Equal(t, []string{"decide", "report CrashLoopBackOff", "decide", "begin", "create"}, w.log[:5])
+}
+
+func TestMachineThatNeverJoinsFailsAtItsDeadline(t *testing.T) {
+	w := newWorld(t)
+	start := w.env.Now()
+	require.Equal(t, workflows.OutcomeCalm, w.run(t).Outcome)
+	last := w.reports[len(w.reports)-1]
+	require.Equal(t, "Failed", last.Phase)
+	require.WithinDuration(t, start.Add(20*time.Minute), w.env.Now(), 30*time.Second)
+}
+
+func TestMachineWhoseInstanceIsNeverMadeFailsAtItsDeadline(t *testing.T) {
+	w := newWorld(t)
+	w.create = func(context.Context, activities.InstanceCall) (activities.InstanceAnswer, error) {
+		return activities.InstanceAnswer{}, temporal.NewTimeoutError(enumspb.TIMEOUT_TYPE_SCHEDULE_TO_CLOSE, nil)
+	}
+	w.run(t)
+	require.Equal(t, "Failed", w.reports[len(w.reports)-1].Phase)
+}
+
+func TestMachineThatIsGoneEndsAtOnce(t *testing.T) {
+	w := newWorld(t)
+	w.decision = activities.MachineDecision{Gone: true}
+	require.Equal(t, workflows.OutcomeGone, w.run(t).Outcome)
+	require.Equal(t, []string{"decide"}, w.log)
+}
+
+func TestMachineTakesABurstOfSignalsAsOne(t *testing.T) {
+	w := newWorld(t)
+	w.env.RegisterDelayedCallback(func() {
+		for range 50 {
+			w.env.SignalWorkflowSkippingWorkflowTask(workflows.SignalChanged, workflows.Changed{UID: ref.UID})
+		}
+		w.joined()
+		w.env.SignalWorkflow(workflows.SignalChanged, workflows.Changed{UID: ref.UID})
+	}, time.Minute)
+	w.run(t)
+	require.LessOrEqual(t, len(w.log), 11, "50 signals woke it more than once: %v", w.log)
+}
