@@ -3,6 +3,7 @@ package workflows
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
@@ -89,9 +90,10 @@ func newObject(ctx workflow.Context, kind Kind, in Input) *object {
 	return o
 }
 
-// read says how fresh the next facts must be.
+// read says how fresh the next facts must be. The gate is copied: a local activity gets its input as it is, and may still
+// look at it when the workflow has gone on without it.
 func (o *object) read() activities.Read {
-	return activities.Read{Ref: o.ref, Gate: o.gate, Live: o.live}
+	return activities.Read{Ref: o.ref, Gate: maps.Clone(o.gate), Live: o.live}
 }
 
 // raise makes later decisions wait for these versions.
