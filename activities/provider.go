@@ -29,11 +29,12 @@ type Provider struct {
 	Cluster string // value of --cluster-name
 }
 
-// Times of the provider activities. Source: docs/adr/0006.
+// Times of the provider activities.
 const (
-	exhaustedRetry   = 3 * time.Minute        // after ResourceExhausted; spec/temporal 2.2
+	exhaustedRetry   = 3 * time.Minute        // after ResourceExhausted: capacity does not come back in seconds
 	terminatingRetry = 500 * time.Millisecond // between two looks at an instance that is being deleted
-	heartbeatEvery   = 5 * time.Second
+	firstCallWithin  = 5 * time.Second        // past this, an attempt 1 may be one that an operator has reset
+	heartbeatEvery   = 3 * time.Second        // a third of the heartbeat timeout in workflows/policies.go
 )
 
 // InstanceCall names a machine and its class to a provider. It holds no secret.
@@ -60,7 +61,8 @@ type InstanceAnswer struct {
 // CreateInstance makes the machine's instance, or adopts the one that carries its UID. Running it twice makes one.
 func (p *Provider) CreateInstance(ctx context.Context, in InstanceCall) (InstanceAnswer, error) {
 	return p.call(ctx, in, func(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
-		machine.NeverTried = in.NeverTried && activity.GetInfo(ctx).Attempt == 1
+		info := activity.GetInfo(ctx)
+		machine.NeverTried = in.NeverTried && info.Attempt == 1 && time.Since(info.ScheduledTime) < firstCallWithin
 		return p.Cloud.CreateInstance(ctx, class, machine)
 	})
 }

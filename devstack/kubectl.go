@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os/exec"
 
 	"github.com/spf13/cobra"
@@ -20,7 +21,12 @@ kubectl's. The script "kubectl" in the stack's folder does the same.`,
 			}
 			kubectl := exec.CommandContext(c.Context(), s.KubectlPath(), arguments...)
 			kubectl.Stdin, kubectl.Stdout, kubectl.Stderr = c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr()
-			return kubectl.Run()
+			err = kubectl.Run()
+			var exit *exec.ExitError
+			if errors.As(err, &exit) {
+				return saidError(max(1, exit.ExitCode())) // -1: ended by a signal
+			}
+			return err
 		},
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strings"
@@ -27,23 +26,23 @@ func main() {
 	os.Exit(exitCode(err))
 }
 
-// exitCode prints the error and returns 0 when there is none, what kubectl said when kubectl ran, else 1.
+// exitCode prints the error, unless everything has been said, and returns the code to exit with.
 func exitCode(err error) int {
-	var exit *exec.ExitError
+	var said saidError
 	switch {
 	case err == nil:
 		return 0
-	case errors.Is(err, errSilent):
-		return 1
-	case errors.As(err, &exit):
-		return max(1, exit.ExitCode()) // -1: ended by a signal
+	case errors.As(err, &said):
+		return int(said)
 	}
 	fmt.Fprintln(os.Stderr, "devstack:", err)
 	return 1
 }
 
-// errSilent asks for exit code 1 when everything has been said.
-var errSilent = errors.New("already said")
+// saidError asks for an exit code when everything has been said.
+type saidError int
+
+func (e saidError) Error() string { return fmt.Sprintf("exit with code %d", int(e)) }
 
 // places are the flags that all commands share.
 type places struct{ repo, dir string }

@@ -40,7 +40,7 @@ func statusCommand(p *places) *cobra.Command {
 			if err := table.Flush(); err != nil || !dead {
 				return err
 			}
-			return errSilent
+			return saidError(1)
 		},
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -35,12 +34,10 @@ Components: ` + strings.Join(stack.ComponentNames(), ", ") + `
 				return fmt.Errorf("find myself: %w", err)
 			}
 			o.Repo, o.Output = p.repo, c.ErrOrStderr()
-			began := time.Now()
 			s, err := stack.Up(c.Context(), o)
 			if err != nil {
 				return err
 			}
-			_, _ = fmt.Fprintf(c.ErrOrStderr(), "stack is ready (%.1f s)\n", time.Since(began).Seconds())
 			if err := printPlaces(c.OutOrStdout(), s); err != nil {
 				return err
 			}
@@ -89,6 +86,7 @@ func printPlaces(out io.Writer, s *stack.Stack) error {
 		row("virtualcloud", s.CloudAddress())
 	}
 	row("logs", s.LogPath("*"))
+	row("ready after", fmt.Sprintf("%.1f s", state.Took.Seconds()))
 	return table.Flush()
 }
 

@@ -26,6 +26,7 @@ type options struct {
 	clusterName  string
 	queues       string
 	virtualcloud string
+	adopt        bool
 }
 
 func main() {
@@ -34,6 +35,7 @@ func main() {
 	flag.StringVar(&o.clusterName, "cluster-name", "", "name of this installation; instances carry it as a tag (required)")
 	flag.StringVar(&o.queues, "queues", "machines,kubernetes,provider-virtual", "task queues to serve, separated by commas")
 	flag.StringVar(&o.virtualcloud, "virtualcloud-address", "", "URL of virtualcloud, for the queue provider-virtual")
+	flag.BoolVar(&o.adopt, "adopt-before-create", true, "look for a machine's instance before making one; false only to see what happens then")
 	flag.Parse()
 	if err := run(o); err != nil {
 		fmt.Fprintln(os.Stderr, "worker:", err)

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
@@ -37,7 +36,11 @@ func serve(o options, temporal client.Client, cluster *observe.Cluster, machines
 	core := &activities.Activities{Cluster: cluster, Recorder: recorder(target), ClusterName: o.clusterName}
 	providers := &provider.Registry{}
 	if o.virtualcloud != "" {
-		if err := providers.Register("virtual", virtual.New(o.virtualcloud)); err != nil {
+		var options []virtual.Option
+		if !o.adopt {
+			options = append(options, virtual.WithoutAdoption())
+		}
+		if err := providers.Register("virtual", virtual.New(o.virtualcloud, options...)); err != nil {
 			return nil, err
 		}
 	}
@@ -52,7 +55,7 @@ func serve(o options, temporal client.Client, cluster *observe.Cluster, machines
 		switch {
 		case queue == workflows.QueueMachines:
 			workflows.Register(w)
-			w.RegisterActivityWithOptions(core, activity.RegisterOptions{})
+			w.RegisterActivity(core)
 		case queue == workflows.QueueKubernetes:
 			w.RegisterActivity(core)
 		case isProvider:

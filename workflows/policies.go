@@ -23,7 +23,7 @@ func quickly(ctx workflow.Context) workflow.Context {
 }
 
 // cluster is for reads and writes of the clusters: the API server answers within seconds or is away, and then we wait for
-// it as long as it takes. Source: spec/temporal.md 2.1, KubeRead and KubeWrite.
+// it as long as it takes.
 func cluster(ctx workflow.Context, queue, summary string) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue:           queue,
@@ -47,7 +47,7 @@ func batch(ctx workflow.Context, summary string) workflow.Context {
 }
 
 // cloud is for calls of a provider. within is the policy: how long the step may take in all; 0 means for ever. A worker
-// that dies is noticed by its heartbeat. Source: spec/temporal.md 2.1, ProviderCreate and ProviderDelete.
+// that dies is noticed by its heartbeat: ten seconds, not the usual thirty, since that long a machine waits for it.
 func cloud(ctx workflow.Context, provider, id, summary string, within time.Duration) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue:              ProviderQueue(provider),
@@ -55,7 +55,7 @@ func cloud(ctx workflow.Context, provider, id, summary string, within time.Durat
 		Summary:                summary,
 		StartToCloseTimeout:    10 * time.Minute,
 		ScheduleToCloseTimeout: within,
-		HeartbeatTimeout:       30 * time.Second,
+		HeartbeatTimeout:       10 * time.Second,
 		WaitForCancellation:    true,
 		RetryPolicy: &temporal.RetryPolicy{
 			InitialInterval:    2 * time.Second,

@@ -31,8 +31,8 @@ func serverOptions(o options, logger log.Logger) ([]temporal.ServerOption, error
 		ConnectAttributes: map[string]string{"mode": "rwc", "_journal_mode": "wal", "_synchronous": "1"},
 	}
 	if _, err := os.Stat(o.database); errors.Is(err, fs.ErrNotExist) {
-		if err := sqliteschema.SetupSchema(&store); err != nil {
-			return nil, fmt.Errorf("set up schema in %s: %w", o.database, err)
+		if err := createDatabase(store); err != nil {
+			return nil, err
 		}
 	}
 	cfg, err := serverConfig(o, store)
@@ -48,6 +48,25 @@ func serverOptions(o options, logger log.Logger) ([]temporal.ServerOption, error
 	}, nil
 }
 
+// createDatabase makes the SQLite file with its schema. The file appears whole or not at all: one that a killed process
+// left half made would be taken for a good one at the next start.
+func createDatabase(store config.SQL) error {
+	path := store.DatabaseName
+	store.DatabaseName += ".new"
+	for _, suffix := range []string{"", "-wal", "-shm"} {
+		if err := os.Remove(store.DatabaseName + suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove an unfinished database: %w", err)
+		}
+	}
+	if err := sqliteschema.SetupSchema(&store); err != nil {
+		return fmt.Errorf("set up schema in %s: %w", store.DatabaseName, err)
+	}
+	if err := os.Rename(store.DatabaseName, path); err != nil {
+		return fmt.Errorf("put database in place: %w", err)
+	}
+	return nil
+}
+
 // dynamicConfig sets what differs from the server's defaults, and why.
 func dynamicConfig() dynamicconfig.StaticClient {
 	return dynamicconfig.StaticClient{
@@ -60,12 +79,12 @@ func dynamicConfig() dynamicconfig.StaticClient {
 func serverConfig(o options, store config.SQL) (*config.Config, error) {
 	frontend := fmt.Sprintf("%s:%d", loopback, o.port)
 	services := map[string]config.Service{}
-	for _, name := range temporal.DefaultServices {
-		ports, err := freePorts(2)
-		if err != nil {
-			return nil, err
-		}
-		rpc := config.RPC{GRPCPort: ports[0], MembershipPort: ports[1], BindOnIP: loopback}
+	ports, err := internalPorts(o.internalPort, 2*len(temporal.DefaultServices))
+	if err != nil {
+		return nil, err
+	}
+	for i, name := range temporal.DefaultServices {
+		rpc := config.RPC{GRPCPort: ports[2*i], MembershipPort: ports[2*i+1], BindOnIP: loopback}
 		if name == "frontend" {
 			rpc.GRPCPort = o.port
 		}
@@ -102,6 +121,19 @@ func serverConfig(o options, store config.SQL) (*config.Config, error) {
 			Visibility: config.VisibilityArchivalNamespaceDefaults{State: disabled},
 		}},
 	}, nil
+}
+
+// internalPorts returns the n ports from first on, or any free ones when first is zero. A port that is merely free now may
+// be another process' when the server listens there: who runs several servers side by side gives each a range.
+func internalPorts(first, n int) ([]int, error) {
+	if first == 0 {
+		return freePorts(n)
+	}
+	ports := make([]int, 0, n)
+	for i := range n {
+		ports = append(ports, first+i)
+	}
+	return ports, nil
 }
 
 // freePorts returns n loopback ports that nobody listens on. They are held together before they are released, so that

@@ -17,11 +17,12 @@ import (
 
 // options are the command line of this process. Every port is on loopback.
 type options struct {
-	database  string // SQLite file; made when absent
-	port      int    // gRPC frontend
-	uiPort    int    // UI; 0 means no UI
-	namespace string // namespace that the UI opens with
-	logLevel  string // debug, info, warn or error
+	database     string // SQLite file; made when absent
+	port         int    // gRPC frontend
+	uiPort       int    // UI; 0 means no UI
+	internalPort int    // first of eight ports between the server's own services; 0 takes free ones
+	namespace    string // namespace that the UI opens with
+	logLevel     string // debug, info, warn or error
 }
 
 func main() {
@@ -29,6 +30,7 @@ func main() {
 	flag.StringVar(&o.database, "db", "", "SQLite file that holds everything; made when absent (required)")
 	flag.IntVar(&o.port, "port", 7233, "gRPC port on 127.0.0.1")
 	flag.IntVar(&o.uiPort, "ui-port", 8233, "UI port on 127.0.0.1; 0 serves no UI")
+	flag.IntVar(&o.internalPort, "internal-port", 0, "first of eight ports on 127.0.0.1 for the server's own services; 0 takes free ones")
 	flag.StringVar(&o.namespace, "ui-namespace", "default", "namespace that the UI opens with")
 	flag.StringVar(&o.logLevel, "log-level", "warn", "debug, info, warn or error")
 	flag.Parse()

@@ -1,7 +1,6 @@
 package virtual_test
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -27,7 +26,6 @@ const requestLife = 100 * time.Millisecond
 type slow struct {
 	tokens            bool
 	accept, staleness time.Duration
-	create            time.Duration // zero means 40 ms
 }
 
 func (s slow) String() string {
@@ -50,7 +48,7 @@ func (s slow) start(t *testing.T) testCloud {
 	c := startCloud(t)
 	c.change(t, func(b *admin.Behaviour) {
 		b.ClientTokens = s.tokens
-		b.CreateLatency = virtual.Duration(cmp.Or(s.create, 40*time.Millisecond))
+		b.CreateLatency = virtual.Duration(40 * time.Millisecond)
 		b.AcceptLatency, b.Staleness = virtual.Duration(s.accept), virtual.Duration(s.staleness)
 	})
 	return c
@@ -73,7 +71,7 @@ func dieWhileCreating(t *testing.T, c testCloud, p *virtual.Provider, m provider
 		_, err := p.CreateInstance(ctx, class("pool", nil), m)
 		dead <- err
 	}()
-	require.Eventually(t, func() bool { return c.Stats().Calls[admin.Create] == 1 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return c.Stats().Creating == 1 }, 5*time.Second, time.Millisecond)
 	kill()
 	require.Equal(t, provider.Canceled, provider.CodeOf(<-dead))
 }
@@ -108,17 +106,17 @@ func TestKilledCreatorLeavesTwoInstancesWithoutSafeguards(t *testing.T) {
 	lies := machine()
 	lies.NeverTried = true
 	for name, row := range map[string]struct {
-		options []virtual.Option
-		retry   provider.Machine
-		accept  time.Duration // long, so that the retry comes well before the record
+		options   []virtual.Option
+		retry     provider.Machine
+		staleness time.Duration
 	}{
 		"no look before the create":         {options: []virtual.Option{virtual.WithoutAdoption()}, retry: machine()},
-		"no wait for what is under way":     {retry: lies, accept: 150 * time.Millisecond},
+		"no wait for what is under way":     {retry: lies, staleness: time.Hour},
 		"neither, and nothing is under way": {options: []virtual.Option{virtual.WithoutAdoption()}, retry: lies},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := slow{tokens: false, accept: row.accept}.start(t)
+			c := slow{tokens: false, staleness: row.staleness}.start(t)
 			dieWhileCreating(t, c, process(c), untried())
 			_, err := process(c, row.options...).CreateInstance(t.Context(), class("pool", nil), row.retry)
 			require.NoError(t, err)
@@ -231,7 +229,7 @@ func TestOutwaitingSaysWhatItWaitsForWhenTheDeadlinePasses(t *testing.T) {
 	c.change(t, func(b *admin.Behaviour) {
 		b.ClientTokens, b.Staleness = false, virtual.Duration(time.Hour)
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 150*time.Millisecond)
 	defer cancel()
 	_, err := process(c).CreateInstance(ctx, class("pool", nil), machine())
 	assert.Equal(t, provider.DeadlineExceeded, provider.CodeOf(err))

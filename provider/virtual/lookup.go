@@ -73,14 +73,14 @@ func (s *session) outwait(ctx context.Context, machine provider.Machine, tokensS
 		return answer, err
 	}
 	until := begun.Add(s.requestLife + time.Duration(limits.ConsistencyWindow))
-	for last := false; !last; {
-		if err := s.pause(ctx, time.Until(until)); err != nil {
-			return ReadAnswer{}, describe(err, "wait until an earlier creation would show")
+	for last := false; !last && err == nil && len(answer.Items) == 0; {
+		if err = s.pause(ctx, time.Until(until)); err == nil {
+			last = !time.Now().Before(until) // before the look, not after it: the look must begin late enough
+			answer, err = s.read(ctx, machine)
 		}
-		last = !time.Now().Before(until) // before the look, not after it: the look must begin late enough
-		if answer, err = s.read(ctx, machine); err != nil || len(answer.Items) > 0 {
-			return answer, err
-		}
+	}
+	if err != nil {
+		return ReadAnswer{}, describe(err, "wait until an earlier creation would show")
 	}
 	return answer, nil
 }

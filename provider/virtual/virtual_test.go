@@ -84,7 +84,7 @@ func TestRestoredMachineFindsItsInstanceByProviderID(t *testing.T) {
 
 func TestStatusOfAYoungInstanceOutwaitsStaleReads(t *testing.T) {
 	c := startCloud(t)
-	c.change(t, func(b *admin.Behaviour) { b.Staleness = virtual.Duration(40 * time.Millisecond) })
+	c.change(t, func(b *admin.Behaviour) { b.Staleness = virtual.Duration(150 * time.Millisecond) })
 	p := process(c)
 	made, err := p.CreateInstance(t.Context(), class("pool", nil), untried())
 	require.NoError(t, err)

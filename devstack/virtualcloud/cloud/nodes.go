@@ -30,7 +30,7 @@ const (
 
 	// nodeRetryFirst and nodeRetryLast bound the back-off while the API server does not answer.
 	nodeRetryFirst = 100 * time.Millisecond
-	nodeRetryLast = 5 * time.Second
+	nodeRetryLast  = 5 * time.Second
 
 	// nodeTimeout bounds one request to the API server.
 	nodeTimeout = 10 * time.Second

@@ -1,0 +1,96 @@
+package build
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// kept is how many cache entries of one name survive: today's and the one before, so that going back and forth between
+// two branches builds nothing. An entry is about 150 MB.
+const kept = 2
+
+// CacheDir returns the folder that holds the heavy binaries, and makes it: $MILLWRIGHT_CACHE, else "millwright" in the
+// user's cache folder. It is outside of any clone.
+func CacheDir() (string, error) {
+	dir := os.Getenv("MILLWRIGHT_CACHE")
+	if dir == "" {
+		base, err := os.UserCacheDir()
+		if err != nil {
+			return "", fmt.Errorf("find the cache folder (set MILLWRIGHT_CACHE): %w", err)
+		}
+		dir = filepath.Join(base, "millwright")
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return "", fmt.Errorf("find the cache folder: %w", err)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("make the cache folder: %w", err)
+	}
+	return dir, nil
+}
+
+// prune removes all but the most recently used entries of one name; the entry keep always stays. The caller holds the
+// lock of that name. A stack that runs from a removed entry goes on: its processes hold the file.
+func prune(cache, name, keep string) error {
+	found, err := os.ReadDir(cache)
+	if err != nil {
+		return fmt.Errorf("read the cache: %w", err)
+	}
+	type used struct {
+		path string
+		at   time.Time
+	}
+	var entries []used
+	for _, f := range found {
+		path := filepath.Join(cache, f.Name())
+		if !f.IsDir() || !strings.HasPrefix(f.Name(), name+"-") || path == keep {
+			continue
+		}
+		info, err := f.Info()
+		if err != nil {
+			return fmt.Errorf("read the cache: %w", err)
+		}
+		entries = append(entries, used{path, info.ModTime()})
+	}
+	slices.SortFunc(entries, func(a, b used) int { return b.at.Compare(a.at) })
+	var errs []error
+	for _, old := range entries[min(kept-1, len(entries)):] {
+		errs = append(errs, os.RemoveAll(old.path))
+	}
+	return errors.Join(errs...)
+}
+
+// lock takes an exclusive lock on a file, which it makes when absent, and returns how to release it. The kernel releases
+// it, too, when the process dies. When another process holds it, waiting is called once.
+func lock(ctx context.Context, path string, waiting func()) (unlock func(), err error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("open lock: %w", err)
+	}
+	for told := false; ; told = true {
+		err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			return func() { _ = file.Close() }, nil
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
+			return nil, errors.Join(&fs.PathError{Op: "lock", Path: path, Err: err}, file.Close())
+		}
+		if !told {
+			waiting()
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(fmt.Errorf("wait for lock %s: %w", path, ctx.Err()), file.Close())
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,94 @@
+package build
+
+import (
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// entry makes a cache entry that was used some time ago.
+func entry(t *testing.T, cache, name string, age time.Duration) string {
+	t.Helper()
+	dir := filepath.Join(cache, name)
+	require.NoError(t, os.Mkdir(dir, 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "kubernetes"), []byte("binary"), 0o700))
+	require.NoError(t, os.Chtimes(dir, time.Now().Add(-age), time.Now().Add(-age)))
+	return dir
+}
+
+func TestPruneKeepsTheNewestTwoOfAName(t *testing.T) {
+	cache := t.TempDir()
+	oldest := entry(t, cache, "kubernetes-1", 4*time.Hour)
+	old := entry(t, cache, "kubernetes-2", 3*time.Hour)
+	recent := entry(t, cache, "kubernetes-3", 2*time.Hour)
+	fresh := entry(t, cache, "kubernetes-4", time.Hour)
+	other := entry(t, cache, "temporal-1", 9*time.Hour)
+
+	require.NoError(t, prune(cache, "kubernetes", fresh))
+	for _, gone := range []string{oldest, old} {
+		assert.NoDirExists(t, gone)
+	}
+	for _, stays := range []string{recent, fresh, other} {
+		assert.DirExists(t, stays)
+	}
+	require.NoError(t, prune(cache, "kubernetes", fresh), "again")
+	assert.DirExists(t, recent)
+}
+
+func TestPruneNeverRemovesTheEntryInUse(t *testing.T) {
+	cache := t.TempDir()
+	inUse := entry(t, cache, "kubernetes-1", 9*time.Hour) // an old branch, checked out again
+	entry(t, cache, "kubernetes-2", time.Hour)
+	old := entry(t, cache, "kubernetes-3", 2*time.Hour)
+	require.NoError(t, prune(cache, "kubernetes", inUse))
+	assert.DirExists(t, inUse)
+	assert.NoDirExists(t, old)
+}
+
+func TestUsingAnEntryMakesItTheNewest(t *testing.T) {
+	dir := entry(t, t.TempDir(), "kubernetes-1", 9*time.Hour)
+	assert.True(t, use(filepath.Join(dir, "kubernetes")))
+	info, err := os.Stat(dir)
+	require.NoError(t, err)
+	assert.WithinDuration(t, time.Now(), info.ModTime(), time.Minute)
+	assert.False(t, use(filepath.Join(dir, "missing")))
+}
+
+func TestCachedBinaryIsNotBuiltAgain(t *testing.T) {
+	repo, err := FindRepo("")
+	require.NoError(t, err)
+	t.Setenv("MILLWRIGHT_CACHE", t.TempDir())
+	cache, err := CacheDir()
+	require.NoError(t, err)
+	module := filepath.Join(repo, "devstack", Kubernetes)
+	flags, err := linkerFlags(Kubernetes, module)
+	require.NoError(t, err)
+	key, err := sourceKey(t.Context(), module, flags)
+	require.NoError(t, err)
+	dir := entry(t, cache, Kubernetes+"-"+key, time.Hour)
+
+	path, err := Heavy(t.Context(), repo, Kubernetes, io.Discard)
+	require.NoError(t, err)
+	assert.Equal(t, filepath.Join(dir, Kubernetes), path)
+}
+
+func TestSecondBuilderWaitsForTheLock(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	unlock, err := lock(t.Context(), path, func() { t.Error("nobody else holds it") })
+	require.NoError(t, err)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err = lock(ctx, path, cancel) // it waits, and we give up
+	require.ErrorIs(t, err, context.Canceled)
+
+	unlock()
+	unlock, err = lock(t.Context(), path, func() {})
+	require.NoError(t, err)
+	unlock()
+}

@@ -1,0 +1,98 @@
+package build
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+const (
+	reportEvery = 15 * time.Second // one line of progress; often enough to see that it lives
+	tailLines   = 40               // lines of the compiler's output in an error
+)
+
+// compile runs the go command in dir and reports on progress. A cancelled context ends the compilers, too.
+func compile(ctx context.Context, dir, what string, arguments []string, progress io.Writer) error {
+	command := exec.CommandContext(ctx, "go", arguments...)
+	command.Dir = dir
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a group of its own, to be ended as a whole
+	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGKILL) }
+	reader, writer := io.Pipe()
+	command.Stdout, command.Stderr = writer, writer
+
+	out := &compilerOutput{}
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		out.read(reader)
+	}()
+	finished := make(chan struct{})
+	reported := make(chan struct{})
+	go func() {
+		defer close(reported)
+		out.report(what, progress, finished)
+	}()
+
+	err := command.Run()
+	_ = writer.Close()
+	close(finished)
+	<-read
+	<-reported
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("build %s: %w", what, ctx.Err())
+	case err != nil:
+		return fmt.Errorf("build %s in %s: go %s: %w\n%s", what, dir, strings.Join(arguments, " "), err, strings.Join(out.tail, "\n"))
+	}
+	return nil
+}
+
+// compilerOutput sorts what `go build -v` prints. The tail may be read once reading has ended.
+type compilerOutput struct {
+	packages  atomic.Int64 // compiled so far; cached ones are not printed
+	downloads atomic.Int64 // modules fetched so far
+	tail      []string     // the last lines that are neither
+}
+
+// read takes lines until the output ends. A package is a line without a space; whatever else is not a download is a
+// message.
+func (o *compilerOutput) read(output io.Reader) {
+	lines := bufio.NewScanner(output)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		switch line := lines.Text(); {
+		case strings.HasPrefix(line, "go: downloading "):
+			o.downloads.Add(1)
+		case line != "" && !strings.ContainsAny(line, " \t"):
+			o.packages.Add(1)
+		default:
+			o.tail = append(o.tail, line)
+			if len(o.tail) > tailLines {
+				o.tail = o.tail[1:]
+			}
+		}
+	}
+	_, _ = io.Copy(io.Discard, output) // an endless line must not block the compiler
+}
+
+// report writes a line every now and then until finished is closed.
+func (o *compilerOutput) report(what string, progress io.Writer, finished <-chan struct{}) {
+	began := time.Now()
+	ticker := time.NewTicker(reportEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-finished:
+			return
+		case <-ticker.C:
+			_, _ = fmt.Fprintf(progress, "  %s: %s, %d packages compiled, %d modules downloaded\n",
+				what, time.Since(began).Round(time.Second), o.packages.Load(), o.downloads.Load())
+		}
+	}
+}

@@ -1,0 +1,111 @@
+package build
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// keyLength is how many hexadecimal digits of the hash name a cache entry: 64 bits, plenty for a handful of entries.
+const keyLength = 16
+
+// linkerFlags returns the flags of go build for a heavy binary.
+func linkerFlags(name, module string) ([]string, error) {
+	stamp := ""
+	if name == Kubernetes {
+		version, err := kubernetesVersion(filepath.Join(module, "go.mod"))
+		if err != nil {
+			return nil, err
+		}
+		stamp = version.stamp()
+	}
+	return []string{"-trimpath", "-ldflags", strings.TrimSpace("-s -w " + stamp)}, nil
+}
+
+// version is a Kubernetes release.
+type version struct{ git, major, minor string }
+
+// kubernetesVersion reads from a go.mod which Kubernetes is built.
+func kubernetesVersion(goMod string) (version, error) {
+	text, err := os.ReadFile(goMod)
+	if err != nil {
+		return version{}, fmt.Errorf("read version of Kubernetes: %w", err)
+	}
+	found := regexp.MustCompile(`(?m)^\s*(?:require\s+)?k8s\.io/kubernetes (v(\d+)\.(\d+)\.\S+)`).FindSubmatch(text)
+	if found == nil {
+		return version{}, fmt.Errorf("read version of Kubernetes: %s requires no k8s.io/kubernetes", goMod)
+	}
+	return version{string(found[1]), string(found[2]), string(found[3])}, nil
+}
+
+// stamp returns the linker flags that make the components report their version. Built plainly they report
+// "v0.0.0-master+$Format:%H$", and clients that parse a server's version fail on that.
+func (v version) stamp() string {
+	const variables = "k8s.io/component-base/version."
+	return fmt.Sprintf("-X %[1]sgitVersion=%[2]s -X %[1]sgitMajor=%[3]s -X %[1]sgitMinor=%[4]s", variables, v.git, v.major, v.minor)
+}
+
+// sourceKey returns the name of a binary in the cache: a hash over the toolchain, its flags and the sources.
+func sourceKey(ctx context.Context, module string, flags []string) (string, error) {
+	toolchain, err := toolchain(ctx, module)
+	if err != nil {
+		return "", err
+	}
+	return keyOf(os.DirFS(module), toolchain, flags)
+}
+
+// toolchain returns what the go command says of itself inside the module (its go.mod may ask for another toolchain).
+func toolchain(ctx context.Context, module string) (string, error) {
+	command := exec.CommandContext(ctx, "go", "env", "GOVERSION", "GOOS", "GOARCH", "CGO_ENABLED")
+	command.Dir = module
+	out, err := command.Output()
+	if err != nil {
+		return "", fmt.Errorf("ask go for its version in %s: %w", module, err)
+	}
+	return string(out), nil
+}
+
+// keyOf hashes every file of the module that can end up in the binary: all but tests, documents and hidden files. That
+// is a little more than go.mod, go.sum, Go files and embedded files, and needs no loading of packages.
+func keyOf(module fs.FS, toolchain string, flags []string) (string, error) {
+	sum := sha256.New()
+	_, _ = fmt.Fprintf(sum, "toolchain %q flags %q\n", toolchain, flags)
+	err := fs.WalkDir(module, ".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name := entry.Name()
+		if path != "." && strings.HasPrefix(name, ".") {
+			if entry.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if !entry.Type().IsRegular() || strings.HasSuffix(name, "_test.go") || strings.HasSuffix(name, ".md") {
+			return nil
+		}
+		return hashFile(sum, module, path)
+	})
+	if err != nil {
+		return "", fmt.Errorf("hash sources: %w", err)
+	}
+	return hex.EncodeToString(sum.Sum(nil))[:keyLength], nil
+}
+
+// hashFile adds one file with its name and length, so that no two trees write the same stream.
+func hashFile(sum io.Writer, module fs.FS, path string) error {
+	text, err := fs.ReadFile(module, path)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(sum, "file %q %d\n%s", path, len(text), text)
+	return err
+}

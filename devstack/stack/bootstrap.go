@@ -1,0 +1,220 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// fieldManager owns what bootstrap applies.
+const fieldManager = "devstack"
+
+// applyProduct puts the product's CRDs and RBAC (deploy/crds, deploy/rbac) into the cluster, gives its roles to the users
+// that our worker and bridge are here, and waits until the CRDs serve. Doing it again changes nothing.
+func (p Plan) applyProduct(ctx context.Context) error {
+	var objects []*unstructured.Unstructured
+	for _, folder := range []string{"crds", "rbac"} {
+		found, err := readManifests(filepath.Join(p.Repo, "deploy", folder))
+		if err != nil {
+			return err
+		}
+		objects = append(objects, found...)
+	}
+	bindings, err := bindUsers(objects)
+	if err != nil {
+		return err
+	}
+	objects = append(objects, bindings...)
+	if len(objects) == 0 {
+		return nil
+	}
+	a, err := p.newApplier()
+	if err != nil {
+		return err
+	}
+	for _, object := range objects {
+		if err := a.apply(ctx, object); err != nil {
+			return err
+		}
+	}
+	for _, object := range objects {
+		if object.GetKind() == "CustomResourceDefinition" {
+			if err := a.awaitEstablished(ctx, object); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// readManifests returns all objects of a folder's YAML files, in the order of their names, without what only kustomize
+// reads. A folder that does not exist holds none.
+func readManifests(folder string) ([]*unstructured.Unstructured, error) {
+	paths, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
+	if err != nil {
+		return nil, fmt.Errorf("read manifests: %w", err)
+	}
+	slices.Sort(paths)
+	var objects []*unstructured.Unstructured
+	for _, path := range paths {
+		if filepath.Base(path) == "kustomization.yaml" {
+			continue
+		}
+		found, err := readManifest(path)
+		if err != nil {
+			return nil, err
+		}
+		objects = append(objects, found...)
+	}
+	return objects, nil
+}
+
+func readManifest(path string) ([]*unstructured.Unstructured, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("read manifest: %w", err)
+	}
+	defer func() { _ = file.Close() }()
+	var objects []*unstructured.Unstructured
+	for decoder := utilyaml.NewYAMLOrJSONDecoder(file, 4096); ; {
+		object := &unstructured.Unstructured{}
+		err := decoder.Decode(&object.Object)
+		if errors.Is(err, io.EOF) {
+			return objects, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read manifest %s: %w", path, err)
+		}
+		if len(object.Object) > 0 { // an empty document
+			objects = append(objects, object)
+		}
+	}
+}
+
+// bindUsers returns a binding of each role named millwright-worker or millwright-bridge to the user of that name. In a
+// real cluster they are bound to ServiceAccounts; here every process has a user of its own.
+func bindUsers(objects []*unstructured.Unstructured) ([]*unstructured.Unstructured, error) {
+	var bindings []*unstructured.Unstructured
+	for _, object := range objects {
+		kind, name := object.GetKind(), object.GetName()
+		if kind != "ClusterRole" && kind != "Role" || name != WorkerIdentity && name != BridgeIdentity {
+			continue
+		}
+		typed := &rbacv1.ClusterRoleBinding{
+			TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: kind + "Binding"},
+			ObjectMeta: metav1.ObjectMeta{Name: "devstack-" + name, Namespace: object.GetNamespace()},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: name},
+			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}},
+		} // a RoleBinding has the same fields
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(typed)
+		if err != nil {
+			return nil, fmt.Errorf("bind %s to its role: %w", name, err)
+		}
+		bindings = append(bindings, &unstructured.Unstructured{Object: content})
+	}
+	return bindings, nil
+}
+
+// applier applies objects of any kind as the admin.
+type applier struct {
+	client dynamic.Interface
+	mapper meta.RESTMapper
+}
+
+func (p Plan) newApplier() (applier, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", p.layout().kubeconfig(Admin))
+	if err != nil {
+		return applier{}, fmt.Errorf("read kubeconfig: %w", err)
+	}
+	config.QPS = -1
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return applier{}, fmt.Errorf("make client: %w", err)
+	}
+	clients, err := p.clientset()
+	if err != nil {
+		return applier{}, err
+	}
+	groups, err := restmapper.GetAPIGroupResources(clients.Discovery())
+	if err != nil {
+		return applier{}, fmt.Errorf("discover API: %w", err)
+	}
+	return applier{client, restmapper.NewDiscoveryRESTMapper(groups)}, nil
+}
+
+// resource returns the client for an object's kind and namespace; the namespace is made when it does not exist.
+func (a applier) resource(ctx context.Context, object *unstructured.Unstructured) (dynamic.ResourceInterface, error) {
+	kind := object.GroupVersionKind()
+	mapping, err := a.mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	if err != nil {
+		return nil, fmt.Errorf("find API of %s: %w", kind, err)
+	}
+	if mapping.Scope.Name() == meta.RESTScopeNameRoot {
+		return a.client.Resource(mapping.Resource), nil
+	}
+	namespace := object.GetNamespace()
+	if namespace == "" {
+		namespace = metav1.NamespaceDefault
+	}
+	made := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": namespace},
+	}}
+	_, err = a.client.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).Create(ctx, made, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return nil, fmt.Errorf("create namespace %s: %w", namespace, err)
+	}
+	return a.client.Resource(mapping.Resource).Namespace(namespace), nil
+}
+
+func (a applier) apply(ctx context.Context, object *unstructured.Unstructured) error {
+	resource, err := a.resource(ctx, object)
+	if err != nil {
+		return err
+	}
+	options := metav1.ApplyOptions{FieldManager: fieldManager, Force: true}
+	if _, err := resource.Apply(ctx, object.GetName(), object, options); err != nil {
+		return fmt.Errorf("apply %s %s: %w", object.GetKind(), object.GetName(), err)
+	}
+	return nil
+}
+
+// awaitEstablished returns when the API server serves the kind that a CRD defines.
+func (a applier) awaitEstablished(ctx context.Context, definition *unstructured.Unstructured) error {
+	resource, err := a.resource(ctx, definition)
+	if err != nil {
+		return err
+	}
+	err = wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		seen, err := resource.Get(ctx, definition.GetName(), metav1.GetOptions{})
+		if err != nil {
+			return false, err
+		}
+		conditions, _, err := unstructured.NestedSlice(seen.Object, "status", "conditions")
+		return slices.ContainsFunc(conditions, func(c any) bool {
+			condition, ok := c.(map[string]any)
+			return ok && condition["type"] == "Established" && condition["status"] == "True"
+		}), err
+	})
+	if err != nil {
+		return fmt.Errorf("await CRD %s: %w", definition.GetName(), err)
+	}
+	return nil
+}

@@ -1,0 +1,211 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// grace is how long a component may take to end by itself. It is short: nothing here needs more, and data survive SIGKILL.
+const grace = 3 * time.Second
+
+// child is one process of a component.
+type child struct {
+	name    string
+	process Process
+	handle  *os.Process
+	began   time.Time
+	ended   chan struct{} // closed when it has been waited for
+	err     error         // how it ended; read it after ended
+}
+
+// start makes a component ready: it starts a process unless one runs, and waits until it can do its work. Of bootstrap it
+// waits for the end. It returns an error as soon as the process ends by itself.
+func (s *supervisor) start(ctx context.Context, name string) error {
+	if name == Bootstrap {
+		if err := s.applyProduct(ctx); err != nil {
+			return err
+		}
+	}
+	if name == Bootstrap && !slices.Contains(s.plan.Components, Temporal) {
+		s.changeComponent(name, func(status *ComponentStatus) { status.State = StateDone })
+		return nil
+	}
+	c, err := s.launch(name)
+	if err != nil {
+		s.changeComponent(name, func(status *ComponentStatus) { status.State, status.Error = StateFailed, err.Error() })
+		return err
+	}
+	if err := s.awaitReady(ctx, c); err != nil {
+		return fmt.Errorf("start %s: %w", name, err)
+	}
+	return nil
+}
+
+// applyProduct is the part of bootstrap that needs no process.
+func (s *supervisor) applyProduct(ctx context.Context) error {
+	s.changeComponent(Bootstrap, func(status *ComponentStatus) { status.State = StateStarting })
+	err := s.plan.applyProduct(ctx)
+	if err != nil {
+		err = fmt.Errorf("bootstrap: %w", err)
+		s.changeComponent(Bootstrap, func(status *ComponentStatus) { status.State, status.Error = StateFailed, err.Error() })
+	}
+	return err
+}
+
+// launch returns the running process of a component, a new one if there is none.
+func (s *supervisor) launch(name string) (*child, error) {
+	s.launching.Lock()
+	defer s.launching.Unlock()
+	if s.stopping {
+		return nil, fmt.Errorf("start %s: %w", name, errStopped)
+	}
+	if c := s.child(name); c != nil {
+		return c, nil
+	}
+	return s.spawn(name)
+}
+
+func (s *supervisor) spawn(name string) (*child, error) {
+	command := exec.Command(s.plan.Binaries[name], s.plan.command(name)...)
+	command.Dir = s.plan.Dir
+	command.Env = append(os.Environ(), "KWOK_WORKDIR="+s.plan.layout().path(Kwok)) // else kwok reads ~/.kwok
+	command.Env = append(command.Env, s.plan.Env[name]...)
+	log, err := os.OpenFile(s.plan.layout().log(name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	defer func() { _ = log.Close() }()
+	_, _ = fmt.Fprintf(log, "=== %s devstack starts %s\n", time.Now().Format(time.RFC3339), strings.Join(command.Args, " "))
+	command.Stdout, command.Stderr = log, log
+
+	c := &child{name: name, began: time.Now(), ended: make(chan struct{})}
+	if err := startChild(command); err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	c.handle = command.Process
+	if c.process, err = processOf(command.Process.Pid); err != nil {
+		return nil, errors.Join(err, command.Process.Kill(), command.Wait())
+	}
+	slog.Info("started", "component", name, "pid", c.process.PID)
+	s.changeComponent(name, func(status *ComponentStatus) {
+		s.running[name] = c
+		*status = ComponentStatus{Name: name, State: StateStarting, Process: c.process, Port: status.Port, Since: c.began}
+	})
+	go s.reap(c, command)
+	return c, nil
+}
+
+// reap waits for the end of a process and notes it.
+func (s *supervisor) reap(c *child, command *exec.Cmd) {
+	c.err = command.Wait()
+	slog.Info("ended", "component", c.name, "pid", c.process.PID, "how", command.ProcessState.String())
+	s.changeComponent(c.name, func(status *ComponentStatus) {
+		delete(s.running, c.name)
+		status.Process = Process{}
+		if c.name == Bootstrap && c.err == nil {
+			status.State, status.Took = StateDone, time.Since(c.began)
+			return
+		}
+		status.State, status.Error = StateExited, command.ProcessState.String()
+	})
+	close(c.ended)
+}
+
+// awaitReady returns when the component can do its work, or why it cannot.
+func (s *supervisor) awaitReady(ctx context.Context, c *child) error {
+	ticker := time.NewTicker(probeEvery)
+	defer ticker.Stop()
+	for {
+		var notReady error
+		if c.name != Bootstrap {
+			if notReady = s.plan.probe(ctx, c.name); notReady == nil {
+				s.becomeReady(c)
+				return nil
+			}
+		}
+		select {
+		case <-c.ended:
+			if c.name == Bootstrap && c.err == nil {
+				return nil
+			}
+			return fmt.Errorf("it ended before it was ready (%v); its log %s ends with:\n%s",
+				c.err, s.plan.layout().log(c.name), tail(s.plan.layout().log(c.name)))
+		case <-ctx.Done():
+			return errors.Join(context.Cause(ctx), notReady)
+		case <-ticker.C:
+		}
+	}
+}
+
+// becomeReady notes that a process is ready, unless it ended meanwhile.
+func (s *supervisor) becomeReady(c *child) {
+	s.changeComponent(c.name, func(status *ComponentStatus) {
+		if status.State == StateStarting && status.Process == c.process {
+			status.State, status.Took = StateReady, time.Since(c.began)
+		}
+	})
+}
+
+// kill ends a component at once and returns when it is gone. Killing what does not run is no error.
+func (s *supervisor) kill(name string) {
+	if c := s.child(name); c != nil {
+		_ = c.handle.Signal(syscall.SIGKILL)
+		<-c.ended
+	}
+}
+
+// terminate asks a component to end, and kills it when it takes too long. A paused one is woken to hear it.
+func (s *supervisor) terminate(name string) {
+	c := s.child(name)
+	if c == nil {
+		return
+	}
+	_ = c.handle.Signal(syscall.SIGTERM)
+	_ = c.handle.Signal(syscall.SIGCONT)
+	select {
+	case <-c.ended:
+	case <-time.After(grace):
+		_ = c.handle.Signal(syscall.SIGKILL)
+		<-c.ended
+	}
+}
+
+func (s *supervisor) child(name string) *child {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.running[name]
+}
+
+// stopAll ends all components, each after those that need it.
+func (s *supervisor) stopAll() {
+	stopped := map[string]chan struct{}{}
+	for _, name := range s.plan.Components {
+		stopped[name] = make(chan struct{})
+	}
+	var group errgroup.Group
+	for _, name := range s.plan.Components {
+		group.Go(func() error {
+			defer close(stopped[name])
+			for _, other := range components() {
+				for _, need := range other.waitsFor(s.plan.Components) {
+					if need == name && stopped[other.name] != nil {
+						<-stopped[other.name]
+					}
+				}
+			}
+			s.terminate(name)
+			return nil
+		})
+	}
+	_ = group.Wait() // nothing fails: what does not end is killed
+}

@@ -1,0 +1,91 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"syscall"
+	"time"
+)
+
+// downTimeout bounds an orderly end; each component gets its own grace. After it the supervisor is killed, and all
+// components with it.
+const downTimeout = 30 * time.Second
+
+// Down stops the stack; see the function Down.
+func (s *Stack) Down(ctx context.Context) error { return Down(ctx, s.Dir()) }
+
+// Down stops what runs in a folder and returns when no process of it is left: a whole stack, one that is still starting,
+// or what a killed supervisor left. Data and logs stay. With nothing to stop it does nothing.
+func Down(ctx context.Context, dir string) error {
+	patience := time.Now().Add(downTimeout)
+	ticker := time.NewTicker(probeEvery)
+	defer ticker.Stop()
+	for told := false; ; {
+		lock, err := tryLock(layout(dir).lock())
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // there never was a stack
+		}
+		if err == nil { // no supervisor lives, and none can start while we hold the lock
+			return errors.Join(sweep(ctx, dir), lock.Close())
+		}
+		if !errors.Is(err, errLocked) {
+			return err
+		}
+		state, live, err := liveState(dir)
+		switch {
+		case err != nil:
+			return err
+		case live && time.Now().After(patience):
+			if err := end(ctx, state.Supervisor); err != nil {
+				return err
+			}
+		case live && !told:
+			told = state.post(ctx, "/stop") == nil // else again
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("stop the stack in %s: %w", dir, ctx.Err())
+		case <-ticker.C:
+		}
+	}
+}
+
+// sweep ends what a dead supervisor left behind, which should be nothing, and removes its state. The caller holds the
+// stack's lock.
+func sweep(ctx context.Context, dir string) error {
+	state, err := readState(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil { // an unreadable state names nobody
+		for _, p := range state.processes() {
+			if err := end(ctx, p); err != nil {
+				return err
+			}
+		}
+	}
+	if err := os.Remove(layout(dir).state()); err != nil {
+		return fmt.Errorf("remove stale state: %w", err)
+	}
+	return nil
+}
+
+// end kills a process, if it is still the one that we know, and waits until it is gone.
+func end(ctx context.Context, p Process) error {
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	for p.alive() {
+		if err := syscall.Kill(p.PID, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return fmt.Errorf("kill process %d: %w", p.PID, err)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("kill process %d: %w", p.PID, ctx.Err())
+		case <-ticker.C:
+		}
+	}
+	return nil
+}

@@ -1,0 +1,107 @@
+package stack
+
+import (
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/csv"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// Identities that a kubeconfig exists for: one per process, so that the audit log says who asked what.
+const (
+	Admin          = "admin" // people and kubectl
+	Test           = "test"  // integration tests
+	StarterUser    = "starter"
+	WorkerIdentity = "millwright-worker"
+	BridgeIdentity = "millwright-bridge"
+)
+
+// identity is one user of the API server.
+type identity struct {
+	name  string // of the kubeconfig
+	user  string // that the API server sees
+	group string // empty: only what RBAC gives the user
+}
+
+// masters may do anything. Those who get it play parts of a cluster or of a person; our own worker and bridge do not: they
+// get exactly the rights that the product ships with.
+const masters = "system:masters"
+
+func identities() []identity {
+	return []identity{
+		{Admin, Admin, masters},
+		{ControllerManager, "system:" + ControllerManager, ""},
+		{Scheduler, "system:" + Scheduler, ""},
+		{Kwok, Kwok, masters},
+		{VirtualCloud, VirtualCloud, masters},
+		{WorkerIdentity, WorkerIdentity, ""},
+		{BridgeIdentity, BridgeIdentity, ""},
+		{StarterUser, StarterUser, masters},
+		{Test, Test, masters},
+	}
+}
+
+// Identities returns the names of all identities.
+func Identities() []string {
+	var names []string
+	for _, who := range identities() {
+		names = append(names, who.name)
+	}
+	return names
+}
+
+// writeIdentities makes a fresh token and kubeconfig for everybody. Tokens are read by the API server when it starts.
+func writeIdentities(l layout, server string) error {
+	var table strings.Builder
+	rows := csv.NewWriter(&table)
+	for _, who := range identities() {
+		token := rand.Text()
+		if err := rows.Write([]string{token, who.user, who.name, who.group}); err != nil {
+			return fmt.Errorf("write token of %s: %w", who.name, err)
+		}
+		if err := clientcmd.WriteToFile(kubeconfig(server, l.authority(), who.name, token), l.kubeconfig(who.name)); err != nil {
+			return fmt.Errorf("write kubeconfig of %s: %w", who.name, err)
+		}
+	}
+	rows.Flush()
+	if err := os.WriteFile(l.tokens(), []byte(table.String()), 0o600); err != nil {
+		return fmt.Errorf("write tokens: %w", err)
+	}
+	return nil
+}
+
+// kubeconfig names the API server's certificate file instead of holding it: the API server makes it later.
+func kubeconfig(server, authority, name, token string) clientcmdapi.Config {
+	const cluster = "devstack"
+	config := clientcmdapi.NewConfig()
+	config.Clusters[cluster] = &clientcmdapi.Cluster{Server: server, CertificateAuthority: authority}
+	config.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: token}
+	config.Contexts[name] = &clientcmdapi.Context{Cluster: cluster, AuthInfo: name, Namespace: "default"}
+	config.CurrentContext = name
+	return *config
+}
+
+// writeServiceAccountKey makes the key that signs ServiceAccount tokens, unless there is one.
+func writeServiceAccountKey(path string) error {
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		return fmt.Errorf("make key for ServiceAccounts: %w", err)
+	}
+	block := &pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}
+	if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
+		return fmt.Errorf("write key for ServiceAccounts: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,36 @@
+package stack
+
+import (
+	"io"
+	"os"
+	"strings"
+)
+
+// tail returns the last lines that a component wrote since it was last started, for error messages.
+func tail(path string) string {
+	const window, lines = 32 << 10, 20
+	file, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = file.Close() }()
+	if info, err := file.Stat(); err == nil && info.Size() > window {
+		_, _ = file.Seek(-window, io.SeekEnd)
+	}
+	text, _ := io.ReadAll(file)
+	_, last, found := lastCut(string(text), "=== ")
+	if !found {
+		last = string(text)
+	}
+	all := strings.Split(strings.TrimRight(last, "\n"), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}
+
+// lastCut cuts around the last line that begins with a prefix.
+func lastCut(text, prefix string) (before, after string, found bool) {
+	i := strings.LastIndex("\n"+text, "\n"+prefix)
+	if i < 0 {
+		return text, "", false
+	}
+	return text[:i], text[i:], true
+}

@@ -1,0 +1,154 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+
+	"millwright/devstack/build"
+)
+
+const loopback = "127.0.0.1"
+
+// A port is named after the component that listens there; these are the second ports of theirs.
+const (
+	etcdPeerPort   = "etcd-peer"
+	temporalUIPort = "temporal-ui"
+
+	temporalInternalPort  = "temporal-internal" // first of a range
+	temporalInternalPorts = 8
+)
+
+// port is one port of the stack.
+type port struct {
+	name     string
+	owner    string // component that listens there
+	standard int    // documented default
+	offset   int    // place in a free block
+}
+
+// portTable lists all ports. Temporal's two are those that people and tools expect. The others are unusual, so that they
+// rarely meet a cluster that runs here already, and below the range from which Linux takes the ports of outgoing
+// connections, so that none of those sits on them.
+func portTable() []port {
+	table := []port{
+		{Etcd, Etcd, 16379, 0},
+		{etcdPeerPort, Etcd, 16380, 1},
+		{APIServer, APIServer, 16443, 2},
+		{ControllerManager, ControllerManager, 16257, 3},
+		{Scheduler, Scheduler, 16259, 4},
+		{Kwok, Kwok, 16247, 5},
+		{Temporal, Temporal, 7233, 6},
+		{temporalUIPort, Temporal, 8233, 7},
+		{VirtualCloud, VirtualCloud, 16480, 8},
+		{Worker, Worker, 16490, 9}, // of these four: metrics and health
+		{Bridge, Bridge, 16491, 10},
+		{SecondWorker, SecondWorker, 16492, 11},
+		{SecondBridge, SecondBridge, 16493, 12},
+		{temporalInternalPort, Temporal, 16234, 13},
+	}
+	for i := 1; i < temporalInternalPorts; i++ {
+		table = append(table, port{fmt.Sprintf("%s-%d", temporalInternalPort, i), Temporal, 16234 + i, 13 + i})
+	}
+	return table
+}
+
+// Free blocks lie below the range of outgoing connections, too.
+const (
+	firstBlock = 20000
+	blockSize  = 25
+	blockCount = 400
+)
+
+// standardPorts returns the documented ports of the chosen components, or an error that names the first taken one.
+func standardPorts(chosen []string) (map[string]int, error) {
+	ports := map[string]int{}
+	for _, p := range portTable() {
+		ports[p.name] = p.standard
+	}
+	if taken, ok := firstTaken(chosen, ports); ok {
+		return nil, fmt.Errorf("port %d for %s (%s) is taken: stop what listens there, or use --free-ports",
+			ports[taken.name], taken.name, taken.owner)
+	}
+	return ports, nil
+}
+
+// freePorts returns a block of free ports and the lock that keeps other stacks from choosing it. The caller closes the
+// lock, or hands it to the supervisor, when the stack has ended.
+func freePorts(ctx context.Context, chosen []string) (map[string]int, *os.File, error) {
+	cache, err := build.CacheDir()
+	if err != nil {
+		return nil, nil, err
+	}
+	locks := filepath.Join(cache, "ports")
+	if err := os.MkdirAll(locks, 0o755); err != nil {
+		return nil, nil, fmt.Errorf("make folder of port locks: %w", err)
+	}
+	for _, i := range rand.Perm(blockCount) {
+		if err := ctx.Err(); err != nil {
+			return nil, nil, err
+		}
+		first := firstBlock + i*blockSize
+		held, err := tryLock(filepath.Join(locks, strconv.Itoa(first)+".lock"))
+		if errors.Is(err, errLocked) {
+			continue
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		ports := map[string]int{}
+		for _, p := range portTable() {
+			ports[p.name] = first + p.offset
+		}
+		if _, taken := firstTaken(chosen, ports); !taken {
+			return ports, held, nil
+		}
+		_ = held.Close()
+	}
+	return nil, nil, fmt.Errorf("find free ports: every block of %d ports from %d on is in use", blockSize, firstBlock)
+}
+
+// firstTaken returns the first port of the chosen components on which something listens already.
+func firstTaken(chosen []string, ports map[string]int) (port, bool) {
+	for _, p := range portTable() {
+		for _, name := range chosen {
+			if name != p.owner {
+				continue
+			}
+			l, err := net.Listen("tcp", address(ports[p.name]))
+			if err != nil {
+				return p, true
+			}
+			_ = l.Close()
+		}
+	}
+	return port{}, false
+}
+
+func address(port int) string { return net.JoinHostPort(loopback, strconv.Itoa(port)) }
+
+// errLocked says that another process holds the lock.
+var errLocked = errors.New("locked by another process")
+
+// tryLock takes an exclusive lock on a file, which it makes when absent. The lock lasts until every copy of the file
+// handle is closed, in this process and in those that inherited it; so it outlives no process.
+func tryLock(path string) (*os.File, error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open lock: %w", err)
+	}
+	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		_ = file.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, errLocked
+		}
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	return file, nil
+}

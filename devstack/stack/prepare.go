@@ -1,0 +1,84 @@
+package stack
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+// prepare writes all files that components read: keys, tokens, kubeconfigs, audit policy, stages, the kubectl script.
+// Running it again replaces them, except for what must survive: the ServiceAccount key, and all data.
+func prepare(ctx context.Context, plan Plan) error {
+	l := plan.layout()
+	for _, folder := range l.folders() {
+		if err := os.MkdirAll(folder, 0o700); err != nil {
+			return fmt.Errorf("make folder: %w", err)
+		}
+	}
+	if plan.Kubectl == "" {
+		return nil // Temporal alone
+	}
+	if err := writeServiceAccountKey(l.serviceAccountKey()); err != nil {
+		return err
+	}
+	if err := writeIdentities(l, plan.apiServer()); err != nil {
+		return err
+	}
+	policy, err := auditPolicy()
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(l.auditPolicy(), policy, 0o600); err != nil {
+		return fmt.Errorf("write audit policy: %w", err)
+	}
+	if slices.Contains(plan.Components, Kwok) {
+		stages, err := exec.CommandContext(ctx, plan.Kubectl, "stages").Output()
+		if err != nil {
+			return fmt.Errorf("print KWOK stages: %w", err)
+		}
+		if err := os.WriteFile(l.stages(), stages, 0o600); err != nil {
+			return fmt.Errorf("write KWOK stages: %w", err)
+		}
+	}
+	return writeKubectl(plan)
+}
+
+// writeKubectl writes a script that plays kubectl with the admin's kubeconfig, for people who have no kubectl.
+func writeKubectl(plan Plan) error {
+	l := plan.layout()
+	script := fmt.Sprintf("#!/bin/sh\nKUBECACHEDIR=%s exec %s kubectl --kubeconfig %s \"$@\"\n",
+		quote(l.path("kubectl-cache")), quote(plan.Kubectl), quote(l.kubeconfig(Admin)))
+	if err := os.WriteFile(l.kubectl(), []byte(script), 0o700); err != nil {
+		return fmt.Errorf("write kubectl script: %w", err)
+	}
+	return nil
+}
+
+// quote makes one word of the shell.
+func quote(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
+
+// auditPolicy records, without bodies, what our own processes, people and tests ask of the API server, and nothing of
+// Kubernetes' own components: the requests per machine are counted from it. A watch appears twice, when it starts
+// (ResponseStarted) and when it ends.
+func auditPolicy() ([]byte, error) {
+	ours := []string{WorkerIdentity, BridgeIdentity, VirtualCloud, StarterUser, Admin, Test}
+	policy, err := yaml.Marshal(map[string]any{
+		"apiVersion": "audit.k8s.io/v1",
+		"kind":       "Policy",
+		"omitStages": []string{"RequestReceived"},
+		"rules": []map[string]any{
+			{"level": "None", "nonResourceURLs": []string{"/healthz*", "/livez*", "/readyz*"}},
+			{"level": "Metadata", "users": ours},
+			{"level": "None"},
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("write audit policy: %w", err)
+	}
+	return policy, nil
+}

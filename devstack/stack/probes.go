@@ -1,0 +1,123 @@
+package stack
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"go.temporal.io/sdk/client"
+	temporallog "go.temporal.io/sdk/log"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+const (
+	probeEvery   = 50 * time.Millisecond // what readiness may lag behind
+	probeTimeout = 2 * time.Second       // of one question
+)
+
+// probe asks a component once whether it can do its work, and returns nil when it can.
+func (p Plan) probe(ctx context.Context, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	switch name {
+	case Etcd:
+		return healthy(ctx, p.etcdURL()+"/health")
+	case APIServer:
+		return p.probeAPIServer(ctx)
+	case ControllerManager:
+		return p.probeControllerManager(ctx)
+	case Scheduler:
+		return healthy(ctx, "https://"+address(p.Ports[Scheduler])+"/healthz")
+	case Kwok:
+		return healthy(ctx, "http://"+address(p.Ports[Kwok])+"/healthz")
+	case Temporal:
+		return p.probeTemporal(ctx)
+	case VirtualCloud:
+		return healthy(ctx, p.cloud()+"/healthz")
+	default: // worker and bridge
+		return healthy(ctx, "http://"+address(p.Ports[name])+"/readyz")
+	}
+}
+
+// loopbackClient checks no certificates: it asks only our own children, on loopback, and sends no secret.
+var loopbackClient = &http.Client{Transport: &http.Transport{
+	TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // see above
+	DisableKeepAlives: true,                                  // a restarted component must not meet an old connection
+}}
+
+// healthy asks a health endpoint.
+func healthy(ctx context.Context, url string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return fmt.Errorf("ask %s: %w", url, err)
+	}
+	response, err := loopbackClient.Do(request)
+	if err != nil {
+		return err // names the URL
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(response.Body, 1024))
+		return fmt.Errorf("ask %s: %s: %s", url, response.Status, text)
+	}
+	return nil
+}
+
+// clientset talks to the API server as the admin.
+func (p Plan) clientset() (*kubernetes.Clientset, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", p.layout().kubeconfig(Admin))
+	if err != nil {
+		return nil, fmt.Errorf("read kubeconfig: %w", err)
+	}
+	config.QPS = -1 // no limit
+	return kubernetes.NewForConfig(config)
+}
+
+func (p Plan) probeAPIServer(ctx context.Context) error {
+	clients, err := p.clientset()
+	if err != nil {
+		return err // the API server has not written its certificate yet
+	}
+	return clients.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+}
+
+// probeControllerManager waits for what the controllers do, too: /healthz turns green before they run, and no pod can be
+// made before the namespace has its ServiceAccount.
+func (p Plan) probeControllerManager(ctx context.Context) error {
+	if err := healthy(ctx, "https://"+address(p.Ports[ControllerManager])+"/healthz"); err != nil {
+		return err
+	}
+	clients, err := p.clientset()
+	if err != nil {
+		return err
+	}
+	_, err = clients.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})
+	return err
+}
+
+// probeTemporal asks the frontend whether it serves, and the UI. It knocks at the port first: a gRPC client that found
+// nobody would wait a second before it tries again.
+func (p Plan) probeTemporal(ctx context.Context) error {
+	connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", address(p.Ports[Temporal]))
+	if err != nil {
+		return err
+	}
+	_ = connection.Close()
+	silent := temporallog.NewStructuredLogger(slog.New(slog.DiscardHandler))
+	clients, err := client.NewLazyClient(client.Options{HostPort: address(p.Ports[Temporal]), Logger: silent})
+	if err != nil {
+		return fmt.Errorf("connect to Temporal: %w", err)
+	}
+	defer clients.Close()
+	if _, err := clients.CheckHealth(ctx, &client.CheckHealthRequest{}); err != nil {
+		return fmt.Errorf("ask Temporal for its health: %w", err)
+	}
+	return healthy(ctx, p.temporalUI()+"/healthz")
+}

@@ -1,0 +1,126 @@
+package stack
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// supported says whether the stack runs on this system at all.
+func supported() error { return nil }
+
+// parentThread is one goroutine that is bound to one thread for as long as this process lives. All children that shall
+// die with us start there: the kernel sends the parent-death signal when the *thread* that forked ends, and Go ends
+// threads as it likes.
+var parentThread = sync.OnceValue(func() chan<- func() {
+	work := make(chan func())
+	go func() {
+		runtime.LockOSThread()
+		for f := range work {
+			f()
+		}
+	}()
+	return work
+})
+
+// startChild starts a process that is killed when this one ends, however that happens.
+func startChild(command *exec.Cmd) error {
+	if command.SysProcAttr == nil {
+		command.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	command.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	started := make(chan error)
+	parentThread() <- func() { started <- command.Start() }
+	return <-started
+}
+
+// processOf returns the identity of a running process, or of one that nobody has waited for yet.
+func processOf(pid int) (Process, error) {
+	stat, err := readStat(pid)
+	if err != nil {
+		return Process{}, fmt.Errorf("look at process %d: %w", pid, err)
+	}
+	return Process{PID: pid, Start: bootID() + "/" + stat.start}, nil
+}
+
+// bootID tells one boot of the machine from another: clock ticks start anew with each.
+var bootID = sync.OnceValue(func() string {
+	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "unknown-boot"
+	}
+	return strings.TrimSpace(string(text))
+})
+
+// alive reports whether this very process still runs. A zombie does not.
+func (p Process) alive() bool {
+	stat, err := p.stat()
+	return err == nil && stat.state != "Z" && stat.state != "X"
+}
+
+// paused reports whether the process is stopped by a signal.
+func (p Process) paused() bool {
+	stat, err := p.stat()
+	return err == nil && stat.state == "T"
+}
+
+// usage returns what the process has used so far; zeroes when it is gone.
+func (p Process) usage() (cpu time.Duration, memory int64) {
+	stat, err := p.stat()
+	if err != nil {
+		return 0, 0
+	}
+	const ticksPerSecond = 100 // USER_HZ: the same on every Linux
+	return time.Duration(stat.ticks) * (time.Second / ticksPerSecond), stat.pages * int64(os.Getpagesize())
+}
+
+// stat reads the process' own numbers, and says os.ErrProcessDone when its pid belongs to another process by now.
+func (p Process) stat() (procStat, error) {
+	if p.PID == 0 {
+		return procStat{}, os.ErrProcessDone
+	}
+	stat, err := readStat(p.PID)
+	if err != nil {
+		return procStat{}, err
+	}
+	if p.Start != bootID()+"/"+stat.start {
+		return procStat{}, os.ErrProcessDone
+	}
+	return stat, nil
+}
+
+// procStat is what we use of /proc/PID/stat (proc(5)).
+type procStat struct {
+	state string // R, S, T, Z, …
+	ticks int64  // CPU time of user and system
+	start string // clock ticks after boot
+	pages int64  // resident
+}
+
+func readStat(pid int) (procStat, error) {
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return procStat{}, err
+	}
+	// The second field is the name in brackets, which may hold spaces and brackets: count after the last one.
+	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
+	const state, user, system, start, resident = 0, 11, 12, 19, 21
+	if len(fields) <= resident {
+		return procStat{}, fmt.Errorf("parse /proc/%d/stat: %d fields", pid, len(fields))
+	}
+	number := func(i int) int64 {
+		n, _ := strconv.ParseInt(string(fields[i]), 10, 64) // the kernel writes numbers
+		return n
+	}
+	return procStat{
+		state: string(fields[state]), ticks: number(user) + number(system),
+		start: string(fields[start]), pages: number(resident),
+	}, nil
+}

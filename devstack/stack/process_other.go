@@ -1,0 +1,24 @@
+//go:build !linux
+
+package stack
+
+import (
+	"errors"
+	"os/exec"
+	"time"
+)
+
+// errUnsupported explains why this system has no local stack. The rest of Millwright builds and is tested everywhere.
+var errUnsupported = errors.New("the local stack needs Linux (parent-death signals, /proc): use docker compose up instead")
+
+func supported() error { return errUnsupported }
+
+func startChild(*exec.Cmd) error { return errUnsupported }
+
+func processOf(int) (Process, error) { return Process{}, errUnsupported }
+
+func (p Process) alive() bool { return false }
+
+func (p Process) paused() bool { return false }
+
+func (p Process) usage() (time.Duration, int64) { return 0, 0 }

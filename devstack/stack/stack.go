@@ -1,0 +1,165 @@
+package stack
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// ErrNotRunning says that no supervisor lives in this folder. Something may still be there: what a crashed one left.
+var ErrNotRunning = errors.New("no stack is running")
+
+// Stack is a handle on a running stack. It holds no connection and no process: several may exist, in several processes,
+// and closing one is not needed. All its methods are safe to call at the same time.
+type Stack struct{ state State }
+
+// Open returns the stack that runs in a folder, or ErrNotRunning.
+func Open(dir string) (*Stack, error) {
+	state, live, err := liveState(dir)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case live:
+		return &Stack{state}, nil
+	case state.Phase == PhaseFailed:
+		return nil, fmt.Errorf("%w in %s: the last start failed: %s", ErrNotRunning, dir, state.Error)
+	case state.Phase != "":
+		return nil, fmt.Errorf("%w in %s: its supervisor was killed, and everything with it", ErrNotRunning, dir)
+	}
+	return nil, fmt.Errorf("%w in %s", ErrNotRunning, dir)
+}
+
+// State returns the stack's state file as it is now.
+func (s *Stack) State() (State, error) { return readState(s.Dir()) }
+
+// Status returns all components in starting order, with what they have used so far.
+func (s *Stack) Status(ctx context.Context) ([]ComponentStatus, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	now, err := Open(s.Dir())
+	if err != nil {
+		return nil, err
+	}
+	status := now.state.Components
+	for i := range status {
+		status[i].CPU, status[i].Memory = status[i].Process.usage()
+		if status[i].State.Alive() && status[i].Process.paused() {
+			status[i].State = StatePaused
+		}
+	}
+	return status, nil
+}
+
+// Start makes a component ready and returns when it is. A ready one stays as it is.
+func (s *Stack) Start(ctx context.Context, name string) error { return s.do(ctx, name, "start") }
+
+// Stop asks a component to end, kills it when it does not, and returns when it is gone. A dead one stays as it is.
+func (s *Stack) Stop(ctx context.Context, name string) error { return s.do(ctx, name, "stop") }
+
+// Kill ends a component by SIGKILL and returns when it is gone. A dead one stays as it is.
+func (s *Stack) Kill(ctx context.Context, name string) error { return s.do(ctx, name, "kill") }
+
+// Restart is Stop and Start.
+func (s *Stack) Restart(ctx context.Context, name string) error {
+	if err := s.Stop(ctx, name); err != nil {
+		return err
+	}
+	return s.Start(ctx, name)
+}
+
+// Signal sends a signal to a component: SIGSTOP makes it hang, SIGCONT lets it go on. It is an error when it is dead.
+func (s *Stack) Signal(ctx context.Context, name string, signal syscall.Signal) error {
+	return s.do(ctx, name, "signal/"+strconv.Itoa(int(signal)))
+}
+
+func (s *Stack) do(ctx context.Context, name, verb string) error {
+	if !slices.Contains(s.state.Plan.Components, name) {
+		return fmt.Errorf("this stack has no component %q: have %s", name, strings.Join(s.state.Plan.Components, ", "))
+	}
+	return s.state.post(ctx, "/components/"+name+"/"+verb)
+}
+
+// post calls the supervisor's HTTP API.
+func (s State) post(ctx context.Context, path string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.Control+path, nil)
+	if err != nil {
+		return fmt.Errorf("tell the supervisor: %w", err)
+	}
+	request.Header.Set("Authorization", "Bearer "+s.Token)
+	response, err := loopbackClient.Do(request)
+	if err != nil {
+		return fmt.Errorf("tell the supervisor: %w", err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		return fmt.Errorf("hear the supervisor: %w", err)
+	}
+	if response.StatusCode != http.StatusOK {
+		return errors.New(strings.TrimSpace(string(text)))
+	}
+	return nil
+}
+
+// Dir returns the stack's folder.
+func (s *Stack) Dir() string { return s.state.Plan.Dir }
+
+// Kubeconfig returns the path of the kubeconfig of an identity: Admin, Test, WorkerIdentity, …. The file exists once the
+// stack was ready, if it has an API server.
+func (s *Stack) Kubeconfig(identity string) string { return s.state.Plan.layout().kubeconfig(identity) }
+
+// IdentityKubeconfig is Kubeconfig with an error for a name that is no identity.
+func (s *Stack) IdentityKubeconfig(identity string) (string, error) {
+	if !slices.Contains(Identities(), identity) {
+		return "", fmt.Errorf("no identity %q: have %s", identity, strings.Join(Identities(), ", "))
+	}
+	return s.Kubeconfig(identity), nil
+}
+
+// TemporalAddress returns host and port of Temporal's frontend; its namespace is TemporalNamespace.
+func (s *Stack) TemporalAddress() string { return address(s.state.Plan.Ports[Temporal]) }
+
+// UIAddress returns the URL of Temporal's UI.
+func (s *Stack) UIAddress() string { return s.state.Plan.temporalUI() }
+
+// CloudAddress returns the URL of virtualcloud.
+func (s *Stack) CloudAddress() string { return s.state.Plan.cloud() }
+
+// APIServer returns the URL of the API server.
+func (s *Stack) APIServer() string { return s.state.Plan.apiServer() }
+
+// MetricsAddress returns the URL under which a worker or bridge serves /metrics and /readyz.
+func (s *Stack) MetricsAddress(component string) string {
+	return "http://" + address(s.state.Plan.Ports[component])
+}
+
+// LogPath returns the file that a component's output goes to, across restarts.
+func (s *Stack) LogPath(component string) string { return s.state.Plan.layout().log(component) }
+
+// AuditLog returns the file in which the API server notes, a line of JSON each, what our own identities asked for.
+func (s *Stack) AuditLog() string { return s.state.Plan.layout().auditLog() }
+
+// Kubectl runs kubectl as the admin and returns what it prints. The error holds what it complains about.
+func (s *Stack) Kubectl(ctx context.Context, arguments ...string) ([]byte, error) {
+	command := exec.CommandContext(ctx, s.state.Plan.layout().kubectl(), arguments...)
+	var complaint bytes.Buffer
+	command.Stderr = &complaint
+	out, err := command.Output()
+	if err != nil {
+		return out, fmt.Errorf("kubectl %s: %w: %s", strings.Join(arguments, " "), err, bytes.TrimSpace(complaint.Bytes()))
+	}
+	return out, nil
+}
+
+// KubectlPath returns a script that plays kubectl with the admin's kubeconfig.
+func (s *Stack) KubectlPath() string { return s.state.Plan.layout().kubectl() }

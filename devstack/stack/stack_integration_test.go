@@ -1,0 +1,247 @@
+//go:build integration
+
+package stack_test
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"millwright/devstack/build"
+	"millwright/devstack/stack"
+)
+
+const (
+	soon    = time.Minute // generous: tests share two cores with compilers
+	between = 50 * time.Millisecond
+)
+
+// start brings up a stack of its own folder and ports, which ends with the test.
+func start(t *testing.T, components ...string) *stack.Stack {
+	t.Helper()
+	dir := t.TempDir()
+	s, err := stack.Up(t.Context(), stack.Options{
+		Dir: dir, FreePorts: true, Attached: true, Components: components, Output: t.Output(),
+	})
+	t.Cleanup(func() { assert.NoError(t, stack.Down(context.Background(), dir)) })
+	require.NoError(t, err)
+	return s
+}
+
+func client(t *testing.T, s *stack.Stack, identity string) *kubernetes.Clientset {
+	t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig(identity))
+	require.NoError(t, err)
+	clients, err := kubernetes.NewForConfig(config)
+	require.NoError(t, err)
+	return clients
+}
+
+// processes returns the command lines of all processes that have the folder in them. All of a stack have.
+func processes(t *testing.T, dir string) []string {
+	t.Helper()
+	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	require.NoError(t, err)
+	var found []string
+	for _, path := range paths {
+		line, err := os.ReadFile(path)
+		if err == nil && bytes.Contains(line, []byte(dir)) { // else it has ended
+			found = append(found, string(bytes.ReplaceAll(line, []byte{0}, []byte{' '})))
+		}
+	}
+	return found
+}
+
+func requireNoProcess(t *testing.T, dir string) {
+	t.Helper()
+	require.Eventually(t, func() bool { return len(processes(t, dir)) == 0 }, 5*time.Second, between, "left: %v", processes(t, dir))
+}
+
+// pids returns the processes of a stack by component.
+func pids(t *testing.T, s *stack.Stack) map[string]int {
+	t.Helper()
+	status, err := s.Status(t.Context())
+	require.NoError(t, err)
+	found := map[string]int{}
+	for _, c := range status {
+		found[c.Name] = c.Process.PID
+	}
+	return found
+}
+
+func stateOf(t *testing.T, s *stack.Stack, name string) stack.ComponentState {
+	t.Helper()
+	status, err := s.Status(t.Context())
+	require.NoError(t, err)
+	for _, c := range status {
+		if c.Name == name {
+			return c.State
+		}
+	}
+	return ""
+}
+
+func TestComponentIsKilledAndComesBack(t *testing.T) {
+	s := start(t, stack.ControllerManager)
+	before := pids(t, s)
+	require.Len(t, before, 3, "what it needs, and no more")
+
+	again, err := stack.Up(t.Context(), stack.Options{Dir: s.Dir(), Components: []string{stack.ControllerManager}})
+	require.NoError(t, err)
+	assert.Equal(t, before, pids(t, again), "a second up changes nothing")
+
+	clients := client(t, s, stack.Test)
+	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "before"}}
+	_, err = clients.CoreV1().ConfigMaps("default").Create(t.Context(), config, metav1.CreateOptions{})
+	require.NoError(t, err)
+
+	require.NoError(t, s.Kill(t.Context(), stack.APIServer))
+	assert.Equal(t, stack.StateExited, stateOf(t, s, stack.APIServer))
+	_, err = clients.CoreV1().ConfigMaps("default").Get(t.Context(), "before", metav1.GetOptions{})
+	require.Error(t, err)
+	require.NoError(t, s.Kill(t.Context(), stack.APIServer), "killing the dead")
+
+	require.NoError(t, s.Start(t.Context(), stack.APIServer))
+	_, err = clients.CoreV1().ConfigMaps("default").Get(t.Context(), "before", metav1.GetOptions{})
+	require.NoError(t, err, "usable at once, on the old port, with the old data")
+	after := pids(t, s)
+	assert.NotEqual(t, before[stack.APIServer], after[stack.APIServer])
+	assert.Equal(t, before[stack.Etcd], after[stack.Etcd])
+
+	require.NoError(t, s.Kill(t.Context(), stack.ControllerManager))
+	_, err = stack.Up(t.Context(), stack.Options{Dir: s.Dir(), Components: []string{stack.ControllerManager}})
+	require.NoError(t, err)
+	assert.Equal(t, stack.StateReady, stateOf(t, s, stack.ControllerManager), "up starts what has died")
+
+	require.NoError(t, s.Signal(t.Context(), stack.ControllerManager, syscall.SIGSTOP))
+	require.Eventually(t, func() bool { return stateOf(t, s, stack.ControllerManager) == stack.StatePaused }, soon, between)
+	require.NoError(t, s.Signal(t.Context(), stack.ControllerManager, syscall.SIGCONT))
+	require.Eventually(t, func() bool { return stateOf(t, s, stack.ControllerManager) == stack.StateReady }, soon, between)
+
+	out, err := s.Kubectl(t.Context(), "get", "configmap", "before", "-o", "name")
+	require.NoError(t, err)
+	assert.Equal(t, "configmap/before\n", string(out))
+	_, err = s.Kubectl(t.Context(), "get", "nonsense")
+	require.ErrorContains(t, err, "nonsense")
+	assert.ErrorContains(t, s.Kill(t.Context(), stack.Worker), "no component")
+
+	audit, err := os.ReadFile(s.AuditLog())
+	require.NoError(t, err)
+	assert.Contains(t, string(audit), `"username":"test"`)
+	assert.NotContains(t, string(audit), `"username":"system:kube-controller-manager"`)
+
+	require.NoError(t, s.Down(t.Context()))
+	assert.Empty(t, processes(t, s.Dir()))
+	_, err = stack.Open(s.Dir())
+	assert.ErrorIs(t, err, stack.ErrNotRunning)
+}
+
+func TestStacksRunSideBySide(t *testing.T) {
+	one, two := start(t, stack.APIServer), start(t, stack.APIServer)
+	assert.NotEqual(t, one.APIServer(), two.APIServer())
+	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "mine"}}
+	_, err := client(t, one, stack.Test).CoreV1().ConfigMaps("default").Create(t.Context(), config, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = client(t, two, stack.Test).CoreV1().ConfigMaps("default").Get(t.Context(), "mine", metav1.GetOptions{})
+	require.True(t, apierrors.IsNotFound(err), "%v", err)
+
+	require.NoError(t, one.Down(t.Context()))
+	requireNoProcess(t, one.Dir())
+	_, err = client(t, two, stack.Test).CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{})
+	require.NoError(t, err, "the other one lives")
+}
+
+// The whole stack, so that components of every kind are seen to die with their supervisor.
+func TestWholeStackDiesWithItsSupervisor(t *testing.T) {
+	s := start(t)
+	state, err := s.State()
+	require.NoError(t, err)
+	t.Logf("ready after %s", state.Took)
+
+	product := client(t, s, stack.BridgeIdentity)
+	_, err = product.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err, "the bridge may look")
+	err = product.CoreV1().Nodes().Delete(t.Context(), "any", metav1.DeleteOptions{})
+	require.True(t, apierrors.IsForbidden(err), "and touch nothing: %v", err)
+	out, err := s.Kubectl(t.Context(), "get", "machines,machinesets,machinedeployments,machineclasses")
+	require.NoError(t, err, "%s", out)
+
+	require.Greater(t, len(processes(t, s.Dir())), len(stack.ComponentNames())-2)
+	require.NoError(t, syscall.Kill(state.Supervisor.PID, syscall.SIGKILL))
+	requireNoProcess(t, s.Dir())
+	_, err = stack.Open(s.Dir())
+	require.ErrorIs(t, err, stack.ErrNotRunning)
+
+	again, err := stack.Up(t.Context(), stack.Options{Dir: s.Dir(), FreePorts: true, Attached: true, Output: t.Output()})
+	require.NoError(t, err, "up on the stale state and the old data")
+	require.NoError(t, again.Down(t.Context()))
+	assert.Empty(t, processes(t, s.Dir()))
+}
+
+func TestAttachedStackDiesWithWhoStartedIt(t *testing.T) {
+	repo, err := build.FindRepo("")
+	require.NoError(t, err)
+	products, err := build.Products(t.Context(), repo, t.Output(), build.Devstack)
+	require.NoError(t, err)
+	dir := t.TempDir()
+	owner := exec.Command(products[build.Devstack], "up", "--attached", "--free-ports", "--components", stack.Etcd, "--dir", dir)
+	require.NoError(t, owner.Start())
+	require.Eventually(t, func() bool {
+		s, err := stack.Open(dir)
+		return err == nil && stateOf(t, s, stack.Etcd) == stack.StateReady
+	}, soon, between)
+
+	require.NoError(t, owner.Process.Kill())
+	_ = owner.Wait()
+	requireNoProcess(t, dir)
+}
+
+func TestUnfinishedStartIsCleanedUp(t *testing.T) {
+	for name, interrupt := range map[string]func(cancel func(), dir string) error{
+		"down":   func(_ func(), dir string) error { return stack.Down(t.Context(), dir) },
+		"cancel": func(cancel func(), _ string) error { cancel(); return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			failed := make(chan error, 1)
+			go func() {
+				_, err := stack.Up(ctx, stack.Options{Dir: dir, FreePorts: true, Components: []string{stack.APIServer}})
+				failed <- err
+			}()
+			require.Eventually(t, func() bool {
+				s, err := stack.Open(dir)
+				return err == nil && pids(t, s)[stack.Etcd] != 0
+			}, soon, between)
+			require.NoError(t, interrupt(cancel, dir))
+			require.Error(t, <-failed)
+			assert.Empty(t, processes(t, dir))
+		})
+	}
+}
+
+func TestComponentThatCannotStartSaysWhy(t *testing.T) {
+	dir := t.TempDir()
+	_, err := stack.Up(t.Context(), stack.Options{
+		Dir: dir, FreePorts: true, Attached: true, Components: []string{stack.APIServer},
+		Args: map[string][]string{stack.APIServer: {"--no-such-flag"}},
+	})
+	require.ErrorContains(t, err, "start kube-apiserver: it ended before it was ready")
+	require.ErrorContains(t, err, "unknown flag: --no-such-flag", "with the end of its log")
+	requireNoProcess(t, dir)
+	require.NoError(t, stack.Down(t.Context(), dir))
+}

@@ -1,0 +1,98 @@
+package stack
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// sleeper starts a process that does nothing and is reaped when it ends.
+func sleeper(t *testing.T) (Process, <-chan struct{}) {
+	t.Helper()
+	command := exec.Command("sleep", "1000")
+	require.NoError(t, startChild(command))
+	process, err := processOf(command.Process.Pid)
+	require.NoError(t, err)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = command.Wait()
+	}()
+	t.Cleanup(func() {
+		_ = command.Process.Kill()
+		<-ended
+	})
+	return process, ended
+}
+
+func TestProcessIsMoreThanItsNumber(t *testing.T) {
+	process, ended := sleeper(t)
+	assert.True(t, process.alive())
+	assert.False(t, Process{PID: process.PID, Start: "another-boot/1"}.alive(), "the number was given to another process")
+	assert.False(t, Process{}.alive())
+
+	require.NoError(t, end(t.Context(), process))
+	<-ended
+	assert.False(t, process.alive())
+	require.NoError(t, end(t.Context(), process), "ending a dead process")
+}
+
+func TestStateOfADeadSupervisorIsStale(t *testing.T) {
+	dir := t.TempDir()
+	_, live, err := liveState(dir)
+	require.NoError(t, err)
+	assert.False(t, live, "no state")
+
+	supervisor, _ := sleeper(t)
+	state := State{Plan: Plan{Dir: dir}, Supervisor: supervisor, Phase: PhaseReady}
+	require.NoError(t, state.write())
+	_, live, err = liveState(dir)
+	require.NoError(t, err)
+	assert.True(t, live)
+	_, err = Open(dir)
+	require.NoError(t, err)
+
+	state.Supervisor.Start = "before/the-reboot"
+	require.NoError(t, state.write())
+	_, live, err = liveState(dir)
+	require.NoError(t, err)
+	assert.False(t, live)
+	_, err = Open(dir)
+	assert.ErrorIs(t, err, ErrNotRunning)
+}
+
+func TestDownEndsLeftoversAndNobodyElse(t *testing.T) {
+	dir := t.TempDir()
+	leftover, leftoverEnded := sleeper(t)
+	stranger, _ := sleeper(t) // has the number that a component once had
+	state := State{
+		Plan:       Plan{Dir: dir},
+		Supervisor: Process{PID: stranger.PID, Start: "before/the-reboot"},
+		Components: []ComponentStatus{
+			{Name: Etcd, Process: leftover},
+			{Name: Kwok, Process: Process{PID: stranger.PID, Start: "before/the-reboot"}},
+			{Name: Worker},
+		},
+	}
+	require.NoError(t, state.write())
+	require.NoError(t, Down(t.Context(), dir))
+	<-leftoverEnded
+	assert.True(t, stranger.alive())
+	assert.NoFileExists(t, layout(dir).state())
+	require.NoError(t, Down(t.Context(), dir), "again")
+}
+
+func TestDownOfNothingIsNoError(t *testing.T) {
+	require.NoError(t, Down(t.Context(), filepath.Join(t.TempDir(), "never-was")))
+}
+
+func TestUnreadableStateIsRemoved(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(layout(dir).state(), []byte("{half"), 0o600))
+	require.NoError(t, Down(t.Context(), dir))
+	assert.NoFileExists(t, layout(dir).state())
+}

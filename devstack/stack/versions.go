@@ -1,0 +1,36 @@
+package stack
+
+import "debug/buildinfo"
+
+// versions returns what each component is built from, as its binary says. Our own components are of the clone.
+func versions(plan Plan) map[string]string {
+	modules := map[string]string{
+		Etcd:              "go.etcd.io/etcd/server/v3",
+		APIServer:         "k8s.io/kubernetes",
+		ControllerManager: "k8s.io/kubernetes",
+		Scheduler:         "k8s.io/kubernetes",
+		Kwok:              "sigs.k8s.io/kwok",
+		Temporal:          "go.temporal.io/server",
+	}
+	found := map[string]string{}
+	read := map[string]*buildinfo.BuildInfo{}
+	for _, name := range plan.Components {
+		module, binary := modules[name], plan.Binaries[name]
+		if module == "" {
+			continue
+		}
+		if read[binary] == nil {
+			info, err := buildinfo.ReadFile(binary)
+			if err != nil {
+				continue // it says nothing of itself, and may run all the same
+			}
+			read[binary] = info
+		}
+		for _, dependency := range read[binary].Deps {
+			if dependency.Path == module {
+				found[name] = dependency.Version
+			}
+		}
+	}
+	return found
+}

@@ -1,0 +1,227 @@
+//go:build integration
+
+// Package chain shows the main job on a real API server, a real Temporal and the virtual cloud: objects in, machines out.
+package chain
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/api/v1alpha1"
+	"millwright/devstack/stack"
+	"millwright/test/integration/rig"
+)
+
+var r *rig.Rig
+
+func TestMain(m *testing.M) {
+	os.Exit(rig.Main(m, stack.Options{}, func(up *rig.Rig) { r = up }))
+}
+
+// The scenarios of MCM's own integration suite that this part covers, in its order.
+func TestMCMScenarios(t *testing.T) {
+	const namespace = "mcm"
+	r.Namespace(t, namespace, "")
+	machines := r.Machines.MachineV1alpha1().Machines(namespace)
+	nodes := func() int {
+		list, err := r.Kube.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		return len(list.Items)
+	}
+	before := nodes()
+
+	t.Run("I1: create a machine", func(t *testing.T) {
+		_, err := machines.Create(t.Context(), &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "lone-machine"}, Spec: rig.Spec()}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		rig.Eventually(t, 20*time.Second, "machine runs and its node is there", func() (bool, any) {
+			m, err := machines.Get(t.Context(), "lone-machine", metav1.GetOptions{})
+			require.NoError(t, err)
+			return m.Status.CurrentStatus.Phase == v1alpha1.MachineRunning && nodes() == before+1, m.Status
+		})
+		m, err := machines.Get(t.Context(), "lone-machine", metav1.GetOptions{})
+		require.NoError(t, err)
+		require.Contains(t, m.Finalizers, v1alpha1.FinalizerMachine)
+		require.Equal(t, "lone-machine", m.Labels[v1alpha1.LabelNode])
+		require.Equal(t, "3", m.Annotations[v1alpha1.AnnotationMachinePriority])
+		require.NotEmpty(t, m.Spec.ProviderID)
+		require.Equal(t, v1alpha1.MachineStateSuccessful, m.Status.LastOperation.State)
+		require.Nil(t, m.Status.CurrentOperation, "a calm machine has no operation")
+	})
+	t.Run("I2: delete the machine", func(t *testing.T) {
+		require.NoError(t, machines.Delete(t.Context(), "lone-machine", metav1.DeleteOptions{}))
+		rig.Eventually(t, 20*time.Second, "machine and node are gone", func() (bool, any) {
+			_, err := machines.Get(t.Context(), "lone-machine", metav1.GetOptions{})
+			return apierrors.IsNotFound(err) && nodes() == before, err
+		})
+	})
+	t.Run("I3: delete a machine that is not there", func(t *testing.T) {
+		require.True(t, apierrors.IsNotFound(machines.Delete(t.Context(), "lone-machine", metav1.DeleteOptions{})))
+		require.Equal(t, before, nodes())
+	})
+
+	pool := r.Pool(t, namespace, "pool", 0)
+	t.Run("I4: a deployment of none makes one set", func(t *testing.T) {
+		rig.Eventually(t, 10*time.Second, "one set, seen by the deployment", func() (bool, any) {
+			d := pool.Deployment(t)
+			return len(pool.Sets(t)) == 1 && d.Status.ObservedGeneration == d.Generation, d.Status
+		})
+		require.Empty(t, pool.Machines(t))
+	})
+	t.Run("I5: scale to 1", func(t *testing.T) {
+		pool.Scale(t, 1)
+		pool.AwaitRunning(t, 1, 20*time.Second)
+		d := pool.Deployment(t)
+		require.Len(t, d.Status.Conditions, 2)
+		reasons := map[v1alpha1.MachineDeploymentConditionType]string{}
+		for _, c := range d.Status.Conditions {
+			require.Equal(t, v1alpha1.ConditionTrue, c.Status)
+			reasons[c.Type] = c.Reason
+		}
+		require.Equal(t, map[v1alpha1.MachineDeploymentConditionType]string{
+			v1alpha1.MachineDeploymentAvailable:   v1alpha1.ReasonMinimumReplicasAvailable,
+			v1alpha1.MachineDeploymentProgressing: v1alpha1.ReasonNewMachineSetAvailable,
+		}, reasons)
+		require.Equal(t, before+1, nodes())
+	})
+	t.Run("I6: scale to 6", func(t *testing.T) {
+		pool.Scale(t, 6)
+		pool.AwaitRunning(t, 6, 20*time.Second)
+		require.Equal(t, before+6, nodes())
+	})
+	t.Run("I7: scale to 2", func(t *testing.T) {
+		pool.Scale(t, 2)
+		pool.AwaitRunning(t, 2, 20*time.Second)
+		rig.Eventually(t, 20*time.Second, "the nodes are gone too", func() (bool, any) { return nodes() == before+2, nodes() })
+		require.Len(t, pool.Instances(t), 2)
+	})
+	t.Run("a changed template says that rollouts come next, and keeps the machines", func(t *testing.T) {
+		names := map[string]bool{}
+		for _, m := range pool.Machines(t) {
+			names[m.Name] = true
+		}
+		pool.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"more":"labels"}}},"replicas":3}}`)
+		rig.Eventually(t, 20*time.Second, "the condition says so and the size follows", func() (bool, any) {
+			d := pool.Deployment(t)
+			for _, c := range d.Status.Conditions {
+				if c.Type == v1alpha1.MachineDeploymentProgressing && c.Reason == v1alpha1.ReasonRolloutPending {
+					return d.Status.ReadyReplicas == 3, d.Status
+				}
+			}
+			return false, d.Status
+		})
+		kept := 0
+		for _, m := range pool.Machines(t) {
+			if names[m.Name] {
+				kept++
+			}
+		}
+		require.Equal(t, 2, kept)
+	})
+	t.Run("I10: delete the deployment", func(t *testing.T) {
+		pool.Delete(t)
+		pool.AwaitGone(t, 30*time.Second)
+		require.Equal(t, before, nodes())
+	})
+	t.Run("I11: nothing is left at the cloud", func(t *testing.T) {
+		instances, err := r.Cloud.Instances(t.Context())
+		require.NoError(t, err)
+		for _, i := range instances {
+			require.NotContains(t, i.Tags.Class, namespace+"/")
+		}
+		stats, err := r.Cloud.Stats(t.Context())
+		require.NoError(t, err)
+		require.Zero(t, stats.DuplicateCreates)
+	})
+}
+
+// A deletion in the middle of a creation does not wait for it, and leaves nothing behind.
+func TestCreationIsInterruptedByADeletion(t *testing.T) {
+	r.Namespace(t, "interrupted", `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"30s"}`)
+	pool := r.Pool(t, "interrupted", "interrupted", 3)
+	rig.Eventually(t, 10*time.Second, "three creations are under way", func() (bool, any) {
+		steps := 0
+		for _, m := range pool.Machines(t) {
+			if o := m.Status.CurrentOperation; o != nil && o.Step == "create-instance" && o.Deadline != nil && o.WorkflowID != "" {
+				steps++
+			}
+		}
+		return steps == 3, steps
+	})
+	start := time.Now()
+	pool.Delete(t)
+	pool.AwaitGone(t, 25*time.Second)
+	require.Less(t, time.Since(start), 25*time.Second, "the deletion waited for the creation")
+}
+
+// What only a controller can see becomes a condition and an event on the object that suffers, and heals by itself when the
+// missing thing appears.
+func TestMissingClassAndSecretAreShown(t *testing.T) {
+	const namespace = "missing"
+	r.Namespace(t, namespace, "")
+	classes, secrets := r.Machines.MachineV1alpha1().MachineClasses(namespace), r.Kube.CoreV1().Secrets(namespace)
+	require.NoError(t, classes.Delete(t.Context(), "small", metav1.DeleteOptions{}))
+	require.NoError(t, secrets.Delete(t.Context(), "small", metav1.DeleteOptions{}))
+	pool := r.Pool(t, namespace, "missing", 1)
+
+	shows := func(reason, message string) {
+		t.Helper()
+		rig.Eventually(t, 15*time.Second, "the machine says "+reason, func() (bool, any) {
+			machines := pool.Machines(t)
+			if len(machines) != 1 {
+				return false, len(machines)
+			}
+			for _, c := range machines[0].Status.Conditions {
+				if c.Type == v1alpha1.MachineClassReady && c.Reason == reason {
+					return c.Message == message, c.Message
+				}
+			}
+			return false, machines[0].Status
+		})
+		rig.Eventually(t, 10*time.Second, "an event says "+reason, func() (bool, any) {
+			events, err := r.Kube.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=" + reason})
+			require.NoError(t, err)
+			return len(events.Items) > 0 && events.Items[0].Message == message, events.Items
+		})
+	}
+	shows(v1alpha1.ReasonClassNotFound, "MachineClass small does not exist in namespace missing")
+
+	_, err := classes.Create(t.Context(), rig.Class(namespace, ""), metav1.CreateOptions{})
+	require.NoError(t, err)
+	shows(v1alpha1.ReasonSecretNotFound, "Secret missing/small of MachineClass small does not exist")
+
+	_, err = secrets.Create(t.Context(), rig.Credentials(namespace), metav1.CreateOptions{})
+	require.NoError(t, err)
+	pool.AwaitRunning(t, 1, 15*time.Second)
+	pool.Delete(t)
+	pool.AwaitGone(t, 30*time.Second)
+}
+
+// A node that is lost after Running sets the phase Unknown, and a node that is well again heals it.
+func TestNodeLossSetsUnknown(t *testing.T) {
+	r.Namespace(t, "lost", "")
+	pool := r.Pool(t, "lost", "lost", 1)
+	pool.AwaitRunning(t, 1, 20*time.Second)
+	node := pool.Machines(t)[0].Labels[v1alpha1.LabelNode]
+	phase := func(want v1alpha1.MachinePhase) {
+		t.Helper()
+		rig.Eventually(t, 20*time.Second, "phase "+string(want), func() (bool, any) {
+			s := pool.Machines(t)[0].Status
+			return s.CurrentStatus.Phase == want, s.CurrentStatus.Phase
+		})
+	}
+	label := func(value string) {
+		_, err := r.Stack.Kubectl(t.Context(), "label", "node", node, "--overwrite", "node-not-ready.stage.kwok.x-k8s.io"+value)
+		require.NoError(t, err)
+	}
+	label("=true")
+	phase(v1alpha1.MachineUnknown)
+	label("-")
+	phase(v1alpha1.MachineRunning)
+	pool.Delete(t)
+	pool.AwaitGone(t, 30*time.Second)
+}

@@ -1,0 +1,169 @@
+//go:build integration
+
+package rig
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"millwright/api/v1alpha1"
+)
+
+// Canary stands in every Secret that a test makes: it must never be seen in a history, a log, a metric or an event.
+const Canary = "canary-9c1f4be27d"
+
+// Credentials returns the Secret of a class.
+func Credentials(namespace string) *corev1.Secret {
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "small", Namespace: namespace},
+		StringData: map[string]string{"token": Canary, "userData": "#cloud-config " + Canary},
+	}
+}
+
+// Class returns a MachineClass of the virtual provider. An empty spec is a small machine without latencies.
+func Class(namespace, providerSpec string) *v1alpha1.MachineClass {
+	return &v1alpha1.MachineClass{
+		ObjectMeta:   metav1.ObjectMeta{Name: "small", Namespace: namespace},
+		Provider:     "virtual",
+		ProviderSpec: runtime.RawExtension{Raw: []byte(cmp.Or(providerSpec, `{"region":"eu","zone":"eu-1","instanceType":"small"}`))},
+		SecretRef:    &corev1.SecretReference{Namespace: namespace, Name: "small"},
+	}
+}
+
+// Pool is a MachineDeployment of a namespace.
+type Pool struct {
+	rig       *Rig
+	Namespace string
+	Name      string
+}
+
+// Pool makes a MachineDeployment whose machines use the namespace's class.
+func (r *Rig) Pool(t *testing.T, namespace, name string, replicas int32) *Pool {
+	t.Helper()
+	labels := map[string]string{"pool": name, v1alpha1.LabelName: name}
+	d := &v1alpha1.MachineDeployment{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
+		Spec: v1alpha1.MachineDeploymentSpec{
+			Replicas: replicas,
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"pool": name}},
+			Template: v1alpha1.MachineTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: Spec()},
+		},
+	}
+	_, err := r.Machines.MachineV1alpha1().MachineDeployments(namespace).Create(t.Context(), d, metav1.CreateOptions{})
+	require.NoError(t, err)
+	return &Pool{rig: r, Namespace: namespace, Name: name}
+}
+
+// Spec returns the spec of a machine of the class "small".
+func Spec() v1alpha1.MachineSpec {
+	return v1alpha1.MachineSpec{Class: v1alpha1.ClassSpec{Kind: "MachineClass", Name: "small"}}
+}
+
+// Scale sets the pool's replicas.
+func (p *Pool) Scale(t *testing.T, replicas int) {
+	t.Helper()
+	p.Patch(t, fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas))
+}
+
+// Patch merges a patch into the MachineDeployment.
+func (p *Pool) Patch(t *testing.T, patch string) {
+	t.Helper()
+	_, err := p.rig.Machines.MachineV1alpha1().MachineDeployments(p.Namespace).Patch(context.WithoutCancel(t.Context()), p.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	require.NoError(t, err)
+}
+
+// Delete deletes the MachineDeployment and returns at once.
+func (p *Pool) Delete(t *testing.T) {
+	t.Helper()
+	require.NoError(t, p.rig.Machines.MachineV1alpha1().MachineDeployments(p.Namespace).Delete(t.Context(), p.Name, metav1.DeleteOptions{}))
+}
+
+// Deployment reads the MachineDeployment.
+func (p *Pool) Deployment(t *testing.T) *v1alpha1.MachineDeployment {
+	t.Helper()
+	d, err := p.rig.Machines.MachineV1alpha1().MachineDeployments(p.Namespace).Get(t.Context(), p.Name, metav1.GetOptions{})
+	require.NoError(t, err)
+	return d
+}
+
+// Machines reads the pool's machines. An API server that is away gives none.
+func (p *Pool) Machines(t *testing.T) []v1alpha1.Machine {
+	t.Helper()
+	list, err := p.rig.Machines.MachineV1alpha1().Machines(p.Namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + p.Name})
+	if err != nil {
+		return nil
+	}
+	return list.Items
+}
+
+// Sets reads the pool's MachineSets.
+func (p *Pool) Sets(t *testing.T) []v1alpha1.MachineSet {
+	t.Helper()
+	list, err := p.rig.Machines.MachineV1alpha1().MachineSets(p.Namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + p.Name})
+	require.NoError(t, err)
+	return list.Items
+}
+
+// Nodes reads the nodes of the pool's machines.
+func (p *Pool) Nodes(t *testing.T) []corev1.Node {
+	t.Helper()
+	list, err := p.rig.Kube.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	var nodes []corev1.Node
+	for _, n := range list.Items {
+		if len(n.Name) > len(p.Name) && n.Name[:len(p.Name)+1] == p.Name+"-" {
+			nodes = append(nodes, n)
+		}
+	}
+	return nodes
+}
+
+// AwaitRunning waits until exactly n machines exist and all of them run, and the MachineDeployment says so.
+func (p *Pool) AwaitRunning(t *testing.T, n int, within time.Duration) {
+	t.Helper()
+	Eventually(t, within, fmt.Sprintf("%d machines of %s running", n, p.Name), func() (bool, any) {
+		phases := map[v1alpha1.MachinePhase]int{}
+		machines := p.Machines(t)
+		for _, m := range machines {
+			phases[m.Status.CurrentStatus.Phase]++
+		}
+		if len(machines) != n || phases[v1alpha1.MachineRunning] != n {
+			return false, phases
+		}
+		s := p.Deployment(t).Status
+		return int(s.Replicas) == n && int(s.ReadyReplicas) == n && int(s.AvailableReplicas) == n && int(s.UpdatedReplicas) == n, fmt.Sprintf("status %+v", s)
+	})
+}
+
+// AwaitGone waits until nothing of the pool is left: objects, nodes, instances.
+func (p *Pool) AwaitGone(t *testing.T, within time.Duration) {
+	t.Helper()
+	Eventually(t, within, "nothing left of "+p.Name, func() (bool, any) {
+		machines, sets, nodes := len(p.Machines(t)), len(p.Sets(t)), len(p.Nodes(t))
+		instances := len(p.Instances(t))
+		return machines+sets+nodes+instances == 0, fmt.Sprintf("%d machines, %d sets, %d nodes, %d instances", machines, sets, nodes, instances)
+	})
+}
+
+// Instances returns the provider IDs of the instances that the cloud has for the pool's machines.
+func (p *Pool) Instances(t *testing.T) []string {
+	t.Helper()
+	all, err := p.rig.Cloud.Instances(t.Context())
+	require.NoError(t, err)
+	var ids []string
+	for _, i := range all {
+		if len(i.Tags.Machine) > len(p.Name) && i.Tags.Machine[:len(p.Name)+1] == p.Name+"-" {
+			ids = append(ids, i.ProviderID)
+		}
+	}
+	return ids
+}

@@ -1,0 +1,140 @@
+//go:build integration
+
+// Package rig answers how an integration test gets at the local stack: clients for everything in it, one pool of machines
+// in a namespace of its own, and waiting that says what it saw. Tests of test/integration use it; it asserts nothing about
+// machines by itself.
+package rig
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/log"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"millwright/api/generated/clientset/versioned"
+	"millwright/devstack/stack"
+	"millwright/devstack/virtualcloud/admin"
+	"millwright/workflows"
+)
+
+// Rig is a running stack with clients.
+type Rig struct {
+	Stack    *stack.Stack
+	Machines versioned.Interface
+	Kube     kubernetes.Interface
+	Cloud    *admin.Client
+	Temporal client.Client
+}
+
+// Up starts a stack that ends with this process, and connects to it. Call it from TestMain; its error is fatal.
+func Up(ctx context.Context, dir string, options stack.Options) (*Rig, error) {
+	options.Dir, options.FreePorts, options.Attached, options.Output = dir, true, true, os.Stderr
+	s, err := stack.Up(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig(stack.Test))
+	if err != nil {
+		return nil, err
+	}
+	config.QPS, config.Burst = 500, 1000
+	r := &Rig{Stack: s, Cloud: admin.NewClient(s.CloudAddress())}
+	if r.Machines, err = versioned.NewForConfig(config); err != nil {
+		return nil, err
+	}
+	if r.Kube, err = kubernetes.NewForConfig(config); err != nil {
+		return nil, err
+	}
+	r.Temporal, err = client.NewLazyClient(client.Options{HostPort: s.TemporalAddress(), Namespace: workflows.Namespace, Logger: log.NewStructuredLogger(nil)})
+	return r, err
+}
+
+// Main runs the tests of a package on one stack and takes it down behind them. On failure the stack's logs are printed.
+func Main(m *testing.M, options stack.Options, use func(*Rig)) int {
+	dir, err := os.MkdirTemp("", "millwright-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	r, err := Up(context.Background(), dir, options)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "start stack:", err)
+		return 1
+	}
+	use(r)
+	code := m.Run()
+	if code != 0 {
+		for _, component := range []string{stack.Worker, stack.Bridge, stack.VirtualCloud} {
+			text, _ := os.ReadFile(r.Stack.LogPath(component))
+			fmt.Fprintf(os.Stderr, "--- end of the log of %s\n%s\n", component, text[max(0, len(text)-4000):])
+		}
+	}
+	if err := r.Stack.Down(context.Background()); err != nil {
+		fmt.Fprintln(os.Stderr, "stop stack:", err)
+		return 1
+	}
+	return code
+}
+
+// Eventually waits until the condition holds, looking ten times a second. The condition returns what it saw, which is in
+// the failure when time runs out.
+func Eventually(t *testing.T, within time.Duration, what string, condition func() (done bool, saw any)) {
+	t.Helper()
+	deadline := time.Now().Add(within)
+	for {
+		done, saw := condition()
+		if done {
+			return
+		}
+		if time.Now().After(deadline) {
+			require.Failf(t, "not in time", "%s: not within %s; saw: %v", what, within, saw)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// Metric returns the sum over the samples of a metric of one of our processes, over all labels; 0 when it has none.
+func (r *Rig) Metric(t *testing.T, component, name string) float64 {
+	t.Helper()
+	response, err := http.Get(r.Stack.MetricsAddress(component) + "/metrics")
+	require.NoError(t, err)
+	defer func() { _ = response.Body.Close() }()
+	text, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	sum := 0.0
+	for line := range strings.Lines(string(text)) {
+		if rest, found := strings.CutPrefix(line, name); found && (rest[0] == '{' || rest[0] == ' ') {
+			var value float64
+			_, err := fmt.Sscan(strings.TrimSpace(rest[strings.LastIndexByte(rest, ' '):]), &value)
+			require.NoError(t, err)
+			sum += value
+		}
+	}
+	return sum
+}
+
+// Namespace makes a namespace with a Secret of cloud credentials and a MachineClass for the virtual provider, both named
+// "small". The canary stands in the Secret.
+func (r *Rig) Namespace(t *testing.T, name, providerSpec string) {
+	t.Helper()
+	ctx := t.Context()
+	_, err := r.Kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = r.Kube.CoreV1().Secrets(name).Create(ctx, Credentials(name), metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = r.Machines.MachineV1alpha1().MachineClasses(name).Create(ctx, Class(name, providerSpec), metav1.CreateOptions{})
+	require.NoError(t, err)
+}
