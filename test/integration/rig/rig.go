@@ -9,6 +9,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"strings"
@@ -57,7 +58,7 @@ func Up(ctx context.Context, dir string, options stack.Options) (*Rig, error) {
 	if r.Kube, err = kubernetes.NewForConfig(config); err != nil {
 		return nil, err
 	}
-	r.Temporal, err = client.NewLazyClient(client.Options{HostPort: s.TemporalAddress(), Namespace: workflows.Namespace, Logger: log.NewStructuredLogger(nil)})
+	r.Temporal, err = client.NewLazyClient(client.Options{HostPort: s.TemporalAddress(), Namespace: workflows.Namespace, Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler))})
 	return r, err
 }
 

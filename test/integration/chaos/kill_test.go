@@ -1,0 +1,164 @@
+//go:build integration
+
+// Package chaos shows that the death of any process makes no machine twice and loses none.
+package chaos
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/devstack/stack"
+	"millwright/devstack/virtualcloud/admin"
+	"millwright/provider/virtual"
+	"millwright/test/integration/rig"
+)
+
+var r *rig.Rig
+
+func TestMain(m *testing.M) {
+	components := append(stack.ComponentNames(), stack.SecondBridge)
+	os.Exit(rig.Main(m, stack.Options{Components: components}, func(up *rig.Rig) { r = up }))
+}
+
+// size is how many machines a scale-up makes while something dies.
+const size = 50
+
+// slowly is a class whose creations take three seconds, so that many are in flight when a process dies.
+const slowly = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"3s"}`
+
+// weather is how the cloud behaves during a kill.
+type weather struct {
+	name      string
+	tokens    bool
+	staleness time.Duration // age of what reads show
+	accept    time.Duration // time for which a create request has no record at all
+}
+
+func (w weather) apply(t *testing.T, r *rig.Rig) {
+	t.Helper()
+	b := admin.DefaultBehaviour()
+	b.ClientTokens, b.Staleness, b.AcceptLatency = w.tokens, virtual.Duration(w.staleness), virtual.Duration(w.accept)
+	require.NoError(t, r.Cloud.SetBehaviour(t.Context(), b))
+	t.Cleanup(func() {
+		if err := r.Cloud.SetBehaviour(t.Context(), admin.DefaultBehaviour()); err != nil && t.Context().Err() == nil {
+			t.Error(err)
+		}
+	})
+}
+
+func stats(t *testing.T, r *rig.Rig) admin.Stats {
+	t.Helper()
+	s, err := r.Cloud.Stats(t.Context())
+	require.NoError(t, err)
+	return s
+}
+
+// midway returns when creations are in flight and some are done.
+func midway(t *testing.T, r *rig.Rig, before admin.Stats) {
+	t.Helper()
+	rig.Eventually(t, 60*time.Second, "creations are in flight", func() (bool, any) {
+		now := stats(t, r)
+		return now.Creating >= 5 || now.Creates-before.Creates >= 10, now
+	})
+}
+
+// exactly checks that the cloud made one instance for each machine, no more, and that the pool leaves nothing behind.
+func exactly(t *testing.T, r *rig.Rig, pool *rig.Pool, before admin.Stats) {
+	t.Helper()
+	pool.AwaitRunning(t, size, 3*time.Minute)
+	after := stats(t, r)
+	require.Equal(t, size, after.Creates-before.Creates, "instances made")
+	require.Equal(t, before.DuplicateCreates, after.DuplicateCreates, "instances made twice")
+	require.Len(t, pool.Instances(t), size)
+	pool.Delete(t)
+	pool.AwaitGone(t, 2*time.Minute)
+}
+
+func TestWorkerIsKilledWhileInstancesAreCreated(t *testing.T) {
+	for i, w := range []weather{
+		{"client tokens", true, 0, 0},
+		{"client tokens and stale reads", true, 2 * time.Second, 0},
+		{"no client tokens", false, 0, 0},
+		{"no client tokens, stale reads, requests without a record", false, 2 * time.Second, time.Second},
+	} {
+		t.Run("N5, create side: "+w.name, func(t *testing.T) {
+			name := fmt.Sprintf("worker-%d", i)
+			w.apply(t, r)
+			r.Namespace(t, name, slowly)
+			before := stats(t, r)
+			pool := r.Pool(t, name, name, size)
+			midway(t, r, before)
+			require.NoError(t, r.Stack.Kill(t.Context(), stack.Worker))
+			require.NoError(t, r.Stack.Start(t.Context(), stack.Worker))
+			exactly(t, r, pool, before)
+		})
+	}
+}
+
+func TestBridgeOrTemporalIsKilledWhileInstancesAreCreated(t *testing.T) {
+	for _, component := range []string{stack.Bridge, stack.Temporal} {
+		t.Run(component, func(t *testing.T) {
+			name := "kill-" + component
+			r.Namespace(t, name, slowly)
+			before := stats(t, r)
+			pool := r.Pool(t, name, name, size)
+			midway(t, r, before)
+			require.NoError(t, r.Stack.Kill(t.Context(), component))
+			require.NoError(t, r.Stack.Start(t.Context(), component))
+			exactly(t, r, pool, before)
+		})
+	}
+}
+
+// Of two bridges one leads; when it dies the other takes over, looks at everything, and nothing is made twice.
+func TestLeaderOfTwoBridgesIsKilled(t *testing.T) {
+	leader := func() string {
+		for _, b := range []string{stack.Bridge, stack.SecondBridge} {
+			if r.Metric(t, b, "millwright_bridge_leader") == 1 {
+				return b
+			}
+		}
+		return ""
+	}
+	rig.Eventually(t, 20*time.Second, "one bridge leads", func() (bool, any) { return leader() != "", "none" })
+	first := leader()
+	r.Namespace(t, "leader", slowly)
+	before := stats(t, r)
+	pool := r.Pool(t, "leader", "leader", size)
+	midway(t, r, before)
+	require.NoError(t, r.Stack.Kill(t.Context(), first))
+	second := map[string]string{stack.Bridge: stack.SecondBridge, stack.SecondBridge: stack.Bridge}[first]
+	rig.Eventually(t, 30*time.Second, "the other bridge leads", func() (bool, any) {
+		return r.Metric(t, second, "millwright_bridge_leader") == 1, "it does not"
+	})
+	exactly(t, r, pool, before)
+	require.NoError(t, r.Stack.Start(t.Context(), first))
+}
+
+// machineCreations counts, in the API server's audit log, the Machines that were ever made in a namespace.
+func machineCreations(t *testing.T, r *rig.Rig, namespace string) int {
+	t.Helper()
+	file, err := os.Open(r.Stack.AuditLog())
+	require.NoError(t, err)
+	defer func() { _ = file.Close() }()
+	count := 0
+	for decoder := json.NewDecoder(file); decoder.More(); {
+		var event struct {
+			Verb           string
+			ObjectRef      struct{ Resource, Namespace, Subresource string }
+			ResponseStatus metav1.Status
+		}
+		require.NoError(t, decoder.Decode(&event))
+		o := event.ObjectRef
+		if event.Verb == "create" && o.Resource == "machines" && o.Namespace == namespace && o.Subresource == "" && event.ResponseStatus.Code == 201 {
+			count++
+		}
+	}
+	return count
+}

@@ -1,0 +1,35 @@
+//go:build integration
+
+package chaos
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"millwright/devstack/stack"
+	"millwright/test/integration/rig"
+)
+
+// The safety test can fail: with a worker that does not look before it creates, on a cloud without client tokens, the same
+// kill makes instances twice.
+func TestWithoutAdoptionTheKillMakesInstancesTwice(t *testing.T) {
+	careless, err := rig.Up(t.Context(), t.TempDir(), stack.Options{Args: map[string][]string{stack.Worker: {"--adopt-before-create=false"}}})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		if err := careless.Stack.Down(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	weather{tokens: false}.apply(t, careless)
+	careless.Namespace(t, "careless", slowly)
+	before := stats(t, careless)
+	pool := careless.Pool(t, "careless", "careless", size)
+	midway(t, careless, before)
+	require.NoError(t, careless.Stack.Kill(t.Context(), stack.Worker))
+	require.NoError(t, careless.Stack.Start(t.Context(), stack.Worker))
+	pool.AwaitRunning(t, size, 3*time.Minute)
+	require.Positive(t, stats(t, careless).DuplicateCreates, "nothing was made twice: the safety test proves nothing")
+}

@@ -1,0 +1,152 @@
+//go:build integration
+
+package deploy
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"millwright/api/v1alpha1"
+	"millwright/devstack/stack"
+)
+
+// A request is written as "verb resource", with "/name" for one object, and is made in the namespace shop unless it ends
+// in "in NAMESPACE". Resources of our own group are written without it.
+const namespace = "shop"
+
+// account is what somebody must be able to do for Millwright to work, and what nobody gets by a wrong binding.
+type account struct {
+	user   string
+	may    []string
+	mayNot []string
+}
+
+func accounts() []account {
+	const serviceAccounts = "system:serviceaccount:millwright:"
+	worker := account{
+		may: []string{
+			"list machines", "watch machinesets", "list machinedeployments", "watch machineclasses", "list nodes",
+			"create machines", "patch machines", "delete machines", "create machinesets", "patch machinedeployments",
+			"patch machines:status", "update machinesets:status", "patch machinedeployments:status", "patch machineclasses:status",
+			"update machinesets:finalizers", "update nodes", "delete nodes", "create events", "patch events",
+		},
+		mayNot: []string{
+			"list secrets", "watch secrets", "update secrets", "delete secrets", "create nodes", "delete namespaces", "create pods",
+			"create pods:exec", "update leases/millwright-bridge in millwright", "create clusterrolebindings", "patch customresourcedefinitions",
+		},
+	}
+	bridge := account{
+		may: []string{
+			"list machines", "watch machinesets", "list machinedeployments", "watch machineclasses", "watch nodes",
+			"list secrets", "watch secrets", "create leases in millwright", "get leases/millwright-bridge in millwright",
+			"update leases/millwright-bridge in millwright",
+		},
+		mayNot: []string{
+			"create machines", "patch machines", "delete machines", "patch machines:status", "update nodes", "get secrets",
+			"update secrets", "create leases in kube-system", "update leases/millwright-bridge in kube-system",
+			"update leases/kube-scheduler in millwright", "delete leases/millwright-bridge in millwright", "create events",
+		},
+	}
+	provider := account{
+		may: []string{"get machineclasses", "list machines", "list nodes", "get secrets"},
+		mayNot: []string{
+			"list secrets", "update secrets", "create machines", "patch machines:status", "delete machines", "update nodes",
+			"delete nodes", "get leases in millwright",
+		},
+	}
+
+	installed := func(name string, a account) account {
+		a.user = serviceAccounts + name
+		return a
+	}
+	core := installed("millwright-worker", worker)
+	core.mayNot = append(core.mayNot, "get secrets") // it serves no provider's queue
+
+	// In the local stack one worker serves all queues, and the lease lies in the namespace default.
+	local := worker
+	local.user = stack.WorkerIdentity
+	local.may = append(local.may, "get secrets")
+	localBridge := account{
+		user: stack.BridgeIdentity,
+		may:  []string{"list machines", "watch secrets", "create leases in default", "update leases/millwright-bridge in default"},
+		mayNot: []string{
+			"create machines", "update nodes", "update leases/kube-scheduler in default", "update leases/millwright-bridge in kube-system",
+		},
+	}
+	return []account{
+		core, installed("millwright-bridge", bridge), installed("millwright-provider-virtual", provider),
+		{user: serviceAccounts + "default", mayNot: []string{"list machines", "get secrets", "list nodes"}}, // the bootstrap job
+		local, localBridge,
+	}
+}
+
+// testAccounts installs the example for real and asks the API server what it would allow to whom.
+func testAccounts(t *testing.T, c *cluster) {
+	c.kubectl(t, nil, "apply", "-k", "deploy/overlays/example")
+	for _, a := range accounts() {
+		t.Run(a.user, func(t *testing.T) {
+			if len(a.may) > 0 {
+				c.awaitRoles(t, a.user, a.may[0])
+			}
+			for _, request := range a.may {
+				assert.True(t, c.allows(t, a.user, request), "%s may not %s", a.user, request)
+			}
+			for _, request := range a.mayNot {
+				assert.False(t, c.allows(t, a.user, request), "%s may %s", a.user, request)
+			}
+		})
+	}
+}
+
+// awaitRoles waits until the API server's own cache of roles knows a user.
+func (c *cluster) awaitRoles(t *testing.T, user, request string) {
+	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
+		return c.allows(t, user, request), nil
+	})
+	require.NoError(t, err, "%s may not %s", user, request)
+}
+
+func (c *cluster) allows(t *testing.T, user, request string) bool {
+	t.Helper()
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User: user, ResourceAttributes: attributes(t, request),
+	}}
+	answer, err := c.client.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.Empty(t, answer.Status.EvaluationError)
+	return answer.Status.Allowed
+}
+
+// groups are the API groups of what accounts() names; what is not here is in the core group.
+var groups = map[string]string{
+	"machines": v1alpha1.GroupName, "machinesets": v1alpha1.GroupName,
+	"machinedeployments": v1alpha1.GroupName, "machineclasses": v1alpha1.GroupName,
+	"leases": "coordination.k8s.io", "clusterrolebindings": "rbac.authorization.k8s.io",
+	"customresourcedefinitions": "apiextensions.k8s.io",
+}
+
+// attributes reads "verb resource[:subresource][/name] [in namespace]".
+func attributes(t *testing.T, request string) *authorizationv1.ResourceAttributes {
+	t.Helper()
+	var verb, object string
+	in := namespace
+	if _, err := fmt.Sscanf(request, "%s %s in %s", &verb, &object, &in); err != nil {
+		in = namespace
+		_, err := fmt.Sscanf(request, "%s %s", &verb, &object)
+		require.NoError(t, err, request)
+	}
+	object, name, _ := strings.Cut(object, "/")
+	resource, subresource, _ := strings.Cut(object, ":")
+	return &authorizationv1.ResourceAttributes{
+		Verb: verb, Group: groups[resource], Version: "*", Resource: resource, Subresource: subresource, Name: name, Namespace: in,
+	}
+}
