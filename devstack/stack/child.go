@@ -25,7 +25,8 @@ type child struct {
 	handle  *os.Process
 	began   time.Time
 	ended   chan struct{} // closed when it has been waited for
-	err     error         // how it ended; read it after ended
+	how     string        // it ended; read it after ended
+	ok      bool          // it ended well; read it after ended
 }
 
 // start makes a component ready: it starts a process unless one runs, and waits until it can do its work. Of bootstrap it
@@ -107,16 +108,17 @@ func (s *supervisor) spawn(name string) (*child, error) {
 
 // reap waits for the end of a process and notes it.
 func (s *supervisor) reap(c *child, command *exec.Cmd) {
-	c.err = command.Wait()
-	slog.Info("ended", "component", c.name, "pid", c.process.PID, "how", command.ProcessState.String())
+	c.ok = command.Wait() == nil
+	c.how = command.ProcessState.String()
+	slog.Info("ended", "component", c.name, "pid", c.process.PID, "how", c.how)
 	s.changeComponent(c.name, func(status *ComponentStatus) {
 		delete(s.running, c.name)
 		status.Process = Process{}
-		if c.name == Bootstrap && c.err == nil {
+		if c.name == Bootstrap && c.ok {
 			status.State, status.Took = StateDone, time.Since(c.began)
 			return
 		}
-		status.State, status.Error = StateExited, command.ProcessState.String()
+		status.State, status.Error = StateExited, c.how
 	})
 	close(c.ended)
 }
@@ -135,11 +137,11 @@ func (s *supervisor) awaitReady(ctx context.Context, c *child) error {
 		}
 		select {
 		case <-c.ended:
-			if c.name == Bootstrap && c.err == nil {
+			if c.name == Bootstrap && c.ok {
 				return nil
 			}
-			return fmt.Errorf("it ended before it was ready (%v); its log %s ends with:\n%s",
-				c.err, s.plan.layout().log(c.name), tail(s.plan.layout().log(c.name)))
+			log := s.plan.layout().log(c.name)
+			return fmt.Errorf("it ended before it was ready (%s); its log %s ends with:\n%s", c.how, log, tail(log))
 		case <-ctx.Done():
 			return errors.Join(context.Cause(ctx), notReady)
 		case <-ticker.C:

@@ -119,7 +119,7 @@ func volumeAttaches(t *testing.T, clients *kubernetes.Clientset) {
 
 func podLingers(t *testing.T, clients *kubernetes.Clientset) {
 	pods := clients.CoreV1().Pods("default")
-	make := func(name, delay string) {
+	run := func(name, delay string) {
 		_, err := pods.Create(t.Context(), &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"pod-delete.stage.kwok.x-k8s.io/delay": delay}},
 			Spec:       podSpec(),
@@ -139,9 +139,9 @@ func podLingers(t *testing.T, clients *kubernetes.Clientset) {
 		}, soon, between)
 		return time.Since(began)
 	}
-	make("slow", "3s")
+	run("slow", "3s")
 	assert.GreaterOrEqual(t, gone("slow"), 2*time.Second) // the clock begins at a timestamp of whole seconds
-	make("fast", "0s")
+	run("fast", "0s")
 	assert.Less(t, gone("fast"), 2*time.Second)
 }
 

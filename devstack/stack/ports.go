@@ -73,8 +73,8 @@ func standardPorts(chosen []string) (map[string]int, error) {
 		ports[p.name] = p.standard
 	}
 	if taken, ok := firstTaken(chosen, ports); ok {
-		return nil, fmt.Errorf("port %d for %s (%s) is taken: stop what listens there, or use --free-ports",
-			ports[taken.name], taken.name, taken.owner)
+		return nil, fmt.Errorf("port %d of component %s (%s) is taken: stop what listens there, or use --free-ports",
+			ports[taken.name], taken.owner, taken.name)
 	}
 	return ports, nil
 }

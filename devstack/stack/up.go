@@ -8,13 +8,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
-
-	"millwright/devstack/build"
 )
 
 // Up makes a stack run and returns when all its components are ready. It builds what is missing. When the stack runs
@@ -50,12 +46,15 @@ func Up(ctx context.Context, o Options) (*Stack, error) {
 		return nil, err
 	}
 	s, err := follow(ctx, o, ended)
-	if ctx.Err() != nil {
-		down, cancel := context.WithTimeout(context.WithoutCancel(ctx), downTimeout)
-		defer cancel()
-		return nil, errors.Join(fmt.Errorf("start the stack: %w", ctx.Err()), Down(down, o.Dir))
+	if err == nil {
+		return s, nil
 	}
-	return s, err
+	if _, open := Open(o.Dir); open == nil || ctx.Err() != nil { // it lives, or is about to
+		down, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*downTimeout)
+		defer cancel()
+		err = errors.Join(fmt.Errorf("start the stack: %w", err), Down(down, o.Dir))
+	}
+	return nil, err
 }
 
 // launch starts a supervisor in place of a dead one. The supervisor inherits the stack's lock and the lock of its ports;
@@ -81,55 +80,6 @@ func launch(ctx context.Context, o Options, plan Plan, supervisor string, lock *
 		plan.Ports = ports
 	}
 	return launchSupervisor(supervisor, plan, locks, o.Attached)
-}
-
-// prebuild returns the plan without its ports, and the supervisor's binary.
-func prebuild(ctx context.Context, o Options) (Plan, string, error) {
-	plan := Plan{
-		Dir: o.Dir, Repo: o.Repo, Components: o.Components, Binaries: map[string]string{},
-		Env: o.Env, Args: o.Args, Quiet: o.Quiet, Timeout: o.Timeout,
-	}
-	folders := []string{build.Devstack}
-	if o.Supervisor != "" {
-		folders = nil
-	}
-	heavy := map[string]string{}
-	for _, name := range o.Components {
-		c, err := componentNamed(name)
-		if err != nil {
-			return plan, "", err
-		}
-		if name == Bootstrap && !slices.Contains(o.Components, Temporal) {
-			continue // nothing to do for the starter
-		}
-		if c.folder != "" && !slices.Contains(folders, c.folder) {
-			folders = append(folders, c.folder)
-		}
-		if c.heavy != "" && heavy[c.heavy] == "" {
-			if heavy[c.heavy], err = build.Heavy(ctx, o.Repo, c.heavy, o.Output); err != nil {
-				return plan, "", err
-			}
-		}
-	}
-	ours := map[string]string{}
-	if len(folders) > 0 {
-		var err error
-		if ours, err = build.Products(ctx, o.Repo, o.Output, folders...); err != nil {
-			return plan, "", err
-		}
-	}
-	for _, name := range o.Components {
-		c, err := componentNamed(name)
-		if err != nil {
-			return plan, "", err
-		}
-		plan.Binaries[name] = heavy[c.heavy] + ours[c.folder] // one of them is empty
-	}
-	plan.Kubectl = heavy[build.Kubernetes]
-	if o.Supervisor != "" {
-		return plan, o.Supervisor, nil
-	}
-	return plan, ours[build.Devstack], nil
 }
 
 // launchSupervisor starts the supervisor in a session of its own, so that no terminal's Ctrl-C and no end of ours reaches
@@ -169,99 +119,3 @@ func launchSupervisor(binary string, plan Plan, locks []*os.File, attached bool)
 
 // supervisorLog names the supervisor's own log.
 const supervisorLog = "supervisor"
-
-// join waits for a stack that somebody else has started and starts what has died in it.
-func join(ctx context.Context, o Options) (*Stack, error) {
-	s, err := follow(ctx, o, nil)
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range o.Components {
-		if !slices.Contains(s.state.Plan.Components, name) {
-			return nil, fmt.Errorf("the stack in %s runs without %s: stop it first", o.Dir, name)
-		}
-	}
-	status, err := s.Status(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, c := range status {
-		if c.State.Alive() || c.State == StatePaused {
-			continue
-		}
-		_, _ = fmt.Fprintf(o.Output, "starting %s again (%s %s)\n", c.Name, c.State, c.Error)
-		if err := s.Start(ctx, c.Name); err != nil {
-			return nil, err
-		}
-	}
-	return s, nil
-}
-
-// follow reports how the start goes, a line for each component that becomes ready, and returns when all are.
-func follow(ctx context.Context, o Options, ended <-chan error) (*Stack, error) {
-	ticker := time.NewTicker(probeEvery)
-	defer ticker.Stop()
-	told := map[string]bool{}
-	deadline := time.Now().Add(o.Timeout + grace) // the supervisor gives up before that
-	for {
-		state, live, err := liveState(o.Dir)
-		if err != nil {
-			return nil, err
-		}
-		if live {
-			report(o, state, told)
-		}
-		switch {
-		case live && state.Phase == PhaseReady:
-			return &Stack{state}, nil
-		case !live && ended == nil && abandoned(o.Dir):
-			return nil, whyEnded(o.Dir, ErrNotRunning)
-		case time.Now().After(deadline):
-			return nil, fmt.Errorf("the stack in %s is not ready after %s", o.Dir, o.Timeout+grace)
-		}
-		select {
-		case err := <-ended:
-			return nil, whyEnded(o.Dir, err)
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-ticker.C:
-		}
-	}
-}
-
-// abandoned reports whether nobody runs, starts or stops the stack.
-func abandoned(dir string) bool {
-	lock, err := tryLock(layout(dir).lock())
-	if err != nil {
-		return false
-	}
-	_ = lock.Close()
-	return true
-}
-
-// report prints the components that became ready since the last call.
-func report(o Options, state State, told map[string]bool) {
-	for _, c := range state.Components {
-		if c.State.Alive() && !told[c.Name] {
-			told[c.Name] = true
-			pid := "-"
-			if c.Process.PID != 0 {
-				pid = strconv.Itoa(c.Process.PID)
-			}
-			_, _ = fmt.Fprintf(o.Output, "  %-24s %-6s pid %-8s %5.1f s\n", c.Name, c.State, pid, c.Took.Seconds())
-		}
-	}
-}
-
-// whyEnded explains a supervisor that ended before the stack was ready.
-func whyEnded(dir string, err error) error {
-	state, readErr := readState(dir)
-	if readErr == nil && state.Phase == PhaseFailed {
-		return errors.New(state.Error)
-	}
-	if err == nil {
-		return errors.New("the stack was stopped before it was ready")
-	}
-	log := layout(dir).log(supervisorLog)
-	return fmt.Errorf("the supervisor ended before the stack was ready (%v); its log %s ends with:\n%s", err, log, tail(log))
-}

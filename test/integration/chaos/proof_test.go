@@ -91,8 +91,12 @@ func lateWatches(t *testing.T, r *rig.Rig, delay time.Duration) string {
 	require.True(t, roots.AppendCertsFromPEM(authority))
 	target, err := url.Parse(cluster.Server)
 	require.NoError(t, err)
+	token := config.AuthInfos[config.Contexts[config.CurrentContext].AuthInfo].Token
 	proxy := &httputil.ReverseProxy{
-		Rewrite:       func(p *httputil.ProxyRequest) { p.SetURL(target) },
+		Rewrite: func(p *httputil.ProxyRequest) {
+			p.SetURL(target)
+			p.Out.Header.Set("Authorization", "Bearer "+token) // clients send no token over plain HTTP
+		},
 		Transport:     &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, MaxIdleConnsPerHost: 100},
 		FlushInterval: -1,
 		ModifyResponse: func(response *http.Response) error {

@@ -1,0 +1,106 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// join waits for a stack that somebody else has started and starts what has died in it.
+func join(ctx context.Context, o Options) (*Stack, error) {
+	s, err := follow(ctx, o, nil)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range o.Components {
+		if !slices.Contains(s.state.Plan.Components, name) {
+			return nil, fmt.Errorf("the stack in %s runs without %s: stop it first", o.Dir, name)
+		}
+	}
+	status, err := s.Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range status {
+		if c.State.Alive() || c.State == StatePaused {
+			continue
+		}
+		_, _ = fmt.Fprintf(o.Output, "starting %s again (%s %s)\n", c.Name, c.State, c.Error)
+		if err := s.Start(ctx, c.Name); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// follow reports how the start goes, a line for each component that becomes ready, and returns when all are.
+func follow(ctx context.Context, o Options, ended <-chan error) (*Stack, error) {
+	ticker := time.NewTicker(probeEvery)
+	defer ticker.Stop()
+	told := map[string]bool{}
+	deadline := time.Now().Add(o.Timeout + grace) // the supervisor gives up before that
+	for {
+		state, live, err := liveState(o.Dir)
+		if err != nil {
+			return nil, err
+		}
+		if live {
+			report(o, state, told)
+		}
+		switch {
+		case live && state.Phase == PhaseReady:
+			return &Stack{state}, nil
+		case !live && ended == nil && abandoned(o.Dir):
+			return nil, whyEnded(o.Dir, ErrNotRunning)
+		case time.Now().After(deadline):
+			return nil, fmt.Errorf("the stack in %s is not ready after %s", o.Dir, o.Timeout+grace)
+		}
+		select {
+		case err := <-ended:
+			return nil, whyEnded(o.Dir, err)
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-ticker.C:
+		}
+	}
+}
+
+// abandoned reports whether nobody runs, starts or stops the stack.
+func abandoned(dir string) bool {
+	lock, err := tryLock(layout(dir).lock())
+	if err != nil {
+		return false
+	}
+	_ = lock.Close()
+	return true
+}
+
+// report prints the components that became ready since the last call.
+func report(o Options, state State, told map[string]bool) {
+	for _, c := range state.Components {
+		if c.State.Alive() && !told[c.Name] {
+			told[c.Name] = true
+			pid := "-"
+			if c.Process.PID != 0 {
+				pid = strconv.Itoa(c.Process.PID)
+			}
+			_, _ = fmt.Fprintf(o.Output, "  %-24s %-6s pid %-8s %5.1f s\n", c.Name, c.State, pid, c.Took.Seconds())
+		}
+	}
+}
+
+// whyEnded explains a supervisor that ended before the stack was ready.
+func whyEnded(dir string, err error) error {
+	state, readErr := readState(dir)
+	if readErr == nil && state.Phase == PhaseFailed {
+		return errors.New(state.Error)
+	}
+	if err == nil {
+		return errors.New("the stack was stopped before it was ready")
+	}
+	log := layout(dir).log(supervisorLog)
+	return fmt.Errorf("the supervisor ended before the stack was ready (%w); its log %s ends with:\n%s", err, log, tail(log))
+}

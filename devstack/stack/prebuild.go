@@ -1,0 +1,71 @@
+package stack
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"millwright/devstack/build"
+)
+
+// prebuild builds, or finds, every binary that the chosen components run from. It returns the plan, still without ports,
+// and the supervisor's binary.
+func prebuild(ctx context.Context, o Options) (Plan, string, error) {
+	plan := Plan{
+		Dir: o.Dir, Repo: o.Repo, Components: o.Components, Binaries: map[string]string{},
+		Env: o.Env, Args: o.Args, Quiet: o.Quiet, Timeout: o.Timeout,
+	}
+	heavy, folders, err := sources(o.Components)
+	if err != nil {
+		return plan, "", err
+	}
+	if o.Supervisor == "" {
+		folders[build.Devstack] = nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(heavy)) {
+		path, err := build.Heavy(ctx, o.Repo, name, o.Output)
+		if err != nil {
+			return plan, "", err
+		}
+		for _, user := range heavy[name] {
+			plan.Binaries[user] = path
+		}
+		if name == build.Kubernetes {
+			plan.Kubectl = path
+		}
+	}
+	if len(folders) == 0 {
+		return plan, o.Supervisor, nil
+	}
+	ours, err := build.Products(ctx, o.Repo, o.Output, slices.Sorted(maps.Keys(folders))...)
+	if err != nil {
+		return plan, "", err
+	}
+	for folder, users := range folders {
+		for _, user := range users {
+			plan.Binaries[user] = ours[folder]
+		}
+	}
+	if o.Supervisor != "" {
+		return plan, o.Supervisor, nil
+	}
+	return plan, ours[build.Devstack], nil
+}
+
+// sources returns who runs from which heavy binary, and from which folder of ours.
+func sources(chosen []string) (heavy, folders map[string][]string, err error) {
+	heavy, folders = map[string][]string{}, map[string][]string{}
+	for _, name := range chosen {
+		c, err := componentNamed(name)
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case name == Bootstrap && !slices.Contains(chosen, Temporal): // nothing to do for the starter
+		case c.heavy != "":
+			heavy[c.heavy] = append(heavy[c.heavy], name)
+		default:
+			folders[c.folder] = append(folders[c.folder], name)
+		}
+	}
+	return heavy, folders, nil
+}
