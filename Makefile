@@ -32,7 +32,8 @@ down: ## stop the local stack; leaves no process
 	@if [ -x bin/devstack ]; then bin/devstack down; else echo "nothing to stop: bin/devstack was never built"; fi
 
 demo: up ## three machines on the local stack, then 3 -> 5 -> 2; leaves it running
-	bin/starter demo
+	@bin/starter demo --kubeconfig "$$(bin/devstack kubeconfig)"
+	@echo; bin/devstack up
 
 generate: ## generated code, CRDs and docs/scenarios.md
 	./api/generate.sh
