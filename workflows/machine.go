@@ -69,7 +69,7 @@ func (m *machine) step(ctx workflow.Context, d activities.MachineDecision) (over
 
 // decide asks what the machine needs next.
 func (m *machine) decide(ctx workflow.Context) (d activities.MachineDecision, err error) {
-	err = quick(ctx, (*coreActivities).DecideMachine, m.read(), &d)
+	err = quick(ctx, core().DecideMachine, m.read(), &d)
 	m.live = false
 	return d, err
 }
@@ -81,7 +81,7 @@ func (m *machine) create(ctx workflow.Context, d activities.MachineDecision) err
 		return m.awaitRepair(ctx, d, *d.Problem)
 	}
 	if d.Prepare {
-		if err := m.write(ctx, (*coreActivities).PrepareMachine, m.read()); err != nil {
+		if err := m.write(ctx, core().PrepareMachine, m.read()); err != nil {
 			return err
 		}
 	}
@@ -89,26 +89,26 @@ func (m *machine) create(ctx workflow.Context, d activities.MachineDecision) err
 		return err
 	}
 	var begun activities.Begun
-	if err := quick(ctx, (*coreActivities).BeginCreation, m.progress("", lastOperation("Create", "Processing", "Creating machine on cloud provider")), &begun); err != nil {
+	if err := quick(ctx, core().BeginCreation, m.progress("", lastOperation("Create", "Processing", "Creating machine on cloud provider")), &begun); err != nil {
 		return err
 	}
 	m.raise(activities.Gate{machinesResource: begun.Version})
 
 	call := m.call(d)
 	call.NeverTried = begun.NeverTried
-	answer, err := m.provide(ctx, d, (*providerActivities).CreateInstance, call)
+	answer, err := m.provide(ctx, d, cloudCalls().CreateInstance, call)
 	if err != nil || answer == nil {
 		return err
 	}
 	call.ProviderID, call.NodeName = answer.ProviderID, answer.NodeName
-	if err := m.write(ctx, (*coreActivities).RecordInstance, activities.Recorded{Read: m.read(), ProviderID: answer.ProviderID, NodeName: answer.NodeName}); err != nil {
+	if err := m.write(ctx, core().RecordInstance, activities.Recorded{Read: m.read(), ProviderID: answer.ProviderID, NodeName: answer.NodeName}); err != nil {
 		return err
 	}
 	if answer.Uninitialized {
 		if err := m.show(ctx, step{name: "initialise-instance", why: "the provider initialises the instance", phase: d.Phase, deadline: d.CreateBy}); err != nil {
 			return err
 		}
-		if answer, err = m.provide(ctx, d, (*providerActivities).InitializeInstance, call); err != nil || answer == nil {
+		if answer, err = m.provide(ctx, d, cloudCalls().InitializeInstance, call); err != nil || answer == nil {
 			return err
 		}
 	}
@@ -121,7 +121,7 @@ func (m *machine) create(ctx workflow.Context, d activities.MachineDecision) err
 		{Type: "ClassReady", True: true, Reason: "ClassFound", Message: "MachineClass " + d.Class + " and its Secrets were read"},
 		{Type: "InstanceReady", True: true, Reason: "InstanceCreated", Message: "instance " + call.ProviderID + " exists"},
 	}
-	return m.write(ctx, (*coreActivities).ReportMachine, report)
+	return m.write(ctx, core().ReportMachine, report)
 }
 
 // awaitNode waits until the node joins, the machine is to go, or its creation has taken too long.
@@ -145,7 +145,7 @@ func (m *machine) followHealth(ctx workflow.Context, d activities.MachineDecisio
 	if err := m.show(ctx, step{phase: h.Phase, node: d.NodeName, why: h.Message}); err != nil {
 		return err
 	}
-	return m.write(ctx, (*coreActivities).ReportMachine, activities.MachineReport{
+	return m.write(ctx, core().ReportMachine, activities.MachineReport{
 		Read: m.read(), Phase: h.Phase, Operation: lastOperation(h.Operation, h.State, h.Message),
 		Event: &activities.Event{Warning: h.Warning, Reason: h.Reason, Message: h.Message},
 	})
@@ -161,20 +161,20 @@ func (m *machine) delete(ctx workflow.Context, d activities.MachineDecision) (re
 		return false, err
 	}
 	deleting := lastOperation("Delete", "Processing", "Deleting machine from cloud provider")
-	if err := m.write(ctx, (*coreActivities).ReportMachine, m.progress("Terminating", deleting)); err != nil {
+	if err := m.write(ctx, core().ReportMachine, m.progress("Terminating", deleting)); err != nil {
 		return false, err
 	}
-	if answer, err := m.provide(ctx, d, (*providerActivities).DeleteInstance, m.call(d)); err != nil || answer == nil {
+	if answer, err := m.provide(ctx, d, cloudCalls().DeleteInstance, m.call(d)); err != nil || answer == nil {
 		return false, err
 	}
 	if err := m.show(ctx, step{name: "delete-node", why: "removes the node object, then the finalizer", phase: "Terminating", node: d.NodeName}); err != nil {
 		return false, err
 	}
 	removal := activities.NodeRemoval{Machine: m.ref, NodeName: d.NodeName, ProviderID: d.ProviderID}
-	if err := quick(ctx, (*coreActivities).DeleteNode, removal, nil); err != nil {
+	if err := quick(ctx, core().DeleteNode, removal, nil); err != nil {
 		return false, err
 	}
-	err = quick(ctx, (*coreActivities).ReleaseMachine, m.read(), nil)
+	err = quick(ctx, core().ReleaseMachine, m.read(), nil)
 	return err == nil, err
 }
 
@@ -266,7 +266,7 @@ func (m *machine) showProblem(ctx workflow.Context, d activities.MachineDecision
 	}
 	report.Conditions = []activities.Condition{condition}
 	report.Event = &activities.Event{Warning: true, Reason: p.Reason, Message: p.Message}
-	return m.write(ctx, (*coreActivities).ReportMachine, report)
+	return m.write(ctx, core().ReportMachine, report)
 }
 
 // failCreation gives the creation up: the machine's set replaces it.
@@ -275,7 +275,7 @@ func (m *machine) failCreation(ctx workflow.Context, why string) error {
 	if err := m.show(ctx, step{phase: "Failed", why: message}); err != nil {
 		return err
 	}
-	return m.write(ctx, (*coreActivities).ReportMachine, activities.MachineReport{
+	return m.write(ctx, core().ReportMachine, activities.MachineReport{
 		Read: m.read(), Phase: "Failed", Operation: lastOperation("Create", "Failed", message),
 		Event: &activities.Event{Warning: true, Reason: "CreationTimeout", Message: message},
 	})

@@ -51,7 +51,7 @@ func MachineDeployment(ctx workflow.Context, in Input) (Result, error) {
 
 // decide asks which set to make, resize or delete next.
 func (m *machineDeployment) decide(ctx workflow.Context) (d activities.DeploymentDecision, err error) {
-	err = quick(ctx, (*coreActivities).DecideDeployment, m.read(), &d)
+	err = quick(ctx, core().DecideDeployment, m.read(), &d)
 	m.live = false
 	return d, err
 }
@@ -82,16 +82,16 @@ func (m *machineDeployment) act(ctx workflow.Context, d activities.DeploymentDec
 		return false, err
 	}
 	if d.Prepare || d.Release {
-		return true, m.write(ctx, (*coreActivities).FinalizeDeployment, m.read())
+		return true, m.write(ctx, core().FinalizeDeployment, m.read())
 	}
 	var made activities.Gate
 	switch {
 	case d.Create:
 		creation := activities.SetCreation{Deployment: m.ref, Version: d.Version}
-		acted, err = true, workflow.ExecuteActivity(batch(ctx, d.Decision.Why), (*coreActivities).CreateSet, creation).Get(ctx, &made)
+		acted, err = true, workflow.ExecuteActivity(batch(ctx, d.Decision.Why), core().CreateSet, creation).Get(ctx, &made)
 	case len(d.Resize) > 0 || len(d.Delete) > 0:
 		changes := activities.SetChanges{Deployment: m.ref, Resize: d.Resize, Delete: d.Delete}
-		acted, err = true, workflow.ExecuteActivity(batch(ctx, d.Decision.Why), (*coreActivities).ChangeSets, changes).Get(ctx, &made)
+		acted, err = true, workflow.ExecuteActivity(batch(ctx, d.Decision.Why), core().ChangeSets, changes).Get(ctx, &made)
 	}
 	if err != nil {
 		return acted, err
@@ -102,7 +102,7 @@ func (m *machineDeployment) act(ctx workflow.Context, d activities.DeploymentDec
 		if d.Need != attention.Nothing {
 			report.Step = m.report()
 		}
-		return true, m.write(ctx, (*coreActivities).ReportDeployment, report)
+		return true, m.write(ctx, core().ReportDeployment, report)
 	}
 	return acted, nil
 }

@@ -57,7 +57,7 @@ func MachineSet(ctx workflow.Context, in Input) (Result, error) {
 
 // decide asks which machines to create or delete next.
 func (s *machineSet) decide(ctx workflow.Context) (d activities.SetDecision, err error) {
-	err = quick(ctx, (*coreActivities).DecideScale, s.read(), &d)
+	err = quick(ctx, core().DecideScale, s.read(), &d)
 	s.live = false
 	return d, err
 }
@@ -69,7 +69,7 @@ func (s *machineSet) act(ctx workflow.Context, d activities.SetDecision) (acted 
 	}
 	if d.Prepare || d.Release {
 		acted = true
-		if err := s.write(ctx, (*coreActivities).FinalizeSet, s.read()); err != nil || d.Release {
+		if err := s.write(ctx, core().FinalizeSet, s.read()); err != nil || d.Release {
 			return acted, err
 		}
 		return acted, nil // the set has another version now
@@ -79,14 +79,14 @@ func (s *machineSet) act(ctx workflow.Context, d activities.SetDecision) (acted 
 	case len(d.Create) > 0:
 		acted = true
 		creation := activities.Creation{Set: s.ref, Version: d.Version, Names: d.Create}
-		if err := workflow.ExecuteActivity(batch(ctx, d.Decision.Why), (*coreActivities).CreateMachines, creation).Get(ctx, &made); err != nil {
+		if err := workflow.ExecuteActivity(batch(ctx, d.Decision.Why), core().CreateMachines, creation).Get(ctx, &made); err != nil {
 			return acted, err
 		}
 		s.raise(made)
 	case len(d.Delete) > 0:
 		acted = true
 		deletion := activities.Deletion{Set: s.ref, Machines: d.Delete}
-		if err := workflow.ExecuteActivity(batch(ctx, d.Decision.Why), (*coreActivities).DeleteMachines, deletion).Get(ctx, &made); err != nil {
+		if err := workflow.ExecuteActivity(batch(ctx, d.Decision.Why), core().DeleteMachines, deletion).Get(ctx, &made); err != nil {
 			return acted, err
 		}
 		s.raise(made)
@@ -96,7 +96,7 @@ func (s *machineSet) act(ctx workflow.Context, d activities.SetDecision) (acted 
 		if d.Need != attention.Nothing {
 			report.Step = s.report()
 		}
-		return true, s.write(ctx, (*coreActivities).ReportSet, report)
+		return true, s.write(ctx, core().ReportSet, report)
 	}
 	return acted, nil
 }

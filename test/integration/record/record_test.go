@@ -1,0 +1,174 @@
+//go:build integration
+
+// Package record makes the histories that workflows/replay_test.go replays: finished runs and open ones, of every kind of
+// workflow, from a real server. `make record` runs it; plain test runs skip it.
+package record
+
+import (
+	"compress/gzip"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	historypb "go.temporal.io/api/history/v1"
+	"go.temporal.io/api/temporalproto"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/api/v1alpha1"
+	"millwright/devstack/build"
+	"millwright/devstack/stack"
+	"millwright/devstack/virtualcloud/admin"
+	"millwright/test/integration/rig"
+	"millwright/workflows"
+)
+
+var (
+	record = flag.Bool("record", false, "record the histories anew")
+	r      *rig.Rig
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if !*record {
+		os.Exit(m.Run())
+	}
+	os.Exit(rig.Main(m, stack.Options{}, func(up *rig.Rig) { r = up }))
+}
+
+func TestRecord(t *testing.T) {
+	if !*record {
+		t.Skip("records only with -record (make record): recorded histories are frozen from v0.1 on")
+	}
+	slow := `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"20s"}`
+
+	// A machine that is created, joins, loses its node, gets it back and is deleted.
+	r.Namespace(t, "life", `{"region":"eu","zone":"eu-1","instanceType":"small","initialize":true}`)
+	life := r.Pool(t, "life", "life", 1)
+	life.AwaitRunning(t, 1, time.Minute)
+	save(t, "machine/awaited-and-lingering", kind(workflows.KindMachine, "life"), false)
+	label := func(value string) {
+		_, err := r.Stack.Kubectl(t.Context(), "label", "node", life.Machines(t)[0].Name, "--overwrite", "node-not-ready.stage.kwok.x-k8s.io"+value)
+		require.NoError(t, err)
+	}
+	label("=true")
+	phase(t, life, v1alpha1.MachineUnknown)
+	label("-")
+	phase(t, life, v1alpha1.MachineRunning)
+	life.Scale(t, 60)
+	life.AwaitRunning(t, 60, 2*time.Minute)
+	life.Scale(t, 0)
+	life.AwaitRunning(t, 0, 2*time.Minute)
+	save(t, "machineset/scaled-in-batches", kind(workflows.KindMachineSet, "life"), false)
+
+	// A creation in flight, interrupted by the deletion of everything.
+	r.Namespace(t, "cut", slow)
+	cut := r.Pool(t, "cut", "cut", 2)
+	step(t, cut, "create-instance")
+	save(t, "machine/creating", kind(workflows.KindMachine, "cut"), true)
+	cut.Delete(t)
+	cut.AwaitGone(t, time.Minute)
+	save(t, "machine/creation-interrupted", kind(workflows.KindMachine, "cut"), false)
+	save(t, "machineset/deleted", kind(workflows.KindMachineSet, "cut"), false)
+	save(t, "machinedeployment/deleted", kind(workflows.KindMachineDeployment, "cut"), false)
+
+	// A machine that waits for a Secret, another that waits for a busy cloud, a third that waits for its node.
+	r.Namespace(t, "stuck", "")
+	require.NoError(t, r.Kube.CoreV1().Secrets("stuck").Delete(t.Context(), "small", metav1.DeleteOptions{}))
+	stuck := r.Pool(t, "stuck", "stuck", 1)
+	condition(t, stuck, v1alpha1.ReasonSecretNotFound)
+	save(t, "machine/waiting-for-secret", kind(workflows.KindMachine, "stuck"), true)
+	_, err := r.Kube.CoreV1().Secrets("stuck").Create(t.Context(), rig.Credentials("stuck"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	stuck.AwaitRunning(t, 1, time.Minute)
+	save(t, "machine/secret-appeared", kind(workflows.KindMachine, "stuck"), false)
+
+	r.Namespace(t, "busy", "")
+	require.NoError(t, r.Cloud.AddFault(t.Context(), admin.Fault{Operation: admin.Create, Code: "ResourceExhausted", Message: "no capacity in eu-1", Class: "busy/small"}))
+	busy := r.Pool(t, "busy", "busy", 1)
+	condition(t, busy, "ResourceExhausted")
+	save(t, "machine/backing-off", kind(workflows.KindMachine, "busy"), true)
+
+	r.Namespace(t, "unborn", `{"region":"eu","zone":"eu-1","instanceType":"small","neverBoots":true}`)
+	unborn := r.Pool(t, "unborn", "unborn", 1)
+	phase(t, unborn, v1alpha1.MachinePending)
+	save(t, "machine/awaiting-node", kind(workflows.KindMachine, "unborn"), true)
+	save(t, "machinedeployment/open", kind(workflows.KindMachineDeployment, "unborn"), true)
+
+	// Ended runs of calm objects: the linger is 20 seconds.
+	time.Sleep(25 * time.Second)
+	save(t, "machine/created-and-calm", kind(workflows.KindMachine, "stuck"), false)
+	save(t, "machinedeployment/continued-as-new", kind(workflows.KindMachineDeployment, "life"), false)
+}
+
+func kind(k workflows.Kind, namespace string) string {
+	return fmt.Sprintf("WorkflowType = %q AND MachineNamespace = %q", k, namespace)
+}
+
+// save writes the longest history that a query finds, of an open run or of any.
+func save(t *testing.T, name, query string, open bool) {
+	t.Helper()
+	if open {
+		query += ` AND ExecutionStatus = "Running"`
+	}
+	var longest *historypb.History
+	rig.Eventually(t, 10*time.Second, "a run for "+name, func() (bool, any) {
+		for _, w := range r.Workflows(t, query) {
+			if h := r.History(t, w.Execution.WorkflowId, w.Execution.RunId); longest == nil || len(h.Events) > len(longest.Events) {
+				longest = h
+			}
+		}
+		return longest != nil, query
+	})
+	text, err := temporalproto.CustomJSONMarshalOptions{}.Marshal(longest)
+	require.NoError(t, err)
+	repo, err := build.FindRepo("")
+	require.NoError(t, err)
+	path := filepath.Join(repo, "workflows", "testdata", "replay", filepath.FromSlash(name)+".json.gz")
+	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	file, err := os.Create(path)
+	require.NoError(t, err)
+	zip, err := gzip.NewWriterLevel(file, gzip.BestCompression)
+	require.NoError(t, err)
+	_, err = zip.Write(text)
+	require.NoError(t, err)
+	require.NoError(t, zip.Close())
+	require.NoError(t, file.Close())
+	t.Logf("%s: %d events", name, len(longest.Events))
+}
+
+func phase(t *testing.T, p *rig.Pool, want v1alpha1.MachinePhase) {
+	t.Helper()
+	some(t, p, "phase "+string(want), func(m v1alpha1.Machine) bool { return m.Status.CurrentStatus.Phase == want })
+}
+
+func step(t *testing.T, p *rig.Pool, want string) {
+	t.Helper()
+	some(t, p, "step "+want, func(m v1alpha1.Machine) bool {
+		return m.Status.CurrentOperation != nil && m.Status.CurrentOperation.Step == want
+	})
+}
+
+func condition(t *testing.T, p *rig.Pool, reason string) {
+	t.Helper()
+	some(t, p, "condition "+reason, func(m v1alpha1.Machine) bool {
+		for _, c := range m.Status.Conditions {
+			if c.Reason == reason {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+func some(t *testing.T, p *rig.Pool, what string, holds func(v1alpha1.Machine) bool) {
+	t.Helper()
+	rig.Eventually(t, 30*time.Second, what, func() (bool, any) {
+		machines := p.Machines(t)
+		return slices.ContainsFunc(machines, holds), machines
+	})
+}
