@@ -30,9 +30,9 @@ type account struct {
 	mayNot []string
 }
 
-func accounts() []account {
-	const serviceAccounts = "system:serviceaccount:millwright:"
-	worker := account{
+func workerAccount(user string) account {
+	return account{
+		user: user,
 		may: []string{
 			"list machines", "watch machinesets", "list machinedeployments", "watch machineclasses", "list nodes",
 			"create machines", "patch machines", "delete machines", "create machinesets", "patch machinedeployments",
@@ -44,61 +44,55 @@ func accounts() []account {
 			"create pods:exec", "update leases/millwright-bridge in millwright", "create clusterrolebindings", "patch customresourcedefinitions",
 		},
 	}
-	bridge := account{
+}
+
+// bridgeAccount is that of a bridge whose lease lies in the given namespace.
+func bridgeAccount(user, home string) account {
+	return account{
+		user: user,
 		may: []string{
 			"list machines", "watch machinesets", "list machinedeployments", "watch machineclasses", "watch nodes",
-			"list secrets", "watch secrets", "create leases in millwright", "get leases/millwright-bridge in millwright",
-			"update leases/millwright-bridge in millwright",
+			"list secrets", "watch secrets", "create leases in " + home, "get leases/millwright-bridge in " + home,
+			"update leases/millwright-bridge in " + home,
 		},
 		mayNot: []string{
 			"create machines", "patch machines", "delete machines", "patch machines:status", "update nodes", "get secrets",
 			"update secrets", "create leases in kube-system", "update leases/millwright-bridge in kube-system",
-			"update leases/kube-scheduler in millwright", "delete leases/millwright-bridge in millwright", "create events",
+			"update leases/kube-scheduler in " + home, "delete leases/millwright-bridge in " + home, "create events",
 		},
 	}
+}
+
+// installedAccounts are those of deploy/overlays/example.
+func installedAccounts() []account {
+	const serviceAccounts = "system:serviceaccount:millwright:"
+	core := workerAccount(serviceAccounts + "millwright-worker")
+	core.mayNot = append(core.mayNot, "get secrets") // it serves no provider's queue
 	provider := account{
-		may: []string{"get machineclasses", "list machines", "list nodes", "get secrets"},
+		user: serviceAccounts + "millwright-provider-virtual",
+		may:  []string{"get machineclasses", "list machines", "list nodes", "get secrets"},
 		mayNot: []string{
 			"list secrets", "update secrets", "create machines", "patch machines:status", "delete machines", "update nodes",
 			"delete nodes", "get leases in millwright",
 		},
 	}
-
-	installed := func(name string, a account) account {
-		a.user = serviceAccounts + name
-		return a
-	}
-	core := installed("millwright-worker", worker)
-	core.mayNot = append(core.mayNot, "get secrets") // it serves no provider's queue
-
-	// In the local stack one worker serves all queues, and the lease lies in the namespace default.
-	local := worker
-	local.user = stack.WorkerIdentity
-	local.may = append(local.may, "get secrets")
-	localBridge := account{
-		user: stack.BridgeIdentity,
-		may:  []string{"list machines", "watch secrets", "create leases in default", "update leases/millwright-bridge in default"},
-		mayNot: []string{
-			"create machines", "update nodes", "update leases/kube-scheduler in default", "update leases/millwright-bridge in kube-system",
-		},
-	}
-	return []account{
-		core, installed("millwright-bridge", bridge), installed("millwright-provider-virtual", provider),
-		{user: serviceAccounts + "default", mayNot: []string{"list machines", "get secrets", "list nodes"}}, // the bootstrap job
-		local, localBridge,
-	}
+	bootstrap := account{user: serviceAccounts + "default", mayNot: []string{"list machines", "get secrets", "list nodes"}}
+	return []account{core, provider, bootstrap, bridgeAccount(serviceAccounts+"millwright-bridge", "millwright")}
 }
 
-// testAccounts installs the example for real and asks the API server what it would allow to whom.
-func testAccounts(t *testing.T, c *cluster) {
-	c.kubectl(t, nil, "apply", "-k", "deploy/overlays/example")
-	for _, a := range accounts() {
+// localAccounts are those of the local stack: its worker serves all queues, and its lease lies in the namespace default.
+func localAccounts() []account {
+	worker := workerAccount(stack.WorkerIdentity)
+	worker.may = append(worker.may, "get secrets")
+	return []account{worker, bridgeAccount(stack.BridgeIdentity, "default")}
+}
+
+// testAccounts asks the API server what it would allow to whom.
+func testAccounts(t *testing.T, c *cluster, accounts []account) {
+	for _, a := range accounts {
 		t.Run(a.user, func(t *testing.T) {
-			if len(a.may) > 0 {
-				c.awaitRoles(t, a.user, a.may[0])
-			}
 			for _, request := range a.may {
-				assert.True(t, c.allows(t, a.user, request), "%s may not %s", a.user, request)
+				c.mustAllow(t, a.user, request)
 			}
 			for _, request := range a.mayNot {
 				assert.False(t, c.allows(t, a.user, request), "%s may %s", a.user, request)
@@ -107,12 +101,13 @@ func testAccounts(t *testing.T, c *cluster) {
 	}
 }
 
-// awaitRoles waits until the API server's own cache of roles knows a user.
-func (c *cluster) awaitRoles(t *testing.T, user, request string) {
+// mustAllow requires that a request becomes allowed: the API server learns of new roles and bindings one by one.
+func (c *cluster) mustAllow(t *testing.T, user, request string) {
+	t.Helper()
 	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
 		return c.allows(t, user, request), nil
 	})
-	require.NoError(t, err, "%s may not %s", user, request)
+	assert.NoError(t, err, "%s may not %s", user, request)
 }
 
 func (c *cluster) allows(t *testing.T, user, request string) bool {
@@ -126,7 +121,7 @@ func (c *cluster) allows(t *testing.T, user, request string) bool {
 	return answer.Status.Allowed
 }
 
-// groups are the API groups of what accounts() names; what is not here is in the core group.
+// groups are the API groups of what the accounts name; what is not here is in the core group.
 var groups = map[string]string{
 	"machines": v1alpha1.GroupName, "machinesets": v1alpha1.GroupName,
 	"machinedeployments": v1alpha1.GroupName, "machineclasses": v1alpha1.GroupName,

@@ -35,6 +35,7 @@ import (
 // TestManifests needs an API server and nothing behind it: what it takes is stored and never acted on.
 func TestManifests(t *testing.T) {
 	c := startCluster(t)
+	t.Run("processes of the local stack may do what they must", func(t *testing.T) { testAccounts(t, c, localAccounts()) })
 	c.kubectl(t, nil, "apply", "-f", "deploy/base/namespace.yaml") // a dry run of what lies in it needs it
 	for _, folder := range kustomizations(t) {
 		t.Run(folder+" is taken", func(t *testing.T) {
@@ -44,7 +45,10 @@ func TestManifests(t *testing.T) {
 		})
 	}
 	t.Run("examples are taken", func(t *testing.T) { testExamples(t, c) })
-	t.Run("accounts may do what they must", func(t *testing.T) { testAccounts(t, c) })
+	t.Run("accounts may do what they must", func(t *testing.T) {
+		c.kubectl(t, nil, "apply", "-k", "deploy/overlays/example")
+		testAccounts(t, c, installedAccounts())
+	})
 }
 
 // kustomizations returns the folders that somebody may apply.
@@ -115,6 +119,7 @@ func startCluster(t *testing.T) *cluster {
 	t.Cleanup(func() { assert.NoError(t, s.Down(context.WithoutCancel(t.Context()))) })
 	config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig(stack.Test))
 	require.NoError(t, err)
+	config.QPS = -1 // the throttle is for servers that others need too
 	client, err := kubernetes.NewForConfig(config)
 	require.NoError(t, err)
 	return &cluster{stack: s, client: client}

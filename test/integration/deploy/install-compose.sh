@@ -5,18 +5,18 @@
 set -euo pipefail
 
 cannot() {
-	echo "cannot check docker-compose.yml with Compose: $1" >&2
-	exit 3
+  echo "cannot check docker-compose.yml with Compose: $1" >&2
+  exit 3
 }
 
 find_compose() {
-	if docker compose version >/dev/null 2>&1; then
-		echo "docker compose"
-	elif command -v docker-compose >/dev/null; then
-		echo "docker-compose"
-	else
-		return 1
-	fi
+  if docker compose version >/dev/null 2>&1; then
+  	echo "docker compose"
+  elif command -v docker-compose >/dev/null; then
+  	echo "docker-compose"
+  else
+  	return 1
+  fi
 }
 
 find_compose && exit

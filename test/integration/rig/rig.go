@@ -62,7 +62,8 @@ func Up(ctx context.Context, dir string, options stack.Options) (*Rig, error) {
 	return r, err
 }
 
-// Main runs the tests of a package on one stack and takes it down behind them. On failure the stack's logs are printed.
+// Main runs the tests of a package on one stack and takes it down behind them. When they have passed it looks for the
+// canary in everything that was written down. On failure the stack's logs are printed.
 func Main(m *testing.M, options stack.Options, use func(*Rig)) int {
 	dir, err := os.MkdirTemp("", "millwright-")
 	if err != nil {
@@ -77,6 +78,9 @@ func Main(m *testing.M, options stack.Options, use func(*Rig)) int {
 	}
 	use(r)
 	code := m.Run()
+	if code == 0 {
+		code = r.checkCanary()
+	}
 	if code != 0 {
 		for _, component := range []string{stack.Worker, stack.Bridge, stack.VirtualCloud} {
 			text, _ := os.ReadFile(r.Stack.LogPath(component))
@@ -88,6 +92,20 @@ func Main(m *testing.M, options stack.Options, use func(*Rig)) int {
 		return 1
 	}
 	return code
+}
+
+// checkCanary returns 1 when the secret of the tests was seen outside its Secret.
+func (r *Rig) checkCanary() int {
+	places, histories, err := r.Leaks(context.Background(), Canary)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "look for the canary:", err)
+		return 1
+	}
+	fmt.Fprintf(os.Stderr, "looked for the canary in %d histories, the logs and the objects: found %d times\n", histories, len(places))
+	for _, place := range places {
+		fmt.Fprintln(os.Stderr, "SECRET LEAKED into", place)
+	}
+	return min(len(places), 1)
 }
 
 // Eventually waits until the condition holds, looking ten times a second. The condition returns what it saw, which is in
