@@ -6,7 +6,7 @@ SHELL := /bin/bash
 TOOL := go tool -modfile=tools.mod
 BINARIES := ./worker ./k8sbridge ./starter ./devstack ./devstack/virtualcloud
 
-.PHONY: help build test test-unit integration demo up down generate golden replay record lint verify vulncheck
+.PHONY: help build test test-unit integration demo up down generate golden replay record bench lint verify vulncheck stack
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}'
@@ -39,11 +39,15 @@ generate: ## generated code, CRDs and docs/scenarios.md
 	./api/generate.sh
 	go run ./test/scenarios
 
-golden: ## rewrite the golden traces of decide/; read the diff as prose
-	go test ./decide/... -update
+golden: stack ## rewrite the golden files; read the diff as prose
+	go test ./test/scenarios -update
+	go test -tags integration -count=1 ./test/integration/admission -update
 
 replay: ## replay the recorded histories against today's workflows
 	go test -run TestReplay ./workflows/...
+
+bench: stack ## measure a scale-up; on an otherwise quiet machine
+	go test -tags integration -count=1 -timeout 20m -v ./test/integration/bench 2>&1 | grep bench_test.go
 
 record: stack ## record histories anew into workflows/testdata/replay (allowed until v0.1)
 	go test -tags integration -count=1 -timeout 20m -run TestRecord ./test/integration/record -record

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"sync"
 	"sync/atomic"
 	"syscall"
 
@@ -98,8 +99,10 @@ func run(o options) error {
 	started.Store(true)
 	logger.Info("serving", "queues", o.queues)
 	<-ctx.Done()
+	var stopping sync.WaitGroup
 	for _, w := range workers {
-		w.Stop()
+		stopping.Go(w.Stop) // each waits for its activities; all of them within one grace period
 	}
+	stopping.Wait()
 	return nil
 }

@@ -75,7 +75,7 @@ func serve(o options, temporal client.Client, cluster *observe.Cluster, machines
 	return workers, nil
 }
 
-// pollers follow the load: two, the SDK's default, leave bursts waiting in the server. Source: measured, docs/benchmarks.md.
+// pollers follow the load: two, the SDK's default, leave bursts waiting in the server.
 func pollers() worker.PollerBehavior {
 	return worker.NewPollerBehaviorAutoscaling(worker.PollerBehaviorAutoscalingOptions{InitialNumberOfPollers: 8, MinimumNumberOfPollers: 2, MaximumNumberOfPollers: 32})
 }
