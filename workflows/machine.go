@@ -69,7 +69,7 @@ func (m *machine) step(ctx workflow.Context, d activities.MachineDecision) (over
 
 // decide asks what the machine needs next.
 func (m *machine) decide(ctx workflow.Context) (d activities.MachineDecision, err error) {
-	err = quick(ctx, core().DecideMachine, m.read(), &d)
+	err = quick(ctx, "what does it need next?", core().DecideMachine, m.read(), &d)
 	m.live = false
 	return d, err
 }
@@ -81,15 +81,15 @@ func (m *machine) create(ctx workflow.Context, d activities.MachineDecision) err
 		return m.awaitRepair(ctx, d, *d.Problem)
 	}
 	if d.Prepare {
-		if err := m.write(ctx, core().PrepareMachine, m.read()); err != nil {
+		if err := m.write(ctx, "puts the finalizer on", core().PrepareMachine, m.read()); err != nil {
 			return err
 		}
 	}
-	if err := m.show(ctx, step{name: "create-instance", why: "the provider makes the instance", phase: d.Phase, deadline: d.CreateBy}); err != nil {
+	if err := m.show(ctx, step{name: "create-instance", why: fmt.Sprintf("provider %s makes the instance from class %s", d.Provider, d.Class), phase: d.Phase, deadline: d.CreateBy}); err != nil {
 		return err
 	}
 	var begun activities.Begun
-	if err := quick(ctx, core().BeginCreation, m.progress("", lastOperation("Create", "Processing", "Creating machine on cloud provider")), &begun); err != nil {
+	if err := quick(ctx, "puts on record that a creation begins", core().BeginCreation, m.progress("", lastOperation("Create", "Processing", "Creating machine on cloud provider")), &begun); err != nil {
 		return err
 	}
 	m.raise(activities.Gate{machinesResource: begun.Version})
@@ -101,11 +101,11 @@ func (m *machine) create(ctx workflow.Context, d activities.MachineDecision) err
 		return err
 	}
 	call.ProviderID, call.NodeName = answer.ProviderID, answer.NodeName
-	if err := m.write(ctx, core().RecordInstance, activities.Recorded{Read: m.read(), ProviderID: answer.ProviderID, NodeName: answer.NodeName}); err != nil {
+	if err := m.write(ctx, "records instance "+answer.ProviderID, core().RecordInstance, activities.Recorded{Read: m.read(), ProviderID: answer.ProviderID, NodeName: answer.NodeName}); err != nil {
 		return err
 	}
 	if answer.Uninitialized {
-		if err := m.show(ctx, step{name: "initialise-instance", why: "the provider initialises the instance", phase: d.Phase, deadline: d.CreateBy}); err != nil {
+		if err := m.show(ctx, step{name: "initialise-instance", why: fmt.Sprintf("provider %s initialises instance %s", d.Provider, call.ProviderID), phase: d.Phase, deadline: d.CreateBy}); err != nil {
 			return err
 		}
 		if answer, err = m.provide(ctx, d, cloudCalls().InitializeInstance, call); err != nil || answer == nil {
@@ -121,7 +121,7 @@ func (m *machine) create(ctx workflow.Context, d activities.MachineDecision) err
 		{Type: "ClassReady", True: true, Reason: "ClassFound", Message: "MachineClass " + d.Class + " and its Secrets were read"},
 		{Type: "InstanceReady", True: true, Reason: "InstanceCreated", Message: "instance " + call.ProviderID + " exists"},
 	}
-	return m.write(ctx, core().ReportMachine, report)
+	return m.write(ctx, "phase Pending: "+m.shown.why, core().ReportMachine, report)
 }
 
 // awaitNode waits until the node joins, the machine is to go, or its creation has taken too long.
@@ -129,7 +129,7 @@ func (m *machine) awaitNode(ctx workflow.Context, d activities.MachineDecision) 
 	if err := m.show(ctx, step{name: "await-node", why: d.Why, phase: d.Phase, node: d.NodeName, deadline: d.CreateBy}); err != nil {
 		return err
 	}
-	deadline := m.timer(ctx, "creation deadline", d.CreateBy)
+	deadline := m.timer(ctx, "creation", fmt.Sprintf("gives up waiting for node %s: the creation timeout", d.NodeName), d.CreateBy)
 	if err := m.awaken(ctx, deadline); err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ func (m *machine) followHealth(ctx workflow.Context, d activities.MachineDecisio
 	if err := m.show(ctx, step{phase: h.Phase, node: d.NodeName, why: h.Message}); err != nil {
 		return err
 	}
-	return m.write(ctx, core().ReportMachine, activities.MachineReport{
+	return m.write(ctx, "phase "+h.Phase+": "+h.Message, core().ReportMachine, activities.MachineReport{
 		Read: m.read(), Phase: h.Phase, Operation: lastOperation(h.Operation, h.State, h.Message),
 		Event: &activities.Event{Warning: h.Warning, Reason: h.Reason, Message: h.Message},
 	})
@@ -157,11 +157,11 @@ func (m *machine) delete(ctx workflow.Context, d activities.MachineDecision) (re
 	if d.Problem != nil {
 		return false, m.awaitRepair(ctx, d, *d.Problem)
 	}
-	if err := m.show(ctx, step{name: "delete-instance", why: "the provider removes the instance", phase: "Terminating", node: d.NodeName}); err != nil {
+	if err := m.show(ctx, step{name: "delete-instance", why: fmt.Sprintf("provider %s removes instance %s", d.Provider, d.ProviderID), phase: "Terminating", node: d.NodeName}); err != nil {
 		return false, err
 	}
 	deleting := lastOperation("Delete", "Processing", "Deleting machine from cloud provider")
-	if err := m.write(ctx, core().ReportMachine, m.progress("Terminating", deleting)); err != nil {
+	if err := m.write(ctx, "phase Terminating: "+m.shown.why, core().ReportMachine, m.progress("Terminating", deleting)); err != nil {
 		return false, err
 	}
 	if answer, err := m.provide(ctx, d, cloudCalls().DeleteInstance, m.call(d)); err != nil || answer == nil {
@@ -171,10 +171,10 @@ func (m *machine) delete(ctx workflow.Context, d activities.MachineDecision) (re
 		return false, err
 	}
 	removal := activities.NodeRemoval{Machine: m.ref, NodeName: d.NodeName, ProviderID: d.ProviderID}
-	if err := quick(ctx, core().DeleteNode, removal, nil); err != nil {
+	if err := quick(ctx, "removes node "+d.NodeName, core().DeleteNode, removal, nil); err != nil {
 		return false, err
 	}
-	err = quick(ctx, core().ReleaseMachine, m.read(), nil)
+	err = quick(ctx, "takes the finalizer off: the object may go", core().ReleaseMachine, m.read(), nil)
 	return err == nil, err
 }
 
@@ -266,7 +266,7 @@ func (m *machine) showProblem(ctx workflow.Context, d activities.MachineDecision
 	}
 	report.Conditions = []activities.Condition{condition}
 	report.Event = &activities.Event{Warning: true, Reason: p.Reason, Message: p.Message}
-	return m.write(ctx, core().ReportMachine, report)
+	return m.write(ctx, "blocked by "+p.Reason+": "+p.Message, core().ReportMachine, report)
 }
 
 // failCreation gives the creation up: the machine's set replaces it.
@@ -275,16 +275,16 @@ func (m *machine) failCreation(ctx workflow.Context, why string) error {
 	if err := m.show(ctx, step{phase: "Failed", why: message}); err != nil {
 		return err
 	}
-	return m.write(ctx, core().ReportMachine, activities.MachineReport{
+	return m.write(ctx, message, core().ReportMachine, activities.MachineReport{
 		Read: m.read(), Phase: "Failed", Operation: lastOperation("Create", "Failed", message),
 		Event: &activities.Event{Warning: true, Reason: "CreationTimeout", Message: message},
 	})
 }
 
 // write runs an activity that changes the machine, and makes later decisions wait for what it wrote.
-func (m *machine) write(ctx workflow.Context, activity, input any) error {
+func (m *machine) write(ctx workflow.Context, summary string, activity, input any) error {
 	var version string
-	if err := quick(ctx, activity, input, &version); err != nil {
+	if err := quick(ctx, summary, activity, input, &version); err != nil {
 		return err
 	}
 	m.raise(activities.Gate{machinesResource: version})

@@ -51,7 +51,7 @@ func MachineDeployment(ctx workflow.Context, in Input) (Result, error) {
 
 // decide asks which set to make, resize or delete next.
 func (m *machineDeployment) decide(ctx workflow.Context) (d activities.DeploymentDecision, err error) {
-	err = quick(ctx, core().DecideDeployment, m.read(), &d)
+	err = quick(ctx, "which set to make, resize or delete next?", core().DecideDeployment, m.read(), &d)
 	m.live = false
 	return d, err
 }
@@ -82,7 +82,7 @@ func (m *machineDeployment) act(ctx workflow.Context, d activities.DeploymentDec
 		return false, err
 	}
 	if d.Prepare || d.Release {
-		return true, m.write(ctx, core().FinalizeDeployment, m.read())
+		return true, m.write(ctx, "finalizer: "+d.Why, core().FinalizeDeployment, m.read())
 	}
 	var made activities.Gate
 	switch {
@@ -102,7 +102,7 @@ func (m *machineDeployment) act(ctx workflow.Context, d activities.DeploymentDec
 		if d.Need != attention.Nothing {
 			report.Step = m.report()
 		}
-		return true, m.write(ctx, core().ReportDeployment, report)
+		return true, m.write(ctx, "status: "+d.Why, core().ReportDeployment, report)
 	}
 	return acted, nil
 }
@@ -122,9 +122,9 @@ func (m *machineDeployment) step(d activities.DeploymentDecision) step {
 }
 
 // write runs an activity that changes the deployment, and makes later decisions wait for what it wrote.
-func (m *machineDeployment) write(ctx workflow.Context, activity, input any) error {
+func (m *machineDeployment) write(ctx workflow.Context, summary string, activity, input any) error {
 	var version string
-	if err := quick(ctx, activity, input, &version); err != nil {
+	if err := quick(ctx, summary, activity, input, &version); err != nil {
 		return err
 	}
 	m.raise(activities.Gate{deploymentsResource: version})

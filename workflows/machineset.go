@@ -57,7 +57,7 @@ func MachineSet(ctx workflow.Context, in Input) (Result, error) {
 
 // decide asks which machines to create or delete next.
 func (s *machineSet) decide(ctx workflow.Context) (d activities.SetDecision, err error) {
-	err = quick(ctx, core().DecideScale, s.read(), &d)
+	err = quick(ctx, "which machines to create or delete next?", core().DecideScale, s.read(), &d)
 	s.live = false
 	return d, err
 }
@@ -69,7 +69,7 @@ func (s *machineSet) act(ctx workflow.Context, d activities.SetDecision) (acted 
 	}
 	if d.Prepare || d.Release {
 		acted = true
-		if err := s.write(ctx, core().FinalizeSet, s.read()); err != nil || d.Release {
+		if err := s.write(ctx, "finalizer: "+d.Why, core().FinalizeSet, s.read()); err != nil || d.Release {
 			return acted, err
 		}
 		return acted, nil // the set has another version now
@@ -96,7 +96,7 @@ func (s *machineSet) act(ctx workflow.Context, d activities.SetDecision) (acted 
 		if d.Need != attention.Nothing {
 			report.Step = s.report()
 		}
-		return true, s.write(ctx, core().ReportSet, report)
+		return true, s.write(ctx, "status: "+d.Why, core().ReportSet, report)
 	}
 	return acted, nil
 }
@@ -116,9 +116,9 @@ func (s *machineSet) step(d activities.SetDecision) step {
 }
 
 // write runs an activity that changes the set, and makes later decisions wait for what it wrote.
-func (s *machineSet) write(ctx workflow.Context, activity, input any) error {
+func (s *machineSet) write(ctx workflow.Context, summary string, activity, input any) error {
 	var version string
-	if err := quick(ctx, activity, input, &version); err != nil {
+	if err := quick(ctx, summary, activity, input, &version); err != nil {
 		return err
 	}
 	s.raise(activities.Gate{setsResource: version})

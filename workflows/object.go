@@ -124,8 +124,9 @@ func (o *object) awaken(ctx workflow.Context, futures ...workflow.Future) error 
 	})
 }
 
-// timer returns the timer of that name, armed for that time. It is armed anew only when the time changes.
-func (o *object) timer(ctx workflow.Context, name string, at time.Time) workflow.Future {
+// timer returns the timer of that name, armed for that time. It is armed anew only when the time changes. The summary, of
+// when it was armed, stands beside it in the timeline.
+func (o *object) timer(ctx workflow.Context, name, summary string, at time.Time) workflow.Future {
 	if t := o.timers[name]; t != nil {
 		if t.at.Equal(at) {
 			return t.future
@@ -134,7 +135,7 @@ func (o *object) timer(ctx workflow.Context, name string, at time.Time) workflow
 	}
 	ctx, cancel := workflow.WithCancel(ctx)
 	after := max(at.Sub(workflow.Now(ctx)), 0)
-	t := &timer{at: at, cancel: cancel, future: workflow.NewTimerWithOptions(ctx, after, workflow.TimerOptions{Summary: name})}
+	t := &timer{at: at, cancel: cancel, future: workflow.NewTimerWithOptions(ctx, after, workflow.TimerOptions{Summary: brief(summary)})}
 	o.timers[name] = t
 	return t.future
 }
@@ -143,7 +144,7 @@ func (o *object) timer(ctx workflow.Context, name string, at time.Time) workflow
 func (o *object) lingered(ctx workflow.Context) (bool, error) {
 	t := o.timers["linger"]
 	if t == nil || t.future.IsReady() {
-		o.timer(ctx, "linger", workflow.Now(ctx).Add(linger))
+		o.timer(ctx, "linger", "calm: a change within this time is taken up at once, then the run ends", workflow.Now(ctx).Add(linger))
 		t = o.timers["linger"]
 	}
 	if err := o.awaken(ctx, t.future); err != nil {
@@ -224,13 +225,14 @@ func (o *object) report() *activities.Step {
 	return &activities.Step{WorkflowID: o.id, Name: o.shown.name, Since: o.shown.since, Deadline: o.shown.deadline, LastError: o.shown.blockedBy}
 }
 
-// quick runs a decision or a small idempotent write as a local activity, and as a regular one when that did not work.
-func quick(ctx workflow.Context, activity, input, result any) error {
-	err := workflow.ExecuteLocalActivity(quickly(ctx), activity, input).Get(ctx, result)
+// quick runs a decision or a small idempotent write as a local activity, and as a regular one when that did not work. The
+// summary stands beside it in the timeline.
+func quick(ctx workflow.Context, summary string, activity, input, result any) error {
+	err := workflow.ExecuteLocalActivity(quickly(ctx, summary), activity, input).Get(ctx, result)
 	if err == nil || final(err) || ctx.Err() != nil {
 		return err
 	}
-	return workflow.ExecuteActivity(cluster(ctx, QueueMachines, "again, with patience"), activity, input).Get(ctx, result)
+	return workflow.ExecuteActivity(cluster(ctx, QueueMachines, summary), activity, input).Get(ctx, result)
 }
 
 // final reports whether doing the same again cannot help.

@@ -1,6 +1,7 @@
 package workflows
 
 import (
+	"strings"
 	"time"
 
 	"go.temporal.io/sdk/temporal"
@@ -15,8 +16,9 @@ const linger = 20 * time.Second
 
 // quickly is for decisions and small idempotent writes: one short local attempt, and the same activity as a regular one
 // when that fails. Source: design §3.
-func quickly(ctx workflow.Context) workflow.Context {
+func quickly(ctx workflow.Context, summary string) workflow.Context {
 	return workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
+		Summary:             brief(summary),
 		StartToCloseTimeout: 2 * time.Second,
 		RetryPolicy:         &temporal.RetryPolicy{MaximumAttempts: 1},
 	})
@@ -27,7 +29,7 @@ func quickly(ctx workflow.Context) workflow.Context {
 func cluster(ctx workflow.Context, queue, summary string) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue:           queue,
-		Summary:             summary,
+		Summary:             brief(summary),
 		StartToCloseTimeout: 20 * time.Second,
 		WaitForCancellation: true,
 		RetryPolicy: &temporal.RetryPolicy{
@@ -52,7 +54,7 @@ func cloud(ctx workflow.Context, provider, id, summary string, within time.Durat
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue:              ProviderQueue(provider),
 		ActivityID:             id,
-		Summary:                summary,
+		Summary:                brief(summary),
 		StartToCloseTimeout:    10 * time.Minute,
 		ScheduleToCloseTimeout: within,
 		HeartbeatTimeout:       10 * time.Second,
@@ -63,4 +65,16 @@ func cloud(ctx workflow.Context, provider, id, summary string, within time.Durat
 			MaximumInterval:    2 * time.Minute,
 		},
 	})
+}
+
+// maxSummary is the longest summary, in bytes, that Temporal takes; a longer one fails the workflow task.
+// Source: limit.userMetadataSummary of Temporal's server.
+const maxSummary = 400
+
+// brief cuts a summary to what Temporal takes.
+func brief(summary string) string {
+	if len(summary) <= maxSummary {
+		return summary
+	}
+	return strings.ToValidUTF8(summary[:maxSummary-len("…")], "") + "…"
 }
