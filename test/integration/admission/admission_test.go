@@ -29,7 +29,7 @@ var update = flag.Bool("update", false, "write testdata/bad.golden instead of co
 
 func TestAdmission(t *testing.T) {
 	api := startAPI(t)
-	t.Run("bad objects are refused with an answer that helps", func(t *testing.T) { testBad(t, api) })
+	t.Run("D19: bad objects are refused with an answer that helps", func(t *testing.T) { testBad(t, api) })
 	t.Run("good objects are taken as they are", func(t *testing.T) { testGood(t, api) })
 	t.Run("replicas are scaled through the scale subresource", func(t *testing.T) { testScale(t, api) })
 	t.Run("status is written through its subresource only", func(t *testing.T) { testStatus(t, api) })
