@@ -68,7 +68,7 @@ func newSetWorld(t *testing.T) *setWorld {
 		w.machines -= len(in.Machines)
 		return nil
 	})
-	w.env.OnActivity("ReportSet", mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.SetReport) (string, error) {
+	w.env.OnActivity("ReportSet", mock.Anything, mock.Anything).Return(func(context.Context, activities.SetReport) (string, error) {
 		w.reported = w.machines
 		return "50", nil
 	})

@@ -236,12 +236,15 @@ func (m *machine) interruptible(ctx workflow.Context, d activities.MachineDecisi
 	return answer, false, err
 }
 
-// awaitRepair shows a problem that only a person can mend, and waits until something changes.
+// awaitRepair shows a problem that only a person can mend, and waits until something changes. The timer stands for the wait
+// in the timeline, which shows neither current details nor what a local activity said; when it fires, we look again.
 func (m *machine) awaitRepair(ctx workflow.Context, d activities.MachineDecision, p activities.Problem) error {
 	if err := m.showProblem(ctx, d, p, true); err != nil {
 		return err
 	}
-	return m.awaken(ctx)
+	wait := m.timer(ctx, "repair", "blocked by "+p.Reason+": "+p.Message, workflow.Now(ctx).Add(recheckStuck))
+	defer m.disarm("repair")
+	return m.awaken(ctx, wait)
 }
 
 // showProblem puts a problem where people look: details, search attributes, status, condition and event.

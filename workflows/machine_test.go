@@ -47,7 +47,7 @@ func newWorld(t *testing.T) *world {
 		return w.decision, nil
 	})
 	env.OnActivity("PrepareMachine", any1...).Return(w.written("prepare", nil))
-	env.OnActivity("BeginCreation", any1...).Return(func(_ context.Context, in activities.MachineReport) (activities.Begun, error) {
+	env.OnActivity("BeginCreation", any1...).Return(func(context.Context, activities.MachineReport) (activities.Begun, error) {
 		w.note("begin")
 		never := w.decision.NeverTried
 		w.decision.NeverTried = false
@@ -147,7 +147,7 @@ func TestMachineIsPreparedBeforeAnythingIsCreated(t *testing.T) {
 
 func TestMachineCreationIsInterruptedByADeletion(t *testing.T) {
 	w := newWorld(t)
-	w.create = func(ctx context.Context, _ activities.InstanceCall) (activities.InstanceAnswer, error) {
+	w.create = func(context.Context, activities.InstanceCall) (activities.InstanceAnswer, error) {
 		return activities.InstanceAnswer{}, temporal.NewApplicationErrorWithOptions("busy", "Unavailable", temporal.ApplicationErrorOptions{NextRetryDelay: time.Minute})
 	}
 	w.after(90*time.Second, func() { w.decision.Need = attention.Deletion })

@@ -140,6 +140,14 @@ func (o *object) timer(ctx workflow.Context, name, summary string, at time.Time)
 	return t.future
 }
 
+// disarm takes a timer back. One that has fired, or was never armed, stays as it is.
+func (o *object) disarm(name string) {
+	if t := o.timers[name]; t != nil {
+		t.cancel()
+		delete(o.timers, name)
+	}
+}
+
 // lingered waits for more to do, and reports whether there was none. One timer serves all calls until it fires.
 func (o *object) lingered(ctx workflow.Context) (bool, error) {
 	t := o.timers["linger"]

@@ -14,6 +14,10 @@ import (
 // Source: design §3, tens of seconds.
 const linger = 20 * time.Second
 
+// recheckStuck is when a run that waits for a person looks again by itself. The bridge wakes it at once when what it waits
+// for changes; this is for the change that nobody saw. An hour costs a stuck run eleven events.
+const recheckStuck = time.Hour
+
 // quickly is for decisions and small idempotent writes: one short local attempt, and the same activity as a regular one
 // when that fails. Source: design §3.
 func quickly(ctx workflow.Context, summary string) workflow.Context {
