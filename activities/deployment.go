@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -27,6 +28,7 @@ type DeploymentDecision struct {
 	Prepare bool // our finalizer is missing
 	Release bool // no set is left of a deployment that is being deleted
 	Report  bool // the status does not say what was read
+	Seen    Gate // what was read; a later decision must not be made of anything older
 }
 
 // DecideDeployment reads a deployment and its sets, and says which set to make, resize or delete next.
@@ -47,7 +49,13 @@ func (a *Activities) DecideDeployment(ctx context.Context, in Read) (DeploymentD
 		Decision: rollout.Decide(observe.RolloutObserved(deployment, sets)),
 		Prepare:  !facts.Deleting && !facts.Finalizer,
 		Release:  facts.Deleting && facts.Finalizer && len(sets) == 0,
-		Report:   facts.Actual != facts.Reported || facts.Generation != facts.ObservedGeneration,
+		Report: facts.Actual != facts.Reported || facts.Generation != facts.ObservedGeneration ||
+			(need.Calm() && deployment.Status.CurrentOperation != nil),
+		Seen: Gate{},
+	}
+	d.Seen.Raise(observe.Deployments, deployment.ResourceVersion)
+	for _, set := range sets {
+		d.Seen.Raise(observe.Sets, set.ResourceVersion)
 	}
 	return d, nil
 }
@@ -85,8 +93,9 @@ type SetCreation struct {
 }
 
 // CreateSet makes the set of the deployment's current template, with the deployment's size. Its name follows from the
-// template, so that running it twice makes one set. Where the name belongs to something else, the collision count in the
-// status goes up and the answer is a Conflict: decide again. It returns the versions to wait for.
+// template, so that running it twice makes one set. Where the name belongs to something else, or to a set that is on its
+// way out, the collision count in the status goes up and the answer is a Conflict: decide again. It returns the versions to
+// wait for.
 func (a *Activities) CreateSet(ctx context.Context, in SetCreation) (Gate, error) {
 	deployments := a.Cluster.Client().MachineV1alpha1().MachineDeployments(in.Deployment.Namespace)
 	d, err := deployments.Get(ctx, in.Deployment.Name, metav1.GetOptions{})
@@ -105,19 +114,32 @@ func (a *Activities) CreateSet(ctx context.Context, in SetCreation) (Gate, error
 	}
 	sets := a.Cluster.Client().MachineV1alpha1().MachineSets(d.Namespace)
 	set, err := sets.Create(ctx, newSet(d, hash), metav1.CreateOptions{})
-	if apierrors.IsAlreadyExists(err) {
+	switch {
+	case err == nil:
+		a.Recorder.Event(d, corev1.EventTypeNormal, "ScalingMachineSet", fmt.Sprintf("Scaled up machine set %s to %d", set.Name, set.Spec.Replicas))
+	case apierrors.IsAlreadyExists(err):
 		set, err = sets.Get(ctx, observe.SetName(d.Name, hash), metav1.GetOptions{})
-		if err == nil && (!metav1.IsControlledBy(set, d) || !observe.SameTemplate(&set.Spec.Template, &d.Spec.Template)) {
+		if apierrors.IsNotFound(err) {
+			return nil, conflict(in.Deployment)
+		}
+		if err == nil && !isSetOf(d, set) {
 			return nil, a.collide(ctx, d)
 		}
+	case apierrors.IsInvalid(err), apierrors.IsForbidden(err):
+		a.Recorder.Event(d, corev1.EventTypeWarning, v1alpha1.ReasonMachineSetCreateError, "Error creating machine set: "+brief(err.Error()))
 	}
 	if err != nil {
 		return nil, writeError(in.Deployment, fmt.Errorf("create set of deployment %s: %w", d.Name, err))
 	}
-	a.Recorder.Event(d, "Normal", "ScalingMachineSet", fmt.Sprintf("Scaled up machine set %s to %d", set.Name, set.Spec.Replicas))
 	gate := Gate{}
 	gate.Raise(observe.Sets, set.ResourceVersion)
 	return gate, nil
+}
+
+// isSetOf reports whether a set that was found under the name of the wanted one is that set. One that is being deleted is
+// not: to take it for the wanted one would mean to ask for it again and again until it is gone.
+func isSetOf(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet) bool {
+	return metav1.IsControlledBy(set, d) && set.DeletionTimestamp == nil && observe.SameTemplate(&set.Spec.Template, &d.Spec.Template)
 }
 
 // collide counts a name that was taken, so that the next hash differs.
@@ -157,7 +179,7 @@ func newSet(d *v1alpha1.MachineDeployment, hash string) *v1alpha1.MachineSet {
 	surge, _ := surgeAndUnavailable(d)
 	annotations[v1alpha1.AnnotationRevision] = "1"
 	annotations[v1alpha1.AnnotationDesiredReplicas] = fmt.Sprint(d.Spec.Replicas)
-	annotations[v1alpha1.AnnotationMaxReplicas] = fmt.Sprint(d.Spec.Replicas + surge)
+	annotations[v1alpha1.AnnotationMaxReplicas] = fmt.Sprint(int64(d.Spec.Replicas) + int64(surge))
 	return &v1alpha1.MachineSet{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:            observe.SetName(d.Name, hash),
@@ -214,7 +236,7 @@ func (a *Activities) ChangeSets(ctx context.Context, in SetChanges) (Gate, error
 		gate.Raise(observe.Sets, set.ResourceVersion)
 		if known {
 			direction := map[bool]string{true: "up", false: "down"}[r.To > r.From]
-			a.Recorder.Event(d, "Normal", "ScalingMachineSet", fmt.Sprintf("Scaled %s machine set %s to %d", direction, r.Name, r.To))
+			a.Recorder.Event(d, corev1.EventTypeNormal, "ScalingMachineSet", fmt.Sprintf("Scaled %s machine set %s to %d", direction, r.Name, r.To))
 		}
 	}
 	for _, t := range in.Delete {

@@ -3,14 +3,17 @@ package activities
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"millwright/api/v1alpha1"
+	"millwright/decide/attention"
 	"millwright/observe"
 )
 
@@ -24,7 +27,7 @@ type DeploymentReport struct {
 // ReportDeployment adds up the sets' statuses and writes the deployment's. Where the status says it already, nothing is
 // written. It returns the version to wait for, or ObjectGone.
 func (a *Activities) ReportDeployment(ctx context.Context, in DeploymentReport) (string, error) {
-	for {
+	for range maxConflicts {
 		d, sets, err := a.deployment(ctx, in.Read)
 		if err != nil {
 			return "", err
@@ -48,6 +51,7 @@ func (a *Activities) ReportDeployment(ctx context.Context, in DeploymentReport) 
 			return "", writeError(in.Read.Ref, err)
 		}
 	}
+	return "", contended(in.Read.Ref)
 }
 
 func (a *Activities) applyDeploymentReport(d *v1alpha1.MachineDeployment, sets []*v1alpha1.MachineSet, in DeploymentReport) {
@@ -58,16 +62,20 @@ func (a *Activities) applyDeploymentReport(d *v1alpha1.MachineDeployment, sets [
 	s.ObservedGeneration = d.Generation
 	s.Selector = selectorText(d.Spec.Selector)
 	s.CurrentOperation = operation(in.Step)
+	if attention.MachineDeployment(reported(facts)).Calm() {
+		s.CurrentOperation = nil
+	}
 	s.FailedMachines = nil
 	for _, set := range sets {
 		s.FailedMachines = append(s.FailedMachines, set.Status.FailedMachines...)
 	}
 	slices.SortFunc(s.FailedMachines, func(x, y v1alpha1.MachineSummary) int { return compareNames(x.Name, y.Name) })
-	for _, c := range deploymentConditions(d, counts.Updated, in.Pending, a.overlap(d)) {
+	overlap := a.overlap(d)
+	for _, c := range deploymentConditions(d, counts.Updated, in.Pending, overlap) {
 		s.Conditions = setDeploymentCondition(s.Conditions, c, metav1.Now())
 	}
-	if i := slices.IndexFunc(s.Conditions, isOverlap); i >= 0 && a.overlap(d) == "" {
-		s.Conditions = slices.Delete(s.Conditions, i, i+1)
+	if overlap == "" {
+		s.Conditions = slices.DeleteFunc(s.Conditions, isOverlap)
 	}
 }
 
@@ -129,21 +137,34 @@ func setDeploymentCondition(list []v1alpha1.MachineDeploymentCondition, c v1alph
 func (a *Activities) tellConditions(before, after *v1alpha1.MachineDeployment) {
 	had := slices.ContainsFunc(before.Status.Conditions, isOverlap)
 	if i := slices.IndexFunc(after.Status.Conditions, isOverlap); i >= 0 && !had {
-		a.Recorder.Event(after, "Warning", v1alpha1.ReasonSelectorOverlap, after.Status.Conditions[i].Message)
+		a.Recorder.Event(after, corev1.EventTypeWarning, v1alpha1.ReasonSelectorOverlap, after.Status.Conditions[i].Message)
 	}
 }
 
 // surgeAndUnavailable resolves the strategy's numbers as MCM does: surge up, unavailable down, and 1 unavailable where
-// both are 0, else nothing could ever move.
+// both are 0, else nothing could ever move. Only a rolling update may exceed the deployment's size: the surge of an in-place
+// update bounds its new set, and of nothing when people choose the nodes.
 func surgeAndUnavailable(d *v1alpha1.MachineDeployment) (surge, unavailable int32) {
-	if d.Spec.Replicas == 0 || d.Spec.Strategy.Type == v1alpha1.RecreateMachineDeploymentStrategyType {
+	strategy := &d.Spec.Strategy
+	kind := strategy.EffectiveType()
+	if d.Spec.Replicas == 0 || kind == v1alpha1.RecreateMachineDeploymentStrategyType {
 		return 0, 0
 	}
-	s, u := d.Spec.Strategy.EffectiveRollingUpdate()
+	inPlace := kind == v1alpha1.InPlaceUpdateMachineDeploymentStrategyType
+	s, u := strategy.EffectiveRollingUpdate()
+	if inPlace {
+		s, u = strategy.EffectiveInPlaceUpdate()
+	}
+	if inPlace && strategy.InPlaceUpdate != nil && strategy.InPlaceUpdate.OrchestrationType == v1alpha1.OrchestrationTypeManual {
+		s = intstr.FromInt32(0)
+	}
 	surge = resolve(s, d.Spec.Replicas, true)
 	unavailable = resolve(u, d.Spec.Replicas, false)
 	if surge == 0 && unavailable == 0 {
 		unavailable = 1
+	}
+	if inPlace {
+		surge = 0
 	}
 	return surge, min(unavailable, d.Spec.Replicas)
 }
@@ -158,5 +179,5 @@ func resolve(value intstr.IntOrString, total int32, up bool) int32 {
 	if err != nil {
 		return 0
 	}
-	return int32(n)
+	return int32(min(n, math.MaxInt32))
 }

@@ -1,6 +1,9 @@
 package activities
 
 import (
+	"fmt"
+	"strings"
+
 	"go.temporal.io/sdk/temporal"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -31,6 +34,28 @@ func conflict(ref Ref) error {
 		temporal.ApplicationErrorOptions{NonRetryable: true, Category: temporal.ApplicationErrorCategoryBenign})
 }
 
+// maxConflicts is how often one attempt of an activity reads again because another writer was faster. After that its retry
+// policy waits: whatever writes an object all the time must not be answered by requests without end (D20).
+const maxConflicts = 3
+
+// contended is the failure of an attempt that met a faster writer each time. Unlike conflict it says nothing about a
+// decision: the same activity is right to try again.
+func contended(ref Ref) error {
+	return temporal.NewApplicationErrorWithOptions(fmt.Sprintf("object %s changed %d times while it was written", ref.Key(), maxConflicts),
+		TypeConflict, temporal.ApplicationErrorOptions{Category: temporal.ApplicationErrorCategoryBenign})
+}
+
+// longestMessage bounds what others write into a failure, a status or an event, in bytes. Source: events hold 1 KiB.
+const longestMessage = 1000
+
+// brief cuts a text that is too long for a status or a history.
+func brief(text string) string {
+	if len(text) <= longestMessage {
+		return text
+	}
+	return strings.ToValidUTF8(text[:longestMessage], "") + "…"
+}
+
 // writeError turns the API server's answer to a write into what workflows understand. Errors that may pass stay
 // retryable.
 func writeError(ref Ref, err error) error {
@@ -42,7 +67,7 @@ func writeError(ref Ref, err error) error {
 	case apierrors.IsConflict(err):
 		return conflict(ref)
 	case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsBadRequest(err):
-		return temporal.NewApplicationErrorWithOptions(err.Error(), TypeRefused, temporal.ApplicationErrorOptions{NonRetryable: true})
+		return temporal.NewApplicationErrorWithOptions(brief(err.Error()), TypeRefused, temporal.ApplicationErrorOptions{NonRetryable: true})
 	default:
 		return err
 	}
@@ -74,7 +99,3 @@ func ReactionTo(code provider.Code) Reaction {
 	}
 	return Retry
 }
-
-// providerError returns the error of a provider as a failure whose type is the code's name: short, without the cause's
-// text, which may hold what nobody should read in a history.
-func providerError(err error) error { return backOff(*problemOf(err)) }

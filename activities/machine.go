@@ -1,12 +1,14 @@
 package activities
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -15,6 +17,7 @@ import (
 	"millwright/decide/attention"
 	"millwright/decide/health"
 	"millwright/observe"
+	"millwright/provider"
 )
 
 // MachineDecision is what a Machine needs next, and what the steps to come must know of it.
@@ -48,14 +51,18 @@ type Problem struct {
 
 // DecideMachine reads a machine, its node and its class, and says what it needs next.
 func (a *Activities) DecideMachine(ctx context.Context, in Read) (MachineDecision, error) {
-	m, err := a.machine(ctx, in)
+	m, live, err := a.machine(ctx, in)
 	if err != nil {
 		return MachineDecision{}, err
 	}
 	if m == nil {
 		return MachineDecision{Gone: true, Why: "the object is gone"}, nil
 	}
-	facts := observe.MachineFacts(m, a.Cluster.NodeOf(m))
+	node, err := a.node(ctx, m, live)
+	if err != nil {
+		return MachineDecision{}, err
+	}
+	facts := observe.MachineFacts(m, node)
 	d := attention.Machine(facts)
 	decision := MachineDecision{
 		Need:           d.Need,
@@ -77,36 +84,70 @@ func (a *Activities) DecideMachine(ctx context.Context, in Read) (MachineDecisio
 		})
 		decision.Health = &change
 	}
-	class, found := a.Cluster.Class(m.Namespace + "/" + m.Spec.Class.Name)
-	if found {
-		decision.Provider = class.Provider
-	} else {
-		decision.Problem = &Problem{
-			Reason:  v1alpha1.ReasonClassNotFound,
-			Message: fmt.Sprintf("MachineClass %s does not exist in namespace %s", m.Spec.Class.Name, m.Namespace),
-			React:   UntilCredential,
-		}
-	}
-	return decision, nil
+	decision.Provider, decision.Problem, err = a.provider(ctx, m, live)
+	return decision, err
 }
 
-// machine returns the machine as fresh as asked for; nil when it is gone.
-func (a *Activities) machine(ctx context.Context, in Read) (*v1alpha1.Machine, error) {
-	live, err := a.fresh(ctx, in)
+// machine returns the machine as fresh as asked for, and whether it was read live; nil when it is gone.
+func (a *Activities) machine(ctx context.Context, in Read) (m *v1alpha1.Machine, live bool, err error) {
+	live, err = a.fresh(ctx, in)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	m, found := a.Cluster.Machine(in.Ref.Key())
 	if live {
 		m, err = a.Cluster.Client().MachineV1alpha1().Machines(in.Ref.Namespace).Get(ctx, in.Ref.Name, metav1.GetOptions{})
 		if found = !apierrors.IsNotFound(err); found && err != nil {
-			return nil, fmt.Errorf("get machine %s: %w", in.Ref.Key(), err)
+			return nil, live, fmt.Errorf("get machine %s: %w", in.Ref.Key(), err)
 		}
 	}
 	if !found || string(m.UID) != in.Ref.UID {
-		return nil, nil
+		return nil, live, nil
 	}
-	return m, nil
+	return m, live, nil
+}
+
+// node returns the node of a machine, nil when there is none, as fresh as the machine was read: the cache that was behind
+// may have been that of the nodes.
+func (a *Activities) node(ctx context.Context, m *v1alpha1.Machine, live bool) (*corev1.Node, error) {
+	name := m.Labels[v1alpha1.LabelNode]
+	if !live || name == "" {
+		return a.Cluster.NodeOf(m), nil
+	}
+	node, err := a.Cluster.Target(m.Namespace).CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("get node %s of machine %s: %w", name, m.Name, err)
+	}
+	return node, nil
+}
+
+// provider returns the name of the provider of a machine, or what keeps us from knowing it.
+func (a *Activities) provider(ctx context.Context, m *v1alpha1.Machine, live bool) (string, *Problem, error) {
+	name := m.Spec.Class.Name
+	class, found := a.Cluster.Class(m.Namespace + "/" + name)
+	if live {
+		var err error
+		class, err = a.Cluster.Client().MachineV1alpha1().MachineClasses(m.Namespace).Get(ctx, name, metav1.GetOptions{})
+		if found = !apierrors.IsNotFound(err); found && err != nil {
+			return "", nil, fmt.Errorf("get class %s of machine %s: %w", name, m.Name, err)
+		}
+	}
+	if !found {
+		return "", &Problem{
+			Reason: v1alpha1.ReasonClassNotFound, React: UntilCredential,
+			Message: fmt.Sprintf("MachineClass %s does not exist in namespace %s", name, m.Namespace),
+		}, nil
+	}
+	if err := provider.ValidateName(class.Provider); err != nil { // nobody would ever look at its task queue
+		return "", &Problem{
+			Reason: v1alpha1.ReasonClassInvalid, React: UntilCredential,
+			Message: fmt.Sprintf("MachineClass %s cannot be used: %v", name, err),
+		}, nil
+	}
+	return class.Provider, nil, nil
 }
 
 // neverTried reports whether BeginCreation has not yet run for a machine: no create call can have been begun. Asked of a
@@ -161,8 +202,8 @@ func (a *Activities) ReleaseMachine(ctx context.Context, in Read) (string, error
 // UID and the version of the object that change saw; when another writer was faster, the machine is read live and change
 // is asked again. It returns the version that the machine has now, or ObjectGone.
 func (a *Activities) changeMachine(ctx context.Context, in Read, change func(*v1alpha1.Machine) map[string]any) (string, error) {
-	for {
-		m, err := a.machine(ctx, in)
+	for range maxConflicts {
+		m, _, err := a.machine(ctx, in)
 		if err != nil {
 			return "", err
 		}
@@ -182,11 +223,12 @@ func (a *Activities) changeMachine(ctx context.Context, in Read, change func(*v1
 		case err == nil:
 			return m.ResourceVersion, nil
 		case apierrors.IsConflict(err):
-			in.Live = true // ends when a live read is current, or with the activity's deadline
+			in.Live = true
 		default:
 			return "", writeError(in.Ref, err)
 		}
 	}
+	return "", contended(in.Ref)
 }
 
 // seen encodes a merge patch that only applies to the object as it was read.
@@ -219,26 +261,36 @@ type Begun struct {
 // carries the version that was read, so that NeverTried is true for one caller only, whatever the caches say. Run again
 // it returns false, the safe answer.
 func (a *Activities) BeginCreation(ctx context.Context, in MachineReport) (Begun, error) {
-	m, err := a.machine(ctx, in.Read)
-	if err != nil {
-		return Begun{}, err
+	mark := LastOperation{}
+	if in.Operation != nil {
+		mark = *in.Operation
 	}
-	if m == nil {
-		return Begun{}, objectGone(in.Read.Ref)
+	mark.Type = cmp.Or(mark.Type, string(v1alpha1.MachineOperationCreate)) // what neverTried looks for
+	in.Operation = &mark
+	for range maxConflicts {
+		m, live, err := a.machine(ctx, in.Read)
+		if err != nil {
+			return Begun{}, err
+		}
+		if m == nil {
+			return Begun{}, objectGone(in.Read.Ref)
+		}
+		if !neverTried(m) {
+			in.Read.Live = live
+			version, err := a.ReportMachine(ctx, in)
+			return Begun{Version: version}, err
+		}
+		m = m.DeepCopy()
+		applyReport(m, nil, in, metav1.Now())
+		m, err = a.Cluster.Client().MachineV1alpha1().Machines(m.Namespace).UpdateStatus(ctx, m, metav1.UpdateOptions{})
+		switch {
+		case err == nil:
+			return Begun{Version: m.ResourceVersion, NeverTried: true}, nil
+		case apierrors.IsConflict(err):
+			in.Read.Live = true
+		default:
+			return Begun{}, writeError(in.Read.Ref, err)
+		}
 	}
-	if !neverTried(m) {
-		version, err := a.ReportMachine(ctx, in)
-		return Begun{Version: version}, err
-	}
-	m = m.DeepCopy()
-	applyReport(m, nil, in, metav1.Now())
-	m, err = a.Cluster.Client().MachineV1alpha1().Machines(m.Namespace).UpdateStatus(ctx, m, metav1.UpdateOptions{})
-	if apierrors.IsConflict(err) {
-		in.Read.Live = true
-		return a.BeginCreation(ctx, in)
-	}
-	if err != nil {
-		return Begun{}, writeError(in.Read.Ref, err)
-	}
-	return Begun{Version: m.ResourceVersion, NeverTried: true}, nil
+	return Begun{}, contended(in.Read.Ref)
 }

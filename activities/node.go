@@ -3,6 +3,7 @@ package activities
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,7 +19,7 @@ type NodeRemoval struct {
 }
 
 // DeleteNode removes the Node object of an instance that is gone. A node that is not there is a success, and so is one that
-// belongs to another instance by now: it is left alone. Only the node that was looked at is deleted.
+// belongs to another instance or machine by now: it is left alone. Only the node that was looked at is deleted.
 func (a *Activities) DeleteNode(ctx context.Context, in NodeRemoval) error {
 	if in.NodeName == "" {
 		return nil
@@ -31,6 +32,8 @@ func (a *Activities) DeleteNode(ctx context.Context, in NodeRemoval) error {
 	case err != nil:
 		return fmt.Errorf("get node %s: %w", in.NodeName, err)
 	case in.ProviderID != "" && node.Spec.ProviderID != "" && node.Spec.ProviderID != in.ProviderID:
+		return nil
+	case a.claimed(in):
 		return nil
 	}
 	if list := without(node.Finalizers, v1alpha1.FinalizerNode); len(list) != len(node.Finalizers) {
@@ -45,4 +48,12 @@ func (a *Activities) DeleteNode(ctx context.Context, in NodeRemoval) error {
 		return fmt.Errorf("delete node %s: %w", in.NodeName, err)
 	}
 	return nil
+}
+
+// claimed reports whether another machine that is to stay names the node as its own. It tells where provider IDs do not: a
+// node that has just joined may not have one yet, and of the instance that is gone it may never have been known.
+func (a *Activities) claimed(in NodeRemoval) bool {
+	return slices.ContainsFunc(a.Cluster.MachinesOfNode(in.NodeName), func(m *v1alpha1.Machine) bool {
+		return string(m.UID) != in.Machine.UID && m.DeletionTimestamp == nil
+	})
 }

@@ -1,6 +1,7 @@
 package activities
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,7 +33,8 @@ type Provider struct {
 // Times of the provider activities.
 const (
 	exhaustedRetry   = 3 * time.Minute        // after ResourceExhausted: capacity does not come back in seconds
-	terminatingRetry = 500 * time.Millisecond // between two looks at an instance that is being deleted
+	terminatingRetry = 500 * time.Millisecond // between two looks at an instance that is being deleted, and that much more each time,
+	terminatingMost  = 15 * time.Second       // up to this: each look is two calls of the cloud, and a thousand machines may look at once
 	firstCallWithin  = 5 * time.Second        // past this, an attempt 1 may be one that an operator has reset
 	heartbeatEvery   = 3 * time.Second        // a third of the heartbeat timeout in workflows/policies.go
 )
@@ -63,7 +65,11 @@ func (p *Provider) CreateInstance(ctx context.Context, in InstanceCall) (Instanc
 	return p.call(ctx, in, func(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
 		info := activity.GetInfo(ctx)
 		machine.NeverTried = in.NeverTried && info.Attempt == 1 && time.Since(info.ScheduledTime) < firstCallWithin
-		return p.Cloud.CreateInstance(ctx, class, machine)
+		instance, err := p.Cloud.CreateInstance(ctx, class, machine)
+		if err == nil && (instance.ProviderID == "" || instance.NodeName == "") {
+			return instance, provider.Errorf(provider.Internal, "the provider made an instance and did not name it: provider ID %q, node %q", instance.ProviderID, instance.NodeName)
+		}
+		return instance, err
 	})
 }
 
@@ -72,7 +78,7 @@ func (p *Provider) InitializeInstance(ctx context.Context, in InstanceCall) (Ins
 	return p.call(ctx, in, func(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
 		instance, err := p.Cloud.InitializeInstance(ctx, class, machine)
 		if provider.CodeOf(err) == provider.Unimplemented {
-			return provider.Instance{ProviderID: in.ProviderID, NodeName: in.NodeName}, nil
+			return provider.Instance{ProviderID: in.ProviderID, NodeName: in.NodeName, LastKnownState: in.LastKnownState}, nil
 		}
 		return instance, err
 	})
@@ -86,11 +92,11 @@ func (p *Provider) DeleteInstance(ctx context.Context, in InstanceCall) (Instanc
 		if err := p.Cloud.DeleteInstance(ctx, class, machine); err != nil && provider.CodeOf(err) != provider.NotFound {
 			return provider.Instance{}, err
 		}
-		switch instance, err := p.Cloud.InstanceStatus(ctx, class, machine); provider.CodeOf(err) {
+		switch _, err := p.Cloud.InstanceStatus(ctx, class, machine); provider.CodeOf(err) {
 		case provider.NotFound, provider.Unimplemented: // without a status, the accepted deletion is all there is to know
 			return provider.Instance{}, nil
 		case provider.OK, provider.NotInitialized:
-			return provider.Instance{}, terminating(instance.ProviderID)
+			return provider.Instance{}, terminating(machine.Name, activity.GetInfo(ctx).Attempt)
 		default:
 			return provider.Instance{}, err
 		}
@@ -98,9 +104,10 @@ func (p *Provider) DeleteInstance(ctx context.Context, in InstanceCall) (Instanc
 }
 
 // terminating makes Temporal look again soon; it is no failure.
-func terminating(providerID string) error {
-	return temporal.NewApplicationErrorWithOptions(fmt.Sprintf("instance %s is still terminating", providerID), TypeTerminating,
-		temporal.ApplicationErrorOptions{NextRetryDelay: terminatingRetry, Category: temporal.ApplicationErrorCategoryBenign})
+func terminating(machine string, attempt int32) error {
+	after := min(terminatingRetry*time.Duration(attempt), terminatingMost)
+	return temporal.NewApplicationErrorWithOptions(fmt.Sprintf("instance of machine %s is still terminating", machine), TypeTerminating,
+		temporal.ApplicationErrorOptions{NextRetryDelay: after, Category: temporal.ApplicationErrorCategoryBenign})
 }
 
 // call reads the class and its Secrets, calls the cloud with a heartbeat, and sorts its answer: a success, a problem that
@@ -123,7 +130,6 @@ func (p *Provider) call(ctx context.Context, in InstanceCall, do func(context.Co
 	stop := beat(ctx)
 	instance, err := do(ctx, class, machine)
 	stop()
-	code := provider.CodeOf(err)
 	var application *temporal.ApplicationError
 	switch {
 	case err == nil:
@@ -131,27 +137,31 @@ func (p *Provider) call(ctx context.Context, in InstanceCall, do func(context.Co
 			ProviderID: instance.ProviderID, NodeName: instance.NodeName, LastKnownState: instance.LastKnownState,
 			Uninitialized: instance.State == provider.Uninitialized,
 		}, nil
-	case errors.As(err, &application), ctx.Err() != nil:
+	case errors.As(err, &application):
 		return InstanceAnswer{}, err
-	case in.Known == nil || code.String() != in.Known.Reason || ReactionTo(code) == UntilSpec || ReactionTo(code) == UntilCredential:
-		return InstanceAnswer{Problem: problemOf(err), LastKnownState: instance.LastKnownState}, nil
-	default:
-		return InstanceAnswer{}, providerError(err)
+	case ctx.Err() != nil:
+		return InstanceAnswer{}, ctx.Err() // what the provider says of it may hold anything
 	}
+	problem = problemOf(err, class.Secret)
+	if in.Known == nil || problem.Reason != in.Known.Reason || problem.React == UntilSpec || problem.React == UntilCredential {
+		return InstanceAnswer{Problem: problem, LastKnownState: instance.LastKnownState}, nil
+	}
+	return InstanceAnswer{}, backOff(*problem)
 }
 
-// backOff is the failure of the first attempt after a problem was shown: the cloud was asked a moment ago.
+// backOff is the failure for a problem that is shown already: Temporal tries again later. Its type is the code's name.
 func backOff(known Problem) error {
 	return temporal.NewApplicationErrorWithOptions(known.Message, known.Reason, temporal.ApplicationErrorOptions{NextRetryDelay: known.After})
 }
 
-// problemOf turns a provider's error into what people read.
-func problemOf(err error) *Problem {
+// problemOf turns a provider's error into what people read: its sentence, without the cause's text, and without the values
+// of the Secret even where the provider forgot to leave them out.
+func problemOf(err error, secret provider.Secret) *Problem {
 	code := provider.CodeOf(err)
 	problem := &Problem{Reason: code.String(), Message: "the provider gave no reason", React: ReactionTo(code)}
 	var e *provider.Error
 	if errors.As(err, &e) {
-		problem.Message, problem.After = e.Message, e.RetryAfter
+		problem.Message, problem.After = brief(secret.Redact(e.Message)), e.RetryAfter
 	}
 	if problem.After == 0 && problem.React == RetryLong {
 		problem.After = exhaustedRetry
@@ -172,19 +182,27 @@ func (p *Provider) class(ctx context.Context, namespace, name string) (provider.
 		return provider.Class{}, nil, fmt.Errorf("get class %s/%s: %w", namespace, name, err)
 	}
 	class := provider.Class{Namespace: namespace, Name: name, Spec: mc.ProviderSpec.Raw, Secret: provider.Secret{}}
-	for i, ref := range []*corev1.SecretReference{mc.SecretRef, mc.CredentialsSecretRef} {
-		if ref == nil || (i == 1 && mc.SecretRef != nil && *ref == *mc.SecretRef) {
+	refs := []*corev1.SecretReference{mc.SecretRef, mc.CredentialsSecretRef} // of one key, the later value counts
+	for i, ref := range refs {
+		if ref == nil || (i > 0 && refs[0] != nil && *ref == *refs[0]) {
 			continue
 		}
-		secret, err := p.Secrets.CoreV1().Secrets(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+		if ref.Name == "" {
+			return provider.Class{}, &Problem{
+				Reason: v1alpha1.ReasonClassInvalid, React: UntilCredential,
+				Message: fmt.Sprintf("MachineClass %s refers to a Secret without saying its name", name),
+			}, nil
+		}
+		where := cmp.Or(ref.Namespace, namespace)
+		secret, err := p.Secrets.CoreV1().Secrets(where).Get(ctx, ref.Name, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
 			return provider.Class{}, &Problem{
 				Reason: v1alpha1.ReasonSecretNotFound, React: UntilCredential,
-				Message: fmt.Sprintf("Secret %s/%s of MachineClass %s does not exist", ref.Namespace, ref.Name, name),
+				Message: fmt.Sprintf("Secret %s/%s of MachineClass %s does not exist", where, ref.Name, name),
 			}, nil
 		case err != nil:
-			return provider.Class{}, nil, fmt.Errorf("get secret %s/%s: %w", ref.Namespace, ref.Name, err)
+			return provider.Class{}, nil, fmt.Errorf("get secret %s/%s: %w", where, ref.Name, err)
 		}
 		maps.Copy(class.Secret, secret.Data)
 	}

@@ -6,8 +6,10 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,6 +31,7 @@ type SetDecision struct {
 	Prepare bool // our finalizer is missing
 	Release bool // no machine is left of a set that is being deleted
 	Report  bool // the status does not say what was read
+	Seen    Gate // what was read; a later decision must not be made of anything older
 }
 
 // parallelWrites is how many objects of one batch are written at a time. Source: MCM starts 100 at once; API servers allow
@@ -53,7 +56,13 @@ func (a *Activities) DecideScale(ctx context.Context, in Read) (SetDecision, err
 		Decision: scale.Decide(observe.ScaleObserved(set, machines, nil, rand.Uint64())),
 		Prepare:  !facts.Deleting && !facts.Finalizer,
 		Release:  facts.Deleting && facts.Finalizer && len(machines) == 0,
-		Report:   facts.Actual != facts.Reported || facts.Generation != facts.ObservedGeneration,
+		Report: facts.Actual != facts.Reported || facts.Generation != facts.ObservedGeneration ||
+			(need.Calm() && set.Status.CurrentOperation != nil),
+		Seen: Gate{},
+	}
+	d.Seen.Raise(observe.Sets, set.ResourceVersion)
+	for _, m := range machines {
+		d.Seen.Raise(observe.Machines, m.ResourceVersion)
 	}
 	return d, nil
 }
@@ -107,25 +116,28 @@ func (a *Activities) CreateMachines(ctx context.Context, in Creation) (Gate, err
 		return nil, conflict(in.Set)
 	}
 	versions := make([]string, len(in.Names))
-	group, ctx := errgroup.WithContext(ctx)
+	var failed atomic.Bool
+	var group errgroup.Group // no request is cut short by another's failure: what is under way must be done before the next look
 	group.SetLimit(parallelWrites)
 	for i, name := range in.Names {
-		group.Go(func() error {
-			version, err := a.createMachine(ctx, set, name)
-			versions[i] = version
+		group.Go(func() (err error) {
+			if failed.Load() {
+				return nil
+			}
+			versions[i], err = a.createMachine(ctx, set, name)
+			failed.Store(failed.Load() || err != nil)
 			return err
 		})
 	}
 	if err := group.Wait(); err != nil {
 		if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) {
-			a.Recorder.Event(set, "Warning", v1alpha1.ReasonFailedCreate, fmt.Sprintf("Error creating: %v", err))
+			a.Recorder.Event(set, corev1.EventTypeWarning, v1alpha1.ReasonFailedCreate, "Error creating: "+brief(err.Error()))
 		}
 		return nil, writeError(in.Set, err)
 	}
 	gate := Gate{}
-	for i, version := range versions {
+	for _, version := range versions {
 		gate.Raise(observe.Machines, version)
-		a.Recorder.Event(set, "Normal", "SuccessfulCreate", "Created Machine: "+in.Names[i])
 	}
 	return gate, nil
 }
@@ -144,12 +156,19 @@ func (a *Activities) createMachine(ctx context.Context, set *v1alpha1.MachineSet
 		},
 		Spec: *template.Spec.DeepCopy(),
 	}
+	if timeout, set := set.Annotations[v1alpha1.AnnotationEffectiveCreationTimeout]; set {
+		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationEffectiveCreationTimeout, timeout)
+	}
 	machines := a.Cluster.Client().MachineV1alpha1().Machines(set.Namespace)
 	made, err := machines.Create(ctx, m, metav1.CreateOptions{})
+	if err == nil {
+		a.Recorder.Event(set, corev1.EventTypeNormal, "SuccessfulCreate", "Created Machine: "+name)
+		return made.ResourceVersion, nil
+	}
 	if apierrors.IsAlreadyExists(err) {
 		made, err = machines.Get(ctx, name, metav1.GetOptions{})
-		if err == nil && !metav1.IsControlledBy(made, set) {
-			return "", conflict(Ref{Namespace: set.Namespace, Name: name})
+		if apierrors.IsNotFound(err) || (err == nil && !metav1.IsControlledBy(made, set)) {
+			return "", conflict(Ref{Namespace: set.Namespace, Name: name}) // gone again, or a stranger
 		}
 	}
 	if err != nil {
@@ -179,7 +198,7 @@ func (a *Activities) DeleteMachines(ctx context.Context, in Deletion) error {
 				return nil
 			}
 			if err == nil && found {
-				a.Recorder.Event(set, "Normal", "SuccessfulDelete", fmt.Sprintf("Deleted Machine: %s: %s", target.Name, target.Why))
+				a.Recorder.Event(set, corev1.EventTypeNormal, "SuccessfulDelete", fmt.Sprintf("Deleted Machine: %s: %s", target.Name, target.Why))
 			}
 			return writeError(Ref{Namespace: in.Set.Namespace, Name: target.Name}, err)
 		})
@@ -196,7 +215,7 @@ type SetReport struct {
 // ReportSet counts a set's machines and writes its status. Where the status says it already, nothing is written. It
 // returns the version to wait for, or ObjectGone.
 func (a *Activities) ReportSet(ctx context.Context, in SetReport) (string, error) {
-	for {
+	for range maxConflicts {
 		set, machines, err := a.set(ctx, in.Read)
 		if err != nil {
 			return "", err
@@ -205,13 +224,16 @@ func (a *Activities) ReportSet(ctx context.Context, in SetReport) (string, error
 			return "", objectGone(in.Read.Ref)
 		}
 		changed := set.DeepCopy()
-		counts := observe.SetFacts(set, machines).Actual
-		s := &changed.Status
+		facts := observe.SetFacts(set, machines)
+		counts, s := facts.Actual, &changed.Status
 		s.Replicas, s.FullyLabeledReplicas, s.ReadyReplicas, s.AvailableReplicas = counts.Replicas, counts.FullyLabeled, counts.Ready, counts.Available
 		s.ObservedGeneration = set.Generation
 		s.FailedMachines = summary(machines, set.Name)
 		s.Selector = selectorText(set.Spec.Selector)
 		s.CurrentOperation = operation(in.Step)
+		if attention.MachineSet(reported(facts)).Calm() {
+			s.CurrentOperation = nil
+		}
 		if equality.Semantic.DeepEqual(changed.Status, set.Status) {
 			return set.ResourceVersion, nil
 		}
@@ -225,6 +247,14 @@ func (a *Activities) ReportSet(ctx context.Context, in SetReport) (string, error
 			return "", writeError(in.Read.Ref, err)
 		}
 	}
+	return "", contended(in.Read.Ref)
+}
+
+// reported returns the facts as they are once the status says what was counted: often that was all there was to do, and
+// then no operation must be left behind in it.
+func reported(f attention.GroupFacts) attention.GroupFacts {
+	f.Reported, f.ObservedGeneration = f.Actual, f.Generation
+	return f
 }
 
 // FinalizeSet puts our finalizer on a set, or takes it off one that is being deleted and has no machine left. It returns

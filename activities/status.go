@@ -61,17 +61,20 @@ type MachineReport struct {
 // ReportMachine writes a Machine's status. Where the status says it already, nothing is written. It returns the version to
 // wait for, or ObjectGone.
 func (a *Activities) ReportMachine(ctx context.Context, in MachineReport) (string, error) {
-	for {
-		m, err := a.machine(ctx, in.Read)
+	for range maxConflicts {
+		m, live, err := a.machine(ctx, in.Read)
 		if err != nil {
 			return "", err
 		}
 		if m == nil {
 			return "", objectGone(in.Read.Ref)
 		}
-		now := metav1.Now()
+		node, err := a.node(ctx, m, live)
+		if err != nil {
+			return "", err
+		}
 		changed := m.DeepCopy()
-		applyReport(changed, a.Cluster.NodeOf(m), in, now)
+		applyReport(changed, node, in, metav1.Now())
 		if equality.Semantic.DeepEqual(changed.Status, m.Status) {
 			return m.ResourceVersion, nil
 		}
@@ -81,11 +84,12 @@ func (a *Activities) ReportMachine(ctx context.Context, in MachineReport) (strin
 			a.tell(written, in.Event)
 			return written.ResourceVersion, nil
 		case apierrors.IsConflict(err):
-			in.Read.Live = true // ends when a live read is current, or with the activity's deadline
+			in.Read.Live = true
 		default:
 			return "", writeError(in.Read.Ref, err)
 		}
 	}
+	return "", contended(in.Read.Ref)
 }
 
 // applyReport changes the status as the report wants it. Times move only with what they stand for.

@@ -87,9 +87,14 @@ func run(o options) error {
 	}
 	defer temporal.Close()
 	filled.Store(true)
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("make client: %w", err)
+	}
 	metrics := watch.NewMetrics(registry)
-	newBridge := func() *watch.Bridge { return watch.New(cluster, secrets, temporal, metrics, logger) }
-	return lead(ctx, o, config, logger, registry, newBridge)
+	return lead(ctx, o, client, logger, registry, func(ctx context.Context) error {
+		return watch.New(cluster, secrets, temporal, metrics, logger).Run(ctx)
+	})
 }
 
 // caches fills the caches of the bridge. Of Secrets it holds the metadata only.
@@ -110,7 +115,7 @@ func caches(ctx context.Context, config *rest.Config) (*observe.Cluster, cache.S
 	if err != nil {
 		return nil, nil, err
 	}
-	factory := metadatainformer.NewSharedInformerFactory(meta, 0)
+	factory := metadatainformer.NewSharedInformerFactoryWithOptions(meta, 0, metadatainformer.WithTransform(strip))
 	secrets := factory.ForResource(corev1.SchemeGroupVersion.WithResource("secrets")).Informer()
 	factory.Start(ctx.Done())
 	if err := cluster.Start(ctx); err != nil {
@@ -122,16 +127,27 @@ func caches(ctx context.Context, config *rest.Config) (*observe.Cluster, cache.S
 	return cluster, secrets, nil
 }
 
-// lead runs a bridge whenever this process is the leader, until ctx ends. Each term begins with a new one: what a bridge
-// remembers must not outlive its lease. For a moment there may be two leaders: workflows take a doubled signal calmly.
-func lead(ctx context.Context, o options, config *rest.Config, logger *slog.Logger, registry prometheus.Registerer, newBridge func() *watch.Bridge) error {
+// strip drops all but what tells objects and their versions apart. Among the annotations of a Secret, kubectl apply
+// leaves a copy of what is in it.
+func strip(object any) (any, error) {
+	if m, ok := object.(*metav1.PartialObjectMetadata); ok {
+		m.ObjectMeta = metav1.ObjectMeta{
+			Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, DeletionTimestamp: m.DeletionTimestamp,
+		}
+	}
+	return object, nil
+}
+
+// lead runs a bridge whenever this process is the leader, until ctx ends or a bridge fails. Each term begins with a new
+// bridge: what one remembers must not outlive its lease. For a moment there may be two leaders: workflows take a doubled
+// signal calmly.
+func lead(ctx context.Context, o options, client kubernetes.Interface, logger *slog.Logger, registry prometheus.Registerer, bridge func(context.Context) error) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	leading := prometheus.NewGauge(prometheus.GaugeOpts{Name: "millwright_bridge_leader", Help: "1 while this process is the leader."})
 	registry.MustRegister(leading)
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return fmt.Errorf("make client: %w", err)
-	}
-	var term sync.WaitGroup
+	var failed error
+	var term sync.Mutex // held while a bridge runs: the election does not wait for the end of the one before
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: &resourcelock.LeaseLock{
 			LeaseMeta:  metav1.ObjectMeta{Name: "millwright-bridge", Namespace: o.leaseNamespace},
@@ -146,18 +162,17 @@ func lead(ctx context.Context, o options, config *rest.Config, logger *slog.Logg
 		Name:            "millwright-bridge",
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(ctx context.Context) {
-				term.Add(1)
-				defer term.Done()
+				term.Lock()
+				defer term.Unlock()
 				logger.Info("leading", "identity", o.identity)
 				leading.Set(1)
-				if err := newBridge().Run(ctx); err != nil {
-					logger.Error("bridge ended", "error", err)
+				defer leading.Set(0)
+				if err := bridge(ctx); err != nil {
+					failed = fmt.Errorf("run bridge: %w", err)
+					stop() // a leader that does nothing would keep the others from it
 				}
 			},
-			OnStoppedLeading: func() {
-				leading.Set(0)
-				logger.Info("not leading", "identity", o.identity)
-			},
+			OnStoppedLeading: func() { logger.Info("not leading", "identity", o.identity) },
 		},
 	})
 	if err != nil {
@@ -165,7 +180,8 @@ func lead(ctx context.Context, o options, config *rest.Config, logger *slog.Logg
 	}
 	for ctx.Err() == nil {
 		elector.Run(ctx) // returns when the lease is lost
-		term.Wait()
 	}
-	return nil
+	term.Lock() // the last bridge has ended
+	defer term.Unlock()
+	return failed
 }

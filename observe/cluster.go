@@ -3,12 +3,14 @@
 package observe
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -90,7 +92,7 @@ func (c *Cluster) Start(ctx context.Context) error {
 		f.Start(ctx.Done())
 	}
 	for resource, informer := range c.informers {
-		if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
+		if !cache.WaitFor(ctx, "", informer.HasSyncedChecker()) {
 			return fmt.Errorf("fill cache of %s: %w", resource, context.Cause(ctx))
 		}
 	}
@@ -156,7 +158,8 @@ func (c *Cluster) SetsOf(ownerUID string) []*v1alpha1.MachineSet {
 }
 
 // LiveMachinesOf reads the machines of a set from the API server. Machines that the set owns although its selector does
-// not match them are not among them.
+// not match their labels any more come from the cache: a live look that left them out would count other members than
+// MachinesOf does, and each would undo what the other asked for.
 func (c *Cluster) LiveMachinesOf(ctx context.Context, set *v1alpha1.MachineSet) ([]*v1alpha1.Machine, error) {
 	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
 	if err != nil {
@@ -167,9 +170,16 @@ func (c *Cluster) LiveMachinesOf(ctx context.Context, set *v1alpha1.MachineSet) 
 		return nil, fmt.Errorf("list machines of set %s: %w", set.Name, err)
 	}
 	var owned []*v1alpha1.Machine
+	listed := map[types.UID]bool{}
 	for i := range list.Items {
+		listed[list.Items[i].UID] = true
 		if metav1.IsControlledBy(&list.Items[i], set) {
 			owned = append(owned, &list.Items[i])
+		}
+	}
+	for _, m := range c.MachinesOf(string(set.UID)) {
+		if !listed[m.UID] && !selector.Matches(labels.Set(m.Labels)) {
+			owned = append(owned, m)
 		}
 	}
 	return owned, nil
@@ -177,7 +187,7 @@ func (c *Cluster) LiveMachinesOf(ctx context.Context, set *v1alpha1.MachineSet) 
 
 // LiveSetsOf reads the sets of a deployment from the API server.
 func (c *Cluster) LiveSetsOf(ctx context.Context, d *v1alpha1.MachineDeployment) ([]*v1alpha1.MachineSet, error) {
-	list, err := c.client.MachineV1alpha1().MachineSets(d.Namespace).List(ctx, metav1.ListOptions{LabelSelector: labels.Everything().String()})
+	list, err := c.client.MachineV1alpha1().MachineSets(d.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("list sets of deployment %s: %w", d.Name, err)
 	}
@@ -241,13 +251,13 @@ func strip(object any) (any, error) {
 	return object, nil
 }
 
-// ClassesOfSecret returns the classes that name a Secret, in no order.
+// ClassesOfSecret returns the classes that name a Secret, in no order. A reference without a namespace means the class's.
 func (c *Cluster) ClassesOfSecret(namespace, name string) []*v1alpha1.MachineClass {
 	var classes []*v1alpha1.MachineClass
 	for _, item := range c.informers[Classes].GetStore().List() {
 		class := item.(*v1alpha1.MachineClass)
 		for _, ref := range []*corev1.SecretReference{class.SecretRef, class.CredentialsSecretRef} {
-			if ref != nil && ref.Namespace == namespace && ref.Name == name {
+			if ref != nil && cmp.Or(ref.Namespace, class.Namespace) == namespace && ref.Name == name {
 				classes = append(classes, class)
 				break
 			}

@@ -20,13 +20,12 @@ func (g Gate) Raise(resource Resource, version string) {
 	}
 }
 
-// newer reports whether version a is newer than b; anything is newer than nothing.
+// newer reports whether version a is newer than b; anything well-formed is newer than nothing. A malformed version, which a
+// signal sent by hand can bring, is newer than none: kept in a gate, it would hide every version that comes after it.
 func newer(a, b string) bool {
-	if a == "" {
-		return false
-	}
 	if b == "" {
-		return true
+		_, err := resourceversion.CompareResourceVersion(a, a)
+		return err == nil
 	}
 	order, err := resourceversion.CompareResourceVersion(a, b)
 	return err == nil && order > 0

@@ -2,6 +2,7 @@ package process
 
 import (
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,6 +22,7 @@ func temporalLabels() []string {
 // seconds.
 type temporalMetrics struct {
 	registry prometheus.Registerer
+	vectors  *sync.Map // by name; the SDK asks for a metric each time that it counts, and making one is not cheap
 	labels   prometheus.Labels
 }
 
@@ -30,7 +32,7 @@ func NewTemporalMetrics(registry prometheus.Registerer) client.MetricsHandler {
 	for _, name := range temporalLabels() {
 		labels[name] = ""
 	}
-	return &temporalMetrics{registry: registry, labels: labels}
+	return &temporalMetrics{registry: registry, vectors: &sync.Map{}, labels: labels}
 }
 
 // WithTags returns a handler whose metrics carry these tags, too.
@@ -42,25 +44,30 @@ func (m *temporalMetrics) WithTags(tags map[string]string) client.MetricsHandler
 			labels[name] = tag
 		}
 	}
-	return &temporalMetrics{registry: m.registry, labels: labels}
+	return &temporalMetrics{registry: m.registry, vectors: m.vectors, labels: labels}
 }
 
 func (m *temporalMetrics) Counter(name string) client.MetricsCounter {
-	v := register(m.registry, prometheus.NewCounterVec(prometheus.CounterOpts{Name: name + "_total", Help: help(name)}, temporalLabels()))
+	v := vector(m, name+"_total", func(full string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: full, Help: help(name)}, temporalLabels())
+	})
 	c := v.With(m.labels)
 	return counter(func(n int64) { c.Add(float64(n)) })
 }
 
 func (m *temporalMetrics) Gauge(name string) client.MetricsGauge {
-	v := register(m.registry, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help(name)}, temporalLabels()))
-	g := v.With(m.labels)
-	return gauge(g.Set)
+	v := vector(m, name, func(full string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: full, Help: help(name)}, temporalLabels())
+	})
+	return gauge(v.With(m.labels).Set)
 }
 
 func (m *temporalMetrics) Timer(name string) client.MetricsTimer {
-	v := register(m.registry, prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: name + "_seconds", Help: help(name), Buckets: prometheus.ExponentialBuckets(0.001, 4, 10), // 1 ms to 262 s
-	}, temporalLabels()))
+	v := vector(m, name+"_seconds", func(full string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: full, Help: help(name), Buckets: prometheus.ExponentialBuckets(0.001, 4, 10), // 1 ms to 262 s
+		}, temporalLabels())
+	})
 	h := v.With(m.labels)
 	return timer(func(d time.Duration) { h.Observe(d.Seconds()) })
 }
@@ -76,6 +83,18 @@ func (g gauge) Update(v float64)       { g(v) }
 func (t timer) Record(d time.Duration) { t(d) }
 
 func help(name string) string { return "Temporal SDK: " + strings.ReplaceAll(name, "_", " ") + "." }
+
+// vector returns the metric of a name, and makes and registers it when it is asked for first.
+func vector[V prometheus.Collector](m *temporalMetrics, name string, create func(name string) V) V {
+	if known, ok := m.vectors.Load(name); ok {
+		if v, ok := known.(V); ok {
+			return v
+		}
+	}
+	v := register(m.registry, create(name))
+	m.vectors.LoadOrStore(name, v)
+	return v
+}
 
 // register returns the collector that is registered under this name already, or registers this one.
 func register[C prometheus.Collector](registry prometheus.Registerer, c C) C {

@@ -100,7 +100,7 @@ func (m *machine) create(ctx workflow.Context, d activities.MachineDecision) err
 	if err != nil || answer == nil {
 		return err
 	}
-	call.ProviderID, call.NodeName = answer.ProviderID, answer.NodeName
+	call.ProviderID, call.NodeName, call.LastKnownState = answer.ProviderID, answer.NodeName, answer.LastKnownState
 	if err := m.write(ctx, "records instance "+answer.ProviderID, core().RecordInstance, activities.Recorded{Read: m.read(), ProviderID: answer.ProviderID, NodeName: answer.NodeName}); err != nil {
 		return err
 	}

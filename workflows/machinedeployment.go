@@ -53,6 +53,7 @@ func MachineDeployment(ctx workflow.Context, in Input) (Result, error) {
 func (m *machineDeployment) decide(ctx workflow.Context) (d activities.DeploymentDecision, err error) {
 	err = quick(ctx, "which set to make, resize or delete next?", core().DecideDeployment, m.read(), &d)
 	m.live = false
+	m.raise(d.Seen)
 	return d, err
 }
 

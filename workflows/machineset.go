@@ -59,6 +59,7 @@ func MachineSet(ctx workflow.Context, in Input) (Result, error) {
 func (s *machineSet) decide(ctx workflow.Context) (d activities.SetDecision, err error) {
 	err = quick(ctx, "which machines to create or delete next?", core().DecideScale, s.read(), &d)
 	s.live = false
+	s.raise(d.Seen)
 	return d, err
 }
 
@@ -86,10 +87,10 @@ func (s *machineSet) act(ctx workflow.Context, d activities.SetDecision) (acted 
 	case len(d.Delete) > 0:
 		acted = true
 		deletion := activities.Deletion{Set: s.ref, Machines: d.Delete}
-		if err := workflow.ExecuteActivity(batch(ctx, d.Decision.Why), core().DeleteMachines, deletion).Get(ctx, &made); err != nil {
+		if err := workflow.ExecuteActivity(batch(ctx, d.Decision.Why), core().DeleteMachines, deletion).Get(ctx, nil); err != nil {
 			return acted, err
 		}
-		s.raise(made)
+		s.live = true // a deletion tells no version to wait for, and an older look would choose other victims
 	}
 	if d.Report {
 		report := activities.SetReport{Read: s.read()}

@@ -49,8 +49,8 @@ type Decision struct {
 	Create  bool // make the set of the current template, with Observed.Replicas machines
 	Resize  []Resize
 	Delete  []Target
-	Pending bool // the template differs from the one set's: a rollout is due
-	Why     string
+	Pending bool   // the template differs from the one set's: a rollout is due
+	Why     string `json:"Plan"` // not Why: whoever embeds a Decision has a Why too, and JSON would drop this one
 }
 
 // Decide makes one set if there is none and gives it the size of the deployment. With a changed template it keeps the

@@ -27,23 +27,28 @@ func TestDecide(t *testing.T) {
 		},
 		{"right size", rollout.Observed{Replicas: 3, Sets: []rollout.Set{current}}, rollout.Decision{Why: "set d-new has the wanted size 3"}},
 		{
-			"grow", rollout.Observed{Replicas: 5, Sets: []rollout.Set{current}},
+			"grow",
+			rollout.Observed{Replicas: 5, Sets: []rollout.Set{current}},
 			rollout.Decision{Resize: []rollout.Resize{{Name: "d-new", UID: "u1", Version: "7", From: 3, To: 5}}, Why: "resize set d-new 3→5"},
 		},
 		{
-			"the template changed", rollout.Observed{Replicas: 3, Sets: []rollout.Set{other}},
+			"the template changed",
+			rollout.Observed{Replicas: 3, Sets: []rollout.Set{other}},
 			rollout.Decision{Pending: true, Why: "set d-old has the wanted size 3; its template is not the deployment's any more"},
 		},
 		{
-			"the template changed, the size still follows", rollout.Observed{Replicas: 1, Sets: []rollout.Set{other}},
+			"the template changed, the size still follows",
+			rollout.Observed{Replicas: 1, Sets: []rollout.Set{other}},
 			rollout.Decision{Pending: true, Resize: []rollout.Resize{{Name: "d-old", UID: "u2", Version: "8", From: 3, To: 1}}, Why: "resize set d-old 3→1"},
 		},
 		{
-			"of two, the current one carries the size", rollout.Observed{Replicas: 3, Sets: []rollout.Set{other, current}},
+			"of two, the current one carries the size",
+			rollout.Observed{Replicas: 3, Sets: []rollout.Set{other, current}},
 			rollout.Decision{Why: "set d-new has the wanted size 3"},
 		},
 		{
-			"I10: the deployment goes", rollout.Observed{Replicas: 3, Deleting: true, Sets: []rollout.Set{current, going}},
+			"I10: the deployment goes",
+			rollout.Observed{Replicas: 3, Deleting: true, Sets: []rollout.Set{current, going}},
 			rollout.Decision{Delete: []rollout.Target{{Name: "d-new", UID: "u1", Version: "7"}}, Why: "delete 1 sets: the deployment is being deleted"},
 		},
 	} {

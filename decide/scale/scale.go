@@ -46,7 +46,7 @@ type Target struct {
 type Decision struct {
 	Create []string // names of machines to create
 	Delete []Target
-	Why    string
+	Why    string `json:"Plan"` // not Why: whoever embeds a Decision has a Why too, and JSON would drop this one
 }
 
 // Decide brings the number of members that are not being deleted to Replicas, at most MaxBatch at a time. Failed members

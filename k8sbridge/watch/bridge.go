@@ -4,18 +4,16 @@ package watch
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
 
 	"go.temporal.io/sdk/client"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/client-go/util/workqueue"
 
-	"millwright/api/v1alpha1"
 	"millwright/observe"
 	"millwright/workflows"
 )
@@ -48,15 +46,27 @@ type key struct {
 // wake is what happened to an object since its workflow was last told.
 type wake struct {
 	versions observe.Gate
-	gone     *observe.Ref // the object was deleted; its workflow, if open, must learn of it
-	cause    cause        // the strongest of what happened
+	gone     []observe.Ref // objects of this name that were deleted; their workflows, if open, must learn of it
+	cause    cause         // the strongest of what happened
+}
+
+// merge adds what happened besides.
+func (w *wake) merge(other wake) {
+	if w.versions == nil {
+		w.versions = observe.Gate{}
+	}
+	for resource, version := range other.versions {
+		w.versions.Raise(resource, version)
+	}
+	w.gone = append(w.gone, other.gone...)
+	w.cause = max(w.cause, other.cause)
 }
 
 // cause says how much a change by itself deserves a signal.
 type cause int
 
 const (
-	byPlace  cause = iota // our own write: worth a signal only where a node was faster than it
+	byOwn    cause = iota // one of our own writes: the workflow knows, unless something else was faster than the write
 	byNode                // the machine's node changed: worth a signal only if it changes what the machine waits for
 	byObject              // the object, or one that it owns or refers to, changed
 )
@@ -68,60 +78,56 @@ type Bridge struct {
 	starter Starter
 	log     *slog.Logger
 	metrics *Metrics
-	queue   workqueue.TypedRateLimitingInterface[key]
+	queue   workqueue.TypedDelayingInterface[key]
+	backoff workqueue.TypedRateLimiter[key]
 	limiter flowcontrol.RateLimiter
 	now     func() time.Time
 
-	mu       sync.Mutex
-	seen     map[string]prints // by resource and UID
-	pending  map[key]wake      // what the next signal will carry
-	signaled map[key]time.Time // when the last signal went out
-	told     map[key]string    // what attention said when the last signal went out
-	away     bool              // Temporal did not answer lately
+	mu      sync.Mutex
+	seen    map[string]prints // by resource and UID
+	pending map[key]wake      // what the next signal will carry
+	quiet   map[key]time.Time // until when an object gets no signal: it had one a moment ago, or Temporal did not take it
+	told    map[key]string    // what attention said when the last signal went out; absent when it said calm since
+	away    bool              // Temporal did not answer lately
 }
 
 // New prepares a bridge over caches that run already. Secrets, an informer of their metadata, may be nil.
 func New(cluster *observe.Cluster, secrets cache.SharedIndexInformer, starter Starter, metrics *Metrics, log *slog.Logger) *Bridge {
 	return &Bridge{
-		cluster:  cluster,
-		secrets:  secrets,
-		starter:  starter,
-		log:      log,
-		metrics:  metrics,
-		queue:    workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[key](retryFirst, retryMost)),
-		limiter:  flowcontrol.NewTokenBucketRateLimiter(signalRate, signalRate),
-		now:      time.Now,
-		seen:     map[string]prints{},
-		pending:  map[key]wake{},
-		signaled: map[key]time.Time{},
-		told:     map[key]string{},
+		cluster: cluster,
+		secrets: secrets,
+		starter: starter,
+		log:     log,
+		metrics: metrics,
+		queue:   workqueue.NewTypedDelayingQueue[key](),
+		backoff: workqueue.NewTypedItemExponentialFailureRateLimiter[key](retryFirst, retryMost),
+		limiter: flowcontrol.NewTokenBucketRateLimiter(signalRate, signalRate),
+		now:     time.Now,
+		seen:    map[string]prints{},
+		pending: map[key]wake{},
+		quiet:   map[key]time.Time{},
+		told:    map[key]string{},
 	}
 }
 
 // Run watches and signals until ctx ends. Every object in the caches counts as new at first, so that a new leader looks at
-// everything once. Call it once.
+// everything once. What it has not sent when ctx ends is lost with it: the next leader finds it by looking at everything.
+// Call it once.
 func (b *Bridge) Run(ctx context.Context) error {
-	handlers := map[observe.Resource]cache.ResourceEventHandler{
-		observe.Machines:    b.handler(observe.Machines, b.machineEvent),
-		observe.Sets:        b.handler(observe.Sets, b.setEvent),
-		observe.Deployments: b.handler(observe.Deployments, b.deploymentEvent),
-		observe.Classes:     b.handler(observe.Classes, b.classEvent),
-		observe.Nodes:       b.handler(observe.Nodes, b.nodeEvent),
-	}
-	for resource, handler := range handlers {
-		informer := b.cluster.Informer(resource)
-		registration, err := informer.AddEventHandler(handler)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = informer.RemoveEventHandler(registration) }()
+	defer b.queue.ShutDown()
+	informers := map[observe.Resource]cache.SharedIndexInformer{}
+	for _, resource := range []observe.Resource{observe.Machines, observe.Sets, observe.Deployments, observe.Classes, observe.Nodes} {
+		informers[resource] = b.cluster.Informer(resource)
 	}
 	if b.secrets != nil {
-		registration, err := b.secrets.AddEventHandler(b.handler("secrets", b.secretEvent))
+		informers[secrets] = b.secrets
+	}
+	for resource, informer := range informers {
+		registration, err := informer.AddEventHandler(b.handler(resource, informer))
 		if err != nil {
-			return err
+			return fmt.Errorf("watch %s: %w", resource, err)
 		}
-		defer func() { _ = b.secrets.RemoveEventHandler(registration) }()
+		defer func() { _ = informer.RemoveEventHandler(registration) }()
 	}
 	var group sync.WaitGroup
 	for range senders {
@@ -134,155 +140,66 @@ func (b *Bridge) Run(ctx context.Context) error {
 	return nil
 }
 
-// handler feeds events of a resource into one function; deleted says that the object is gone for good.
-func (b *Bridge) handler(resource observe.Resource, event func(object metav1.Object, deleted bool)) cache.ResourceEventHandler {
-	take := func(item any, deleted bool) {
-		if tombstone, ok := item.(cache.DeletedFinalStateUnknown); ok {
-			item = tombstone.Obj
-		}
-		if object, ok := item.(metav1.Object); ok {
-			b.metrics.events.WithLabelValues(string(resource)).Inc()
-			event(object, deleted)
-		}
-	}
-	return cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(item any) { take(item, false) },
-		UpdateFunc: func(_, item any) { take(item, false) },
-		DeleteFunc: func(item any) { take(item, true) },
-	}
-}
-
-// difference says which fingerprints of an object changed.
-type difference struct{ self, owner, place bool }
-
-// changes compares an object's fingerprints with those seen last, and keeps them.
-func (b *Bridge) changes(resource observe.Resource, object metav1.Object, now prints, deleted bool) (changed difference) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	id := string(resource) + "/" + string(object.GetUID())
-	before, known := b.seen[id]
-	if deleted {
-		delete(b.seen, id)
-		return difference{self: true, owner: true}
-	}
-	b.seen[id] = now
-	return difference{
-		self:  !known || before.self != now.self,
-		owner: !known || before.owner != now.owner,
-		place: !known || before.place != now.place,
-	}
-}
-
-// enqueue notes that an object's workflow must look again, and when: at once, or a second after the last signal.
+// enqueue notes that an object's workflow must look again: at once, or when the object may have another signal.
 func (b *Bridge) enqueue(k key, w wake) {
 	b.mu.Lock()
 	merged := b.pending[k]
-	if merged.versions == nil {
-		merged.versions = observe.Gate{}
-	}
-	for resource, version := range w.versions {
-		merged.versions.Raise(resource, version)
-	}
-	if w.gone != nil {
-		merged.gone = w.gone
-	}
-	merged.cause = max(merged.cause, w.cause)
+	merged.merge(w)
 	b.pending[k] = merged
-	wait := perObject - b.now().Sub(b.signaled[k])
-	if merged.gone != nil && w.gone != nil {
-		wait = goneAfter
-	}
+	wait := b.quiet[k].Sub(b.now())
 	b.mu.Unlock()
-	if wait <= 0 {
-		b.queue.Add(k)
+	if len(w.gone) > 0 {
+		wait = max(wait, goneAfter)
+	}
+	b.queue.AddAfter(k, wait) // at once, if that is not after now
+}
+
+// take claims what is pending for an object; nothing may be. While the object may not have a signal it claims nothing, and
+// says how long to wait: what happens until then joins in.
+func (b *Bridge) take(k key) (w wake, claimed bool, wait time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	w, pending := b.pending[k]
+	if !pending {
+		return w, false, 0
+	}
+	if wait := b.quiet[k].Sub(b.now()); wait > 0 {
+		return wake{}, false, wait
+	}
+	delete(b.pending, k)
+	return w, true, 0
+}
+
+// hush lets an object have no signal for a while.
+func (b *Bridge) hush(k key, wait time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.quiet[k] = b.now().Add(wait)
+}
+
+// remember notes what attention said when a workflow was told; with nothing said, that the object was calm.
+func (b *Bridge) remember(k key, said string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if said == "" {
+		delete(b.told, k)
 		return
 	}
-	b.queue.AddAfter(k, wait)
+	b.told[k] = said
 }
 
-// version is a gate with one entry.
-func version(resource observe.Resource, object metav1.Object) observe.Gate {
-	return observe.Gate{resource: object.GetResourceVersion()}
+// lastTold returns what attention said at the last signal; false when the object was calm since.
+func (b *Bridge) lastTold(k key) (string, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	said, told := b.told[k]
+	return said, told
 }
 
-func refOf(o metav1.Object) *observe.Ref {
-	return &observe.Ref{Namespace: o.GetNamespace(), Name: o.GetName(), UID: string(o.GetUID())}
-}
-
-func (b *Bridge) machineEvent(object metav1.Object, deleted bool) {
-	m := object.(*v1alpha1.Machine)
-	changed := b.changes(observe.Machines, m, machinePrints(m), deleted)
-	w := wake{versions: version(observe.Machines, m), cause: byObject}
-	if parent := metav1.GetControllerOf(m); changed.owner && parent != nil {
-		b.enqueue(key{workflows.KindMachineSet, m.Namespace, parent.Name}, w)
-	}
-	if deleted {
-		w.gone = refOf(m)
-	}
-	if !changed.self {
-		w.cause = byPlace
-	}
-	if changed.self || changed.place {
-		b.enqueue(key{workflows.KindMachine, m.Namespace, m.Name}, w)
-	}
-}
-
-func (b *Bridge) setEvent(object metav1.Object, deleted bool) {
-	s := object.(*v1alpha1.MachineSet)
-	changed := b.changes(observe.Sets, s, setPrints(s), deleted)
-	w := wake{versions: version(observe.Sets, s), cause: byObject}
-	if parent := metav1.GetControllerOf(s); changed.owner && parent != nil {
-		b.enqueue(key{workflows.KindMachineDeployment, s.Namespace, parent.Name}, w)
-	}
-	if deleted {
-		w.gone = refOf(s)
-	}
-	if changed.self {
-		b.enqueue(key{workflows.KindMachineSet, s.Namespace, s.Name}, w)
-	}
-}
-
-func (b *Bridge) deploymentEvent(object metav1.Object, deleted bool) {
-	d := object.(*v1alpha1.MachineDeployment)
-	if !b.changes(observe.Deployments, d, deploymentPrints(d), deleted).self {
-		return
-	}
-	w := wake{versions: version(observe.Deployments, d), cause: byObject}
-	if deleted {
-		w.gone = refOf(d)
-	}
-	b.enqueue(key{workflows.KindMachineDeployment, d.Namespace, d.Name}, w)
-}
-
-func (b *Bridge) classEvent(object metav1.Object, deleted bool) {
-	c := object.(*v1alpha1.MachineClass)
-	if b.changes(observe.Classes, c, classPrints(c), deleted).self {
-		b.wakeClass(c.Namespace+"/"+c.Name, version(observe.Classes, c))
-	}
-}
-
-// secretEvent wakes the machines of the classes that name a Secret: they may wait for it.
-func (b *Bridge) secretEvent(object metav1.Object, deleted bool) {
-	if !b.changes("secrets", object, prints{self: hash(object.GetUID(), object.GetResourceVersion())}, deleted).self {
-		return
-	}
-	for _, class := range b.cluster.ClassesOfSecret(object.GetNamespace(), object.GetName()) {
-		b.wakeClass(class.Namespace+"/"+class.Name, nil)
-	}
-}
-
-func (b *Bridge) wakeClass(class string, versions observe.Gate) {
-	for _, m := range b.cluster.MachinesOfClass(class) {
-		b.enqueue(key{workflows.KindMachine, m.Namespace, m.Name}, wake{versions: versions, cause: byObject})
-	}
-}
-
-func (b *Bridge) nodeEvent(object metav1.Object, deleted bool) {
-	node := object.(*corev1.Node)
-	if !b.changes(observe.Nodes, node, nodePrints(node), deleted).self {
-		return
-	}
-	for _, m := range b.cluster.MachinesOfNode(node.Name) {
-		b.enqueue(key{workflows.KindMachine, m.Namespace, m.Name}, wake{versions: version(observe.Nodes, node), cause: byNode})
-	}
+// forget drops what is remembered of an object that is gone.
+func (b *Bridge) forget(k key) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.quiet, k)
+	delete(b.told, k)
 }

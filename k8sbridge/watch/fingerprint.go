@@ -13,11 +13,13 @@ import (
 	"millwright/observe"
 )
 
-// prints are the two fingerprints of an object, made so that our own writes never change the first.
+// prints are the fingerprints of an object. Every fact that attention reads is in one of them; our own writes never change
+// the first.
 type prints struct {
-	self  uint64 // what wakes the object itself: spec, deletion, foreign metadata
-	owner uint64 // what wakes its parent only: phase, counts, deletion, owner, labels
-	place uint64 // a machine's phase and node name: our own writes, which may meet a node that was faster
+	self   uint64 // what wakes the object itself: spec, deletion, foreign metadata
+	owner  uint64 // what wakes its parent only: phase, counts, deletion, owner, labels
+	own    uint64 // what our workflows write and attention reads: worth a look, and hardly ever a signal
+	parent string // name of what controls it
 }
 
 // hash returns a number that differs when the parts differ.
@@ -29,16 +31,19 @@ func hash(parts ...any) uint64 {
 	return h.Sum64()
 }
 
-// foreign returns the metadata that others write. The deletion priority is left out: the default that we write says no
-// more than its absence, and who needs it compares its value.
-func foreign(o metav1.Object) any {
-	own := func(key, _ string) bool {
-		return v1alpha1.IsOwnMetadataKey(key) || key == v1alpha1.AnnotationMachinePriority
+// foreign returns the labels and annotations that others write. The deletion priority is left out: the default that we
+// write says no more than its absence, and who needs it compares its value.
+func foreign(o metav1.Object) [2]map[string]string {
+	var result [2]map[string]string
+	for i, all := range []map[string]string{o.GetLabels(), o.GetAnnotations()} {
+		result[i] = map[string]string{} // never nil: our first annotation on an object that had none is no news
+		for key, value := range all {
+			if !v1alpha1.IsOwnMetadataKey(key) && key != v1alpha1.AnnotationMachinePriority {
+				result[i][key] = value
+			}
+		}
 	}
-	labels, annotations := maps.Clone(o.GetLabels()), maps.Clone(o.GetAnnotations())
-	maps.DeleteFunc(labels, own)
-	maps.DeleteFunc(annotations, own)
-	return []any{labels, annotations}
+	return result
 }
 
 func deleting(o metav1.Object) bool { return o.GetDeletionTimestamp() != nil }
@@ -46,37 +51,67 @@ func deleting(o metav1.Object) bool { return o.GetDeletionTimestamp() != nil }
 func machinePrints(m *v1alpha1.Machine) prints {
 	spec := m.Spec.DeepCopy()
 	spec.ProviderID = "" // ours
+	// A set counts its machines by all their labels, those that we write included. Only the label node says nothing to it.
+	labels := maps.Clone(m.Labels)
+	delete(labels, v1alpha1.LabelNode)
+	phase := m.Status.CurrentStatus.Phase
 	return prints{
 		self: hash(m.UID, spec, deleting(m), foreign(m)),
-		owner: hash(m.UID, m.Status.CurrentStatus.Phase, m.Status.LastOperation.State, deleting(m), metav1.GetControllerOf(m),
-			foreign(m), observe.Priority(m)),
-		place: hash(m.UID, m.Status.CurrentStatus.Phase, m.Labels[v1alpha1.LabelNode]),
+		owner: hash(m.UID, phase, m.Status.LastOperation.State, deleting(m), metav1.GetControllerOf(m), foreign(m), labels,
+			observe.Priority(m)),
+		own:    hash(m.UID, phase, m.Labels[v1alpha1.LabelNode], m.Spec.ProviderID, observe.HasFinalizer(m.Finalizers)),
+		parent: controller(m),
 	}
 }
 
+// setPrints: the generation stands for those parts of the spec, too, that we do not know.
 func setPrints(s *v1alpha1.MachineSet) prints {
+	status := &s.Status
+	counts := []int32{status.Replicas, status.FullyLabeledReplicas, status.ReadyReplicas, status.AvailableReplicas}
 	return prints{
-		self: hash(s.UID, s.Spec, deleting(s), foreign(s)),
-		owner: hash(s.UID, deleting(s), metav1.GetControllerOf(s), s.Spec, s.Status.Replicas, s.Status.ReadyReplicas,
-			s.Status.AvailableReplicas, s.Status.FullyLabeledReplicas, s.Status.ObservedGeneration, len(s.Status.FailedMachines)),
+		self: hash(s.UID, s.Spec, s.Generation, deleting(s), foreign(s)),
+		owner: hash(s.UID, s.Spec, deleting(s), metav1.GetControllerOf(s), counts, status.ObservedGeneration,
+			len(status.FailedMachines)),
+		own:    hash(s.UID, counts, status.ObservedGeneration, observe.HasFinalizer(s.Finalizers)),
+		parent: controller(s),
 	}
 }
 
 func deploymentPrints(d *v1alpha1.MachineDeployment) prints {
-	return prints{self: hash(d.UID, d.Spec, deleting(d), foreign(d))}
+	status := &d.Status
+	counts := []int32{
+		status.Replicas, status.ReadyReplicas, status.AvailableReplicas, status.UpdatedReplicas, status.UnavailableReplicas,
+	}
+	return prints{
+		self: hash(d.UID, d.Spec, d.Generation, deleting(d), foreign(d)),
+		own:  hash(d.UID, counts, status.ObservedGeneration, observe.HasFinalizer(d.Finalizers)),
+	}
 }
 
-// classPrints: a class, or one of its Secrets, wakes the machines that are not calm.
+// classPrints: a class wakes the machines that are not calm.
 func classPrints(c *v1alpha1.MachineClass) prints {
 	return prints{self: hash(c.UID, c.Generation, deleting(c))}
 }
 
+// secretPrints: what is in a Secret is not for us to know; its version says that it changed.
+func secretPrints(s metav1.Object) prints {
+	return prints{self: hash(s.GetUID(), s.GetResourceVersion())}
+}
+
 // nodePrints holds what health is made of, and not the heartbeats.
 func nodePrints(n *corev1.Node) prints {
-	type condition struct{ Type, Status string }
+	type condition struct{ Type, Status, Reason string }
 	conditions := make([]condition, 0, len(n.Status.Conditions))
 	for _, c := range n.Status.Conditions {
-		conditions = append(conditions, condition{string(c.Type), string(c.Status)})
+		conditions = append(conditions, condition{string(c.Type), string(c.Status), c.Reason})
 	}
 	return prints{self: hash(n.UID, conditions, n.Spec.Taints, n.Spec.Unschedulable, n.Spec.ProviderID, deleting(n))}
+}
+
+// controller returns the name of what controls an object; empty when nothing does.
+func controller(o metav1.Object) string {
+	if ref := metav1.GetControllerOf(o); ref != nil {
+		return ref.Name
+	}
+	return ""
 }

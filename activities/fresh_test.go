@@ -1,0 +1,198 @@
+package activities_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"millwright/activities"
+	"millwright/api/v1alpha1"
+	"millwright/decide/attention"
+	"millwright/observe"
+)
+
+func decideMachine(w *world, in activities.Read) activities.MachineDecision {
+	w.t.Helper()
+	return twice[activities.MachineDecision](w, w.DecideMachine, in)
+}
+
+func TestDecideMachineOfANewMachine(t *testing.T) {
+	t.Parallel()
+	m := machine("m", bare)
+	w := newWorld(t, m, class())
+	d := decideMachine(w, read(m))
+	assert.Equal(t, activities.MachineDecision{
+		Need: attention.Instance, Why: "new: not yet taken care of", Version: "900", Class: "small", Provider: "fake",
+		Prepare: true, NeverTried: true, CreateBy: m.CreationTimestamp.Add(20 * time.Minute).In(d.CreateBy.Location()),
+	}, d)
+	assert.Empty(t, w.requests(), "all of it is in the caches")
+}
+
+func TestDecideMachineOfAMachineInUse(t *testing.T) {
+	t.Parallel()
+	m := machine("m", onNode, phase(v1alpha1.MachineRunning))
+	m.Status.LastKnownState, m.Status.LastOperation.Type = "state-7", v1alpha1.MachineOperationCreate
+	d := decideMachine(newWorld(t, m, class(), node()), read(m))
+	assert.Equal(t, attention.Nothing, d.Need)
+	assert.Equal(t, "Running", d.Phase)
+	assert.Equal(t, []string{"fake:///n", "n", "state-7"}, []string{d.ProviderID, d.NodeName, d.LastKnownState})
+	assert.False(t, d.NeverTried)
+	assert.False(t, d.Prepare)
+	assert.Nil(t, d.Problem)
+}
+
+func TestDecideMachineGone(t *testing.T) {
+	t.Parallel()
+	m := machine("m")
+	w := newWorld(t, m, class())
+	for name, in := range map[string]activities.Read{
+		"no such object":                         {Ref: activities.Ref{Namespace: shop, Name: "x", UID: "uid-x"}},
+		"no such object, read live":              {Ref: activities.Ref{Namespace: shop, Name: "x", UID: "uid-x"}, Live: true},
+		"another object has its name":            {Ref: stranger(m)},
+		"another object has its name, read live": {Ref: stranger(m), Live: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, activities.MachineDecision{Gone: true, Why: "the object is gone"}, decideMachine(w, in))
+		})
+	}
+}
+
+func TestDecideMachineWithoutAUsableClass(t *testing.T) {
+	t.Parallel()
+	m := machine("m")
+	for name, row := range map[string]struct {
+		w       *world
+		reason  string
+		message string
+	}{
+		"U171: it does not exist": {newWorld(t, m), "ClassNotFound", "MachineClass small does not exist in namespace shop"},
+		"it names no provider": {
+			newWorld(t, m, class(func(c *v1alpha1.MachineClass) { c.Provider = "" })),
+			"ClassInvalid", "MachineClass small cannot be used: name of provider is empty",
+		},
+	} {
+		for way, in := range map[string]activities.Read{"cached": read(m), "live": live(m)} {
+			t.Run(name+", "+way, func(t *testing.T) {
+				d := decideMachine(row.w, in)
+				require.NotNil(t, d.Problem)
+				assert.Equal(t, activities.Problem{Reason: row.reason, Message: row.message, React: activities.UntilCredential}, *d.Problem)
+				assert.Empty(t, d.Provider)
+				assert.Equal(t, attention.Instance, d.Need, "what it needs does not change")
+			})
+		}
+	}
+}
+
+func TestDecideMachineFollowsTheNode(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		phase    v1alpha1.MachinePhase
+		ready    string
+		to, what string
+	}{
+		"a new node has joined":  {v1alpha1.MachinePending, "True", "Running", "Create"},
+		"U113: it is ill":        {v1alpha1.MachineRunning, "False", "Unknown", "HealthCheck"},
+		"U112: it is well again": {v1alpha1.MachineUnknown, "True", "Running", "HealthCheck"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, n := machine("m", onNode, phase(row.phase)), node()
+			n.Status.Conditions[0].Status = corev1.ConditionStatus(row.ready)
+			d := decideMachine(newWorld(t, m, n, class()), read(m))
+			assert.Equal(t, attention.Health, d.Need)
+			require.NotNil(t, d.Health)
+			assert.Equal(t, []string{row.to, row.what}, []string{d.Health.Phase, d.Health.Operation})
+		})
+	}
+	t.Run("U113: it went missing", func(t *testing.T) {
+		m := machine("m", onNode, phase(v1alpha1.MachineRunning))
+		d := decideMachine(newWorld(t, m, class()), read(m))
+		require.NotNil(t, d.Health)
+		assert.Equal(t, "Unknown", d.Health.Phase)
+	})
+}
+
+func TestDecideMachineSaysHowLongACreationMayTake(t *testing.T) {
+	t.Parallel()
+	patient := func(m *v1alpha1.Machine) {
+		m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineCreationTimeout: duration(time.Hour)}
+	}
+	for name, row := range map[string]struct {
+		change     func(*v1alpha1.Machine)
+		annotation string
+		want       time.Duration
+	}{
+		"U174: the default":                     {func(*v1alpha1.Machine) {}, "", 20 * time.Minute},
+		"U174: the spec":                        {patient, "", time.Hour},
+		"U174: the annotation beats the spec":   {patient, "7m", 7 * time.Minute},
+		"U174: a malformed annotation does not": {patient, "soon", time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := machine("m", row.change)
+			m.Annotations = map[string]string{v1alpha1.AnnotationEffectiveCreationTimeout: row.annotation}
+			d := decideMachine(newWorld(t, m, class()), read(m))
+			assert.WithinDuration(t, m.CreationTimestamp.Add(row.want), d.CreateBy, 0)
+		})
+	}
+}
+
+func TestCachesThatAreBehind(t *testing.T) {
+	t.Parallel()
+	m := machine("m")
+	w := newWorld(t, m, class())
+	w.hold()
+	w.edit(observe.Machines, "m", annotated("note", "new"))
+	in := activities.Read{Ref: ref(m), Gate: activities.Gate{observe.Machines: w.machine("m").ResourceVersion}}
+	w.forget()
+
+	t.Run("a local activity gives up early and says so", func(t *testing.T) {
+		t.Parallel()
+		begun := time.Now()
+		_, err := local[activities.MachineDecision](w, w.DecideMachine, in)
+		assertFailure(t, err, activities.TypeCacheBehind, true)
+		assert.Less(t, time.Since(begun), 2*time.Second, "a local activity has two seconds")
+	})
+	t.Run("a regular one reads live", func(t *testing.T) {
+		t.Parallel()
+		d, err := run[activities.MachineDecision](w, w.DecideMachine, in)
+		require.NoError(t, err)
+		assert.Equal(t, in.Gate[observe.Machines], d.Version)
+	})
+	t.Run("a live read waits for no cache, in a local activity too", func(t *testing.T) {
+		t.Parallel()
+		in := activities.Read{Ref: in.Ref, Gate: in.Gate, Live: true}
+		d, err := local[activities.MachineDecision](w, w.DecideMachine, in)
+		require.NoError(t, err)
+		assert.Equal(t, in.Gate[observe.Machines], d.Version)
+	})
+}
+
+func TestALiveReadIsLiveThroughout(t *testing.T) {
+	t.Parallel()
+	m := machine("m", onNode, phase(v1alpha1.MachinePending))
+	w := newWorld(t, m)
+	w.hold() // the node that woke us and the class are in no cache
+	w.create(node(), class())
+	in := activities.Read{Ref: ref(m), Gate: activities.Gate{observe.Nodes: w.node().ResourceVersion}}
+	d, err := run[activities.MachineDecision](w, w.DecideMachine, in)
+	require.NoError(t, err)
+	assert.Equal(t, attention.Health, d.Need, "the node has joined: nobody tells us a second time")
+	assert.Equal(t, "fake", d.Provider)
+}
+
+func TestAReadWaitsForWhatWokeIt(t *testing.T) {
+	t.Parallel()
+	m := machine("m")
+	w := newWorld(t, m, class())
+	release := w.hold()
+	w.edit(observe.Machines, "m", annotated("note", "new"))
+	in := activities.Read{Ref: ref(m), Gate: activities.Gate{observe.Machines: w.machine("m").ResourceVersion}}
+	w.forget()
+	time.AfterFunc(20*time.Millisecond, release)
+	d, err := local[activities.MachineDecision](w, w.DecideMachine, in)
+	require.NoError(t, err)
+	assert.Equal(t, in.Gate[observe.Machines], d.Version)
+	assert.Empty(t, w.requests(), "waiting costs the API server nothing")
+}

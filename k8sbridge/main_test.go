@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+)
+
+// election is a bridge of several, which writes down what it does.
+type election struct {
+	client *fake.Clientset
+	mu     sync.Mutex
+	terms  []string
+}
+
+func (e *election) note(what string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.terms = append(e.terms, what)
+}
+
+// story returns what has happened so far.
+func (e *election) story() []string {
+	synctest.Wait()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.terms)
+}
+
+// join runs for the leadership until ctx ends; its bridge ends with the error that fail brings.
+func (e *election) join(ctx context.Context, name string, registry *prometheus.Registry, fail <-chan error) <-chan error {
+	done := make(chan error, 1)
+	o := options{leaseNamespace: "default", identity: name}
+	go func() {
+		done <- lead(ctx, o, e.client, slog.New(slog.DiscardHandler), registry, func(ctx context.Context) error {
+			e.note(name + " begins")
+			defer e.note(name + " ends")
+			select {
+			case <-ctx.Done():
+				return nil
+			case err := <-fail:
+				return err
+			}
+		})
+	}()
+	return done
+}
+
+func TestAnotherLeadsWhenTheLeaderEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &election{client: fake.NewClientset()}
+		ctx, stop := context.WithCancel(t.Context())
+		registry := prometheus.NewRegistry()
+		first := e.join(ctx, "first", registry, nil)
+		time.Sleep(2 * time.Second)
+		leading := func() float64 {
+			families, err := registry.Gather()
+			require.NoError(t, err)
+			require.Len(t, families, 1)
+			return families[0].GetMetric()[0].GetGauge().GetValue()
+		}
+		assert.InDelta(t, 1, leading(), 0)
+
+		ctx2, stop2 := context.WithCancel(t.Context())
+		second := e.join(ctx2, "second", prometheus.NewRegistry(), nil)
+		time.Sleep(time.Minute)
+		assert.Equal(t, []string{"first begins"}, e.story(), "one at a time")
+
+		stop()
+		require.NoError(t, <-first, "told to stop is no failure")
+		assert.InDelta(t, 0, leading(), 0)
+		time.Sleep(5 * time.Second)
+		assert.Equal(t, []string{"first begins", "first ends", "second begins"}, e.story(), "the lease was given back, not waited for")
+		stop2()
+		require.NoError(t, <-second)
+	})
+}
+
+// A bridge that leads and does nothing would keep the others from it.
+func TestALeaderWhoseBridgeFailsGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &election{client: fake.NewClientset()}
+		fail := make(chan error, 1)
+		done := e.join(t.Context(), "first", prometheus.NewRegistry(), fail)
+		time.Sleep(2 * time.Second)
+		fail <- errors.New("broken")
+		require.EqualError(t, <-done, "run bridge: broken")
+		ctx, stop := context.WithCancel(t.Context())
+		second := e.join(ctx, "second", prometheus.NewRegistry(), nil)
+		time.Sleep(5 * time.Second)
+		assert.Equal(t, []string{"first begins", "first ends", "second begins"}, e.story())
+		stop()
+		require.NoError(t, <-second)
+	})
+}
+
+// kubectl apply leaves a copy of a Secret in its annotations: the bridge must not hold it.
+func TestNothingOfASecretIsKept(t *testing.T) {
+	kept, err := strip(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "ns", Name: "s", UID: "u", ResourceVersion: "7",
+		Annotations:   map[string]string{"kubectl.kubernetes.io/last-applied-configuration": `{"data":{"password":"c2VjcmV0"}}`},
+		Labels:        map[string]string{"a": "b"},
+		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl"}},
+	}})
+	require.NoError(t, err)
+	assert.Equal(t, &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s", UID: "u", ResourceVersion: "7"}}, kept)
+}

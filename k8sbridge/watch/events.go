@@ -1,0 +1,143 @@
+package watch
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"millwright/api/v1alpha1"
+	"millwright/observe"
+	"millwright/workflows"
+)
+
+// secrets is watched besides the resources of the caches. No gate holds it: Secrets are always read live.
+const secrets observe.Resource = "secrets"
+
+// event is what an informer tells of one object.
+type event struct {
+	resource observe.Resource
+	object   metav1.Object
+	deleted  bool   // the object is gone for good
+	version  string // a cache that has reached it shows what happened
+}
+
+func (e event) versions() observe.Gate { return observe.Gate{e.resource: e.version} }
+
+// handler passes the events of an informer on.
+func (b *Bridge) handler(resource observe.Resource, informer cache.SharedIndexInformer) cache.ResourceEventHandler {
+	pass := func(item any, deleted bool, version string) {
+		if object, ok := item.(metav1.Object); ok {
+			b.metrics.events.WithLabelValues(string(resource)).Inc()
+			if version == "" {
+				version = object.GetResourceVersion()
+			}
+			b.note(event{resource: resource, object: object, deleted: deleted, version: version})
+		}
+	}
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc: func(item any) { pass(item, false, "") },
+		UpdateFunc: func(old, item any) {
+			before, ok1 := old.(metav1.Object)
+			after, ok2 := item.(metav1.Object)
+			if ok1 && ok2 && before.GetUID() != after.GetUID() {
+				pass(old, true, after.GetResourceVersion()) // deleted and made anew while the watch was broken
+			}
+			pass(item, false, "")
+		},
+		DeleteFunc: func(item any) {
+			version := ""
+			if tombstone, ok := item.(cache.DeletedFinalStateUnknown); ok {
+				// The watch missed the deletion: the object's own version is from before it.
+				item, version = tombstone.Obj, informer.GetStore().LastStoreSyncResourceVersion()
+			}
+			pass(item, true, version)
+		},
+	}
+}
+
+// note finds out whom an event concerns.
+func (b *Bridge) note(e event) {
+	switch object := e.object.(type) {
+	case *v1alpha1.Machine:
+		b.noteOwned(e, workflows.KindMachine, workflows.KindMachineSet, machinePrints(object))
+	case *v1alpha1.MachineSet:
+		b.noteOwned(e, workflows.KindMachineSet, workflows.KindMachineDeployment, setPrints(object))
+	case *v1alpha1.MachineDeployment:
+		b.noteOwned(e, workflows.KindMachineDeployment, "", deploymentPrints(object))
+	case *v1alpha1.MachineClass:
+		if b.changes(e, classPrints(object)).self {
+			b.wakeClass(object, e.versions())
+		}
+	case *corev1.Node:
+		if b.changes(e, nodePrints(object)).self {
+			for _, m := range b.cluster.MachinesOfNode(object.Name) {
+				b.enqueue(key{workflows.KindMachine, m.Namespace, m.Name}, wake{versions: e.versions(), cause: byNode})
+			}
+		}
+	case *metav1.PartialObjectMetadata: // a Secret: machines may wait for it
+		if b.changes(e, secretPrints(object)).self {
+			for _, class := range b.cluster.ClassesOfSecret(object.Namespace, object.Name) {
+				b.wakeClass(class, nil)
+			}
+		}
+	}
+}
+
+// noteOwned wakes an object that has a workflow of its own, and what controls it.
+func (b *Bridge) noteOwned(e event, kind, parentKind workflows.Kind, now prints) {
+	changed := b.changes(e, now)
+	for _, parent := range changed.parents {
+		b.enqueue(key{parentKind, e.object.GetNamespace(), parent}, wake{versions: e.versions(), cause: byObject})
+	}
+	w := wake{versions: e.versions(), cause: byOwn}
+	if changed.self {
+		w.cause = byObject
+	}
+	if e.deleted {
+		w.gone = []observe.Ref{refOf(e.object)}
+	}
+	if changed.self || changed.own {
+		b.enqueue(key{kind, e.object.GetNamespace(), e.object.GetName()}, w)
+	}
+}
+
+// wakeClass wakes the machines of a class: those that are not calm may wait for it.
+func (b *Bridge) wakeClass(class *v1alpha1.MachineClass, versions observe.Gate) {
+	for _, m := range b.cluster.MachinesOfClass(class.Namespace + "/" + class.Name) {
+		b.enqueue(key{workflows.KindMachine, m.Namespace, m.Name}, wake{versions: versions, cause: byObject})
+	}
+}
+
+// difference says which fingerprints of an object changed.
+type difference struct {
+	self    bool
+	own     bool
+	parents []string // who must hear of it: what controls the object, and what did until now
+}
+
+// changes compares an object's fingerprints with those seen last, and keeps them.
+func (b *Bridge) changes(e event, now prints) difference {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	id := string(e.resource) + "/" + string(e.object.GetUID())
+	before, known := b.seen[id]
+	if e.deleted {
+		delete(b.seen, id)
+	} else {
+		b.seen[id] = now
+	}
+	news := e.deleted || !known
+	d := difference{self: news || before.self != now.self, own: news || before.own != now.own}
+	if news || before.owner != now.owner {
+		for _, parent := range []string{now.parent, before.parent} {
+			if parent != "" && (len(d.parents) == 0 || d.parents[0] != parent) {
+				d.parents = append(d.parents, parent)
+			}
+		}
+	}
+	return d
+}
+
+func refOf(o metav1.Object) observe.Ref {
+	return observe.Ref{Namespace: o.GetNamespace(), Name: o.GetName(), UID: string(o.GetUID())}
+}

@@ -1,0 +1,171 @@
+package watch
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/attention"
+	"millwright/observe"
+)
+
+// fields lists the facts of a struct of facts; those of a nested struct as Outer.Inner.
+func fields(t reflect.Type, prefix string) (names []string) {
+	for f := range t.Fields() {
+		if f.Type.Kind() == reflect.Struct {
+			names = append(names, fields(f.Type, prefix+f.Name+".")...)
+			continue
+		}
+		names = append(names, prefix+f.Name)
+	}
+	return names
+}
+
+// fact returns one fact by its name.
+func fact(facts any, name string) any {
+	v := reflect.ValueOf(facts)
+	for part := range strings.SplitSeq(name, ".") {
+		v = v.FieldByName(part)
+	}
+	return v.Interface()
+}
+
+// factRow changes one fact of a world that has come to rest, in a way that makes the object need something.
+type factRow struct {
+	fact   string
+	before []runtime.Object // put instead of those of the calm stack
+	change func(w *world)
+}
+
+func replace[T runtime.Object](o T, changes ...func(T)) func(*world) {
+	return func(w *world) { w.put(changed(o, changes...)) }
+}
+
+// proveFacts shows for each fact that attention can read that a change of it reaches the object's workflow at once.
+func proveFacts(t *testing.T, facts reflect.Type, object metav1.Object, read func(*world) any, rows []factRow, never map[string]string) {
+	missing := map[string]bool{}
+	for _, name := range fields(facts, "") {
+		missing[name] = never[name] == ""
+	}
+	for _, row := range rows {
+		delete(missing, row.fact)
+		t.Run(row.fact, func(t *testing.T) {
+			inWorld(t, calmStack(), func(w *world) {
+				for _, o := range row.before {
+					w.put(o)
+				}
+				w.pass(5 * time.Second)
+				w.took()
+				before := fact(read(w), row.fact)
+				row.change(w)
+				w.flush()
+				require.NotEqual(t, before, fact(read(w), row.fact), "the row changes the fact")
+				assert.Contains(t, w.asked(), awake(object))
+			})
+		})
+	}
+	for name, lacks := range missing {
+		assert.False(t, lacks, "fact %s has no row: is it in a fingerprint?", name)
+	}
+}
+
+func TestEveryFactOfAMachineWakesIt(t *testing.T) {
+	read := func(w *world) any {
+		m, found := w.cluster.Machine("ns/m")
+		require.True(t, found)
+		return observe.MachineFacts(m, w.cluster.NodeOf(m))
+	}
+	pending := changed(aMachine(), inPhase(v1alpha1.MachinePending))
+	rows := []factRow{
+		{fact: "Deleting", change: replace(aMachine(), toBeDeleted[*v1alpha1.Machine])},
+		{fact: "Finalizer", change: replace(aMachine(), func(m *v1alpha1.Machine) { m.Finalizers = nil })},
+		{fact: "Phase", change: replace(aMachine(), inPhase(v1alpha1.MachineCrashLoopBackOff))},
+		{fact: "ProviderID", change: replace(aMachine(), func(m *v1alpha1.Machine) { m.Spec.ProviderID = "" })},
+		{fact: "NodeName", change: replace(aMachine(), func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelNode] = "other" })},
+		{fact: "NodeExists", change: func(w *world) { w.remove(aNode()) }},
+		{fact: "NodeHealthy", change: replace(aNode(), unready)},
+		{fact: "NodeWhy", before: []runtime.Object{pending, changed(aNode(), unready)}, change: func(w *world) {
+			n := changed(aNode(), unready)
+			n.Status.Conditions[0].Reason = "ContainerRuntimeDown"
+			w.put(n)
+		}},
+	}
+	proveFacts(t, reflect.TypeFor[attention.MachineFacts](), aMachine(), read, rows, nil)
+}
+
+func TestEveryFactOfASetWakesIt(t *testing.T) {
+	read := func(w *world) any {
+		s, found := w.cluster.Set("ns/s")
+		require.True(t, found)
+		return observe.SetFacts(s, w.cluster.MachinesOf(string(s.UID)))
+	}
+	status := func(change func(*v1alpha1.MachineSetStatus)) func(*world) {
+		return replace(aSet(), func(s *v1alpha1.MachineSet) { change(&s.Status) })
+	}
+	proveFacts(t, reflect.TypeFor[attention.GroupFacts](), aSet(), read, []factRow{
+		{fact: "Deleting", change: replace(aSet(), toBeDeleted[*v1alpha1.MachineSet])},
+		{fact: "Finalizer", change: replace(aSet(), func(s *v1alpha1.MachineSet) { s.Finalizers = nil })},
+		{fact: "Generation", change: replace(aSet(), func(s *v1alpha1.MachineSet) { s.Generation = 2 })},
+		{fact: "ObservedGeneration", change: status(func(s *v1alpha1.MachineSetStatus) { s.ObservedGeneration = 0 })},
+		{fact: "Wanted", change: replace(aSet(), func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 2 })},
+		{fact: "Live", change: replace(aMachine(), toBeDeleted[*v1alpha1.Machine])},
+		{fact: "Failed", change: replace(aMachine(), inPhase(v1alpha1.MachineFailed))},
+		{fact: "Actual.Replicas", change: func(w *world) { w.remove(aMachine()) }},
+		{fact: "Actual.Replicas", change: replace(aMachine(), func(m *v1alpha1.Machine) { m.OwnerReferences = nil })},
+		{fact: "Actual.FullyLabeled", change: replace(aMachine(), func(m *v1alpha1.Machine) { delete(m.Labels, "pool") })},
+		{fact: "Actual.FullyLabeled", change: replace(aMachine(), func(m *v1alpha1.Machine) { delete(m.Labels, v1alpha1.LabelMachineTemplateHash) })},
+		{fact: "Actual.Ready", change: replace(aMachine(), inPhase(v1alpha1.MachineAvailable))},
+		{fact: "Actual.Available", change: replace(aMachine(), inPhase(v1alpha1.MachineUnknown))},
+		{fact: "Reported.Replicas", change: status(func(s *v1alpha1.MachineSetStatus) { s.Replicas = 0 })},
+		{fact: "Reported.FullyLabeled", change: status(func(s *v1alpha1.MachineSetStatus) { s.FullyLabeledReplicas = 0 })},
+		{fact: "Reported.Ready", change: status(func(s *v1alpha1.MachineSetStatus) { s.ReadyReplicas = 0 })},
+		{fact: "Reported.Available", change: status(func(s *v1alpha1.MachineSetStatus) { s.AvailableReplicas = 0 })},
+	}, map[string]string{
+		"Sets": "1 for a set", "Actual.Updated": "deployments only", "Actual.Unavailable": "deployments only",
+		"Reported.Updated": "deployments only", "Reported.Unavailable": "deployments only",
+	})
+}
+
+func TestEveryFactOfADeploymentWakesIt(t *testing.T) {
+	read := func(w *world) any {
+		d, found := w.cluster.Deployment("ns/d")
+		require.True(t, found)
+		return observe.DeploymentFacts(d, w.cluster.SetsOf(string(d.UID)))
+	}
+	status := func(change func(*v1alpha1.MachineDeploymentStatus)) func(*world) {
+		return replace(aDeployment(), func(d *v1alpha1.MachineDeployment) { change(&d.Status) })
+	}
+	setStatus := func(change func(*v1alpha1.MachineSetStatus)) func(*world) {
+		return replace(aSet(), func(s *v1alpha1.MachineSet) { change(&s.Status) })
+	}
+	proveFacts(t, reflect.TypeFor[attention.GroupFacts](), aDeployment(), read, []factRow{
+		{fact: "Deleting", change: replace(aDeployment(), toBeDeleted[*v1alpha1.MachineDeployment])},
+		{fact: "Finalizer", change: replace(aDeployment(), func(d *v1alpha1.MachineDeployment) { d.Finalizers = nil })},
+		{fact: "Generation", change: replace(aDeployment(), func(d *v1alpha1.MachineDeployment) { d.Generation = 2 })},
+		{fact: "ObservedGeneration", change: status(func(s *v1alpha1.MachineDeploymentStatus) { s.ObservedGeneration = 0 })},
+		{fact: "Wanted", change: replace(aDeployment(), func(d *v1alpha1.MachineDeployment) { d.Spec.Replicas = 2 })},
+		{fact: "Live", change: replace(aSet(), func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 2 })},
+		{fact: "Sets", change: replace(aSet(), toBeDeleted[*v1alpha1.MachineSet])},
+		{fact: "Sets", change: func(w *world) { w.remove(aSet()) }},
+		{fact: "Sets", change: replace(aSet(), func(s *v1alpha1.MachineSet) { s.OwnerReferences = nil })},
+		{fact: "Actual.Replicas", change: setStatus(func(s *v1alpha1.MachineSetStatus) { s.Replicas = 2 })},
+		{fact: "Actual.Ready", change: setStatus(func(s *v1alpha1.MachineSetStatus) { s.ReadyReplicas = 0 })},
+		{fact: "Actual.Available", change: setStatus(func(s *v1alpha1.MachineSetStatus) { s.AvailableReplicas = 0 })},
+		{fact: "Actual.Unavailable", change: setStatus(func(s *v1alpha1.MachineSetStatus) { s.AvailableReplicas = 0 })},
+		{fact: "Actual.Updated", change: replace(aSet(), func(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class.Name = "large" })},
+		{fact: "Reported.Replicas", change: status(func(s *v1alpha1.MachineDeploymentStatus) { s.Replicas = 0 })},
+		{fact: "Reported.Ready", change: status(func(s *v1alpha1.MachineDeploymentStatus) { s.ReadyReplicas = 0 })},
+		{fact: "Reported.Available", change: status(func(s *v1alpha1.MachineDeploymentStatus) { s.AvailableReplicas = 0 })},
+		{fact: "Reported.Updated", change: status(func(s *v1alpha1.MachineDeploymentStatus) { s.UpdatedReplicas = 0 })},
+		{fact: "Reported.Unavailable", change: status(func(s *v1alpha1.MachineDeploymentStatus) { s.UnavailableReplicas = 1 })},
+	}, map[string]string{
+		"Failed": "sets only", "Actual.FullyLabeled": "sets only", "Reported.FullyLabeled": "sets only",
+	})
+}

@@ -1,0 +1,172 @@
+package watch
+
+import (
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/api/v1alpha1"
+)
+
+// which names the fingerprints that differ.
+func which(a, b prints) (names []string) {
+	if a.self != b.self {
+		names = append(names, "self")
+	}
+	if a.owner != b.owner {
+		names = append(names, "owner")
+	}
+	if a.own != b.own {
+		names = append(names, "own")
+	}
+	return names
+}
+
+// annotated sets an annotation, the first of an object that has none.
+func annotated[T metav1.Object](key, value string) func(T) {
+	return func(o T) {
+		annotations := maps.Clone(o.GetAnnotations())
+		if annotations == nil {
+			annotations = map[string]string{}
+		}
+		annotations[key] = value
+		o.SetAnnotations(annotations)
+	}
+}
+
+func TestMachinePrints(t *testing.T) {
+	type change = func(*v1alpha1.Machine)
+	var none []string
+	for _, row := range []struct {
+		name   string
+		change change
+		want   []string
+	}{
+		// What people and other controllers do.
+		{"spec: class", func(m *v1alpha1.Machine) { m.Spec.Class.Name = "large" }, []string{"self"}},
+		{"spec: a timeout", func(m *v1alpha1.Machine) {
+			m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineCreationTimeout: &metav1.Duration{Duration: time.Minute}}
+		}, []string{"self"}},
+		{"spec: bad node conditions", func(m *v1alpha1.Machine) {
+			types := "DiskPressure"
+			m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{NodeConditions: &types}
+		}, []string{"self"}},
+		{"deletion", toBeDeleted[*v1alpha1.Machine], []string{"self", "owner"}},
+		{"another object of that name", func(m *v1alpha1.Machine) { m.UID = "other" }, []string{"self", "owner", "own"}},
+		{"a foreign label", func(m *v1alpha1.Machine) { m.Labels["color"] = "red" }, []string{"self", "owner"}},
+		{"a wish: force-deletion", func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelForceDeletion] = "true" }, []string{"self", "owner"}},
+		{"a wish: preserve", func(m *v1alpha1.Machine) {
+			m.Annotations[v1alpha1.AnnotationPreserve] = v1alpha1.ValuePreserveNow
+		}, []string{"self", "owner"}},
+		{"effective creation timeout", func(m *v1alpha1.Machine) {
+			m.Annotations[v1alpha1.AnnotationEffectiveCreationTimeout] = "1m"
+		}, []string{"self", "owner"}},
+		{"a label of the set's template", func(m *v1alpha1.Machine) { delete(m.Labels, v1alpha1.LabelMachineTemplateHash) }, []string{"owner"}},
+		{"priority", func(m *v1alpha1.Machine) { m.Annotations[v1alpha1.AnnotationMachinePriority] = "1" }, []string{"owner"}},
+		{"owner", func(m *v1alpha1.Machine) { m.OwnerReferences = nil }, []string{"owner"}},
+		// What its own workflow does: never self.
+		{"finalizer", func(m *v1alpha1.Machine) { m.Finalizers = nil }, []string{"own"}},
+		{"a foreign finalizer", func(m *v1alpha1.Machine) { m.Finalizers = append(m.Finalizers, "foreign") }, none},
+		{"label node", func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelNode] = "n-2" }, []string{"own"}},
+		{"providerID", func(m *v1alpha1.Machine) { m.Spec.ProviderID = "virtual:///i-2" }, []string{"own"}},
+		{"the default priority instead of none", func(m *v1alpha1.Machine) { delete(m.Annotations, v1alpha1.AnnotationMachinePriority) }, none},
+		{"phase", inPhase(v1alpha1.MachineUnknown), []string{"owner", "own"}},
+		{"last operation: state", func(m *v1alpha1.Machine) { m.Status.LastOperation.State = v1alpha1.MachineStateFailed }, []string{"owner"}},
+		{"last operation: time and text", func(m *v1alpha1.Machine) {
+			m.Status.LastOperation.LastUpdateTime, m.Status.LastOperation.Description = born, "still creating"
+		}, none},
+		{"current operation", func(m *v1alpha1.Machine) { m.Status.CurrentOperation = &v1alpha1.Operation{Step: "await-node"} }, none},
+		{"conditions", func(m *v1alpha1.Machine) { m.Status.Conditions = aNode().Status.Conditions }, none},
+		{"last known state", func(m *v1alpha1.Machine) { m.Status.LastKnownState = "disk-7" }, none},
+		{"our notes", func(m *v1alpha1.Machine) {
+			for _, key := range v1alpha1.OwnMetadataKeys() {
+				m.Annotations[key] = "noted"
+			}
+		}, none},
+		{"versions and managed fields", func(m *v1alpha1.Machine) {
+			m.ResourceVersion, m.Generation, m.ManagedFields = "7", 7, []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
+		}, none},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			assert.Equal(t, row.want, which(machinePrints(aMachine()), machinePrints(changed(aMachine(), row.change))))
+		})
+	}
+}
+
+func TestGroupPrints(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		change func(*v1alpha1.MachineSet)
+		want   []string
+	}{
+		{"size", func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 2 }, []string{"self", "owner"}},
+		{"template", func(s *v1alpha1.MachineSet) { s.Spec.Template.Labels["pool"] = "b" }, []string{"self", "owner"}},
+		{"a part of the spec that we do not know", func(s *v1alpha1.MachineSet) { s.Generation = 2 }, []string{"self"}},
+		{"deletion", toBeDeleted[*v1alpha1.MachineSet], []string{"self", "owner"}},
+		{"a wish: freeze", func(s *v1alpha1.MachineSet) { s.Labels[v1alpha1.LabelFreeze] = v1alpha1.ValueTrue }, []string{"self"}},
+		{"owner", func(s *v1alpha1.MachineSet) { s.OwnerReferences = nil }, []string{"owner"}},
+		{"finalizer", func(s *v1alpha1.MachineSet) { s.Finalizers = nil }, []string{"own"}},
+		{"counts", func(s *v1alpha1.MachineSet) { s.Status.ReadyReplicas = 0 }, []string{"owner", "own"}},
+		{"observed generation", func(s *v1alpha1.MachineSet) { s.Status.ObservedGeneration = 0 }, []string{"owner", "own"}},
+		{"failed machines", func(s *v1alpha1.MachineSet) { s.Status.FailedMachines = []v1alpha1.MachineSummary{{Name: "m"}} }, []string{"owner"}},
+		{"current operation", func(s *v1alpha1.MachineSet) { s.Status.CurrentOperation = &v1alpha1.Operation{Step: "x"} }, nil},
+		{"a note of ours", annotated[*v1alpha1.MachineSet](v1alpha1.AnnotationDesiredReplicas, "5"), nil},
+	} {
+		t.Run("set: "+row.name, func(t *testing.T) {
+			assert.Equal(t, row.want, which(setPrints(aSet()), setPrints(changed(aSet(), row.change))))
+		})
+	}
+	for _, row := range []struct {
+		name   string
+		change func(*v1alpha1.MachineDeployment)
+		want   []string
+	}{
+		{"size", func(d *v1alpha1.MachineDeployment) { d.Spec.Replicas = 2 }, []string{"self"}},
+		{"paused", func(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true }, []string{"self"}},
+		{"deletion", toBeDeleted[*v1alpha1.MachineDeployment], []string{"self"}},
+		{"what the autoscaler asks for", annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationTriggerDeletion, "m"), []string{"self"}},
+		{"finalizer", func(d *v1alpha1.MachineDeployment) { d.Finalizers = nil }, []string{"own"}},
+		{"counts", func(d *v1alpha1.MachineDeployment) { d.Status.UpdatedReplicas = 0 }, []string{"own"}},
+		{"conditions", func(d *v1alpha1.MachineDeployment) {
+			d.Status.Conditions = []v1alpha1.MachineDeploymentCondition{{Type: v1alpha1.MachineDeploymentAvailable}}
+		}, nil},
+		{"revision", annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationRevision, "2"), nil},
+	} {
+		t.Run("deployment: "+row.name, func(t *testing.T) {
+			assert.Equal(t, row.want, which(deploymentPrints(aDeployment()), deploymentPrints(changed(aDeployment(), row.change))))
+		})
+	}
+}
+
+func TestNodePrints(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		change func(*corev1.Node)
+		want   []string
+	}{
+		{"heartbeat", heartbeat, nil},
+		{"addresses and capacity", func(n *corev1.Node) {
+			n.Status.Addresses = []corev1.NodeAddress{{Address: "10.0.0.1"}}
+			n.Status.Capacity = corev1.ResourceList{}
+		}, nil},
+		{"labels", func(n *corev1.Node) { n.Labels = map[string]string{"zone": "a"} }, nil},
+		{"a condition's status and reason", unready, []string{"self"}},
+		{"a condition's reason", func(n *corev1.Node) { n.Status.Conditions[0].Reason = "Odd" }, []string{"self"}},
+		{"a new condition", func(n *corev1.Node) {
+			n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: corev1.NodeDiskPressure, Status: corev1.ConditionTrue})
+		}, []string{"self"}},
+		{"a taint", func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "x"}} }, []string{"self"}},
+		{"cordon", func(n *corev1.Node) { n.Spec.Unschedulable = true }, []string{"self"}},
+		{"providerID", func(n *corev1.Node) { n.Spec.ProviderID = "virtual:///j" }, []string{"self"}},
+		{"deletion", toBeDeleted[*corev1.Node], []string{"self"}},
+		{"another node of that name", func(n *corev1.Node) { n.UID = "other" }, []string{"self"}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			assert.Equal(t, row.want, which(nodePrints(aNode()), nodePrints(changed(aNode(), row.change))))
+		})
+	}
+}

@@ -1,0 +1,173 @@
+package watch
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/serviceerror"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+
+	"millwright/api/v1alpha1"
+	"millwright/observe"
+)
+
+func TestDeletedMachine(t *testing.T) {
+	inWorld(t, calmStack(), func(w *world) {
+		w.put(changed(aMachine(), toBeDeleted[*v1alpha1.Machine]))
+		w.flush()
+		assert.Contains(t, w.asked(), awake(aMachine()), "when it is to go")
+		w.pass(2 * time.Second)
+		w.took()
+		w.reply(serviceerror.NewNotFound("closed"), 0) // its workflow has ended with the object
+		w.remove(aMachine())
+		w.flush()
+		for _, c := range w.took() {
+			assert.NotEqual(t, idOf(aMachine()), c.id, "its workflow may be about to end by itself")
+		}
+		w.pass(goneAfter)
+		calls := w.took()
+		require.NotEmpty(t, calls)
+		c := calls[len(calls)-1]
+		assert.Equal(t, "signal "+idOf(aMachine()), c.verb+" "+c.id, "a signal does not start a run for an object that is gone")
+		assert.True(t, c.changed.Deleting)
+		assert.Equal(t, "uid-m", c.changed.UID)
+		w.pass(20 * time.Second)
+		for _, c := range w.took() {
+			assert.NotEqual(t, idOf(aMachine()), c.id, "that there was no run is fine")
+		}
+	})
+}
+
+// What happens while a signal is under way is not lost when that signal fails.
+func TestDeletedWhileASignalFails(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		w.reply(serviceerror.NewInternal("odd"), 2*time.Second)
+		w.put(again("m", "uid-1"))
+		w.flush()
+		w.remove(again("m", "uid-1"))
+		w.pass(2 * time.Second)
+		w.reply(nil, 0)
+		w.took()
+		w.pass(goneAfter)
+		assert.Contains(t, w.asked(), "signal "+idOf(again("m", "uid-1")))
+	})
+}
+
+func again(name, uid string) *v1alpha1.Machine {
+	return changed(machineNamed(name), uncreated, func(m *v1alpha1.Machine) { m.UID = types.UID(uid) })
+}
+
+func TestRecreatedUnderTheSameName(t *testing.T) {
+	first, second, third := again("m", "uid-1"), again("m", "uid-2"), again("m", "uid-3")
+	inWorld(t, []runtime.Object{first}, func(w *world) {
+		w.took()
+		w.remove(first)
+		w.put(second)
+		w.flush()
+		assert.Subset(t, w.asked(), []string{"signal " + idOf(first), awake(second)}, "the new object does not wait for the old one")
+	})
+	inWorld(t, []runtime.Object{first}, func(w *world) {
+		w.took()
+		w.reply(serviceerror.NewUnavailable("away"), 0)
+		w.remove(first)
+		w.put(second)
+		w.pass(time.Second)
+		w.remove(second)
+		w.put(third)
+		w.pass(time.Second)
+		w.reply(nil, 0)
+		w.took()
+		w.pass(10 * time.Second)
+		assert.Subset(t, w.asked(), []string{"signal " + idOf(first), "signal " + idOf(second), awake(third)}, "nobody is left waiting for what is gone")
+	})
+}
+
+// A watch that was broken shows an object that was deleted and made anew meanwhile as one that changed.
+func TestRecreatedWhileTheWatchWasBroken(t *testing.T) {
+	first, second := again("m", "uid-1"), again("m", "uid-2")
+	inWorld(t, []runtime.Object{first}, func(w *world) {
+		w.took()
+		version := w.put(second)
+		w.pass(goneAfter)
+		calls := map[string]call{}
+		for _, c := range w.took() {
+			calls[c.verb+" "+c.id] = c
+		}
+		require.Contains(t, calls, "signal "+idOf(first))
+		assert.Equal(t, version, calls["signal "+idOf(first)].changed.Versions[observe.Machines], "a cache that old still has the first")
+		assert.Contains(t, calls, awake(second))
+		assert.Equal(t, 1, w.seen(), "the first is forgotten")
+	})
+}
+
+// A deletion that the watch missed comes with the object as it was before. A cache that has only reached that version does
+// not know of the deletion.
+func TestTombstoneCarriesTheVersionOfTheCache(t *testing.T) {
+	inWorld(t, calmStack(), func(w *world) {
+		version := w.put(changed(aMachine(), inPhase(v1alpha1.MachineRunning)))
+		w.flush()
+		informer := w.cluster.Informer(observe.Machines)
+		require.Equal(t, version, informer.GetStore().LastStoreSyncResourceVersion())
+		old := changed(machineNamed("old"), func(m *v1alpha1.Machine) { m.ResourceVersion = "1" })
+		w.bridge.handler(observe.Machines, informer).OnDelete(cache.DeletedFinalStateUnknown{Key: "ns/old", Obj: old})
+		w.pass(goneAfter + time.Second)
+		for _, c := range w.took() {
+			if c.id == idOf(old) {
+				assert.Equal(t, version, c.changed.Versions[observe.Machines])
+				return
+			}
+		}
+		assert.Fail(t, "nobody was told")
+	})
+}
+
+func TestDeletedSetAndDeployment(t *testing.T) {
+	inWorld(t, calmStack(), func(w *world) {
+		w.remove(aSet())
+		w.remove(aDeployment())
+		w.pass(goneAfter)
+		assert.Subset(t, w.asked(), []string{"signal " + idOf(aSet()), "signal " + idOf(aDeployment())})
+	})
+}
+
+// What the bridge remembers is bounded by what exists.
+func TestNothingIsRememberedOfWhatIsGone(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		for round := range 3 {
+			var made []runtime.Object
+			for i := range 20 {
+				m := again(fmt.Sprintf("m-%d", i), fmt.Sprintf("uid-%d-%d", round, i))
+				n := nodeNamed(fmt.Sprintf("n-%d", i))
+				n.UID = types.UID(fmt.Sprintf("uid-n-%d-%d", round, i))
+				made = append(made, m, n)
+				w.put(m)
+				w.put(n)
+				w.pass(100 * time.Millisecond)
+			}
+			w.put(aSet())
+			w.put(aDeployment())
+			w.pass(5 * time.Second)
+			if round == 1 {
+				w.reply(serviceerror.NewUnavailable("away"), 0) // back-offs are remembered, too
+			}
+			for _, o := range append(made, aSet(), aDeployment()) {
+				w.remove(o)
+			}
+			w.pass(10 * time.Second)
+			w.reply(nil, 0)
+			w.pass(2 * time.Minute)
+			assert.Zero(t, w.remembered(), "round %d", round)
+			assert.Zero(t, w.seen(), "round %d", round)
+			for _, o := range made {
+				if m, ok := o.(*v1alpha1.Machine); ok {
+					assert.Zero(t, w.bridge.backoff.NumRequeues(key{"Machine", "ns", m.Name}))
+				}
+			}
+		}
+	})
+}

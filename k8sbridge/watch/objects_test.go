@@ -1,0 +1,128 @@
+package watch
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"millwright/api/v1alpha1"
+)
+
+// changed returns a copy of an object with changes made.
+func changed[T runtime.Object](o T, changes ...func(T)) T {
+	o = o.DeepCopyObject().(T)
+	for _, change := range changes {
+		change(o)
+	}
+	return o
+}
+
+var born = metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+
+func objectMeta(name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Namespace: "ns", Name: name, UID: types.UID("uid-" + name), Generation: 1, CreationTimestamp: born,
+		Labels: map[string]string{"pool": "a"}, Finalizers: []string{v1alpha1.FinalizerMachine},
+	}
+}
+
+func ownedBy(o metav1.Object, kind string) []metav1.OwnerReference {
+	return []metav1.OwnerReference{*metav1.NewControllerRef(o, v1alpha1.SchemeGroupVersion.WithKind(kind))}
+}
+
+func template() v1alpha1.MachineTemplateSpec {
+	return v1alpha1.MachineTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"pool": "a", v1alpha1.LabelMachineTemplateHash: "h"}},
+		Spec:       v1alpha1.MachineSpec{Class: v1alpha1.ClassSpec{Kind: "MachineClass", Name: "small"}},
+	}
+}
+
+// A calm stack: a deployment with one set, which has one machine, which has a healthy node.
+func aDeployment() *v1alpha1.MachineDeployment {
+	d := &v1alpha1.MachineDeployment{ObjectMeta: objectMeta("d")}
+	d.Spec.Replicas, d.Spec.Template = 1, template()
+	d.Status.ObservedGeneration = 1
+	d.Status.Replicas, d.Status.ReadyReplicas, d.Status.AvailableReplicas, d.Status.UpdatedReplicas = 1, 1, 1, 1
+	return d
+}
+
+func aSet() *v1alpha1.MachineSet {
+	s := &v1alpha1.MachineSet{ObjectMeta: objectMeta("s")}
+	s.OwnerReferences = ownedBy(aDeployment(), "MachineDeployment")
+	s.Spec.Replicas, s.Spec.Template = 1, template()
+	s.Spec.Selector = &metav1.LabelSelector{MatchLabels: template().Labels}
+	s.Status.ObservedGeneration = 1
+	s.Status.Replicas, s.Status.ReadyReplicas, s.Status.AvailableReplicas, s.Status.FullyLabeledReplicas = 1, 1, 1, 1
+	return s
+}
+
+func aMachine() *v1alpha1.Machine { return machineNamed("m") }
+
+func machineNamed(name string) *v1alpha1.Machine {
+	m := &v1alpha1.Machine{ObjectMeta: objectMeta(name)}
+	m.OwnerReferences = ownedBy(aSet(), "MachineSet")
+	m.Labels = template().Labels
+	m.Labels[v1alpha1.LabelNode] = "n-" + name
+	m.Annotations = map[string]string{v1alpha1.AnnotationMachinePriority: "3"}
+	m.Spec = template().Spec
+	m.Spec.ProviderID = "virtual:///i-" + name
+	m.Status.CurrentStatus.Phase = v1alpha1.MachineRunning
+	m.Status.LastOperation = v1alpha1.LastOperation{Type: v1alpha1.MachineOperationCreate, State: v1alpha1.MachineStateSuccessful}
+	return m
+}
+
+func aNode() *corev1.Node { return nodeNamed("n-m") }
+
+func nodeNamed(name string) *corev1.Node {
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name)},
+		Spec:       corev1.NodeSpec{ProviderID: "virtual:///i"},
+		Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
+			{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", LastHeartbeatTime: born},
+			{Type: "KernelDeadlock", Status: corev1.ConditionFalse, Reason: "KernelHasNoDeadlock"},
+		}},
+	}
+}
+
+func aClass() *v1alpha1.MachineClass {
+	c := &v1alpha1.MachineClass{ObjectMeta: objectMeta("small"), Provider: "virtual"}
+	c.SecretRef = &corev1.SecretReference{Namespace: "ns", Name: "credentials"}
+	return c
+}
+
+func aSecret() *metav1.PartialObjectMetadata {
+	return &metav1.PartialObjectMetadata{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "credentials", UID: "uid-credentials"},
+	}
+}
+
+func calmStack() []runtime.Object {
+	return []runtime.Object{aDeployment(), aSet(), aMachine(), aNode(), aClass(), aSecret()}
+}
+
+// What happens to machines and nodes.
+func inPhase(p v1alpha1.MachinePhase) func(*v1alpha1.Machine) {
+	return func(m *v1alpha1.Machine) { m.Status.CurrentStatus.Phase = p }
+}
+
+func uncreated(m *v1alpha1.Machine) {
+	m.Spec.ProviderID, m.Status = "", v1alpha1.MachineStatus{}
+	delete(m.Labels, v1alpha1.LabelNode)
+}
+
+func unready(n *corev1.Node) {
+	n.Status.Conditions[0].Status, n.Status.Conditions[0].Reason = corev1.ConditionFalse, "KubeletNotReady"
+}
+
+func heartbeat(n *corev1.Node) {
+	for i := range n.Status.Conditions {
+		n.Status.Conditions[i].LastHeartbeatTime = metav1.NewTime(time.Now())
+		n.Status.Conditions[i].Message = time.Now().String()
+	}
+}
+
+func toBeDeleted[T metav1.Object](o T) { o.SetDeletionTimestamp(&born) }

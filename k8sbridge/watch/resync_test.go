@@ -1,0 +1,134 @@
+package watch
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"millwright/api/v1alpha1"
+	"millwright/observe"
+	"millwright/workflows"
+)
+
+// aResync is how long a resync may be away.
+const aResync = resyncEach + resyncEach/10
+
+func TestResync(t *testing.T) {
+	creating := changed(machineNamed("creating"), uncreated)
+	joining := changed(machineNamed("joining"), inPhase(v1alpha1.MachinePending))
+	going := changed(machineNamed("going"), toBeDeleted[*v1alpha1.Machine])
+	sick := machineNamed("sick") // its phase says Running and there is no node
+	failed := changed(machineNamed("failed"), inPhase(v1alpha1.MachineFailed))
+	lost := machineNamed("lost")
+	objects := []runtime.Object{creating, joining, going, sick, failed, nodeNamed("n-lost"), lost, aClass(), aSet()}
+	inWorld(t, objects, func(w *world) {
+		w.took()
+		w.pass(aResync)
+		assert.Equal(t, []string{
+			awake(sick), awake(aSet()), // should have been done at once: an open run may have missed it
+			"start " + idOf(creating), "start " + idOf(going), "start " + idOf(joining), // a run is to be open, and costs nothing if it is
+		}, w.asked())
+	})
+}
+
+func TestAStartReadsWhatTheBridgeRead(t *testing.T) {
+	inWorld(t, []runtime.Object{aClass()}, func(w *world) {
+		class := w.put(aClass())
+		machine := w.put(changed(aMachine(), uncreated))
+		w.pass(5 * time.Second)
+		w.took()
+		w.pass(aResync)
+		calls := w.took()
+		require.Len(t, calls, 1)
+		c := calls[0]
+		assert.Equal(t, "start machine/ns/m/uid-m", c.verb+" "+c.id)
+		assert.Equal(t, "Machine", c.workflow)
+		assert.Equal(t, workflows.Input{
+			Ref:  observe.Ref{Namespace: "ns", Name: "m", UID: "uid-m"},
+			Gate: observe.Gate{observe.Machines: machine, observe.Classes: class},
+		}, c.input)
+		assert.Equal(t, enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING, c.options.WorkflowIDConflictPolicy)
+		assert.False(t, c.options.WorkflowExecutionErrorWhenAlreadyStarted)
+	})
+}
+
+// The workflow of a group reads no older members than those of which the bridge has made up its mind.
+func TestGroupsReadWhatTheBridgeRead(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		w.put(aMachine())
+		machine := w.put(machineNamed("second"))
+		set := w.put(aSet())
+		deployment := w.put(changed(aDeployment(), func(d *v1alpha1.MachineDeployment) { d.Status.ReadyReplicas = 0 }))
+		w.pass(5 * time.Second)
+		w.took()
+		w.pass(aResync)
+		gates := map[string]observe.Gate{}
+		for _, c := range w.took() {
+			gates[c.id] = c.changed.Versions
+		}
+		assert.Equal(t, observe.Gate{observe.Sets: set, observe.Machines: machine}, gates[idOf(aSet())])
+		assert.Equal(t, observe.Gate{observe.Deployments: deployment, observe.Sets: set}, gates[idOf(aDeployment())])
+	})
+}
+
+func TestAResyncThatFails(t *testing.T) {
+	waiting := changed(aMachine(), uncreated)
+	inWorld(t, []runtime.Object{waiting}, func(w *world) {
+		w.took()
+		w.reply(serviceerror.NewUnavailable("away"), 0)
+		w.pass(aResync)
+		assert.Equal(t, []string{"start " + idOf(waiting)}, w.asked())
+		w.reply(nil, 0)
+		w.pass(aResync)
+		asked := w.asked()
+		assert.Contains(t, asked, "start "+idOf(waiting), "the next minute")
+		assert.Contains(t, asked, awake(waiting), "Temporal was away: everything is looked at")
+	})
+}
+
+func TestANewLeaderLooksAtEverything(t *testing.T) {
+	waiting := changed(machineNamed("waiting"), uncreated)
+	sick := machineNamed("sick")
+	inWorld(t, append(calmStack(), waiting, sick), func(w *world) {
+		first := slices.Compact(w.asked()) // a set hears of itself, and of its machines
+		assert.Equal(t, []string{awake(sick), awake(waiting), awake(aSet())}, first)
+		w.lead()
+		w.pass(3 * time.Second)
+		assert.Equal(t, first, slices.Compact(w.asked()), "whatever the leader before has told")
+		w.put(changed(aMachine(), toBeDeleted[*v1alpha1.Machine]))
+		w.flush()
+		assert.Equal(t, []string{awake(aMachine()), awake(aSet())}, w.asked(), "and the one before tells no more")
+	})
+}
+
+func TestShutdown(t *testing.T) {
+	var objects []runtime.Object
+	for _, name := range []string{"a", "b", "c"} {
+		objects = append(objects, changed(machineNamed(name), uncreated))
+	}
+	inWorld(t, objects, func(w *world) {
+		w.took()
+		w.reply(nil, time.Hour) // Temporal hangs
+		w.put(changed(machineNamed("d"), uncreated))
+		for i := range 10 {
+			w.put(changed(machineNamed("a"), uncreated, func(m *v1alpha1.Machine) { m.Spec.Class.Name = string(rune('a' + i)) }))
+		}
+		w.flush()
+		start := time.Now()
+		w.stop()
+		assert.Equal(t, start, time.Now(), "it waits for nobody")
+		w.reply(nil, 0)
+		w.took()
+		w.pass(time.Hour)
+		assert.Empty(t, w.asked(), "and is quiet from then on")
+		w.lead()
+		w.pass(3 * time.Second)
+		assert.Len(t, w.asked(), 4, "the next leader tells what was lost")
+	})
+}

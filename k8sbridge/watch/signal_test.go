@@ -1,0 +1,232 @@
+package watch
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"millwright/api/v1alpha1"
+	"millwright/observe"
+	"millwright/workflows"
+)
+
+func TestCalmStackSendsNoSignal(t *testing.T) {
+	inWorld(t, calmStack(), func(w *world) {
+		assert.Empty(t, w.asked(), "when the leader begins")
+		for range 12 {
+			w.put(changed(aNode(), heartbeat))
+			w.pass(10 * time.Second)
+		}
+		assert.Empty(t, w.asked(), "for two minutes of heartbeats and resyncs")
+	})
+}
+
+func TestOwnWritesOfACalmStackSendNoSignal(t *testing.T) {
+	inWorld(t, calmStack(), func(w *world) {
+		w.put(changed(aMachine(), func(m *v1alpha1.Machine) {
+			m.Status.LastOperation.Description, m.Status.LastOperation.LastUpdateTime = "again", born
+			m.Status.Conditions = aNode().Status.Conditions
+			m.Annotations[v1alpha1.AnnotationMachineJoinDuration] = "1m"
+		}))
+		w.put(changed(aSet(), func(s *v1alpha1.MachineSet) {
+			s.Status.CurrentOperation, s.Status.Selector = &v1alpha1.Operation{Step: "x"}, "pool=a"
+		}, annotated[*v1alpha1.MachineSet](v1alpha1.AnnotationRevision, "2")))
+		w.put(changed(aDeployment(), func(d *v1alpha1.MachineDeployment) {
+			d.Status.Conditions = []v1alpha1.MachineDeploymentCondition{{Type: v1alpha1.MachineDeploymentAvailable}}
+		}, annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationRevision, "2")))
+		w.pass(time.Minute + 10*time.Second)
+		assert.Empty(t, w.asked())
+	})
+}
+
+func TestNewMachine(t *testing.T) {
+	inWorld(t, []runtime.Object{aDeployment(), aSet(), aClass()}, func(w *world) {
+		w.took()
+		class := w.put(aClass())
+		w.flush()
+		version := w.put(changed(aMachine(), uncreated))
+		w.flush()
+		calls := w.took()
+		require.Len(t, calls, 2, "the machine and its set")
+		c := calls[0]
+		if c.workflow != "Machine" {
+			c = calls[1]
+		}
+		assert.Equal(t, "machine/ns/m/uid-m", c.id)
+		assert.Equal(t, "uid-m", c.changed.UID)
+		assert.Equal(t, observe.Ref{Namespace: "ns", Name: "m", UID: "uid-m"}, c.input.Ref)
+		assert.Equal(t, version, c.changed.Versions[observe.Machines])
+		assert.Equal(t, class, c.changed.Versions[observe.Classes], "the worker may not have the class yet")
+		assert.Equal(t, c.changed.Versions, c.input.Gate, "the first decision of a new run reads no less")
+		assert.Equal(t, workflows.QueueMachines, c.options.TaskQueue)
+		assert.Equal(t, "Machine ns/m", c.options.StaticSummary)
+		assert.Equal(t, workflows.StartAttributes("ns", workflows.Owner{Machine: "m", MachineSet: "s", MachineDeployment: "d", Provider: "virtual"}),
+			c.options.TypedSearchAttributes)
+	})
+}
+
+// The writes of a machine's workflow, in their order. It is told of the new object and of its node, and of nothing else.
+func TestACreationIsTwoSignals(t *testing.T) {
+	inWorld(t, []runtime.Object{aClass()}, func(w *world) {
+		m := changed(aMachine(), uncreated, func(m *v1alpha1.Machine) { m.Finalizers, m.Annotations = nil, nil })
+		w.put(m)
+		w.flush()
+		assert.Contains(t, w.asked(), awake(m))
+		write := func(change func()) {
+			change()
+			w.put(m)
+			w.pass(2 * time.Second)
+		}
+		write(func() { m.Finalizers = aMachine().Finalizers })
+		write(func() { m.Status.LastOperation.State = v1alpha1.MachineStateProcessing })
+		write(func() {
+			m.Labels, m.Annotations, m.Spec.ProviderID = aMachine().Labels, aMachine().Annotations, aMachine().Spec.ProviderID
+		})
+		write(func() { m.Status.CurrentStatus.Phase = v1alpha1.MachinePending })
+		assert.Empty(t, w.asked(), "its own writes")
+		w.put(changed(aNode(), unready))
+		w.pass(2 * time.Second)
+		assert.Equal(t, []string{awake(m)}, w.asked(), "it shows that the node is there")
+		w.put(changed(aNode(), unready, func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "x"}} }))
+		w.pass(2 * time.Second)
+		assert.Empty(t, w.asked(), "it waits for the same")
+		version := w.put(aNode())
+		w.flush()
+		calls := w.took()
+		require.Len(t, calls, 1, "the node is ready")
+		assert.Equal(t, version, calls[0].changed.Versions[observe.Nodes])
+		write(func() { m.Status.CurrentStatus.Phase = v1alpha1.MachineRunning })
+		w.put(changed(aNode(), heartbeat))
+		w.pass(2 * time.Minute)
+		assert.Empty(t, w.asked())
+	})
+}
+
+// A node that is ready before the machine says which node is its own is found when the machine says so.
+func TestNodeFasterThanOurWrite(t *testing.T) {
+	m := changed(aMachine(), uncreated)
+	inWorld(t, []runtime.Object{aClass(), m}, func(w *world) {
+		w.took()
+		node := w.put(aNode())
+		w.pass(2 * time.Second)
+		assert.Empty(t, w.asked(), "nobody's node yet")
+		w.put(changed(aMachine(), inPhase("")))
+		w.pass(2 * time.Second)
+		assert.Empty(t, w.asked(), "the creation is still under way")
+		w.put(changed(aMachine(), inPhase(v1alpha1.MachinePending)))
+		w.flush()
+		calls := w.took()
+		require.Len(t, calls, 1)
+		assert.Equal(t, idOf(m), calls[0].id)
+		assert.Equal(t, node, calls[0].changed.Versions[observe.Nodes], "else a worker whose nodes are late would wait for this one")
+	})
+}
+
+// Whoever was told that the node is bad may have looked when it was good again.
+func TestFlappingNode(t *testing.T) {
+	for _, pause := range []time.Duration{time.Millisecond, 5 * time.Second} {
+		t.Run(pause.String(), func(t *testing.T) {
+			inWorld(t, calmStack(), func(w *world) {
+				for range 3 {
+					w.put(changed(aNode(), unready))
+					w.pass(pause)
+					w.put(aNode())
+					w.pass(pause)
+				}
+				w.pass(5 * time.Second)
+				w.took()
+				w.put(changed(aNode(), unready))
+				w.flush()
+				assert.Equal(t, []string{awake(aMachine())}, w.asked())
+				w.put(aNode())
+				w.flush()
+				w.put(changed(aNode(), unready))
+				w.pass(2 * time.Second)
+				assert.Equal(t, []string{awake(aMachine())}, w.asked(), "bad for the same reason as at the last signal")
+			})
+		})
+	}
+}
+
+func TestClassAndSecretWakeWhoIsNotCalm(t *testing.T) {
+	waiting := changed(machineNamed("waiting"), uncreated)
+	gone := changed(machineNamed("going"), toBeDeleted[*v1alpha1.Machine])
+	elsewhere := changed(machineNamed("elsewhere"), uncreated, func(m *v1alpha1.Machine) { m.Spec.Class.Name = "large" })
+	inWorld(t, append(calmStack(), waiting, gone, elsewhere), func(w *world) {
+		w.took()
+		class := changed(aClass(), func(c *v1alpha1.MachineClass) { c.Generation = 2 })
+		version := w.put(class)
+		w.flush()
+		calls := w.took()
+		for _, c := range calls {
+			assert.Equal(t, version, c.changed.Versions[observe.Classes])
+		}
+		assert.ElementsMatch(t, []string{idOf(waiting), idOf(gone)}, []string{calls[0].id, calls[1].id})
+		assert.Len(t, calls, 2)
+		w.pass(2 * time.Second)
+
+		w.put(aSecret())
+		w.flush()
+		assert.Equal(t, []string{awake(gone), awake(waiting)}, w.asked(), "the class's Secret")
+		w.remove(aSecret())
+		w.pass(2 * time.Second)
+		assert.Equal(t, []string{awake(gone), awake(waiting)}, w.asked(), "the class's Secret is gone")
+		other := aSecret()
+		other.Name, other.UID = "other", "uid-other"
+		w.put(other)
+		class.Labels = map[string]string{"color": "red"}
+		w.put(class)
+		w.pass(2 * time.Second)
+		assert.Empty(t, w.asked(), "a Secret of nobody's, and a class of the same generation")
+		w.remove(class)
+		w.flush()
+		assert.Equal(t, []string{awake(gone), awake(waiting)}, w.asked(), "the class is gone")
+	})
+}
+
+// The bridge may see a set's status later than the machines of which it was made. What it then took for calm was not.
+func TestStatusThatComesLate(t *testing.T) {
+	inWorld(t, calmStack(), func(w *world) {
+		w.put(changed(aMachine(), inPhase(v1alpha1.MachineUnknown)))
+		w.flush()
+		assert.Contains(t, w.asked(), awake(aSet()))
+		w.pass(2 * time.Second) // the set's workflow writes that no machine is ready
+		w.put(aMachine())
+		w.pass(2 * time.Second)
+		assert.NotContains(t, w.asked(), awake(aSet()), "its status here still says that one is")
+		w.put(changed(aSet(), func(s *v1alpha1.MachineSet) { s.Status.ReadyReplicas = 0 }))
+		w.flush()
+		assert.Contains(t, w.asked(), awake(aSet()))
+	})
+}
+
+func TestAMachineChangesOwner(t *testing.T) {
+	other := aSet()
+	other.Name, other.UID = "other", "uid-other"
+	inWorld(t, append(calmStack(), other), func(w *world) {
+		w.pass(time.Second)
+		w.took()
+		w.put(changed(aMachine(), func(m *v1alpha1.Machine) { m.OwnerReferences = ownedBy(other, "MachineSet") }))
+		w.flush()
+		asked := strings.Join(w.asked(), "\n")
+		assert.Contains(t, asked, awake(aSet()), "who has lost it")
+		w.pass(time.Minute)
+		assert.NotContains(t, asked, awake(aMachine()), "it concerns its owners only")
+	})
+}
+
+func TestConditionsThatNobodyAskedAboutWakeNobody(t *testing.T) {
+	inWorld(t, calmStack(), func(w *world) {
+		w.put(changed(aNode(), func(n *corev1.Node) {
+			n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: "Odd", Status: corev1.ConditionTrue})
+			n.Spec.Taints = []corev1.Taint{{Key: "x"}}
+		}))
+		w.pass(2 * time.Second)
+		assert.Empty(t, w.asked(), "the machine is still calm")
+	})
+}

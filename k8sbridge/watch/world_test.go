@@ -1,0 +1,256 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/client"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	metadatafake "k8s.io/client-go/metadata/fake"
+	"k8s.io/client-go/metadata/metadatainformer"
+	kubetesting "k8s.io/client-go/testing"
+
+	"millwright/api/generated/clientset/versioned/fake"
+	"millwright/api/v1alpha1"
+	"millwright/observe"
+	"millwright/workflows"
+)
+
+// call is one request to Temporal.
+type call struct {
+	verb     string // signal-with-start, signal or start
+	id       string
+	changed  workflows.Changed // of a signal
+	input    workflows.Input   // of a start
+	workflow any
+	options  client.StartWorkflowOptions
+	at       time.Time
+}
+
+// temporal notes what it is asked for, and answers as the test wants.
+type temporal struct {
+	mu     sync.Mutex
+	calls  []call
+	answer error         // of every call
+	delay  time.Duration // before each answer
+	open   map[string]int
+	most   int // calls under way at once for one workflow
+}
+
+func (f *temporal) take(ctx context.Context, c call) error {
+	c.at = time.Now()
+	c.changed.Versions, c.input.Gate = maps.Clone(c.changed.Versions), maps.Clone(c.input.Gate) // as they are now
+	f.mu.Lock()
+	f.calls = append(f.calls, c)
+	f.open[c.id]++
+	f.most = max(f.most, f.open[c.id])
+	answer, delay := f.answer, f.delay
+	f.mu.Unlock()
+	select {
+	case <-ctx.Done():
+		answer = ctx.Err()
+	case <-time.After(delay):
+	}
+	f.mu.Lock()
+	f.open[c.id]--
+	f.mu.Unlock()
+	return answer
+}
+
+func (f *temporal) SignalWithStartWorkflow(ctx context.Context, id, signal string, arg any, options client.StartWorkflowOptions, workflow any, args ...any) (client.WorkflowRun, error) {
+	if signal != workflows.SignalChanged || options.ID != id {
+		return nil, errors.New("nobody would understand this")
+	}
+	return nil, f.take(ctx, call{"signal-with-start", id, arg.(workflows.Changed), args[0].(workflows.Input), workflow, options, time.Time{}})
+}
+
+func (f *temporal) SignalWorkflow(ctx context.Context, id, _, _ string, arg any) error {
+	return f.take(ctx, call{verb: "signal", id: id, changed: arg.(workflows.Changed)})
+}
+
+func (f *temporal) ExecuteWorkflow(ctx context.Context, options client.StartWorkflowOptions, workflow any, args ...any) (client.WorkflowRun, error) {
+	return nil, f.take(ctx, call{verb: "start", id: options.ID, workflow: workflow, input: args[0].(workflows.Input), options: options})
+}
+
+// reply sets the answer to all calls to come.
+func (f *temporal) reply(answer error, delay time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.answer, f.delay = answer, delay
+}
+
+// world is a bridge over fake clusters and a fake Temporal. It runs in a bubble of synctest: its seconds cost nothing.
+type world struct {
+	*temporal
+	t        *testing.T
+	machines *fake.Clientset
+	target   *kubefake.Clientset
+	meta     *metadatafake.FakeMetadataClient
+	cluster  *observe.Cluster
+	bridge   *Bridge
+	version  int
+	stop     func()
+}
+
+// inWorld runs a test with a bridge that has looked at the given objects and has come to rest.
+func inWorld(t *testing.T, objects []runtime.Object, test func(w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, objects...)
+		w.lead()
+		w.pass(3 * time.Second)
+		test(w)
+	})
+}
+
+// newWorld fills caches with objects; lead starts a bridge.
+func newWorld(t *testing.T, objects ...runtime.Object) *world {
+	scheme := metadatafake.NewTestScheme()
+	require.NoError(t, metav1.AddMetaToScheme(scheme))
+	w := &world{
+		temporal: &temporal{open: map[string]int{}}, t: t, version: 100,
+		machines: fake.NewSimpleClientset(), target: kubefake.NewClientset(), meta: metadatafake.NewSimpleMetadataClient(scheme),
+	}
+	for _, o := range objects {
+		w.put(o)
+	}
+	cluster, err := observe.NewCluster(w.machines, w.target)
+	require.NoError(t, err)
+	w.cluster = cluster
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	require.NoError(t, cluster.Start(ctx))
+	return w
+}
+
+// lead makes a bridge the leader; the one before stops.
+func (w *world) lead() {
+	if w.stop != nil {
+		w.stop()
+	}
+	ctx, cancel := context.WithCancel(w.t.Context())
+	factory := metadatainformer.NewSharedInformerFactory(w.meta, 0)
+	informer := factory.ForResource(corev1.SchemeGroupVersion.WithResource("secrets")).Informer()
+	factory.Start(ctx.Done())
+	factory.WaitForCacheSync(ctx.Done())
+	w.bridge = New(w.cluster, informer, w.temporal, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
+	done := make(chan error, 1)
+	go func() { done <- w.bridge.Run(ctx) }()
+	w.stop = sync.OnceFunc(func() {
+		cancel()
+		require.NoError(w.t, <-done)
+	})
+	w.t.Cleanup(w.stop)
+}
+
+// pass lets time go by.
+func (w *world) pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// flush lets everything happen that happens at once.
+func (w *world) flush() { w.pass(time.Millisecond) }
+
+// tracker returns the fake API server that holds objects of this type.
+func (w *world) tracker(o runtime.Object) (kubetesting.ObjectTracker, schema.GroupVersionResource) {
+	switch o.(type) {
+	case *v1alpha1.Machine:
+		return w.machines.Tracker(), v1alpha1.SchemeGroupVersion.WithResource("machines")
+	case *v1alpha1.MachineSet:
+		return w.machines.Tracker(), v1alpha1.SchemeGroupVersion.WithResource("machinesets")
+	case *v1alpha1.MachineDeployment:
+		return w.machines.Tracker(), v1alpha1.SchemeGroupVersion.WithResource("machinedeployments")
+	case *v1alpha1.MachineClass:
+		return w.machines.Tracker(), v1alpha1.SchemeGroupVersion.WithResource("machineclasses")
+	case *corev1.Node:
+		return w.target.Tracker(), corev1.SchemeGroupVersion.WithResource("nodes")
+	default:
+		return w.meta.Tracker(), corev1.SchemeGroupVersion.WithResource("secrets")
+	}
+}
+
+// put creates or replaces an object, with a version of its own, and returns that version.
+func (w *world) put(o runtime.Object) string {
+	w.t.Helper()
+	w.version++
+	version := strconv.Itoa(w.version)
+	o = o.DeepCopyObject()
+	object, err := meta.Accessor(o)
+	require.NoError(w.t, err)
+	object.SetResourceVersion(version)
+	tracker, resource := w.tracker(o)
+	err = tracker.Create(resource, o, object.GetNamespace())
+	if apierrors.IsAlreadyExists(err) {
+		err = tracker.Update(resource, o, object.GetNamespace())
+	}
+	require.NoError(w.t, err)
+	return version
+}
+
+// remove deletes an object.
+func (w *world) remove(o runtime.Object) {
+	w.t.Helper()
+	object, err := meta.Accessor(o)
+	require.NoError(w.t, err)
+	tracker, resource := w.tracker(o)
+	require.NoError(w.t, tracker.Delete(resource, object.GetNamespace(), object.GetName()))
+}
+
+// took returns the calls since the last took, and forgets them.
+func (w *world) took() []call {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	calls := w.calls
+	w.calls = nil
+	return calls
+}
+
+// asked returns what Temporal was asked for since the last time, in alphabetical order, as "verb id".
+func (w *world) asked() []string {
+	lines := []string{}
+	for _, c := range w.took() {
+		lines = append(lines, c.verb+" "+c.id)
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// awake is the line of asked for a signal to an object that exists.
+func awake(o metav1.Object) string { return "signal-with-start " + idOf(o) }
+
+func idOf(o metav1.Object) string {
+	kind := strings.TrimPrefix(fmt.Sprintf("%T", o), "*v1alpha1.")
+	return workflows.ID(workflows.Kind(kind), refOf(o))
+}
+
+// remembered counts what the bridge remembers of single objects.
+func (w *world) remembered() int {
+	w.bridge.mu.Lock()
+	defer w.bridge.mu.Unlock()
+	return len(w.bridge.pending) + len(w.bridge.quiet) + len(w.bridge.told)
+}
+
+func (w *world) seen() int {
+	w.bridge.mu.Lock()
+	defer w.bridge.mu.Unlock()
+	return len(w.bridge.seen)
+}
