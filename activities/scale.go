@@ -124,8 +124,9 @@ func (a *Activities) CreateMachines(ctx context.Context, in Creation) (Gate, err
 			if failed.Load() {
 				return nil
 			}
-			versions[i], err = a.createMachine(ctx, set, name)
-			failed.Store(failed.Load() || err != nil)
+			if versions[i], err = a.createMachine(ctx, set, name); err != nil {
+				failed.Store(true)
+			}
 			return err
 		})
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -237,26 +238,38 @@ func TestCreateMachinesThatTheAPIServerRefuses(t *testing.T) {
 	assert.Less(t, len(events[0]), 1100)
 }
 
-// slow is a client whose creations of machines take a moment, unless their context ends first. The fakes know no context.
-type slow struct{ versioned.Interface }
+// slow is a client whose creations of machines take a moment, unless their context ends first (the fakes know no context),
+// and which refuses s-bad once s-a and s-b are under way.
+type slow struct {
+	versioned.Interface
+	underWay *sync.WaitGroup
+}
 
 type slowGroup struct {
 	typed.MachineV1alpha1Interface
+	underWay *sync.WaitGroup
 }
 
-type slowMachines struct{ typed.MachineInterface }
+type slowMachines struct {
+	typed.MachineInterface
+	underWay *sync.WaitGroup
+}
 
 func (c slow) MachineV1alpha1() typed.MachineV1alpha1Interface {
-	return slowGroup{c.Interface.MachineV1alpha1()}
+	return slowGroup{c.Interface.MachineV1alpha1(), c.underWay}
 }
 
 func (c slowGroup) Machines(namespace string) typed.MachineInterface {
-	return slowMachines{c.MachineV1alpha1Interface.Machines(namespace)}
+	return slowMachines{c.MachineV1alpha1Interface.Machines(namespace), c.underWay}
 }
 
 func (c slowMachines) Create(ctx context.Context, m *v1alpha1.Machine, options metav1.CreateOptions) (*v1alpha1.Machine, error) {
-	if m.Name == "s-bad" {
+	switch m.Name {
+	case "s-bad":
+		c.underWay.Wait()
 		return nil, apierrors.NewInternalError(assert.AnError)
+	case "s-a", "s-b":
+		c.underWay.Done()
 	}
 	select {
 	case <-ctx.Done():
@@ -270,7 +283,9 @@ func TestCreateMachinesCutsNothingShort(t *testing.T) {
 	t.Parallel()
 	s := set("s", 4)
 	w := newWorld(t, s)
-	cluster, err := observe.NewCluster(slow{w.machines}, w.target)
+	var underWay sync.WaitGroup
+	underWay.Add(2)
+	cluster, err := observe.NewCluster(slow{w.machines, &underWay}, w.target)
 	require.NoError(t, err)
 	w.Activities = &activities.Activities{Cluster: cluster, Recorder: w.recorder}
 	_, err = run[activities.Gate](w, w.CreateMachines, create(s, "s-a", "s-b", "s-bad", "s-c"))
