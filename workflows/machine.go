@@ -133,10 +133,15 @@ func (m *machine) awaitNode(ctx workflow.Context, d activities.MachineDecision) 
 	if err := m.awaken(ctx, deadline); err != nil {
 		return err
 	}
-	if deadline.IsReady() && m.changed.Len() == 0 {
-		return m.failCreation(ctx, d.Why)
+	if !deadline.IsReady() {
+		return nil
 	}
-	return nil
+	m.live = true // what we waited for may have come while nobody told us
+	now, err := m.decide(ctx)
+	if err != nil || now.Need != attention.Node {
+		return err
+	}
+	return m.failCreation(ctx, now.Why)
 }
 
 // followHealth reports the phase that fits what the node shows.
@@ -189,9 +194,9 @@ func (m *machine) provide(ctx workflow.Context, d activities.MachineDecision, ac
 				return nil, m.failCreation(ctx, "the creation timeout has passed")
 			}
 		}
-		answer, aborted, err := m.interruptible(ctx, d, cloud(ctx, d.Provider, m.shown.name, m.shown.why, within), activity, call)
+		answer, end, err := m.interruptible(ctx, d, cloud(ctx, d.Provider, m.shown.name, m.shown.why, within), activity, call)
 		switch {
-		case aborted:
+		case end == aborted:
 			return nil, nil
 		case timedOut(err) && d.Need == attention.Instance:
 			return nil, m.failCreation(ctx, "the provider did not make the instance in time")
@@ -200,6 +205,9 @@ func (m *machine) provide(ctx workflow.Context, d activities.MachineDecision, ac
 		case answer.Problem == nil:
 			return &answer, nil
 		case answer.Problem.React == activities.UntilSpec, answer.Problem.React == activities.UntilCredential:
+			if end == overtaken {
+				return nil, m.showProblem(ctx, d, *answer.Problem, false) // it may be mended already: try again at once
+			}
 			return nil, m.awaitRepair(ctx, d, *answer.Problem)
 		}
 		if err := m.showProblem(ctx, d, *answer.Problem, false); err != nil {
@@ -209,31 +217,44 @@ func (m *machine) provide(ctx workflow.Context, d activities.MachineDecision, ac
 	}
 }
 
+// ending is how a call of the provider ended.
+type ending int
+
+const (
+	undisturbed ending = iota
+	overtaken          // something changed while it ran: what it read may be out of date
+	aborted            // it was given up: the machine is to go
+)
+
 // interruptible runs an activity and, whenever the object changes meanwhile, asks whether it is still wanted. A creation is
 // given up as soon as the machine is to go; what it may have made is found by the deletion, by its UID.
-func (m *machine) interruptible(ctx workflow.Context, d activities.MachineDecision, options workflow.Context, activity any, call activities.InstanceCall) (answer activities.InstanceAnswer, aborted bool, err error) {
+func (m *machine) interruptible(ctx workflow.Context, d activities.MachineDecision, options workflow.Context, activity any, call activities.InstanceCall) (answer activities.InstanceAnswer, end ending, err error) {
 	options, cancel := workflow.WithCancel(options)
 	defer cancel()
 	future := workflow.ExecuteActivity(options, activity, call)
 	for !future.IsReady() {
 		if err := m.awaken(ctx, future); err != nil {
-			return answer, false, err
+			return answer, end, err
 		}
-		if !m.receive() || d.Need != attention.Instance {
+		if !m.receive() {
+			continue
+		}
+		end = overtaken
+		if d.Need != attention.Instance {
 			continue
 		}
 		now, err := m.decide(ctx)
 		if err != nil {
-			return answer, false, err
+			return answer, end, err
 		}
 		if now.Gone || now.Need == attention.Deletion {
 			cancel()
 			_ = future.Get(ctx, nil) // its end is all that matters: the deletion looks for the instance by UID
-			return answer, true, nil
+			return answer, aborted, nil
 		}
 	}
 	err = future.Get(ctx, &answer)
-	return answer, false, err
+	return answer, end, err
 }
 
 // awaitRepair shows a problem that only a person can mend, and waits until something changes. The timer stands for the wait

@@ -237,3 +237,33 @@ func TestMachineTakesABurstOfSignalsAsOne(t *testing.T) {
 	w.run(t)
 	require.LessOrEqual(t, len(w.log), 11, "50 signals woke it more than once: %v", w.log)
 }
+
+// A Secret that is mended while the provider is being asked must not leave the machine waiting for news that came already.
+func TestMachineTriesAgainWhenItWasMendedDuringTheCall(t *testing.T) {
+	w := newWorld(t)
+	start := w.env.Now()
+	calls := 0
+	w.create = func(context.Context, activities.InstanceCall) (activities.InstanceAnswer, error) {
+		if calls++; calls == 1 {
+			w.env.SignalWorkflow(workflows.SignalChanged, workflows.Changed{UID: ref.UID})
+			return activities.InstanceAnswer{}, temporal.NewApplicationErrorWithOptions("slow", "Unavailable", temporal.ApplicationErrorOptions{NextRetryDelay: time.Second})
+		}
+		if calls == 2 {
+			return activities.InstanceAnswer{Problem: &activities.Problem{Reason: "Unauthenticated", Message: "the token is wrong", React: activities.UntilCredential}}, nil
+		}
+		return activities.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1"}, nil
+	}
+	w.after(time.Minute, w.joined)
+	w.run(t)
+	require.Equal(t, 3, calls)
+	require.Less(t, w.env.Now().Sub(start), 5*time.Minute, "waited although the news had come")
+	require.Equal(t, "Running", w.reports[len(w.reports)-1].Phase)
+}
+
+// A node that joined while nobody told the workflow is seen at the deadline, not taken for missing.
+func TestMachineLooksOnceMoreAtItsDeadline(t *testing.T) {
+	w := newWorld(t)
+	w.env.RegisterDelayedCallback(w.joined, time.Minute) // and no signal
+	w.run(t)
+	require.Equal(t, "Running", w.reports[len(w.reports)-1].Phase)
+}

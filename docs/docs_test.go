@@ -1,0 +1,200 @@
+// Package docs_test answers whether what the documents say of the repository is so: the files, commands, functions and tests
+// that they name exist, and the tables that repeat the code repeat it rightly. It does not judge what they explain.
+package docs_test
+
+import (
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"millwright/activities"
+	"millwright/provider"
+	"millwright/workflows"
+)
+
+// root is the repository, seen from this folder.
+const root = ".."
+
+// foreign are paths in the documents that lie in other repositories, or that a build makes.
+var foreign = []string{
+	"bin/", ".devstack", ".devstack/", // made here, and not kept
+	"k8s.io/kubernetes",                                           // a module
+	"service/worker/scheduler", "service/worker/workerdeployment", // of go.temporal.io/server
+}
+
+// document is one file that people read.
+type document struct {
+	name string // from the root
+	text string
+	code []string // what stands in backticks
+}
+
+// documents returns all that are written by hand.
+func documents(t *testing.T) []document {
+	var found []document
+	names := []string{"README.md"}
+	for _, pattern := range []string{"docs/*.md", "docs/adr/*.md"} {
+		paths, err := filepath.Glob(filepath.Join(root, pattern))
+		require.NoError(t, err)
+		for _, path := range paths {
+			name, err := filepath.Rel(root, path)
+			require.NoError(t, err)
+			names = append(names, filepath.ToSlash(name))
+		}
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return name == "docs/scenarios.md" }) // generated
+	for _, name := range names {
+		d := document{name: name, text: read(t, name)}
+		for _, span := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(d.text, -1) {
+			d.code = append(d.code, span[1])
+		}
+		found = append(found, d)
+	}
+	return found
+}
+
+func read(t *testing.T, name string) string {
+	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(name)))
+	require.NoError(t, err)
+	return string(text)
+}
+
+// sources returns every Go file of the repository, by its path from the root.
+func sources(t *testing.T) map[string]string {
+	files := map[string]string{}
+	require.NoError(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && path != root && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "bin"):
+			return fs.SkipDir
+		case entry.IsDir() || filepath.Ext(path) != ".go":
+			return nil
+		}
+		name, err := filepath.Rel(root, path)
+		require.NoError(t, err)
+		files[filepath.ToSlash(name)] = read(t, filepath.ToSlash(name))
+		return nil
+	}))
+	return files
+}
+
+func TestNamedFilesExist(t *testing.T) {
+	path := regexp.MustCompile(`^[\w.-]+(/[\w.*-]+)+/?$|^[\w.-]+/$|^[\w.-]+\.(go|md|mod|yml|yaml|sh)$`)
+	for _, d := range documents(t) {
+		for _, code := range d.code {
+			if !path.MatchString(code) || slices.Contains(foreign, code) {
+				continue
+			}
+			found, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(code)))
+			require.NoError(t, err)
+			assert.NotEmpty(t, found, "%s names %s", d.name, code)
+		}
+	}
+}
+
+func TestLinksLeadSomewhere(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)#:]+)\)`)
+	for _, d := range documents(t) {
+		for _, found := range link.FindAllStringSubmatch(d.text, -1) {
+			assert.FileExists(t, filepath.Join(root, filepath.Dir(d.name), found[1]), d.name)
+		}
+	}
+}
+
+func TestNamedCommandsAreInTheMakefile(t *testing.T) {
+	makefile := read(t, "Makefile")
+	inText, inBlock := regexp.MustCompile(`^make ([a-z-]+)`), regexp.MustCompile(`(?m)^ {4}make ([a-z-]+)`)
+	for _, d := range documents(t) {
+		targets := inBlock.FindAllStringSubmatch(d.text, -1)
+		for _, code := range d.code {
+			targets = append(targets, inText.FindAllStringSubmatch(code, -1)...)
+		}
+		for _, target := range targets {
+			assert.Regexp(t, `(?m)^`+target[1]+`:`, makefile, "%s names make %s", d.name, target[1])
+		}
+	}
+}
+
+func TestNamedFunctionsAndTestsExist(t *testing.T) {
+	all := sources(t)
+	declared := map[string]bool{}
+	function := regexp.MustCompile(`(?m)^func (?:\([^)]*\) )?(\w+)[(\[]`)
+	for _, text := range all {
+		for _, found := range function.FindAllStringSubmatch(text, -1) {
+			declared[found[1]] = true
+		}
+	}
+	name := regexp.MustCompile(`^(?:(\w+)\(\)|(Test[A-Z]\w+))$`)
+	inFile := regexp.MustCompile("`(\\w+)(?:\\(\\))?`\\s+in\\s+`([\\w./-]+\\.go)`")
+	for _, d := range documents(t) {
+		for _, code := range d.code {
+			if found := name.FindStringSubmatch(code); found != nil {
+				assert.True(t, declared[found[1]+found[2]], "%s names %s", d.name, code)
+			}
+		}
+		for _, found := range inFile.FindAllStringSubmatch(d.text, -1) {
+			assert.Regexp(t, `\b`+found[1]+`\b`, all[found[2]], "%s says that %s has %s", d.name, found[2], found[1])
+		}
+	}
+}
+
+// The map of the rooms shows every top-level folder that holds Go code, and no other.
+func TestMapShowsEveryRoom(t *testing.T) {
+	rooms := map[string]bool{}
+	for name := range sources(t) {
+		if room, _, inside := strings.Cut(name, "/"); inside {
+			rooms[room+"/"] = true
+		}
+	}
+	_, section, found := strings.Cut(read(t, "docs/architecture.md"), "\n## Rooms\n")
+	require.True(t, found)
+	section, _, _ = strings.Cut(section, "\n## ")
+	var shown []string
+	for _, row := range regexp.MustCompile("(?m)^\\| `(\\S+)` \\|").FindAllStringSubmatch(section, -1) {
+		shown = append(shown, row[1])
+	}
+	assert.ElementsMatch(t, slices.Collect(maps.Keys(rooms)), shown)
+}
+
+func TestTableOfCodesIsThatOfTheCode(t *testing.T) {
+	page := read(t, "docs/provider.md")
+	for _, code := range provider.Codes() {
+		assert.Contains(t, page, "\n| `"+code.String()+"` | "+string(activities.ReactionTo(code))+" |\n")
+	}
+	asked := regexp.MustCompile(`(?m)^func \(p \*Provider\) ([A-Z]\w+)\(`).FindAllStringSubmatch(read(t, "activities/provider.go"), -1)
+	require.NotEmpty(t, asked)
+	for _, activity := range asked {
+		assert.Contains(t, page, "\n| `"+activity[1]+"` | ")
+	}
+}
+
+func TestEverySearchAttributeIsNamed(t *testing.T) {
+	page := read(t, "docs/architecture.md")
+	for _, a := range workflows.Attributes() {
+		assert.Contains(t, page, "`"+a.Name+"`")
+	}
+}
+
+func TestEveryDecisionIsInTheIndexWithItsStatus(t *testing.T) {
+	index := read(t, "docs/adr/README.md")
+	for _, d := range documents(t) {
+		file, isDecision := strings.CutPrefix(d.name, "docs/adr/")
+		if !isDecision || file == "README.md" {
+			continue
+		}
+		head := regexp.MustCompile(`^# (\d{4}) (.+)\n\nStatus: (accepted|superseded by \d{4})\n`).FindStringSubmatch(d.text)
+		if assert.NotNil(t, head, "%s begins with number, title and status", d.name) {
+			assert.True(t, strings.HasPrefix(file, head[1]+"-"), d.name)
+			assert.Contains(t, index, "| ["+head[1]+"]("+file+") | "+head[2]+" | "+head[3]+" |")
+		}
+	}
+}
