@@ -38,10 +38,11 @@ type Activities struct {
 type Read struct {
 	Ref  Ref
 	Gate Gate
-	Live bool // read from the API server, not from caches: the first decision of a run, and the one after a conflict
+	Live bool // read from the API server, not from caches: the first decision about a group in a run, and the one after a conflict
 }
 
-// Times that a decision waits for its caches. Source: design §4, half a second locally and two in all.
+// Times that a decision waits for its caches: half a second locally, which is many times what an event takes, and two in
+// all, which is what people notice. Source: ADR 0004.
 const (
 	cacheWaitLocal   = 500 * time.Millisecond
 	cacheWaitRegular = 1500 * time.Millisecond

@@ -1,4 +1,4 @@
-// Package main is the operator's command line. It prepares Temporal, shows what is in motion, and runs the demo.
+// Package main is the operator's command line. It prepares Temporal and runs the demo.
 package main
 
 import (

@@ -24,7 +24,7 @@ import (
 	"millwright/workflows"
 )
 
-// Slots of a worker. Source: spec/temporal.md 7.3; a slot of the cluster queues is a request or two to the API server.
+// Slots of a worker: a slot of the cluster queues is a request or two to the API server, one of a provider's mostly waits.
 const (
 	clusterSlots  = 100
 	providerSlots = 200 // calls of a cloud mostly wait

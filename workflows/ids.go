@@ -24,7 +24,7 @@ const (
 	QueueKubernetes = "kubernetes" // writes of other objects
 )
 
-// Namespace is Temporal's namespace for Millwright. Source: design.md.
+// Namespace is Temporal's namespace for Millwright.
 const Namespace = "millwright"
 
 // SignalChanged is the one signal of the bridge: something about the object changed, look again.
@@ -42,7 +42,7 @@ type Changed struct {
 func ProviderQueue(provider string) string { return "provider-" + provider }
 
 // maxID is the longest workflow ID that is used as it is. SQL stores of Temporal keep 255 characters, and the namespace
-// and UID need their share. Source: design §3.
+// and UID need their share.
 const maxID = 200
 
 // ID returns the workflow ID of an object: kind/namespace/name/uid. Where that would be too long, the name is cut and ends

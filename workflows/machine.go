@@ -89,7 +89,9 @@ func (m *machine) create(ctx workflow.Context, d activities.MachineDecision) err
 		return err
 	}
 	var begun activities.Begun
-	if err := quick(ctx, "puts on record that a creation begins", core().BeginCreation, m.progress("", lastOperation("Create", "Processing", "Creating machine on cloud provider")), &begun); err != nil {
+	begin := m.progress("", lastOperation("Create", "Processing", "Creating machine on cloud provider"))
+	begin.Conditions = []activities.Condition{{Type: "InstanceReady", Reason: "Creating", Message: m.shown.why}}
+	if err := quick(ctx, "puts on record that a creation begins", core().BeginCreation, begin, &begun); err != nil {
 		return err
 	}
 	m.raise(activities.Gate{machinesResource: begun.Version})
@@ -285,7 +287,8 @@ func (m *machine) showProblem(ctx workflow.Context, d activities.MachineDecision
 	report := m.progress(phase, lastOperation(operation, "Failed", "Cloud provider message - "+p.Message))
 	report.Operation.ErrorCode = p.Reason
 	condition := activities.Condition{Type: "InstanceReady", Reason: p.Reason, Message: p.Message}
-	if p.Reason == "ClassNotFound" || p.Reason == "SecretNotFound" {
+	switch p.Reason {
+	case "ClassNotFound", "ClassInvalid", "SecretNotFound":
 		condition.Type = "ClassReady"
 	}
 	report.Conditions = []activities.Condition{condition}

@@ -11,7 +11,7 @@ import (
 // Every timeout and retry policy stands in this file. Time bounds, never counts, say when a step is given up.
 
 // linger is how long a calm run waits for more to do before it ends, so that a burst of changes shares a run.
-// Source: design §3, tens of seconds.
+// Source: ADR 0002.
 const linger = 20 * time.Second
 
 // recheckStuck is when a run that waits for a person looks again by itself. The bridge wakes it at once when what it waits
@@ -19,7 +19,7 @@ const linger = 20 * time.Second
 const recheckStuck = time.Hour
 
 // quickly is for decisions and small idempotent writes: one short local attempt, and the same activity as a regular one
-// when that fails. Source: design §3.
+// when that fails.
 func quickly(ctx workflow.Context, summary string) workflow.Context {
 	return workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
 		Summary:             brief(summary),

@@ -83,7 +83,8 @@ type CurrentStatus struct {
 	PreserveExpiryTime *metav1.Time `json:"preserveExpiryTime,omitempty"`
 }
 
-// MachinePhase is where a machine is in its life. It is a report: nothing is decided from it.
+// MachinePhase is where a machine is in its life. It is reported, counted by sets and deployments, and
+// compared with what the node shows.
 type MachinePhase string
 
 // Phases of a machine. The empty phase means that the machine was not processed yet.

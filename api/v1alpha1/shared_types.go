@@ -80,7 +80,8 @@ type MachineConfiguration struct {
 	NodeConditions *string `json:"nodeConditions,omitempty"`
 }
 
-// LastOperation is what was last attempted on the object, and how it went. It is a report: nothing is decided from it.
+// LastOperation is what was last attempted on the object, and how it went. It is a report; only its type is
+// ever read back, as the mark that a creation was begun.
 type LastOperation struct {
 	// What happened, in a sentence for people.
 	// +optional
@@ -99,12 +100,12 @@ type LastOperation struct {
 	Type MachineOperationType `json:"type,omitempty"`
 }
 
-// Operation is what is in motion for an object right now. Absent means calm: no workflow of the object is open.
+// Operation is what is in motion for an object right now. Absent means calm.
 type Operation struct {
 	// ID of the Temporal workflow that holds the step in flight.
 	// +optional
 	WorkflowID string `json:"workflowID,omitempty"`
-	// What it is doing or waiting for, in a sentence for people.
+	// Name of the step: create-instance, await-node, delete-machines.
 	// +optional
 	Step string `json:"step,omitempty"`
 	// When this step began.
@@ -113,7 +114,7 @@ type Operation struct {
 	// When patience ends and the next, harder step begins. Absent means never.
 	// +optional
 	Deadline *metav1.Time `json:"deadline,omitempty"`
-	// The last error of this step. Empty when there was none.
+	// What blocks the step, by its reason; the conditions say it in a sentence. Empty when nothing does.
 	// +optional
 	LastError string `json:"lastError,omitempty"`
 }

@@ -18,7 +18,7 @@ import (
 	"millwright/workflows"
 )
 
-// Rates of the bridge. Source: design §5, and spec/temporal.md 12.3.
+// Rates of the bridge. Source: docs/architecture.md, what wakes a workflow.
 const (
 	perObject  = time.Second // least time between two signals to one object
 	signalRate = 300         // signals a second in all: above what one small Temporal takes
