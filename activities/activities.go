@@ -19,6 +19,9 @@ type Ref = observe.Ref
 // Gate holds the versions that caches must have reached before a decision; see observe.Gate.
 type Gate = observe.Gate
 
+// Resource names a kind of object in a Gate; see observe.Resource.
+type Resource = observe.Resource
+
 // The resources whose versions writes return.
 const (
 	MachinesResource    = observe.Machines
@@ -29,9 +32,8 @@ const (
 // Activities are the steps on the clusters: decisions, and writes of machine objects, nodes and statuses. They run on the
 // task queues machines and kubernetes.
 type Activities struct {
-	Cluster     *observe.Cluster
-	Recorder    record.EventRecorder
-	ClusterName string // value of --cluster-name; instances carry it as a tag
+	Cluster  *observe.Cluster
+	Recorder record.EventRecorder
 }
 
 // Read says how fresh the facts of a decision must be.

@@ -1,6 +1,7 @@
 package activities
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -69,7 +70,7 @@ func (a *Activities) applyDeploymentReport(d *v1alpha1.MachineDeployment, sets [
 	for _, set := range sets {
 		s.FailedMachines = append(s.FailedMachines, set.Status.FailedMachines...)
 	}
-	slices.SortFunc(s.FailedMachines, func(x, y v1alpha1.MachineSummary) int { return compareNames(x.Name, y.Name) })
+	slices.SortFunc(s.FailedMachines, func(x, y v1alpha1.MachineSummary) int { return cmp.Compare(x.Name, y.Name) })
 	overlap := a.overlap(d)
 	for _, c := range deploymentConditions(d, counts.Updated, in.Pending, overlap) {
 		s.Conditions = setDeploymentCondition(s.Conditions, c, metav1.Now())

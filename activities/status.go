@@ -1,6 +1,7 @@
 package activities
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -192,19 +193,8 @@ func summary(machines []*v1alpha1.Machine, owner string) []v1alpha1.MachineSumma
 			})
 		}
 	}
-	slices.SortFunc(failed, func(x, y v1alpha1.MachineSummary) int { return compareNames(x.Name, y.Name) })
+	slices.SortFunc(failed, func(x, y v1alpha1.MachineSummary) int { return cmp.Compare(x.Name, y.Name) })
 	return failed
-}
-
-func compareNames(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	default:
-		return 0
-	}
 }
 
 func selectorText(selector *metav1.LabelSelector) string {

@@ -60,7 +60,7 @@ func newWorld(t *testing.T, objects ...kuberuntime.Object) *world {
 	for range 5 { // one for each cache: a fake forgets deletions that nobody watches
 		<-w.server.watched
 	}
-	w.Activities = &activities.Activities{Cluster: cluster, Recorder: w.recorder, ClusterName: "prod"}
+	w.Activities = &activities.Activities{Cluster: cluster, Recorder: w.recorder}
 	w.forget()
 	return w
 }

@@ -33,7 +33,7 @@ const (
 
 // serve starts one SDK worker for each queue.
 func serve(o options, temporal client.Client, cluster *observe.Cluster, machines versioned.Interface, target kubernetes.Interface) ([]worker.Worker, error) {
-	core := &activities.Activities{Cluster: cluster, Recorder: recorder(target), ClusterName: o.clusterName}
+	core := &activities.Activities{Cluster: cluster, Recorder: recorder(target)}
 	providers := &provider.Registry{}
 	if o.virtualcloud != "" {
 		var options []virtual.Option
@@ -47,7 +47,7 @@ func serve(o options, temporal client.Client, cluster *observe.Cluster, machines
 	var workers []worker.Worker
 	for queue := range strings.SplitSeq(o.queues, ",") {
 		options := workerOptions()
-		name, isProvider := strings.CutPrefix(queue, "provider-")
+		name, isProvider := strings.CutPrefix(queue, provider.TaskQueue(""))
 		if isProvider {
 			options.MaxConcurrentActivityExecutionSize = providerSlots
 		}

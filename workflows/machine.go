@@ -94,7 +94,7 @@ func (m *machine) create(ctx workflow.Context, d activities.MachineDecision) err
 	if err := quick(ctx, "puts on record that a creation begins", core().BeginCreation, begin, &begun); err != nil {
 		return err
 	}
-	m.raise(activities.Gate{machinesResource: begun.Version})
+	m.wrote(begun.Version)
 
 	call := m.call(d)
 	call.NeverTried = begun.NeverTried
@@ -306,16 +306,6 @@ func (m *machine) failCreation(ctx workflow.Context, why string) error {
 		Read: m.read(), Phase: "Failed", Operation: lastOperation("Create", "Failed", message),
 		Event: &activities.Event{Warning: true, Reason: "CreationTimeout", Message: message},
 	})
-}
-
-// write runs an activity that changes the machine, and makes later decisions wait for what it wrote.
-func (m *machine) write(ctx workflow.Context, summary string, activity, input any) error {
-	var version string
-	if err := quick(ctx, summary, activity, input, &version); err != nil {
-		return err
-	}
-	m.raise(activities.Gate{machinesResource: version})
-	return nil
 }
 
 // progress is a report of the step in flight.

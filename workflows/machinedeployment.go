@@ -121,13 +121,3 @@ func (m *machineDeployment) step(d activities.DeploymentDecision) step {
 		return step{why: d.Why}
 	}
 }
-
-// write runs an activity that changes the deployment, and makes later decisions wait for what it wrote.
-func (m *machineDeployment) write(ctx workflow.Context, summary string, activity, input any) error {
-	var version string
-	if err := quick(ctx, summary, activity, input, &version); err != nil {
-		return err
-	}
-	m.raise(activities.Gate{deploymentsResource: version})
-	return nil
-}

@@ -69,11 +69,7 @@ func (s *machineSet) act(ctx workflow.Context, d activities.SetDecision) (acted 
 		return false, err
 	}
 	if d.Prepare || d.Release {
-		acted = true
-		if err := s.write(ctx, "finalizer: "+d.Why, core().FinalizeSet, s.read()); err != nil || d.Release {
-			return acted, err
-		}
-		return acted, nil // the set has another version now
+		return true, s.write(ctx, "finalizer: "+d.Why, core().FinalizeSet, s.read()) // the set has another version now
 	}
 	var made activities.Gate
 	switch {
@@ -114,14 +110,4 @@ func (s *machineSet) step(d activities.SetDecision) step {
 	default: // calm, or nothing but a status to write
 		return step{why: d.Why}
 	}
-}
-
-// write runs an activity that changes the set, and makes later decisions wait for what it wrote.
-func (s *machineSet) write(ctx workflow.Context, summary string, activity, input any) error {
-	var version string
-	if err := quick(ctx, summary, activity, input, &version); err != nil {
-		return err
-	}
-	s.raise(activities.Gate{setsResource: version})
-	return nil
 }

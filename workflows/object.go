@@ -41,6 +41,7 @@ func cloudCalls() *activities.Provider { return nil }
 // object is the state that every object's workflow has: what woke it, how fresh its next facts must be, and what it shows.
 type object struct {
 	id      string
+	kind    Kind
 	ref     activities.Ref
 	gate    activities.Gate
 	live    bool // the next decision reads from the API server
@@ -48,13 +49,6 @@ type object struct {
 	timers  map[string]*timer
 	shown   step
 }
-
-// The resources that the workflows' own writes raise in the gate.
-const (
-	machinesResource    = activities.MachinesResource
-	setsResource        = activities.SetsResource
-	deploymentsResource = activities.DeploymentsResource
-)
 
 // timer is a durable timer that is armed once and looked at often.
 type timer struct {
@@ -78,6 +72,7 @@ type step struct {
 func newObject(ctx workflow.Context, kind Kind, in Input) *object {
 	o := &object{
 		id:   ID(kind, in.Ref),
+		kind: kind,
 		ref:  in.Ref,
 		gate: activities.Gate{},
 		changed: workflow.GetSignalChannelWithOptions(ctx, SignalChanged, workflow.SignalChannelOptions{
@@ -93,6 +88,33 @@ func newObject(ctx workflow.Context, kind Kind, in Input) *object {
 // look at it when the workflow has gone on without it.
 func (o *object) read() activities.Read {
 	return activities.Read{Ref: o.ref, Gate: maps.Clone(o.gate), Live: o.live}
+}
+
+// wrote makes later decisions wait for what we wrote to the object itself.
+func (o *object) wrote(version string) {
+	o.raise(activities.Gate{resourceOf(o.kind): version})
+}
+
+// resourceOf names the cache that holds the objects of a kind.
+func resourceOf(kind Kind) activities.Resource {
+	switch kind {
+	case KindMachine:
+		return activities.MachinesResource
+	case KindMachineSet:
+		return activities.SetsResource
+	default:
+		return activities.DeploymentsResource
+	}
+}
+
+// write runs an activity that changes the object, and makes later decisions wait for what it wrote.
+func (o *object) write(ctx workflow.Context, summary string, activity, input any) error {
+	var version string
+	if err := quick(ctx, summary, activity, input, &version); err != nil {
+		return err
+	}
+	o.wrote(version)
+	return nil
 }
 
 // raise makes later decisions wait for these versions.
