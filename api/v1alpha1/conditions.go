@@ -75,6 +75,20 @@ const (
 	// MachineInstanceReady: the provider has made the instance. While it has not, the reason is Creating or the name of
 	// the provider's code, such as ResourceExhausted.
 	MachineInstanceReady corev1.NodeConditionType = "InstanceReady"
+	// MachineReplacementDue: patience with the machine has ended. It is replaced as soon as its deployment's replacement
+	// budget allows; the message says what it waits for.
+	MachineReplacementDue corev1.NodeConditionType = "ReplacementDue"
+)
+
+// Reasons of ReplacementDue.
+const (
+	ReasonCreationTimeout = "CreationTimeout"
+	ReasonHealthTimeout   = "HealthTimeout"
+	ReasonInstanceGone    = "InstanceGone"
+	ReasonNodeDeleted     = "NodeDeleted"
+	ReasonStaleNode       = "StaleNode"
+	// ReasonRecovered: the node became healthy in time; ReplacementDue is False.
+	ReasonRecovered = "Recovered"
 )
 
 // Reasons of ClassReady.
@@ -83,6 +97,7 @@ const (
 	ReasonClassNotFound  = "ClassNotFound"
 	ReasonClassInvalid   = "ClassInvalid"
 	ReasonSecretNotFound = "SecretNotFound"
+	ReasonSecretInvalid  = "SecretInvalid"
 )
 
 // Reasons of InstanceReady; besides these, the names of the provider's codes.
@@ -94,7 +109,12 @@ const (
 // IsReservedConditionType tells whether a condition of a Machine with this type tells about the machine itself and was
 // not copied from its node.
 func IsReservedConditionType(conditionType corev1.NodeConditionType) bool {
-	return conditionType == MachineClassReady || conditionType == MachineInstanceReady
+	switch conditionType {
+	case MachineClassReady, MachineInstanceReady, MachineReplacementDue:
+		return true
+	default:
+		return false
+	}
 }
 
 // Conditions that are written on nodes.

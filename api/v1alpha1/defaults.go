@@ -33,6 +33,10 @@ const (
 	// Source: MCM flag default, --node-conditions.
 	DefaultNodeConditions = "KernelDeadlock,ReadonlyFilesystem,DiskPressure,NetworkUnavailable"
 
+	// DefaultMaxReplacements is how many machines of one failure domain are replaced at a time because they failed.
+	// Source: MCM, constant maxReplacements.
+	DefaultMaxReplacements = 1
+
 	// DefaultMaxSurge is how many machines an update may add. Also written by the API server. Source: API contract.
 	DefaultMaxSurge = 1
 	// DefaultMaxUnavailable is how many machines an update may take away. Also written by the API server.
@@ -99,6 +103,14 @@ func (s *MachineSpec) EffectiveNodeConditions() []corev1.NodeConditionType {
 		}
 	}
 	return types
+}
+
+// EffectiveMaxReplacements returns the replacement budget of one failure domain: a number, or a percentage of its machines.
+func (s *MachineDeploymentSpec) EffectiveMaxReplacements() intstr.IntOrString {
+	if s.MaxReplacements == nil {
+		return intstr.FromInt32(DefaultMaxReplacements)
+	}
+	return *s.MaxReplacements
 }
 
 // EffectiveType returns the strategy: RollingUpdate where left out.

@@ -49,8 +49,8 @@ type MachineStatus struct {
 	// Addresses of the instance. Kept only where there is no target cluster whose node would tell.
 	// +optional
 	Addresses []corev1.NodeAddress `json:"addresses,omitempty"`
-	// Conditions of the node, copied, and those of reserved types that tell about the machine itself: ClassReady and
-	// InstanceReady.
+	// Conditions of the node, copied, and those of reserved types that tell about the machine itself: ClassReady,
+	// InstanceReady and ReplacementDue.
 	// +optional
 	Conditions []corev1.NodeCondition `json:"conditions,omitempty"`
 	// What was last attempted, and how it went.
@@ -65,6 +65,36 @@ type MachineStatus struct {
 	// What is in motion. Absent means calm.
 	// +optional
 	CurrentOperation *Operation `json:"currentOperation,omitempty"`
+	// The health clock. Absent means that the node was never unhealthy.
+	// +optional
+	Health *MachineHealth `json:"health,omitempty"`
+	// Time that does not count for the creation timeout. Absent means none.
+	// +optional
+	CreationStopped *CreationStopped `json:"creationStopped,omitempty"`
+}
+
+// MachineHealth is the clock of healthTimeout. It moves only with the node's health, whatever else is written.
+type MachineHealth struct {
+	// When the node became unhealthy: the base of healthTimeout.
+	// +optional
+	UnhealthySince metav1.Time `json:"unhealthySince,omitempty,omitzero"`
+	// When the node became healthy again. Absent while it is unhealthy.
+	// +optional
+	RecoveredAt *metav1.Time `json:"recoveredAt,omitempty"`
+	// When the provider said that the instance is gone. Absent while nothing is known of that.
+	// +optional
+	InstanceGoneAt *metav1.Time `json:"instanceGoneAt,omitempty"`
+}
+
+// CreationStopped is the time for which a creation waited for a person to mend the machine's spec, its class or its
+// credentials.
+type CreationStopped struct {
+	// Since when it waits now. Absent while it does not.
+	// +optional
+	Since *metav1.Time `json:"since,omitempty"`
+	// How long it waited before, in all.
+	// +optional
+	Total metav1.Duration `json:"total,omitempty,omitzero"`
 }
 
 // CurrentStatus tells the phase of a machine.

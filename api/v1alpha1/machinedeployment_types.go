@@ -2,6 +2,7 @@ package v1alpha1
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
@@ -71,6 +72,12 @@ type MachineDeploymentSpec struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	AutoPreserveFailedMachineMax int32 `json:"autoPreserveFailedMachineMax,omitempty"`
+	// How many machines of one failure domain may be replaced at a time because they failed: a number, or a percentage of
+	// the domain's machines, rounded up. Default 1; 0 means that none is replaced.
+	// +optional
+	// +nullable
+	// +kubebuilder:validation:XValidation:rule=`type(self) == int ? self >= 0 && self <= 2147483647 : type(self) == string && self.matches('^[0-9]{1,9}%$')`,messageExpression=`'maxReplacements is ' + (type(self) == string ? '"' + string(self) + '"' : string(self)) + '; allowed is a number of machines from 0 to 2147483647, such as 2, or a percentage of the machines of a failure domain, such as "20%"'`
+	MaxReplacements *intstr.IntOrString `json:"maxReplacements,omitempty"`
 }
 
 // MachineDeploymentStrategy is how old machines give way to new ones.
@@ -175,6 +182,11 @@ type MachineDeploymentStatus struct {
 	// Number of machines that are wanted but not available.
 	// +optional
 	UnavailableReplicas int32 `json:"unavailableReplicas,omitempty"`
+	// Replacements that were granted and have not come to their end.
+	// +optional
+	// +listType=map
+	// +listMapKey=uid
+	Replacements []MachineReplacement `json:"replacements,omitempty"`
 	// Conditions of the deployment.
 	// +optional
 	Conditions []MachineDeploymentCondition `json:"conditions,omitempty"`
@@ -222,4 +234,24 @@ type MachineDeploymentList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`
 	Items           []MachineDeployment `json:"items"`
+}
+
+// MachineReplacement is one use of a deployment's replacement budget. It ends when the machine is gone and the one that
+// came for it has joined.
+type MachineReplacement struct {
+	// UID of the machine that is replaced.
+	// +required
+	UID types.UID `json:"uid"`
+	// Name of the machine that is replaced.
+	// +optional
+	Name string `json:"name,omitempty"`
+	// Zone of the machine, as far as its class or node template tells. Budgets are counted for each.
+	// +optional
+	FailureDomain string `json:"failureDomain,omitempty"`
+	// Why the machine is replaced: the reason of its condition ReplacementDue.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+	// When the replacement was granted.
+	// +optional
+	GrantedAt metav1.Time `json:"grantedAt,omitempty,omitzero"`
 }

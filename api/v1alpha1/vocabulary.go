@@ -104,6 +104,17 @@ const (
 	AnnotationEffectiveCreationTimeout = "node.machine.sapcloud.io/effective-creation-timeout"
 	// AnnotationMachineJoinDuration on a Machine holds how long its node took to join. A Go duration.
 	AnnotationMachineJoinDuration = "node.machine.sapcloud.io/machine-join-duration"
+	// AnnotationReplacementGranted on a Machine: its deployment agreed that it is replaced, within the replacement budget.
+	// Its value is the RFC 3339 time of the grant. A person who sets it replaces the machine outside the budget.
+	AnnotationReplacementGranted = "machine.sapcloud.io/replacement-granted"
+)
+
+// Marks on the Secret that holds a machine's bootstrap token, in the target cluster.
+const (
+	// LabelMachineUID holds the UID of the machine that the token is for.
+	LabelMachineUID = "machine.sapcloud.io/machine-uid"
+	// AnnotationAttempt names the attempt to create an instance that the token was made for.
+	AnnotationAttempt = "machine.sapcloud.io/creation-attempt"
 )
 
 // Annotations on Node.
