@@ -32,8 +32,9 @@ const (
 // Activities are the steps on the clusters: decisions, and writes of machine objects, nodes and statuses. They run on the
 // task queues machines and kubernetes.
 type Activities struct {
-	Cluster  *observe.Cluster
-	Recorder record.EventRecorder
+	Cluster     *observe.Cluster
+	Recorder    record.EventRecorder
+	TokenGroups string // auth-extra-groups of bootstrap tokens; empty means none
 }
 
 // Read says how fresh the facts of a decision must be.
@@ -41,6 +42,10 @@ type Read struct {
 	Ref  Ref
 	Gate Gate
 	Live bool // read from the API server, not from caches: the first decision about a group in a run, and the one after a conflict
+
+	// At is the workflow's time. A decision about deadlines is made for it, or for the worker's own time where that is
+	// later: a timer that has fired must not meet a worker whose clock says that it is not yet time.
+	At time.Time
 }
 
 // Times that a decision waits for its caches: half a second locally, which is many times what an event takes, and two in

@@ -22,12 +22,19 @@ import (
 // finalizers, a status that is written by itself, times in whole seconds, and no event for a write that changes nothing.
 // Its watches can be held back, as by a slow network.
 type apiServer struct {
-	mu      sync.Mutex
-	version int                                    // of the last write
-	written map[schema.GroupVersionResource]string // the last version of each resource
-	deleted map[types.UID]string                   // the version of each deletion
-	lag     sync.RWMutex                           // locked: events wait
-	watched chan struct{}                          // receives once for each watch that has begun
+	mu       sync.Mutex
+	version  int                  // of the last write
+	written  map[kept]string      // the last version of each resource
+	watching map[kept]bool        // whether a cache watches it
+	deleted  map[types.UID]string // the version of each deletion
+	lag      sync.RWMutex         // locked: events wait
+	watched  chan struct{}        // receives once for each watch that has begun
+}
+
+// kept names a resource and the fake clientset that keeps it: control cluster and target both have Secrets.
+type kept struct {
+	tracker testing.ObjectTracker
+	gvr     schema.GroupVersionResource
 }
 
 // fakeClient is what all fake clientsets have.
@@ -38,7 +45,10 @@ type fakeClient interface {
 }
 
 func newAPIServer() *apiServer {
-	return &apiServer{version: 1000, watched: make(chan struct{}, 100), written: map[schema.GroupVersionResource]string{}, deleted: map[types.UID]string{}}
+	return &apiServer{
+		version: 1000, watched: make(chan struct{}, 100),
+		written: map[kept]string{}, watching: map[kept]bool{}, deleted: map[types.UID]string{},
+	}
 }
 
 // serve stands between a fake clientset and its objects.
@@ -68,6 +78,9 @@ func (s *apiServer) serve(c fakeClient) {
 		if err != nil {
 			return true, nil, err
 		}
+		s.mu.Lock()
+		s.watching[kept{tracker, action.GetResource()}] = true
+		s.mu.Unlock()
 		s.watched <- struct{}{}
 		return true, watch.Filter(w, s.deliver), nil
 	})
@@ -86,10 +99,10 @@ func (s *apiServer) deliver(e watch.Event) (watch.Event, bool) {
 	return e, true
 }
 
-func (s *apiServer) next(gvr schema.GroupVersionResource) string {
+func (s *apiServer) next(tracker testing.ObjectTracker, gvr schema.GroupVersionResource) string {
 	s.version++
-	s.written[gvr] = strconv.Itoa(s.version)
-	return s.written[gvr]
+	s.written[kept{tracker, gvr}] = strconv.Itoa(s.version)
+	return strconv.Itoa(s.version)
 }
 
 func (s *apiServer) create(tracker testing.ObjectTracker, a testing.CreateActionImpl) (runtime.Object, error) {
@@ -98,7 +111,7 @@ func (s *apiServer) create(tracker testing.ObjectTracker, a testing.CreateAction
 	if _, err := tracker.Get(a.GetResource(), a.GetNamespace(), m.GetName()); err == nil {
 		return nil, apierrors.NewAlreadyExists(a.GetResource().GroupResource(), m.GetName())
 	}
-	m.SetResourceVersion(s.next(a.GetResource()))
+	m.SetResourceVersion(s.next(tracker, a.GetResource()))
 	m.SetUID(types.UID("uid-" + m.GetName() + "-" + m.GetResourceVersion()))
 	m.SetCreationTimestamp(metav1.Now().Rfc3339Copy())
 	m.SetGeneration(1)
@@ -136,7 +149,7 @@ func (s *apiServer) update(tracker testing.ObjectTracker, a testing.Action, want
 	if !reflect.DeepEqual(encode(object)["spec"], before["spec"]) {
 		changed.SetGeneration(m.GetGeneration() + 1)
 	}
-	changed.SetResourceVersion(s.next(gvr))
+	changed.SetResourceVersion(s.next(tracker, gvr))
 	if changed.GetDeletionTimestamp() != nil && len(changed.GetFinalizers()) == 0 {
 		s.deleted[changed.GetUID()] = changed.GetResourceVersion()
 		return object, tracker.Delete(gvr, a.GetNamespace(), name)
@@ -183,7 +196,7 @@ func (s *apiServer) delete(tracker testing.ObjectTracker, a testing.DeleteAction
 		}
 	}
 	if len(m.GetFinalizers()) == 0 {
-		s.deleted[m.GetUID()] = s.next(gvr)
+		s.deleted[m.GetUID()] = s.next(tracker, gvr)
 		return tracker.Delete(gvr, a.GetNamespace(), a.GetName())
 	}
 	if m.GetDeletionTimestamp() != nil {
@@ -191,7 +204,7 @@ func (s *apiServer) delete(tracker testing.ObjectTracker, a testing.DeleteAction
 	}
 	now := metav1.NewTime(time.Now()).Rfc3339Copy()
 	m.SetDeletionTimestamp(&now)
-	m.SetResourceVersion(s.next(gvr))
+	m.SetResourceVersion(s.next(tracker, gvr))
 	return tracker.Update(gvr, object, a.GetNamespace())
 }
 

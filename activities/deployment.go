@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,6 +15,7 @@ import (
 
 	"millwright/api/v1alpha1"
 	"millwright/decide/attention"
+	"millwright/decide/replace"
 	"millwright/decide/rollout"
 	"millwright/observe"
 )
@@ -27,6 +29,8 @@ type DeploymentDecision struct {
 	rollout.Decision
 	Prepare bool // our finalizer is missing
 	Release bool // no set is left of a deployment that is being deleted
+	Replace bool // replacements are to be granted, marked or ended
+	Held    bool // machines wait to be replaced, and may not be
 	Report  bool // the status does not say what was read
 	Seen    Gate // what was read; a later decision must not be made of anything older
 }
@@ -40,7 +44,8 @@ func (a *Activities) DecideDeployment(ctx context.Context, in Read) (DeploymentD
 	if deployment == nil {
 		return DeploymentDecision{Gone: true, Why: "the object is gone"}, nil
 	}
-	facts := observe.DeploymentFacts(deployment, sets)
+	members := a.Cluster.MembersOf(sets)
+	facts := observe.DeploymentFacts(deployment, sets, members)
 	need := attention.MachineDeployment(facts)
 	d := DeploymentDecision{
 		Need:     need.Need,
@@ -52,6 +57,15 @@ func (a *Activities) DecideDeployment(ctx context.Context, in Read) (DeploymentD
 		Report: facts.Actual != facts.Reported || facts.Generation != facts.ObservedGeneration ||
 			(need.Calm() && deployment.Status.CurrentOperation != nil),
 		Seen: Gate{},
+	}
+	if facts.Due+facts.Replacing > 0 && !facts.Deleting {
+		plan := replace.Decide(a.Cluster.ReplaceObserved(deployment, members, time.Now()))
+		d.Replace = plan.Changed || len(plan.Mark) > 0
+		d.Held = plan.Hold != ""
+		d.Why = plan.Why
+		d.Report = d.Report || plan.Hold != holdOf(deployment)
+	} else if holdOf(deployment) != "" {
+		d.Report = true
 	}
 	d.Seen.Raise(observe.Deployments, deployment.ResourceVersion)
 	for _, set := range sets {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -15,6 +16,7 @@ import (
 
 	"millwright/api/v1alpha1"
 	"millwright/decide/attention"
+	"millwright/decide/replace"
 	"millwright/observe"
 )
 
@@ -56,7 +58,8 @@ func (a *Activities) ReportDeployment(ctx context.Context, in DeploymentReport) 
 }
 
 func (a *Activities) applyDeploymentReport(d *v1alpha1.MachineDeployment, sets []*v1alpha1.MachineSet, in DeploymentReport) {
-	facts, s := observe.DeploymentFacts(d, sets), &d.Status
+	members := a.Cluster.MembersOf(sets)
+	facts, s := observe.DeploymentFacts(d, sets, members), &d.Status
 	counts := facts.Actual
 	s.Replicas, s.ReadyReplicas, s.AvailableReplicas = counts.Replicas, counts.Ready, counts.Available
 	s.UpdatedReplicas, s.UnavailableReplicas = counts.Updated, counts.Unavailable
@@ -76,8 +79,52 @@ func (a *Activities) applyDeploymentReport(d *v1alpha1.MachineDeployment, sets [
 		s.Conditions = setDeploymentCondition(s.Conditions, c, metav1.Now())
 	}
 	if overlap == "" {
-		s.Conditions = slices.DeleteFunc(s.Conditions, isOverlap)
+		s.Conditions = withoutCondition(s.Conditions, v1alpha1.MachineDeploymentSelectorOverlap)
 	}
+	s.Conditions = deploymentFailure(s.Conditions, sets, counts.Blocked)
+	hold := ""
+	if facts.Due > 0 && !facts.Deleting {
+		hold = replace.Decide(a.Cluster.ReplaceObserved(d, members, time.Now())).Hold
+	}
+	s.Conditions = replacementHeld(s.Conditions, hold)
+}
+
+// deploymentFailure copies from the sets why machines get no instance.
+func deploymentFailure(list []v1alpha1.MachineDeploymentCondition, sets []*v1alpha1.MachineSet, reason string) []v1alpha1.MachineDeploymentCondition {
+	for _, set := range sets {
+		for _, c := range set.Status.Conditions {
+			if reason != "" && c.Type == v1alpha1.MachineSetReplicaFailure && c.Reason == reason {
+				return setDeploymentCondition(list, v1alpha1.MachineDeploymentCondition{
+					Type: v1alpha1.MachineDeploymentReplicaFailure, Status: v1alpha1.ConditionTrue, Reason: reason, Message: c.Message,
+				}, metav1.Now())
+			}
+		}
+	}
+	return withoutCondition(list, v1alpha1.MachineDeploymentReplicaFailure)
+}
+
+// replacementHeld says why machines that are due are not replaced.
+func replacementHeld(list []v1alpha1.MachineDeploymentCondition, hold string) []v1alpha1.MachineDeploymentCondition {
+	if hold == "" {
+		return withoutCondition(list, v1alpha1.MachineDeploymentReplacementHeld)
+	}
+	return setDeploymentCondition(list, v1alpha1.MachineDeploymentCondition{
+		Type: v1alpha1.MachineDeploymentReplacementHeld, Status: v1alpha1.ConditionTrue, Reason: v1alpha1.ReasonReplacementHeld, Message: hold,
+	}, metav1.Now())
+}
+
+// holdOf returns what a deployment's status says about that.
+func holdOf(d *v1alpha1.MachineDeployment) string {
+	for _, c := range d.Status.Conditions {
+		if c.Type == v1alpha1.MachineDeploymentReplacementHeld {
+			return c.Message
+		}
+	}
+	return ""
+}
+
+func withoutCondition(list []v1alpha1.MachineDeploymentCondition, kind v1alpha1.MachineDeploymentConditionType) []v1alpha1.MachineDeploymentCondition {
+	return slices.DeleteFunc(list, func(c v1alpha1.MachineDeploymentCondition) bool { return c.Type == kind })
 }
 
 func isOverlap(c v1alpha1.MachineDeploymentCondition) bool {

@@ -17,6 +17,7 @@ const (
 	TypeConflict    = "Conflict"    // the object is not as the decision saw it: decide again
 	TypeRefused     = "Refused"     // the API server will not take this write, now or later
 	TypeTerminating = "Terminating" // the instance's deletion is under way
+	TypeTokenGone   = "TokenGone"   // the bootstrap token of this attempt cannot be used any more: begin another attempt
 )
 
 func objectGone(ref Ref) error {
@@ -31,6 +32,11 @@ func cacheBehind() error {
 
 func conflict(ref Ref) error {
 	return temporal.NewApplicationErrorWithOptions("object "+ref.Key()+" changed since it was read", TypeConflict,
+		temporal.ApplicationErrorOptions{NonRetryable: true, Category: temporal.ApplicationErrorCategoryBenign})
+}
+
+func tokenGone(message string) error {
+	return temporal.NewApplicationErrorWithOptions(message, TypeTokenGone,
 		temporal.ApplicationErrorOptions{NonRetryable: true, Category: temporal.ApplicationErrorCategoryBenign})
 }
 

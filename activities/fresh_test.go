@@ -6,11 +6,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"millwright/activities"
 	"millwright/api/v1alpha1"
 	"millwright/decide/attention"
+	"millwright/decide/health"
 	"millwright/observe"
 )
 
@@ -24,24 +25,42 @@ func TestDecideMachineOfANewMachine(t *testing.T) {
 	m := machine("m", bare)
 	w := newWorld(t, m, class())
 	d := decideMachine(w, read(m))
+	createBy := m.CreationTimestamp.Add(20 * time.Minute).In(d.CreateBy.Location())
 	assert.Equal(t, activities.MachineDecision{
 		Need: attention.Instance, Why: "new: not yet taken care of", Version: "900", Class: "small", Provider: "fake",
-		Prepare: true, NeverTried: true, CreateBy: m.CreationTimestamp.Add(20 * time.Minute).In(d.CreateBy.Location()),
+		Prepare: true, Target: true, NeverTried: true, CreateBy: createBy,
+		Health: &health.Verdict{Deadline: createBy, Why: "the provider has not made its instance"},
 	}, d)
 	assert.Empty(t, w.requests(), "all of it is in the caches")
+
+	t.Run("needs a bootstrap token when its class says what it boots with", func(t *testing.T) {
+		assert.True(t, decideMachine(newWorld(t, m, withSecrets("a", "")), read(m)).Token)
+		assert.False(t, decideMachine(newWorld(t, m, withSecrets("", "a")), read(m)).Token)
+	})
+}
+
+// calm returns a world in which all is done for a machine that runs on the node n.
+func calm(t *testing.T, m *v1alpha1.Machine, objects ...runtime.Object) *world {
+	t.Helper()
+	w := newWorld(t, append(objects, m, node())...)
+	twice[activities.Gate](w, w.SyncNode, read(m))
+	twice[string](w, w.ReportMachine, activities.MachineReport{Read: read(m), Phase: "Running"})
+	w.forget()
+	return w
 }
 
 func TestDecideMachineOfAMachineInUse(t *testing.T) {
 	t.Parallel()
 	m := machine("m", onNode, phase(v1alpha1.MachineRunning))
 	m.Status.LastKnownState, m.Status.LastOperation.Type = "state-7", v1alpha1.MachineOperationCreate
-	d := decideMachine(newWorld(t, m, class(), node()), read(m))
+	d := decideMachine(calm(t, m, class()), read(m))
 	assert.Equal(t, attention.Nothing, d.Need)
 	assert.Equal(t, "Running", d.Phase)
 	assert.Equal(t, []string{"fake:///n", "n", "state-7"}, []string{d.ProviderID, d.NodeName, d.LastKnownState})
 	assert.False(t, d.NeverTried)
 	assert.False(t, d.Prepare)
 	assert.Nil(t, d.Problem)
+	assert.Nil(t, d.Health)
 }
 
 func TestDecideMachineGone(t *testing.T) {
@@ -83,58 +102,6 @@ func TestDecideMachineWithoutAUsableClass(t *testing.T) {
 				assert.Equal(t, attention.Instance, d.Need, "what it needs does not change")
 			})
 		}
-	}
-}
-
-func TestDecideMachineFollowsTheNode(t *testing.T) {
-	t.Parallel()
-	for name, row := range map[string]struct {
-		phase    v1alpha1.MachinePhase
-		ready    string
-		to, what string
-	}{
-		"a new node has joined":  {v1alpha1.MachinePending, "True", "Running", "Create"},
-		"U113: it is ill":        {v1alpha1.MachineRunning, "False", "Unknown", "HealthCheck"},
-		"U112: it is well again": {v1alpha1.MachineUnknown, "True", "Running", "HealthCheck"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			m, n := machine("m", onNode, phase(row.phase)), node()
-			n.Status.Conditions[0].Status = corev1.ConditionStatus(row.ready)
-			d := decideMachine(newWorld(t, m, n, class()), read(m))
-			assert.Equal(t, attention.Health, d.Need)
-			require.NotNil(t, d.Health)
-			assert.Equal(t, []string{row.to, row.what}, []string{d.Health.Phase, d.Health.Operation})
-		})
-	}
-	t.Run("U113: it went missing", func(t *testing.T) {
-		m := machine("m", onNode, phase(v1alpha1.MachineRunning))
-		d := decideMachine(newWorld(t, m, class()), read(m))
-		require.NotNil(t, d.Health)
-		assert.Equal(t, "Unknown", d.Health.Phase)
-	})
-}
-
-func TestDecideMachineSaysHowLongACreationMayTake(t *testing.T) {
-	t.Parallel()
-	patient := func(m *v1alpha1.Machine) {
-		m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineCreationTimeout: duration(time.Hour)}
-	}
-	for name, row := range map[string]struct {
-		change     func(*v1alpha1.Machine)
-		annotation string
-		want       time.Duration
-	}{
-		"U174: the default":                     {func(*v1alpha1.Machine) {}, "", 20 * time.Minute},
-		"U174: the spec":                        {patient, "", time.Hour},
-		"U174: the annotation beats the spec":   {patient, "7m", 7 * time.Minute},
-		"U174: a malformed annotation does not": {patient, "soon", time.Hour},
-	} {
-		t.Run(name, func(t *testing.T) {
-			m := machine("m", row.change)
-			m.Annotations = map[string]string{v1alpha1.AnnotationEffectiveCreationTimeout: row.annotation}
-			d := decideMachine(newWorld(t, m, class()), read(m))
-			assert.WithinDuration(t, m.CreationTimestamp.Add(row.want), d.CreateBy, 0)
-		})
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"millwright/api/v1alpha1"
 	"millwright/decide/attention"
 	"millwright/decide/health"
+	"millwright/decide/replace"
 	"millwright/observe"
 	"millwright/provider"
 )
@@ -35,10 +36,12 @@ type MachineDecision struct {
 	NodeName       string
 	LastKnownState string
 
-	Prepare    bool           // our finalizer is missing
-	Health     *health.Change // with Need Health: what becomes of the machine
-	NeverTried bool           // no create call was ever begun for this machine, as far as was read
-	CreateBy   time.Time      // when the creation timeout ends; never zero
+	Prepare    bool            // our finalizer is missing
+	Health     *health.Verdict // what becomes of the machine, unless it is to go
+	Target     bool            // there is a cluster that its node joins
+	Token      bool            // its instance boots with user data: it needs a bootstrap token for the join
+	NeverTried bool            // no create call was ever begun for this machine, as far as was read
+	CreateBy   time.Time       // when the creation timeout ends; never zero
 }
 
 // Problem is why a step cannot be taken, for people and for the machine's condition.
@@ -47,6 +50,8 @@ type Problem struct {
 	Message string
 	React   Reaction
 	After   time.Duration // what the cloud asked us to wait; zero when it did not
+
+	Failures int // calls in a row that failed; only the back-off grows with it
 }
 
 // DecideMachine reads a machine, its node and its class, and says what it needs next.
@@ -58,11 +63,12 @@ func (a *Activities) DecideMachine(ctx context.Context, in Read) (MachineDecisio
 	if m == nil {
 		return MachineDecision{Gone: true, Why: "the object is gone"}, nil
 	}
-	node, err := a.node(ctx, m, live)
+	around, err := a.around(ctx, m, live)
 	if err != nil {
 		return MachineDecision{}, err
 	}
-	facts := observe.MachineFacts(m, node)
+	now := later(time.Now(), in.At)
+	facts := observe.MachineFacts(m, around)
 	d := attention.Machine(facts)
 	decision := MachineDecision{
 		Need:           d.Need,
@@ -74,18 +80,57 @@ func (a *Activities) DecideMachine(ctx context.Context, in Read) (MachineDecisio
 		NodeName:       m.Labels[v1alpha1.LabelNode],
 		LastKnownState: m.Status.LastKnownState,
 		Prepare:        !facts.Deleting && !facts.Finalizer,
+		Target:         !around.NoTarget,
 		NeverTried:     neverTried(m),
-		CreateBy:       m.CreationTimestamp.Add(m.Spec.EffectiveCreationTimeout(m.Annotations)),
+		CreateBy:       observe.CreateBy(m, now),
 	}
-	if d.Need == attention.Health {
-		change := health.Transition(health.Facts{
-			Name: m.Name, Joined: m.Status.CurrentStatus.Phase == v1alpha1.MachineUnknown,
-			Healthy: facts.NodeHealthy, Why: d.Why, Created: m.CreationTimestamp.Time, Now: time.Now(),
-		})
-		decision.Health = &change
+	decision.Provider, decision.Problem = usable(m, around.Class)
+	decision.Token = decision.Target && around.Class != nil && around.Class.SecretRef != nil
+	switch {
+	case d.Need == attention.Deletion:
+		return a.withoutClass(ctx, m, live, decision)
+	case d.Need == attention.Instance && decision.Problem != nil: // it waits for a person: no timeout ends it
+	case d.Need != attention.Nothing:
+		verdict := health.Next(observe.HealthFacts(m, around, a.breaker(m, d), now))
+		decision.Health = &verdict
 	}
-	decision.Provider, decision.Problem, err = a.provider(ctx, m, live)
-	return decision, err
+	return decision, nil
+}
+
+// withoutClass lets a machine go whose class is missing or cannot be used, if nothing was ever made for it: then its
+// provider has nothing to delete. That no creation began is not believed of a cache.
+func (a *Activities) withoutClass(ctx context.Context, m *v1alpha1.Machine, live bool, d MachineDecision) (MachineDecision, error) {
+	if d.Problem == nil || !d.NeverTried || live {
+		return d, nil
+	}
+	now, err := a.Cluster.Client().MachineV1alpha1().Machines(m.Namespace).Get(ctx, m.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err), err == nil && now.UID != m.UID:
+		return MachineDecision{Gone: true, Why: "the object is gone"}, nil
+	case err != nil:
+		return MachineDecision{}, fmt.Errorf("get machine %s/%s: %w", m.Namespace, m.Name, err)
+	}
+	d.NeverTried = neverTried(now)
+	return d, nil
+}
+
+// breaker says why nothing may be replaced now. It is asked of unhealthy machines only: it looks at every node.
+func (a *Activities) breaker(m *v1alpha1.Machine, d attention.Decision) string {
+	if d.Need != attention.Recovery && d.Need != attention.Health {
+		return ""
+	}
+	open, why := replace.Breaker(a.Cluster.NodeHealth(m.Namespace))
+	if !open {
+		return ""
+	}
+	return why
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }
 
 // machine returns the machine as fresh as asked for, and whether it was read live; nil when it is gone.
@@ -107,14 +152,34 @@ func (a *Activities) machine(ctx context.Context, in Read) (m *v1alpha1.Machine,
 	return m, live, nil
 }
 
-// node returns the node of a machine, nil when there is none, as fresh as the machine was read: the cache that was behind
-// may have been that of the nodes.
+// around returns what stands around a machine, as fresh as the machine was read: the cache that was behind may have been
+// that of the nodes or classes.
+func (a *Activities) around(ctx context.Context, m *v1alpha1.Machine, live bool) (observe.Around, error) {
+	around := a.Cluster.Around(m)
+	if !live {
+		return around, nil
+	}
+	var err error
+	if around.Node, err = a.node(ctx, m, live); err != nil {
+		return around, err
+	}
+	around.Class, err = a.Cluster.Client().MachineV1alpha1().MachineClasses(m.Namespace).Get(ctx, m.Spec.Class.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		around.Class = nil
+	case err != nil:
+		return around, fmt.Errorf("get class %s of machine %s: %w", m.Spec.Class.Name, m.Name, err)
+	}
+	return around, nil
+}
+
+// node returns the node of a machine, nil when there is none, as fresh as asked for.
 func (a *Activities) node(ctx context.Context, m *v1alpha1.Machine, live bool) (*corev1.Node, error) {
-	name := m.Labels[v1alpha1.LabelNode]
-	if !live || name == "" {
+	name, target := m.Labels[v1alpha1.LabelNode], a.Cluster.Target(m.Namespace)
+	if !live || name == "" || target == nil {
 		return a.Cluster.NodeOf(m), nil
 	}
-	node, err := a.Cluster.Target(m.Namespace).CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	node, err := target.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil
@@ -124,30 +189,26 @@ func (a *Activities) node(ctx context.Context, m *v1alpha1.Machine, live bool) (
 	return node, nil
 }
 
-// provider returns the name of the provider of a machine, or what keeps us from knowing it.
-func (a *Activities) provider(ctx context.Context, m *v1alpha1.Machine, live bool) (string, *Problem, error) {
+// usable returns the name of the provider of a machine, or what keeps us from knowing it.
+func usable(m *v1alpha1.Machine, class *v1alpha1.MachineClass) (string, *Problem) {
 	name := m.Spec.Class.Name
-	class, found := a.Cluster.Class(m.Namespace + "/" + name)
-	if live {
-		var err error
-		class, err = a.Cluster.Client().MachineV1alpha1().MachineClasses(m.Namespace).Get(ctx, name, metav1.GetOptions{})
-		if found = !apierrors.IsNotFound(err); found && err != nil {
-			return "", nil, fmt.Errorf("get class %s of machine %s: %w", name, m.Name, err)
-		}
-	}
-	if !found {
-		return "", &Problem{
-			Reason: v1alpha1.ReasonClassNotFound, React: UntilCredential,
-			Message: fmt.Sprintf("MachineClass %s does not exist in namespace %s", name, m.Namespace),
-		}, nil
+	if class == nil {
+		return "", classNotFound(m.Namespace, name)
 	}
 	if err := provider.ValidateName(class.Provider); err != nil { // nobody would ever look at its task queue
 		return "", &Problem{
 			Reason: v1alpha1.ReasonClassInvalid, React: UntilCredential,
 			Message: fmt.Sprintf("MachineClass %s cannot be used: %v", name, err),
-		}, nil
+		}
 	}
-	return class.Provider, nil, nil
+	return class.Provider, nil
+}
+
+func classNotFound(namespace, name string) *Problem {
+	return &Problem{
+		Reason: v1alpha1.ReasonClassNotFound, React: UntilCredential,
+		Message: fmt.Sprintf("MachineClass %s does not exist in namespace %s", name, namespace),
+	}
 }
 
 // neverTried reports whether BeginCreation has not yet run for a machine: no create call can have been begun. Asked of a
@@ -169,27 +230,84 @@ func (a *Activities) PrepareMachine(ctx context.Context, in Read) (string, error
 type Recorded struct {
 	Read       Read
 	ProviderID string
-	NodeName   string
+	NodeName   string // of the target cluster; empty where there is none
+}
+
+// Record says what RecordInstance found.
+type Record struct {
+	Version string // to wait for
+	Stale   string // why the instance cannot be used: its node's name belongs to another one; nothing was written then
 }
 
 // RecordInstance writes the instance's names to the machine: spec.providerID and the label node, and the default deletion
-// priority where there is none. It returns the version to wait for.
-func (a *Activities) RecordInstance(ctx context.Context, in Recorded) (string, error) {
-	return a.changeMachine(ctx, in.Read, func(m *v1alpha1.Machine) map[string]any {
+// priority where there is none. An instance whose node's name belongs to the node of another instance is not recorded: its
+// kubelet would take that node's place.
+func (a *Activities) RecordInstance(ctx context.Context, in Recorded) (Record, error) {
+	var stale string
+	version, err := a.changeMachine(ctx, in.Read, func(m *v1alpha1.Machine) map[string]any {
+		if stale = a.stale(m, in); stale != "" {
+			return nil
+		}
 		_, prioritised := m.Annotations[v1alpha1.AnnotationMachinePriority]
 		if prioritised && m.Spec.ProviderID == in.ProviderID && m.Labels[v1alpha1.LabelNode] == in.NodeName {
 			return nil
 		}
-		metadata := map[string]any{"labels": map[string]any{v1alpha1.LabelNode: in.NodeName}}
+		metadata := map[string]any{}
+		if in.NodeName != "" {
+			metadata["labels"] = map[string]any{v1alpha1.LabelNode: in.NodeName}
+		}
 		if !prioritised {
 			metadata["annotations"] = map[string]any{v1alpha1.AnnotationMachinePriority: fmt.Sprint(v1alpha1.PriorityDefault)}
 		}
 		return map[string]any{"metadata": metadata, "spec": map[string]any{"providerID": in.ProviderID}}
 	})
+	return Record{Version: version, Stale: stale}, err
 }
 
-// ReleaseMachine takes our finalizer off a machine that is being deleted: the last step of its life.
+// stale says why the name of a new instance's node is another's. A node that says which instance it is, is believed. One
+// that does not say is the machine's own if it has its name, or is no older; clouds may answer after the node has joined.
+func (a *Activities) stale(m *v1alpha1.Machine, in Recorded) string {
+	node, found := a.Cluster.Node(in.NodeName)
+	switch {
+	case !found, node.Spec.ProviderID == in.ProviderID:
+		return ""
+	case node.Spec.ProviderID != "":
+		return fmt.Sprintf("VM using old node obj: node %s belongs to instance %s", node.Name, node.Spec.ProviderID)
+	case node.Name != m.Name && node.CreationTimestamp.Time.Before(m.CreationTimestamp.Time):
+		return fmt.Sprintf("VM using old node obj: node %s is older than machine %s", node.Name, m.Name)
+	default:
+		return ""
+	}
+}
+
+// FinishJoin tidies up when a machine's node has joined: the bootstrap tokens go, and the annotation says how long it took.
+// It returns the version to wait for.
+func (a *Activities) FinishJoin(ctx context.Context, in Read) (string, error) {
+	if err := a.RevokeTokens(ctx, in.Ref); err != nil {
+		return "", err
+	}
+	return a.changeMachine(ctx, in, func(m *v1alpha1.Machine) map[string]any {
+		joined := m.Status.CurrentStatus.LastUpdateTime
+		if _, told := m.Annotations[v1alpha1.AnnotationMachineJoinDuration]; told || m.Status.CurrentStatus.Phase != v1alpha1.MachineRunning {
+			return nil
+		}
+		took := joined.Sub(m.CreationTimestamp.Time).Round(time.Second).String()
+		return map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationMachineJoinDuration: took}}}
+	})
+}
+
+// ReleaseMachine takes our finalizer off a machine that is being deleted: the last step of its life. What was made for a
+// join that never happened goes with it.
 func (a *Activities) ReleaseMachine(ctx context.Context, in Read) (string, error) {
+	m, _, err := a.machine(ctx, in)
+	if err != nil {
+		return "", err
+	}
+	if m != nil && m.DeletionTimestamp != nil && m.Annotations[v1alpha1.AnnotationMachineJoinDuration] == "" {
+		if err := a.RevokeTokens(ctx, in.Ref); err != nil {
+			return "", err
+		}
+	}
 	return a.changeMachine(ctx, in, func(m *v1alpha1.Machine) map[string]any {
 		if m.DeletionTimestamp == nil || !observe.HasFinalizer(m.Finalizers) {
 			return nil

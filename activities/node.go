@@ -21,10 +21,11 @@ type NodeRemoval struct {
 // DeleteNode removes the Node object of an instance that is gone. A node that is not there is a success, and so is one that
 // belongs to another instance or machine by now: it is left alone. Only the node that was looked at is deleted.
 func (a *Activities) DeleteNode(ctx context.Context, in NodeRemoval) error {
-	if in.NodeName == "" {
+	target := a.Cluster.Target(in.Machine.Namespace)
+	if in.NodeName == "" || target == nil {
 		return nil
 	}
-	nodes := a.Cluster.Target(in.Machine.Namespace).CoreV1().Nodes()
+	nodes := target.CoreV1().Nodes()
 	node, err := nodes.Get(ctx, in.NodeName, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):

@@ -189,11 +189,15 @@ func (w *world) replace(m *v1alpha1.Machine) {
 	w.forget()
 }
 
-// rewrite writes the status of a set or deployment as it is given, and waits until the caches have it.
+// rewrite writes the status of an object as it is given, and waits until the caches have it.
 func (w *world) rewrite(o metav1.Object) {
 	w.t.Helper()
 	var err error
 	switch o := o.(type) {
+	case *corev1.Node:
+		_, err = w.target.CoreV1().Nodes().UpdateStatus(w.t.Context(), o, metav1.UpdateOptions{})
+	case *v1alpha1.Machine:
+		_, err = w.machines.MachineV1alpha1().Machines(shop).UpdateStatus(w.t.Context(), o, metav1.UpdateOptions{})
 	case *v1alpha1.MachineSet:
 		_, err = w.machines.MachineV1alpha1().MachineSets(shop).UpdateStatus(w.t.Context(), o, metav1.UpdateOptions{})
 	case *v1alpha1.MachineDeployment:

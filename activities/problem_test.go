@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/sdk/temporal"
 
 	"millwright/activities"
 	"millwright/provider"
@@ -51,10 +50,10 @@ func TestAProblemIsShownOnce(t *testing.T) {
 	t.Run("the first failure is an answer, so that people see it", func(t *testing.T) {
 		answer, err := o.ask(o.CreateInstance, instanceCall)
 		require.NoError(t, err)
-		assert.Equal(t, activities.Problem{Reason: "Unavailable", Message: "the cloud is away", React: activities.Retry}, *answer.Problem)
+		assert.Equal(t, activities.Problem{Reason: "Unavailable", Message: "the cloud is away", React: activities.Retry, Failures: 1}, *answer.Problem)
 	})
 	known := instanceCall
-	known.Known = &activities.Problem{Reason: "Unavailable", Message: "the cloud is away", React: activities.Retry}
+	known.Known = &activities.Problem{Reason: "Unavailable", Message: "the cloud is away", React: activities.Retry, Failures: 1}
 	t.Run("the next activity backs off before it asks again", func(t *testing.T) {
 		before := o.cloud.Calls(provider.MethodCreateInstance)
 		_, err := o.ask(o.CreateInstance, known)
@@ -64,9 +63,37 @@ func TestAProblemIsShownOnce(t *testing.T) {
 	t.Run("and keeps trying as long as it is the same", func(t *testing.T) {
 		answer, took, err := o.patiently(o.CreateInstance, known)
 		require.NoError(t, err)
-		assert.Nil(t, answer.Problem)
-		assert.Equal(t, "fake:///i-1", answer.ProviderID)
-		assert.Equal(t, 6*time.Second, took.Truncate(time.Second), "three waits: before the first call and after two failures")
+		assert.Equal(t, instanceOne(), answer)
+		assertAbout(t, (2+4+8)*time.Second, took, "three waits: before the first call and after two failures")
+	})
+}
+
+func TestU125_AnotherMessageOfTheSameCodeIsNoNews(t *testing.T) {
+	t.Parallel()
+	known := instanceCall
+	known.Known = &activities.Problem{Reason: "Unavailable", Message: "request 1 failed", React: activities.Retry, Failures: 1}
+	t.Run("U125: similar: another request", func(t *testing.T) {
+		o := newOffice(t, class())
+		o.cloud.Fail(provider.MethodCreateInstance, 1, provider.Errorf(provider.Unavailable, "request 2 failed"))
+		o.cloud.Fail(provider.MethodCreateInstance, 1, provider.Errorf(provider.Unavailable, "the cloud is away"))
+		answer, _, err := o.patiently(o.CreateInstance, known)
+		require.NoError(t, err)
+		assert.Equal(t, instanceOne(), answer, "it is not shown again")
+		assert.Equal(t, 3, o.cloud.Calls(provider.MethodCreateInstance))
+	})
+	t.Run("U125: the failure of an attempt says what the cloud says now", func(t *testing.T) {
+		o := newOffice(t, class())
+		o.cloud.Fail(provider.MethodCreateInstance, 0, provider.Errorf(provider.Unavailable, "request 2 failed"))
+		_, _, err := o.patiently(o.CreateInstance, known)
+		require.ErrorContains(t, err, "request 2 failed")
+	})
+	t.Run("U125: different: another code", func(t *testing.T) {
+		o := newOffice(t, class())
+		o.cloud.Fail(provider.MethodCreateInstance, 1, provider.Errorf(provider.Internal, "request 1 failed"))
+		answer, _, err := o.patiently(o.CreateInstance, known)
+		require.NoError(t, err)
+		require.NotNil(t, answer.Problem)
+		assert.Equal(t, "Internal", answer.Problem.Reason)
 	})
 }
 
@@ -92,38 +119,6 @@ func TestWhatOnlyPeopleCanMendIsAlwaysAnAnswer(t *testing.T) {
 			answer, _, err := o.patiently(o.CreateInstance, in)
 			require.NoError(t, err, "to try again by oneself cannot help")
 			assert.Equal(t, code.String(), answer.Problem.Reason)
-		})
-	}
-}
-
-func TestHowLongAProblemIsWaitedFor(t *testing.T) {
-	t.Parallel()
-	asked := provider.Errorf(provider.Unavailable, "slow down")
-	asked.RetryAfter = 40 * time.Second
-	soon := provider.Errorf(provider.ResourceExhausted, "soon")
-	soon.RetryAfter = time.Second
-	for name, row := range map[string]struct {
-		err  *provider.Error
-		want time.Duration
-	}{
-		"as the retry policy says":      {provider.Errorf(provider.Internal, "x"), 0},
-		"as long as the cloud asks":     {asked, 40 * time.Second},
-		"long when capacity is missing": {provider.Errorf(provider.ResourceExhausted, "x"), 3 * time.Minute},
-		"unless the cloud knows better": {soon, time.Second},
-	} {
-		t.Run(name, func(t *testing.T) {
-			o := newOffice(t, class())
-			o.cloud.Fail(provider.MethodCreateInstance, 2, row.err)
-			answer, err := o.ask(o.CreateInstance, instanceCall)
-			require.NoError(t, err)
-			assert.Equal(t, row.want, answer.Problem.After)
-
-			in := instanceCall
-			in.Known = answer.Problem
-			_, err = o.ask(o.CreateInstance, in)
-			var failed *temporal.ApplicationError
-			require.ErrorAs(t, err, &failed)
-			assert.Equal(t, row.want, failed.NextRetryDelay())
 		})
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
+	"strings"
 	"time"
 
 	"go.temporal.io/sdk/activity"
@@ -27,12 +29,22 @@ type Provider struct {
 	Cloud   provider.Provider
 	Classes versioned.Interface
 	Secrets kubernetes.Interface
-	Cluster string // value of --cluster-name
+	Tokens  kubernetes.Interface // of the target cluster, where bootstrap tokens are; nil means that there is none
+	Cluster string               // value of --cluster-name
+
+	// ExhaustedRetry bounds the back-off after ResourceExhausted; zero means DefaultExhaustedRetry.
+	ExhaustedRetry time.Duration
 }
+
+// DefaultExhaustedRetry is the longest back-off after ResourceExhausted. Source: MCM flag default, --resource-exhausted-retry.
+const DefaultExhaustedRetry = 10 * time.Minute
 
 // Times of the provider activities.
 const (
-	exhaustedRetry   = 3 * time.Minute        // after ResourceExhausted: capacity does not come back in seconds
+	shortRetry       = 2 * time.Second        // first back-off after a failure that may pass, doubled each time
+	shortRetryMost   = 2 * time.Minute        // and its limit
+	longRetry        = 30 * time.Second       // first back-off after ResourceExhausted: capacity does not come back in seconds
+	jitter           = 0.2                    // of each back-off, up or down, so that a hundred machines do not come back at once
 	terminatingRetry = 500 * time.Millisecond // between two looks at an instance that is being deleted, and that much more each time,
 	terminatingMost  = 15 * time.Second       // up to this: each look is two calls of the cloud, and a thousand machines may look at once
 	firstCallWithin  = 5 * time.Second        // past this, an attempt 1 may be one that an operator has reset
@@ -46,6 +58,7 @@ type InstanceCall struct {
 	ProviderID     string
 	NodeName       string
 	LastKnownState string
+	Token          TokenRef // of the bootstrap token; empty when the instance needs none
 	NeverTried     bool     // no create call was begun before this activity
 	Known          *Problem // that the workflow has shown already: backed off from, and returned only when it changes
 }
@@ -56,13 +69,15 @@ type InstanceAnswer struct {
 	ProviderID     string
 	NodeName       string
 	LastKnownState string
+	Addresses      []Address
 	Uninitialized  bool
+	Gone           bool // with InstanceStatus: the provider is sure that there is no instance
 	Problem        *Problem
 }
 
 // CreateInstance makes the machine's instance, or adopts the one that carries its UID. Running it twice makes one.
 func (p *Provider) CreateInstance(ctx context.Context, in InstanceCall) (InstanceAnswer, error) {
-	return p.call(ctx, in, func(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
+	return p.call(ctx, in, true, func(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
 		info := activity.GetInfo(ctx)
 		machine.NeverTried = in.NeverTried && info.Attempt == 1 && time.Since(info.ScheduledTime) < firstCallWithin
 		instance, err := p.Cloud.CreateInstance(ctx, class, machine)
@@ -75,7 +90,7 @@ func (p *Provider) CreateInstance(ctx context.Context, in InstanceCall) (Instanc
 
 // InitializeInstance does what the provider does once the instance exists; a provider without such a step succeeds.
 func (p *Provider) InitializeInstance(ctx context.Context, in InstanceCall) (InstanceAnswer, error) {
-	return p.call(ctx, in, func(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
+	return p.call(ctx, in, false, func(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
 		instance, err := p.Cloud.InitializeInstance(ctx, class, machine)
 		if provider.CodeOf(err) == provider.Unimplemented {
 			return provider.Instance{ProviderID: in.ProviderID, NodeName: in.NodeName, LastKnownState: in.LastKnownState}, nil
@@ -84,10 +99,17 @@ func (p *Provider) InitializeInstance(ctx context.Context, in InstanceCall) (Ins
 	})
 }
 
+// InstanceStatus asks the provider whether the machine's instance is gone. What it cannot say is no failure.
+func (p *Provider) InstanceStatus(ctx context.Context, in InstanceCall) (InstanceAnswer, error) {
+	return p.call(ctx, in, false, func(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
+		return p.Cloud.InstanceStatus(ctx, class, machine)
+	})
+}
+
 // DeleteInstance removes the machine's instance and returns when the provider says that it is gone. It always reaches the
 // provider, also when the instance seems gone: what was made for it may not be.
 func (p *Provider) DeleteInstance(ctx context.Context, in InstanceCall) (InstanceAnswer, error) {
-	return p.call(ctx, in, func(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
+	return p.call(ctx, in, false, func(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
 		machine.NeverTried = in.NeverTried
 		if err := p.Cloud.DeleteInstance(ctx, class, machine); err != nil && provider.CodeOf(err) != provider.NotFound {
 			return provider.Instance{}, err
@@ -111,102 +133,171 @@ func terminating(machine string, attempt int32) error {
 }
 
 // call reads the class and its Secrets, calls the cloud with a heartbeat, and sorts its answer: a success, a problem that
-// has to be shown, or an error for Temporal to retry.
-func (p *Provider) call(ctx context.Context, in InstanceCall, do func(context.Context, provider.Class, provider.Machine) (provider.Instance, error)) (InstanceAnswer, error) {
-	if in.Known != nil && activity.GetInfo(ctx).Attempt == 1 {
-		return InstanceAnswer{}, backOff(*in.Known)
+// has to be shown, or an error for Temporal to retry. An instance that boots by this call gets user data made for it.
+func (p *Provider) call(ctx context.Context, in InstanceCall, boots bool, do func(context.Context, provider.Class, provider.Machine) (provider.Instance, error)) (InstanceAnswer, error) {
+	info, failures := activity.GetInfo(ctx), 1
+	if in.Known != nil {
+		failures = in.Known.Failures + int(info.Attempt) - 1
+		if info.Attempt == 1 && time.Since(info.ScheduledTime) < firstCallWithin {
+			return InstanceAnswer{}, p.backOff(*in.Known)
+		}
 	}
 	class, problem, err := p.class(ctx, in.Machine.Namespace, in.Class)
-	if err != nil {
-		return InstanceAnswer{}, err
+	if err == nil && problem == nil && boots {
+		problem, err = p.boot(ctx, &class, in)
 	}
-	if problem != nil {
-		return InstanceAnswer{Problem: problem}, nil
+	if err != nil || problem != nil {
+		return InstanceAnswer{Problem: problem}, err
 	}
 	machine := provider.Machine{
 		Cluster: p.Cluster, Namespace: in.Machine.Namespace, Name: in.Machine.Name, UID: in.Machine.UID,
 		ProviderID: in.ProviderID, LastKnownState: in.LastKnownState,
 	}
 	stop := beat(ctx)
-	instance, err := do(ctx, class, machine)
+	instance, err := do(ctx, class.Class, machine)
 	stop()
+	if err == nil {
+		return answerOf(instance), nil
+	}
+	return p.refused(ctx, in, class, instance, err, failures)
+}
+
+// refused sorts what a cloud said instead of doing what it was asked.
+func (p *Provider) refused(ctx context.Context, in InstanceCall, class boundClass, instance provider.Instance, err error, failures int) (InstanceAnswer, error) {
 	var application *temporal.ApplicationError
 	switch {
-	case err == nil:
-		return InstanceAnswer{
-			ProviderID: instance.ProviderID, NodeName: instance.NodeName, LastKnownState: instance.LastKnownState,
-			Uninitialized: instance.State == provider.Uninitialized,
-		}, nil
 	case errors.As(err, &application):
 		return InstanceAnswer{}, err
 	case ctx.Err() != nil:
 		return InstanceAnswer{}, ctx.Err() // what the provider says of it may hold anything
 	}
-	problem = problemOf(err, class.Secret)
+	problem := problemOf(err, class.Secret, class.token)
+	problem.Failures = failures
 	if in.Known == nil || problem.Reason != in.Known.Reason || problem.React == UntilSpec || problem.React == UntilCredential {
-		return InstanceAnswer{Problem: problem, LastKnownState: instance.LastKnownState}, nil
+		return InstanceAnswer{Problem: problem, LastKnownState: instance.LastKnownState, Gone: provider.CodeOf(err) == provider.NotFound}, nil
 	}
-	return InstanceAnswer{}, backOff(*problem)
+	return InstanceAnswer{}, p.backOff(*problem)
+}
+
+func answerOf(i provider.Instance) InstanceAnswer {
+	answer := InstanceAnswer{
+		ProviderID: i.ProviderID, NodeName: i.NodeName, LastKnownState: i.LastKnownState, Uninitialized: i.State == provider.Uninitialized,
+	}
+	for _, a := range i.Addresses {
+		answer.Addresses = append(answer.Addresses, Address(a))
+	}
+	return answer
+}
+
+// boot puts what the instance is started with into the class's Secret, in place of the template that stands there.
+func (p *Provider) boot(ctx context.Context, class *boundClass, in InstanceCall) (*Problem, error) {
+	if !class.boots {
+		return nil, nil
+	}
+	data, token, problem, err := p.userData(ctx, class.Class, in.Machine.Name, in.Token)
+	if err != nil || problem != nil {
+		return problem, err
+	}
+	_, half, _ := strings.Cut(token, ".") // which is as good as the whole: the other half is in the name of its Secret
+	class.Secret[userDataKey] = data
+	class.token = provider.Secret{"whole": []byte(token), "half": []byte(half)}
+	return nil, nil
 }
 
 // backOff is the failure for a problem that is shown already: Temporal tries again later. Its type is the code's name.
-func backOff(known Problem) error {
-	return temporal.NewApplicationErrorWithOptions(known.Message, known.Reason, temporal.ApplicationErrorOptions{NextRetryDelay: known.After})
+func (p *Provider) backOff(known Problem) error {
+	return temporal.NewApplicationErrorWithOptions(known.Message, known.Reason, temporal.ApplicationErrorOptions{NextRetryDelay: p.delay(known)})
+}
+
+// delay is how long to wait after a problem: what the cloud asked for, else longer after each failure in a row.
+func (p *Provider) delay(known Problem) time.Duration {
+	if known.After > 0 {
+		return known.After
+	}
+	wait, most := shortRetry, shortRetryMost
+	if known.React == RetryLong {
+		wait, most = longRetry, cmp.Or(p.ExhaustedRetry, DefaultExhaustedRetry)
+	}
+	for range known.Failures - 1 {
+		if wait >= most {
+			break
+		}
+		wait *= 2
+	}
+	wait = min(wait, most)
+	return wait + time.Duration((rand.Float64()*2-1)*jitter*float64(wait))
 }
 
 // problemOf turns a provider's error into what people read: its sentence, without the cause's text, and without the values
-// of the Secret even where the provider forgot to leave them out.
-func problemOf(err error, secret provider.Secret) *Problem {
+// of the Secrets even where the provider forgot to leave them out. The larger ones come first.
+func problemOf(err error, secrets ...provider.Secret) *Problem {
 	code := provider.CodeOf(err)
 	problem := &Problem{Reason: code.String(), Message: "the provider gave no reason", React: ReactionTo(code)}
 	var e *provider.Error
 	if errors.As(err, &e) {
-		problem.Message, problem.After = brief(secret.Redact(e.Message)), e.RetryAfter
-	}
-	if problem.After == 0 && problem.React == RetryLong {
-		problem.After = exhaustedRetry
+		text := e.Message
+		for _, secret := range secrets {
+			text = secret.Redact(text)
+		}
+		problem.Message, problem.After = brief(text), e.RetryAfter
 	}
 	return problem
 }
 
+// boundClass is a MachineClass with the Secrets that it names.
+type boundClass struct {
+	provider.Class
+	boots bool            // it says what instances are started with
+	token provider.Secret // the bootstrap token in there: a message may quote it without the rest
+}
+
 // class reads a MachineClass and the Secrets that it names. What is missing is a problem for people, not an error.
-func (p *Provider) class(ctx context.Context, namespace, name string) (provider.Class, *Problem, error) {
+func (p *Provider) class(ctx context.Context, namespace, name string) (boundClass, *Problem, error) {
 	mc, err := p.Classes.MachineV1alpha1().MachineClasses(namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return provider.Class{}, &Problem{
-			Reason: v1alpha1.ReasonClassNotFound, React: UntilCredential,
-			Message: fmt.Sprintf("MachineClass %s does not exist in namespace %s", name, namespace),
-		}, nil
+		return boundClass{}, classNotFound(namespace, name), nil
 	case err != nil:
-		return provider.Class{}, nil, fmt.Errorf("get class %s/%s: %w", namespace, name, err)
+		return boundClass{}, nil, fmt.Errorf("get class %s/%s: %w", namespace, name, err)
 	}
-	class := provider.Class{Namespace: namespace, Name: name, Spec: mc.ProviderSpec.Raw, Secret: provider.Secret{}}
+	c := boundClass{
+		Class: provider.Class{Namespace: namespace, Name: name, Spec: mc.ProviderSpec.Raw, Secret: provider.Secret{}},
+		boots: mc.SecretRef != nil,
+	}
 	refs := []*corev1.SecretReference{mc.SecretRef, mc.CredentialsSecretRef} // of one key, the later value counts
 	for i, ref := range refs {
 		if ref == nil || (i > 0 && refs[0] != nil && *ref == *refs[0]) {
 			continue
 		}
-		if ref.Name == "" {
-			return provider.Class{}, &Problem{
-				Reason: v1alpha1.ReasonClassInvalid, React: UntilCredential,
-				Message: fmt.Sprintf("MachineClass %s refers to a Secret without saying its name", name),
-			}, nil
+		problem, err := p.merge(ctx, c.Class, *ref)
+		if err != nil || problem != nil {
+			return boundClass{}, problem, err
 		}
-		where := cmp.Or(ref.Namespace, namespace)
-		secret, err := p.Secrets.CoreV1().Secrets(where).Get(ctx, ref.Name, metav1.GetOptions{})
-		switch {
-		case apierrors.IsNotFound(err):
-			return provider.Class{}, &Problem{
-				Reason: v1alpha1.ReasonSecretNotFound, React: UntilCredential,
-				Message: fmt.Sprintf("Secret %s/%s of MachineClass %s does not exist", where, ref.Name, name),
-			}, nil
-		case err != nil:
-			return provider.Class{}, nil, fmt.Errorf("get secret %s/%s: %w", where, ref.Name, err)
-		}
-		maps.Copy(class.Secret, secret.Data)
 	}
-	return class, nil, nil
+	return c, nil, nil
+}
+
+// merge adds the data of a Secret to that of the class.
+func (p *Provider) merge(ctx context.Context, c provider.Class, ref corev1.SecretReference) (*Problem, error) {
+	if ref.Name == "" {
+		return &Problem{
+			Reason: v1alpha1.ReasonClassInvalid, React: UntilCredential,
+			Message: fmt.Sprintf("MachineClass %s refers to a Secret without saying its name", c.Name),
+		}, nil
+	}
+	where := cmp.Or(ref.Namespace, c.Namespace)
+	secret, err := p.Secrets.CoreV1().Secrets(where).Get(ctx, ref.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return &Problem{
+			Reason: v1alpha1.ReasonSecretNotFound, React: UntilCredential,
+			Message: fmt.Sprintf("Secret %s/%s of MachineClass %s does not exist", where, ref.Name, c.Name),
+		}, nil
+	case err != nil:
+		return nil, fmt.Errorf("get secret %s/%s: %w", where, ref.Name, err)
+	}
+	maps.Copy(c.Secret, secret.Data)
+	return nil, nil
 }
 
 // beat sends heartbeats until stop is called, so that a call that takes long can be cancelled and a dead worker is noticed.

@@ -32,17 +32,31 @@ type cloud struct {
 	create   func(context.Context) (provider.Instance, error) // in place of the other one's
 }
 
-func (c *cloud) CreateInstance(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
+func (c *cloud) note(class provider.Class, machine provider.Machine) {
 	c.classes, c.machines = append(c.classes, class), append(c.machines, machine)
+}
+
+func (c *cloud) CreateInstance(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
+	c.note(class, machine)
 	if c.create != nil {
 		return c.create(ctx)
 	}
 	return c.Provider.CreateInstance(ctx, class, machine)
 }
 
+func (c *cloud) InitializeInstance(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
+	c.note(class, machine)
+	return c.Provider.InitializeInstance(ctx, class, machine)
+}
+
 func (c *cloud) DeleteInstance(ctx context.Context, class provider.Class, machine provider.Machine) error {
-	c.machines = append(c.machines, machine)
+	c.note(class, machine)
 	return c.Provider.DeleteInstance(ctx, class, machine)
+}
+
+func (c *cloud) InstanceStatus(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
+	c.note(class, machine)
+	return c.Provider.InstanceStatus(ctx, class, machine)
 }
 
 // office holds the provider activities, their cloud, and the API server with classes and Secrets.
@@ -104,15 +118,22 @@ func secretRef(namespace, name string) *corev1.SecretReference {
 	return &corev1.SecretReference{Namespace: namespace, Name: name}
 }
 
+// instanceOne is the answer to a call that finds or makes the first instance of the cloud.
+func instanceOne() activities.InstanceAnswer {
+	return activities.InstanceAnswer{
+		ProviderID: "fake:///i-1", NodeName: "m", LastKnownState: "i-1", Addresses: []activities.Address{{Type: "Hostname", Address: "m"}},
+	}
+}
+
 func TestCreateInstance(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, class())
 	for range 2 {
 		answer, err := o.ask(o.CreateInstance, instanceCall)
 		require.NoError(t, err)
-		assert.Equal(t, activities.InstanceAnswer{ProviderID: "fake:///i-1", NodeName: "m", LastKnownState: "i-1"}, answer)
+		assert.Equal(t, instanceOne(), answer)
 	}
-	assert.Equal(t, 1, o.cloud.Creates(), "the second adopts what the first made")
+	assert.Equal(t, 1, o.cloud.Creates(), "U67: the second adopts what the first made")
 	assert.JSONEq(t, `{"size":"xl"}`, string(o.cloud.classes[0].Spec))
 	assert.Equal(t, provider.Machine{Cluster: "prod", Namespace: shop, Name: "m", UID: "uid-m", NeverTried: true}, o.cloud.machines[0])
 
@@ -181,10 +202,10 @@ func TestInitializeInstance(t *testing.T) {
 		for range 2 {
 			answer, err = o.ask(o.InitializeInstance, in)
 			require.NoError(t, err)
-			assert.Equal(t, activities.InstanceAnswer{ProviderID: "fake:///i-1", NodeName: "m", LastKnownState: "i-1"}, answer)
+			assert.Equal(t, instanceOne(), answer)
 		}
 	})
-	t.Run("that fails is a problem", func(t *testing.T) {
+	t.Run("U68: that fails is a problem", func(t *testing.T) {
 		o := newOffice(t, slow)
 		answer, err := o.ask(o.InitializeInstance, in)
 		require.NoError(t, err)
@@ -200,61 +221,6 @@ func TestInitializeInstance(t *testing.T) {
 			answer, err := o.ask(o.InitializeInstance, in)
 			require.NoError(t, err)
 			assert.Equal(t, activities.InstanceAnswer{ProviderID: "fake:///i-1", NodeName: "m", LastKnownState: "i-1"}, answer)
-		}
-	})
-}
-
-func TestDeleteInstance(t *testing.T) {
-	t.Parallel()
-	t.Run("U94: removes the instance, and asks the cloud also when there is none", func(t *testing.T) {
-		o := newOffice(t, class())
-		_, err := o.ask(o.CreateInstance, instanceCall)
-		require.NoError(t, err)
-		for range 2 {
-			answer, err := o.ask(o.DeleteInstance, instanceCall)
-			require.NoError(t, err)
-			assert.Equal(t, activities.InstanceAnswer{}, answer)
-		}
-		assert.Empty(t, o.cloud.Instances())
-		assert.Equal(t, 2, o.cloud.Calls(provider.MethodDeleteInstance))
-	})
-	t.Run("finds it without a provider ID", func(t *testing.T) {
-		o := newOffice(t, class())
-		o.cloud.FailAfter(provider.MethodCreateInstance, 1, provider.Errorf(provider.Aborted, "the answer was lost"))
-		_, err := o.ask(o.CreateInstance, instanceCall)
-		require.NoError(t, err)
-		require.Len(t, o.cloud.Instances(), 1)
-		_, err = o.ask(o.DeleteInstance, instanceCall)
-		require.NoError(t, err)
-		assert.Empty(t, o.cloud.Instances())
-	})
-	t.Run("returns when it is gone, and looks less often the longer it takes", func(t *testing.T) {
-		o := newOffice(t, class())
-		_, err := o.ask(o.CreateInstance, instanceCall)
-		require.NoError(t, err)
-		o.cloud.HoldDeletions()
-		_, err = o.ask(o.DeleteInstance, instanceCall)
-		assertFailure(t, err, activities.TypeTerminating, true)
-		_, took, err := o.patiently(o.DeleteInstance, instanceCall)
-		require.Error(t, err)
-		assert.Equal(t, 7500*time.Millisecond, took.Truncate(100*time.Millisecond), "0.5 + 1 + 1.5 + 2 + 2.5 s between six looks")
-		o.cloud.FinishDeletions()
-		_, err = o.ask(o.DeleteInstance, instanceCall)
-		require.NoError(t, err)
-	})
-	t.Run("believes an accepted deletion where the cloud tells no status", func(t *testing.T) {
-		o := newOffice(t, class())
-		o.cloud.Fail(provider.MethodInstanceStatus, 0, provider.Errorf(provider.Unimplemented, "no such call"))
-		_, err := o.ask(o.DeleteInstance, instanceCall)
-		require.NoError(t, err)
-	})
-	t.Run("shows why it cannot", func(t *testing.T) {
-		for _, method := range []provider.Method{provider.MethodDeleteInstance, provider.MethodInstanceStatus} {
-			o := newOffice(t, class())
-			o.cloud.Fail(method, 0, provider.Errorf(provider.PermissionDenied, "not yours"))
-			answer, err := o.ask(o.DeleteInstance, instanceCall)
-			require.NoError(t, err)
-			assert.Equal(t, activities.Problem{Reason: "PermissionDenied", Message: "not yours", React: activities.UntilCredential}, *answer.Problem)
 		}
 	})
 }

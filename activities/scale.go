@@ -231,6 +231,7 @@ func (a *Activities) ReportSet(ctx context.Context, in SetReport) (string, error
 		s.ObservedGeneration = set.Generation
 		s.FailedMachines = summary(machines, set.Name)
 		s.Selector = selectorText(set.Spec.Selector)
+		s.Conditions = setFailure(s.Conditions, machines, counts.Blocked, metav1.Now())
 		s.CurrentOperation = operation(in.Step)
 		if attention.MachineSet(reported(facts)).Calm() {
 			s.CurrentOperation = nil
@@ -249,6 +250,30 @@ func (a *Activities) ReportSet(ctx context.Context, in SetReport) (string, error
 		}
 	}
 	return "", contended(in.Read.Ref)
+}
+
+// setFailure says in a set's conditions why its machines get no instance, with the sentence of one of them.
+func setFailure(list []v1alpha1.MachineSetCondition, machines []*v1alpha1.Machine, reason string, now metav1.Time) []v1alpha1.MachineSetCondition {
+	is := func(c v1alpha1.MachineSetCondition) bool { return c.Type == v1alpha1.MachineSetReplicaFailure }
+	rest := slices.DeleteFunc(slices.Clone(list), is)
+	if reason == "" {
+		return rest
+	}
+	var messages []string
+	for _, m := range machines {
+		if why, message := observe.Blocked(m); why == reason {
+			messages = append(messages, message)
+		}
+	}
+	slices.Sort(messages)
+	c := v1alpha1.MachineSetCondition{
+		Type: v1alpha1.MachineSetReplicaFailure, Status: v1alpha1.ConditionTrue, Reason: reason, LastTransitionTime: now,
+		Message: brief(fmt.Sprintf("%d machines get no instance; %s", len(messages), messages[0])),
+	}
+	if i := slices.IndexFunc(list, is); i >= 0 && list[i].Reason == reason {
+		return list // said already: another machine's sentence is no news
+	}
+	return append(rest, c)
 }
 
 // reported returns the facts as they are once the status says what was counted: often that was all there was to do, and

@@ -285,7 +285,7 @@ func TestCreateMachinesCutsNothingShort(t *testing.T) {
 	w := newWorld(t, s)
 	var underWay sync.WaitGroup
 	underWay.Add(2)
-	cluster, err := observe.NewCluster(slow{w.machines, &underWay}, w.target)
+	cluster, err := observe.NewCluster(slow{w.machines, &underWay}, w.target, nil)
 	require.NoError(t, err)
 	w.Activities = &activities.Activities{Cluster: cluster, Recorder: w.recorder}
 	_, err = run[activities.Gate](w, w.CreateMachines, create(s, "s-a", "s-b", "s-bad", "s-c"))

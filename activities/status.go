@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"millwright/api/v1alpha1"
+	"millwright/decide/health"
+	"millwright/observe"
 )
 
 // Step is the step in flight, as status.currentOperation shows it.
@@ -56,7 +58,17 @@ type MachineReport struct {
 	Step           *Step          // nil clears it: the machine is calm
 	Conditions     []Condition    // of ours; those that are not named keep what they say
 	LastKnownState string         // empty keeps it
+	Clock          *health.Clock  // of health; nil keeps it
+	InstanceGone   bool           // the provider says that the instance is gone; false keeps what is known
+	Stopped        bool           // the creation waits for a person: its clock stands still until a report says false
+	Addresses      []Address      // of an instance without a node; nil keeps them
 	Event          *Event         // nil tells nothing; told only when the status changed
+}
+
+// Address is one address of an instance.
+type Address struct {
+	Type    string
+	Address string
 }
 
 // ReportMachine writes a Machine's status. Where the status says it already, nothing is written. It returns the version to
@@ -115,8 +127,63 @@ func applyReport(m *v1alpha1.Machine, node *corev1.Node, in MachineReport, now m
 	if in.LastKnownState != "" {
 		status.LastKnownState = in.LastKnownState
 	}
+	status.CreationStopped = creationStopped(status.CreationStopped, in.Stopped, now)
+	status.Health = healthClock(status.Health, in, now)
+	status.Addresses = addresses(status.Addresses, in.Addresses)
 	status.CurrentOperation = operation(in.Step)
 	status.Conditions = mergeConditions(status.Conditions, node, in.Conditions, now)
+}
+
+// creationStopped starts or stops the clock of the time that does not count for the creation timeout.
+func creationStopped(was *v1alpha1.CreationStopped, stopped bool, now metav1.Time) *v1alpha1.CreationStopped {
+	running := was != nil && was.Since != nil
+	switch {
+	case stopped == running:
+		return was
+	case stopped:
+		s := v1alpha1.CreationStopped{Since: &now}
+		if was != nil {
+			s.Total = was.Total
+		}
+		return &s
+	default:
+		return &v1alpha1.CreationStopped{Total: metav1.Duration{Duration: was.Total.Duration + max(now.Sub(was.Since.Time), 0)}}
+	}
+}
+
+func healthClock(was *v1alpha1.MachineHealth, in MachineReport, now metav1.Time) *v1alpha1.MachineHealth {
+	if in.Clock == nil && !in.InstanceGone {
+		return was
+	}
+	h := v1alpha1.MachineHealth{}
+	if was != nil {
+		h = *was
+	}
+	if c := in.Clock; c != nil {
+		h.UnhealthySince, h.RecoveredAt, h.InstanceGoneAt = metav1.NewTime(c.UnhealthySince).Rfc3339Copy(), nil, nil
+		if !c.RecoveredAt.IsZero() {
+			h.RecoveredAt = new(metav1.NewTime(c.RecoveredAt).Rfc3339Copy())
+		}
+	}
+	if in.InstanceGone && h.InstanceGoneAt == nil {
+		h.InstanceGoneAt = &now
+	}
+	return &h
+}
+
+// addresses returns what the provider told, sorted and each once.
+func addresses(was []corev1.NodeAddress, told []Address) []corev1.NodeAddress {
+	if told == nil {
+		return was
+	}
+	var list []corev1.NodeAddress
+	for _, a := range told {
+		list = append(list, corev1.NodeAddress{Type: corev1.NodeAddressType(a.Type), Address: a.Address})
+	}
+	slices.SortFunc(list, func(x, y corev1.NodeAddress) int {
+		return cmp.Or(cmp.Compare(x.Type, y.Type), cmp.Compare(x.Address, y.Address))
+	})
+	return slices.Compact(list)
 }
 
 // operation converts a step to its form in the status.
@@ -135,15 +202,12 @@ func operation(s *Step) *v1alpha1.Operation {
 // mergeConditions returns the node's conditions as they are, with their messages, and ours behind them. Without a node the
 // last copy stays.
 func mergeConditions(old []corev1.NodeCondition, node *corev1.Node, own []Condition, now metav1.Time) []corev1.NodeCondition {
-	reserved := func(c corev1.NodeCondition) bool { return v1alpha1.IsReservedConditionType(c.Type) }
-	copied := slices.DeleteFunc(slices.Clone(old), reserved)
+	isOurs := func(c corev1.NodeCondition) bool { return v1alpha1.IsReservedConditionType(c.Type) }
+	copied := slices.DeleteFunc(slices.Clone(old), isOurs)
 	if node != nil {
-		copied = slices.DeleteFunc(slices.Clone(node.Status.Conditions), reserved)
-		for i := range copied {
-			copied[i].LastHeartbeatTime = metav1.Time{} // a heartbeat is no news
-		}
+		copied = observe.CopiedConditions(node)
 	}
-	ours := slices.DeleteFunc(slices.Clone(old), func(c corev1.NodeCondition) bool { return !reserved(c) })
+	ours := slices.DeleteFunc(slices.Clone(old), func(c corev1.NodeCondition) bool { return !isOurs(c) })
 	for _, c := range own {
 		ours = setCondition(ours, c, now)
 	}

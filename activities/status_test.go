@@ -11,6 +11,7 @@ import (
 
 	"millwright/activities"
 	"millwright/api/v1alpha1"
+	"millwright/decide/attention"
 )
 
 var longAgo = metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
@@ -24,7 +25,7 @@ func reportMachine(w *world, in activities.MachineReport) v1alpha1.MachineStatus
 	return m.Status
 }
 
-func TestReportMachine(t *testing.T) {
+func TestU61_ReportMachine(t *testing.T) {
 	t.Parallel()
 	m := machine("m")
 	w := newWorld(t, m)
@@ -104,7 +105,7 @@ func TestWhatAReportDoesNotNameStays(t *testing.T) {
 	assert.Nil(t, status.CurrentOperation, "except the operation: none means calm")
 	assert.Equal(t, []string{"Normal Calm all is well"}, w.told())
 
-	t.Run("and where it says nothing new, nothing is written and nobody is told", func(t *testing.T) {
+	t.Run("U62: and where it says nothing new, nothing is written and nobody is told", func(t *testing.T) {
 		w.forget()
 		reportMachine(w, activities.MachineReport{Read: read(m), Phase: "Running", Event: &activities.Event{Reason: "Calm", Message: "all is well"}})
 		assert.Empty(t, w.requests())
@@ -145,9 +146,7 @@ func TestReportMachineCopiesTheNodesConditions(t *testing.T) {
 		assert.Equal(t, "kubelet is posting ready status", status.Conditions[0].Message)
 		n := w.node()
 		n.Status.Conditions[0].Message = "kubelet stopped posting node status"
-		_, err := w.target.CoreV1().Nodes().UpdateStatus(t.Context(), n, metav1.UpdateOptions{})
-		require.NoError(t, err)
-		w.settle()
+		w.rewrite(n)
 		status := reportMachine(w, activities.MachineReport{Read: read(m)})
 		assert.Equal(t, "kubelet stopped posting node status", status.Conditions[0].Message)
 	})
@@ -160,6 +159,37 @@ func TestReportMachineCopiesTheNodesConditions(t *testing.T) {
 		status := reportMachine(newWorld(t, alone), activities.MachineReport{Read: read(alone)})
 		assert.Equal(t, "last words", status.Conditions[0].Message)
 	})
+}
+
+func TestD43_AnotherMessageAloneIsWorthAReport(t *testing.T) {
+	t.Parallel()
+	m := machine("m", onNode, phase(v1alpha1.MachineRunning))
+	w := calm(t, m, class())
+	n := w.node()
+	n.Status.Conditions[0].Message = "kubelet is posting ready status. AppArmor enabled"
+	w.rewrite(n)
+	assert.Equal(t, attention.Health, decideMachine(w, read(m)).Need)
+	twice[string](w, w.ReportMachine, activities.MachineReport{Read: read(m)})
+	assert.Equal(t, attention.Nothing, decideMachine(w, read(m)).Need)
+
+	n = w.node()
+	n.Status.Conditions[0].LastHeartbeatTime = metav1.Now()
+	w.rewrite(n)
+	assert.Equal(t, attention.Nothing, decideMachine(w, read(m)).Need, "a heartbeat is no news")
+}
+
+func TestU67_ReportOfAnInstanceThatIsThereAfterAll(t *testing.T) {
+	t.Parallel()
+	m := machine("m", onNode, phase(v1alpha1.MachineCrashLoopBackOff))
+	m.Status.Conditions = []corev1.NodeCondition{{Type: v1alpha1.MachineInstanceReady, Status: "False", Reason: "Unavailable", LastTransitionTime: longAgo}}
+	status := reportMachine(newWorld(t, m), activities.MachineReport{
+		Read: read(m), Phase: "Pending", Operation: &activities.LastOperation{Type: "Create", State: "Processing"},
+		Conditions: []activities.Condition{{Type: "InstanceReady", True: true, Reason: "InstanceCreated"}},
+	})
+	assert.Equal(t, v1alpha1.MachinePending, status.CurrentStatus.Phase)
+	assert.Empty(t, status.LastOperation.ErrorCode)
+	require.Len(t, status.Conditions, 1)
+	assert.Equal(t, corev1.ConditionTrue, status.Conditions[0].Status)
 }
 
 func TestTimeoutActive(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,9 +18,11 @@ import (
 	"go.temporal.io/sdk/testsuite"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kuberuntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kubefake "k8s.io/client-go/kubernetes/fake"
+	metadatafake "k8s.io/client-go/metadata/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/record"
 
@@ -35,6 +38,7 @@ type world struct {
 	server   *apiServer
 	machines *fake.Clientset
 	target   *kubefake.Clientset
+	meta     *metadatafake.FakeMetadataClient // of Secrets
 	recorder *record.FakeRecorder
 	*activities.Activities
 }
@@ -43,21 +47,28 @@ type world struct {
 func newWorld(t *testing.T, objects ...kuberuntime.Object) *world {
 	t.Helper()
 	w := &world{t: t, server: newAPIServer(), recorder: record.NewFakeRecorder(1000)}
-	var ours, nodes []kuberuntime.Object
+	var ours, nodes, secrets []kuberuntime.Object
 	for _, o := range objects {
-		if strings.Contains(reflect.TypeOf(o).String(), "v1alpha1.") {
+		switch _, isMetadata := o.(*metav1.PartialObjectMetadata); {
+		case isMetadata:
+			secrets = append(secrets, o)
+		case strings.Contains(reflect.TypeOf(o).String(), "v1alpha1."):
 			ours = append(ours, o)
-		} else {
+		default:
 			nodes = append(nodes, o)
 		}
 	}
 	w.machines, w.target = fake.NewSimpleClientset(ours...), kubefake.NewClientset(nodes...)
 	w.server.serve(w.machines)
 	w.server.serve(w.target)
-	cluster, err := observe.NewCluster(w.machines, w.target)
+	scheme := metadatafake.NewTestScheme()
+	require.NoError(t, metav1.AddMetaToScheme(scheme))
+	w.meta = metadatafake.NewSimpleMetadataClient(scheme, secrets...)
+	w.server.serve(w.meta)
+	cluster, err := observe.NewCluster(w.machines, w.target, w.meta)
 	require.NoError(t, err)
 	require.NoError(t, cluster.Start(t.Context()))
-	for range 5 { // one for each cache: a fake forgets deletions that nobody watches
+	for range 6 { // one for each cache: a fake forgets deletions that nobody watches
 		<-w.server.watched
 	}
 	w.Activities = &activities.Activities{Cluster: cluster, Recorder: w.recorder}
@@ -112,8 +123,10 @@ func (w *world) settle() {
 	w.t.Helper()
 	gate := observe.Gate{}
 	w.server.mu.Lock()
-	for gvr, version := range w.server.written {
-		gate.Raise(observe.Resource(gvr.Resource), version)
+	for what, version := range w.server.written {
+		if w.server.watching[what] {
+			gate.Raise(observe.Resource(what.gvr.Resource), version)
+		}
 	}
 	w.server.mu.Unlock()
 	require.True(w.t, w.Cluster.Await(w.t.Context(), gate, 10*time.Second), "the caches stay behind")
@@ -139,17 +152,22 @@ func (w *world) snapshot() string {
 	w.t.Helper()
 	var all []any
 	for _, kind := range []string{"Machine", "MachineSet", "MachineDeployment", "MachineClass"} {
-		all = append(all, w.list(w.machines.Tracker(), v1alpha1.SchemeGroupVersion.WithKind(kind)))
+		kind := v1alpha1.SchemeGroupVersion.WithKind(kind)
+		resource, _ := meta.UnsafeGuessKindToResource(kind)
+		all = append(all, w.list(w.machines.Tracker(), resource, kind))
 	}
-	all = append(all, w.list(w.target.Tracker(), corev1.SchemeGroupVersion.WithKind("Node")))
+	core := corev1.SchemeGroupVersion
+	all = append(all, w.list(w.target.Tracker(), core.WithResource("nodes"), core.WithKind("Node")))
+	all = append(all, w.list(w.target.Tracker(), core.WithResource("secrets"), core.WithKind("Secret")))
+	metadataOnly := schema.GroupVersionKind{Group: "fake-metadata-client-group", Version: "v1"} // of the fake client's lists
+	all = append(all, w.list(w.meta.Tracker(), core.WithResource("secrets"), metadataOnly))
 	text, err := json.MarshalIndent(all, "", " ")
 	require.NoError(w.t, err)
 	return string(text)
 }
 
-func (w *world) list(tracker clienttesting.ObjectTracker, kind schema.GroupVersionKind) any {
+func (w *world) list(tracker clienttesting.ObjectTracker, resource schema.GroupVersionResource, kind schema.GroupVersionKind) any {
 	w.t.Helper()
-	resource, _ := meta.UnsafeGuessKindToResource(kind)
 	list, err := tracker.List(resource, kind, "")
 	require.NoError(w.t, err)
 	items, err := meta.ExtractList(list)
@@ -160,7 +178,7 @@ func (w *world) list(tracker clienttesting.ObjectTracker, kind schema.GroupVersi
 // requests returns what was asked of the API servers since forget, as verb and resource: "patch machines".
 func (w *world) requests() []string {
 	list := []string{}
-	for _, action := range append(w.machines.Actions(), w.target.Actions()...) {
+	for _, action := range slices.Concat(w.machines.Actions(), w.target.Actions(), w.meta.Actions()) {
 		list = append(list, strings.TrimSuffix(action.GetVerb()+" "+action.GetResource().Resource+"/"+action.GetSubresource(), "/"))
 	}
 	return list
@@ -182,6 +200,7 @@ func (w *world) writes() []string {
 func (w *world) forget() {
 	w.machines.ClearActions()
 	w.target.ClearActions()
+	w.meta.ClearActions()
 }
 
 // told returns the events since the last call, as "type reason message".

@@ -23,7 +23,7 @@ func upCommand(p *places) *cobra.Command {
 running stack it starts what has died and says the same again. Ctrl-C stops what it has started.
 
 Components: ` + strings.Join(stack.ComponentNames(), ", ") + `
-(and, only when named: ` + stack.SecondWorker + `, ` + stack.SecondBridge + `).`,
+(and, only when named: ` + stack.ProviderWorker + `, ` + stack.SecondBridge + `).`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			var err error

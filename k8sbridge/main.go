@@ -16,13 +16,10 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
-	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
@@ -77,7 +74,7 @@ func run(o options) error {
 	if err != nil {
 		return err
 	}
-	cluster, secrets, err := caches(ctx, config)
+	cluster, err := caches(ctx, o, config)
 	if err != nil {
 		return err
 	}
@@ -93,49 +90,42 @@ func run(o options) error {
 	}
 	metrics := watch.NewMetrics(registry)
 	return lead(ctx, o, client, logger, registry, func(ctx context.Context) error {
-		return watch.New(cluster, secrets, temporal, metrics, logger).Run(ctx)
+		return watch.New(cluster, temporal, metrics, logger).Run(ctx)
 	})
 }
 
-// caches fills the caches of the bridge. Of Secrets it holds the metadata only.
-func caches(ctx context.Context, config *rest.Config) (*observe.Cluster, cache.SharedIndexInformer, error) {
+// caches fills the caches of the bridge. Of Secrets they hold the metadata only.
+func caches(ctx context.Context, o options, config *rest.Config) (*observe.Cluster, error) {
 	machines, err := versioned.NewForConfig(config)
 	if err != nil {
-		return nil, nil, fmt.Errorf("make client: %w", err)
+		return nil, fmt.Errorf("make client: %w", err)
 	}
-	target, err := kubernetes.NewForConfig(config)
+	target, err := nodes(o)
 	if err != nil {
-		return nil, nil, fmt.Errorf("make client: %w", err)
+		return nil, err
 	}
 	meta, err := metadata.NewForConfig(config)
 	if err != nil {
-		return nil, nil, fmt.Errorf("make client: %w", err)
+		return nil, fmt.Errorf("make client: %w", err)
 	}
-	cluster, err := observe.NewCluster(machines, target)
+	cluster, err := observe.NewCluster(machines, target, meta)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	factory := metadatainformer.NewSharedInformerFactoryWithOptions(meta, 0, metadatainformer.WithTransform(strip))
-	secrets := factory.ForResource(corev1.SchemeGroupVersion.WithResource("secrets")).Informer()
-	factory.Start(ctx.Done())
-	if err := cluster.Start(ctx); err != nil {
-		return nil, nil, err
-	}
-	if !cache.WaitForCacheSync(ctx.Done(), secrets.HasSynced) {
-		return nil, nil, fmt.Errorf("fill cache of secrets' metadata: %w", context.Cause(ctx))
-	}
-	return cluster, secrets, nil
+	return cluster, cluster.Start(ctx)
 }
 
-// strip drops all but what tells objects and their versions apart. Among the annotations of a Secret, kubectl apply
-// leaves a copy of what is in it.
-func strip(object any) (any, error) {
-	if m, ok := object.(*metav1.PartialObjectMetadata); ok {
-		m.ObjectMeta = metav1.ObjectMeta{
-			Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, DeletionTimestamp: m.DeletionTimestamp,
-		}
+// nodes returns a client of the cluster whose nodes the machines become; nil when they become none.
+func nodes(o options) (kubernetes.Interface, error) {
+	config, err := o.Target("millwright-bridge")
+	if err != nil || config == nil {
+		return nil, err
 	}
-	return object, nil
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make client: %w", err)
+	}
+	return client, nil
 }
 
 // lead runs a bridge whenever this process is the leader, until ctx ends or a bridge fails. Each term begins with a new

@@ -13,7 +13,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 )
 
@@ -103,16 +102,4 @@ func TestALeaderWhoseBridgeFailsGivesUp(t *testing.T) {
 		stop()
 		require.NoError(t, <-second)
 	})
-}
-
-// kubectl apply leaves a copy of a Secret in its annotations: the bridge must not hold it.
-func TestNothingOfASecretIsKept(t *testing.T) {
-	kept, err := strip(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "ns", Name: "s", UID: "u", ResourceVersion: "7",
-		Annotations:   map[string]string{"kubectl.kubernetes.io/last-applied-configuration": `{"data":{"password":"c2VjcmV0"}}`},
-		Labels:        map[string]string{"a": "b"},
-		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl"}},
-	}})
-	require.NoError(t, err)
-	assert.Equal(t, &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s", UID: "u", ResourceVersion: "7"}}, kept)
 }

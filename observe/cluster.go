@@ -3,7 +3,6 @@
 package observe
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 
@@ -13,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/tools/cache"
 
 	"millwright/api/generated/clientset/versioned"
@@ -40,6 +41,7 @@ const (
 	Deployments Resource = "machinedeployments"
 	Classes     Resource = "machineclasses"
 	Nodes       Resource = "nodes"
+	Secrets     Resource = "secrets" // their metadata only
 )
 
 // The indexes of the caches.
@@ -54,27 +56,39 @@ const (
 type Cluster struct {
 	client    versioned.Interface
 	target    kubernetes.Interface
+	metadata  metadata.Interface // nil: Secrets are not watched
 	factories []interface{ Start(<-chan struct{}) }
 	informers map[Resource]cache.SharedIndexInformer
 }
 
-// NewCluster prepares caches that read with the given clients; Start fills them.
-func NewCluster(client versioned.Interface, target kubernetes.Interface) (*Cluster, error) {
+// NewCluster prepares caches that read with the given clients; Start fills them. Without a target, with nil, machines become
+// no nodes. With meta, a client of the control cluster, the metadata of Secrets is cached too; with nil, nothing is known of
+// them.
+func NewCluster(client versioned.Interface, target kubernetes.Interface, meta metadata.Interface) (*Cluster, error) {
 	machines := externalversions.NewSharedInformerFactoryWithOptions(client, 0,
 		externalversions.WithTransform(strip))
-	nodes := informers.NewSharedInformerFactoryWithOptions(target, 0, informers.WithTransform(strip))
 	v1 := machines.Machine().V1alpha1()
 	c := &Cluster{
 		client:    client,
 		target:    target,
-		factories: []interface{ Start(<-chan struct{}) }{machines, nodes},
+		metadata:  meta,
+		factories: []interface{ Start(<-chan struct{}) }{machines},
 		informers: map[Resource]cache.SharedIndexInformer{
 			Machines:    v1.Machines().Informer(),
 			Sets:        v1.MachineSets().Informer(),
 			Deployments: v1.MachineDeployments().Informer(),
 			Classes:     v1.MachineClasses().Informer(),
-			Nodes:       nodes.Core().V1().Nodes().Informer(),
 		},
+	}
+	if target != nil {
+		nodes := informers.NewSharedInformerFactoryWithOptions(target, 0, informers.WithTransform(strip))
+		c.informers[Nodes] = nodes.Core().V1().Nodes().Informer()
+		c.factories = append(c.factories, nodes)
+	}
+	if meta != nil {
+		secrets := metadatainformer.NewSharedInformerFactoryWithOptions(meta, 0, metadatainformer.WithTransform(stripSecret))
+		c.informers[Secrets] = secrets.ForResource(secretsResource()).Informer()
+		c.factories = append(c.factories, secrets)
 	}
 	if err := c.informers[Machines].AddIndexers(cache.Indexers{byOwner: ownerIndex, byClass: classIndex, byNode: nodeIndex}); err != nil {
 		return nil, fmt.Errorf("index machines: %w", err)
@@ -99,14 +113,14 @@ func (c *Cluster) Start(ctx context.Context) error {
 	return nil
 }
 
-// Informer returns the cache of a resource, for the bridge's event handlers.
+// Informer returns the cache of a resource, for the bridge's event handlers; nil for Nodes and Secrets that are not watched.
 func (c *Cluster) Informer(resource Resource) cache.SharedIndexInformer { return c.informers[resource] }
 
 // Client returns the client of the control cluster.
 func (c *Cluster) Client() versioned.Interface { return c.client }
 
-// Target returns the client of the cluster in which the machines of a namespace become nodes. Today there is one target
-// for all namespaces.
+// Target returns the client of the cluster in which the machines of a namespace become nodes, nil where they become none.
+// Today there is one target for all namespaces.
 func (c *Cluster) Target(namespace string) kubernetes.Interface {
 	_ = namespace // the seam at which many targets will be told apart
 	return c.target
@@ -157,6 +171,15 @@ func (c *Cluster) SetsOf(ownerUID string) []*v1alpha1.MachineSet {
 	return indexed[*v1alpha1.MachineSet](c.informers[Sets], byOwner, ownerUID)
 }
 
+// MembersOf returns the machines of several sets, in no order.
+func (c *Cluster) MembersOf(sets []*v1alpha1.MachineSet) []*v1alpha1.Machine {
+	var members []*v1alpha1.Machine
+	for _, set := range sets {
+		members = append(members, c.MachinesOf(string(set.UID))...)
+	}
+	return members
+}
+
 // LiveMachinesOf reads the machines of a set from the API server. Machines that the set owns although its selector does
 // not match their labels any more come from the cache: a live look that left them out would count other members than
 // MachinesOf does, and each would undo what the other asked for.
@@ -201,9 +224,12 @@ func (c *Cluster) LiveSetsOf(ctx context.Context, d *v1alpha1.MachineDeployment)
 }
 
 func get[T any](informer cache.SharedIndexInformer, key string) (T, bool) {
+	var none T
+	if informer == nil {
+		return none, false
+	}
 	item, found, err := informer.GetStore().GetByKey(key)
 	if err != nil || !found {
-		var none T
 		return none, false
 	}
 	return item.(T), true
@@ -249,19 +275,4 @@ func strip(object any) (any, error) {
 		node.Status.Images = nil
 	}
 	return object, nil
-}
-
-// ClassesOfSecret returns the classes that name a Secret, in no order. A reference without a namespace means the class's.
-func (c *Cluster) ClassesOfSecret(namespace, name string) []*v1alpha1.MachineClass {
-	var classes []*v1alpha1.MachineClass
-	for _, item := range c.informers[Classes].GetStore().List() {
-		class := item.(*v1alpha1.MachineClass)
-		for _, ref := range []*corev1.SecretReference{class.SecretRef, class.CredentialsSecretRef} {
-			if ref != nil && cmp.Or(ref.Namespace, class.Namespace) == namespace && ref.Name == name {
-				classes = append(classes, class)
-				break
-			}
-		}
-	}
-	return classes
 }

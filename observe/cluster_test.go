@@ -73,7 +73,7 @@ func TestCachesDropWhatNoFactIsMadeOf(t *testing.T) {
 }
 
 func TestStartFailsWhenItsContextEndsFirst(t *testing.T) {
-	cluster, err := observe.NewCluster(fake.NewSimpleClientset(), kubefake.NewClientset())
+	cluster, err := observe.NewCluster(fake.NewSimpleClientset(), kubefake.NewClientset(), nil)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -126,17 +126,4 @@ func TestOverlappingDeployments(t *testing.T) {
 	cluster, _ := start(t, nil, d, everything, elsewhere, broken, selecting("apart", "api"), selecting("twin", "web"),
 		selecting("going", "web", func(d *v1alpha1.MachineDeployment) { d.DeletionTimestamp = now() }))
 	assert.Equal(t, []string{"twin"}, cluster.OverlappingDeployments(d))
-}
-
-func TestClassesOfSecret(t *testing.T) {
-	class := func(name string, secret, credentials *corev1.SecretReference) *v1alpha1.MachineClass {
-		return &v1alpha1.MachineClass{ObjectMeta: meta(name), SecretRef: secret, CredentialsSecretRef: credentials}
-	}
-	keys := &corev1.SecretReference{Namespace: "shop", Name: "keys"}
-	cluster, _ := start(t, nil,
-		class("none", nil, nil), class("user-data", keys, nil), class("both", keys, keys),
-		class("credentials", nil, keys), class("other", &corev1.SecretReference{Namespace: "shop", Name: "other"}, nil),
-		class("other-namespace", &corev1.SecretReference{Namespace: "other", Name: "keys"}, nil),
-		class("no-namespace", &corev1.SecretReference{Name: "keys"}, nil))
-	assert.Equal(t, []string{"both", "credentials", "no-namespace", "user-data"}, names(cluster.ClassesOfSecret("shop", "keys")))
 }

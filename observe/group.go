@@ -1,13 +1,20 @@
 package observe
 
 import (
+	"fmt"
+	"math"
 	"strconv"
+	"strings"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"millwright/api/v1alpha1"
 	"millwright/decide/attention"
+	"millwright/decide/replace"
 	"millwright/decide/rollout"
 	"millwright/decide/scale"
 )
@@ -26,6 +33,7 @@ func SetFacts(set *v1alpha1.MachineSet, machines []*v1alpha1.Machine) attention.
 			FullyLabeled: set.Status.FullyLabeledReplicas,
 			Ready:        set.Status.ReadyReplicas,
 			Available:    set.Status.AvailableReplicas,
+			Blocked:      BlockedSet(set),
 		},
 	}
 	wanted := labels.SelectorFromSet(set.Spec.Template.Labels)
@@ -44,13 +52,65 @@ func SetFacts(set *v1alpha1.MachineSet, machines []*v1alpha1.Machine) attention.
 		case v1alpha1.MachineAvailable:
 			f.Actual.Available++
 		case v1alpha1.MachineFailed:
-			if m.DeletionTimestamp == nil {
+			if replaceable(m, set) {
 				f.Failed++
 			}
 		default: // counts as a member, and as nothing more
 		}
+		if reason, _ := Blocked(m); reason > f.Actual.Blocked {
+			f.Actual.Blocked = reason
+		}
 	}
 	return f
+}
+
+// replaceable reports whether a set is to replace a failed machine now. Where a deployment stands above, that is for its
+// replacement budget to say.
+func replaceable(m *v1alpha1.Machine, set *v1alpha1.MachineSet) bool {
+	return m.DeletionTimestamp == nil && !IsPreserved(m) && (isGranted(m) || !HasDeployment(set))
+}
+
+// IsPreserved reports whether a machine is kept on purpose, as its status says.
+func IsPreserved(m *v1alpha1.Machine) bool { return m.Status.CurrentStatus.PreserveExpiryTime != nil }
+
+// IsWaiting reports whether patience with a machine has ended and nobody has agreed yet that it is replaced.
+func IsWaiting(m *v1alpha1.Machine) bool {
+	over := IsDue(m) || m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed
+	return over && m.DeletionTimestamp == nil && !isGranted(m) && !IsPreserved(m)
+}
+
+// Blocked returns what keeps the provider from making a machine's instance, as a reason and in a sentence; empty when
+// nothing does.
+func Blocked(m *v1alpha1.Machine) (reason, message string) {
+	if m.DeletionTimestamp != nil || m.Status.CurrentStatus.Phase != v1alpha1.MachineCrashLoopBackOff {
+		return "", ""
+	}
+	for _, c := range m.Status.Conditions {
+		if isReserved(c) && c.Type != v1alpha1.MachineReplacementDue && c.Status == corev1.ConditionFalse {
+			return c.Reason, fmt.Sprintf("machine %s: %s", m.Name, c.Message)
+		}
+	}
+	return "", ""
+}
+
+// BlockedSet returns the reason of Blocked as the set's status says it; empty when nothing blocks.
+func BlockedSet(set *v1alpha1.MachineSet) string {
+	for _, c := range set.Status.Conditions {
+		if c.Type == v1alpha1.MachineSetReplicaFailure && c.Status == v1alpha1.ConditionTrue {
+			return c.Reason
+		}
+	}
+	return ""
+}
+
+// BlockedDeployment returns the reason of Blocked as the deployment's status says it; empty when nothing blocks.
+func BlockedDeployment(d *v1alpha1.MachineDeployment) string {
+	for _, c := range d.Status.Conditions {
+		if c.Type == v1alpha1.MachineDeploymentReplicaFailure && c.Status == v1alpha1.ConditionTrue {
+			return c.Reason
+		}
+	}
+	return ""
 }
 
 // ScaleObserved turns a set and its machines into what decide/scale asks for. Taken are names of machines that the set
@@ -65,13 +125,15 @@ func ScaleObserved(set *v1alpha1.MachineSet, machines []*v1alpha1.Machine, taken
 	}
 	for _, m := range machines {
 		o.Members = append(o.Members, scale.Member{
-			Name:     m.Name,
-			UID:      string(m.UID),
-			Version:  m.ResourceVersion,
-			Phase:    string(m.Status.CurrentStatus.Phase),
-			Deleting: m.DeletionTimestamp != nil,
-			Priority: Priority(m),
-			Created:  m.CreationTimestamp.Time,
+			Name:      m.Name,
+			UID:       string(m.UID),
+			Version:   m.ResourceVersion,
+			Phase:     string(m.Status.CurrentStatus.Phase),
+			Deleting:  m.DeletionTimestamp != nil,
+			Replace:   m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed && replaceable(m, set),
+			Preserved: IsPreserved(m),
+			Priority:  Priority(m),
+			Created:   m.CreationTimestamp.Time,
 		})
 	}
 	return o
@@ -87,8 +149,8 @@ func Priority(m *v1alpha1.Machine) int {
 }
 
 // DeploymentFacts turns a deployment and its sets into the facts that say whether the deployment is calm. Counts come from
-// the sets' statuses.
-func DeploymentFacts(d *v1alpha1.MachineDeployment, sets []*v1alpha1.MachineSet) attention.GroupFacts {
+// the sets' statuses; members are the sets' machines.
+func DeploymentFacts(d *v1alpha1.MachineDeployment, sets []*v1alpha1.MachineSet, members []*v1alpha1.Machine) attention.GroupFacts {
 	f := attention.GroupFacts{
 		Deleting:           d.DeletionTimestamp != nil,
 		Finalizer:          HasFinalizer(d.Finalizers),
@@ -101,7 +163,14 @@ func DeploymentFacts(d *v1alpha1.MachineDeployment, sets []*v1alpha1.MachineSet)
 			Available:   d.Status.AvailableReplicas,
 			Updated:     d.Status.UpdatedReplicas,
 			Unavailable: d.Status.UnavailableReplicas,
+			Blocked:     BlockedDeployment(d),
 		},
+		Replacing: int32(min(len(d.Status.Replacements), math.MaxInt32)),
+	}
+	for _, m := range members {
+		if IsWaiting(m) {
+			f.Due++
+		}
 	}
 	for _, s := range sets {
 		if s.DeletionTimestamp == nil {
@@ -114,6 +183,7 @@ func DeploymentFacts(d *v1alpha1.MachineDeployment, sets []*v1alpha1.MachineSet)
 		if SameTemplate(&s.Spec.Template, &d.Spec.Template) {
 			f.Actual.Updated += s.Status.Replicas
 		}
+		f.Actual.Blocked = max(f.Actual.Blocked, BlockedSet(s))
 	}
 	f.Actual.Unavailable = max(f.Live-f.Actual.Available, 0)
 	return f
@@ -151,4 +221,66 @@ func (c *Cluster) OverlappingDeployments(d *v1alpha1.MachineDeployment) []string
 		}
 	}
 	return names
+}
+
+// ReplaceObserved turns a deployment and the machines of its sets into what decide/replace asks for.
+func (c *Cluster) ReplaceObserved(d *v1alpha1.MachineDeployment, members []*v1alpha1.Machine, now time.Time) replace.Observed {
+	o := replace.Observed{Budget: budget(d), Nodes: c.NodeHealth(d.Namespace), Now: now}
+	live := 0
+	for _, m := range members {
+		class, _ := c.Class(m.Namespace + "/" + m.Spec.Class.Name)
+		o.Machines = append(o.Machines, replaceFacts(m, FailureDomain(m, class)))
+		if m.DeletionTimestamp == nil {
+			live++
+		}
+	}
+	o.Missing = max(int(d.Spec.Replicas)-live, 0)
+	for _, r := range d.Status.Replacements {
+		o.Grants = append(o.Grants, replace.Grant{
+			UID: string(r.UID), Name: r.Name, Domain: r.FailureDomain, Reason: r.Reason, At: r.GrantedAt.Time,
+		})
+	}
+	return o
+}
+
+func replaceFacts(m *v1alpha1.Machine, domain string) replace.Machine {
+	phase := m.Status.CurrentStatus.Phase
+	f := replace.Machine{
+		Name:      m.Name,
+		UID:       string(m.UID),
+		Domain:    domain,
+		Granted:   isGranted(m),
+		Preserved: IsPreserved(m),
+		Deleting:  m.DeletionTimestamp != nil,
+		Failed:    phase == v1alpha1.MachineFailed,
+		Created:   m.CreationTimestamp.Time,
+	}
+	switch phase {
+	case "", v1alpha1.MachinePending, v1alpha1.MachineCrashLoopBackOff, v1alpha1.MachineFailed:
+		f.Joined = m.Annotations[v1alpha1.AnnotationMachineJoinDuration] != ""
+	default:
+		f.Joined = true
+	}
+	if f.Failed { // a failure that has no condition is told by its phase
+		f.Due, f.DueSince, f.Reason = true, m.Status.CurrentStatus.LastUpdateTime.Time, string(phase)
+	}
+	for _, c := range m.Status.Conditions {
+		if c.Type == v1alpha1.MachineReplacementDue && c.Status == corev1.ConditionTrue {
+			f.Due, f.DueSince, f.Reason = true, c.LastTransitionTime.Time, c.Reason
+		}
+	}
+	return f
+}
+
+// budget reads the replacement budget; admission refuses every other text than a percentage.
+func budget(d *v1alpha1.MachineDeployment) replace.Budget {
+	wanted := d.Spec.EffectiveMaxReplacements()
+	if wanted.Type == intstr.Int {
+		return replace.Budget{Value: int(wanted.IntVal)}
+	}
+	percent, err := strconv.Atoi(strings.TrimSuffix(wanted.StrVal, "%"))
+	if err != nil {
+		return replace.Budget{}
+	}
+	return replace.Budget{Value: percent, Percent: true}
 }

@@ -21,7 +21,7 @@ import (
 func start(t *testing.T, nodes []runtime.Object, objects ...runtime.Object) (*observe.Cluster, *fake.Clientset) {
 	t.Helper()
 	machines := fake.NewSimpleClientset(objects...)
-	cluster, err := observe.NewCluster(machines, kubefake.NewClientset(nodes...))
+	cluster, err := observe.NewCluster(machines, kubefake.NewClientset(nodes...), nil)
 	require.NoError(t, err)
 	require.NoError(t, cluster.Start(t.Context()))
 	return cluster, machines

@@ -2,9 +2,11 @@ package observe_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"millwright/api/v1alpha1"
@@ -13,20 +15,54 @@ import (
 )
 
 func TestMachineFactsOfANewMachine(t *testing.T) {
-	assert.Equal(t, attention.MachineFacts{}, observe.MachineFacts(machine("m"), nil))
+	assert.Equal(t, attention.MachineFacts{Alone: true}, observe.MachineFacts(machine("m"), observe.Around{}))
 }
 
 func TestMachineFactsOfAMachineInUse(t *testing.T) {
-	m := machine("m", onNode("n"), phase(v1alpha1.MachineRunning), goingMachine)
+	m := machine("m", templated, onNode("n"), phase(v1alpha1.MachineRunning), goingMachine, isDue, isGranted)
 	m.Finalizers = []string{"example.com/backup", v1alpha1.FinalizerMachine}
 	m.Spec.ProviderID = "fake:///i-1"
+	n := inSync(goingNode, critical)
 	assert.Equal(t, attention.MachineFacts{
-		Deleting: true, Finalizer: true, Phase: "Running", ProviderID: "fake:///i-1", NodeName: "n",
-		NodeExists: true, NodeHealthy: true,
-	}, observe.MachineFacts(m, node(condition("Ready", "True"))))
+		Deleting: true, Finalizer: true, Phase: "Running", ProviderID: "fake:///i-1", NodeName: "n", NoTarget: true,
+		NodeExists: true, NodeHealthy: true, NodeGoing: true, NodeHeld: true, Uncopied: true, Due: true, Granted: true,
+		Unsynced: "node has another value of label " + v1alpha1.LabelMachineName,
+	}, observe.MachineFacts(renamed(m, "other"), observe.Around{Node: n, Class: withDongles("2"), Set: set("s", ofDeployment), NoTarget: true}))
+
+	m.Status.Conditions = append(observe.CopiedConditions(n), m.Status.Conditions...)
+	calm := observe.MachineFacts(m, observe.Around{Node: n, Class: withDongles("2")})
+	assert.False(t, calm.Uncopied)
+	assert.Empty(t, calm.Unsynced)
+	assert.NotEmpty(t, observe.MachineFacts(m, observe.Around{Node: n, Class: withDongles("3")}).Unsynced, "the class counts")
+	assert.False(t, observe.MachineFacts(m, observe.Around{Node: inSync()}).NodeHeld, "another taint holds nothing")
 }
 
-func TestNodeHealth(t *testing.T) {
+func isDue(m *v1alpha1.Machine) {
+	m.Status.Conditions = append(m.Status.Conditions, corev1.NodeCondition{Type: v1alpha1.MachineReplacementDue, Status: "True", Reason: "HealthTimeout"})
+}
+
+func isGranted(m *v1alpha1.Machine) {
+	m.Annotations = map[string]string{v1alpha1.AnnotationReplacementGranted: "2026-01-01T12:00:00Z"}
+}
+
+func renamed(m *v1alpha1.Machine, name string) *v1alpha1.Machine {
+	m = m.DeepCopy()
+	m.Name = name
+	return m
+}
+
+func goingNode(n *corev1.Node) { n.DeletionTimestamp = now() }
+
+// critical puts the taint on a node that it carries until its critical components are ready.
+func critical(n *corev1.Node) {
+	n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: v1alpha1.TaintCriticalComponentsNotReady, Effect: "NoSchedule"})
+}
+
+func ofDeployment(s *v1alpha1.MachineSet) {
+	s.OwnerReferences = ownedBy(deployment("d"), "MachineDeployment")
+}
+
+func TestANodeHasItsOwnHealth(t *testing.T) {
 	ready := condition("Ready", "True")
 	for _, row := range []struct {
 		name       string
@@ -47,7 +83,7 @@ func TestNodeHealth(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			m := machine("m", onNode("n"))
 			m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{NodeConditions: row.watched}
-			facts := observe.MachineFacts(m, node(row.conditions...))
+			facts := observe.MachineFacts(m, observe.Around{Node: node(row.conditions...)})
 			assert.Equal(t, row.healthy, facts.NodeHealthy)
 			assert.Equal(t, row.why, facts.NodeWhy)
 		})
@@ -59,7 +95,79 @@ func TestConditionsOfTheMachineItselfSayNothingOfItsNode(t *testing.T) {
 	m.Status.Conditions = []corev1.NodeCondition{
 		{Type: v1alpha1.MachineInstanceReady, Status: "False"}, {Type: "Ready", Status: "False"}, {Type: "DiskPressure", Status: "True"},
 	}
-	assert.True(t, observe.MachineFacts(m, node(condition("Ready", "True"))).NodeHealthy, "the node is asked, not the copy")
+	facts := observe.MachineFacts(m, observe.Around{Node: node(condition("Ready", "True"))})
+	assert.True(t, facts.NodeHealthy, "the node is asked, not the copy")
+}
+
+func TestAloneIsWhoHasNoDeployment(t *testing.T) {
+	daemon := set("s", func(s *v1alpha1.MachineSet) { s.OwnerReferences = ownedBy(s, "Daemon") })
+	uncontrolled := set("s", ofDeployment)
+	uncontrolled.OwnerReferences[0].Controller = nil
+	for name, row := range map[string]struct {
+		set   *v1alpha1.MachineSet
+		alone bool
+	}{
+		"no set":                               {nil, true},
+		"a set on its own":                     {set("s"), true},
+		"a set that something else controls":   {daemon, true},
+		"a set that a deployment does not own": {uncontrolled, true},
+		"a set below a deployment":             {set("s", ofDeployment), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, row.alone, observe.MachineFacts(machine("m"), observe.Around{Set: row.set}).Alone)
+		})
+	}
+}
+
+func TestD43_ConditionsAreCopiedWithEverythingButTheHeartbeat(t *testing.T) {
+	noon := metav1.NewTime(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC))
+	later := metav1.NewTime(noon.Add(time.Minute))
+	whole := corev1.NodeCondition{
+		Type: "Ready", Status: "True", Reason: "KubeletReady", Message: "kubelet is posting ready status",
+		LastTransitionTime: noon, LastHeartbeatTime: noon,
+	}
+	own := corev1.NodeCondition{Type: v1alpha1.MachineInstanceReady, Status: "True"}
+	with := func(change func(*corev1.NodeCondition)) []corev1.NodeCondition {
+		c := whole
+		change(&c)
+		return []corev1.NodeCondition{c}
+	}
+	for _, row := range []struct {
+		name     string
+		node     []corev1.NodeCondition
+		uncopied bool
+	}{
+		{"D43: the same", []corev1.NodeCondition{whole}, false},
+		{"D43: only the heartbeat differs", with(func(c *corev1.NodeCondition) { c.LastHeartbeatTime = later }), false},
+		{"D43: only the message differs", with(func(c *corev1.NodeCondition) { c.Message = "kubelet has disk pressure" }), true},
+		{"D43: only the reason differs", with(func(c *corev1.NodeCondition) { c.Reason = "Other" }), true},
+		{"D43: only the transition differs", with(func(c *corev1.NodeCondition) { c.LastTransitionTime = later }), true},
+		{"D43: the status differs", with(func(c *corev1.NodeCondition) { c.Status = "False" }), true},
+		{"D43: the type differs", with(func(c *corev1.NodeCondition) { c.Type = "DiskPressure" }), true},
+		{"D43: one more", []corev1.NodeCondition{whole, condition("DiskPressure", "False")}, true},
+		{"D43: one less", nil, true},
+		{"D43: one of ours, on a node by mistake", []corev1.NodeCondition{whole, {Type: v1alpha1.MachineReplacementDue, Status: "True"}}, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			m := machine("m", onNode("n"))
+			m.Status.Conditions = append(observe.CopiedConditions(node(whole)), own)
+			n := node(row.node...)
+			before := n.DeepCopy()
+			assert.Equal(t, row.uncopied, observe.MachineFacts(m, observe.Around{Node: n}).Uncopied)
+
+			m.Status.Conditions = append([]corev1.NodeCondition{own}, observe.CopiedConditions(n)...)
+			for _, c := range m.Status.Conditions {
+				assert.Zero(t, c.LastHeartbeatTime)
+			}
+			assert.False(t, observe.MachineFacts(m, observe.Around{Node: n}).Uncopied, "one copy is enough, wherever ours stand")
+			assert.Equal(t, before, n, "the node of the cache stays as it is")
+		})
+	}
+	t.Run("D43: without a node the last copy stays", func(t *testing.T) {
+		m := machine("m", onNode("n"))
+		m.Status.Conditions = []corev1.NodeCondition{whole}
+		assert.False(t, observe.MachineFacts(m, observe.Around{}).Uncopied)
+	})
 }
 
 func TestNodeOf(t *testing.T) {
@@ -67,4 +175,23 @@ func TestNodeOf(t *testing.T) {
 	assert.Equal(t, "n", cluster.NodeOf(machine("m", onNode("n"))).Name)
 	assert.Nil(t, cluster.NodeOf(machine("m", onNode("gone"))))
 	assert.Nil(t, cluster.NodeOf(machine("n")), "a name in common is no label")
+}
+
+func TestAround(t *testing.T) {
+	s := set("s")
+	cluster, _ := start(t, []runtime.Object{node()}, s, class("small"))
+	full := cluster.Around(machine("m", onNode("n"), of(s)))
+	assert.Equal(t, "n", full.Node.Name)
+	assert.Equal(t, "small", full.Class.Name)
+	assert.Equal(t, "s", full.Set.Name)
+	assert.False(t, full.NoTarget)
+
+	lone := machine("m", onNode("gone"))
+	lone.Spec.Class.Name = "gone"
+	lone.OwnerReferences = []metav1.OwnerReference{{Kind: "MachineSet", Name: "s", UID: s.UID}} // not as controller
+	assert.Equal(t, observe.Around{}, cluster.Around(lone))
+
+	former := set("s")
+	former.UID = "uid-former"
+	assert.Nil(t, cluster.Around(machine("m", of(former))).Set, "another set of the same name is not its own")
 }

@@ -25,6 +25,7 @@ import (
 // Flags are the flags that every process takes. The zero value is of no use: Register sets the defaults.
 type Flags struct {
 	Kubeconfig        string
+	TargetKubeconfig  string
 	TemporalAddress   string
 	TemporalNamespace string
 	MetricsAddress    string
@@ -37,6 +38,7 @@ type Flags struct {
 // are set.
 func (f *Flags) Register(set *flag.FlagSet) {
 	set.StringVar(&f.Kubeconfig, "kubeconfig", "", "kubeconfig of the cluster; empty means the service account of the pod")
+	set.StringVar(&f.TargetKubeconfig, "target-kubeconfig", "", "kubeconfig of the cluster whose nodes the machines become; empty means the same cluster; \"none\" means that they become no nodes")
 	set.StringVar(&f.TemporalAddress, "temporal-address", environment("TEMPORAL_ADDRESS", "127.0.0.1:7233"), "host:port of Temporal's frontend")
 	set.StringVar(&f.TemporalNamespace, "temporal-namespace", environment("TEMPORAL_NAMESPACE", "millwright"), "Temporal namespace")
 	set.StringVar(&f.MetricsAddress, "metrics-address", ":9464", "host:port that serves /metrics, /healthz and /readyz")
@@ -62,11 +64,31 @@ func (f *Flags) Logger() (*slog.Logger, error) {
 	return slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level})), nil
 }
 
-// Kubernetes returns the configuration of clients of the cluster. The user agent names the process.
+// Kubernetes returns the configuration of clients of the cluster that holds the machine objects. The user agent names the
+// process.
 func (f *Flags) Kubernetes(agent string) (*rest.Config, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", f.Kubeconfig)
+	return f.cluster(f.Kubeconfig, agent)
+}
+
+// NoTarget is the value of --target-kubeconfig for machines that become no nodes.
+const NoTarget = "none"
+
+// Target returns the configuration of clients of the cluster whose nodes the machines become; nil when they become none.
+func (f *Flags) Target(agent string) (*rest.Config, error) {
+	switch f.TargetKubeconfig {
+	case NoTarget:
+		return nil, nil
+	case "":
+		return f.cluster(f.Kubeconfig, agent)
+	default:
+		return f.cluster(f.TargetKubeconfig, agent)
+	}
+}
+
+func (f *Flags) cluster(kubeconfig, agent string) (*rest.Config, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
-		return nil, fmt.Errorf("read kubeconfig %q: %w", f.Kubeconfig, err)
+		return nil, fmt.Errorf("read kubeconfig %q: %w", kubeconfig, err)
 	}
 	config.UserAgent = agent
 	config.QPS, config.Burst = float32(f.QPS), f.Burst

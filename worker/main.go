@@ -10,15 +10,16 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
-	"k8s.io/client-go/kubernetes"
-
-	"millwright/api/generated/clientset/versioned"
+	"millwright/activities"
 	"millwright/observe"
 	"millwright/process"
+	"millwright/workflows"
 )
 
 // options are the flags of this process.
@@ -28,6 +29,9 @@ type options struct {
 	queues       string
 	virtualcloud string
 	adopt        bool
+	guardSecrets bool
+	tokenGroups  string
+	exhausted    time.Duration
 }
 
 func main() {
@@ -37,6 +41,9 @@ func main() {
 	flag.StringVar(&o.queues, "queues", "machines,kubernetes,provider-virtual", "task queues to serve, separated by commas")
 	flag.StringVar(&o.virtualcloud, "virtualcloud-address", "", "URL of virtualcloud, for the queue provider-virtual")
 	flag.BoolVar(&o.adopt, "adopt-before-create", true, "look for a machine's instance before making one; false only to see what happens then")
+	flag.BoolVar(&o.guardSecrets, "guard-secrets", true, "put a finalizer on the Secrets that classes name, as long as they do; needs the rights to list, watch and patch Secrets")
+	flag.StringVar(&o.tokenGroups, "bootstrap-token-auth-extra-groups", "", "groups that bootstrap tokens authenticate as besides system:bootstrappers, separated by commas")
+	flag.DurationVar(&o.exhausted, "resource-exhausted-retry", activities.DefaultExhaustedRetry, "longest wait before a provider that had no capacity is asked again")
 	flag.Parse()
 	if err := run(o); err != nil {
 		fmt.Fprintln(os.Stderr, "worker:", err)
@@ -48,6 +55,11 @@ func main() {
 func run(o options) error {
 	if o.clusterName == "" {
 		return errors.New("--cluster-name is required: instances of two installations must not be mixed up")
+	}
+	for group := range strings.SplitSeq(o.tokenGroups, ",") {
+		if group != "" && !strings.HasPrefix(group, "system:bootstrappers:") {
+			return fmt.Errorf("--bootstrap-token-auth-extra-groups: %q does not begin with system:bootstrappers:, and the API server takes no other", group)
+		}
 	}
 	logger, err := o.Logger()
 	if err != nil {
@@ -68,31 +80,25 @@ func run(o options) error {
 	if err := o.Serve(ctx, registry, ready); err != nil {
 		return err
 	}
-	config, err := o.Kubernetes("millwright-worker")
+	clients, err := connect(o)
 	if err != nil {
 		return err
-	}
-	machines, err := versioned.NewForConfig(config)
-	if err != nil {
-		return fmt.Errorf("make client: %w", err)
-	}
-	target, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return fmt.Errorf("make client: %w", err)
 	}
 	temporal, err := o.Temporal(ctx, logger, registry)
 	if err != nil {
 		return err
 	}
 	defer temporal.Close()
-	cluster, err := observe.NewCluster(machines, target)
-	if err != nil {
-		return err
+	var cluster *observe.Cluster
+	if o.servesCore() {
+		if cluster, err = observe.NewCluster(clients.machines, clients.target, clients.metadata); err != nil {
+			return err
+		}
+		if err := cluster.Start(ctx); err != nil {
+			return err
+		}
 	}
-	if err := cluster.Start(ctx); err != nil {
-		return err
-	}
-	workers, err := serve(o, temporal, cluster, machines, target)
+	workers, err := serve(o, temporal, cluster, clients)
 	if err != nil {
 		return err
 	}
@@ -105,4 +111,15 @@ func run(o options) error {
 	}
 	stopping.Wait()
 	return nil
+}
+
+// servesCore reports whether this worker decides and writes, besides calling clouds or instead of it. One that only calls a
+// cloud needs no caches, and no right to list anything.
+func (o *options) servesCore() bool {
+	for queue := range strings.SplitSeq(o.queues, ",") {
+		if queue == workflows.QueueMachines || queue == workflows.QueueKubernetes {
+			return true
+		}
+	}
+	return false
 }

@@ -16,7 +16,6 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"millwright/activities"
-	"millwright/api/generated/clientset/versioned"
 	"millwright/api/v1alpha1"
 	"millwright/observe"
 	"millwright/provider"
@@ -32,8 +31,8 @@ const (
 )
 
 // serve starts one SDK worker for each queue.
-func serve(o options, temporal client.Client, cluster *observe.Cluster, machines versioned.Interface, target kubernetes.Interface) ([]worker.Worker, error) {
-	core := &activities.Activities{Cluster: cluster, Recorder: recorder(target)}
+func serve(o options, temporal client.Client, cluster *observe.Cluster, clients clients) ([]worker.Worker, error) {
+	core := &activities.Activities{Cluster: cluster, Recorder: recorder(clients.control), TokenGroups: o.tokenGroups}
 	providers := &provider.Registry{}
 	if o.virtualcloud != "" {
 		var options []virtual.Option
@@ -63,7 +62,9 @@ func serve(o options, temporal client.Client, cluster *observe.Cluster, machines
 			if err != nil {
 				return nil, fmt.Errorf("serve queue %s: %w", queue, err)
 			}
-			w.RegisterActivity(&activities.Provider{Cloud: cloud, Classes: machines, Secrets: target, Cluster: o.clusterName})
+			w.RegisterActivity(&activities.Provider{
+				Cloud: cloud, Classes: clients.machines, Secrets: clients.control, Tokens: clients.target, Cluster: o.clusterName, ExhaustedRetry: o.exhausted,
+			})
 		default:
 			return nil, fmt.Errorf("unknown queue %q: known are %s, %s and provider-NAME", queue, workflows.QueueMachines, workflows.QueueKubernetes)
 		}
@@ -102,10 +103,10 @@ func workerOptions() worker.Options {
 }
 
 // recorder sends events to the cluster.
-func recorder(target kubernetes.Interface) record.EventRecorder {
+func recorder(control kubernetes.Interface) record.EventRecorder {
 	scheme := runtime.NewScheme()
 	_ = v1alpha1.AddToScheme(scheme) // fails only on a type that is registered twice
 	broadcaster := record.NewBroadcaster()
-	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: target.CoreV1().Events("")})
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: control.CoreV1().Events("")})
 	return broadcaster.NewRecorder(scheme, corev1.EventSource{Component: "millwright"})
 }

@@ -16,6 +16,7 @@ const (
 	KindMachine           Kind = "Machine"
 	KindMachineSet        Kind = "MachineSet"
 	KindMachineDeployment Kind = "MachineDeployment"
+	KindMachineClass      Kind = "MachineClass"
 )
 
 // The task queues. Each provider has one of its own besides: ProviderQueue.

@@ -2,17 +2,21 @@ package workflows
 
 import (
 	"fmt"
-	"time"
 
 	"go.temporal.io/sdk/workflow"
 
 	"millwright/activities"
 	"millwright/decide/attention"
+	"millwright/decide/health"
 )
 
 // machine is one run of a Machine's workflow.
 type machine struct {
 	*object
+	running workflow.Future // a call of the provider that was given up and has yet to end
+	looked  bool            // this run has asked the provider whether the instance is gone
+
+	insisted bool // a sync of the node wrote nothing, and the facts were read again
 }
 
 // Machine keeps one Machine true to its object while it is in motion: it creates the instance, initialises it, awaits its
@@ -20,7 +24,7 @@ type machine struct {
 // machine is calm or gone. Every step can be interrupted by a deletion, and a run may be terminated at any moment: the
 // next one finds its place from the object and the provider.
 func Machine(ctx workflow.Context, in Input) (Result, error) {
-	m := &machine{newObject(ctx, KindMachine, in)}
+	m := &machine{object: newObject(ctx, KindMachine, in)}
 	for {
 		m.receive()
 		d, err := m.decide(ctx)
@@ -42,6 +46,9 @@ func Machine(ctx workflow.Context, in Input) (Result, error) {
 			return Result{OutcomeCalm, d.Why}, nil
 		}
 		if workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
+			if err := m.settle(ctx); err != nil {
+				return Result{}, err
+			}
 			m.receive()
 			return Result{}, workflow.NewContinueAsNewError(ctx, Machine, Input{Ref: m.ref, Gate: m.gate, Continued: true})
 		}
@@ -50,15 +57,26 @@ func Machine(ctx workflow.Context, in Input) (Result, error) {
 
 // step does what the machine needs next. It reports over when there was nothing to do for a while, or never will be.
 func (m *machine) step(ctx workflow.Context, d activities.MachineDecision) (over bool, err error) {
-	switch d.Need {
-	case attention.Deletion:
+	switch {
+	case d.Need == attention.Deletion:
 		return m.delete(ctx, d)
+	case d.Health != nil && d.Health.Change != nil:
+		return false, m.become(ctx, d, *d.Health)
+	}
+	switch d.Need {
+	case attention.Health:
+		if d.Health.Due != nil {
+			return false, m.awaitRecovery(ctx, d, *d.Health)
+		}
+		return false, m.copyConditions(ctx, d)
 	case attention.Instance:
 		return false, m.create(ctx, d)
 	case attention.Node:
 		return false, m.awaitNode(ctx, d)
-	case attention.Health:
-		return false, m.followHealth(ctx, d)
+	case attention.Recovery:
+		return false, m.awaitRecovery(ctx, d, *d.Health)
+	case attention.Sync:
+		return false, m.sync(ctx, d)
 	default:
 		if err := m.show(ctx, step{phase: d.Phase, node: d.NodeName, why: d.Why}); err != nil {
 			return false, err
@@ -69,61 +87,57 @@ func (m *machine) step(ctx workflow.Context, d activities.MachineDecision) (over
 
 // decide asks what the machine needs next.
 func (m *machine) decide(ctx workflow.Context) (d activities.MachineDecision, err error) {
-	err = quick(ctx, "what does it need next?", core().DecideMachine, m.read(), &d)
+	in := m.read()
+	in.At = workflow.Now(ctx)
+	err = quick(ctx, "what does it need next?", core().DecideMachine, in, &d)
 	m.live = false
 	return d, err
 }
 
-// create makes the instance and puts its names into the object. It returns early when the machine is to go, and when what
-// it waited for has changed: the caller decides again.
-func (m *machine) create(ctx workflow.Context, d activities.MachineDecision) error {
-	if d.Problem != nil {
-		return m.awaitRepair(ctx, d, *d.Problem)
-	}
-	if d.Prepare {
-		if err := m.write(ctx, "puts the finalizer on", core().PrepareMachine, m.read()); err != nil {
-			return err
-		}
-	}
-	if err := m.show(ctx, step{name: "create-instance", why: fmt.Sprintf("provider %s makes the instance from class %s", d.Provider, d.Class), phase: d.Phase, deadline: d.CreateBy}); err != nil {
+// become reports what has become of the machine: its phase, its health clock, the conditions of its node.
+func (m *machine) become(ctx workflow.Context, d activities.MachineDecision, v health.Verdict) error {
+	if err := m.show(ctx, step{phase: v.Change.Phase, node: d.NodeName, why: v.Why}); err != nil {
 		return err
 	}
-	var begun activities.Begun
-	begin := m.progress("", lastOperation("Create", "Processing", "Creating machine on cloud provider"))
-	begin.Conditions = []activities.Condition{{Type: "InstanceReady", Reason: "Creating", Message: m.shown.why}}
-	if err := quick(ctx, "puts on record that a creation begins", core().BeginCreation, begin, &begun); err != nil {
+	if err := m.write(ctx, "phase "+v.Change.Phase+": "+v.Why, core().ReportMachine, verdictReport(m.read(), v)); err != nil {
 		return err
 	}
-	m.wrote(begun.Version)
+	m.looked = false
+	if v.Change.Joined || (v.Change.Phase == "Failed" && d.Phase != "Unknown") {
+		return m.write(ctx, "the bootstrap tokens go", core().FinishJoin, m.read())
+	}
+	return nil
+}
 
-	call := m.call(d)
-	call.NeverTried = begun.NeverTried
-	answer, err := m.provide(ctx, d, cloudCalls().CreateInstance, call)
-	if err != nil || answer == nil {
+// copyConditions brings the conditions of the node into the status. When there was nothing to write, somebody else was
+// faster: what it wrote wakes us.
+func (m *machine) copyConditions(ctx workflow.Context, d activities.MachineDecision) error {
+	report := activities.MachineReport{Read: m.read()}
+	if m.shown.name != "" {
+		report.Step = m.report()
+	}
+	var version string
+	if err := quick(ctx, d.Why, core().ReportMachine, report, &version); err != nil {
 		return err
 	}
-	call.ProviderID, call.NodeName, call.LastKnownState = answer.ProviderID, answer.NodeName, answer.LastKnownState
-	if err := m.write(ctx, "records instance "+answer.ProviderID, core().RecordInstance, activities.Recorded{Read: m.read(), ProviderID: answer.ProviderID, NodeName: answer.NodeName}); err != nil {
-		return err
+	m.wrote(version)
+	if version == d.Version {
+		return m.awaken(ctx)
 	}
-	if answer.Uninitialized {
-		if err := m.show(ctx, step{name: "initialise-instance", why: fmt.Sprintf("provider %s initialises instance %s", d.Provider, call.ProviderID), phase: d.Phase, deadline: d.CreateBy}); err != nil {
-			return err
-		}
-		if answer, err = m.provide(ctx, d, cloudCalls().InitializeInstance, call); err != nil || answer == nil {
-			return err
-		}
+	return nil
+}
+
+// verdictReport is what a verdict says, for the status.
+func verdictReport(read activities.Read, v health.Verdict) activities.MachineReport {
+	report := activities.MachineReport{Read: read, Clock: v.Clock}
+	if c := v.Change; c != nil {
+		report.Phase, report.Operation = c.Phase, lastOperation(c.Operation, c.State, c.Message)
+		report.Event = &activities.Event{Warning: c.Warning, Reason: c.Reason, Message: c.Message}
 	}
-	if err := m.show(ctx, step{name: "await-node", why: fmt.Sprintf("waits for node %s", call.NodeName), phase: "Pending", node: call.NodeName, deadline: d.CreateBy}); err != nil {
-		return err
+	if v.Due != nil {
+		report.Conditions = []activities.Condition{{Type: "ReplacementDue", True: v.Due.True, Reason: v.Due.Reason, Message: v.Due.Message}}
 	}
-	report := m.progress("Pending", lastOperation("Create", "Processing", "Creating machine on cloud provider"))
-	report.LastKnownState = answer.LastKnownState
-	report.Conditions = []activities.Condition{
-		{Type: "ClassReady", True: true, Reason: "ClassFound", Message: "MachineClass " + d.Class + " and its Secrets were read"},
-		{Type: "InstanceReady", True: true, Reason: "InstanceCreated", Message: "instance " + call.ProviderID + " exists"},
-	}
-	return m.write(ctx, "phase Pending: "+m.shown.why, core().ReportMachine, report)
+	return report
 }
 
 // awaitNode waits until the node joins, the machine is to go, or its creation has taken too long.
@@ -132,36 +146,104 @@ func (m *machine) awaitNode(ctx workflow.Context, d activities.MachineDecision) 
 		return err
 	}
 	deadline := m.timer(ctx, "creation", fmt.Sprintf("gives up waiting for node %s: the creation timeout", d.NodeName), d.CreateBy)
+	return m.awaitDeadline(ctx, deadline)
+}
+
+// awaitRecovery waits until the node is healthy again, or patience with it has ended. Why it is silent, the provider may
+// know: then nobody has to wait for what cannot come.
+func (m *machine) awaitRecovery(ctx workflow.Context, d activities.MachineDecision, v health.Verdict) error {
+	s := step{name: "await-recovery", why: v.Why, phase: d.Phase, node: d.NodeName, deadline: v.Deadline}
+	if v.Due != nil {
+		s.name, s.blockedBy = "await-replacement", v.Due.Reason
+	}
+	changes := s.name != m.shown.name || s.why != m.shown.why
+	if err := m.show(ctx, s); err != nil {
+		return err
+	}
+	if changes || d.Need == attention.Health {
+		report := verdictReport(m.read(), v)
+		report.Step = m.report()
+		if err := m.write(ctx, v.Why, core().ReportMachine, report); err != nil {
+			return err
+		}
+	}
+	if v.Look && !m.looked && d.Provider != "" {
+		m.looked = true
+		return m.look(ctx, d)
+	}
+	if v.Deadline.IsZero() {
+		m.disarm("health")
+		return m.awaken(ctx)
+	}
+	return m.awaitDeadline(ctx, m.timer(ctx, "health", fmt.Sprintf("patience with node %s ends: the health timeout", d.NodeName), v.Deadline))
+}
+
+// awaitDeadline waits until something changes or the deadline has come. What we waited for may have come while nobody told
+// us: at the deadline the facts are read from the API server.
+func (m *machine) awaitDeadline(ctx workflow.Context, deadline workflow.Future) error {
 	if err := m.awaken(ctx, deadline); err != nil {
 		return err
 	}
-	if !deadline.IsReady() {
-		return nil
-	}
-	m.live = true // what we waited for may have come while nobody told us
-	now, err := m.decide(ctx)
-	if err != nil || now.Need != attention.Node {
-		return err
-	}
-	return m.failCreation(ctx, now.Why)
+	m.live = m.live || deadline.IsReady()
+	return nil
 }
 
-// followHealth reports the phase that fits what the node shows.
-func (m *machine) followHealth(ctx workflow.Context, d activities.MachineDecision) error {
-	h := d.Health
-	if err := m.show(ctx, step{phase: h.Phase, node: d.NodeName, why: h.Message}); err != nil {
+// look asks the provider whether the instance is gone. No answer is as good as "no".
+func (m *machine) look(ctx workflow.Context, d activities.MachineDecision) error {
+	if err := m.settle(ctx); err != nil {
 		return err
 	}
-	return m.write(ctx, "phase "+h.Phase+": "+h.Message, core().ReportMachine, activities.MachineReport{
-		Read: m.read(), Phase: h.Phase, Operation: lastOperation(h.Operation, h.State, h.Message),
-		Event: &activities.Event{Warning: h.Warning, Reason: h.Reason, Message: h.Message},
+	var answer activities.InstanceAnswer
+	options := glance(ctx, d.Provider, "instance-status", "is instance "+d.ProviderID+" still there?")
+	if err := workflow.ExecuteActivity(options, cloudCalls().InstanceStatus, m.call(d)).Get(ctx, &answer); err != nil || !answer.Gone {
+		return ctx.Err()
+	}
+	message := "the provider has no instance " + d.ProviderID + " any more"
+	return m.write(ctx, message, core().ReportMachine, activities.MachineReport{
+		Read: m.read(), InstanceGone: true, Step: m.report(),
+		Conditions: []activities.Condition{{Type: "InstanceReady", Reason: "InstanceGone", Message: message}},
+		Event:      &activities.Event{Warning: true, Reason: "InstanceGone", Message: message},
 	})
+}
+
+// sync makes the node carry what it should. When nothing could be written, the caches may have been late; when that was
+// not it, whatever stands against it has to change first.
+func (m *machine) sync(ctx workflow.Context, d activities.MachineDecision) error {
+	s := m.shown
+	s.phase, s.node, s.why, s.blockedBy = d.Phase, d.NodeName, d.Why, ""
+	if err := m.show(ctx, s); err != nil {
+		return err
+	}
+	var made activities.Gate
+	err := quick(ctx, d.Why, core().SyncNode, m.read(), &made)
+	switch refused := failedWith(err, activities.TypeRefused); {
+	case err != nil && !refused:
+		return err
+	case len(made) > 0:
+		m.insisted = false
+		m.raise(made)
+		return nil
+	case !refused && !m.insisted:
+		m.insisted, m.live = true, true
+		return nil
+	case refused:
+		s.why, s.blockedBy = "the API server refuses the change of node "+d.NodeName, "NodeRefused"
+		if err := m.show(ctx, s); err != nil {
+			return err
+		}
+	}
+	m.insisted = false
+	return m.awaken(ctx)
 }
 
 // delete removes the instance, then the node, then the finalizer, and reports whether it came to the end. Nothing is
 // drained yet.
 func (m *machine) delete(ctx workflow.Context, d activities.MachineDecision) (released bool, err error) {
-	if d.Problem != nil {
+	switch {
+	case d.Problem != nil && d.NeverTried: // nothing was ever made for it: without a class, too, there is nothing to delete
+		err = m.release(ctx, "no instance was ever made: the object may go")
+		return err == nil, err
+	case d.Problem != nil:
 		return false, m.awaitRepair(ctx, d, *d.Problem)
 	}
 	if err := m.show(ctx, step{name: "delete-instance", why: fmt.Sprintf("provider %s removes instance %s", d.Provider, d.ProviderID), phase: "Terminating", node: d.NodeName}); err != nil {
@@ -181,131 +263,13 @@ func (m *machine) delete(ctx workflow.Context, d activities.MachineDecision) (re
 	if err := quick(ctx, "removes node "+d.NodeName, core().DeleteNode, removal, nil); err != nil {
 		return false, err
 	}
-	err = quick(ctx, "takes the finalizer off: the object may go", core().ReleaseMachine, m.read(), nil)
+	err = m.release(ctx, "takes the finalizer off: the object may go")
 	return err == nil, err
 }
 
-// provide runs one call of the provider. It returns nil without an error when the machine needs something else by now: the
-// call was given up, or a problem was shown and then something changed. A creation ends with its deadline; a deletion has
-// none.
-func (m *machine) provide(ctx workflow.Context, d activities.MachineDecision, activity any, call activities.InstanceCall) (*activities.InstanceAnswer, error) {
-	for {
-		within := time.Duration(0)
-		if d.Need == attention.Instance {
-			if within = d.CreateBy.Sub(workflow.Now(ctx)); within <= 0 {
-				return nil, m.failCreation(ctx, "the creation timeout has passed")
-			}
-		}
-		answer, end, err := m.interruptible(ctx, d, cloud(ctx, d.Provider, m.shown.name, m.shown.why, within), activity, call)
-		switch {
-		case end == aborted:
-			return nil, nil
-		case timedOut(err) && d.Need == attention.Instance:
-			return nil, m.failCreation(ctx, "the provider did not make the instance in time")
-		case err != nil:
-			return nil, err
-		case answer.Problem == nil:
-			return &answer, nil
-		case answer.Problem.React == activities.UntilSpec, answer.Problem.React == activities.UntilCredential:
-			if end == overtaken {
-				return nil, m.showProblem(ctx, d, *answer.Problem, false) // it may be mended already: try again at once
-			}
-			return nil, m.awaitRepair(ctx, d, *answer.Problem)
-		}
-		if err := m.showProblem(ctx, d, *answer.Problem, false); err != nil {
-			return nil, err
-		}
-		call.Known = answer.Problem
-	}
-}
-
-// ending is how a call of the provider ended.
-type ending int
-
-const (
-	undisturbed ending = iota
-	overtaken          // something changed while it ran: what it read may be out of date
-	aborted            // it was given up: the machine is to go
-)
-
-// interruptible runs an activity and, whenever the object changes meanwhile, asks whether it is still wanted. A creation is
-// given up as soon as the machine is to go; what it may have made is found by the deletion, by its UID.
-func (m *machine) interruptible(ctx workflow.Context, d activities.MachineDecision, options workflow.Context, activity any, call activities.InstanceCall) (answer activities.InstanceAnswer, end ending, err error) {
-	options, cancel := workflow.WithCancel(options)
-	defer cancel()
-	future := workflow.ExecuteActivity(options, activity, call)
-	for !future.IsReady() {
-		if err := m.awaken(ctx, future); err != nil {
-			return answer, end, err
-		}
-		if !m.receive() {
-			continue
-		}
-		end = overtaken
-		if d.Need != attention.Instance {
-			continue
-		}
-		now, err := m.decide(ctx)
-		if err != nil {
-			return answer, end, err
-		}
-		if now.Gone || now.Need == attention.Deletion {
-			cancel()
-			_ = future.Get(ctx, nil) // its end is all that matters: the deletion looks for the instance by UID
-			return answer, aborted, nil
-		}
-	}
-	err = future.Get(ctx, &answer)
-	return answer, end, err
-}
-
-// awaitRepair shows a problem that only a person can mend, and waits until something changes. The timer stands for the wait
-// in the timeline, which shows neither current details nor what a local activity said; when it fires, we look again.
-func (m *machine) awaitRepair(ctx workflow.Context, d activities.MachineDecision, p activities.Problem) error {
-	if err := m.showProblem(ctx, d, p, true); err != nil {
-		return err
-	}
-	wait := m.timer(ctx, "repair", "blocked by "+p.Reason+": "+p.Message, workflow.Now(ctx).Add(recheckStuck))
-	defer m.disarm("repair")
-	return m.awaken(ctx, wait)
-}
-
-// showProblem puts a problem where people look: details, search attributes, status, condition and event.
-func (m *machine) showProblem(ctx workflow.Context, d activities.MachineDecision, p activities.Problem, stuck bool) error {
-	phase, operation := "CrashLoopBackOff", "Create"
-	if d.Need == attention.Deletion {
-		phase, operation = "Terminating", "Delete"
-	}
-	s := m.shown
-	if s.name == "" {
-		s.name = map[attention.Need]string{attention.Instance: "create-instance", attention.Deletion: "delete-instance"}[d.Need]
-	}
-	s.why, s.phase, s.blockedBy, s.stuck = p.Message, phase, p.Reason, stuck
-	if err := m.show(ctx, s); err != nil {
-		return err
-	}
-	report := m.progress(phase, lastOperation(operation, "Failed", "Cloud provider message - "+p.Message))
-	report.Operation.ErrorCode = p.Reason
-	condition := activities.Condition{Type: "InstanceReady", Reason: p.Reason, Message: p.Message}
-	switch p.Reason {
-	case "ClassNotFound", "ClassInvalid", "SecretNotFound":
-		condition.Type = "ClassReady"
-	}
-	report.Conditions = []activities.Condition{condition}
-	report.Event = &activities.Event{Warning: true, Reason: p.Reason, Message: p.Message}
-	return m.write(ctx, "blocked by "+p.Reason+": "+p.Message, core().ReportMachine, report)
-}
-
-// failCreation gives the creation up: the machine's set replaces it.
-func (m *machine) failCreation(ctx workflow.Context, why string) error {
-	message := "Machine failed to join the cluster within its creation timeout: " + why
-	if err := m.show(ctx, step{phase: "Failed", why: message}); err != nil {
-		return err
-	}
-	return m.write(ctx, message, core().ReportMachine, activities.MachineReport{
-		Read: m.read(), Phase: "Failed", Operation: lastOperation("Create", "Failed", message),
-		Event: &activities.Event{Warning: true, Reason: "CreationTimeout", Message: message},
-	})
+// release removes what is left in the target cluster, and lets the object go.
+func (m *machine) release(ctx workflow.Context, summary string) error {
+	return quick(ctx, summary, core().ReleaseMachine, m.read(), nil)
 }
 
 // progress is a report of the step in flight.

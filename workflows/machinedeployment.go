@@ -98,6 +98,14 @@ func (m *machineDeployment) act(ctx workflow.Context, d activities.DeploymentDec
 		return acted, err
 	}
 	m.raise(made)
+	if d.Replace {
+		var granted activities.Granted
+		if err := quick(ctx, d.Why, core().GrantReplacements, m.read(), &granted); err != nil {
+			return true, err
+		}
+		m.raise(granted.Versions)
+		return true, nil
+	}
 	if d.Report {
 		report := activities.DeploymentReport{Read: m.read(), Pending: d.Pending}
 		if d.Need != attention.Nothing {
@@ -117,6 +125,10 @@ func (m *machineDeployment) step(d activities.DeploymentDecision) step {
 		return step{name: "resize-set", why: d.Decision.Why}
 	case d.Need == attention.Deletion:
 		return step{name: "await-sets", why: d.Why}
+	case d.Need == attention.Replace && d.Held:
+		return step{name: "await-replacements", why: d.Why, blockedBy: "ReplacementHeld"}
+	case d.Need == attention.Replace:
+		return step{name: "await-replacements", why: d.Why}
 	default: // calm, or nothing but a status to write
 		return step{why: d.Why}
 	}

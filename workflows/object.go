@@ -102,6 +102,8 @@ func resourceOf(kind Kind) activities.Resource {
 		return activities.MachinesResource
 	case KindMachineSet:
 		return activities.SetsResource
+	case KindMachineClass:
+		return activities.ClassesResource
 	default:
 		return activities.DeploymentsResource
 	}

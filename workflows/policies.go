@@ -52,23 +52,30 @@ func batch(ctx workflow.Context, summary string) workflow.Context {
 	return workflow.WithActivityOptions(ctx, options)
 }
 
-// cloud is for calls of a provider. within is the policy: how long the step may take in all; 0 means for ever. A worker
-// that dies is noticed by its heartbeat: ten seconds, not the usual thirty, since that long a machine waits for it.
-func cloud(ctx workflow.Context, provider, id, summary string, within time.Duration) workflow.Context {
+// cloud is for calls of a provider that are made until they succeed. How long the step may take in all is the workflow's
+// business, whose timer fires on time: a schedule-to-close timeout would end with the last back-off that does not fit in. A
+// worker that dies is noticed by its heartbeat: ten seconds, not the usual thirty, since that long a machine waits for it.
+func cloud(ctx workflow.Context, provider, id, summary string) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		TaskQueue:              ProviderQueue(provider),
-		ActivityID:             id,
-		Summary:                brief(summary),
-		StartToCloseTimeout:    10 * time.Minute,
-		ScheduleToCloseTimeout: within,
-		HeartbeatTimeout:       10 * time.Second,
-		WaitForCancellation:    true,
+		TaskQueue:           ProviderQueue(provider),
+		ActivityID:          id,
+		Summary:             brief(summary),
+		StartToCloseTimeout: 10 * time.Minute,
+		HeartbeatTimeout:    10 * time.Second,
+		WaitForCancellation: true,
 		RetryPolicy: &temporal.RetryPolicy{
 			InitialInterval:    2 * time.Second,
 			BackoffCoefficient: 2,
 			MaximumInterval:    2 * time.Minute,
 		},
 	})
+}
+
+// glance is for a question to a provider whose answer is welcome and not needed: half a minute at the most.
+func glance(ctx workflow.Context, provider, id, summary string) workflow.Context {
+	options := workflow.GetActivityOptions(cloud(ctx, provider, id, summary))
+	options.ScheduleToCloseTimeout = 30 * time.Second
+	return workflow.WithActivityOptions(ctx, options)
 }
 
 // maxSummary is the longest summary, in bytes, that Temporal takes; a longer one fails the workflow task.

@@ -13,6 +13,7 @@ func Register(r worker.WorkflowRegistry) {
 		KindMachine:           Machine,
 		KindMachineSet:        MachineSet,
 		KindMachineDeployment: MachineDeployment,
+		KindMachineClass:      MachineClass,
 	} {
 		r.RegisterWorkflowWithOptions(function, workflow.RegisterOptions{
 			Name:               string(kind),

@@ -18,6 +18,15 @@ const (
 	// MachineDeploymentSelectorOverlap: another deployment's selector matches this one's machines. Admission sees one
 	// object at a time, so only a controller can tell.
 	MachineDeploymentSelectorOverlap MachineDeploymentConditionType = "SelectorOverlap"
+	// MachineDeploymentReplacementHeld: machines that failed are not replaced now; the message says why. Absent when none waits.
+	MachineDeploymentReplacementHeld MachineDeploymentConditionType = "ReplacementHeld"
+)
+
+// ReasonReplacementHeld is the reason of ReplacementHeld, and ReasonReplacementGranted that of the event when a
+// replacement is granted.
+const (
+	ReasonReplacementHeld    = "ReplacementHeld"
+	ReasonReplacementGranted = "ReplacementGranted"
 )
 
 // MachineSetConditionType names what a condition of a set is about.

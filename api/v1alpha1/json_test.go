@@ -20,7 +20,7 @@ func TestJSONNamesAreTheContract(t *testing.T) {
 		{Machine{}, "kind apiVersion metadata spec status"},
 		{MachineSpec{}, `class providerID nodeTemplate drainTimeout healthTimeout creationTimeout inPlaceUpdateTimeout
 			machinePreserveTimeout disableHealthTimeout maxEvictRetries nodeConditions`},
-		{MachineStatus{}, "addresses conditions lastOperation currentStatus lastKnownState | currentOperation"},
+		{MachineStatus{}, "addresses conditions lastOperation currentStatus lastKnownState | currentOperation health creationStopped"},
 		{CurrentStatus{}, "phase timeoutActive lastUpdateTime preserveExpiryTime"},
 		{LastOperation{}, "description errorCode lastUpdateTime state type"},
 		{ClassSpec{}, "apiGroup kind name"},
@@ -38,13 +38,13 @@ func TestJSONNamesAreTheContract(t *testing.T) {
 
 		{MachineDeployment{}, "kind apiVersion metadata spec status"},
 		{MachineDeploymentSpec{}, `replicas selector template strategy minReadySeconds revisionHistoryLimit paused rollbackTo
-			progressDeadlineSeconds autoPreserveFailedMachineMax`},
+			progressDeadlineSeconds autoPreserveFailedMachineMax | maxReplacements`},
 		{MachineDeploymentStrategy{}, "type rollingUpdate inPlaceUpdate"},
 		{RollingUpdateMachineDeployment{}, "maxUnavailable maxSurge"},
 		{InPlaceUpdateMachineDeployment{}, "maxUnavailable maxSurge orchestrationType"},
 		{RollbackConfig{}, "revision"},
 		{MachineDeploymentStatus{}, `observedGeneration replicas updatedReplicas readyReplicas availableReplicas
-			preservedFailedReplicas unavailableReplicas conditions collisionCount failedMachines | selector currentOperation`},
+			preservedFailedReplicas unavailableReplicas conditions collisionCount failedMachines | replacements selector currentOperation`},
 		{MachineDeploymentCondition{}, "type status lastUpdateTime lastTransitionTime reason message"},
 
 		{MachineClass{}, `kind apiVersion metadata nodeTemplate credentialsSecretRef providerSpec provider secretRef | status`},

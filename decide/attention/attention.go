@@ -13,9 +13,12 @@ const (
 	Nothing  Need = ""
 	Instance Need = "Instance" // a machine has no instance yet, or none that is initialised
 	Node     Need = "Node"     // a machine's instance exists, its node has yet to join
-	Health   Need = "Health"   // a machine's phase no longer says what its node shows
+	Health   Need = "Health"   // a machine's status no longer says what its node shows
+	Recovery Need = "Recovery" // a machine's node is unhealthy: it recovers, or patience ends
+	Sync     Need = "Sync"     // a machine's node does not carry what it should
 	Deletion Need = "Deletion" // the object is to go
 	Scale    Need = "Scale"    // a set or deployment has other members, or another status, than it should have
+	Replace  Need = "Replace"  // a deployment has machines that wait to be replaced, or that are being replaced
 )
 
 // Decision says what an object needs, in one word and in one sentence.
@@ -27,46 +30,87 @@ type Decision struct {
 // Calm reports whether the object needs nothing.
 func (d Decision) Calm() bool { return d.Need == Nothing }
 
-// MachineFacts is what the API server says of a Machine and its Node.
+// MachineFacts is what the API servers say of a Machine and its Node.
 type MachineFacts struct {
 	Deleting    bool   // metadata.deletionTimestamp is set
 	Finalizer   bool   // ours is on
 	Phase       string // status.currentStatus.phase
 	ProviderID  string // spec.providerID
 	NodeName    string // label node
+	NoTarget    bool   // there is no cluster that a node could join
 	NodeExists  bool   // a Node of that name is there
 	NodeHealthy bool   // by decide/health
 	NodeWhy     string // why the node is not healthy
+	NodeGoing   bool   // the Node is being deleted, and the machine is not
+	NodeHeld    bool   // the critical components of the Node are not ready, by its taint
+	Uncopied    bool   // the machine's status does not say what the Node's conditions say
+	Unsynced    string // what the Node lacks or has too much of, by decide/nodesync; empty when nothing
+	Due         bool   // condition ReplacementDue: patience has ended
+	Granted     bool   // the replacement was granted
+	Alone       bool   // no deployment stands above that could grant it
 }
 
-// Machine decides for a Machine. A Failed machine is calm: its set replaces it.
+// Machine decides for a Machine. A Failed machine is calm: its set replaces it, and it is never taken back (D27).
 func Machine(f MachineFacts) Decision {
 	switch {
 	case f.Deleting && !f.Finalizer:
 		return Decision{Nothing, "released: the API server removes it"}
 	case f.Deleting:
 		return Decision{Deletion, "deletion was asked for"}
+	case f.Phase == "Failed":
+		return Decision{Nothing, "failed: to be replaced"}
+	case f.Granted:
+		return Decision{Health, "its replacement was granted"}
 	case !f.Finalizer:
 		return Decision{Instance, "new: not yet taken care of"}
 	case f.ProviderID == "", f.Phase == "", f.Phase == "CrashLoopBackOff":
 		return Decision{Instance, "has no initialised instance yet"}
+	case f.NoTarget:
+		return withoutTarget(f)
 	}
+	d := withNode(f)
+	switch {
+	case d.Need == Health || d.Need == Deletion || !f.NodeExists:
+		return d
+	case f.Uncopied:
+		return Decision{Health, "conditions of the node to copy; " + d.Why}
+	case f.Unsynced != "":
+		return Decision{Sync, f.Unsynced}
+	default:
+		return d
+	}
+}
+
+// withoutTarget decides for a machine that never becomes a node: when its instance is there, that is all.
+func withoutTarget(f MachineFacts) Decision {
+	if f.Phase == "Available" {
+		return Decision{Nothing, fmt.Sprintf("instance %s exists; there is no target cluster", f.ProviderID)}
+	}
+	return Decision{Health, fmt.Sprintf("instance %s exists; there is no target cluster", f.ProviderID)}
+}
+
+// withNode decides for a machine whose instance is there.
+func withNode(f MachineFacts) Decision {
 	switch f.Phase {
 	case "Pending", "Available":
-		if f.NodeHealthy {
+		if f.NodeHealthy && !f.NodeHeld && !f.NodeGoing {
 			return Decision{Health, fmt.Sprintf("node %s has joined", f.NodeName)}
 		}
 		return Decision{Node, fmt.Sprintf("instance %s exists; %s", f.ProviderID, waitsFor(f))}
 	case "Running":
-		if !f.NodeHealthy {
+		if !f.NodeHealthy || f.NodeGoing {
 			return Decision{Health, waitsFor(f)}
 		}
 		return Decision{Nothing, "running"}
 	case "Unknown":
-		if f.NodeHealthy {
+		switch {
+		case f.NodeHealthy && !f.NodeGoing:
 			return Decision{Health, fmt.Sprintf("node %s is healthy again", f.NodeName)}
+		case f.Due && f.Alone:
+			return Decision{Health, "to be replaced: " + waitsFor(f)}
+		default:
+			return Decision{Recovery, waitsFor(f)}
 		}
-		return Decision{Nothing, waitsFor(f)}
 	default:
 		return Decision{Nothing, "phase " + f.Phase}
 	}
@@ -77,8 +121,12 @@ func waitsFor(f MachineFacts) string {
 	switch {
 	case !f.NodeExists:
 		return fmt.Sprintf("node %s is not registered", f.NodeName)
+	case f.NodeGoing:
+		return fmt.Sprintf("node %s is being deleted", f.NodeName)
 	case !f.NodeHealthy:
 		return fmt.Sprintf("node %s: %s", f.NodeName, f.NodeWhy)
+	case f.NodeHeld:
+		return fmt.Sprintf("node %s: its critical components are not ready", f.NodeName)
 	default:
 		return fmt.Sprintf("node %s is healthy", f.NodeName)
 	}
@@ -92,6 +140,8 @@ type Counts struct {
 	Available    int32 // phase Running or Available
 	Updated      int32 // members made from the current template; deployments only
 	Unavailable  int32 // wanted and not available; deployments only
+
+	Blocked string // why a provider makes no instance for one of the members; empty when nothing blocks
 }
 
 // GroupFacts is what the API server says of a MachineSet or MachineDeployment and its members.
@@ -102,7 +152,9 @@ type GroupFacts struct {
 	ObservedGeneration int64 // status.observedGeneration
 	Wanted             int32 // spec.replicas
 	Live               int32 // members that are not terminating: machines of a set, wanted machines of a deployment's sets
-	Failed             int32 // members to be replaced; sets only
+	Failed             int32 // members to be replaced now; sets only
+	Due                int32 // members that wait until they may be replaced; deployments only
+	Replacing          int32 // replacements that were granted and are not complete; deployments only
 	Sets               int32 // sets of a deployment that are not terminating; 1 for a set
 	Actual             Counts
 	Reported           Counts // as status says
@@ -116,7 +168,11 @@ func MachineDeployment(f GroupFacts) Decision {
 	if !f.Deleting && f.Sets == 0 {
 		return Decision{Scale, "has no set yet"}
 	}
-	return group(f)
+	d := group(f)
+	if d.Calm() && !f.Deleting && f.Due+f.Replacing > 0 {
+		return Decision{Replace, fmt.Sprintf("%d machines are being replaced, %d wait for it", f.Replacing, f.Due)}
+	}
+	return d
 }
 
 func group(f GroupFacts) Decision {

@@ -4,55 +4,136 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"millwright/decide/attention"
 )
 
-func TestMachine(t *testing.T) {
-	running := attention.MachineFacts{
-		Finalizer: true, Phase: "Running", ProviderID: "virtual:///eu/i-1", NodeName: "m-1", NodeExists: true, NodeHealthy: true,
-	}
-	change := func(changes ...func(*attention.MachineFacts)) attention.MachineFacts {
-		f := running
-		for _, c := range changes {
-			c(&f)
-		}
-		return f
-	}
-	phase := func(p string) func(*attention.MachineFacts) { return func(f *attention.MachineFacts) { f.Phase = p } }
-	sick := func(f *attention.MachineFacts) { f.NodeHealthy, f.NodeWhy = false, "Ready is False (KubeletNotReady)" }
-	noNode := func(f *attention.MachineFacts) { f.NodeExists, f.NodeHealthy = false, false }
-	deleting := func(f *attention.MachineFacts) { f.Deleting = true }
-	released := func(f *attention.MachineFacts) { f.Finalizer = false }
-	noInstance := func(f *attention.MachineFacts) { f.ProviderID = "" }
+// edit changes the facts of a machine.
+type edit func(*attention.MachineFacts)
 
+// running returns the facts of a machine that is calm: lone, Running, with a node that is well and carries what it should.
+func running(edits ...edit) attention.MachineFacts {
+	f := attention.MachineFacts{
+		Finalizer: true, Phase: "Running", ProviderID: "virtual:///eu/i-1", NodeName: "m-1", NodeExists: true, NodeHealthy: true, Alone: true,
+	}
+	for _, e := range edits {
+		e(&f)
+	}
+	return f
+}
+
+func phase(p string) edit { return func(f *attention.MachineFacts) { f.Phase = p } }
+
+func sick(f *attention.MachineFacts) {
+	f.NodeHealthy, f.NodeWhy = false, "Ready is False (KubeletNotReady)"
+}
+func noNode(f *attention.MachineFacts)    { f.NodeExists, f.NodeHealthy = false, false }
+func nodeGoing(f *attention.MachineFacts) { f.NodeGoing = true }
+func nodeHeld(f *attention.MachineFacts)  { f.NodeHeld = true }
+func noTarget(f *attention.MachineFacts) {
+	f.NoTarget, f.NodeExists, f.NodeHealthy = true, false, false
+}
+func deleting(f *attention.MachineFacts)   { f.Deleting = true }
+func released(f *attention.MachineFacts)   { f.Finalizer = false }
+func noInstance(f *attention.MachineFacts) { f.ProviderID = "" }
+func uncopied(f *attention.MachineFacts)   { f.Uncopied = true }
+func unsynced(f *attention.MachineFacts)   { f.Unsynced = "node lacks our finalizer" }
+func due(f *attention.MachineFacts)        { f.Due = true }
+func granted(f *attention.MachineFacts)    { f.Granted = true }
+func inSet(f *attention.MachineFacts)      { f.Alone = false }
+
+func TestMachine(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		facts attention.MachineFacts
 		need  attention.Need
 		why   string
 	}{
-		{"running with a healthy node", running, attention.Nothing, "running"},
+		{"running with a healthy node", running(), attention.Nothing, "running"},
 		{"new object", attention.MachineFacts{}, attention.Instance, "new: not yet taken care of"},
-		{"no instance", change(noInstance, phase("")), attention.Instance, "has no initialised instance yet"},
-		{"instance recorded, not initialised", change(phase("")), attention.Instance, "has no initialised instance yet"},
-		{"creation keeps failing", change(phase("CrashLoopBackOff")), attention.Instance, "has no initialised instance yet"},
-		{"node not registered", change(phase("Pending"), noNode), attention.Node, "instance virtual:///eu/i-1 exists; node m-1 is not registered"},
-		{"node not ready", change(phase("Pending"), sick), attention.Node, "instance virtual:///eu/i-1 exists; node m-1: Ready is False (KubeletNotReady)"},
-		{"node has joined", change(phase("Pending")), attention.Health, "node m-1 has joined"},
-		{"node got sick", change(sick), attention.Health, "node m-1: Ready is False (KubeletNotReady)"},
-		{"node went missing", change(noNode), attention.Health, "node m-1 is not registered"},
-		{"still sick", change(phase("Unknown"), sick), attention.Nothing, "node m-1: Ready is False (KubeletNotReady)"},
-		{"well again", change(phase("Unknown")), attention.Health, "node m-1 is healthy again"},
-		{"failed: its set's business", change(phase("Failed"), noNode), attention.Nothing, "phase Failed"},
-		{"to be deleted", change(deleting), attention.Deletion, "deletion was asked for"},
-		{"to be deleted while it is created", change(deleting, noInstance, phase("")), attention.Deletion, "deletion was asked for"},
-		{"U80: deleted without finalizer", change(deleting, released), attention.Nothing, "released: the API server removes it"},
+		{"no instance", running(noInstance, phase("")), attention.Instance, "has no initialised instance yet"},
+		{"no instance, whatever the phase", running(noInstance), attention.Instance, "has no initialised instance yet"},
+		{"instance recorded, not initialised", running(phase("")), attention.Instance, "has no initialised instance yet"},
+		{"creation keeps failing", running(phase("CrashLoopBackOff")), attention.Instance, "has no initialised instance yet"},
+		{"node not registered", running(phase("Pending"), noNode), attention.Node, "instance virtual:///eu/i-1 exists; node m-1 is not registered"},
+		{"node not ready", running(phase("Pending"), sick), attention.Node, "instance virtual:///eu/i-1 exists; node m-1: Ready is False (KubeletNotReady)"},
+		{"node has joined", running(phase("Pending")), attention.Health, "node m-1 has joined"},
+		{"node goes before it has joined", running(phase("Pending"), nodeGoing), attention.Node, "instance virtual:///eu/i-1 exists; node m-1 is being deleted"},
+		{"U117: critical components are not ready: it has not joined", running(phase("Pending"), nodeHeld), attention.Node, "instance virtual:///eu/i-1 exists; node m-1: its critical components are not ready"},
+		{"U117: an unhealthy node does not wait for them", running(phase("Unknown"), nodeHeld), attention.Health, "node m-1 is healthy again"},
+		{"U117: nor does a node that is well", running(nodeHeld), attention.Nothing, "running"},
+		{"U113: node got sick", running(sick), attention.Health, "node m-1: Ready is False (KubeletNotReady)"},
+		{"U113: node went missing", running(noNode), attention.Health, "node m-1 is not registered"},
+		{"N15: node is being deleted", running(nodeGoing), attention.Health, "node m-1 is being deleted"},
+		{"U114: still sick", running(phase("Unknown"), sick), attention.Recovery, "node m-1: Ready is False (KubeletNotReady)"},
+		{"U114: still missing", running(phase("Unknown"), noNode), attention.Recovery, "node m-1 is not registered"},
+		{"N15: its node still goes", running(phase("Unknown"), nodeGoing), attention.Recovery, "node m-1 is being deleted"},
+		{"U112: well again", running(phase("Unknown")), attention.Health, "node m-1 is healthy again"},
+		{"U112: well again when it was due", running(phase("Unknown"), due), attention.Health, "node m-1 is healthy again"},
+		{"U114: a lone machine is due", running(phase("Unknown"), sick, due), attention.Health, "to be replaced: node m-1: Ready is False (KubeletNotReady)"},
+		{"U114: below a deployment it waits", running(phase("Unknown"), sick, due, inSet), attention.Recovery, "node m-1: Ready is False (KubeletNotReady)"},
+		{"U114: until it is granted", running(phase("Unknown"), sick, due, inSet, granted), attention.Health, "its replacement was granted"},
+		{"marked by a person, although all is well", running(granted), attention.Health, "its replacement was granted"},
+		{"marked by a person before it has an instance", running(granted, noInstance, phase("")), attention.Health, "its replacement was granted"},
+		{"D43: conditions to copy", running(uncopied), attention.Health, "conditions of the node to copy; running"},
+		{"D43: conditions to copy of a sick node", running(phase("Unknown"), sick, uncopied), attention.Health, "conditions of the node to copy; node m-1: Ready is False (KubeletNotReady)"},
+		{"D43: conditions to copy before it has joined", running(phase("Pending"), sick, uncopied), attention.Health, "conditions of the node to copy; instance virtual:///eu/i-1 exists; node m-1: Ready is False (KubeletNotReady)"},
+		{"D43: with a change of phase they are copied anyway", running(sick, uncopied), attention.Health, "node m-1: Ready is False (KubeletNotReady)"},
+		{"without a node there is nothing to copy or to sync", running(phase("Unknown"), noNode, uncopied, unsynced), attention.Recovery, "node m-1 is not registered"},
+		{"node lacks something", running(unsynced), attention.Sync, "node lacks our finalizer"},
+		{"node lacks something and has not joined", running(phase("Pending"), sick, unsynced), attention.Sync, "node lacks our finalizer"},
+		{"node lacks something and is sick", running(phase("Unknown"), sick, unsynced), attention.Sync, "node lacks our finalizer"},
+		{"health comes before what a node lacks", running(sick, unsynced), attention.Health, "node m-1: Ready is False (KubeletNotReady)"},
+		{"conditions come before what a node lacks", running(uncopied, unsynced), attention.Health, "conditions of the node to copy; running"},
+		{"U71: no target", running(phase("Pending"), noTarget), attention.Health, "instance virtual:///eu/i-1 exists; there is no target cluster"},
+		{"U72: no target, and known to be available", running(phase("Available"), noTarget), attention.Nothing, "instance virtual:///eu/i-1 exists; there is no target cluster"},
+		{"no target, and no instance yet", running(phase(""), noTarget, noInstance), attention.Instance, "has no initialised instance yet"},
+		{"no target any more", running(noTarget), attention.Health, "instance virtual:///eu/i-1 exists; there is no target cluster"},
+		{"a target came", running(phase("Available"), noNode), attention.Node, "instance virtual:///eu/i-1 exists; node m-1 is not registered"},
+		{"a target came, and the node has joined", running(phase("Available")), attention.Health, "node m-1 has joined"},
+		{"failed: its set's business", running(phase("Failed"), noNode), attention.Nothing, "failed: to be replaced"},
+		{"a phase of another controller", running(phase("InPlaceUpdating"), sick), attention.Nothing, "phase InPlaceUpdating"},
+		{"to be deleted", running(deleting), attention.Deletion, "deletion was asked for"},
+		{"to be deleted when it has failed", running(deleting, phase("Failed")), attention.Deletion, "deletion was asked for"},
+		{"to be deleted when its replacement was granted", running(deleting, granted), attention.Deletion, "deletion was asked for"},
+		{"to be deleted while it is created", running(deleting, noInstance, phase("")), attention.Deletion, "deletion was asked for"},
+		{"U80: deleted without finalizer", running(deleting, released), attention.Nothing, "released: the API server removes it"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := attention.Machine(row.facts)
 			assert.Equal(t, attention.Decision{Need: row.need, Why: row.why}, d)
 			assert.Equal(t, row.need == attention.Nothing, d.Calm())
+		})
+	}
+}
+
+// each calls check with every combination of edits of a machine in this phase.
+func each(p string, check func(attention.MachineFacts)) {
+	edits := []edit{sick, noNode, nodeGoing, nodeHeld, noTarget, released, noInstance, uncopied, unsynced, due, granted, inSet}
+	for bits := range 1 << len(edits) {
+		f := running(phase(p))
+		for i, e := range edits {
+			if bits>>i&1 == 1 {
+				e(&f)
+			}
+		}
+		check(f)
+	}
+}
+
+func TestD27_AFailedMachineIsCalmWhateverItsNodeShows(t *testing.T) {
+	each("Failed", func(f attention.MachineFacts) {
+		require.Equal(t, attention.Decision{Need: attention.Nothing, Why: "failed: to be replaced"}, attention.Machine(f), "%+v", f)
+	})
+}
+
+func TestOnlyAMachineThatIsAsItShouldBeIsCalm(t *testing.T) {
+	for _, p := range []string{"", "CrashLoopBackOff", "Pending", "Available", "Running", "Unknown"} {
+		each(p, func(f attention.MachineFacts) {
+			joined := p == "Running" && f.NodeExists && f.NodeHealthy && !f.NodeGoing && !f.Uncopied && f.Unsynced == "" && !f.NoTarget
+			calm := f.Finalizer && f.ProviderID != "" && !f.Granted && (joined || p == "Available" && f.NoTarget)
+			require.Equal(t, calm, attention.Machine(f).Calm(), "%+v", f)
 		})
 	}
 }
@@ -75,12 +156,17 @@ func TestGroups(t *testing.T) {
 	}{
 		{"calm", calm, attention.Nothing, "3 of 3 machines ready"},
 		{"calm while one is terminating", change(func(f *attention.GroupFacts) { f.Actual.Replicas, f.Reported.Replicas = 4, 4 }), attention.Nothing, "3 of 3 machines ready"},
+		{"calm while it is known what blocks it", change(func(f *attention.GroupFacts) {
+			f.Actual.Blocked, f.Reported.Blocked = "ResourceExhausted", "ResourceExhausted"
+		}), attention.Nothing, "3 of 3 machines ready"},
 		{"no finalizer", change(func(f *attention.GroupFacts) { f.Finalizer = false }), attention.Scale, "new: not yet taken care of"},
 		{"spec changed", change(func(f *attention.GroupFacts) { f.Generation = 3 }), attention.Scale, "generation 3 was not seen yet (last seen: 2)"},
 		{"too few", change(func(f *attention.GroupFacts) { f.Live = 2 }), attention.Scale, "3 machines wanted, 2 there"},
 		{"too many", change(func(f *attention.GroupFacts) { f.Live = 4 }), attention.Scale, "3 machines wanted, 4 there"},
 		{"one failed", change(func(f *attention.GroupFacts) { f.Failed = 1 }), attention.Scale, "1 failed machines to replace"},
 		{"status late", change(func(f *attention.GroupFacts) { f.Actual.Ready = 2 }), attention.Scale, "status is out of date"},
+		{"something blocks it since a moment", change(func(f *attention.GroupFacts) { f.Actual.Blocked = "ResourceExhausted" }), attention.Scale, "status is out of date"},
+		{"nothing blocks it any more", change(func(f *attention.GroupFacts) { f.Reported.Blocked = "ResourceExhausted" }), attention.Scale, "status is out of date"},
 		{"to be deleted", change(func(f *attention.GroupFacts) { f.Deleting = true }), attention.Deletion, "deletion was asked for; 3 machines left"},
 		{"released", change(func(f *attention.GroupFacts) { f.Deleting, f.Finalizer = true, false }), attention.Nothing, "released: the API server removes it"},
 	} {
@@ -89,8 +175,23 @@ func TestGroups(t *testing.T) {
 			assert.Equal(t, attention.Decision{Need: row.need, Why: row.why}, attention.MachineDeployment(row.facts))
 		})
 	}
-	t.Run("a deployment without a set", func(t *testing.T) {
-		f := change(func(f *attention.GroupFacts) { f.Sets = 0 })
-		assert.Equal(t, attention.Decision{Need: attention.Scale, Why: "has no set yet"}, attention.MachineDeployment(f))
-	})
+	for _, row := range []struct {
+		name  string
+		facts attention.GroupFacts
+		need  attention.Need
+		why   string
+	}{
+		{"a deployment without a set", change(func(f *attention.GroupFacts) { f.Sets = 0 }), attention.Scale, "has no set yet"},
+		{"a deployment without a set that is to go", change(func(f *attention.GroupFacts) { f.Sets, f.Deleting = 0, true }), attention.Deletion, "deletion was asked for; 3 machines left"},
+		{"machines wait to be replaced", change(func(f *attention.GroupFacts) { f.Due = 2 }), attention.Replace, "0 machines are being replaced, 2 wait for it"},
+		{"machines are being replaced", change(func(f *attention.GroupFacts) { f.Due, f.Replacing = 2, 1 }), attention.Replace, "1 machines are being replaced, 2 wait for it"},
+		{"the last one is being replaced", change(func(f *attention.GroupFacts) { f.Replacing = 1 }), attention.Replace, "1 machines are being replaced, 0 wait for it"},
+		{"its size comes first", change(func(f *attention.GroupFacts) { f.Due, f.Live = 2, 2 }), attention.Scale, "3 machines wanted, 2 there"},
+		{"to be deleted: nothing is replaced", change(func(f *attention.GroupFacts) { f.Due, f.Replacing, f.Deleting = 2, 1, true }), attention.Deletion, "deletion was asked for; 3 machines left"},
+		{"released: nothing is replaced", change(func(f *attention.GroupFacts) { f.Due, f.Deleting, f.Finalizer = 2, true, false }), attention.Nothing, "released: the API server removes it"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			assert.Equal(t, attention.Decision{Need: row.need, Why: row.why}, attention.MachineDeployment(row.facts))
+		})
+	}
 }

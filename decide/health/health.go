@@ -26,10 +26,10 @@ func Decide(conditions []Condition, bad []string) (healthy bool, why string) {
 	ready := false
 	for _, c := range conditions {
 		switch {
-		case c.Type == "Ready" && c.Status == "True":
-			ready = true
-		case c.Type == "Ready", slices.Contains(bad, c.Type) && c.Status != "False":
+		case isBad(c, bad):
 			reasons = append(reasons, fmt.Sprintf("%s is %s (%s)", c.Type, c.Status, c.Reason))
+		case c.Type == "Ready":
+			ready = true
 		}
 	}
 	if len(reasons) > 0 {
@@ -40,4 +40,23 @@ func Decide(conditions []Condition, bad []string) (healthy bool, why string) {
 		return false, "no Ready condition reported yet"
 	}
 	return true, ""
+}
+
+// BadSince returns the moment from which these conditions have made the node unhealthy: the transition of the first that
+// turned bad. It is zero when none is bad, or when none tells.
+func BadSince(conditions []Condition, bad []string) time.Time {
+	var since time.Time
+	for _, c := range conditions {
+		if isBad(c, bad) && !c.Since.IsZero() && (since.IsZero() || c.Since.Before(since)) {
+			since = c.Since
+		}
+	}
+	return since
+}
+
+func isBad(c Condition, bad []string) bool {
+	if c.Type == "Ready" {
+		return c.Status != "True"
+	}
+	return slices.Contains(bad, c.Type) && c.Status != "False"
 }

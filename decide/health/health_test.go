@@ -9,50 +9,75 @@ import (
 	"millwright/decide/health"
 )
 
-func TestDecide(t *testing.T) {
+func condition(kind, status string) health.Condition {
+	return health.Condition{Type: kind, Status: status, Reason: "Because"}
+}
+
+func TestU110_HealthyMatrix(t *testing.T) {
 	bad := []string{"KernelDeadlock", "DiskPressure"}
-	condition := func(kind, status string) health.Condition {
-		return health.Condition{Type: kind, Status: status, Reason: "Because"}
-	}
-	ready := condition("Ready", "True")
+	ready, notReady, silent := condition("Ready", "True"), condition("Ready", "False"), condition("Ready", "Unknown")
+	noPressure, pressure, unclear := condition("DiskPressure", "False"), condition("DiskPressure", "True"), condition("DiskPressure", "Unknown")
+	odd := condition("Odd", "True") // nobody asked about it
 	for _, row := range []struct {
 		name       string
 		conditions []health.Condition
-		healthy    bool
-		why        string
+		why        string // empty for a healthy node
 	}{
-		{"ready", []health.Condition{ready}, true, ""},
-		{"no condition", nil, false, "no Ready condition reported yet"},
-		{"not ready", []health.Condition{condition("Ready", "False")}, false, "Ready is False (Because)"},
-		{"kubelet silent", []health.Condition{condition("Ready", "Unknown")}, false, "Ready is Unknown (Because)"},
-		{"a bad condition", []health.Condition{ready, condition("DiskPressure", "True")}, false, "DiskPressure is True (Because)"},
-		{"an unknown bad condition counts as bad", []health.Condition{ready, condition("KernelDeadlock", "Unknown")}, false, "KernelDeadlock is Unknown (Because)"},
-		{"a condition that nobody asked about", []health.Condition{ready, condition("Odd", "True")}, true, ""},
-		{"two reasons, sorted", []health.Condition{condition("Ready", "False"), condition("DiskPressure", "True")}, false, "DiskPressure is True (Because), Ready is False (Because)"},
+		{"U110: no condition at all", nil, "no Ready condition reported yet"},
+		{"U110: Ready is missing, pressure False", []health.Condition{noPressure}, "no Ready condition reported yet"},
+		{"U110: Ready is missing, pressure True", []health.Condition{pressure}, "DiskPressure is True (Because)"},
+		{"U110: Ready", []health.Condition{ready}, ""},
+		{"U110: Ready, pressure False", []health.Condition{ready, noPressure}, ""},
+		{"U110: Ready, pressure True", []health.Condition{ready, pressure}, "DiskPressure is True (Because)"},
+		{"U110: Ready, pressure Unknown counts as bad", []health.Condition{ready, unclear}, "DiskPressure is Unknown (Because)"},
+		{"U110: Ready, another condition True", []health.Condition{ready, odd}, ""},
+		{"U110: not Ready", []health.Condition{notReady}, "Ready is False (Because)"},
+		{"U110: not Ready, pressure False", []health.Condition{notReady, noPressure}, "Ready is False (Because)"},
+		{"U110: not Ready, pressure True", []health.Condition{notReady, pressure}, "DiskPressure is True (Because), Ready is False (Because)"},
+		{"U110: not Ready, pressure Unknown", []health.Condition{notReady, unclear}, "DiskPressure is Unknown (Because), Ready is False (Because)"},
+		{"U110: silent", []health.Condition{silent}, "Ready is Unknown (Because)"},
+		{"U110: silent, pressure False", []health.Condition{silent, noPressure}, "Ready is Unknown (Because)"},
+		{"U110: silent, pressure True", []health.Condition{pressure, silent}, "DiskPressure is True (Because), Ready is Unknown (Because)"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			healthy, why := health.Decide(row.conditions, bad)
-			assert.Equal(t, row.healthy, healthy)
+			assert.Equal(t, row.why == "", healthy)
 			assert.Equal(t, row.why, why)
 		})
 	}
 }
 
-func TestTransition(t *testing.T) {
-	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	facts := health.Facts{Name: "m-1", Healthy: true, Created: now.Add(-90 * time.Second), Now: now}
+func TestDecideWithoutBadTypes(t *testing.T) {
+	healthy, _ := health.Decide([]health.Condition{condition("Ready", "True"), condition("DiskPressure", "True")}, nil)
+	assert.True(t, healthy, "only Ready counts")
+	healthy, why := health.Decide([]health.Condition{condition("Ready", "False")}, nil)
+	assert.False(t, healthy, "Ready always counts")
+	assert.Equal(t, "Ready is False (Because)", why)
+}
 
-	joined := health.Transition(facts)
-	assert.Equal(t, "Running", joined.Phase)
-	assert.Equal(t, "Create", joined.Operation)
-	assert.Equal(t, "Machine m-1 successfully joined the cluster in 1m30s", joined.Message)
-
-	facts.Joined = true
-	assert.Equal(t, "HealthCheck", health.Transition(facts).Operation)
-
-	facts.Healthy, facts.Why = false, "node m-1 is not registered"
-	lost := health.Transition(facts)
-	assert.Equal(t, "Unknown", lost.Phase)
-	assert.True(t, lost.Warning)
-	assert.Equal(t, "Machine m-1 is unhealthy - changing MachinePhase to Unknown: node m-1 is not registered", lost.Message)
+func TestBadSince(t *testing.T) {
+	at := func(c health.Condition, minutes int) health.Condition {
+		c.Since = noon.Add(time.Duration(minutes) * time.Minute)
+		return c
+	}
+	silent, pressure := condition("Ready", "Unknown"), condition("DiskPressure", "Unknown")
+	for _, row := range []struct {
+		name       string
+		conditions []health.Condition
+		since      time.Time
+	}{
+		{"no condition", nil, time.Time{}},
+		{"all is well", []health.Condition{at(condition("Ready", "True"), 1), at(condition("DiskPressure", "False"), 2)}, time.Time{}},
+		{"not Ready", []health.Condition{at(silent, 3), at(condition("DiskPressure", "False"), 2)}, noon.Add(3 * time.Minute)},
+		{"the first of two", []health.Condition{at(silent, 3), at(pressure, 2)}, noon.Add(2 * time.Minute)},
+		{"the first of two, in the other order", []health.Condition{at(pressure, 2), at(silent, 3)}, noon.Add(2 * time.Minute)},
+		{"nobody asked about it", []health.Condition{at(silent, 3), at(condition("Odd", "True"), 1)}, noon.Add(3 * time.Minute)},
+		{"one does not tell", []health.Condition{silent, at(pressure, 2)}, noon.Add(2 * time.Minute)},
+		{"one does not tell, in the other order", []health.Condition{at(pressure, 2), silent}, noon.Add(2 * time.Minute)},
+		{"none tells", []health.Condition{silent, pressure}, time.Time{}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			assert.Equal(t, row.since, health.BadSince(row.conditions, []string{"DiskPressure"}))
+		})
+	}
 }

@@ -15,13 +15,15 @@ const MaxBatch = 50
 
 // Member is a machine that the set owns.
 type Member struct {
-	Name     string
-	UID      string
-	Version  string // resourceVersion that was read
-	Phase    string
-	Deleting bool
-	Priority int // lower is deleted first; 3 where the annotation is absent
-	Created  time.Time
+	Name      string
+	UID       string
+	Version   string // resourceVersion that was read
+	Phase     string
+	Deleting  bool
+	Replace   bool // failed, and to be replaced now
+	Preserved bool // kept on purpose: the last to go
+	Priority  int  // lower is deleted first; 3 where the annotation is absent
+	Created   time.Time
 }
 
 // Observed is what DecideScale read, at one moment.
@@ -49,9 +51,9 @@ type Decision struct {
 	Why    string `json:"Plan"` // not Why: whoever embeds a Decision has a Why too, and JSON would drop this one
 }
 
-// Decide brings the number of members that are not being deleted to Replicas, at most MaxBatch at a time. Failed members
-// are replaced: they are deleted first, and counted as gone from then on. A set that is to go deletes all its members.
-// The same input gives the same output.
+// Decide brings the number of members that are not being deleted to Replicas, at most MaxBatch at a time. Members to be
+// replaced are deleted first, and counted as gone from then on. A set that is to go deletes all its members. The same input
+// gives the same output.
 func Decide(o Observed) Decision {
 	live := slices.DeleteFunc(slices.Clone(o.Members), func(m Member) bool { return m.Deleting })
 	if o.Deleting {
@@ -59,7 +61,7 @@ func Decide(o Observed) Decision {
 	}
 	failed := 0
 	for _, m := range live {
-		if m.Phase == "Failed" {
+		if m.Replace {
 			failed++
 		}
 	}
@@ -107,7 +109,7 @@ func phaseName(phase string) string {
 // Running, then the younger one, then the name.
 func byDeletionOrder(a, b Member) int {
 	return cmp.Or(
-		cmp.Compare(failedFirst(a), failedFirst(b)),
+		cmp.Compare(rank(a), rank(b)),
 		cmp.Compare(a.Priority, b.Priority),
 		cmp.Compare(worth(a.Phase), worth(b.Phase)),
 		b.Created.Compare(a.Created),
@@ -115,11 +117,18 @@ func byDeletionOrder(a, b Member) int {
 	)
 }
 
-func failedFirst(m Member) int {
-	if m.Phase == "Failed" {
+// rank puts those to be replaced first, then the other failed ones, and those that are kept on purpose last.
+func rank(m Member) int {
+	switch {
+	case m.Replace:
 		return 0
+	case m.Preserved:
+		return 3
+	case m.Phase == "Failed":
+		return 1
+	default:
+		return 2
 	}
-	return 1
 }
 
 // worth ranks phases by what is lost with a machine. A new machine has cost nothing yet, but it is not more deletable

@@ -31,6 +31,10 @@ func TestDecide(t *testing.T) {
 	pending, failed := member("pending", "Pending", time.Minute), member("failed", "Failed", time.Minute)
 	going := member("going", "Terminating", time.Hour)
 	going.Deleting = true
+	granted := member("granted", "Failed", time.Minute)
+	granted.Replace = true
+	preserved := member("preserved", "Failed", time.Minute)
+	preserved.Preserved = true
 	cheap := member("cheap", "Running", time.Hour)
 	cheap.Priority = 1
 	for _, row := range []struct {
@@ -46,7 +50,10 @@ func TestDecide(t *testing.T) {
 		{"U45: the younger goes first", 1, []scale.Member{old, young}, 0, []string{"young"}},
 		{"the one without a node goes first", 1, []scale.Member{old, pending}, 0, []string{"pending"}},
 		{"U44: the failed one goes first", 1, []scale.Member{pending, failed}, 0, []string{"failed"}},
-		{"a failed one is replaced", 2, []scale.Member{old, failed}, 0, []string{"failed"}},
+		{"one that failed and may be replaced is", 2, []scale.Member{old, granted}, 0, []string{"granted"}},
+		{"one that failed and may not yet stays", 2, []scale.Member{old, failed}, 0, nil},
+		{"U56: a preserved one goes only when it has to", 1, []scale.Member{preserved, old}, 0, []string{"old"}},
+		{"U56: and then it goes", 0, []scale.Member{preserved}, 0, []string{"preserved"}},
 		{"priority beats phase", 2, []scale.Member{cheap, pending, old}, 0, []string{"cheap"}},
 		{"to zero", 0, []scale.Member{old, young, going}, 0, []string{"young", "old"}},
 	} {

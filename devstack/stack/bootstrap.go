@@ -27,11 +27,11 @@ import (
 // fieldManager owns what bootstrap applies.
 const fieldManager = "devstack"
 
-// applyProduct puts the product's CRDs and RBAC (deploy/crds, deploy/rbac) into the cluster, gives its roles to the users
+// applyProduct puts the product's CRDs and RBAC (deploy/crds, deploy/rbac, deploy/rbac/tokens) into the cluster, gives its roles to the users
 // that our worker and bridge are here, and waits until the CRDs serve. Doing it again changes nothing.
 func (p Plan) applyProduct(ctx context.Context) error {
 	var objects []*unstructured.Unstructured
-	for _, folder := range []string{"crds", "rbac"} {
+	for _, folder := range []string{"crds", "rbac", "rbac/tokens"} {
 		found, err := readManifests(filepath.Join(p.Repo, "deploy", folder))
 		if err != nil {
 			return err

@@ -34,9 +34,9 @@ func (p Plan) bootstrapFlags() []string {
 	return append([]string{"bootstrap"}, p.temporalClientFlags()...)
 }
 
-func (p Plan) workerFlags(name string) []string {
+func (p Plan) workerFlags(name, identity string) []string {
 	return append([]string{
-		"--kubeconfig", p.layout().kubeconfig(WorkerIdentity),
+		"--kubeconfig", p.layout().kubeconfig(identity),
 		"--cluster-name", clusterName,
 		"--metrics-address", address(p.Ports[name]),
 		"--virtualcloud-address", p.cloud(),
@@ -64,8 +64,10 @@ func (p Plan) command(name string) []string {
 		flags = p.virtualCloudFlags()
 	case Bootstrap:
 		flags = p.bootstrapFlags()
-	case Worker, SecondWorker:
-		flags = p.workerFlags(name)
+	case Worker:
+		flags = p.workerFlags(name, WorkerIdentity)
+	case ProviderWorker:
+		flags = append(p.workerFlags(name, ProviderIdentity), "--queues", "provider-virtual")
 	case Bridge, SecondBridge:
 		flags = p.bridgeFlags(name)
 	default:

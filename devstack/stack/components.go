@@ -20,8 +20,8 @@ const (
 	Bootstrap         = "bootstrap" // ends when done: CRDs and RBAC, Temporal's namespace and search attributes
 	Worker            = "worker"
 	Bridge            = "bridge"
-	SecondWorker      = "worker-2" // only on demand: for tests of failover
-	SecondBridge      = "bridge-2" // only on demand, too
+	ProviderWorker    = "worker-provider" // only on demand: a worker that serves the provider's queue alone, as a user of its own
+	SecondBridge      = "bridge-2"        // only on demand: for tests of failover
 )
 
 // component is what the supervisor must know of each. How its command line looks is in commands_*.go, how one sees that
@@ -49,7 +49,7 @@ func components() []component {
 		{name: Bootstrap, needs: []string{APIServer}, after: []string{Temporal}, folder: build.Starter},
 		{name: Worker, needs: []string{Bootstrap, Temporal, VirtualCloud}, folder: build.Worker},
 		{name: Bridge, needs: []string{Bootstrap, Temporal}, folder: build.Bridge},
-		{name: SecondWorker, needs: []string{Worker}, folder: build.Worker, onDemand: true},
+		{name: ProviderWorker, needs: []string{Bootstrap, Temporal, VirtualCloud}, folder: build.Worker, onDemand: true},
 		{name: SecondBridge, needs: []string{Bridge}, folder: build.Bridge, onDemand: true},
 	}
 }

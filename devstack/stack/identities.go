@@ -18,11 +18,12 @@ import (
 
 // Identities that a kubeconfig exists for: one per process, so that the audit log says who asked what.
 const (
-	Admin          = "admin" // people and kubectl
-	Test           = "test"  // integration tests
-	StarterUser    = "starter"
-	WorkerIdentity = "millwright-worker"
-	BridgeIdentity = "millwright-bridge"
+	Admin            = "admin" // people and kubectl
+	Test             = "test"  // integration tests
+	StarterUser      = "starter"
+	WorkerIdentity   = "millwright-worker"
+	BridgeIdentity   = "millwright-bridge"
+	ProviderIdentity = "millwright-provider"
 )
 
 // identity is one user of the API server.
@@ -45,6 +46,7 @@ func identities() []identity {
 		{VirtualCloud, VirtualCloud, masters},
 		{WorkerIdentity, WorkerIdentity, ""},
 		{BridgeIdentity, BridgeIdentity, ""},
+		{ProviderIdentity, ProviderIdentity, ""},
 		{StarterUser, StarterUser, masters},
 		{Test, Test, masters},
 	}

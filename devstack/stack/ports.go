@@ -49,7 +49,7 @@ func portTable() []port {
 		{VirtualCloud, VirtualCloud, 16480, 8},
 		{Worker, Worker, 16490, 9}, // of these four: metrics and health
 		{Bridge, Bridge, 16491, 10},
-		{SecondWorker, SecondWorker, 16492, 11},
+		{ProviderWorker, ProviderWorker, 16492, 11},
 		{SecondBridge, SecondBridge, 16493, 12},
 		{temporalInternalPort, Temporal, 16234, 13},
 	}

@@ -66,7 +66,7 @@ func quote(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\'
 // Kubernetes' own components: the requests per machine are counted from it. A watch appears twice, when it starts
 // (ResponseStarted) and when it ends.
 func auditPolicy() ([]byte, error) {
-	ours := []string{WorkerIdentity, BridgeIdentity, VirtualCloud, StarterUser, Admin, Test}
+	ours := []string{WorkerIdentity, BridgeIdentity, ProviderIdentity, VirtualCloud, StarterUser, Admin, Test}
 	policy, err := yaml.Marshal(map[string]any{
 		"apiVersion": "audit.k8s.io/v1",
 		"kind":       "Policy",

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"go.temporal.io/sdk/client"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/client-go/util/workqueue"
 
@@ -74,7 +73,6 @@ const (
 // Bridge turns events into signals. Make it with New.
 type Bridge struct {
 	cluster *observe.Cluster
-	secrets cache.SharedIndexInformer // metadata of Secrets; nil watches none
 	starter Starter
 	log     *slog.Logger
 	metrics *Metrics
@@ -91,11 +89,10 @@ type Bridge struct {
 	away    bool              // Temporal did not answer lately
 }
 
-// New prepares a bridge over caches that run already. Secrets, an informer of their metadata, may be nil.
-func New(cluster *observe.Cluster, secrets cache.SharedIndexInformer, starter Starter, metrics *Metrics, log *slog.Logger) *Bridge {
+// New prepares a bridge over caches that run already.
+func New(cluster *observe.Cluster, starter Starter, metrics *Metrics, log *slog.Logger) *Bridge {
 	return &Bridge{
 		cluster: cluster,
-		secrets: secrets,
 		starter: starter,
 		log:     log,
 		metrics: metrics,
@@ -115,14 +112,13 @@ func New(cluster *observe.Cluster, secrets cache.SharedIndexInformer, starter St
 // Call it once.
 func (b *Bridge) Run(ctx context.Context) error {
 	defer b.queue.ShutDown()
-	informers := map[observe.Resource]cache.SharedIndexInformer{}
-	for _, resource := range []observe.Resource{observe.Machines, observe.Sets, observe.Deployments, observe.Classes, observe.Nodes} {
-		informers[resource] = b.cluster.Informer(resource)
-	}
-	if b.secrets != nil {
-		informers[secrets] = b.secrets
-	}
-	for resource, informer := range informers {
+	for _, resource := range []observe.Resource{
+		observe.Machines, observe.Sets, observe.Deployments, observe.Classes, observe.Nodes, observe.Secrets,
+	} {
+		informer := b.cluster.Informer(resource)
+		if informer == nil {
+			continue
+		}
 		registration, err := informer.AddEventHandler(b.handler(resource, informer))
 		if err != nil {
 			return fmt.Errorf("watch %s: %w", resource, err)

@@ -10,9 +10,6 @@ import (
 	"millwright/workflows"
 )
 
-// secrets is watched besides the resources of the caches. No gate holds it: Secrets are always read live.
-const secrets observe.Resource = "secrets"
-
 // event is what an informer tells of one object.
 type event struct {
 	resource observe.Resource
@@ -59,14 +56,20 @@ func (b *Bridge) handler(resource observe.Resource, informer cache.SharedIndexIn
 func (b *Bridge) note(e event) {
 	switch object := e.object.(type) {
 	case *v1alpha1.Machine:
-		b.noteOwned(e, workflows.KindMachine, workflows.KindMachineSet, machinePrints(object))
+		changed := b.noteOwned(e, workflows.KindMachine, workflows.KindMachineSet, machinePrints(object))
+		for _, class := range changed.classes {
+			b.enqueue(key{workflows.KindMachineClass, object.Namespace, class}, wake{versions: e.versions(), cause: byObject})
+		}
+		if changed.waiting {
+			b.wakeDeployment(object, e.versions())
+		}
 	case *v1alpha1.MachineSet:
 		b.noteOwned(e, workflows.KindMachineSet, workflows.KindMachineDeployment, setPrints(object))
 	case *v1alpha1.MachineDeployment:
 		b.noteOwned(e, workflows.KindMachineDeployment, "", deploymentPrints(object))
 	case *v1alpha1.MachineClass:
-		if b.changes(e, classPrints(object)).self {
-			b.wakeClass(object, e.versions())
+		if b.noteOwned(e, workflows.KindMachineClass, "", classPrints(object)).self {
+			b.wakeMachines(object, e.versions())
 		}
 	case *corev1.Node:
 		if b.changes(e, nodePrints(object)).self {
@@ -74,17 +77,32 @@ func (b *Bridge) note(e event) {
 				b.enqueue(key{workflows.KindMachine, m.Namespace, m.Name}, wake{versions: e.versions(), cause: byNode})
 			}
 		}
-	case *metav1.PartialObjectMetadata: // a Secret: machines may wait for it
-		if b.changes(e, secretPrints(object)).self {
-			for _, class := range b.cluster.ClassesOfSecret(object.Namespace, object.Name) {
-				b.wakeClass(class, nil)
-			}
+	case *metav1.PartialObjectMetadata:
+		b.noteSecret(e, object)
+	}
+}
+
+// noteSecret wakes who may wait for a Secret: the machines of its classes for what is in it, the classes for its finalizer.
+// A change of the finalizer alone is our own write, and no news to machines. No gate of a machine holds a Secret's version:
+// who needs what is in it reads it live.
+func (b *Bridge) noteSecret(e event, secret *metav1.PartialObjectMetadata) {
+	changed := b.changes(e, secretPrints(secret))
+	w := wake{versions: e.versions(), cause: byOwn}
+	if changed.news && !e.deleted { // one that is gone gives a class nothing to do
+		w.cause = byObject
+	}
+	for _, class := range b.cluster.ClassesOfSecret(secret.Namespace, secret.Name) {
+		if changed.own {
+			b.enqueue(key{workflows.KindMachineClass, class.Namespace, class.Name}, w)
+		}
+		if changed.news || (changed.self && !changed.own) {
+			b.wakeMachines(class, nil)
 		}
 	}
 }
 
-// noteOwned wakes an object that has a workflow of its own, and what controls it.
-func (b *Bridge) noteOwned(e event, kind, parentKind workflows.Kind, now prints) {
+// noteOwned wakes an object that has a workflow of its own, and what controls it. It returns what changed.
+func (b *Bridge) noteOwned(e event, kind, parentKind workflows.Kind, now prints) difference {
 	changed := b.changes(e, now)
 	for _, parent := range changed.parents {
 		b.enqueue(key{parentKind, e.object.GetNamespace(), parent}, wake{versions: e.versions(), cause: byObject})
@@ -99,10 +117,18 @@ func (b *Bridge) noteOwned(e event, kind, parentKind workflows.Kind, now prints)
 	if changed.self || changed.own {
 		b.enqueue(key{kind, e.object.GetNamespace(), e.object.GetName()}, w)
 	}
+	return changed
 }
 
-// wakeClass wakes the machines of a class: those that are not calm may wait for it.
-func (b *Bridge) wakeClass(class *v1alpha1.MachineClass, versions observe.Gate) {
+// wakeDeployment wakes the deployment above a machine's set, past the set, which has nothing to do with it.
+func (b *Bridge) wakeDeployment(m *v1alpha1.Machine, versions observe.Gate) {
+	if set, found := b.cluster.Set(m.Namespace + "/" + controller(m)); found && observe.HasDeployment(set) {
+		b.enqueue(key{workflows.KindMachineDeployment, m.Namespace, controller(set)}, wake{versions: versions, cause: byObject})
+	}
+}
+
+// wakeMachines wakes the machines of a class: those that are not calm may wait for it.
+func (b *Bridge) wakeMachines(class *v1alpha1.MachineClass, versions observe.Gate) {
 	for _, m := range b.cluster.MachinesOfClass(class.Namespace + "/" + class.Name) {
 		b.enqueue(key{workflows.KindMachine, m.Namespace, m.Name}, wake{versions: versions, cause: byObject})
 	}
@@ -110,9 +136,12 @@ func (b *Bridge) wakeClass(class *v1alpha1.MachineClass, versions observe.Gate) 
 
 // difference says which fingerprints of an object changed.
 type difference struct {
+	waiting bool // a machine began or ended to wait for its replacement
+	news    bool // the object is new, or gone: all of them changed
 	self    bool
 	own     bool
 	parents []string // who must hear of it: what controls the object, and what did until now
+	classes []string // those that a machine refers to, or did until now: when it came, went or changed to another one
 }
 
 // changes compares an object's fingerprints with those seen last, and keeps them.
@@ -127,15 +156,25 @@ func (b *Bridge) changes(e event, now prints) difference {
 		b.seen[id] = now
 	}
 	news := e.deleted || !known
-	d := difference{self: news || before.self != now.self, own: news || before.own != now.own}
+	d := difference{waiting: now.waiting != (known && before.waiting), news: news, self: news || before.self != now.self, own: news || before.own != now.own}
 	if news || before.owner != now.owner {
-		for _, parent := range []string{now.parent, before.parent} {
-			if parent != "" && (len(d.parents) == 0 || d.parents[0] != parent) {
-				d.parents = append(d.parents, parent)
-			}
-		}
+		d.parents = named(now.parent, before.parent)
+	}
+	if news || before.class != now.class {
+		d.classes = named(now.class, before.class)
 	}
 	return d
+}
+
+// named returns those of two names that are not empty, and each but once.
+func named(now, before string) (names []string) {
+	if now != "" {
+		names = append(names, now)
+	}
+	if before != "" && before != now {
+		names = append(names, before)
+	}
+	return names
 }
 
 func refOf(o metav1.Object) observe.Ref {

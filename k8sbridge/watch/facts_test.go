@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -80,9 +82,10 @@ func TestEveryFactOfAMachineWakesIt(t *testing.T) {
 	read := func(w *world) any {
 		m, found := w.cluster.Machine("ns/m")
 		require.True(t, found)
-		return observe.MachineFacts(m, w.cluster.NodeOf(m))
+		return observe.MachineFacts(m, w.cluster.Around(m))
 	}
-	pending := changed(aMachine(), inPhase(v1alpha1.MachinePending))
+	pending, sick := changed(aMachine(), inPhase(v1alpha1.MachinePending)), changed(aMachine(), inPhase(v1alpha1.MachineUnknown))
+	held := func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: v1alpha1.TaintCriticalComponentsNotReady}} }
 	rows := []factRow{
 		{fact: "Deleting", change: replace(aMachine(), toBeDeleted[*v1alpha1.Machine])},
 		{fact: "Finalizer", change: replace(aMachine(), func(m *v1alpha1.Machine) { m.Finalizers = nil })},
@@ -96,8 +99,29 @@ func TestEveryFactOfAMachineWakesIt(t *testing.T) {
 			n.Status.Conditions[0].Reason = "ContainerRuntimeDown"
 			w.put(n)
 		}},
+		{fact: "NodeGoing", change: replace(aNode(), toBeDeleted[*corev1.Node])},
+		{fact: "NodeHeld", before: []runtime.Object{pending, changed(aNode(), held)}, change: func(w *world) { w.put(aNode()) }},
+		{fact: "Uncopied", change: replace(aNode(), func(n *corev1.Node) { n.Status.Conditions[0].Message = "kubelet is posting ready status" })},
+		{fact: "Unsynced", change: replace(aNode(), func(n *corev1.Node) { n.Finalizers = nil })},
+		{fact: "Unsynced", change: replace(aNode(), func(n *corev1.Node) { n.Labels = nil })},
+		{fact: "Unsynced", change: replace(aMachine(), func(m *v1alpha1.Machine) {
+			m.Spec.NodeTemplateSpec.Labels = map[string]string{"team": "a"}
+		})},
+		{fact: "Unsynced", change: replace(aClass(), func(c *v1alpha1.MachineClass) {
+			c.Generation, c.NodeTemplate = 2, &v1alpha1.NodeTemplate{VirtualCapacity: corev1.ResourceList{"example.com/gpu": resource.MustParse("1")}}
+		})},
+		{fact: "Due", before: []runtime.Object{sick, changed(aNode(), unready)}, change: replace(sick, func(m *v1alpha1.Machine) {
+			m.Status.Conditions = append(m.Status.Conditions, corev1.NodeCondition{Type: v1alpha1.MachineReplacementDue, Status: corev1.ConditionTrue})
+			m.OwnerReferences = nil // of a lone machine: else it is its deployment that has to know
+		})},
+		{fact: "Granted", change: replace(aMachine(), func(m *v1alpha1.Machine) {
+			m.Annotations[v1alpha1.AnnotationReplacementGranted] = "2026-01-01T00:00:00Z"
+		})},
 	}
-	proveFacts(t, reflect.TypeFor[attention.MachineFacts](), aMachine(), read, rows, nil)
+	proveFacts(t, reflect.TypeFor[attention.MachineFacts](), aMachine(), read, rows, map[string]string{
+		"NoTarget": "a flag of the process",
+		"Alone":    "the owner of its set: only a machine that is due needs it, and the resync looks at that one each minute",
+	})
 }
 
 func TestEveryFactOfASetWakesIt(t *testing.T) {
@@ -106,6 +130,10 @@ func TestEveryFactOfASetWakesIt(t *testing.T) {
 		require.True(t, found)
 		return observe.SetFacts(s, w.cluster.MachinesOf(string(s.UID)))
 	}
+	granted := changed(aMachine(), func(m *v1alpha1.Machine) {
+		m.Annotations[v1alpha1.AnnotationReplacementGranted] = "2026-01-01T00:00:00Z"
+	})
+	failure := []v1alpha1.MachineSetCondition{{Type: v1alpha1.MachineSetReplicaFailure, Status: v1alpha1.ConditionTrue, Reason: "ResourceExhausted"}}
 	status := func(change func(*v1alpha1.MachineSetStatus)) func(*world) {
 		return replace(aSet(), func(s *v1alpha1.MachineSet) { change(&s.Status) })
 	}
@@ -116,7 +144,14 @@ func TestEveryFactOfASetWakesIt(t *testing.T) {
 		{fact: "ObservedGeneration", change: status(func(s *v1alpha1.MachineSetStatus) { s.ObservedGeneration = 0 })},
 		{fact: "Wanted", change: replace(aSet(), func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 2 })},
 		{fact: "Live", change: replace(aMachine(), toBeDeleted[*v1alpha1.Machine])},
-		{fact: "Failed", change: replace(aMachine(), inPhase(v1alpha1.MachineFailed))},
+		{fact: "Failed", change: replace(aMachine(), inPhase(v1alpha1.MachineFailed), func(m *v1alpha1.Machine) {
+			m.Annotations[v1alpha1.AnnotationReplacementGranted] = "2026-01-01T00:00:00Z"
+		})},
+		{fact: "Failed", before: []runtime.Object{granted}, change: replace(granted, inPhase(v1alpha1.MachineFailed))},
+		{fact: "Actual.Blocked", change: replace(aMachine(), inPhase(v1alpha1.MachineCrashLoopBackOff), func(m *v1alpha1.Machine) {
+			m.Status.Conditions = []corev1.NodeCondition{{Type: v1alpha1.MachineInstanceReady, Status: corev1.ConditionFalse, Reason: "ResourceExhausted"}}
+		})},
+		{fact: "Reported.Blocked", change: status(func(s *v1alpha1.MachineSetStatus) { s.Conditions = failure })},
 		{fact: "Actual.Replicas", change: func(w *world) { w.remove(aMachine()) }},
 		{fact: "Actual.Replicas", change: replace(aMachine(), func(m *v1alpha1.Machine) { m.OwnerReferences = nil })},
 		{fact: "Actual.FullyLabeled", change: replace(aMachine(), func(m *v1alpha1.Machine) { delete(m.Labels, "pool") })},
@@ -130,6 +165,7 @@ func TestEveryFactOfASetWakesIt(t *testing.T) {
 	}, map[string]string{
 		"Sets": "1 for a set", "Actual.Updated": "deployments only", "Actual.Unavailable": "deployments only",
 		"Reported.Updated": "deployments only", "Reported.Unavailable": "deployments only",
+		"Due": "deployments only", "Replacing": "deployments only",
 	})
 }
 
@@ -137,7 +173,8 @@ func TestEveryFactOfADeploymentWakesIt(t *testing.T) {
 	read := func(w *world) any {
 		d, found := w.cluster.Deployment("ns/d")
 		require.True(t, found)
-		return observe.DeploymentFacts(d, w.cluster.SetsOf(string(d.UID)))
+		sets := w.cluster.SetsOf(string(d.UID))
+		return observe.DeploymentFacts(d, sets, w.cluster.MembersOf(sets))
 	}
 	status := func(change func(*v1alpha1.MachineDeploymentStatus)) func(*world) {
 		return replace(aDeployment(), func(d *v1alpha1.MachineDeployment) { change(&d.Status) })
@@ -165,6 +202,16 @@ func TestEveryFactOfADeploymentWakesIt(t *testing.T) {
 		{fact: "Reported.Available", change: status(func(s *v1alpha1.MachineDeploymentStatus) { s.AvailableReplicas = 0 })},
 		{fact: "Reported.Updated", change: status(func(s *v1alpha1.MachineDeploymentStatus) { s.UpdatedReplicas = 0 })},
 		{fact: "Reported.Unavailable", change: status(func(s *v1alpha1.MachineDeploymentStatus) { s.UnavailableReplicas = 1 })},
+		{fact: "Due", change: replace(aMachine(), inPhase(v1alpha1.MachineFailed))},
+		{fact: "Replacing", change: status(func(s *v1alpha1.MachineDeploymentStatus) {
+			s.Replacements = []v1alpha1.MachineReplacement{{UID: "uid-m"}}
+		})},
+		{fact: "Actual.Blocked", change: setStatus(func(s *v1alpha1.MachineSetStatus) {
+			s.Conditions = []v1alpha1.MachineSetCondition{{Type: v1alpha1.MachineSetReplicaFailure, Status: v1alpha1.ConditionTrue, Reason: "ResourceExhausted"}}
+		})},
+		{fact: "Reported.Blocked", change: status(func(s *v1alpha1.MachineDeploymentStatus) {
+			s.Conditions = []v1alpha1.MachineDeploymentCondition{{Type: v1alpha1.MachineDeploymentReplicaFailure, Status: v1alpha1.ConditionTrue, Reason: "ResourceExhausted"}}
+		})},
 	}, map[string]string{
 		"Failed": "sets only", "Actual.FullyLabeled": "sets only", "Reported.FullyLabeled": "sets only",
 	})

@@ -20,6 +20,9 @@ type prints struct {
 	owner  uint64 // what wakes its parent only: phase, counts, deletion, owner, labels
 	own    uint64 // what our workflows write and attention reads: worth a look, and hardly ever a signal
 	parent string // name of what controls it
+	class  string // name of the class that a machine refers to
+
+	waiting bool // a machine waits until its deployment lets it be replaced
 }
 
 // hash returns a number that differs when the parts differ.
@@ -55,12 +58,16 @@ func machinePrints(m *v1alpha1.Machine) prints {
 	labels := maps.Clone(m.Labels)
 	delete(labels, v1alpha1.LabelNode)
 	phase := m.Status.CurrentStatus.Phase
+	blocked, _ := observe.Blocked(m)
 	return prints{
 		self: hash(m.UID, spec, deleting(m), foreign(m)),
 		owner: hash(m.UID, phase, m.Status.LastOperation.State, deleting(m), metav1.GetControllerOf(m), foreign(m), labels,
-			observe.Priority(m)),
-		own:    hash(m.UID, phase, m.Labels[v1alpha1.LabelNode], m.Spec.ProviderID, observe.HasFinalizer(m.Finalizers)),
-		parent: controller(m),
+			observe.Priority(m), blocked, observe.IsPreserved(m)),
+		own: hash(m.UID, phase, m.Labels[v1alpha1.LabelNode], m.Spec.ProviderID, observe.HasFinalizer(m.Finalizers),
+			m.Status.Conditions),
+		waiting: observe.IsWaiting(m),
+		parent:  controller(m),
+		class:   observe.ClassOf(m),
 	}
 }
 
@@ -71,8 +78,8 @@ func setPrints(s *v1alpha1.MachineSet) prints {
 	return prints{
 		self: hash(s.UID, s.Spec, s.Generation, deleting(s), foreign(s)),
 		owner: hash(s.UID, s.Spec, deleting(s), metav1.GetControllerOf(s), counts, status.ObservedGeneration,
-			len(status.FailedMachines)),
-		own:    hash(s.UID, counts, status.ObservedGeneration, observe.HasFinalizer(s.Finalizers)),
+			len(status.FailedMachines), observe.BlockedSet(s)),
+		own:    hash(s.UID, counts, status.ObservedGeneration, observe.HasFinalizer(s.Finalizers), observe.BlockedSet(s)),
 		parent: controller(s),
 	}
 }
@@ -84,28 +91,32 @@ func deploymentPrints(d *v1alpha1.MachineDeployment) prints {
 	}
 	return prints{
 		self: hash(d.UID, d.Spec, d.Generation, deleting(d), foreign(d)),
-		own:  hash(d.UID, counts, status.ObservedGeneration, observe.HasFinalizer(d.Finalizers)),
+		own: hash(d.UID, counts, status.ObservedGeneration, observe.HasFinalizer(d.Finalizers), observe.BlockedDeployment(d),
+			len(status.Replacements)),
 	}
 }
 
-// classPrints: a class wakes the machines that are not calm.
+// classPrints: a class wakes itself, and the machines that are not calm. The generation stands for all that is in it.
 func classPrints(c *v1alpha1.MachineClass) prints {
-	return prints{self: hash(c.UID, c.Generation, deleting(c))}
-}
-
-// secretPrints: what is in a Secret is not for us to know; its version says that it changed.
-func secretPrints(s metav1.Object) prints {
-	return prints{self: hash(s.GetUID(), s.GetResourceVersion())}
-}
-
-// nodePrints holds what health is made of, and not the heartbeats.
-func nodePrints(n *corev1.Node) prints {
-	type condition struct{ Type, Status, Reason string }
-	conditions := make([]condition, 0, len(n.Status.Conditions))
-	for _, c := range n.Status.Conditions {
-		conditions = append(conditions, condition{string(c.Type), string(c.Status), c.Reason})
+	return prints{
+		self: hash(c.UID, c.Generation, deleting(c)),
+		own:  hash(c.UID, observe.HasFinalizer(c.Finalizers)),
 	}
-	return prints{self: hash(n.UID, conditions, n.Spec.Taints, n.Spec.Unschedulable, n.Spec.ProviderID, deleting(n))}
+}
+
+// secretPrints: what is in a Secret is not for us to know; its version says that it changed. When our finalizer changed,
+// or the Secret is to go, that is all that this version brought.
+func secretPrints(s metav1.Object) prints {
+	return prints{
+		self: hash(s.GetUID(), s.GetResourceVersion()),
+		own:  hash(s.GetUID(), observe.GuardsSecret(s.GetFinalizers()), deleting(s)),
+	}
+}
+
+// nodePrints holds what health and the sync of nodes are made of, and not the heartbeats.
+func nodePrints(n *corev1.Node) prints {
+	return prints{self: hash(n.UID, observe.CopiedConditions(n), n.Labels, n.Annotations, n.Finalizers, n.Spec.Taints,
+		n.Spec.Unschedulable, n.Spec.ProviderID, n.Status.Capacity, deleting(n))}
 }
 
 // controller returns the name of what controls an object; empty when nothing does.

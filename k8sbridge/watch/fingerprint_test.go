@@ -80,7 +80,7 @@ func TestMachinePrints(t *testing.T) {
 			m.Status.LastOperation.LastUpdateTime, m.Status.LastOperation.Description = born, "still creating"
 		}, none},
 		{"current operation", func(m *v1alpha1.Machine) { m.Status.CurrentOperation = &v1alpha1.Operation{Step: "await-node"} }, none},
-		{"conditions", func(m *v1alpha1.Machine) { m.Status.Conditions = aNode().Status.Conditions }, none},
+		{"conditions", func(m *v1alpha1.Machine) { m.Status.Conditions = aNode().Status.Conditions }, []string{"own"}},
 		{"last known state", func(m *v1alpha1.Machine) { m.Status.LastKnownState = "disk-7" }, none},
 		{"our notes", func(m *v1alpha1.Machine) {
 			for _, key := range v1alpha1.OwnMetadataKeys() {
@@ -149,11 +149,14 @@ func TestNodePrints(t *testing.T) {
 		want   []string
 	}{
 		{"heartbeat", heartbeat, nil},
-		{"addresses and capacity", func(n *corev1.Node) {
-			n.Status.Addresses = []corev1.NodeAddress{{Address: "10.0.0.1"}}
-			n.Status.Capacity = corev1.ResourceList{}
+		{"addresses and what is allocatable", func(n *corev1.Node) {
+			n.Status.Addresses, n.Status.Allocatable = []corev1.NodeAddress{{Address: "10.0.0.1"}}, corev1.ResourceList{}
 		}, nil},
-		{"labels", func(n *corev1.Node) { n.Labels = map[string]string{"zone": "a"} }, nil},
+		{"capacity", func(n *corev1.Node) { n.Status.Capacity = corev1.ResourceList{} }, []string{"self"}},
+		{"labels", func(n *corev1.Node) { n.Labels = map[string]string{"zone": "a"} }, []string{"self"}},
+		{"annotations", annotated[*corev1.Node]("note", "x"), []string{"self"}},
+		{"finalizers", func(n *corev1.Node) { n.Finalizers = nil }, []string{"self"}},
+		{"a condition's message", func(n *corev1.Node) { n.Status.Conditions[0].Message = "news" }, []string{"self"}},
 		{"a condition's status and reason", unready, []string{"self"}},
 		{"a condition's reason", func(n *corev1.Node) { n.Status.Conditions[0].Reason = "Odd" }, []string{"self"}},
 		{"a new condition", func(n *corev1.Node) {

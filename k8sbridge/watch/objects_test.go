@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -9,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"millwright/api/v1alpha1"
+	"millwright/observe"
 )
 
 // changed returns a copy of an object with changes made.
@@ -71,6 +73,7 @@ func machineNamed(name string) *v1alpha1.Machine {
 	m.Spec.ProviderID = "virtual:///i-" + name
 	m.Status.CurrentStatus.Phase = v1alpha1.MachineRunning
 	m.Status.LastOperation = v1alpha1.LastOperation{Type: v1alpha1.MachineOperationCreate, State: v1alpha1.MachineStateSuccessful}
+	m.Status.Conditions = observe.CopiedConditions(nodeNamed("n-" + name))
 	return m
 }
 
@@ -78,8 +81,11 @@ func aNode() *corev1.Node { return nodeNamed("n-m") }
 
 func nodeNamed(name string) *corev1.Node {
 	return &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name)},
-		Spec:       corev1.NodeSpec{ProviderID: "virtual:///i"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, UID: types.UID("uid-" + name), Finalizers: []string{v1alpha1.FinalizerNode},
+			Labels: map[string]string{v1alpha1.LabelMachineName: strings.TrimPrefix(name, "n-")},
+		},
+		Spec: corev1.NodeSpec{ProviderID: "virtual:///i"},
 		Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
 			{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", LastHeartbeatTime: born},
 			{Type: "KernelDeadlock", Status: corev1.ConditionFalse, Reason: "KernelHasNoDeadlock"},
@@ -95,8 +101,10 @@ func aClass() *v1alpha1.MachineClass {
 
 func aSecret() *metav1.PartialObjectMetadata {
 	return &metav1.PartialObjectMetadata{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "credentials", UID: "uid-credentials"},
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: "credentials", UID: "uid-credentials", Finalizers: []string{v1alpha1.FinalizerSecret},
+		},
 	}
 }
 
@@ -121,8 +129,10 @@ func unready(n *corev1.Node) {
 func heartbeat(n *corev1.Node) {
 	for i := range n.Status.Conditions {
 		n.Status.Conditions[i].LastHeartbeatTime = metav1.NewTime(time.Now())
-		n.Status.Conditions[i].Message = time.Now().String()
 	}
 }
 
 func toBeDeleted[T metav1.Object](o T) { o.SetDeletionTimestamp(&born) }
+
+// bare takes all finalizers off.
+func bare[T metav1.Object](o T) { o.SetFinalizers(nil) }

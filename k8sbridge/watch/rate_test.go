@@ -122,7 +122,7 @@ func TestSignalsInAll(t *testing.T) {
 func TestCalmObjectsDoNotStandInLine(t *testing.T) {
 	objects := []runtime.Object{aClass()}
 	for i := range 1000 {
-		objects = append(objects, changed(machineNamed(strconv.Itoa(i)), inPhase(v1alpha1.MachineUnknown), func(m *v1alpha1.Machine) { m.OwnerReferences = nil }))
+		objects = append(objects, changed(machineNamed(strconv.Itoa(i)), inPhase(v1alpha1.MachineFailed), func(m *v1alpha1.Machine) { m.OwnerReferences = nil }))
 	}
 	inWorld(t, objects, func(w *world) {
 		assert.Empty(t, w.asked())

@@ -15,7 +15,8 @@ import (
 // each calls do with every object that has a workflow, until do returns false.
 func (b *Bridge) each(do func(key) bool) {
 	for kind, resource := range map[workflows.Kind]observe.Resource{
-		workflows.KindMachine: observe.Machines, workflows.KindMachineSet: observe.Sets, workflows.KindMachineDeployment: observe.Deployments,
+		workflows.KindMachine: observe.Machines, workflows.KindMachineSet: observe.Sets,
+		workflows.KindMachineDeployment: observe.Deployments, workflows.KindMachineClass: observe.Classes,
 	} {
 		for _, id := range b.cluster.Informer(resource).GetStore().ListKeys() {
 			namespace, name, err := cache.SplitMetaNamespaceKey(id)
@@ -53,9 +54,11 @@ func (b *Bridge) ensure(ctx context.Context, k key) bool {
 	if !found || s.decision.Calm() {
 		return ctx.Err() == nil
 	}
-	if s.decision.Need == attention.Scale || s.decision.Need == attention.Health {
+	switch s.decision.Need {
+	case attention.Scale, attention.Health, attention.Sync, attention.Replace, attention.Finalizers:
 		b.enqueue(k, wake{cause: byObject})
 		return ctx.Err() == nil
+	default: // waits for the world
 	}
 	if err := b.limiter.Wait(ctx); err != nil {
 		return false

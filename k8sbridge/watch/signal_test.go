@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"millwright/api/v1alpha1"
@@ -92,15 +93,22 @@ func TestACreationIsTwoSignals(t *testing.T) {
 		w.put(changed(aNode(), unready))
 		w.pass(2 * time.Second)
 		assert.Equal(t, []string{awake(m)}, w.asked(), "it shows that the node is there")
-		w.put(changed(aNode(), unready, func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "x"}} }))
-		w.pass(2 * time.Second)
-		assert.Empty(t, w.asked(), "it waits for the same")
+		write(func() { m.Status.Conditions = observe.CopiedConditions(changed(aNode(), unready)) })
+		assert.Empty(t, w.asked(), "its own write")
+		for _, taint := range []string{"x", "y"} {
+			w.took()
+			w.put(changed(aNode(), unready, func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: taint}} }))
+			w.pass(2 * time.Second)
+		}
+		assert.Empty(t, w.asked(), "it waits for the same as when it was last told")
 		version := w.put(aNode())
 		w.flush()
 		calls := w.took()
 		require.Len(t, calls, 1, "the node is ready")
 		assert.Equal(t, version, calls[0].changed.Versions[observe.Nodes])
-		write(func() { m.Status.CurrentStatus.Phase = v1alpha1.MachineRunning })
+		write(func() {
+			m.Status.CurrentStatus.Phase, m.Status.Conditions = v1alpha1.MachineRunning, aMachine().Status.Conditions
+		})
 		w.put(changed(aNode(), heartbeat))
 		w.pass(2 * time.Minute)
 		assert.Empty(t, w.asked())
@@ -176,7 +184,7 @@ func TestClassAndSecretWakeWhoIsNotCalm(t *testing.T) {
 		w.remove(aSecret())
 		w.pass(2 * time.Second)
 		assert.Equal(t, []string{awake(gone), awake(waiting)}, w.asked(), "the class's Secret is gone")
-		other := aSecret()
+		other := changed(aSecret(), bare[*metav1.PartialObjectMetadata])
 		other.Name, other.UID = "other", "uid-other"
 		w.put(other)
 		class.Labels = map[string]string{"color": "red"}
@@ -220,13 +228,24 @@ func TestAMachineChangesOwner(t *testing.T) {
 	})
 }
 
-func TestConditionsThatNobodyAskedAboutWakeNobody(t *testing.T) {
+func TestTaintsThatNobodyAskedAboutWakeNobody(t *testing.T) {
 	inWorld(t, calmStack(), func(w *world) {
-		w.put(changed(aNode(), func(n *corev1.Node) {
-			n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: "Odd", Status: corev1.ConditionTrue})
-			n.Spec.Taints = []corev1.Taint{{Key: "x"}}
-		}))
+		w.put(changed(aNode(), func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "x"}} }))
 		w.pass(2 * time.Second)
 		assert.Empty(t, w.asked(), "the machine is still calm")
+	})
+}
+
+func TestD43_ConditionsThatNobodyAskedAboutAreCopied(t *testing.T) {
+	inWorld(t, calmStack(), func(w *world) {
+		n := changed(aNode(), func(n *corev1.Node) {
+			n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: "Odd", Status: corev1.ConditionTrue})
+		})
+		w.put(n)
+		w.pass(2 * time.Second)
+		assert.Equal(t, []string{awake(aMachine())}, w.asked())
+		w.put(changed(aMachine(), func(m *v1alpha1.Machine) { m.Status.Conditions = observe.CopiedConditions(n) }))
+		w.pass(2 * time.Second)
+		assert.Empty(t, w.asked(), "its own write")
 	})
 }

@@ -47,13 +47,25 @@ func (b *Bridge) subject(k key) (subject, bool) {
 		}
 		s.owner = workflows.Owner{MachineSet: set.Name, MachineDeployment: controller(set)}
 		return s, true
+	case workflows.KindMachineClass:
+		class, found := b.cluster.Class(id)
+		if !found {
+			return subject{}, false
+		}
+		neighbours := b.cluster.Neighbours(k.namespace)
+		s := describe(observe.Classes, class, attention.Class(observe.ClassFacts(class, neighbours)))
+		for resource, version := range neighbours.Versions() {
+			s.versions.Raise(resource, version)
+		}
+		s.owner = workflows.Owner{Provider: class.Provider}
+		return s, true
 	default:
 		d, found := b.cluster.Deployment(id)
 		if !found {
 			return subject{}, false
 		}
 		sets := b.cluster.SetsOf(string(d.UID))
-		s := describe(observe.Deployments, d, attention.MachineDeployment(observe.DeploymentFacts(d, sets)))
+		s := describe(observe.Deployments, d, attention.MachineDeployment(observe.DeploymentFacts(d, sets, b.cluster.MembersOf(sets))))
 		for _, set := range sets {
 			s.versions.Raise(observe.Sets, set.ResourceVersion)
 		}
@@ -65,7 +77,7 @@ func (b *Bridge) subject(k key) (subject, bool) {
 // machine describes a machine with its node, class and parents.
 func (b *Bridge) machine(m *v1alpha1.Machine) subject {
 	node := b.cluster.NodeOf(m)
-	s := describe(observe.Machines, m, attention.Machine(observe.MachineFacts(m, node)))
+	s := describe(observe.Machines, m, attention.Machine(observe.MachineFacts(m, b.cluster.Around(m))))
 	if node != nil {
 		s.versions.Raise(observe.Nodes, node.ResourceVersion)
 	}

@@ -25,7 +25,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	metadatafake "k8s.io/client-go/metadata/fake"
-	"k8s.io/client-go/metadata/metadatainformer"
 	kubetesting "k8s.io/client-go/testing"
 
 	"millwright/api/generated/clientset/versioned/fake"
@@ -132,7 +131,7 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	for _, o := range objects {
 		w.put(o)
 	}
-	cluster, err := observe.NewCluster(w.machines, w.target)
+	cluster, err := observe.NewCluster(w.machines, w.target, w.meta)
 	require.NoError(t, err)
 	w.cluster = cluster
 	ctx, cancel := context.WithCancel(t.Context())
@@ -147,11 +146,7 @@ func (w *world) lead() {
 		w.stop()
 	}
 	ctx, cancel := context.WithCancel(w.t.Context())
-	factory := metadatainformer.NewSharedInformerFactory(w.meta, 0)
-	informer := factory.ForResource(corev1.SchemeGroupVersion.WithResource("secrets")).Informer()
-	factory.Start(ctx.Done())
-	factory.WaitForCacheSync(ctx.Done())
-	w.bridge = New(w.cluster, informer, w.temporal, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
+	w.bridge = New(w.cluster, w.temporal, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
 	done := make(chan error, 1)
 	go func() { done <- w.bridge.Run(ctx) }()
 	w.stop = sync.OnceFunc(func() {

@@ -164,8 +164,7 @@ func TestMissingClassAndSecretAreShown(t *testing.T) {
 	const namespace = "missing"
 	r.Namespace(t, namespace, "")
 	classes, secrets := r.Machines.MachineV1alpha1().MachineClasses(namespace), r.Kube.CoreV1().Secrets(namespace)
-	require.NoError(t, classes.Delete(t.Context(), "small", metav1.DeleteOptions{}))
-	require.NoError(t, secrets.Delete(t.Context(), "small", metav1.DeleteOptions{}))
+	r.Bare(t, namespace)
 	pool := r.Pool(t, namespace, "missing", 1)
 
 	shows := func(reason, message string) {

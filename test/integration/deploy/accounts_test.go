@@ -38,9 +38,10 @@ func workerAccount(user string) account {
 			"create machines", "patch machines", "delete machines", "create machinesets", "patch machinedeployments",
 			"patch machines:status", "update machinesets:status", "patch machinedeployments:status", "patch machineclasses:status",
 			"update machinesets:finalizers", "update nodes", "delete nodes", "create events", "patch events",
+			"patch machineclasses", "list secrets", "watch secrets", "patch secrets",
 		},
 		mayNot: []string{
-			"list secrets", "watch secrets", "update secrets", "delete secrets", "create nodes", "delete namespaces", "create pods",
+			"create secrets", "update secrets", "delete secrets", "create nodes", "delete namespaces", "create pods",
 			"create pods:exec", "update leases/millwright-bridge in millwright", "create clusterrolebindings", "patch customresourcedefinitions",
 		},
 	}
@@ -57,7 +58,7 @@ func bridgeAccount(user, home string) account {
 		},
 		mayNot: []string{
 			"create machines", "patch machines", "delete machines", "patch machines:status", "update nodes", "get secrets",
-			"update secrets", "create leases in kube-system", "update leases/millwright-bridge in kube-system",
+			"update secrets", "patch secrets", "create leases in kube-system", "update leases/millwright-bridge in kube-system",
 			"update leases/kube-scheduler in " + home, "delete leases/millwright-bridge in " + home, "create events",
 		},
 	}
@@ -72,7 +73,7 @@ func installedAccounts() []account {
 		user: serviceAccounts + "millwright-provider-virtual",
 		may:  []string{"get machineclasses", "list machines", "list nodes", "get secrets"},
 		mayNot: []string{
-			"list secrets", "update secrets", "create machines", "patch machines:status", "delete machines", "update nodes",
+			"list secrets", "update secrets", "patch secrets", "create machines", "patch machines:status", "delete machines", "update nodes",
 			"delete nodes", "get leases in millwright",
 		},
 	}

@@ -78,11 +78,13 @@ func TestRecord(t *testing.T) {
 
 	// A machine that waits for a Secret, another that waits for a busy cloud, a third that waits for its node.
 	r.Namespace(t, "stuck", "")
-	require.NoError(t, r.Kube.CoreV1().Secrets("stuck").Delete(t.Context(), "small", metav1.DeleteOptions{}))
+	r.Bare(t, "stuck")
+	_, err := r.Machines.MachineV1alpha1().MachineClasses("stuck").Create(t.Context(), rig.Class("stuck", ""), metav1.CreateOptions{})
+	require.NoError(t, err)
 	stuck := r.Pool(t, "stuck", "stuck", 1)
 	condition(t, stuck, v1alpha1.ReasonSecretNotFound)
 	save(t, "machine/waiting-for-secret", kind(workflows.KindMachine, "stuck"), true)
-	_, err := r.Kube.CoreV1().Secrets("stuck").Create(t.Context(), rig.Credentials("stuck"), metav1.CreateOptions{})
+	_, err = r.Kube.CoreV1().Secrets("stuck").Create(t.Context(), rig.Credentials("stuck"), metav1.CreateOptions{})
 	require.NoError(t, err)
 	stuck.AwaitRunning(t, 1, time.Minute)
 	save(t, "machine/secret-appeared", kind(workflows.KindMachine, "stuck"), false)
@@ -98,6 +100,29 @@ func TestRecord(t *testing.T) {
 	phase(t, unborn, v1alpha1.MachinePending)
 	save(t, "machine/awaiting-node", kind(workflows.KindMachine, "unborn"), true)
 	save(t, "machinedeployment/open", kind(workflows.KindMachineDeployment, "unborn"), true)
+
+	// A node that stays ill: the machine waits, is granted its replacement, fails and goes.
+	r.Namespace(t, "ill", "")
+	ill := r.Pool(t, "ill", "ill", 2, func(d *v1alpha1.MachineDeployment) {
+		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineHealthTimeout: &metav1.Duration{Duration: 5 * time.Second}}
+	})
+	ill.AwaitRunning(t, 2, time.Minute)
+	victim := ill.Machines(t)[0].Name
+	_, err = r.Stack.Kubectl(t.Context(), "label", "node", victim, "node-not-ready.stage.kwok.x-k8s.io=true")
+	require.NoError(t, err)
+	phase(t, ill, v1alpha1.MachineUnknown)
+	save(t, "machine/awaiting-recovery", kind(workflows.KindMachine, "ill")+fmt.Sprintf(" AND Machine = %q", victim), true)
+	rig.Eventually(t, time.Minute, "the ill machine is gone", func() (bool, any) {
+		return !slices.ContainsFunc(ill.Machines(t), func(m v1alpha1.Machine) bool { return m.Name == victim }), nil
+	})
+	save(t, "machine/replaced", kind(workflows.KindMachine, "ill")+fmt.Sprintf(" AND Machine = %q", victim), false)
+	save(t, "machinedeployment/replacing", kind(workflows.KindMachineDeployment, "ill"), false)
+
+	// A class and its Secret that go when the last machine has gone.
+	ill.Delete(t)
+	ill.AwaitGone(t, time.Minute)
+	r.Bare(t, "ill")
+	save(t, "machineclass/deleted", kind(workflows.KindMachineClass, "ill"), false)
 
 	// Ended runs of calm objects: the linger is 20 seconds.
 	time.Sleep(25 * time.Second)

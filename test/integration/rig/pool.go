@@ -46,8 +46,8 @@ type Pool struct {
 	Name      string
 }
 
-// Pool makes a MachineDeployment whose machines use the namespace's class.
-func (r *Rig) Pool(t *testing.T, namespace, name string, replicas int32) *Pool {
+// Pool makes a MachineDeployment whose machines use the namespace's class, changed as asked before it is made.
+func (r *Rig) Pool(t *testing.T, namespace, name string, replicas int32, changes ...func(*v1alpha1.MachineDeployment)) *Pool {
 	t.Helper()
 	labels := map[string]string{"pool": name, v1alpha1.LabelName: name}
 	d := &v1alpha1.MachineDeployment{
@@ -57,6 +57,9 @@ func (r *Rig) Pool(t *testing.T, namespace, name string, replicas int32) *Pool {
 			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"pool": name}},
 			Template: v1alpha1.MachineTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: Spec()},
 		},
+	}
+	for _, change := range changes {
+		change(d)
 	}
 	_, err := r.Machines.MachineV1alpha1().MachineDeployments(namespace).Create(t.Context(), d, metav1.CreateOptions{})
 	require.NoError(t, err)

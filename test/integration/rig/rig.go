@@ -20,6 +20,7 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
@@ -156,4 +157,17 @@ func (r *Rig) Namespace(t *testing.T, name, providerSpec string) {
 	require.NoError(t, err)
 	_, err = r.Machines.MachineV1alpha1().MachineClasses(name).Create(ctx, Class(name, providerSpec), metav1.CreateOptions{})
 	require.NoError(t, err)
+}
+
+// Bare takes class and Secret from a namespace again, and returns when they are gone: both are held by finalizers.
+func (r *Rig) Bare(t *testing.T, namespace string) {
+	t.Helper()
+	classes, secrets := r.Machines.MachineV1alpha1().MachineClasses(namespace), r.Kube.CoreV1().Secrets(namespace)
+	require.NoError(t, classes.Delete(t.Context(), "small", metav1.DeleteOptions{}))
+	require.NoError(t, secrets.Delete(t.Context(), "small", metav1.DeleteOptions{}))
+	Eventually(t, 20*time.Second, "class and Secret are gone", func() (bool, any) {
+		_, noClass := classes.Get(t.Context(), "small", metav1.GetOptions{})
+		_, noSecret := secrets.Get(t.Context(), "small", metav1.GetOptions{})
+		return apierrors.IsNotFound(noClass) && apierrors.IsNotFound(noSecret), []error{noClass, noSecret}
+	})
 }

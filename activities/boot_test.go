@@ -1,0 +1,168 @@
+package activities_test
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/temporal"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+
+	"millwright/activities"
+	"millwright/provider"
+)
+
+const bootTemplate = "#!/bin/sh\nNAME=<<MACHINE_NAME>>\njoin --token <<BOOTSTRAP_TOKEN>>\n"
+
+// booting returns an office whose class boots instances with this user data and a token, and the call that makes one.
+func booting(t *testing.T, data map[string]string, tokens ...runtime.Object) (*office, activities.InstanceCall) {
+	t.Helper()
+	o := newOffice(t, withSecrets("a", ""), secret("a", data))
+	o.Tokens = kubefake.NewClientset(tokens...)
+	in := instanceCall
+	in.Token = tokenRef()
+	return o, in
+}
+
+func TestU73_AnInstanceIsStartedWithItsUserData(t *testing.T) {
+	t.Parallel()
+	started := func(name, token string) string {
+		return strings.NewReplacer("<<MACHINE_NAME>>", name, "<<BOOTSTRAP_TOKEN>>", token).Replace(bootTemplate)
+	}
+	t.Run("U73: with its token and its name", func(t *testing.T) {
+		o, in := booting(t, map[string]string{"userData": bootTemplate, "region": "eu"}, tokenSecret())
+		for range 2 {
+			_, err := o.ask(o.CreateInstance, in)
+			require.NoError(t, err)
+			got := o.cloud.classes[len(o.cloud.classes)-1].Secret
+			assert.Equal(t, started("m", theToken()), string(got["userData"]))
+			assert.Equal(t, "eu", string(got["region"]))
+			assert.Len(t, got, 2, "the provider gets what is in the Secrets, and nothing besides")
+		}
+		assert.Equal(t, started("m", theToken()), string(o.cloud.UserData("uid-m")))
+	})
+	t.Run("U73: without a target there is no token", func(t *testing.T) {
+		o, in := booting(t, map[string]string{"userData": bootTemplate})
+		o.Tokens, in.Token = nil, activities.TokenRef{}
+		_, err := o.ask(o.CreateInstance, in)
+		require.NoError(t, err)
+		assert.Equal(t, started("m", "<<BOOTSTRAP_TOKEN>>"), string(o.cloud.UserData("uid-m")))
+	})
+	t.Run("U74: no key: only people can mend that", func(t *testing.T) {
+		o, in := booting(t, map[string]string{"token": canary}, tokenSecret())
+		answer, err := o.ask(o.CreateInstance, in)
+		require.NoError(t, err)
+		assert.Equal(t, activities.InstanceAnswer{Problem: &activities.Problem{
+			Reason: "SecretInvalid", Message: "the Secret of MachineClass small has no key userData", React: activities.UntilCredential,
+		}}, answer)
+		assert.Empty(t, o.cloud.machines, "the cloud is not asked")
+	})
+	t.Run("a class without secretRef says nothing of how its instances are started", func(t *testing.T) {
+		o := newOffice(t, withSecrets("", "b"), secret("b", map[string]string{"region": "eu"}))
+		o.Tokens = kubefake.NewClientset()
+		in := instanceCall
+		in.Token = tokenRef() // left by an earlier form of the class; it is not even looked at
+		_, err := o.ask(o.CreateInstance, in)
+		require.NoError(t, err)
+		assert.Equal(t, provider.Secret{"region": []byte("eu")}, o.cloud.classes[0].Secret)
+		assert.Empty(t, o.Tokens.(*kubefake.Clientset).Actions())
+	})
+	t.Run("D4: a token that has expired starts nothing", func(t *testing.T) {
+		expired := tokenSecret(func(s *corev1.Secret) {
+			s.Data["expiration"] = []byte(time.Now().Add(-time.Second).Format(time.RFC3339))
+		})
+		o, in := booting(t, map[string]string{"userData": bootTemplate}, expired)
+		_, err := o.ask(o.CreateInstance, in)
+		assertFailure(t, err, activities.TypeTokenGone, false)
+		assert.Empty(t, o.cloud.machines)
+	})
+}
+
+func TestOnlyACreationNeedsUserData(t *testing.T) {
+	t.Parallel()
+	o, in := booting(t, map[string]string{"region": "eu"})
+	o.Tokens = nil
+	for name, step := range map[string]any{"InitializeInstance": o.InitializeInstance, "InstanceStatus": o.InstanceStatus, "DeleteInstance": o.DeleteInstance} {
+		t.Run("D17: "+name, func(t *testing.T) {
+			before := len(o.cloud.classes)
+			answer, err := o.ask(step, in)
+			require.NoError(t, err)
+			assert.True(t, answer.Problem == nil || answer.Problem.Reason == "NotFound", "%+v", answer.Problem)
+			require.Greater(t, len(o.cloud.classes), before, "the cloud is asked")
+			assert.Equal(t, provider.Secret{"region": []byte("eu")}, o.cloud.classes[before].Secret)
+		})
+	}
+}
+
+func TestN16_ASecretThatIsRotatedCountsFromTheNextCallOn(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t, withSecrets("a", ""), secret("a", map[string]string{"userData": "boot", "key": "old"}))
+	o.cloud.Fail(provider.MethodCreateInstance, 1, provider.Errorf(provider.PermissionDenied, "403"))
+	answer, err := o.ask(o.CreateInstance, instanceCall)
+	require.NoError(t, err)
+	assert.Equal(t, activities.UntilCredential, answer.Problem.React, "to ask again with the same key cannot help")
+
+	_, err = o.Secrets.CoreV1().Secrets(shop).Update(t.Context(), secret("a", map[string]string{"userData": "boot", "key": "new"}), metav1.UpdateOptions{})
+	require.NoError(t, err)
+	answer, err = o.ask(o.CreateInstance, instanceCall)
+	require.NoError(t, err)
+	assert.Equal(t, instanceOne(), answer)
+	assert.Equal(t, []string{"old", "new"}, []string{string(o.cloud.classes[0].Secret["key"]), string(o.cloud.classes[1].Secret["key"])})
+}
+
+func TestNoTokenLeavesAnActivity(t *testing.T) {
+	t.Parallel()
+	half := string(tokenSecret().Data["token-secret"])
+	for name, message := range map[string]string{
+		"the token":                     "token " + theToken() + " is refused",
+		"half of it":                    "token abc..." + half,
+		"a line of the user data":       "user data, line 3: join --token " + theToken(),
+		"all of the user data":          "invalid: #!/bin/sh\nNAME=m\njoin --token " + theToken() + "\n",
+		"the user data, and then again": "invalid: #!/bin/sh\nNAME=m\njoin --token " + theToken() + "\n, near " + theToken() + "," + half,
+		"far behind":                    strings.Repeat("x", 980) + theToken(), // where a message that is too long is cut
+	} {
+		for _, code := range []provider.Code{provider.InvalidArgument, provider.Unavailable} {
+			t.Run(name+", "+code.String(), func(t *testing.T) {
+				o, in := booting(t, map[string]string{"userData": bootTemplate}, tokenSecret())
+				o.cloud.create = func(context.Context) (provider.Instance, error) {
+					return provider.Instance{}, provider.Errorf(code, "%s", message)
+				}
+				answer, err := o.ask(o.CreateInstance, in)
+				require.NoError(t, err)
+				require.NotNil(t, answer.Problem)
+				assert.Contains(t, answer.Problem.Message, "[redacted")
+				assertNoToken(t, answer, nil)
+
+				in.Known = &activities.Problem{Reason: "Unavailable", React: activities.Retry, Failures: 1}
+				answer, _, err = o.patiently(o.CreateInstance, in)
+				assertNoToken(t, answer, err)
+				require.Contains(t, string(o.cloud.classes[0].Secret["userData"]), theToken(), "the provider has it")
+			})
+		}
+	}
+	t.Run("nor does one in an answer that is none", func(t *testing.T) {
+		o, in := booting(t, map[string]string{"userData": bootTemplate}, tokenSecret())
+		answer, err := o.ask(o.CreateInstance, in)
+		require.NoError(t, err)
+		assertNoToken(t, answer, nil)
+	})
+}
+
+// assertNoToken says that neither an answer nor a failure holds as much as ten letters of the token's secret half.
+func assertNoToken(t *testing.T, answer activities.InstanceAnswer, err error) {
+	t.Helper()
+	text, encodeErr := json.Marshal(answer)
+	require.NoError(t, encodeErr)
+	if err != nil {
+		text = append(text, err.Error()...)
+		text = append(text, temporal.GetDefaultFailureConverter().ErrorToFailure(err).String()...)
+	}
+	assert.NotContains(t, string(text), string(tokenSecret().Data["token-secret"])[:10])
+}

@@ -1,0 +1,159 @@
+package activities_test
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"millwright/activities"
+	"millwright/api/v1alpha1"
+	"millwright/decide/health"
+	"millwright/decide/rollout"
+	"millwright/decide/scale"
+	"millwright/observe"
+)
+
+// crowd is one of each, with something to change wherever an activity could change it in place. Everything that is going
+// is called old-.
+func crowd() []runtime.Object {
+	finalizers := []string{backup, v1alpha1.FinalizerMachine, "example.com/other"}
+	since := metav1.Unix(1_700_000_000, 0)
+	d, old := deployment("d", 5), deployment("old-d", 0, going[*v1alpha1.MachineDeployment])
+	for _, x := range []*v1alpha1.MachineDeployment{d, old} {
+		x.Finalizers = finalizers
+		x.Annotations = map[string]string{"note": "d", v1alpha1.AnnotationRevision: "7"}
+		x.Status.Replacements = []v1alpha1.MachineReplacement{recordedFor("gone"), recordedFor("m")}
+		x.Status.FailedMachines = []v1alpha1.MachineSummary{{Name: "z"}}
+		for _, kind := range []v1alpha1.MachineDeploymentConditionType{"Available", "SelectorOverlap", "ReplicaFailure", "ReplacementHeld", "Progressing"} {
+			x.Status.Conditions = append(x.Status.Conditions, v1alpha1.MachineDeploymentCondition{Type: kind, Status: "Unknown", Message: "once"})
+		}
+	}
+	old.Spec.Selector.MatchLabels = map[string]string{"app": "old"}
+	s, oldSet := owned(d, "s", 3), set("old-s", 0, going[*v1alpha1.MachineSet])
+	for _, x := range []*v1alpha1.MachineSet{s, oldSet} {
+		x.Finalizers = finalizers
+		x.Status.FailedMachines = []v1alpha1.MachineSummary{{Name: "z"}, {Name: "a"}}
+		x.Status.Conditions = []v1alpha1.MachineSetCondition{
+			{Type: v1alpha1.MachineSetReplicaFailure, Status: "True", Reason: "Some", Message: "once"}, {Type: v1alpha1.MachineSetFrozen, Status: "False"},
+		}
+	}
+	m, oldMachine := machine("m", ownedBy[*v1alpha1.Machine](s), onNode, wishing), machine("old-m", going[*v1alpha1.Machine])
+	for _, x := range []*v1alpha1.Machine{m, oldMachine} {
+		x.Finalizers = finalizers
+		x.Annotations = map[string]string{"note": "m"}
+		x.Status.CurrentStatus.Phase = v1alpha1.MachineRunning
+		x.Status.Health = &v1alpha1.MachineHealth{UnhealthySince: longAgo}
+		x.Status.CreationStopped = &v1alpha1.CreationStopped{Since: &since}
+		x.Status.Addresses = []corev1.NodeAddress{{Type: "InternalIP", Address: "10.0.0.2"}, {Type: "InternalIP", Address: "10.0.0.1"}}
+		x.Status.Conditions = []corev1.NodeCondition{
+			{Type: v1alpha1.MachineInstanceReady, Status: "True"}, {Type: "Ready", Status: "Unknown"}, {Type: v1alpha1.MachineReplacementDue, Status: "True", Reason: "HealthTimeout"},
+		}
+	}
+	due := machine("due", ownedBy[*v1alpha1.Machine](s), phase(v1alpha1.MachineFailed), dueFor("CreationTimeout"))
+	n := node(used, func(n *corev1.Node) { n.Finalizers = []string{backup, v1alpha1.FinalizerNode, "example.com/other"} })
+	n.Status.Conditions[0].LastHeartbeatTime = since
+	oldClass := class(going[*v1alpha1.MachineClass], func(c *v1alpha1.MachineClass) { c.Name, c.UID, c.Finalizers = "old-c", "uid-old-c", finalizers })
+	return []runtime.Object{
+		d, old, s, oldSet, m, oldMachine, due, n, class(rich, needing("a")), oldClass, keys("a", backup), keys("unused", backup, v1alpha1.FinalizerSecret),
+	}
+}
+
+func rich(c *v1alpha1.MachineClass) {
+	c.NodeTemplate = &v1alpha1.NodeTemplate{VirtualCapacity: corev1.ResourceList{"example.com/seat": resource.MustParse("2")}}
+}
+
+func wishing(m *v1alpha1.Machine) {
+	m.Spec.NodeTemplateSpec.Labels = map[string]string{"pool": "web"}
+	m.Spec.NodeTemplateSpec.Annotations = map[string]string{"team": "shop"}
+	m.Spec.NodeTemplateSpec.Spec.Taints = []corev1.Taint{{Key: "only", Value: "web", Effect: "NoSchedule"}}
+}
+
+func used(n *corev1.Node) {
+	n.Labels, n.Annotations = map[string]string{"pool": "mine"}, map[string]string{"volumes": "true"}
+	n.Spec.Taints = []corev1.Taint{{Key: "only", Value: "mine", Effect: "NoSchedule"}, {Key: "theirs", Effect: "NoSchedule"}}
+	n.Status.Capacity = corev1.ResourceList{"cpu": resource.MustParse("4")}
+}
+
+// inputs are those of the activities that take more than a Read.
+func inputs() map[string][]any {
+	m, s, d := machine("m"), set("s", 3), deployment("d", 5)
+	report := activities.MachineReport{
+		Read: read(m), Phase: "Unknown", LastKnownState: "x", Clock: &health.Clock{RecoveredAt: longAgo.Time}, InstanceGone: true,
+		Operation: &activities.LastOperation{Type: "HealthCheck"}, Step: &activities.Step{Name: "x"},
+		Addresses:  []activities.Address{{Type: "InternalIP", Address: "10.0.0.3"}},
+		Conditions: []activities.Condition{{Type: "InstanceReady", Reason: "Some"}, {Type: "ReplacementDue", Reason: "Recovered"}},
+	}
+	return map[string][]any{
+		"RecordInstance":   {activities.Recorded{Read: read(m), ProviderID: "fake:///new", NodeName: "new"}, activities.Recorded{Read: read(m), ProviderID: "fake:///n", NodeName: "n"}},
+		"BeginCreation":    {report},
+		"ReportMachine":    {report, activities.MachineReport{Read: read(m), Stopped: true}},
+		"DeleteNode":       {activities.NodeRemoval{Machine: ref(m), NodeName: "n"}},
+		"IssueToken":       {activities.TokenRequest{Read: read(m), Attempt: "1", Expires: soon()}},
+		"RevokeTokens":     {ref(m)},
+		"CreateMachines":   {create(s, "s-a")},
+		"DeleteMachines":   {activities.Deletion{Set: ref(s), Machines: []scale.Target{{Name: "m", UID: "uid-m", Version: "900"}}}},
+		"ReportSet":        {activities.SetReport{Read: read(s), Step: &activities.Step{Name: "x"}}},
+		"CreateSet":        {createSet(d)},
+		"ChangeSets":       {activities.SetChanges{Deployment: ref(d), Resize: []rollout.Resize{{Name: "s", UID: "uid-s", Version: "900", From: 3, To: 5}}}},
+		"ReportDeployment": {activities.DeploymentReport{Read: read(d), Pending: true, Step: &activities.Step{Name: "x"}}},
+		"FinalizeSecrets":  {activities.SecretChanges{Class: ref(class()), Secrets: []activities.SecretTarget{target("a", backup, v1alpha1.FinalizerSecret)}}},
+	}
+}
+
+// An activity that takes a Read alone is run with each of these.
+func reads() []any {
+	var all []any
+	for _, o := range crowd() {
+		if _, isNode := o.(*corev1.Node); !isNode {
+			all = append(all, read(accessor(o)), live(accessor(o)))
+		}
+	}
+	return all
+}
+
+func TestD21_NoActivityChangesWhatIsInACache(t *testing.T) {
+	t.Parallel()
+	kind := reflect.TypeFor[*activities.Activities]()
+	for i := range kind.NumMethod() {
+		name := kind.Method(i).Name
+		t.Run("D21: "+name, func(t *testing.T) {
+			t.Parallel()
+			with := inputs()[name]
+			if kind.Method(i).Type.In(2) == reflect.TypeFor[activities.Read]() {
+				with = reads()
+			}
+			require.NotEmpty(t, with, "inputs has no row for this activity")
+			succeeded := 0
+			for _, in := range with {
+				w := newWorld(t, crowd()...)
+				before := w.cached()
+				w.hold() // what is written must not take the place of what is looked at
+				_, err := run[any](w, name, in)
+				if err == nil {
+					succeeded++
+				}
+				for was, is := range before {
+					assert.Equal(t, was, is)
+				}
+			}
+			assert.Positive(t, succeeded, "none of the inputs leads anywhere")
+		})
+	}
+}
+
+// cached returns the objects in the caches, each behind a copy of it.
+func (w *world) cached() map[runtime.Object]runtime.Object {
+	objects := map[runtime.Object]runtime.Object{}
+	for _, resource := range []observe.Resource{observe.Machines, observe.Sets, observe.Deployments, observe.Classes, observe.Nodes, observe.Secrets} {
+		for _, o := range w.Cluster.Informer(resource).GetStore().List() {
+			objects[o.(runtime.Object).DeepCopyObject()] = o.(runtime.Object)
+		}
+	}
+	return objects
+}

@@ -1,0 +1,125 @@
+package activities_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"millwright/activities"
+	"millwright/api/v1alpha1"
+	"millwright/decide/attention"
+)
+
+// flags are those of a deployment's decision that speak of replacements.
+func flags(w *world, in activities.Read) (need attention.Need, flags map[string]bool) {
+	w.t.Helper()
+	d := decideDeployment(w, in)
+	flags = map[string]bool{}
+	for name, set := range map[string]bool{"replace": d.Replace, "held": d.Held, "report": d.Report} {
+		if set {
+			flags[name] = true
+		}
+	}
+	return d.Need, flags
+}
+
+// held returns the condition ReplacementHeld after a report; nil when there is none.
+func held(w *world, d *v1alpha1.MachineDeployment) *v1alpha1.MachineDeploymentCondition {
+	w.t.Helper()
+	for _, c := range reportDeployment(w, activities.DeploymentReport{Read: read(d)}).Conditions {
+		if c.Type == v1alpha1.MachineDeploymentReplacementHeld {
+			return &c
+		}
+	}
+	return nil
+}
+
+func says(names ...string) map[string]bool {
+	flags := map[string]bool{}
+	for _, name := range names {
+		flags[name] = true
+	}
+	return flags
+}
+
+func TestADeploymentSaysWhyMachinesAreNotReplaced(t *testing.T) {
+	t.Parallel()
+	d := deployment("d", 0)
+	w := newWorld(t, troubled(d, 2, 1)...)
+	reportDeployment(w, activities.DeploymentReport{Read: read(d)}) // of the counts
+
+	need, is := flags(w, read(d))
+	assert.Equal(t, attention.Replace, need)
+	assert.Equal(t, says("replace", "held"), is, "one is to be granted, the other has to wait, and that is said already")
+	decision := decideDeployment(w, read(d))
+	assert.Contains(t, decision.Why, "grant replacement of machine d-0")
+
+	grant(w, read(d))
+	c := held(w, d)
+	require.NotNil(t, c)
+	assert.Equal(t, []string{"True", "ReplacementHeld", "1 machine is due; the replacement budget (1) is used by machine d-0"},
+		[]string{string(c.Status), c.Reason, c.Message})
+	need, is = flags(w, read(d))
+	assert.Equal(t, attention.Replace, need)
+	assert.Equal(t, says("held"), is, "nothing to do but to wait")
+
+	t.Run("what it waits for may change", func(t *testing.T) {
+		w.edit("machinedeployments", "d", map[string]any{"spec": map[string]any{"maxReplacements": 0}})
+		w.settle()
+		_, is := flags(w, read(d))
+		assert.True(t, is["held"] && is["report"])
+		assert.Contains(t, held(w, d).Message, "the replacement budget is 0")
+		_, is = flags(w, read(d))
+		assert.Equal(t, says("held"), is)
+	})
+	t.Run("until none waits", func(t *testing.T) {
+		w.edit("machinedeployments", "d", map[string]any{"spec": map[string]any{"maxReplacements": "100%"}})
+		w.settle()
+		_, is := flags(w, read(d))
+		assert.Equal(t, says("replace", "report"), is)
+		grant(w, read(d))
+		assert.Nil(t, held(w, d))
+		need, is := flags(w, read(d))
+		assert.Equal(t, attention.Replace, need, "they are being replaced")
+		assert.Empty(t, is)
+	})
+}
+
+func TestADeploymentWithoutTroubleSaysNothingOfIt(t *testing.T) {
+	t.Parallel()
+	leftover := func(d *v1alpha1.MachineDeployment) {
+		d.Status.Conditions = []v1alpha1.MachineDeploymentCondition{{
+			Type: v1alpha1.MachineDeploymentReplacementHeld, Status: "True", Reason: "ReplacementHeld", Message: "once",
+		}}
+	}
+	for name, row := range map[string]struct {
+		d   *v1alpha1.MachineDeployment
+		due int
+	}{
+		"all are well":            {deployment("d", 0, leftover), 0},
+		"it is to go":             {deployment("d", 0, leftover, going[*v1alpha1.MachineDeployment]), 2},
+		"the budget is no matter": {with(budgetOf(intstr.FromInt32(5)), []func(*v1alpha1.MachineDeployment){leftover}), 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, troubled(row.d, row.due, 1)...)
+			_, is := flags(w, read(row.d))
+			assert.Equal(t, says("report"), is, "what was said once is to be taken back")
+			assert.Nil(t, held(w, row.d))
+			_, is = flags(w, read(row.d))
+			assert.Empty(t, is)
+		})
+	}
+}
+
+func TestD5_ADeploymentSaysThatTooManyNodesAreDead(t *testing.T) {
+	t.Parallel()
+	d := deployment("d", 0)
+	w := newWorld(t, append(troubled(d, 1, 0), dead(4, 0)...)...)
+	_, is := flags(w, read(d))
+	assert.Equal(t, says("held", "report"), is)
+	c := held(w, d)
+	require.NotNil(t, c)
+	assert.Contains(t, c.Message, "4 of 4 nodes look dead at once")
+}

@@ -1,0 +1,187 @@
+package health_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"millwright/decide/health"
+)
+
+func TestU111_CreationCountsFromTheCreationOfTheObject(t *testing.T) {
+	young := func(f *health.Facts) { f.Since = f.Now }
+	for _, phase := range []string{"", "CrashLoopBackOff", "Pending", "Available"} {
+		t.Run("U111: phase "+phase, func(t *testing.T) {
+			v := health.Next(facts(phase, noNode, tooLate, young))
+			require.NotNil(t, v.Change)
+			assert.Equal(t, "Failed", v.Change.Phase)
+
+			v = health.Next(facts(phase, noNode, young))
+			assert.Nil(t, v.Change)
+			assert.Equal(t, noon.Add(time.Minute), v.Deadline)
+
+			v = health.Next(facts(phase, noNode, young, func(f *health.Facts) { f.CreateBy = time.Time{} }))
+			assert.Nil(t, v.Change, "without an end it never ends")
+			assert.Zero(t, v.Deadline)
+		})
+	}
+}
+
+func TestU114_BelowADeploymentAMachineWaitsForItsGrant(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		edits  []edit
+		reason string
+	}{
+		{"U114: with a node", []edit{sickFor(overdue)}, "HealthTimeout"},
+		{"U114: without a node", []edit{sickFor(overdue), noNode}, "HealthTimeout"},
+		{"U114: a day later", []edit{sickFor(24 * time.Hour), due}, "HealthTimeout"},
+		{"N15: its node is being deleted", []edit{nodeGoing}, "NodeDeleted"},
+		{"its instance is gone", []edit{sickFor(time.Second), gone}, "InstanceGone"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			v := health.Next(facts("Unknown", append(row.edits, inSet)...))
+			assert.Nil(t, v.Change)
+			require.NotNil(t, v.Due)
+			assert.True(t, v.Due.True)
+			assert.Equal(t, row.reason, v.Due.Reason)
+			assert.Equal(t, row.reason != "InstanceGone", v.Look, "the provider is asked once only")
+			assert.Zero(t, v.Deadline, "time alone brings nothing any more")
+
+			v = health.Next(facts("Unknown", append(row.edits, inSet, due, granted)...))
+			require.NotNil(t, v.Change)
+			assert.Equal(t, "Failed", v.Change.Phase)
+		})
+	}
+	t.Run("U114: a grant counts in every phase, also for a node that is well", func(t *testing.T) {
+		for _, phase := range []string{"", "Pending", "CrashLoopBackOff", "Available", "Running", "Unknown"} {
+			v := health.Next(facts(phase, inSet, granted))
+			require.NotNil(t, v.Change, phase)
+			assert.Equal(t, "Failed", v.Change.Phase)
+			assert.Equal(t, "ReplacementGranted", v.Change.Reason)
+		}
+	})
+	t.Run("U65: a creation timeout waits for nobody: there is nothing to lose", func(t *testing.T) {
+		v := health.Next(facts("Pending", noNode, tooLate, inSet, breaker))
+		require.NotNil(t, v.Change)
+		assert.Equal(t, "Failed", v.Change.Phase)
+	})
+}
+
+func TestU115_DisabledHealthTimeout(t *testing.T) {
+	v := health.Next(facts("Unknown", sickFor(1000*time.Hour), endless))
+	assert.Equal(t, health.Verdict{Why: silence, Look: true}, v)
+	t.Run("U115: what is no matter of time ends patience all the same", func(t *testing.T) {
+		for reason, fact := range map[string]edit{"NodeDeleted": nodeGoing, "InstanceGone": gone} {
+			v := health.Next(facts("Unknown", sickFor(time.Second), endless, fact))
+			require.NotNil(t, v.Change, reason)
+			assert.Equal(t, reason, v.Change.Reason)
+		}
+	})
+	t.Run("U115: the creation timeout is another one", func(t *testing.T) {
+		assert.NotNil(t, health.Next(facts("Pending", noNode, tooLate, endless)).Change)
+	})
+}
+
+func TestHealthTimeoutOfZeroMeansAtOnce(t *testing.T) {
+	zero := func(f *health.Facts) { f.Timeout = 0 }
+	v := health.Next(facts("Running", sick, zero))
+	require.NotNil(t, v.Change)
+	assert.Equal(t, "Unknown", v.Change.Phase, "each change is told")
+	f := written(facts("Running", sick, zero), v, noon)
+	v = health.Next(f)
+	require.NotNil(t, v.Change)
+	assert.Equal(t, "Failed", v.Change.Phase)
+}
+
+// Whatever else is written or seen, the end of patience stays where the health clock puts it.
+func TestD26_OnlyTheHealthClockMovesTheDeadline(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		edit edit
+	}{
+		{"D26: as it was", func(*health.Facts) {}},
+		{"D26: preservation wrote lastUpdateTime just now", func(f *health.Facts) { f.Since = f.Now }},
+		{"D26: and a minute ago", func(f *health.Facts) { f.Since = f.Now.Add(-time.Minute) }},
+		{"D26: a lastUpdateTime before the illness", func(f *health.Facts) { f.Since = f.Now.Add(-time.Hour) }},
+		{"D26: Ready went from False to Unknown just now", func(f *health.Facts) { f.BadSince = f.Now }},
+		{"D26: another condition is bad for longer", func(f *health.Facts) { f.BadSince = f.Now.Add(-time.Hour) }},
+		{"D26: the node went missing", noNode},
+		{"D26: the reason is another one", func(f *health.Facts) { f.Why = "node m-1: DiskPressure is True (Full)" }},
+		{"D26: the critical taint came", func(f *health.Facts) { f.NodeHeld = true }},
+		{"D26: it was due before", due},
+		{"D26: the creation timeout has passed", tooLate},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			v := health.Next(facts("Unknown", sickFor(4*time.Minute), row.edit))
+			assert.Nil(t, v.Change)
+			assert.Nil(t, v.Clock)
+			assert.Equal(t, noon.Add(6*time.Minute), v.Deadline)
+
+			v = health.Next(facts("Unknown", sickFor(overdue), row.edit))
+			require.NotNil(t, v.Change)
+			assert.Equal(t, "Failed", v.Change.Phase)
+		})
+	}
+	t.Run("D26: without a health clock, the phase is the base", func(t *testing.T) {
+		v := health.Next(facts("Unknown", sick))
+		assert.Nil(t, v.Change)
+		assert.Equal(t, noon.Add(5*time.Minute), v.Deadline)
+	})
+}
+
+func TestTheHealthClockStartsWhenTheNodeTurnedBad(t *testing.T) {
+	for _, row := range []struct {
+		name     string
+		badSince time.Time
+		since    time.Time
+	}{
+		{"as the node's conditions say", noon.Add(-40 * time.Second), noon.Add(-40 * time.Second)},
+		{"now, when they do not tell or there is no node", time.Time{}, noon},
+		{"now, when the node's clock is ahead", noon.Add(time.Hour), noon},
+		{"with the phase, when they were bad before: somebody has asked about more of them since", noon.Add(-time.Hour), noon.Add(-5 * time.Minute)},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			v := health.Next(facts("Running", sick, func(f *health.Facts) { f.BadSince = row.badSince }))
+			assert.Equal(t, &health.Clock{UnhealthySince: row.since}, v.Clock)
+		})
+	}
+}
+
+// A node that recovered five minutes ago falls ill again.
+func TestD26_AShortRecoveryGoesOnWithTheOldClock(t *testing.T) {
+	recovered, old := noon.Add(-5*time.Minute), noon.Add(-8*time.Minute)
+	for _, row := range []struct {
+		name    string
+		timeout time.Duration
+		well    time.Duration // from the recovery to the next illness
+		old     bool
+	}{
+		{"D26: well for a moment", 10 * time.Minute, 0, true},
+		{"D26: well for less than a tenth of 10 minutes", 10 * time.Minute, 59 * time.Second, true},
+		{"D26: well for a tenth of 10 minutes", 10 * time.Minute, time.Minute, false},
+		{"D26: well for less than a tenth of 5 minutes", 5 * time.Minute, 29 * time.Second, true},
+		{"D26: well for a tenth of 5 minutes", 5 * time.Minute, 30 * time.Second, false},
+		{"D26: a minute is enough, however long the timeout", 24 * time.Hour, time.Minute, false},
+		{"D26: and less is not", 24 * time.Hour, 59 * time.Second, true},
+		{"D26: with a timeout of zero, each illness is a new one", 0, 0, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			ill := recovered.Add(row.well)
+			v := health.Next(facts("Running", sick, func(f *health.Facts) {
+				f.Since, f.RecoveredAt, f.UnhealthySince, f.BadSince, f.Timeout = recovered, recovered, old, ill, row.timeout
+			}))
+			want := ill
+			if row.old {
+				want = old
+			}
+			assert.Equal(t, &health.Clock{UnhealthySince: want}, v.Clock, "and it is not well any more")
+		})
+	}
+	t.Run("D26: a recovery from an illness without a clock", func(t *testing.T) {
+		v := health.Next(facts("Running", sick, func(f *health.Facts) { f.Since, f.RecoveredAt = noon, noon }))
+		assert.Equal(t, &health.Clock{UnhealthySince: noon}, v.Clock)
+	})
+}

@@ -1,0 +1,207 @@
+package health_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"millwright/decide/health"
+)
+
+// written returns the facts of a machine after a verdict was written to its status.
+func written(f health.Facts, v health.Verdict, at time.Time) health.Facts {
+	if v.Change != nil {
+		f.Phase, f.Since = v.Change.Phase, at
+	}
+	if v.Clock != nil {
+		f.UnhealthySince, f.RecoveredAt, f.InstanceGoneAt = v.Clock.UnhealthySince, v.Clock.RecoveredAt, time.Time{}
+	}
+	if v.Due != nil {
+		f.Due = v.Due.True
+	}
+	return f
+}
+
+// live decides each second for as long as the machine has not failed, and returns the machine and how long that took.
+// World shows what is true that long after noon.
+func live(f health.Facts, until time.Duration, world func(*health.Facts, time.Duration)) (health.Facts, time.Duration) {
+	for after := time.Duration(0); after < until; after += time.Second {
+		f.Now = noon.Add(after)
+		world(&f, after)
+		for range 2 { // one change may bring the next
+			f = written(f, health.Next(f), f.Now)
+		}
+		if f.Phase == "Failed" {
+			return f, after
+		}
+	}
+	return f, until
+}
+
+// flapping is a node that is sick first, then well, in every period.
+func flapping(sickFor, wellFor time.Duration) func(*health.Facts, time.Duration) {
+	return func(f *health.Facts, after time.Duration) {
+		inPeriod := after % (sickFor + wellFor)
+		f.Healthy, f.BadSince = inPeriod >= sickFor, time.Time{}
+		if !f.Healthy {
+			f.BadSince = f.Now.Add(-inPeriod)
+		}
+	}
+}
+
+func TestD26_AFlappingNode(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		sick   time.Duration
+		well   time.Duration
+		failed time.Duration // two hours means never
+	}{
+		{"D26: sick without a break", time.Hour, 0, 10 * time.Minute},
+		{"D26: several times a minute", 10 * time.Second, 5 * time.Second, 10 * time.Minute},
+		{"D26: well for most of each minute, and well at the end: it fails with the next illness", 20 * time.Second, 50 * time.Second, 10*time.Minute + 30*time.Second},
+		{"D26: well for a minute each time", 9 * time.Minute, time.Minute, 2 * time.Hour},
+		{"D26: well for longer than it is sick", time.Minute, 9 * time.Minute, 2 * time.Hour},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			f, after := live(facts("Running"), 2*time.Hour, flapping(row.sick, row.well))
+			assert.Equal(t, row.failed, after)
+			assert.Equal(t, row.failed < 2*time.Hour, f.Phase == "Failed")
+		})
+	}
+	t.Run("D26: preservation writes all the while", func(t *testing.T) {
+		flap := flapping(10*time.Second, 5*time.Second)
+		_, after := live(facts("Running"), time.Hour, func(f *health.Facts, after time.Duration) {
+			flap(f, after)
+			f.Since = f.Now
+		})
+		assert.Equal(t, 10*time.Minute, after)
+	})
+}
+
+func TestU112_AMachineThatRecoversInTimeIsNoLongerDue(t *testing.T) {
+	f, _ := live(facts("Running", inSet), 15*time.Minute, flapping(time.Hour, time.Hour))
+	assert.Equal(t, "Unknown", f.Phase)
+	assert.True(t, f.Due, "nobody has granted it")
+
+	f.Healthy = true
+	v := health.Next(f)
+	assert.Equal(t, "Running", v.Change.Phase)
+	assert.False(t, v.Due.True)
+	assert.Equal(t, "Recovered", v.Due.Reason)
+	f = written(f, v, f.Now)
+	assert.False(t, f.Due)
+	assert.Equal(t, health.Verdict{}, health.Next(f), "and that is all")
+
+	early := health.Next(facts("Unknown"))
+	assert.Nil(t, early.Due, "a machine that was never due gets no condition")
+}
+
+// The breaker is open while most nodes look dead. It holds, and leaves nothing behind that acts later.
+func TestD24_AfterAnOutageEachMachineIsJudgedByItsOwnNode(t *testing.T) {
+	outage := func(f *health.Facts, _ time.Duration) {
+		sick(f)
+		breaker(f)
+		f.BadSince = noon
+	}
+	f, after := live(facts("Running"), time.Hour, outage)
+	require.Equal(t, time.Hour, after, "held")
+	require.Equal(t, "Unknown", f.Phase)
+	require.True(t, f.Due, "its deadline has passed")
+	require.Equal(t, noon, f.UnhealthySince)
+	f.Breaker = ""
+	for _, row := range []struct {
+		name string
+		edit edit
+		to   string
+	}{
+		{"D24: the node reports again", func(f *health.Facts) { f.Healthy = true }, "Running"},
+		{"D24: the node stays silent", func(*health.Facts) {}, "Failed"},
+		{"D24: the node is gone", noNode, "Failed"},
+		{"D24: the node stays silent below a deployment", inSet, ""},
+		{"D24: the node fell ill only now", func(f *health.Facts) { f.UnhealthySince = f.Now }, ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			f := f
+			row.edit(&f)
+			assert.Equal(t, row.to, to(health.Next(f)))
+		})
+	}
+}
+
+func TestD24_AnOpenBreakerHoldsAndDoesNotStopTheClock(t *testing.T) {
+	v := health.Next(facts("Unknown", sickFor(4*time.Minute), breaker))
+	assert.Equal(t, health.Verdict{Why: silence, Deadline: noon.Add(6 * time.Minute), Look: true}, v)
+	for reason, ended := range map[string]edit{"HealthTimeout": sickFor(overdue), "NodeDeleted": nodeGoing, "InstanceGone": gone} {
+		v := health.Next(facts("Unknown", sick, ended, breaker))
+		assert.Nil(t, v.Change, reason)
+		assert.Equal(t, reason, v.Due.Reason)
+		assert.Contains(t, v.Why, "; held: 8 of 10 nodes look dead at once")
+	}
+	assert.Equal(t, "Running", to(health.Next(facts("Unknown", breaker))), "who is well is well")
+	assert.Equal(t, "Failed", to(health.Next(facts("Unknown", sickFor(overdue), breaker, granted))), "a grant is not taken back")
+}
+
+// Each minute the API server is away for 25 s, and most nodes look dead for as long.
+func TestN8_AnApiServerThatComesAndGoesFailsNobody(t *testing.T) {
+	flap := flapping(25*time.Second, 35*time.Second)
+	for _, row := range []struct {
+		name string
+		edit edit
+	}{
+		{"N8: a lone machine", func(*health.Facts) {}},
+		{"N8: below a deployment", inSet},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			f, after := live(facts("Running", row.edit), 2*time.Hour, func(f *health.Facts, after time.Duration) {
+				flap(f, after)
+				f.Breaker = ""
+				if !f.Healthy {
+					breaker(f)
+				}
+			})
+			assert.Equal(t, 2*time.Hour, after)
+			assert.Equal(t, "Running", f.Phase)
+			assert.False(t, f.Due)
+		})
+	}
+}
+
+func TestN15_ANodeIsDeletedByHand(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		edits []edit
+	}{
+		{"N15: a node that is well", nil},
+		{"N15: a node that is sick", []edit{sick}},
+		{"D31: a machine without a health timeout", []edit{endless}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			f := facts("Running", append(row.edits, nodeGoing, inSet)...)
+			v := health.Next(f)
+			require.Equal(t, "Unknown", to(v))
+			f = written(f, v, noon)
+			v = health.Next(f)
+			assert.Empty(t, to(v), "D31: within the budget only")
+			assert.Equal(t, "NodeDeleted", v.Due.Reason)
+			f = written(f, v, noon)
+
+			f.NodeGoing, f.Healthy, f.Now = false, true, noon.Add(time.Minute)
+			v = health.Next(f)
+			assert.Equal(t, "Running", to(v), "the node is back under its name")
+			assert.False(t, v.Due.True)
+		})
+	}
+	t.Run("N15: it is gone altogether: the machine is as patient as ever", func(t *testing.T) {
+		v := health.Next(facts("Unknown", sickFor(time.Minute), noNode))
+		assert.Equal(t, health.Verdict{Why: "node m-1 is not registered", Deadline: noon.Add(9 * time.Minute), Look: true}, v)
+	})
+}
+
+func to(v health.Verdict) string {
+	if v.Change == nil {
+		return ""
+	}
+	return v.Change.Phase
+}

@@ -1,0 +1,108 @@
+package nodesync_test
+
+import (
+	"maps"
+	"math/rand"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"millwright/decide/nodesync"
+)
+
+// dice makes wishes and nodes out of few keys, so that they meet often.
+type dice struct{ *rand.Rand }
+
+func (d dice) texts(keys ...string) texts {
+	m := texts{}
+	for _, key := range keys {
+		if d.Intn(2) == 0 {
+			m[key] = string(rune('0' + d.Intn(3)))
+		}
+	}
+	return m
+}
+
+func (d dice) taints() taints {
+	var list taints
+	for _, key := range []string{critical, "a", "b"} {
+		for _, effect := range []string{"NoSchedule", "NoExecute"} {
+			if d.Intn(2) == 0 {
+				list = append(list, taint(key, string(rune('0'+d.Intn(3))), effect))
+			}
+		}
+	}
+	d.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+	return list
+}
+
+func (d dice) wanted() nodesync.Wanted {
+	w := nodesync.Wanted{
+		MachineName: "m", Labels: d.texts("a", "b", "c", nameLabel), Annotations: d.texts("a", "b", "c", notManaged, templateRecord), Taints: d.taints(),
+	}
+	if d.Intn(4) > 0 {
+		w.Capacity = d.texts("x", "y", "z")
+	}
+	return w
+}
+
+// node returns one to which a template may have been applied, and on which others have worked since.
+func (d dice) node(former nodesync.Wanted) nodesync.Node {
+	n := nodesync.Node{Labels: texts{}, Annotations: texts{}, Capacity: texts{}, Deleting: d.Intn(4) == 0, Finalizer: d.Intn(2) == 0}
+	if d.Intn(3) > 0 {
+		n = applied(n, nodesync.Decide(former, n))
+	}
+	maps.Copy(n.Labels, d.texts("a", "c", "foreign"))
+	maps.Copy(n.Annotations, d.texts("a", "c", "foreign", notManaged))
+	maps.Copy(n.Capacity, d.texts("x", "z", "cpu"))
+	for _, key := range []string{"a", "b", templateRecord, capacityRecord} {
+		if d.Intn(6) == 0 {
+			delete(n.Annotations, key)
+		}
+	}
+	if d.Intn(2) == 0 {
+		n.Taints = d.taints()
+	}
+	return n
+}
+
+func TestANodeThatTookTheChangesNeedsNone(t *testing.T) {
+	d := dice{rand.New(rand.NewSource(1))}
+	empty := 0
+	for range 5_000 {
+		former, wanted := d.wanted(), d.wanted()
+		if d.Intn(4) == 0 {
+			wanted = former
+		}
+		node := d.node(former)
+		c := nodesync.Decide(wanted, node)
+		if c.Empty() {
+			empty++
+		}
+		require.Equal(t, c.Empty(), c.Why() == "", "%+v", c)
+		require.Equal(t, c, nodesync.Decide(wanted, node), "the same facts, the same answer")
+
+		after := applied(node, c)
+		require.Equal(t, nodesync.Changes{}, nodesync.Decide(wanted, after), "wanted %+v, node %+v", wanted, node)
+		for key, value := range wanted.Labels {
+			if key != nameLabel {
+				require.Equal(t, value, after.Labels[key])
+			}
+		}
+		require.Equal(t, node.Labels["foreign"], after.Labels["foreign"])
+		require.Equal(t, node.Annotations["foreign"], after.Annotations["foreign"])
+		require.Equal(t, node.Capacity["cpu"], after.Capacity["cpu"])
+		for _, foreign := range node.Taints {
+			ours := slices.ContainsFunc(slices.Concat(former.Taints, wanted.Taints), func(o nodesync.Taint) bool {
+				return o.Key == foreign.Key && o.Effect == foreign.Effect
+			})
+			if !ours {
+				require.Contains(t, after.Taints, foreign)
+			}
+		}
+	}
+	assert.NotZero(t, empty, "the dice must make nodes that need nothing, too")
+	assert.Less(t, empty, 2_500)
+}

@@ -1,0 +1,110 @@
+package replace_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"millwright/decide/replace"
+)
+
+func TestBreaker(t *testing.T) {
+	for _, row := range []struct {
+		name         string
+		joined, dead int
+		open         bool
+	}{
+		{"no node", 0, 0, false},
+		{"none is dead", 9, 0, false},
+		{"one of one", 1, 1, false},
+		{"two of two", 2, 2, false},
+		{"three of three", 3, 3, true},
+		{"three of five", 5, 3, true},
+		{"exactly half", 6, 3, true},
+		{"just below half", 7, 3, false},
+		{"most of many", 9, 5, true},
+		{"a tenth of many", 500, 50, false},
+		{"all of many", 500, 500, true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			open, why := replace.Breaker(replace.Nodes{Joined: row.joined, Dead: row.dead})
+			assert.Equal(t, row.open, open)
+			assert.Equal(t, row.open, why != "")
+		})
+	}
+	_, why := replace.Breaker(replace.Nodes{Joined: 9, Dead: 5})
+	assert.Equal(t, "5 of 9 nodes look dead at once: that is more likely the API server or the network than the machines; nothing is replaced until most of them report again", why)
+}
+
+func TestTheOpenBreakerHoldsEverything(t *testing.T) {
+	never := with(substitute("never", epoch), func(m *replace.Machine) { m.Failed, m.Due = true, true })
+	o := one(overdue("x", time.Minute), overdue("recorded", time.Hour), never, marked(running("p")))
+	o.Grants = []replace.Grant{grantOf("recorded", time.Hour), grantOf("gone", time.Hour)}
+	o.Budget, o.Nodes = replace.Budget{Value: 9}, replace.Nodes{Joined: 4, Dead: 3}
+	d := replace.Decide(o)
+	assert.Empty(t, d.Mark)
+	assert.Equal(t, []string{"recorded", "p"}, names(d.Grants), "what is true is recorded all the same")
+	_, why := replace.Breaker(o.Nodes)
+	assert.Equal(t, "3 machines are due; "+why, d.Hold)
+	assert.Equal(t, "replacement of machine gone is complete; record machine p: it was marked by a person; hold: "+d.Hold, d.Why)
+
+	o.Nodes = fine
+	assert.ElementsMatch(t, []string{"uid-recorded", "uid-x", "uid-never"}, replace.Decide(o).Mark)
+
+	o.Machines, o.Grants, o.Nodes = []replace.Machine{running("y")}, nil, replace.Nodes{Joined: 4, Dead: 3}
+	assert.Equal(t, replace.Decision{Why: "no machine is due; 0 replacements in progress"}, replace.Decide(o))
+}
+
+// While the API server of the target cluster is away, every node falls silent and patience ends with all of them. When it
+// is back they recover, before or after the nodes that make the breaker close.
+func TestN8_D5_FlapsLeaveNothingBehind(t *testing.T) {
+	well := []replace.Machine{running("x"), running("y"), running("z")}
+	silent := []replace.Machine{overdue("x", time.Minute), overdue("y", time.Minute), overdue("z", time.Minute)}
+	var grants []replace.Grant
+	for flap := range 20 {
+		for _, look := range []struct {
+			machines []replace.Machine
+			nodes    replace.Nodes
+		}{
+			{well, replace.Nodes{Joined: 3}},
+			{silent, replace.Nodes{Joined: 3, Dead: 3}},
+			{well, replace.Nodes{Joined: 3, Dead: 3}},
+			{well, replace.Nodes{Joined: 3}},
+		} {
+			o := one(look.machines...)
+			o.Grants, o.Nodes, o.Now = grants, look.nodes, epoch.Add(time.Duration(flap)*25*time.Second)
+			d := replace.Decide(o)
+			assert.Empty(t, d.Mark)
+			assert.Empty(t, d.Grants)
+			assert.False(t, d.Changed)
+			grants = d.Grants
+		}
+	}
+}
+
+func TestD24_AfterAnOutageEachMachineIsJudgedByItsOwnNode(t *testing.T) {
+	o := one(overdue("x", time.Hour), overdue("y", time.Hour), overdue("z", time.Hour))
+	o.Budget, o.Nodes = replace.Budget{Value: 3}, replace.Nodes{Joined: 3, Dead: 3}
+	assert.Empty(t, replace.Decide(o).Mark)
+
+	o.Machines, o.Nodes = []replace.Machine{running("x"), overdue("y", time.Hour), running("z")}, replace.Nodes{Joined: 3, Dead: 1}
+	assert.Equal(t, []string{"uid-y"}, replace.Decide(o).Mark)
+}
+
+// MCM's freeze depends on a timer and on whether it was frozen before. Here the facts of the moment are all that counts:
+// the first look after an outage of any length is like any other.
+func TestU160_TheBreakerHasNoMemory(t *testing.T) {
+	for _, away := range []time.Duration{0, 29 * time.Second, 31 * time.Second, 24 * time.Hour} {
+		for _, before := range []replace.Nodes{{Joined: 3}, {Joined: 3, Dead: 3}} {
+			o := one(overdue("x", time.Hour))
+			o.Nodes = before
+			o.Grants = replace.Decide(o).Grants
+			o.Now = epoch.Add(away)
+			o.Nodes = replace.Nodes{Joined: 3, Dead: 3}
+			assert.Empty(t, replace.Decide(o).Mark)
+			o.Nodes = replace.Nodes{Joined: 3, Dead: 1}
+			assert.Equal(t, []string{"uid-x"}, replace.Decide(o).Mark)
+		}
+	}
+}

@@ -1,0 +1,323 @@
+package replace_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"millwright/decide/replace"
+)
+
+// dice is the SplitMix64 generator: the same throws for the same seed, on every version of Go.
+type dice uint64
+
+func (d *dice) below(n int) int {
+	*d += 0x9e3779b97f4a7c15
+	z := uint64(*d)
+	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9
+	z = (z ^ (z >> 27)) * 0x94d049bb133111eb
+	return int((z ^ (z >> 31)) % uint64(n))
+}
+
+func (d *dice) oneIn(n int) bool { return d.below(n) == 0 }
+
+func shuffle[T any](d *dice, items []T) []T {
+	items = slices.Clone(items)
+	for i := range items {
+		j := i + d.below(len(items)-i)
+		items[i], items[j] = items[j], items[i]
+	}
+	return items
+}
+
+// pool is a small world in which decisions are carried out: badly at times, as real ones are.
+type pool struct {
+	dice
+	replace.Observed
+	zones map[string]int // machines wanted of each
+	lazy  bool           // sets take their time to make what is missing
+	born  int
+}
+
+func newPool(seed int, zones []string, each int) *pool {
+	p := &pool{dice: dice(seed), zones: map[string]int{}}
+	p.Nodes, p.Now = replace.Nodes{Joined: 500, Dead: 50}, epoch
+	for _, zone := range zones {
+		p.zones[zone] = each
+		for i := range each {
+			m := overdue(fmt.Sprintf("%s-%02d", zone, i), time.Duration(p.below(100))*time.Minute)
+			m.Domain = zone
+			p.Machines = append(p.Machines, m)
+		}
+	}
+	return p
+}
+
+// apply writes what was decided. Nothing, or not all of it, may get through.
+func (p *pool) apply(d replace.Decision) {
+	if p.oneIn(10) {
+		return
+	}
+	p.Grants = d.Grants
+	for i, m := range p.Machines {
+		if slices.Contains(d.Mark, m.UID) && !p.oneIn(5) {
+			p.Machines[i].Granted = true
+		}
+	}
+}
+
+// live goes a step on: marked machines fail, sets delete and make machines, and of the new ones some never join.
+func (p *pool) live() {
+	p.Now = p.Now.Add(time.Minute)
+	for i := range p.Machines {
+		m := &p.Machines[i]
+		switch {
+		case m.Failed && m.Granted && p.oneIn(2):
+			m.Deleting = true
+		case m.Granted && p.oneIn(2):
+			m.Failed = true
+		case m.Joined || m.Due || !p.oneIn(3):
+		case p.oneIn(4):
+			m.Failed, m.Due, m.DueSince, m.Reason = p.oneIn(2), true, p.Now, "CreationTimeout"
+		default:
+			m.Joined = true
+		}
+	}
+	p.fill()
+	p.Machines = slices.DeleteFunc(p.Machines, func(m replace.Machine) bool { return m.Deleting && p.oneIn(3) })
+	if p.lazy {
+		p.Missing = p.missing()
+	}
+}
+
+func (p *pool) fill() {
+	for _, zone := range []string{"", "a", "b", "c"} {
+		for n := p.count(zone, func(m replace.Machine) bool { return !m.Deleting }); n < p.zones[zone]; n++ {
+			if p.lazy && !p.oneIn(4) {
+				continue
+			}
+			p.born++
+			m := substitute(fmt.Sprintf("new-%d", p.born), p.Now)
+			m.Domain = zone
+			p.Machines = append(p.Machines, m)
+		}
+	}
+}
+
+func (p *pool) missing() int {
+	missing := 0
+	for zone, wanted := range p.zones {
+		missing += wanted - p.count(zone, func(m replace.Machine) bool { return !m.Deleting })
+	}
+	return missing
+}
+
+func (p *pool) count(zone string, is func(replace.Machine) bool) int {
+	n := 0
+	for _, m := range p.Machines {
+		if m.Domain == zone && is(m) {
+			n++
+		}
+	}
+	return n
+}
+
+func (p *pool) healed() bool {
+	return len(p.Grants) == 0 && p.missing() == 0 &&
+		!slices.ContainsFunc(p.Machines, func(m replace.Machine) bool { return m.Due || !m.Joined || m.Deleting })
+}
+
+// allowed is the budget of a zone with so many machines, computed in another way than the package does.
+func allowed(b replace.Budget, machines int) int {
+	if !b.Percent {
+		return b.Value
+	}
+	n := 0
+	for 100*n < b.Value*machines {
+		n++
+	}
+	return n
+}
+
+func TestFiftyOverdueMachinesAreReplacedWithinTheBudget(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		zones  []string
+		each   int
+		budget replace.Budget
+		lazy   bool
+		first  int
+	}{
+		{"one at a time", []string{""}, 50, replace.Budget{Value: 1}, false, 1},
+		{"one at a time, sets are slow", []string{""}, 50, replace.Budget{Value: 1}, true, 1},
+		{"20% of each of three zones", []string{"a", "b", "c"}, 17, replace.Budget{Value: 20, Percent: true}, false, 12},
+		{"20% of each of three zones, sets are slow", []string{"a", "b", "c"}, 17, replace.Budget{Value: 20, Percent: true}, true, 12},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			for seed := range 10 {
+				p := newPool(seed, row.zones, row.each)
+				p.Budget, p.lazy = row.budget, row.lazy
+				require.Len(t, replace.Decide(p.Observed).Mark, row.first)
+				replaced := map[string]bool{}
+				for step := 0; !p.healed(); step++ {
+					require.Less(t, step, 5000, "does not end")
+					d := replace.Decide(p.Observed)
+					p.Machines, p.Grants = shuffle(&p.dice, p.Machines), shuffle(&p.dice, p.Grants)
+					require.Equal(t, d, replace.Decide(p.Observed), "the order matters")
+					for _, zone := range row.zones {
+						most := allowed(row.budget, row.each)
+						inZone := 0
+						for _, g := range d.Grants {
+							replaced[g.UID] = true
+							if g.Domain == zone {
+								inZone++
+							}
+						}
+						require.LessOrEqual(t, inZone, most, "grants in progress")
+						untouched := p.count(zone, func(m replace.Machine) bool { return !m.Deleting && !m.Granted && (m.Joined || m.Due) })
+						require.LessOrEqual(t, row.each-untouched, most, "machines that are given up or not there yet")
+					}
+					p.apply(d)
+					p.live()
+				}
+				require.GreaterOrEqual(t, len(replaced), len(row.zones)*row.each)
+				require.Positive(t, len(replaced)-len(row.zones)*row.each, "failed joins were replaced too")
+				for uid := range replaced {
+					require.False(t, slices.ContainsFunc(p.Machines, func(m replace.Machine) bool { return m.UID == uid }))
+				}
+			}
+		})
+	}
+}
+
+// anyObserved returns something that may be read at some time: machines in every state, grants of machines that are there
+// and of machines that are gone.
+func anyObserved(d *dice) replace.Observed {
+	o := replace.Observed{
+		Budget: replace.Budget{Value: d.below(5)},
+		Nodes:  replace.Nodes{Joined: 40, Dead: d.below(25)},
+		Now:    epoch,
+	}
+	if d.oneIn(2) {
+		o.Budget = replace.Budget{Value: d.below(120), Percent: true}
+	}
+	for i := range d.below(40) {
+		m := replace.Machine{
+			Name: fmt.Sprintf("m-%d", i), UID: fmt.Sprintf("uid-%d", i), Domain: []string{"", "a", "b"}[d.below(3)],
+			Due: d.oneIn(2), DueSince: epoch.Add(-time.Duration(d.below(4)) * time.Minute),
+			Granted: d.oneIn(6), Preserved: d.oneIn(8), Deleting: d.oneIn(5), Joined: d.oneIn(2), Failed: d.oneIn(5),
+			Created: epoch.Add(-time.Duration(d.below(20)) * time.Minute),
+		}
+		o.Machines = append(o.Machines, m)
+		if d.oneIn(6) {
+			o.Grants = append(o.Grants, replace.Grant{UID: m.UID, Name: m.Name, Domain: m.Domain, At: epoch.Add(-time.Duration(d.below(20)) * time.Minute)})
+		}
+	}
+	for i := range d.below(4) {
+		name := fmt.Sprintf("gone-%d", i)
+		o.Grants = append(o.Grants, replace.Grant{UID: name, Name: name, Domain: []string{"", "a", "b"}[d.below(3)], At: epoch.Add(-time.Duration(d.below(20)) * time.Minute)})
+	}
+	return o
+}
+
+// outstanding counts the gone grants of a zone that may be in progress at the most: as many as machines of it are being
+// made since the first of them.
+func outstanding(o replace.Observed, zone string) int {
+	gone, first := 0, time.Time{}
+	for _, g := range o.Grants {
+		exists := slices.ContainsFunc(o.Machines, func(m replace.Machine) bool { return m.UID == g.UID })
+		if g.Domain == zone && !exists {
+			gone++
+			if first.IsZero() || g.At.Before(first) {
+				first = g.At
+			}
+		}
+	}
+	made := 0
+	for _, m := range o.Machines {
+		if m.Domain == zone && !m.Joined && !m.Failed && !m.Deleting && !m.Due && !m.Created.Before(first) {
+			made++
+		}
+	}
+	return min(gone, made)
+}
+
+func TestDecideKeepsItsPromises(t *testing.T) {
+	grantedInAll := 0
+	for seed := range 3000 {
+		random := dice(seed)
+		o := anyObserved(&random)
+		d := replace.Decide(o)
+		machines, before := map[string]replace.Machine{}, map[string]bool{}
+		for _, m := range o.Machines {
+			machines[m.UID] = m
+		}
+		for _, g := range o.Grants {
+			before[g.UID] = true
+		}
+		all, fresh, gone := map[string]int{}, map[string]int{}, map[string]int{}
+		for _, g := range d.Grants {
+			all[g.Domain]++
+			m, exists := machines[g.UID]
+			if !exists {
+				gone[g.Domain]++
+			}
+			if !before[g.UID] && !m.Granted {
+				fresh[g.Domain]++
+				grantedInAll++
+				require.True(t, m.Due && !m.Preserved && !m.Deleting, "seed %d grants %+v", seed, m)
+			}
+		}
+		open, _ := replace.Breaker(o.Nodes)
+		if open {
+			require.Empty(t, d.Mark, "seed %d", seed)
+			require.Empty(t, fresh, "seed %d", seed)
+		}
+		waiting := 0
+		for _, zone := range []string{"", "a", "b"} {
+			live := 0
+			for _, m := range o.Machines {
+				if m.Domain == zone && !m.Deleting {
+					live++
+				}
+			}
+			require.LessOrEqual(t, gone[zone], outstanding(o, zone), "seed %d", seed)
+			due := 0
+			for _, m := range o.Machines {
+				if m.Domain == zone && m.Due && !m.Preserved && !m.Granted && !m.Deleting && !before[m.UID] {
+					due++
+				}
+			}
+			if !open {
+				left := max(allowed(o.Budget, live)-(all[zone]-fresh[zone]), 0)
+				require.Equal(t, min(left, due), fresh[zone], "seed %d: neither more than is left, nor less", seed)
+			}
+			waiting += due - fresh[zone]
+		}
+		if !open {
+			require.Equal(t, waiting > 0, d.Hold != "", "seed %d", seed)
+		}
+		settled(t, seed, o, d)
+	}
+	assert.Positive(t, grantedInAll)
+}
+
+// settled proves that what was decided, once it is written, leaves nothing to decide.
+func settled(t *testing.T, seed int, o replace.Observed, d replace.Decision) {
+	t.Helper()
+	o.Machines, o.Grants = slices.Clone(o.Machines), d.Grants
+	for i, m := range o.Machines {
+		if slices.Contains(d.Mark, m.UID) {
+			require.False(t, m.Granted || m.Deleting, "seed %d marks %+v", seed, m)
+			o.Machines[i].Granted = true
+		}
+	}
+	again := replace.Decide(o)
+	require.False(t, again.Changed, "seed %d", seed)
+	require.Empty(t, again.Mark, "seed %d", seed)
+	require.Equal(t, d.Grants, again.Grants, "seed %d", seed)
+}

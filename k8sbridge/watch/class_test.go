@@ -1,0 +1,188 @@
+package watch
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/attention"
+	"millwright/observe"
+	"millwright/workflows"
+)
+
+func goingClass() *v1alpha1.MachineClass {
+	return changed(aClass(), toBeDeleted[*v1alpha1.MachineClass])
+}
+
+// refersTo makes a class name one Secret, for its credentials.
+func refersTo(secret string) func(*v1alpha1.MachineClass) {
+	return func(c *v1alpha1.MachineClass) {
+		c.Generation++
+		c.SecretRef, c.CredentialsSecretRef = nil, &corev1.SecretReference{Namespace: "ns", Name: secret}
+	}
+}
+
+func ofClass(kind, name string) func(*v1alpha1.Machine) {
+	return func(m *v1alpha1.Machine) { m.Spec.Class = v1alpha1.ClassSpec{Kind: kind, Name: name} }
+}
+
+func TestClassPrints(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		change func(*v1alpha1.MachineClass)
+		want   []string
+	}{
+		{"what is in it", func(c *v1alpha1.MachineClass) { c.Generation = 2 }, []string{"self"}},
+		{"deletion", toBeDeleted[*v1alpha1.MachineClass], []string{"self"}},
+		{"another class of that name", func(c *v1alpha1.MachineClass) { c.UID = "other" }, []string{"self", "own"}},
+		{"finalizer", bare[*v1alpha1.MachineClass], []string{"own"}},
+		{"a foreign finalizer", func(c *v1alpha1.MachineClass) { c.Finalizers = append(c.Finalizers, "foreign") }, nil},
+		{"a label", func(c *v1alpha1.MachineClass) { c.Labels["color"] = "red" }, nil},
+		{"its status", func(c *v1alpha1.MachineClass) { c.Status.ObservedGeneration = 7 }, nil},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			assert.Equal(t, row.want, which(classPrints(aClass()), classPrints(changed(aClass(), row.change))))
+		})
+	}
+}
+
+func TestEveryFactOfAClassWakesIt(t *testing.T) {
+	read := func(w *world) any {
+		class, found := w.cluster.Class("ns/small")
+		require.True(t, found)
+		return observe.ClassFacts(class, w.cluster.Neighbours("ns"))
+	}
+	going := []runtime.Object{goingClass()}
+	other := secretNamed("other")
+	proveFacts(t, reflect.TypeFor[attention.ClassFacts](), aClass(), read, []factRow{
+		{fact: "Deleting", change: replace(goingClass())},
+		{fact: "Finalizer", change: replace(aClass(), bare[*v1alpha1.MachineClass])},
+		{fact: "Machines", before: going, change: func(w *world) { w.remove(aMachine()) }},
+		{fact: "Machines", before: going, change: replace(machineNamed("second"))},
+		{fact: "Machines", before: going, change: replace(aMachine(), ofClass("MachineClass", "large"))},
+		{fact: "Machines", before: append(going, changed(aMachine(), ofClass("MachineClass", "large"))), change: replace(aMachine())},
+		{fact: "Machines", before: going, change: replace(aMachine(), ofClass("OldClass", "small"))},
+		{fact: "Unguarded", change: replace(aSecret(), bare[aSecretsMetadata])},
+		{fact: "Unguarded", before: []runtime.Object{other}, change: replace(aClass(), func(c *v1alpha1.MachineClass) {
+			c.Generation, c.CredentialsSecretRef = 2, &corev1.SecretReference{Name: "other"}
+		})},
+		{fact: "Unguarded", before: []runtime.Object{changed(aSecret(), bare[aSecretsMetadata]), changed(aClass(), refersTo("other"))}, change: replace(other)},
+		{fact: "Unused", change: replace(aClass(), func(c *v1alpha1.MachineClass) { c.Generation, c.SecretRef = 2, nil })},
+	}, nil)
+}
+
+// A new class is told of once. What its workflow then writes, to the class and to its Secret, is no news, neither to the
+// class nor to the machines that are being created meanwhile.
+func TestU170_ANewClassIsOneSignal(t *testing.T) {
+	class := changed(aClass(), bare[*v1alpha1.MachineClass])
+	waiting := changed(aMachine(), uncreated, func(m *v1alpha1.Machine) { m.OwnerReferences = nil })
+	inWorld(t, []runtime.Object{changed(aSecret(), bare[aSecretsMetadata]), waiting}, func(w *world) {
+		w.took()
+		version := w.put(class)
+		w.flush()
+		calls := w.took()
+		require.Len(t, calls, 2, "the machine may have waited for its class")
+		c := calls[0]
+		if c.workflow != "MachineClass" {
+			c = calls[1]
+		}
+		assert.Equal(t, "machineclass/ns/small/uid-small", c.id)
+		assert.Equal(t, version, c.changed.Versions[observe.Classes])
+		assert.NotEmpty(t, c.changed.Versions[observe.Secrets], "the worker may not have seen its Secret yet")
+		assert.Equal(t, workflows.StartAttributes("ns", workflows.Owner{Provider: "virtual"}), c.options.TypedSearchAttributes)
+		w.pass(2 * time.Second)
+
+		w.put(aClass())
+		w.pass(2 * time.Second)
+		w.put(aSecret())
+		w.pass(2 * time.Second)
+		assert.Empty(t, w.asked(), "its own writes")
+	})
+}
+
+func TestU170_AMachineThatChangesIsNoNewsToItsClass(t *testing.T) {
+	inWorld(t, append(calmStack(), goingClass()), func(w *world) {
+		w.pass(time.Second)
+		w.took()
+		w.put(changed(aMachine(), inPhase(v1alpha1.MachineUnknown), toBeDeleted[*v1alpha1.Machine]))
+		w.pass(5 * time.Second)
+		assert.NotContains(t, w.asked(), awake(aClass()), "it still refers to the class")
+		version := w.put(changed(aMachine(), func(m *v1alpha1.Machine) { m.Labels["color"] = "red" }))
+		w.remove(aMachine())
+		w.flush()
+		for _, c := range w.took() {
+			if c.id == idOf(aClass()) {
+				assert.Equal(t, version, c.changed.Versions[observe.Machines], "a cache that is older still has the machine")
+				return
+			}
+		}
+		assert.Fail(t, "nobody told the class that its last machine is gone")
+	})
+}
+
+// Of a hundred machines that go, the class hears once a second.
+func TestAClassThatWaitsHearsOnceASecond(t *testing.T) {
+	objects := append(calmStack(), goingClass())
+	var machines []*v1alpha1.Machine
+	for i := range 100 {
+		m := machineNamed("m-" + string(rune('a'+i/26)) + string(rune('a'+i%26)))
+		machines, objects = append(machines, m), append(objects, m)
+	}
+	inWorld(t, objects, func(w *world) {
+		w.pass(time.Second)
+		w.took()
+		for _, m := range machines {
+			w.remove(m)
+			w.pass(20 * time.Millisecond)
+		}
+		w.pass(2 * time.Second)
+		told := 0
+		for _, c := range w.took() {
+			if c.id == idOf(aClass()) {
+				told++
+			}
+		}
+		assert.Equal(t, 3, told, "at once, after one second and after two")
+	})
+}
+
+func TestDeletedClass(t *testing.T) {
+	inWorld(t, calmStack(), func(w *world) {
+		w.put(goingClass())
+		w.flush()
+		assert.Equal(t, []string{awake(aClass())}, w.asked())
+		w.remove(aClass())
+		w.pass(goneAfter)
+		assert.Contains(t, w.asked(), "signal "+idOf(aClass()))
+	})
+}
+
+func TestResyncOfClasses(t *testing.T) {
+	named := func(name string, changes ...func(*v1alpha1.MachineClass)) *v1alpha1.MachineClass {
+		class := changed(aClass(), changes...)
+		class.Name, class.UID, class.SecretRef = name, types.UID("uid-"+name), nil
+		return class
+	}
+	fresh, waiting := named("fresh", bare[*v1alpha1.MachineClass]), named("waiting", toBeDeleted[*v1alpha1.MachineClass])
+	m := changed(aMachine(), ofClass("MachineClass", "waiting"))
+	inWorld(t, []runtime.Object{named("calm"), fresh, waiting, m, aNode()}, func(w *world) {
+		w.took()
+		w.pass(aResync)
+		assert.Equal(t, []string{
+			awake(fresh),             // should have been done at once
+			"start " + idOf(waiting), // waits for its machine
+		}, w.asked())
+		w.put(secretNamedGuarded("left-behind")) // by a class whose finalizer somebody took off by hand
+		w.pass(time.Second)
+		assert.Empty(t, w.asked(), "no class names it")
+		w.pass(aResync)
+		assert.Equal(t, []string{awake(named("calm")), awake(fresh), awake(waiting)}, w.asked(), "each would release it")
+	})
+}

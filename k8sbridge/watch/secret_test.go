@@ -1,0 +1,107 @@
+package watch
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"millwright/api/v1alpha1"
+	"millwright/observe"
+)
+
+type aSecretsMetadata = *metav1.PartialObjectMetadata
+
+// secretNamed returns a Secret that nobody has guarded yet.
+func secretNamed(name string) aSecretsMetadata {
+	s := changed(aSecret(), bare[aSecretsMetadata])
+	s.Name, s.UID = name, types.UID("uid-"+name)
+	return s
+}
+
+func secretNamedGuarded(name string) aSecretsMetadata {
+	s := secretNamed(name)
+	s.Finalizers = []string{v1alpha1.FinalizerSecret}
+	return s
+}
+
+func TestSecretPrints(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		change func(aSecretsMetadata)
+		want   []string
+	}{
+		{"what is in it", func(aSecretsMetadata) {}, []string{"self"}}, // its version alone
+		{"finalizer", bare[aSecretsMetadata], []string{"self", "own"}},
+		{"a foreign finalizer", func(s aSecretsMetadata) { s.Finalizers = append(s.Finalizers, "foreign") }, []string{"self"}},
+		{"deletion", toBeDeleted[aSecretsMetadata], []string{"self", "own"}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			next := changed(aSecret(), row.change)
+			next.ResourceVersion = "8"
+			assert.Equal(t, row.want, which(secretPrints(aSecret()), secretPrints(next)))
+		})
+	}
+}
+
+func TestASecretAndItsClasses(t *testing.T) {
+	t.Run("D34: one that only credentialsSecretRef names wakes its class and who waits for it", func(t *testing.T) {
+		waiting := changed(machineNamed("waiting"), uncreated)
+		inWorld(t, []runtime.Object{changed(aClass(), refersTo("other")), waiting}, func(w *world) {
+			w.took()
+			version := w.put(secretNamed("other"))
+			w.flush()
+			calls := map[string]call{}
+			for _, c := range w.took() {
+				calls[c.id] = c
+			}
+			assert.Contains(t, calls, idOf(waiting))
+			require.Contains(t, calls, idOf(aClass()))
+			assert.Equal(t, version, calls[idOf(aClass())].changed.Versions[observe.Secrets])
+			assert.NotContains(t, calls[idOf(waiting)].changed.Versions, observe.Secrets, "machines read Secrets live")
+		})
+	})
+	t.Run("U170: one that is missing wakes nobody, and the class when it appears", func(t *testing.T) {
+		inWorld(t, []runtime.Object{aClass(), aMachine(), aNode()}, func(w *world) {
+			w.pass(aResync)
+			assert.Empty(t, w.asked())
+			w.put(secretNamed("credentials"))
+			w.flush()
+			assert.Equal(t, []string{awake(aClass())}, w.asked())
+		})
+	})
+	t.Run("U170: one in another namespace is left alone", func(t *testing.T) {
+		elsewhere := secretNamed("credentials")
+		elsewhere.Namespace = "keys"
+		class := changed(aClass(), func(c *v1alpha1.MachineClass) { c.SecretRef.Namespace = "keys" })
+		inWorld(t, []runtime.Object{class}, func(w *world) {
+			w.put(elsewhere)
+			w.pass(aResync)
+			assert.Empty(t, w.asked())
+		})
+	})
+	t.Run("one that changes is no news to a class that waits", func(t *testing.T) {
+		inWorld(t, append(calmStack(), goingClass()), func(w *world) {
+			w.pass(time.Second)
+			w.took()
+			w.put(aSecret())
+			w.pass(2 * time.Second)
+			assert.Empty(t, w.asked())
+		})
+	})
+	t.Run("one that goes with its class starts no run for what is gone", func(t *testing.T) {
+		inWorld(t, append(calmStack(), goingClass()), func(w *world) {
+			w.remove(aMachine())
+			w.pass(5 * time.Second)
+			w.took()
+			w.put(changed(aSecret(), toBeDeleted[aSecretsMetadata])) // now its workflow lets the Secret go
+			w.remove(aSecret())
+			w.pass(2 * time.Second)
+			assert.NotContains(t, w.asked(), awake(aClass()))
+		})
+	})
+}

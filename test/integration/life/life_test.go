@@ -1,0 +1,412 @@
+//go:build integration
+
+// Package life shows the life of a machine up to the moment that it must go: it joins in time or fails on time, it falls ill
+// and recovers or is replaced, and what blocks it is shown and heals by itself. It runs alone on its stack, since the breaker
+// counts every node of the cluster.
+package life
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"millwright/api/v1alpha1"
+	"millwright/devstack/stack"
+	"millwright/devstack/virtualcloud/admin"
+	"millwright/provider/virtual"
+	"millwright/test/integration/rig"
+)
+
+var r *rig.Rig
+
+func TestMain(m *testing.M) {
+	// Quota errors are waited for at most 20 s here, so that a test of two minutes of them sees several.
+	options := stack.Options{Args: map[string][]string{stack.Worker: {"--resource-exhausted-retry=20s"}}}
+	os.Exit(rig.Main(m, options, func(up *rig.Rig) { r = up }))
+}
+
+const small = `{"region":"eu","zone":"eu-1","instanceType":"small"}`
+
+// pool makes a namespace with a pool of its name; template is JSON that is added to the spec of its machines.
+func pool(t *testing.T, name, providerSpec string, replicas int32, template string) *rig.Pool {
+	t.Helper()
+	r.Namespace(t, name, providerSpec)
+	p := r.Pool(t, name, name, replicas, func(d *v1alpha1.MachineDeployment) {
+		if template != "" {
+			require.NoError(t, json.Unmarshal([]byte(template), &d.Spec.Template.Spec))
+		}
+	})
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		_ = r.Machines.MachineV1alpha1().MachineDeployments(name).Delete(ctx, name, metav1.DeleteOptions{})
+	})
+	return p
+}
+
+// sicken makes the kubelet of a node report that it is not ready, or ready again.
+func sicken(t *testing.T, node string, sick bool) {
+	t.Helper()
+	change := "node-not-ready.stage.kwok.x-k8s.io-"
+	if sick {
+		change = "node-not-ready.stage.kwok.x-k8s.io=true"
+	}
+	_, err := r.Stack.Kubectl(t.Context(), "label", "node", node, "--overwrite", change)
+	require.NoError(t, err)
+}
+
+func machine(t *testing.T, p *rig.Pool, name string) *v1alpha1.Machine {
+	t.Helper()
+	for _, m := range p.Machines(t) {
+		if m.Name == name {
+			return &m
+		}
+	}
+	return nil
+}
+
+func names(p *rig.Pool, t *testing.T) []string {
+	t.Helper()
+	var list []string
+	for _, m := range p.Machines(t) {
+		list = append(list, m.Name)
+	}
+	slices.Sort(list)
+	return list
+}
+
+// heard requires an event about a machine, with that reason.
+func heard(t *testing.T, namespace, name, reason string) corev1.Event {
+	t.Helper()
+	var found corev1.Event
+	rig.Eventually(t, 10*time.Second, "event "+reason+" of "+name, func() (bool, any) {
+		events, err := r.Kube.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
+		require.NoError(t, err)
+		var reasons []string
+		for _, e := range events.Items {
+			reasons = append(reasons, e.Reason)
+			if e.Reason == reason {
+				found = e
+				return true, nil
+			}
+		}
+		return false, reasons
+	})
+	return found
+}
+
+func TestU111_JoinThatNeverHappensFailsOnTime(t *testing.T) {
+	const timeout = 15 * time.Second
+	p := pool(t, "nojoin", `{"region":"eu","zone":"eu-1","instanceType":"small","neverBoots":true}`, 3, `{"creationTimeout":"15s"}`)
+	failed := map[string]time.Duration{}
+	most := 0
+	rig.Eventually(t, 40*time.Second, "three machines have failed", func() (bool, any) {
+		going := 0
+		for _, m := range p.Machines(t) {
+			if m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed && failed[m.Name] == 0 {
+				failed[m.Name] = m.Status.CurrentStatus.LastUpdateTime.Sub(m.CreationTimestamp.Time)
+			}
+			if m.DeletionTimestamp != nil {
+				going++
+			}
+		}
+		most = max(most, going)
+		return len(failed) >= 3, failed
+	})
+	for name, after := range failed {
+		require.InDelta(t, timeout.Seconds(), after.Seconds(), 2, "machine %s failed after %s", name, after)
+	}
+	require.LessOrEqual(t, most, 1, "P7: the budget covers failed joins")
+	require.LessOrEqual(t, len(p.Deployment(t).Status.Replacements), 1)
+}
+
+func TestU114_DeadNodeIsReplaced(t *testing.T) {
+	p := pool(t, "dead", small, 3, `{"healthTimeout":"8s"}`)
+	p.AwaitRunning(t, 3, 30*time.Second)
+	victim := p.Machines(t)[0]
+	sicken(t, victim.Labels[v1alpha1.LabelNode], true)
+	rig.Eventually(t, 10*time.Second, "Unknown", func() (bool, any) {
+		m := machine(t, p, victim.Name)
+		return m.Status.CurrentStatus.Phase == v1alpha1.MachineUnknown && m.Status.Health != nil, m.Status.CurrentStatus.Phase
+	})
+	rig.Eventually(t, 30*time.Second, "replaced", func() (bool, any) {
+		return machine(t, p, victim.Name) == nil, names(p, t)
+	})
+	p.AwaitRunning(t, 3, 30*time.Second)
+	for _, reason := range []string{"InstanceCreated", "Joined", "Unhealthy", "ReplacementGranted"} { // D38
+		require.NotEmpty(t, heard(t, p.Namespace, victim.Name, reason).Message)
+	}
+	rig.Eventually(t, 90*time.Second, "the grant is given back", func() (bool, any) {
+		left := p.Deployment(t).Status.Replacements
+		return len(left) == 0, left
+	})
+}
+
+func TestU112_NodeThatRecoversInTimeKeepsItsMachine(t *testing.T) {
+	p := pool(t, "recovers", small, 1, `{"healthTimeout":"15s"}`)
+	p.AwaitRunning(t, 1, 30*time.Second)
+	before := p.Machines(t)[0]
+	for range 2 { // it flaps
+		sicken(t, before.Labels[v1alpha1.LabelNode], true)
+		rig.Eventually(t, 10*time.Second, "Unknown", func() (bool, any) {
+			return machine(t, p, before.Name).Status.CurrentStatus.Phase == v1alpha1.MachineUnknown, nil
+		})
+		sicken(t, before.Labels[v1alpha1.LabelNode], false)
+		rig.Eventually(t, 10*time.Second, "Running", func() (bool, any) {
+			return machine(t, p, before.Name).Status.CurrentStatus.Phase == v1alpha1.MachineRunning, nil
+		})
+	}
+	m := machine(t, p, before.Name)
+	require.Equal(t, before.UID, m.UID)
+	require.Equal(t, v1alpha1.MachineOperationHealthCheck, m.Status.LastOperation.Type)
+}
+
+func TestN8_HalfOfTheNodesDeadAtOnceAreHeld(t *testing.T) {
+	p := pool(t, "breaker", small, 6, `{"healthTimeout":"5s"}`)
+	p.AwaitRunning(t, 6, 30*time.Second)
+	before := names(p, t)
+	var dead []string
+	for _, m := range p.Machines(t)[:4] {
+		dead = append(dead, m.Labels[v1alpha1.LabelNode])
+		sicken(t, m.Labels[v1alpha1.LabelNode], true)
+	}
+	rig.Eventually(t, 30*time.Second, "held, and said so", func() (bool, any) {
+		for _, c := range p.Deployment(t).Status.Conditions {
+			if c.Type == v1alpha1.MachineDeploymentReplacementHeld {
+				return true, nil
+			}
+		}
+		return false, p.Deployment(t).Status.Conditions
+	})
+	watched := time.Now()
+	for time.Since(watched) < 15*time.Second { // three times the timeout
+		require.Equal(t, before, names(p, t), "D5: none is replaced while most look dead")
+		time.Sleep(500 * time.Millisecond)
+	}
+	for _, node := range dead {
+		sicken(t, node, false)
+	}
+	p.AwaitRunning(t, 6, 90*time.Second)
+	require.Equal(t, before, names(p, t), "D24: each was judged by its own node, and kept")
+	rig.Eventually(t, 90*time.Second, "held no more", func() (bool, any) {
+		conditions := p.Deployment(t).Status.Conditions
+		return !slices.ContainsFunc(conditions, func(c v1alpha1.MachineDeploymentCondition) bool {
+			return c.Type == v1alpha1.MachineDeploymentReplacementHeld
+		}), conditions
+	})
+}
+
+func TestU64_QuotaErrorsOfTwoMinutesHealByThemselves(t *testing.T) {
+	const namespace = "quota"
+	require.NoError(t, r.Cloud.AddFault(t.Context(), admin.Fault{
+		Operation: admin.Create, Code: "ResourceExhausted", Message: "no room for small in eu-1", Class: namespace + "/small", For: virtual.Duration(2 * time.Minute),
+	}))
+	p := pool(t, namespace, small, 2, "")
+	rig.Eventually(t, 30*time.Second, "machine, set and deployment say so", func() (bool, any) {
+		set, deployment := "", ""
+		for _, s := range p.Sets(t) {
+			for _, c := range s.Status.Conditions {
+				set = c.Reason
+			}
+		}
+		for _, c := range p.Deployment(t).Status.Conditions {
+			if c.Type == v1alpha1.MachineDeploymentReplicaFailure {
+				deployment = c.Reason
+			}
+		}
+		machines := 0
+		for _, m := range p.Machines(t) {
+			if m.Status.LastOperation.ErrorCode == "ResourceExhausted" {
+				machines++
+			}
+		}
+		return set == "ResourceExhausted" && deployment == set && machines == 2, []any{set, deployment, machines}
+	})
+	before := names(p, t)
+	p.AwaitRunning(t, 2, 3*time.Minute)
+	require.Equal(t, before, names(p, t), "nobody was replaced for it")
+	rig.Eventually(t, 20*time.Second, "the reason is gone", func() (bool, any) {
+		for _, s := range p.Sets(t) {
+			if len(s.Status.Conditions) > 0 {
+				return false, s.Status.Conditions
+			}
+		}
+		return true, nil
+	})
+}
+
+func TestN16_WrongCredentialsHealWithTheSecret(t *testing.T) {
+	const namespace = "rotated"
+	require.NoError(t, r.Cloud.AddFault(t.Context(), admin.Fault{
+		Operation: admin.Create, Code: "PermissionDenied", Message: "the token may not do that", Class: namespace + "/small",
+	}))
+	p := pool(t, namespace, small, 2, `{"creationTimeout":"25s"}`)
+	rig.Eventually(t, 20*time.Second, "two machines are stuck", func() (bool, any) {
+		stuck := 0
+		for _, m := range p.Machines(t) {
+			if m.Status.CreationStopped != nil && m.Status.CreationStopped.Since != nil {
+				stuck++
+			}
+		}
+		return stuck == 2, p.Machines(t)
+	})
+	time.Sleep(30 * time.Second) // longer than the creation timeout: its clock stands still
+	for _, m := range p.Machines(t) {
+		require.Equal(t, v1alpha1.MachineCrashLoopBackOff, m.Status.CurrentStatus.Phase, "%s", m.Status.LastOperation.Description)
+	}
+	require.NoError(t, r.Cloud.ClearFaults(t.Context()))
+	fixed := time.Now()
+	_, err := r.Kube.CoreV1().Secrets(namespace).Patch(t.Context(), "small", types.MergePatchType, []byte(`{"stringData":{"rotated":"yes"}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	p.AwaitRunning(t, 2, 15*time.Second)
+	t.Logf("running %s after the Secret was fixed", time.Since(fixed).Round(100*time.Millisecond))
+}
+
+func TestP23_VanishedInstanceIsReplacedEarly(t *testing.T) {
+	p := pool(t, "vanished", small, 2, `{"healthTimeout":"10m"}`)
+	p.AwaitRunning(t, 2, 30*time.Second)
+	victim := p.Machines(t)[0]
+	require.NoError(t, r.Cloud.Vanish(t.Context(), admin.Vanish{Machine: victim.Name}))
+	sicken(t, victim.Labels[v1alpha1.LabelNode], true) // at once, and not after the node monitor's grace period
+	rig.Eventually(t, 30*time.Second, "replaced long before the health timeout", func() (bool, any) {
+		return machine(t, p, victim.Name) == nil, names(p, t)
+	})
+	p.AwaitRunning(t, 2, 30*time.Second)
+	heard(t, p.Namespace, victim.Name, "InstanceGone")
+}
+
+func TestN15_NodeDeletedByHandIsReplaced(t *testing.T) {
+	p := pool(t, "byhand", small, 3, "")
+	p.AwaitRunning(t, 3, 30*time.Second)
+	before := p.Machines(t)
+	var deleted []string
+	for _, m := range before { // D31: all at once, as kubectl delete nodes --all does
+		node := m.Labels[v1alpha1.LabelNode]
+		require.NoError(t, r.Kube.CoreV1().Nodes().Delete(t.Context(), node, metav1.DeleteOptions{}))
+		deleted = append(deleted, m.Name)
+	}
+	most := 0
+	rig.Eventually(t, 90*time.Second, "all were replaced, one after the other", func() (bool, any) {
+		left, going := 0, 0
+		for _, m := range p.Machines(t) {
+			if slices.Contains(deleted, m.Name) {
+				left++
+				if m.DeletionTimestamp != nil {
+					going++
+				}
+			}
+		}
+		most = max(most, going)
+		return left == 0, fmt.Sprintf("%d left", left)
+	})
+	require.LessOrEqual(t, most, 1, "the budget guards against it")
+	p.AwaitRunning(t, 3, 30*time.Second)
+}
+
+func TestU122_NodeCarriesWhatItsTemplateSays(t *testing.T) {
+	p := pool(t, "sync", small, 1, `{"nodeTemplate":{"metadata":{"labels":{"team":"a"},"annotations":{"note":"b"}},"spec":{"taints":[{"key":"dedicated","value":"x","effect":"NoSchedule"}]}}}`)
+	p.AwaitRunning(t, 1, 30*time.Second)
+	m := p.Machines(t)[0]
+	nodes := r.Kube.CoreV1().Nodes()
+	carries := func() {
+		t.Helper()
+		rig.Eventually(t, 15*time.Second, "label, annotation, taint, finalizer and machine name", func() (bool, any) {
+			n, err := nodes.Get(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.GetOptions{})
+			require.NoError(t, err)
+			tainted := slices.ContainsFunc(n.Spec.Taints, func(taint corev1.Taint) bool { return taint.Key == "dedicated" && taint.Value == "x" })
+			return tainted && n.Labels["team"] == "a" && n.Annotations["note"] == "b" && n.Labels[v1alpha1.LabelMachineName] == m.Name &&
+				slices.Contains(n.Finalizers, v1alpha1.FinalizerNode), n
+		})
+	}
+	carries()
+	_, err := nodes.Patch(t.Context(), m.Name, types.MergePatchType, []byte(`{"metadata":{"labels":{"team":"z","foreign":"stays"}},"spec":{"taints":null}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	carries()
+	_, err = r.Machines.MachineV1alpha1().Machines(p.Namespace).Patch(t.Context(), m.Name, types.MergePatchType,
+		[]byte(`{"spec":{"nodeTemplate":{"metadata":{"labels":{"team":null}},"spec":{"taints":null}}}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	rig.Eventually(t, 15*time.Second, "what left the template left the node", func() (bool, any) {
+		n, err := nodes.Get(t.Context(), m.Name, metav1.GetOptions{})
+		require.NoError(t, err)
+		_, has := n.Labels["team"]
+		return !has && n.Labels["foreign"] == "stays" && len(n.Spec.Taints) == 0, n
+	})
+}
+
+func TestU73_TokenIsMadeForTheJoinAndRemovedAfterIt(t *testing.T) {
+	const namespace = "tokens"
+	r.Namespace(t, namespace, `{"region":"eu","zone":"eu-1","instanceType":"small","bootLatency":"6s"}`)
+	_, err := r.Kube.CoreV1().Secrets(namespace).Patch(t.Context(), "small", types.MergePatchType,
+		[]byte(`{"stringData":{"userData":"join <<BOOTSTRAP_TOKEN>> as <<MACHINE_NAME>> %3C%3CMACHINE_NAME%3E%3E"}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	p := r.Pool(t, namespace, namespace, 2)
+	tokens := func() []corev1.Secret {
+		list, err := r.Kube.CoreV1().Secrets(metav1.NamespaceSystem).List(t.Context(), metav1.ListOptions{LabelSelector: v1alpha1.LabelMachineUID})
+		require.NoError(t, err)
+		uids := map[string]bool{}
+		for _, m := range p.Machines(t) {
+			uids[string(m.UID)] = true
+		}
+		return slices.DeleteFunc(list.Items, func(s corev1.Secret) bool { return !uids[s.Labels[v1alpha1.LabelMachineUID]] })
+	}
+	rig.Eventually(t, 20*time.Second, "two tokens, two instances", func() (bool, any) {
+		return len(tokens()) == 2 && len(p.Instances(t)) == 2, len(tokens())
+	})
+	byMachine := map[string]string{}
+	for _, s := range tokens() {
+		byMachine[s.Labels[v1alpha1.LabelMachineUID]] = string(s.Data["token-id"]) + "." + string(s.Data["token-secret"])
+	}
+	require.Len(t, byMachine, 2, "D4: one for each machine")
+	instances, err := r.Cloud.Instances(t.Context())
+	require.NoError(t, err)
+	for _, i := range instances {
+		if token := byMachine[i.Tags.MachineUID]; token != "" {
+			data, err := r.Cloud.UserData(t.Context(), i.ID)
+			require.NoError(t, err)
+			require.Equal(t, "join "+token+" as "+i.Tags.Machine+" "+i.Tags.Machine, string(data))
+		}
+	}
+	p.AwaitRunning(t, 2, 30*time.Second)
+	rig.Eventually(t, 10*time.Second, "the tokens are gone", func() (bool, any) { return len(tokens()) == 0, len(tokens()) })
+	for _, m := range p.Machines(t) {
+		_, err := time.ParseDuration(m.Annotations[v1alpha1.AnnotationMachineJoinDuration])
+		require.NoError(t, err, "D9: the annotation is really there")
+	}
+	p.Delete(t)
+	p.AwaitGone(t, 30*time.Second)
+}
+
+// N5: the worker dies after the cloud made the instance and before anybody wrote it down.
+func TestN5_WorkerKilledBetweenTheCreationAndItsRecordMakesOneInstance(t *testing.T) {
+	require.NoError(t, r.Cloud.Change(t.Context(), func(b *admin.Behaviour) {
+		b.ClientTokens = false
+		b.Hangs = map[admin.Operation]admin.HangPoint{admin.Create: admin.AfterEffect}
+	}))
+	t.Cleanup(func() {
+		require.NoError(t, r.Cloud.SetBehaviour(context.WithoutCancel(t.Context()), admin.DefaultBehaviour()))
+	})
+	before, err := r.Cloud.Stats(t.Context())
+	require.NoError(t, err)
+	r.Namespace(t, "killed", small)
+	p := r.Pool(t, "killed", "killed", 1)
+	rig.Eventually(t, 20*time.Second, "the instance is made, and nobody knows", func() (bool, any) {
+		return len(p.Instances(t)) == 1 && p.Machines(t)[0].Spec.ProviderID == "", p.Instances(t)
+	})
+	require.NoError(t, r.Stack.Kill(t.Context(), stack.Worker))
+	require.NoError(t, r.Stack.Start(t.Context(), stack.Worker))
+	require.NoError(t, r.Cloud.Change(t.Context(), func(b *admin.Behaviour) { b.Hangs = nil }))
+	p.AwaitRunning(t, 1, 60*time.Second)
+	after, err := r.Cloud.Stats(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1, after.Creates-before.Creates)
+	p.Delete(t)
+	p.AwaitGone(t, 30*time.Second)
+}

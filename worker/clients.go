@@ -1,0 +1,48 @@
+package main
+
+import (
+	"fmt"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+
+	"millwright/api/generated/clientset/versioned"
+)
+
+// clients are those of the two clusters, which may be one.
+type clients struct {
+	machines versioned.Interface  // machine objects
+	control  kubernetes.Interface // Secrets of classes, events
+	metadata metadata.Interface   // of the control cluster's Secrets; nil when they are left alone
+	target   kubernetes.Interface // nodes, bootstrap tokens; nil when machines become no nodes
+}
+
+// connect makes the clients. It talks to nobody yet.
+func connect(o options) (c clients, err error) {
+	const agent = "millwright-worker"
+	control, err := o.Kubernetes(agent)
+	if err != nil {
+		return c, err
+	}
+	if c.machines, err = versioned.NewForConfig(control); err != nil {
+		return c, fmt.Errorf("make client: %w", err)
+	}
+	if c.control, err = kubernetes.NewForConfig(control); err != nil {
+		return c, fmt.Errorf("make client: %w", err)
+	}
+	if o.guardSecrets {
+		if c.metadata, err = metadata.NewForConfig(control); err != nil {
+			return c, fmt.Errorf("make client: %w", err)
+		}
+	}
+	target, err := o.Target(agent)
+	if err != nil || target == nil {
+		return c, err
+	}
+	client, err := kubernetes.NewForConfig(target)
+	if err != nil {
+		return c, fmt.Errorf("make client: %w", err)
+	}
+	c.target = client
+	return c, nil
+}

@@ -1,0 +1,216 @@
+package workflows_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/temporal"
+
+	"millwright/activities"
+	"millwright/decide/attention"
+	"millwright/decide/health"
+	"millwright/workflows"
+)
+
+func (w *world) last() activities.MachineReport { return w.reports[len(w.reports)-1] }
+
+func (w *world) count(what string) (n int) {
+	for _, entry := range w.log {
+		if entry == what {
+			n++
+		}
+	}
+	return n
+}
+
+// failing makes every creation fail with a problem that may pass, and back off for that long.
+func (w *world) failing(backOff time.Duration) {
+	problem := activities.Problem{Reason: "ResourceExhausted", Message: "no room", React: activities.RetryLong}
+	w.create = func(_ context.Context, in activities.InstanceCall) (activities.InstanceAnswer, error) {
+		if in.Known == nil {
+			return activities.InstanceAnswer{Problem: &problem}, nil
+		}
+		return activities.InstanceAnswer{}, temporal.NewApplicationErrorWithOptions("no room", "ResourceExhausted", temporal.ApplicationErrorOptions{NextRetryDelay: backOff})
+	}
+}
+
+func TestU111_MachineThatNeverJoinsFailsAtItsDeadline(t *testing.T) {
+	w := newWorld(t)
+	deadline := w.decision.CreateBy
+	for at := time.Minute; at < 20*time.Minute; at += 3 * time.Minute {
+		w.after(at, func() {}) // D26: whatever else happens, the clock is not restarted
+	}
+	require.Equal(t, workflows.OutcomeCalm, w.run(t).Outcome)
+	require.Equal(t, "Failed", w.last().Phase)
+	require.Equal(t, deadline.Unix(), w.failedAt.Unix())
+}
+
+// P8: the deadline fires on time although the next attempt would come much later.
+func TestD26_MachineThatBacksOffFailsAtItsDeadline(t *testing.T) {
+	w := newWorld(t)
+	deadline := w.decision.CreateBy
+	w.failing(15 * time.Minute)
+	w.run(t)
+	require.Equal(t, "Failed", w.last().Phase)
+	require.Equal(t, deadline.Unix(), w.failedAt.Unix())
+}
+
+func TestMachineTriesAtOnceWhenSomethingChangedDuringItsBackOff(t *testing.T) {
+	w := newWorld(t)
+	start := w.env.Now()
+	w.failing(15 * time.Minute)
+	w.after(3*time.Minute, func() {
+		w.create = func(context.Context, activities.InstanceCall) (activities.InstanceAnswer, error) {
+			return activities.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1"}, nil
+		}
+	})
+	w.after(4*time.Minute, w.joined)
+	w.run(t)
+	require.Equal(t, "Running", w.last().Phase)
+	require.Less(t, w.env.Now().Sub(start), 6*time.Minute)
+}
+
+func TestMachineThatWaitsForAPersonDoesNotFail(t *testing.T) {
+	w := newWorld(t)
+	problem := &activities.Problem{Reason: "Unauthenticated", Message: "the token is wrong", React: activities.UntilCredential}
+	w.create = func(context.Context, activities.InstanceCall) (activities.InstanceAnswer, error) {
+		return activities.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1", Problem: problem}, nil
+	}
+	w.reported = func(in activities.MachineReport) {
+		if in.Stopped {
+			w.decision.CreateBy = w.env.Now().Add(100 * time.Hour) // as DecideMachine computes it while the clock stands still
+		}
+	}
+	w.after(50*time.Hour, func() { problem = nil })
+	w.after(51*time.Hour, w.joined)
+	w.run(t)
+	require.Equal(t, "Running", w.last().Phase)
+	require.Zero(t, w.count("report Failed"))
+}
+
+// A deletion does not wait behind the back-off of a creation.
+func TestU100_MachineThatBacksOffIsDeletedAtOnce(t *testing.T) {
+	w := newWorld(t)
+	start := w.env.Now()
+	w.failing(15 * time.Minute)
+	w.after(time.Minute, func() { w.decision.Need = attention.Deletion })
+	require.Equal(t, workflows.OutcomeGone, w.run(t).Outcome)
+	require.Less(t, w.env.Now().Sub(start), 2*time.Minute)
+}
+
+func TestU66_MachineWhoseNodeNameIsTakenFailsAndItsInstanceGoes(t *testing.T) {
+	w := newWorld(t)
+	w.stale = "VM using old node obj: node m-1 belongs to instance i-0"
+	w.run(t)
+	require.Equal(t, []string{"record virtual:///i-1", "delete virtual:///i-1", "report Failed"}, w.log[4:7])
+	require.Equal(t, activities.Condition{Type: "ReplacementDue", True: true, Reason: "StaleNode", Message: w.stale}, w.last().Conditions[0])
+}
+
+func TestN4_EachAttemptHasATokenOfItsOwn(t *testing.T) {
+	w := newWorld(t)
+	problem := &activities.Problem{Reason: "InvalidArgument", Message: "no such image", React: activities.UntilSpec}
+	w.create = func(context.Context, activities.InstanceCall) (activities.InstanceAnswer, error) {
+		return activities.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1", Problem: problem}, nil
+	}
+	w.after(time.Minute, func() { problem = nil })
+	w.after(2*time.Minute, w.joined)
+	w.run(t)
+	require.Len(t, w.attempts, 2)
+	require.NotEqual(t, w.attempts[0], w.attempts[1])
+	require.Equal(t, "bootstrap-token-1", w.calls[0].Token.Name)
+	require.Equal(t, 1, w.count("finish"), "the tokens go when the node has joined")
+}
+
+func TestU70_MachineWithoutATargetIsAvailableWhenItsInstanceIsThere(t *testing.T) {
+	w := newWorld(t)
+	w.decision.Target, w.decision.Token = false, false
+	w.create = func(context.Context, activities.InstanceCall) (activities.InstanceAnswer, error) {
+		return activities.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1", Addresses: []activities.Address{{Type: "InternalIP", Address: "10.0.0.1"}}, Uninitialized: true}, nil
+	}
+	w.run(t)
+	require.Equal(t, []string{"decide", "begin", "create", "record virtual:///i-1", "initialise virtual:///i-1", "report Available", "decide"}, w.log)
+	require.Equal(t, []activities.Address{{Type: "Hostname", Address: "m-1"}, {Type: "InternalIP", Address: "10.0.0.1"}}, w.last().Addresses)
+	require.Equal(t, "Successful", w.last().Operation.State)
+}
+
+// sick makes the machine one that was Running until now, and whose patience ends at that time.
+func (w *world) sick(until time.Time) {
+	w.decision.Need, w.decision.Phase, w.decision.NodeName, w.decision.ProviderID = attention.Recovery, "Unknown", "m-1", "virtual:///i-1"
+	w.decision.Health = &health.Verdict{Why: "node m-1: Ready is Unknown", Deadline: until, Look: true}
+}
+
+func (w *world) healthFailed() {
+	w.decision.Health = &health.Verdict{Change: &health.Change{Phase: "Failed", Operation: "HealthCheck", State: "Failed", Message: "not healthy"}}
+}
+
+func TestU114_UnhealthyMachineIsLookedAtOnTime(t *testing.T) {
+	w := newWorld(t)
+	until := w.env.Now().Add(10 * time.Minute)
+	w.sick(until)
+	for at := time.Minute; at < 10*time.Minute; at += time.Minute {
+		w.after(at, func() {}) // D26: conditions that flap do not postpone it
+	}
+	w.env.RegisterDelayedCallback(w.healthFailed, 10*time.Minute-time.Second)
+	var failed time.Time
+	w.reported = func(in activities.MachineReport) {
+		if in.Phase == "Failed" {
+			failed = w.env.Now()
+		}
+	}
+	w.run(t)
+	require.Equal(t, until.Unix(), failed.Unix())
+	require.Equal(t, 1, w.count("look"), "the provider is asked once")
+}
+
+func TestU115_WithoutAHealthTimeoutItWaitsForTheNode(t *testing.T) {
+	w := newWorld(t)
+	w.sick(time.Time{})
+	w.after(100*time.Hour, w.joined)
+	w.run(t)
+	require.Equal(t, "Running", w.last().Phase)
+}
+
+func TestP23_VanishedInstanceIsNoticedEarly(t *testing.T) {
+	w := newWorld(t)
+	start := w.env.Now()
+	w.sick(start.Add(10 * time.Minute))
+	w.gone = true
+	w.reported = func(in activities.MachineReport) {
+		if in.InstanceGone {
+			w.healthFailed()
+		}
+	}
+	w.run(t)
+	require.Equal(t, "Failed", w.last().Phase)
+	require.Less(t, w.env.Now().Sub(start), time.Minute)
+}
+
+func TestMachineWaitsForItsReplacementToBeGranted(t *testing.T) {
+	w := newWorld(t)
+	w.sick(time.Time{})
+	due := &health.Due{True: true, Reason: "HealthTimeout", Message: "not healthy"}
+	w.decision.Health.Due, w.decision.Health.Look = due, false
+	w.after(time.Hour, w.healthFailed)
+	w.run(t)
+	require.Equal(t, []activities.Condition{{Type: "ReplacementDue", True: true, Reason: "HealthTimeout", Message: "not healthy"}}, w.reports[0].Conditions)
+	require.Equal(t, 1, w.count("report "), "said once")
+	require.Equal(t, "Failed", w.last().Phase)
+}
+
+func TestMachineSyncsItsNodeAndDoesNotInsist(t *testing.T) {
+	w := newWorld(t)
+	w.decision.Need, w.decision.Phase = attention.Sync, "Running"
+	w.after(time.Minute, func() { w.decision.Need = attention.Nothing })
+	w.run(t)
+	require.Equal(t, []string{"decide", "sync", "decide", "sync", "decide"}, w.log, "what cannot be written is tried again when something changed")
+}
+
+func TestD17_MachineThatWasNeverTriedNeedsNoClassToGo(t *testing.T) {
+	w := newWorld(t)
+	w.decision.Need = attention.Deletion
+	w.decision.Problem = &activities.Problem{Reason: "ClassNotFound", Message: "MachineClass small does not exist", React: activities.UntilCredential}
+	require.Equal(t, workflows.OutcomeGone, w.run(t).Outcome)
+	require.Equal(t, []string{"decide", "release"}, w.log)
+}

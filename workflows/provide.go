@@ -1,0 +1,176 @@
+package workflows
+
+import (
+	"time"
+
+	"go.temporal.io/sdk/workflow"
+
+	"millwright/activities"
+	"millwright/decide/attention"
+)
+
+// provide runs one call of the provider until it succeeds. It returns nil without an error when the machine needs something
+// else by now: the call was given up, or a problem was shown and then something changed. A creation ends with its deadline;
+// a deletion has none.
+func (m *machine) provide(ctx workflow.Context, d activities.MachineDecision, activity any, call activities.InstanceCall) (*activities.InstanceAnswer, error) {
+	for !workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
+		answer, end, err := m.interruptible(ctx, d, activity, call)
+		switch {
+		case failedWith(err, activities.TypeTokenGone):
+			return nil, nil // another attempt makes another
+		case err != nil:
+			return nil, err
+		case end == aborted:
+			return nil, nil
+		case end == hurried:
+			call.Known = nil // something changed: try at once, and show what comes of it
+			continue
+		case answer.Problem == nil:
+			return &answer, nil
+		}
+		if answer.LastKnownState != "" {
+			call.LastKnownState = answer.LastKnownState
+		}
+		if waitsForPeople(*answer.Problem) {
+			if end == overtaken {
+				return nil, m.showProblem(ctx, d, *answer.Problem, call.LastKnownState, false) // it may be mended already: try again at once
+			}
+			return nil, m.awaitRepair(ctx, d, *answer.Problem)
+		}
+		if err := m.showProblem(ctx, d, *answer.Problem, call.LastKnownState, false); err != nil {
+			return nil, err
+		}
+		call.Known = answer.Problem
+	}
+	return nil, nil
+}
+
+// waitsForPeople reports whether a problem stays until somebody changes something.
+func waitsForPeople(p activities.Problem) bool {
+	return p.React == activities.UntilSpec || p.React == activities.UntilCredential
+}
+
+// ending is how a call of the provider ended.
+type ending int
+
+const (
+	undisturbed ending = iota
+	overtaken          // something changed while it ran: what it read may be out of date
+	hurried            // something changed while it backed off from a problem: it is worth trying at once
+	aborted            // it was given up: the machine is to go, or its time is over
+)
+
+// interruptible runs an activity. Whenever the object changes meanwhile it asks whether to keep it, to try again at once,
+// or to give it up: a creation is given up as soon as the machine is to go or its timeout has passed. What it may have made
+// is found by the deletion, by its UID.
+func (m *machine) interruptible(ctx workflow.Context, d activities.MachineDecision, activity any, call activities.InstanceCall) (answer activities.InstanceAnswer, end ending, err error) {
+	if err := m.settle(ctx); err != nil {
+		return answer, end, err
+	}
+	futures := make([]workflow.Future, 0, 2)
+	if d.Need == attention.Instance {
+		futures = append(futures, m.creationTimer(ctx, d.CreateBy))
+	}
+	options, cancel := workflow.WithCancel(cloud(ctx, d.Provider, m.shown.name, m.shown.why))
+	defer cancel()
+	future := workflow.ExecuteActivity(options, activity, call)
+	futures = append(futures, future)
+	for {
+		if err := m.awaken(ctx, futures...); err != nil {
+			return answer, end, err
+		}
+		changed := m.receive()
+		switch {
+		case future.IsReady():
+			return answer, end, future.Get(ctx, &answer)
+		case futures[0].IsReady(): // a creation's time is over
+			m.live, m.running = true, future
+			return answer, aborted, nil
+		case !changed:
+			continue
+		}
+		now, createBy, err := m.reconsider(ctx, d, call)
+		if err != nil || now != overtaken {
+			m.running = future
+			return answer, now, err
+		}
+		if end = now; len(futures) > 1 { // somebody may have changed the timeout
+			futures[0] = m.creationTimer(ctx, createBy)
+		}
+	}
+}
+
+func (m *machine) creationTimer(ctx workflow.Context, at time.Time) workflow.Future {
+	return m.timer(ctx, "creation", "gives up making the instance: the creation timeout", at)
+}
+
+// reconsider says what becomes of a call of the provider now that something has changed, and when a creation must end.
+func (m *machine) reconsider(ctx workflow.Context, d activities.MachineDecision, call activities.InstanceCall) (ending, time.Time, error) {
+	if d.Need == attention.Instance {
+		now, err := m.decide(ctx)
+		if err != nil || now.Gone || now.Need != attention.Instance {
+			return aborted, now.CreateBy, err
+		}
+		d.CreateBy = now.CreateBy
+	}
+	if call.Known != nil {
+		return hurried, d.CreateBy, nil
+	}
+	return overtaken, d.CreateBy, nil
+}
+
+// settle waits for the end of a call that was given up: two calls for one machine never run at once. How it ends does not
+// matter.
+func (m *machine) settle(ctx workflow.Context) error {
+	if m.running == nil {
+		return nil
+	}
+	_ = m.running.Get(ctx, nil)
+	m.running = nil
+	return ctx.Err()
+}
+
+// awaitRepair shows a problem that only a person can mend, and waits until something changes. The timer stands for the wait
+// in the timeline, which shows neither current details nor what a local activity said; when it fires, we look again. The
+// clock of a creation stands still meanwhile.
+func (m *machine) awaitRepair(ctx workflow.Context, d activities.MachineDecision, p activities.Problem) error {
+	m.disarm("creation")
+	if err := m.showProblem(ctx, d, p, "", true); err != nil {
+		return err
+	}
+	wait := m.timer(ctx, "repair", "blocked by "+p.Reason+": "+p.Message, workflow.Now(ctx).Add(recheckStuck))
+	defer m.disarm("repair")
+	return m.awaken(ctx, wait)
+}
+
+// showProblem puts a problem where people look: details, search attributes, status, condition and event. What the provider
+// knew of its instance is kept with it.
+func (m *machine) showProblem(ctx workflow.Context, d activities.MachineDecision, p activities.Problem, lastKnownState string, stuck bool) error {
+	phase, operation := "CrashLoopBackOff", "Create"
+	if d.Need == attention.Deletion {
+		phase, operation = "Terminating", "Delete"
+	}
+	s := m.shown
+	if s.name == "" {
+		s.name = map[attention.Need]string{attention.Instance: "create-instance", attention.Deletion: "delete-instance"}[d.Need]
+	}
+	s.why, s.phase, s.blockedBy, s.stuck = p.Message, phase, p.Reason, stuck
+	if stuck {
+		s.deadline = time.Time{}
+	}
+	if err := m.show(ctx, s); err != nil {
+		return err
+	}
+	report := m.progress(phase, lastOperation(operation, "Failed", "Cloud provider message - "+p.Message))
+	report.Operation.ErrorCode = p.Reason
+	report.LastKnownState = lastKnownState
+	report.Stopped = stuck && d.Need == attention.Instance
+	condition := activities.Condition{Type: "InstanceReady", Reason: p.Reason, Message: p.Message}
+	switch p.Reason {
+	case "ClassNotFound", "ClassInvalid", "SecretNotFound", "SecretInvalid":
+		condition.Type = "ClassReady"
+	}
+	report.Conditions = []activities.Condition{condition}
+	report.Event = &activities.Event{Warning: true, Reason: p.Reason, Message: p.Message}
+	return m.write(ctx, "blocked by "+p.Reason+": "+p.Message, core().ReportMachine, report)
+}
