@@ -89,7 +89,10 @@ func inputs() map[string][]any {
 		Addresses:  []activities.Address{{Type: "InternalIP", Address: "10.0.0.3"}},
 		Conditions: []activities.Condition{{Type: "InstanceReady", Reason: "Some"}, {Type: "ReplacementDue", Reason: "Recovered"}},
 	}
+	batch := activities.Deletion{Set: ref(s), Machines: []scale.Target{{Name: "m", UID: "uid-m", Version: "900"}}}
 	return map[string][]any{
+		"KeepMachines":     {batch},
+		"MarkInPlace":      {activities.InPlaceMark{Read: read(m), Reason: "Some", Message: "x"}},
 		"RecordInstance":   {activities.Recorded{Read: read(m), ProviderID: "fake:///new", NodeName: "new"}, activities.Recorded{Read: read(m), ProviderID: "fake:///n", NodeName: "n"}},
 		"BeginCreation":    {report},
 		"ReportMachine":    {report, activities.MachineReport{Read: read(m), Stopped: true}},
@@ -97,7 +100,7 @@ func inputs() map[string][]any {
 		"IssueToken":       {activities.TokenRequest{Read: read(m), Attempt: "1", Expires: soon()}},
 		"RevokeTokens":     {ref(m)},
 		"CreateMachines":   {create(s, "s-a")},
-		"DeleteMachines":   {activities.Deletion{Set: ref(s), Machines: []scale.Target{{Name: "m", UID: "uid-m", Version: "900"}}}},
+		"DeleteMachines":   {batch},
 		"ReportSet":        {activities.SetReport{Read: read(s), Step: &activities.Step{Name: "x"}}},
 		"CreateSet":        {createSet(d)},
 		"ChangeSets":       {activities.SetChanges{Deployment: ref(d), Resize: []rollout.Resize{{Name: "s", UID: "uid-s", Version: "900", From: 3, To: 5}}}},

@@ -68,7 +68,7 @@ func TestD17_DeletionWithoutAUsableClass(t *testing.T) {
 		assert.True(t, decide(t, w, live(m)).NeverTried)
 		assert.Equal(t, []string{"get machines", "get machineclasses"}, w.requests())
 		used := machine("m", going[*v1alpha1.Machine], tried)
-		for _, w := range []*world{newWorld(t, used), newWorld(t, used, class()), newWorld(t, m, class())} {
+		for _, w := range []*world{newWorld(t, used), newWorld(t, used, class())} {
 			decide(t, w, read(m))
 			assert.Empty(t, w.requests())
 		}

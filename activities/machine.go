@@ -16,6 +16,8 @@ import (
 	"millwright/api/v1alpha1"
 	"millwright/decide/attention"
 	"millwright/decide/health"
+	"millwright/decide/inplace"
+	"millwright/decide/preserve"
 	"millwright/decide/replace"
 	"millwright/observe"
 	"millwright/provider"
@@ -42,6 +44,12 @@ type MachineDecision struct {
 	Token      bool            // its instance boots with user data: it needs a bootstrap token for the join
 	NeverTried bool            // no create call was ever begun for this machine, as far as was read
 	CreateBy   time.Time       // when the creation timeout ends; never zero
+
+	InPlace       inplace.Decision // with Need InPlace: our turn in the update of its node
+	Otherwise     attention.Need   // with Need Sync: what the machine needs if its node cannot be written
+	PreserveUntil time.Time        // when its preservation ends, or will end if it fails now; zero when it is not preserved
+	Busy          bool             // the status shows a step in flight
+	Withdraw      bool             // a replacement was granted, and the machine has recovered
 }
 
 // Problem is why a step cannot be taken, for people and for the machine's condition.
@@ -68,7 +76,7 @@ func (a *Activities) DecideMachine(ctx context.Context, in Read) (MachineDecisio
 		return MachineDecision{}, err
 	}
 	now := later(time.Now(), in.At)
-	facts := observe.MachineFacts(m, around)
+	facts := observe.MachineFacts(m, around, now)
 	d := attention.Machine(facts)
 	decision := MachineDecision{
 		Need:           d.Need,
@@ -83,24 +91,57 @@ func (a *Activities) DecideMachine(ctx context.Context, in Read) (MachineDecisio
 		Target:         !around.NoTarget,
 		NeverTried:     neverTried(m),
 		CreateBy:       observe.CreateBy(m, now),
+		Busy:           m.Status.CurrentOperation != nil,
 	}
 	decision.Provider, decision.Problem = usable(m, around.Class)
 	decision.Token = decision.Target && around.Class != nil && around.Class.SecretRef != nil
 	switch {
 	case d.Need == attention.Deletion:
-		return a.withoutClass(ctx, m, live, decision)
+		return a.neverMade(ctx, m, live, decision)
 	case d.Need == attention.Instance && decision.Problem != nil: // it waits for a person: no timeout ends it
 	case d.Need != attention.Nothing:
-		verdict := health.Next(observe.HealthFacts(m, around, a.breaker(m, d), now))
-		decision.Health = &verdict
+		a.judge(&decision, m, around, now)
+	}
+	if d.Need == attention.InPlace {
+		decision.InPlace = observe.InPlace(m, around.Node)
+	}
+	if d.Need == attention.Sync {
+		facts.Unsynced = ""
+		decision.Otherwise = attention.Machine(facts).Need
 	}
 	return decision, nil
 }
 
-// withoutClass lets a machine go whose class is missing or cannot be used, if nothing was ever made for it: then its
-// provider has nothing to delete. That no creation began is not believed of a cache.
-func (a *Activities) withoutClass(ctx context.Context, m *v1alpha1.Machine, live bool, d MachineDecision) (MachineDecision, error) {
-	if d.Problem == nil || !d.NeverTried || live {
+// judge adds what becomes of a machine, and of its preservation, to a decision.
+func (a *Activities) judge(decision *MachineDecision, m *v1alpha1.Machine, around observe.Around, now time.Time) {
+	facts := observe.HealthFacts(m, around, "", now)
+	verdict := health.Next(facts)
+	over := verdict.Due != nil && verdict.Due.True
+	if over && facts.Phase == string(v1alpha1.MachineUnknown) { // only now is it worth a look at every node
+		if open, why := replace.Breaker(a.Cluster.NodeHealth(m.Namespace)); open {
+			facts.Breaker = why
+			verdict = health.Next(facts)
+		}
+	}
+	decision.Health = &verdict
+	if end := m.Status.CurrentStatus.PreserveExpiryTime; end != nil {
+		decision.PreserveUntil = end.Time
+	}
+	switch c := verdict.Change; {
+	case c == nil:
+	case c.Phase == string(v1alpha1.MachineFailed): // the end is written with the phase: no set must be faster
+		wish := observe.PreserveFacts(m, around.Node, now)
+		wish.Failed = true
+		decision.PreserveUntil = preserve.Decide(wish).Expiry
+	case c.Phase == string(v1alpha1.MachineRunning):
+		_, decision.Withdraw = m.Annotations[v1alpha1.AnnotationReplacementGranted]
+	}
+}
+
+// neverMade makes sure that nothing was ever made for a machine that is to go, where it looks so: then it needs neither
+// class nor Secret, since its provider has nothing to delete. That no creation began is not believed of a cache.
+func (a *Activities) neverMade(ctx context.Context, m *v1alpha1.Machine, live bool, d MachineDecision) (MachineDecision, error) {
+	if !d.NeverTried || live {
 		return d, nil
 	}
 	now, err := a.Cluster.Client().MachineV1alpha1().Machines(m.Namespace).Get(ctx, m.Name, metav1.GetOptions{})
@@ -112,18 +153,6 @@ func (a *Activities) withoutClass(ctx context.Context, m *v1alpha1.Machine, live
 	}
 	d.NeverTried = neverTried(now)
 	return d, nil
-}
-
-// breaker says why nothing may be replaced now. It is asked of unhealthy machines only: it looks at every node.
-func (a *Activities) breaker(m *v1alpha1.Machine, d attention.Decision) string {
-	if d.Need != attention.Recovery && d.Need != attention.Health {
-		return ""
-	}
-	open, why := replace.Breaker(a.Cluster.NodeHealth(m.Namespace))
-	if !open {
-		return ""
-	}
-	return why
 }
 
 func later(a, b time.Time) time.Time {

@@ -82,6 +82,16 @@ func (a *Activities) mark(ctx context.Context, m *v1alpha1.Machine) (version str
 	return version, marked, err
 }
 
+// WithdrawReplacement takes the mark from a machine that is to live on.
+func (a *Activities) WithdrawReplacement(ctx context.Context, in Read) (string, error) {
+	return a.changeMachine(ctx, in, func(m *v1alpha1.Machine) map[string]any {
+		if _, marked := m.Annotations[v1alpha1.AnnotationReplacementGranted]; !marked {
+			return nil
+		}
+		return map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationReplacementGranted: nil}}}
+	})
+}
+
 func replacements(grants []replace.Grant) []v1alpha1.MachineReplacement {
 	var list []v1alpha1.MachineReplacement
 	for _, g := range grants {

@@ -113,6 +113,33 @@ func TestADeploymentWithoutTroubleSaysNothingOfIt(t *testing.T) {
 	}
 }
 
+func TestADeploymentHearsOfItsMachines(t *testing.T) {
+	t.Parallel()
+	d := budgetOf(intstr.FromInt32(0))
+	w := newWorld(t, troubled(d, 0, 1)...)
+	reportDeployment(w, activities.DeploymentReport{Read: read(d)})
+	need, is := flags(w, read(d))
+	assert.Equal(t, attention.Nothing, need)
+	assert.Empty(t, is)
+
+	well := w.machine("d-0").Status.DeepCopy()
+	w.change("d-0", dueFor("HealthTimeout"))
+	need, is = flags(w, read(d))
+	assert.Equal(t, attention.Replace, need)
+	assert.Equal(t, says("held", "report"), is)
+	assert.NotNil(t, held(w, d))
+	_, is = flags(w, read(d))
+	assert.Equal(t, says("held"), is)
+
+	w.change("d-0", func(m *v1alpha1.Machine) { m.Status = *well })
+	need, is = flags(w, read(d))
+	assert.Equal(t, attention.Nothing, need)
+	assert.Equal(t, says("report"), is)
+	assert.Nil(t, held(w, d))
+	_, is = flags(w, read(d))
+	assert.Empty(t, is)
+}
+
 func TestD5_ADeploymentSaysThatTooManyNodesAreDead(t *testing.T) {
 	t.Parallel()
 	d := deployment("d", 0)

@@ -207,6 +207,30 @@ func (a *Activities) DeleteMachines(ctx context.Context, in Deletion) error {
 	return group.Wait()
 }
 
+// KeepMachines marks failed machines of a set for preservation, each if it still is as the decision saw it; their own
+// workflows do the rest. One that changed is a Conflict. It returns the versions to wait for.
+func (a *Activities) KeepMachines(ctx context.Context, in Deletion) (Gate, error) {
+	gate := Gate{}
+	for _, target := range in.Machines {
+		object := &metav1.ObjectMeta{Name: target.Name, UID: types.UID(target.UID), ResourceVersion: target.Version}
+		data, err := seen(map[string]any{"metadata": map[string]any{"annotations": map[string]any{
+			v1alpha1.AnnotationPreserve: v1alpha1.ValuePreserveAuto,
+		}}}, object)
+		if err != nil {
+			return gate, err
+		}
+		m, err := a.Cluster.Client().MachineV1alpha1().Machines(in.Set.Namespace).Patch(ctx, target.Name, types.MergePatchType, data, metav1.PatchOptions{})
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return gate, writeError(Ref{Namespace: in.Set.Namespace, Name: target.Name, UID: target.UID}, err)
+		}
+		gate.Raise(observe.Machines, m.ResourceVersion)
+	}
+	return gate, nil
+}
+
 // SetReport is what a MachineSet's status should say besides what is counted.
 type SetReport struct {
 	Read Read

@@ -62,6 +62,7 @@ type MachineReport struct {
 	InstanceGone   bool           // the provider says that the instance is gone; false keeps what is known
 	Stopped        bool           // the creation waits for a person: its clock stands still until a report says false
 	Addresses      []Address      // of an instance without a node; nil keeps them
+	PreserveUntil  time.Time      // the machine fails and is preserved from now on; zero keeps what is known
 	Event          *Event         // nil tells nothing; told only when the status changed
 }
 
@@ -112,6 +113,9 @@ func applyReport(m *v1alpha1.Machine, node *corev1.Node, in MachineReport, now m
 		status.CurrentStatus.Phase = v1alpha1.MachinePhase(in.Phase)
 		status.CurrentStatus.LastUpdateTime = now
 		status.CurrentStatus.TimeoutActive = in.Phase == string(v1alpha1.MachinePending) || in.Phase == string(v1alpha1.MachineUnknown)
+	}
+	if status.CurrentStatus.PreserveExpiryTime == nil && !in.PreserveUntil.IsZero() {
+		status.CurrentStatus.PreserveExpiryTime = new(metav1.NewTime(in.PreserveUntil).Rfc3339Copy())
 	}
 	if o := in.Operation; o != nil {
 		last := v1alpha1.LastOperation{

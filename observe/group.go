@@ -14,6 +14,7 @@ import (
 
 	"millwright/api/v1alpha1"
 	"millwright/decide/attention"
+	"millwright/decide/preserve"
 	"millwright/decide/replace"
 	"millwright/decide/rollout"
 	"millwright/decide/scale"
@@ -52,7 +53,7 @@ func SetFacts(set *v1alpha1.MachineSet, machines []*v1alpha1.Machine) attention.
 		case v1alpha1.MachineAvailable:
 			f.Actual.Available++
 		case v1alpha1.MachineFailed:
-			if replaceable(m, set) {
+			if replaceable(m, set) || keepable(m, set, machines) {
 				f.Failed++
 			}
 		default: // counts as a member, and as nothing more
@@ -64,19 +65,46 @@ func SetFacts(set *v1alpha1.MachineSet, machines []*v1alpha1.Machine) attention.
 	return f
 }
 
+// keepable reports whether a set is to preserve a failed machine now, because it keeps fewer than it may.
+func keepable(m *v1alpha1.Machine, set *v1alpha1.MachineSet, machines []*v1alpha1.Machine) bool {
+	if m.DeletionTimestamp != nil || IsProtected(m) || m.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.ValuePreserveFalse {
+		return false
+	}
+	left := int(set.Spec.AutoPreserveFailedMachineMax)
+	for _, o := range machines {
+		if o.DeletionTimestamp == nil && isKept(o) {
+			left--
+		}
+	}
+	return left > 0
+}
+
+// isKept reports whether its set asked for a machine's preservation.
+func isKept(m *v1alpha1.Machine) bool {
+	return m.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.ValuePreserveAuto
+}
+
 // replaceable reports whether a set is to replace a failed machine now. Where a deployment stands above, that is for its
 // replacement budget to say.
 func replaceable(m *v1alpha1.Machine, set *v1alpha1.MachineSet) bool {
-	return m.DeletionTimestamp == nil && !IsPreserved(m) && (isGranted(m) || !HasDeployment(set))
+	return m.DeletionTimestamp == nil && !IsProtected(m) && (isGranted(m) || !HasDeployment(set))
 }
 
 // IsPreserved reports whether a machine is kept on purpose, as its status says.
 func IsPreserved(m *v1alpha1.Machine) bool { return m.Status.CurrentStatus.PreserveExpiryTime != nil }
 
+// IsProtected reports whether no deleter may replace a machine that has failed or fails now: it is preserved, or asks to be and its own workflow
+// has yet to put that on record.
+func IsProtected(m *v1alpha1.Machine) bool {
+	wish := PreserveFacts(m, nil, time.Time{})
+	wish.Failed = true
+	return IsPreserved(m) || preserve.Protected(wish)
+}
+
 // IsWaiting reports whether patience with a machine has ended and nobody has agreed yet that it is replaced.
 func IsWaiting(m *v1alpha1.Machine) bool {
 	over := IsDue(m) || m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed
-	return over && m.DeletionTimestamp == nil && !isGranted(m) && !IsPreserved(m)
+	return over && m.DeletionTimestamp == nil && !isGranted(m) && !IsProtected(m)
 }
 
 // Blocked returns what keeps the provider from making a machine's instance, as a reason and in a sentence; empty when
@@ -121,6 +149,7 @@ func ScaleObserved(set *v1alpha1.MachineSet, machines []*v1alpha1.Machine, taken
 		Deleting: set.DeletionTimestamp != nil,
 		Replicas: int(set.Spec.Replicas),
 		Taken:    taken,
+		Keep:     int(set.Spec.AutoPreserveFailedMachineMax),
 		Seed:     seed,
 	}
 	for _, m := range machines {
@@ -131,7 +160,9 @@ func ScaleObserved(set *v1alpha1.MachineSet, machines []*v1alpha1.Machine, taken
 			Phase:     string(m.Status.CurrentStatus.Phase),
 			Deleting:  m.DeletionTimestamp != nil,
 			Replace:   m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed && replaceable(m, set),
-			Preserved: IsPreserved(m),
+			Preserved: IsProtected(m),
+			Kept:      isKept(m),
+			Dismissed: m.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.ValuePreserveFalse,
 			Priority:  Priority(m),
 			Created:   m.CreationTimestamp.Time,
 		})
@@ -250,7 +281,7 @@ func replaceFacts(m *v1alpha1.Machine, domain string) replace.Machine {
 		UID:       string(m.UID),
 		Domain:    domain,
 		Granted:   isGranted(m),
-		Preserved: IsPreserved(m),
+		Preserved: IsProtected(m),
 		Deleting:  m.DeletionTimestamp != nil,
 		Failed:    phase == v1alpha1.MachineFailed,
 		Created:   m.CreationTimestamp.Time,

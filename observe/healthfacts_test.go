@@ -48,7 +48,7 @@ func TestHealthFacts(t *testing.T) {
 		Why: "node n is being deleted", BadSince: ago(4).Time,
 		Created: ago(60).Time, CreateBy: ago(20).Time,
 		Since: ago(30).Time, UnhealthySince: ago(3).Time, RecoveredAt: ago(2).Time, InstanceGoneAt: ago(1).Time,
-		Timeout: 7 * time.Minute, NoTimeout: true,
+		Timeout: 7 * time.Minute, NoTimeout: true, UpdateTimeout: 20 * time.Minute,
 		Due: true, Breaker: "8 of 10 nodes look dead at once", Now: noon,
 	}, facts)
 }
@@ -58,7 +58,7 @@ func TestHealthFactsOfANewMachine(t *testing.T) {
 	m.CreationTimestamp = ago(1)
 	assert.Equal(t, health.Facts{
 		Name: "m", NoTarget: true, Why: "new: not yet taken care of", Created: ago(1).Time, CreateBy: noon.Add(19 * time.Minute),
-		Timeout: 10 * time.Minute, Granted: true, Alone: true, Now: noon,
+		Timeout: 10 * time.Minute, UpdateTimeout: 20 * time.Minute, Granted: true, Alone: true, Now: noon,
 	}, observe.HealthFacts(m, observe.Around{NoTarget: true}, "", noon))
 }
 
@@ -72,7 +72,7 @@ func TestTheReasonIsTheStateOfTheNode(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := machine("m", joined, templated, phase(v1alpha1.MachineUnknown), edit)
-			facts := observe.MachineFacts(m, observe.Around{Node: n})
+			facts := observe.MachineFacts(m, observe.Around{Node: n}, time.Time{})
 			require.True(t, facts.Uncopied)
 			require.NotEmpty(t, facts.Unsynced)
 			assert.Equal(t, "node n: Ready is False (Because)", observe.HealthFacts(m, observe.Around{Node: n}, "", noon).Why)
@@ -184,7 +184,7 @@ func nodeSick(n *corev1.Node) {
 // a change would wait for the next look, or a workflow would look again and again.
 func TestAttentionAndHealthAgree(t *testing.T) {
 	each(func(m *v1alpha1.Machine, around observe.Around, breaker string) {
-		facts := observe.MachineFacts(m, around)
+		facts := observe.MachineFacts(m, around, time.Time{})
 		d, v := attention.Machine(facts), health.Next(observe.HealthFacts(m, around, breaker, noon))
 		what := fmt.Sprintf("%+v\n%+v\n%+v", facts, d, v)
 		changes := v.Change != nil && v.Change.Phase != facts.Phase
@@ -214,6 +214,6 @@ func TestD27_FailedIsNotTakenBackWhenTheNodeComesBack(t *testing.T) {
 
 	m.Status.CurrentStatus.Phase = v1alpha1.MachineFailed
 	around.Node = inSync()
-	assert.True(t, attention.Machine(observe.MachineFacts(m, around)).Calm())
+	assert.True(t, attention.Machine(observe.MachineFacts(m, around, time.Time{})).Calm())
 	assert.Equal(t, health.Verdict{}, health.Next(observe.HealthFacts(m, around, "", noon)))
 }

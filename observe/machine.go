@@ -42,8 +42,9 @@ func (c *Cluster) NodeOf(m *v1alpha1.Machine) *corev1.Node {
 	return node
 }
 
-// MachineFacts turns a machine and what stands around it into the facts that say whether the machine is calm.
-func MachineFacts(m *v1alpha1.Machine, around Around) attention.MachineFacts {
+// MachineFacts turns a machine and what stands around it into the facts that say whether the machine is calm. With a time
+// they say, too, whether its preservation is over; zero judges none.
+func MachineFacts(m *v1alpha1.Machine, around Around, now time.Time) attention.MachineFacts {
 	f := attention.MachineFacts{
 		Deleting:   m.DeletionTimestamp != nil,
 		Finalizer:  HasFinalizer(m.Finalizers),
@@ -54,7 +55,8 @@ func MachineFacts(m *v1alpha1.Machine, around Around) attention.MachineFacts {
 		NodeExists: around.Node != nil,
 		Due:        IsDue(m),
 		Granted:    isGranted(m),
-		Alone:      around.Set == nil || !HasDeployment(around.Set),
+		Preserved:  IsPreserved(m),
+		Alone:      around.Set == nil || !HasDeployment(around.Set) || IsProtected(m), // what is preserved is not replaced, and needs no grant
 	}
 	if node := around.Node; node != nil {
 		f.NodeHealthy, f.NodeWhy = health.Decide(conditions(node), badConditions(m))
@@ -65,13 +67,16 @@ func MachineFacts(m *v1alpha1.Machine, around Around) attention.MachineFacts {
 		f.Uncopied = !slices.EqualFunc(CopiedConditions(node), nodeConditions(m), sameCondition)
 		f.Unsynced = NodeSync(m, around.Class, node).Why()
 	}
+	f.Unpreserved = Preservation(m, around.Node, now).Why
+	f.UpdateStep = string(InPlace(m, around.Node).Step)
+	f.Updated = UpdateResult(around.Node)
 	return f
 }
 
 // HealthFacts turns a machine and what stands around it into the facts that say what becomes of it. Breaker is what
 // decide/replace says of the target's nodes; now is the time to decide for.
 func HealthFacts(m *v1alpha1.Machine, around Around, breaker string, now time.Time) health.Facts {
-	facts := MachineFacts(m, around)
+	facts := MachineFacts(m, around, now)
 	f := health.Facts{
 		Name:      m.Name,
 		Phase:     facts.Phase,
@@ -89,9 +94,12 @@ func HealthFacts(m *v1alpha1.Machine, around Around, breaker string, now time.Ti
 		NoTimeout: m.Spec.HealthTimeoutDisabled(),
 		Due:       facts.Due,
 		Granted:   facts.Granted,
-		Alone:     facts.Alone,
-		Breaker:   breaker,
-		Now:       now,
+		Preserved: facts.Preserved,
+
+		UpdateResult: facts.Updated, UpdateTimeout: m.Spec.EffectiveInPlaceUpdateTimeout(),
+		Alone:   facts.Alone,
+		Breaker: breaker,
+		Now:     now,
 	}
 	if around.Node != nil {
 		f.BadSince = health.BadSince(conditions(around.Node), badConditions(m))
@@ -106,6 +114,19 @@ func HealthFacts(m *v1alpha1.Machine, around Around, breaker string, now time.Ti
 func stateOf(f attention.MachineFacts) string {
 	f.Granted, f.Due, f.Uncopied, f.Unsynced = false, false, false, ""
 	return attention.Machine(f).Why
+}
+
+// UpdateResult returns the result of a node's in-place update, as its agent says; empty while it says none that we know.
+func UpdateResult(node *corev1.Node) string {
+	if node == nil {
+		return ""
+	}
+	switch result := node.Labels[v1alpha1.LabelUpdateResult]; result {
+	case v1alpha1.ValueUpdateSuccessful, v1alpha1.ValueUpdateFailed:
+		return result
+	default:
+		return ""
+	}
 }
 
 // CreateBy returns when the creation timeout of a machine ends. It counts from the creation of the object, without the time

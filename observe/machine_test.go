@@ -15,7 +15,7 @@ import (
 )
 
 func TestMachineFactsOfANewMachine(t *testing.T) {
-	assert.Equal(t, attention.MachineFacts{Alone: true}, observe.MachineFacts(machine("m"), observe.Around{}))
+	assert.Equal(t, attention.MachineFacts{Alone: true}, observe.MachineFacts(machine("m"), observe.Around{}, time.Time{}))
 }
 
 func TestMachineFactsOfAMachineInUse(t *testing.T) {
@@ -27,14 +27,14 @@ func TestMachineFactsOfAMachineInUse(t *testing.T) {
 		Deleting: true, Finalizer: true, Phase: "Running", ProviderID: "fake:///i-1", NodeName: "n", NoTarget: true,
 		NodeExists: true, NodeHealthy: true, NodeGoing: true, NodeHeld: true, Uncopied: true, Due: true, Granted: true,
 		Unsynced: "node has another value of label " + v1alpha1.LabelMachineName,
-	}, observe.MachineFacts(renamed(m, "other"), observe.Around{Node: n, Class: withDongles("2"), Set: set("s", ofDeployment), NoTarget: true}))
+	}, observe.MachineFacts(renamed(m, "other"), observe.Around{Node: n, Class: withDongles("2"), Set: set("s", ofDeployment), NoTarget: true}, time.Time{}))
 
 	m.Status.Conditions = append(observe.CopiedConditions(n), m.Status.Conditions...)
-	calm := observe.MachineFacts(m, observe.Around{Node: n, Class: withDongles("2")})
+	calm := observe.MachineFacts(m, observe.Around{Node: n, Class: withDongles("2")}, time.Time{})
 	assert.False(t, calm.Uncopied)
 	assert.Empty(t, calm.Unsynced)
-	assert.NotEmpty(t, observe.MachineFacts(m, observe.Around{Node: n, Class: withDongles("3")}).Unsynced, "the class counts")
-	assert.False(t, observe.MachineFacts(m, observe.Around{Node: inSync()}).NodeHeld, "another taint holds nothing")
+	assert.NotEmpty(t, observe.MachineFacts(m, observe.Around{Node: n, Class: withDongles("3")}, time.Time{}).Unsynced, "the class counts")
+	assert.False(t, observe.MachineFacts(m, observe.Around{Node: inSync()}, time.Time{}).NodeHeld, "another taint holds nothing")
 }
 
 func isDue(m *v1alpha1.Machine) {
@@ -83,7 +83,7 @@ func TestANodeHasItsOwnHealth(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			m := machine("m", onNode("n"))
 			m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{NodeConditions: row.watched}
-			facts := observe.MachineFacts(m, observe.Around{Node: node(row.conditions...)})
+			facts := observe.MachineFacts(m, observe.Around{Node: node(row.conditions...)}, time.Time{})
 			assert.Equal(t, row.healthy, facts.NodeHealthy)
 			assert.Equal(t, row.why, facts.NodeWhy)
 		})
@@ -95,7 +95,7 @@ func TestConditionsOfTheMachineItselfSayNothingOfItsNode(t *testing.T) {
 	m.Status.Conditions = []corev1.NodeCondition{
 		{Type: v1alpha1.MachineInstanceReady, Status: "False"}, {Type: "Ready", Status: "False"}, {Type: "DiskPressure", Status: "True"},
 	}
-	facts := observe.MachineFacts(m, observe.Around{Node: node(condition("Ready", "True"))})
+	facts := observe.MachineFacts(m, observe.Around{Node: node(condition("Ready", "True"))}, time.Time{})
 	assert.True(t, facts.NodeHealthy, "the node is asked, not the copy")
 }
 
@@ -114,7 +114,7 @@ func TestAloneIsWhoHasNoDeployment(t *testing.T) {
 		"a set below a deployment":             {set("s", ofDeployment), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, row.alone, observe.MachineFacts(machine("m"), observe.Around{Set: row.set}).Alone)
+			assert.Equal(t, row.alone, observe.MachineFacts(machine("m"), observe.Around{Set: row.set}, time.Time{}).Alone)
 		})
 	}
 }
@@ -153,20 +153,20 @@ func TestD43_ConditionsAreCopiedWithEverythingButTheHeartbeat(t *testing.T) {
 			m.Status.Conditions = append(observe.CopiedConditions(node(whole)), own)
 			n := node(row.node...)
 			before := n.DeepCopy()
-			assert.Equal(t, row.uncopied, observe.MachineFacts(m, observe.Around{Node: n}).Uncopied)
+			assert.Equal(t, row.uncopied, observe.MachineFacts(m, observe.Around{Node: n}, time.Time{}).Uncopied)
 
 			m.Status.Conditions = append([]corev1.NodeCondition{own}, observe.CopiedConditions(n)...)
 			for _, c := range m.Status.Conditions {
 				assert.Zero(t, c.LastHeartbeatTime)
 			}
-			assert.False(t, observe.MachineFacts(m, observe.Around{Node: n}).Uncopied, "one copy is enough, wherever ours stand")
+			assert.False(t, observe.MachineFacts(m, observe.Around{Node: n}, time.Time{}).Uncopied, "one copy is enough, wherever ours stand")
 			assert.Equal(t, before, n, "the node of the cache stays as it is")
 		})
 	}
 	t.Run("D43: without a node the last copy stays", func(t *testing.T) {
 		m := machine("m", onNode("n"))
 		m.Status.Conditions = []corev1.NodeCondition{whole}
-		assert.False(t, observe.MachineFacts(m, observe.Around{}).Uncopied)
+		assert.False(t, observe.MachineFacts(m, observe.Around{}, time.Time{}).Uncopied)
 	})
 }
 

@@ -8,7 +8,7 @@ import (
 
 // NodeHealth counts the machines that have become nodes of a namespace's target, and those of them whose node is unhealthy
 // or missing now. It looks at the nodes themselves, not at phases, which may be older. Machines that are to go do not count:
-// their nodes die because we want it.
+// their nodes die because we want it. Nor do those whose instance is gone, as the provider says.
 func (c *Cluster) NodeHealth(namespace string) replace.Nodes {
 	_ = namespace // one target for all namespaces; see Target
 	var n replace.Nodes

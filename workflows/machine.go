@@ -16,7 +16,8 @@ type machine struct {
 	running workflow.Future // a call of the provider that was given up and has yet to end
 	looked  bool            // this run has asked the provider whether the instance is gone
 
-	insisted bool // a sync of the node wrote nothing, and the facts were read again
+	insisted   bool   // a sync of the node wrote nothing, and the facts were read again
+	unsyncable string // what the node lacks and cannot be given as things stand
 }
 
 // Machine keeps one Machine true to its object while it is in motion: it creates the instance, initialises it, awaits its
@@ -76,10 +77,23 @@ func (m *machine) step(ctx workflow.Context, d activities.MachineDecision) (over
 	case attention.Recovery:
 		return false, m.awaitRecovery(ctx, d, *d.Health)
 	case attention.Sync:
+		if d.Why == m.unsyncable {
+			d.Need = d.Otherwise
+			return m.step(ctx, d)
+		}
 		return false, m.sync(ctx, d)
+	case attention.Preserve:
+		return false, m.preserve(ctx, d)
+	case attention.Kept:
+		return false, m.keep(ctx, d)
+	case attention.InPlace:
+		return false, m.updateInPlace(ctx, d)
 	default:
 		if err := m.show(ctx, step{phase: d.Phase, node: d.NodeName, why: d.Why}); err != nil {
 			return false, err
+		}
+		if d.Busy { // what was in flight is done
+			return false, m.write(ctx, "calm: "+d.Why, core().ReportMachine, activities.MachineReport{Read: m.read()})
 		}
 		return m.lingered(ctx)
 	}
@@ -99,7 +113,16 @@ func (m *machine) become(ctx workflow.Context, d activities.MachineDecision, v h
 	if err := m.show(ctx, step{phase: v.Change.Phase, node: d.NodeName, why: v.Why}); err != nil {
 		return err
 	}
-	if err := m.write(ctx, "phase "+v.Change.Phase+": "+v.Why, core().ReportMachine, verdictReport(m.read(), v)); err != nil {
+	if d.Withdraw {
+		if err := m.write(ctx, "the granted replacement is withdrawn", core().WithdrawReplacement, m.read()); err != nil {
+			return err
+		}
+	}
+	report := verdictReport(m.read(), v)
+	if v.Change.Phase == "Failed" {
+		report.PreserveUntil = d.PreserveUntil
+	}
+	if err := m.write(ctx, "phase "+v.Change.Phase+": "+v.Why, core().ReportMachine, report); err != nil {
 		return err
 	}
 	m.looked = false
@@ -146,21 +169,24 @@ func (m *machine) awaitNode(ctx workflow.Context, d activities.MachineDecision) 
 		return err
 	}
 	deadline := m.timer(ctx, "creation", fmt.Sprintf("gives up waiting for node %s: the creation timeout", d.NodeName), d.CreateBy)
-	return m.awaitDeadline(ctx, deadline)
+	return m.awaitDeadline(ctx, d, deadline)
 }
 
 // awaitRecovery waits until the node is healthy again, or patience with it has ended. Why it is silent, the provider may
 // know: then nobody has to wait for what cannot come.
 func (m *machine) awaitRecovery(ctx workflow.Context, d activities.MachineDecision, v health.Verdict) error {
 	s := step{name: "await-recovery", why: v.Why, phase: d.Phase, node: d.NodeName, deadline: v.Deadline}
-	if v.Due != nil {
+	if d.Phase == "InPlaceUpdating" {
+		s.name = "await-update"
+	}
+	if v.Due != nil && v.Due.True {
 		s.name, s.blockedBy = "await-replacement", v.Due.Reason
 	}
 	changes := s.name != m.shown.name || s.why != m.shown.why
 	if err := m.show(ctx, s); err != nil {
 		return err
 	}
-	if changes || d.Need == attention.Health {
+	if changes || d.Need == attention.Health || v.Due != nil {
 		report := verdictReport(m.read(), v)
 		report.Step = m.report()
 		if err := m.write(ctx, v.Why, core().ReportMachine, report); err != nil {
@@ -173,18 +199,23 @@ func (m *machine) awaitRecovery(ctx workflow.Context, d activities.MachineDecisi
 	}
 	if v.Deadline.IsZero() {
 		m.disarm("health")
-		return m.awaken(ctx)
+		return m.awaitDeadline(ctx, d)
 	}
-	return m.awaitDeadline(ctx, m.timer(ctx, "health", fmt.Sprintf("patience with node %s ends: the health timeout", d.NodeName), v.Deadline))
+	return m.awaitDeadline(ctx, d, m.timer(ctx, "health", fmt.Sprintf("patience with node %s ends: the health timeout", d.NodeName), v.Deadline))
 }
 
-// awaitDeadline waits until something changes or the deadline has come. What we waited for may have come while nobody told
-// us: at the deadline the facts are read from the API server.
-func (m *machine) awaitDeadline(ctx workflow.Context, deadline workflow.Future) error {
-	if err := m.awaken(ctx, deadline); err != nil {
+// awaitDeadline waits until something changes or one of the machine's deadlines has come. What we waited for may have come
+// while nobody told us: at a deadline the facts are read from the API server.
+func (m *machine) awaitDeadline(ctx workflow.Context, d activities.MachineDecision, deadlines ...workflow.Future) error {
+	if d.PreserveUntil.After(workflow.Now(ctx)) { // else its end is written as soon as it can be
+		deadlines = append(deadlines, m.timer(ctx, "preservation", "preserved until then", d.PreserveUntil))
+	}
+	if err := m.awaken(ctx, deadlines...); err != nil {
 		return err
 	}
-	m.live = m.live || deadline.IsReady()
+	for _, deadline := range deadlines {
+		m.live = m.live || deadline.IsReady()
+	}
 	return nil
 }
 
@@ -227,13 +258,50 @@ func (m *machine) sync(ctx workflow.Context, d activities.MachineDecision) error
 		m.insisted, m.live = true, true
 		return nil
 	case refused:
-		s.why, s.blockedBy = "the API server refuses the change of node "+d.NodeName, "NodeRefused"
+		s.why, s.blockedBy = "the API server refuses the change of node "+d.NodeName+": "+d.Why, "NodeRefused"
 		if err := m.show(ctx, s); err != nil {
 			return err
 		}
 	}
-	m.insisted = false
-	return m.awaken(ctx)
+	m.insisted, m.unsyncable = false, d.Why
+	return nil
+}
+
+// preserve makes machine and node say what was decided about the machine's preservation. When nothing could be written,
+// whatever stands against it has to change first.
+func (m *machine) preserve(ctx workflow.Context, d activities.MachineDecision) error {
+	if err := m.show(ctx, step{name: "preserve", why: d.Why, phase: d.Phase, node: d.NodeName}); err != nil {
+		return err
+	}
+	in := m.read()
+	in.At = workflow.Now(ctx)
+	var made activities.Gate
+	err := quick(ctx, d.Why, core().PreserveMachine, in, &made)
+	if failedWith(err, activities.TypeRefused) {
+		err = m.show(ctx, step{
+			name: "preserve", why: "the API server refuses: " + d.Why, phase: d.Phase, node: d.NodeName, blockedBy: "NodeRefused", stuck: true,
+		})
+	}
+	if err != nil || len(made) > 0 {
+		m.raise(made)
+		return err
+	}
+	return m.awaitDeadline(ctx, d)
+}
+
+// keep waits for the end of a preservation.
+func (m *machine) keep(ctx workflow.Context, d activities.MachineDecision) error {
+	s := step{name: "preserved", why: d.Why, phase: d.Phase, node: d.NodeName, deadline: d.PreserveUntil}
+	changes := s.name != m.shown.name
+	if err := m.show(ctx, s); err != nil {
+		return err
+	}
+	if changes {
+		if err := m.write(ctx, d.Why, core().ReportMachine, activities.MachineReport{Read: m.read(), Step: m.report()}); err != nil {
+			return err
+		}
+	}
+	return m.awaitDeadline(ctx, d)
 }
 
 // delete removes the instance, then the node, then the finalizer, and reports whether it came to the end. Nothing is

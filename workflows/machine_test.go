@@ -34,12 +34,17 @@ type world struct {
 	stale    string
 	gone     bool // the instance
 	failedAt time.Time
+	deletion activities.InstanceAnswer
+	overAt   time.Time // when a preservation is over
 }
 
 // decide says what DecideMachine would: a creation whose time is over has failed.
 func (w *world) decide(at time.Time) activities.MachineDecision {
 	d := w.decision
-	creating := d.Need == attention.Instance || d.Need == attention.Node
+	if d.Need == attention.Kept && !w.overAt.IsZero() && !at.Before(w.overAt) {
+		d.Need = attention.Preserve
+	}
+	creating := d.Need == attention.Instance || d.Need == attention.Node || (d.Need == attention.Sync && d.Otherwise == attention.Node)
 	if creating && d.Problem == nil && !at.Before(d.CreateBy) {
 		w.failedAt = at
 		d.Health = &health.Verdict{Change: &health.Change{Phase: "Failed", Operation: "Create", State: "Failed", Message: "too late"}}
@@ -67,7 +72,7 @@ func newWorld(t *testing.T) *world {
 		w.attempts = append(w.attempts, in.Attempt)
 		return activities.TokenRef{Namespace: "kube-system", Name: "bootstrap-token-1"}, nil
 	})
-	env.OnActivity("FinishJoin", any1...).Return(w.written("finish", nil))
+	env.OnActivity("FinishJoin", any1...).Return(w.written("finish"))
 	env.OnActivity("SyncNode", any1...).Return(func(context.Context, activities.Read) (activities.Gate, error) {
 		w.note("sync")
 		return w.synced, nil
@@ -76,7 +81,7 @@ func newWorld(t *testing.T) *world {
 		w.note("look")
 		return activities.InstanceAnswer{Gone: w.gone}, nil
 	})
-	env.OnActivity("PrepareMachine", any1...).Return(w.written("prepare", nil))
+	env.OnActivity("PrepareMachine", any1...).Return(w.written("prepare"))
 	env.OnActivity("BeginCreation", any1...).Return(func(context.Context, activities.MachineReport) (activities.Begun, error) {
 		w.note("begin")
 		never := w.decision.NeverTried
@@ -116,13 +121,13 @@ func newWorld(t *testing.T) *world {
 	env.OnActivity("DeleteInstance", any1...).Return(func(_ context.Context, in activities.InstanceCall) (activities.InstanceAnswer, error) {
 		w.note("delete " + in.ProviderID)
 		w.calls = append(w.calls, in)
-		return activities.InstanceAnswer{}, nil
+		return w.deletion, nil
 	})
 	env.OnActivity("DeleteNode", any1...).Return(func(_ context.Context, in activities.NodeRemoval) error {
 		w.note("delete node " + in.NodeName)
 		return nil
 	})
-	env.OnActivity("ReleaseMachine", any1...).Return(w.written("release", nil))
+	env.OnActivity("ReleaseMachine", any1...).Return(w.written("release"))
 	w.create = func(context.Context, activities.InstanceCall) (activities.InstanceAnswer, error) {
 		return activities.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1", Uninitialized: true}, nil
 	}
@@ -132,10 +137,10 @@ func newWorld(t *testing.T) *world {
 
 func (w *world) note(what string) { w.log = append(w.log, what) }
 
-func (w *world) written(what string, err error) func(context.Context, activities.Read) (string, error) {
+func (w *world) written(what string) func(context.Context, activities.Read) (string, error) {
 	return func(context.Context, activities.Read) (string, error) {
 		w.note(what)
-		return "2", err
+		return "2", nil
 	}
 }
 

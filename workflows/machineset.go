@@ -80,6 +80,12 @@ func (s *machineSet) act(ctx workflow.Context, d activities.SetDecision) (acted 
 			return acted, err
 		}
 		s.raise(made)
+	case len(d.Keep) > 0:
+		acted = true
+		if err := workflow.ExecuteActivity(batch(ctx, d.Decision.Why), core().KeepMachines, activities.Deletion{Set: s.ref, Machines: d.Keep}).Get(ctx, &made); err != nil {
+			return acted, err
+		}
+		s.raise(made)
 	case len(d.Delete) > 0:
 		acted = true
 		deletion := activities.Deletion{Set: s.ref, Machines: d.Delete}
@@ -105,6 +111,8 @@ func (s *machineSet) step(d activities.SetDecision) step {
 		return step{name: "create-machines", why: d.Decision.Why}
 	case len(d.Delete) > 0:
 		return step{name: "delete-machines", why: d.Decision.Why}
+	case len(d.Keep) > 0:
+		return step{name: "keep-machines", why: d.Decision.Why}
 	case d.Need == attention.Deletion:
 		return step{name: "await-machines", why: d.Why}
 	default: // calm, or nothing but a status to write

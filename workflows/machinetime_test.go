@@ -214,3 +214,11 @@ func TestD17_MachineThatWasNeverTriedNeedsNoClassToGo(t *testing.T) {
 	require.Equal(t, workflows.OutcomeGone, w.run(t).Outcome)
 	require.Equal(t, []string{"decide", "release"}, w.log)
 }
+
+func TestD17_MachineThatWasNeverTriedNeedsNoSecretToGo(t *testing.T) {
+	w := newWorld(t)
+	w.decision.Need = attention.Deletion
+	w.deletion = activities.InstanceAnswer{Problem: &activities.Problem{Reason: "SecretNotFound", Message: "Secret cloud does not exist", React: activities.UntilCredential}}
+	require.Equal(t, workflows.OutcomeGone, w.run(t).Outcome)
+	require.Equal(t, "release", w.log[len(w.log)-1])
+}

@@ -71,6 +71,13 @@ func cloud(ctx workflow.Context, provider, id, summary string) workflow.Context 
 	})
 }
 
+// vigil is for a long look at a cluster that ends when what it waits for has come. Its heartbeat tells a worker that died.
+func vigil(ctx workflow.Context, id, summary string) workflow.Context {
+	options := workflow.GetActivityOptions(cluster(ctx, QueueKubernetes, summary))
+	options.ActivityID, options.StartToCloseTimeout, options.HeartbeatTimeout = id, 24*time.Hour, 30*time.Second
+	return workflow.WithActivityOptions(ctx, options)
+}
+
 // glance is for a question to a provider whose answer is welcome and not needed: half a minute at the most.
 func glance(ctx workflow.Context, provider, id, summary string) workflow.Context {
 	options := workflow.GetActivityOptions(cloud(ctx, provider, id, summary))

@@ -32,6 +32,9 @@ func (m *machine) provide(ctx workflow.Context, d activities.MachineDecision, ac
 			call.LastKnownState = answer.LastKnownState
 		}
 		if waitsForPeople(*answer.Problem) {
+			if d.Need == attention.Deletion && call.NeverTried {
+				return &activities.InstanceAnswer{}, nil // nothing was ever made for it: nobody has to mend anything
+			}
 			if end == overtaken {
 				return nil, m.showProblem(ctx, d, *answer.Problem, call.LastKnownState, false) // it may be mended already: try again at once
 			}

@@ -96,6 +96,8 @@ const (
 	ReasonInstanceGone    = "InstanceGone"
 	ReasonNodeDeleted     = "NodeDeleted"
 	ReasonStaleNode       = "StaleNode"
+	// ReasonPatienceExtended: the health timeout was made longer, or taken away; ReplacementDue is False.
+	ReasonPatienceExtended = "PatienceExtended"
 	// ReasonRecovered: the node became healthy in time; ReplacementDue is False.
 	ReasonRecovered = "Recovered"
 )

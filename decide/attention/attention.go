@@ -16,10 +16,16 @@ const (
 	Health   Need = "Health"   // a machine's status no longer says what its node shows
 	Recovery Need = "Recovery" // a machine's node is unhealthy: it recovers, or patience ends
 	Sync     Need = "Sync"     // a machine's node does not carry what it should
+	Preserve Need = "Preserve" // a machine and its node do not say what was decided about its preservation
+	Kept     Need = "Kept"     // a machine is preserved until its time is over
+	InPlace  Need = "InPlace"  // a machine's node is updated in place, and it is our turn
 	Deletion Need = "Deletion" // the object is to go
 	Scale    Need = "Scale"    // a set or deployment has other members, or another status, than it should have
 	Replace  Need = "Replace"  // a deployment has machines that wait to be replaced, or that are being replaced
 )
+
+// Prompt reports whether what a machine needs is done within a moment, once its workflow looks at the facts that say so.
+func (n Need) Prompt() bool { return n == Health || n == Sync || n == Preserve || n == InPlace }
 
 // Decision says what an object needs, in one word and in one sentence.
 type Decision struct {
@@ -47,10 +53,15 @@ type MachineFacts struct {
 	Unsynced    string // what the Node lacks or has too much of, by decide/nodesync; empty when nothing
 	Due         bool   // condition ReplacementDue: patience has ended
 	Granted     bool   // the replacement was granted
-	Alone       bool   // no deployment stands above that could grant it
+	UpdateStep  string // what is our turn in an in-place update, by decide/inplace; empty when nothing is
+	Updated     string // result of the in-place update, as its agent says; empty while it says nothing
+	Preserved   bool   // the end of a preservation is on record
+	Unpreserved string // what does not say yet what was decided about preservation, by decide/preserve; empty when nothing
+	Alone       bool   // no deployment has to grant it
 }
 
-// Machine decides for a Machine. A Failed machine is calm: its set replaces it, and it is never taken back (D27).
+// Machine decides for a Machine. A Failed machine is calm: its set replaces it, and it is never taken back (D27), unless it
+// is preserved, when no set will touch it.
 func Machine(f MachineFacts) Decision {
 	switch {
 	case f.Deleting && !f.Finalizer:
@@ -58,7 +69,7 @@ func Machine(f MachineFacts) Decision {
 	case f.Deleting:
 		return Decision{Deletion, "deletion was asked for"}
 	case f.Phase == "Failed":
-		return Decision{Nothing, "failed: to be replaced"}
+		return failed(f)
 	case f.Granted:
 		return Decision{Health, "its replacement was granted"}
 	case !f.Finalizer:
@@ -68,16 +79,40 @@ func Machine(f MachineFacts) Decision {
 	case f.NoTarget:
 		return withoutTarget(f)
 	}
-	d := withNode(f)
+	return besides(f, withNode(f))
+}
+
+// besides adds what there is to do for a machine with an instance, whatever it waits for. What its node shows comes first.
+func besides(f MachineFacts, d Decision) Decision {
 	switch {
-	case d.Need == Health || d.Need == Deletion || !f.NodeExists:
+	case d.Need == Health:
 		return d
-	case f.Uncopied:
+	case f.NodeExists && f.Uncopied:
 		return Decision{Health, "conditions of the node to copy; " + d.Why}
-	case f.Unsynced != "":
+	case f.NodeExists && f.Unsynced != "":
 		return Decision{Sync, f.Unsynced}
+	case f.UpdateStep != "":
+		return Decision{InPlace, "in-place update: " + f.UpdateStep}
+	case f.Unpreserved != "":
+		return Decision{Preserve, f.Unpreserved}
+	case d.Calm() && f.Preserved:
+		return Decision{Kept, "preserved; " + d.Why}
 	default:
 		return d
+	}
+}
+
+// failed decides for a machine that has failed.
+func failed(f MachineFacts) Decision {
+	switch {
+	case f.Unpreserved != "":
+		return Decision{Preserve, f.Unpreserved}
+	case f.Preserved && f.NodeHealthy && !f.NodeGoing:
+		return Decision{Health, fmt.Sprintf("node %s is healthy again", f.NodeName)}
+	case f.Preserved:
+		return Decision{Kept, "failed, and preserved"}
+	default:
+		return Decision{Nothing, "failed: to be replaced"}
 	}
 }
 
@@ -103,17 +138,35 @@ func withNode(f MachineFacts) Decision {
 		}
 		return Decision{Nothing, "running"}
 	case "Unknown":
-		switch {
-		case f.NodeHealthy && !f.NodeGoing:
-			return Decision{Health, fmt.Sprintf("node %s is healthy again", f.NodeName)}
-		case f.Due && f.Alone:
-			return Decision{Health, "to be replaced: " + waitsFor(f)}
-		default:
-			return Decision{Recovery, waitsFor(f)}
-		}
+		return unknown(f)
+	case "InPlaceUpdating", "InPlaceUpdateFailed":
+		return updating(f)
+	case "InPlaceUpdateSuccessful":
+		return Decision{Health, "updated in place; " + waitsFor(f)}
 	default:
 		return Decision{Nothing, "phase " + f.Phase}
 	}
+}
+
+// unknown decides for a machine whose node was unhealthy when it was last looked at.
+func unknown(f MachineFacts) Decision {
+	switch {
+	case f.NodeHealthy && !f.NodeGoing:
+		return Decision{Health, fmt.Sprintf("node %s is healthy again", f.NodeName)}
+	case f.Due && f.Alone:
+		return Decision{Health, "to be replaced: " + waitsFor(f)}
+	default:
+		return Decision{Recovery, waitsFor(f)}
+	}
+}
+
+// updating decides for a machine whose node is updated in place, or was in vain. A failure may still be mended.
+func updating(f MachineFacts) Decision {
+	waits := f.Updated == "" || (f.Phase == "InPlaceUpdateFailed" && f.Updated == "failed")
+	if !waits || (f.Due && f.Alone) {
+		return Decision{Health, "the in-place update has come to its end: " + f.Updated}
+	}
+	return Decision{Recovery, "in-place update: " + waitsFor(f)}
 }
 
 // waitsFor says in which state the node is.
@@ -152,7 +205,7 @@ type GroupFacts struct {
 	ObservedGeneration int64 // status.observedGeneration
 	Wanted             int32 // spec.replicas
 	Live               int32 // members that are not terminating: machines of a set, wanted machines of a deployment's sets
-	Failed             int32 // members to be replaced now; sets only
+	Failed             int32 // members to be replaced or kept now; sets only
 	Due                int32 // members that wait until they may be replaced; deployments only
 	Replacing          int32 // replacements that were granted and are not complete; deployments only
 	Sets               int32 // sets of a deployment that are not terminating; 1 for a set

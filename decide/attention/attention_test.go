@@ -44,6 +44,12 @@ func granted(f *attention.MachineFacts)    { f.Granted = true }
 func inSet(f *attention.MachineFacts)      { f.Alone = false }
 
 func TestMachine(t *testing.T) {
+	result := func(r string) func(*attention.MachineFacts) { return func(f *attention.MachineFacts) { f.Updated = r } }
+	our := func(step string) func(*attention.MachineFacts) {
+		return func(f *attention.MachineFacts) { f.UpdateStep = step }
+	}
+	unpreserved := func(f *attention.MachineFacts) { f.Unpreserved = "node lacks its taint" }
+	preserved := func(f *attention.MachineFacts) { f.Preserved = true }
 	for _, row := range []struct {
 		name  string
 		facts attention.MachineFacts
@@ -93,7 +99,17 @@ func TestMachine(t *testing.T) {
 		{"a target came", running(phase("Available"), noNode), attention.Node, "instance virtual:///eu/i-1 exists; node m-1 is not registered"},
 		{"a target came, and the node has joined", running(phase("Available")), attention.Health, "node m-1 has joined"},
 		{"failed: its set's business", running(phase("Failed"), noNode), attention.Nothing, "failed: to be replaced"},
-		{"a phase of another controller", running(phase("InPlaceUpdating"), sick), attention.Nothing, "phase InPlaceUpdating"},
+		{"a phase of another controller", running(phase("Dreaming"), sick), attention.Nothing, "phase Dreaming"},
+		{"U116: its agent updates it", running(phase("InPlaceUpdating"), sick), attention.Recovery, "in-place update: node m-1: Ready is False (KubeletNotReady)"},
+		{"U116: its agent is done", running(phase("InPlaceUpdating"), result("successful")), attention.Health, "the in-place update has come to its end: successful"},
+		{"U116: it failed, and may be mended", running(phase("InPlaceUpdateFailed"), result("failed")), attention.Recovery, "in-place update: node m-1 is healthy"},
+		{"U116: updated", running(phase("InPlaceUpdateSuccessful")), attention.Health, "updated in place; node m-1 is healthy"},
+		{"U127: it is our turn in an update", running(our("Drain")), attention.InPlace, "in-place update: Drain"},
+		{"to be preserved", running(unpreserved), attention.Preserve, "node lacks its taint"},
+		{"preserved", running(preserved), attention.Kept, "preserved; running"},
+		{"failed, and to be preserved", running(phase("Failed"), sick, unpreserved), attention.Preserve, "node lacks its taint"},
+		{"failed, and preserved", running(phase("Failed"), sick, preserved), attention.Kept, "failed, and preserved"},
+		{"U131: failed, preserved and well again", running(phase("Failed"), preserved), attention.Health, "node m-1 is healthy again"},
 		{"to be deleted", running(deleting), attention.Deletion, "deletion was asked for"},
 		{"to be deleted when it has failed", running(deleting, phase("Failed")), attention.Deletion, "deletion was asked for"},
 		{"to be deleted when its replacement was granted", running(deleting, granted), attention.Deletion, "deletion was asked for"},

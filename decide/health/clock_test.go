@@ -185,3 +185,23 @@ func TestD26_AShortRecoveryGoesOnWithTheOldClock(t *testing.T) {
 		assert.Equal(t, &health.Clock{UnhealthySince: noon}, v.Clock)
 	})
 }
+
+func TestU131_PreservedMachineThatRecoversIsTakenBack(t *testing.T) {
+	preserved := func(f *health.Facts) { f.Preserved = true }
+	v := health.Next(facts("Failed", preserved, due))
+	require.NotNil(t, v.Change)
+	assert.Equal(t, "Running", v.Change.Phase)
+	require.NotNil(t, v.Due)
+	assert.False(t, v.Due.True)
+	assert.Equal(t, health.Verdict{}, health.Next(facts("Failed", preserved, noNode)), "without a healthy node it stays as it is")
+	assert.Equal(t, health.Verdict{}, health.Next(facts("Failed", preserved, nodeGoing)))
+	assert.Equal(t, health.Verdict{}, health.Next(facts("Failed")), "D27: one that its set replaces is not")
+}
+
+func TestU115_MoreTimeTakesTheReplacementBack(t *testing.T) {
+	v := health.Next(facts("Unknown", sickFor(overdue), due, inSet, func(f *health.Facts) { f.NoTimeout = true }))
+	assert.Nil(t, v.Change)
+	require.NotNil(t, v.Due)
+	assert.Equal(t, "PatienceExtended", v.Due.Reason)
+	assert.False(t, v.Due.True)
+}

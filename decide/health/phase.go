@@ -21,7 +21,7 @@ type Facts struct {
 	BadSince  time.Time // when the node's conditions turned bad; zero when the node is missing or does not tell
 
 	Created  time.Time
-	CreateBy time.Time // when the creation timeout ends; zero while its clock stands still
+	CreateBy time.Time // when the creation timeout ends; it moves on with Now while its clock stands still
 
 	Since          time.Time // of the phase
 	UnhealthySince time.Time // the health clock, as recorded
@@ -30,9 +30,14 @@ type Facts struct {
 	Timeout        time.Duration // of health; zero means at once
 	NoTimeout      bool
 
+	Preserved bool // kept on purpose: no set touches it
+
+	UpdateResult  string        // of the in-place update, as its agent says: successful, failed or nothing yet
+	UpdateTimeout time.Duration // of the in-place update
+
 	Due     bool   // recorded: patience has ended
 	Granted bool   // the replacement was granted
-	Alone   bool   // no deployment stands above that could grant it
+	Alone   bool   // no deployment has to grant it
 	Breaker string // why nothing is replaced now; empty when it may be
 	Now     time.Time
 }
@@ -81,7 +86,7 @@ const steadyAtMost = time.Minute
 func Next(f Facts) Verdict {
 	switch {
 	case f.Phase == "Failed":
-		return Verdict{} // never taken back: its set replaces it
+		return failed(f)
 	case f.Granted:
 		return fail("HealthCheck", "ReplacementGranted", fmt.Sprintf("Machine %s is to be replaced: %s", f.Name, f.Why))
 	case !f.Instance, f.Phase == "", f.Phase == "CrashLoopBackOff":
@@ -89,21 +94,63 @@ func Next(f Facts) Verdict {
 	case f.NoTarget:
 		return available(f)
 	}
-	switch f.Phase {
+	switch well := f.Healthy && !f.NodeGoing; f.Phase {
 	case "Pending", "Available":
-		if f.Healthy && !f.NodeHeld && !f.NodeGoing {
+		if well && !f.NodeHeld {
 			return join(f)
 		}
 		return made(f, f.Why)
 	case "Running":
-		if !f.Healthy || f.NodeGoing {
-			return sicken(f)
+		if well {
+			return Verdict{}
 		}
+		return sicken(f)
 	case "Unknown":
-		if f.Healthy && !f.NodeGoing {
+		if well {
 			return heal(f)
 		}
-		return endure(f)
+		return endure(f, f.UnhealthySince)
+	default:
+		return update(f)
+	}
+}
+
+// update follows an in-place update. While the agent works, the node's health says nothing.
+func update(f Facts) Verdict {
+	switch {
+	case f.Phase != "InPlaceUpdating" && f.Phase != "InPlaceUpdateSuccessful" && f.Phase != "InPlaceUpdateFailed":
+		return Verdict{} // a phase of another controller
+	case f.Phase == "InPlaceUpdateSuccessful" && f.Healthy && !f.NodeGoing:
+		return heal(f)
+	case f.Phase == "InPlaceUpdateSuccessful":
+		return sicken(f)
+	case f.UpdateResult == "successful":
+		message := fmt.Sprintf("Machine %s: its node was updated in place", f.Name)
+		return updated("InPlaceUpdateSuccessful", "Successful", message, false)
+	case f.Phase == "InPlaceUpdateFailed":
+		return endure(f, f.Since)
+	case f.UpdateResult == "failed":
+		message := fmt.Sprintf("Machine %s: the in-place update of its node failed", f.Name)
+		return updated("InPlaceUpdateFailed", "Failed", message, true)
+	}
+	if deadline := f.Since.Add(f.UpdateTimeout); f.Now.Before(deadline) {
+		return Verdict{Why: "waits for the agent that updates node " + f.NodeName, Deadline: deadline}
+	}
+	message := fmt.Sprintf("Machine %s: the in-place update of its node took longer than %s minutes", f.Name, minutes(f.UpdateTimeout))
+	return updated("InPlaceUpdateFailed", "Failed", message, true)
+}
+
+func updated(phase, state, message string, warning bool) Verdict {
+	return Verdict{Why: message, Change: &Change{
+		Phase: phase, Operation: "InPlaceUpdate", State: state, Reason: phase, Warning: warning, Message: message,
+	}}
+}
+
+// failed leaves a machine that has failed alone: its set replaces it, and it is not taken back behind the set's back. No set
+// touches one that is preserved.
+func failed(f Facts) Verdict {
+	if f.Preserved && f.Healthy && !f.NodeGoing {
+		return heal(f)
 	}
 	return Verdict{}
 }
@@ -166,13 +213,15 @@ func heal(f Facts) Verdict {
 }
 
 // endure waits for the end of patience with an unhealthy machine, or says that it has come.
-func endure(f Facts) Verdict {
-	since := f.UnhealthySince
+func endure(f Facts, since time.Time) Verdict {
 	if since.IsZero() {
 		since = f.Since // written by another controller: the phase is the best base there is
 	}
 	reason, message, deadline := patience(f, since)
 	switch {
+	case reason == "" && f.Due: // somebody has more patience now
+		message := fmt.Sprintf("Machine %s has more time to recover: its health timeout was changed", f.Name)
+		return Verdict{Why: f.Why, Deadline: deadline, Look: true, Due: &Due{Reason: "PatienceExtended", Message: message}}
 	case reason == "":
 		return Verdict{Why: f.Why, Deadline: deadline, Look: true}
 	case f.Alone && f.Breaker == "":

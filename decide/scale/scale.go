@@ -22,6 +22,8 @@ type Member struct {
 	Deleting  bool
 	Replace   bool // failed, and to be replaced now
 	Preserved bool // kept on purpose: the last to go
+	Kept      bool // by its set, because it failed
+	Dismissed bool // nobody wants it kept
 	Priority  int  // lower is deleted first; 3 where the annotation is absent
 	Created   time.Time
 }
@@ -32,6 +34,7 @@ type Observed struct {
 	Deleting bool     // the set itself is to go
 	Replicas int      // machines wanted
 	Members  []Member // in any order
+	Keep     int      // failed members to keep at the most
 	Taken    []string // names of machines that are not members: new names avoid them too
 	Seed     uint64   // source of new names
 }
@@ -44,11 +47,12 @@ type Target struct {
 	Why     string
 }
 
-// Decision says what to do next. At most one of Create and Delete is filled; both are empty when the number is right.
+// Decision says what to do next. At most one of its lists is filled; all are empty when the number is right.
 type Decision struct {
 	Create []string // names of machines to create
 	Delete []Target
-	Why    string `json:"Plan"` // not Why: whoever embeds a Decision has a Why too, and JSON would drop this one
+	Keep   []Target // failed machines to preserve
+	Why    string   `json:"Plan"` // not Why: whoever embeds a Decision has a Why too, and JSON would drop this one
 }
 
 // Decide brings the number of members that are not being deleted to Replicas, at most MaxBatch at a time. Members to be
@@ -58,6 +62,9 @@ func Decide(o Observed) Decision {
 	live := slices.DeleteFunc(slices.Clone(o.Members), func(m Member) bool { return m.Deleting })
 	if o.Deleting {
 		return remove(live, len(live), fmt.Sprintf("delete all %d machines: the set is being deleted", len(live)))
+	}
+	if keep := toKeep(o, live); len(keep) > 0 {
+		return Decision{Keep: keep, Why: fmt.Sprintf("keep %d failed machines, of at most %d", len(keep), o.Keep)}
 	}
 	failed := 0
 	for _, m := range live {
@@ -79,6 +86,26 @@ func Decide(o Observed) Decision {
 	default:
 		return Decision{Why: fmt.Sprintf("%d machines wanted and there", o.Replicas)}
 	}
+}
+
+// toKeep returns the failed members to preserve instead of replacing them: the oldest first, as many as may be kept.
+func toKeep(o Observed, live []Member) []Target {
+	left := o.Keep
+	var failed []Member
+	for _, m := range live {
+		switch {
+		case m.Kept:
+			left--
+		case m.Phase == "Failed" && !m.Preserved && !m.Dismissed:
+			failed = append(failed, m)
+		}
+	}
+	slices.SortFunc(failed, func(a, b Member) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name)) })
+	var keep []Target
+	for _, m := range failed[:max(min(left, len(failed), MaxBatch), 0)] {
+		keep = append(keep, Target{Name: m.Name, UID: m.UID, Version: m.Version, Why: "failed"})
+	}
+	return keep
 }
 
 // remove deletes the first n machines of the deletion order.

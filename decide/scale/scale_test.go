@@ -26,6 +26,41 @@ func names(targets []scale.Target) []string {
 	return result
 }
 
+func TestU58_FailedMachinesAreKept(t *testing.T) {
+	failed := func(name string, age time.Duration, changes ...func(*scale.Member)) scale.Member {
+		m := member(name, "Failed", age)
+		m.Replace = true
+		for _, change := range changes {
+			change(&m)
+		}
+		return m
+	}
+	kept := func(m *scale.Member) { m.Kept, m.Preserved, m.Replace = true, true, false }
+	dismissed := func(m *scale.Member) { m.Dismissed = true }
+	old, young := failed("old", time.Hour), failed("young", time.Minute)
+	for _, row := range []struct {
+		name    string
+		most    int
+		members []scale.Member
+		keep    []string
+		remove  []string
+	}{
+		{"U58: 1 of 1", 1, []scale.Member{old}, []string{"old"}, nil},
+		{"U58: none may be kept", 0, []scale.Member{old}, nil, []string{"old"}},
+		{"U58: as many as may be are kept already", 1, []scale.Member{failed("kept", time.Hour, kept), young}, nil, []string{"young"}},
+		{"U58: 2 of 2", 2, []scale.Member{young, old}, []string{"old", "young"}, nil},
+		{"U58: one more", 2, []scale.Member{failed("kept", time.Hour, kept), young}, []string{"young"}, nil},
+		{"U58: somebody does not want it kept", 1, []scale.Member{failed("old", time.Hour, dismissed)}, nil, []string{"old"}},
+		{"U58: fewer may be kept now: those that are stay", 0, []scale.Member{failed("kept", time.Hour, kept)}, nil, nil},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			d := scale.Decide(scale.Observed{Set: "s", Replicas: len(row.members), Members: row.members, Keep: row.most})
+			assert.Equal(t, row.keep, names(d.Keep))
+			assert.Equal(t, row.remove, names(d.Delete))
+		})
+	}
+}
+
 func TestDecide(t *testing.T) {
 	old, young := member("old", "Running", time.Hour), member("young", "Running", time.Minute)
 	pending, failed := member("pending", "Pending", time.Minute), member("failed", "Failed", time.Minute)

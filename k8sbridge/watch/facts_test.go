@@ -82,7 +82,7 @@ func TestEveryFactOfAMachineWakesIt(t *testing.T) {
 	read := func(w *world) any {
 		m, found := w.cluster.Machine("ns/m")
 		require.True(t, found)
-		return observe.MachineFacts(m, w.cluster.Around(m))
+		return observe.MachineFacts(m, w.cluster.Around(m), time.Time{})
 	}
 	pending, sick := changed(aMachine(), inPhase(v1alpha1.MachinePending)), changed(aMachine(), inPhase(v1alpha1.MachineUnknown))
 	held := func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: v1alpha1.TaintCriticalComponentsNotReady}} }
@@ -117,10 +117,19 @@ func TestEveryFactOfAMachineWakesIt(t *testing.T) {
 		{fact: "Granted", change: replace(aMachine(), func(m *v1alpha1.Machine) {
 			m.Annotations[v1alpha1.AnnotationReplacementGranted] = "2026-01-01T00:00:00Z"
 		})},
+		{fact: "UpdateStep", change: replace(aNode(), func(n *corev1.Node) { n.Labels[v1alpha1.LabelCandidateForUpdate] = "true" })},
+		{fact: "Updated", before: []runtime.Object{changed(aMachine(), inPhase(v1alpha1.MachineInPlaceUpdating))}, change: replace(aNode(), func(n *corev1.Node) {
+			n.Labels[v1alpha1.LabelUpdateResult] = v1alpha1.ValueUpdateSuccessful
+		})},
+		{fact: "Preserved", change: replace(aMachine(), func(m *v1alpha1.Machine) { m.Status.CurrentStatus.PreserveExpiryTime = &born })},
+		{fact: "Unpreserved", change: replace(aMachine(), func(m *v1alpha1.Machine) {
+			m.Annotations[v1alpha1.AnnotationPreserve] = v1alpha1.ValuePreserveNow
+		})},
+		{fact: "Unpreserved", change: replace(aNode(), annotated[*corev1.Node](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveNow))},
 	}
 	proveFacts(t, reflect.TypeFor[attention.MachineFacts](), aMachine(), read, rows, map[string]string{
 		"NoTarget": "a flag of the process",
-		"Alone":    "the owner of its set: only a machine that is due needs it, and the resync looks at that one each minute",
+		"Alone":    "the owner of its set, or a wish to be preserved, which is told by itself: only a machine that is due needs it",
 	})
 }
 

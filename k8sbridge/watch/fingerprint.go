@@ -64,7 +64,7 @@ func machinePrints(m *v1alpha1.Machine) prints {
 		owner: hash(m.UID, phase, m.Status.LastOperation.State, deleting(m), metav1.GetControllerOf(m), foreign(m), labels,
 			observe.Priority(m), blocked, observe.IsPreserved(m)),
 		own: hash(m.UID, phase, m.Labels[v1alpha1.LabelNode], m.Spec.ProviderID, observe.HasFinalizer(m.Finalizers),
-			m.Status.Conditions),
+			m.Status.Conditions, observe.IsPreserved(m)),
 		waiting: observe.IsWaiting(m),
 		parent:  controller(m),
 		class:   observe.ClassOf(m),

@@ -54,8 +54,8 @@ func (b *Bridge) ensure(ctx context.Context, k key) bool {
 	if !found || s.decision.Calm() {
 		return ctx.Err() == nil
 	}
-	switch s.decision.Need {
-	case attention.Scale, attention.Health, attention.Sync, attention.Replace, attention.Finalizers:
+	switch need := s.decision.Need; {
+	case need.Prompt(), need == attention.Scale, need == attention.Replace, need == attention.Finalizers:
 		b.enqueue(k, wake{cause: byObject})
 		return ctx.Err() == nil
 	default: // waits for the world

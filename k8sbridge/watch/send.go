@@ -118,12 +118,12 @@ func (b *Bridge) tellGone(ctx context.Context, k key, gone observe.Ref, versions
 
 // worthIt reports whether an object that is not calm needs a signal for a change. Its workflow need not hear of what it
 // wrote itself, nor of a change of its node that leaves it waiting for the same. It must hear when the object was calm
-// until now: then no run may be open, whoever wrote. And it must hear of Health each time: what is to be done about that is
-// done within a moment, so that a run which has not done it may have looked while the node was another.
+// until now: then no run may be open, whoever wrote. And it must hear each time of what is done within a moment: a run which
+// has not done it may have looked while the node was another.
 func (b *Bridge) worthIt(k key, c cause, need attention.Need, said string) bool {
 	told, waiting := b.lastTold(k)
 	switch {
-	case !waiting, need == attention.Health:
+	case !waiting, need.Prompt():
 		return true
 	case c == byOwn:
 		return false

@@ -2,6 +2,7 @@ package watch
 
 import (
 	"fmt"
+	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/client"
@@ -77,7 +78,7 @@ func (b *Bridge) subject(k key) (subject, bool) {
 // machine describes a machine with its node, class and parents.
 func (b *Bridge) machine(m *v1alpha1.Machine) subject {
 	node := b.cluster.NodeOf(m)
-	s := describe(observe.Machines, m, attention.Machine(observe.MachineFacts(m, b.cluster.Around(m))))
+	s := describe(observe.Machines, m, attention.Machine(observe.MachineFacts(m, b.cluster.Around(m), time.Time{})))
 	if node != nil {
 		s.versions.Raise(observe.Nodes, node.ResourceVersion)
 	}

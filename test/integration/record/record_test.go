@@ -118,6 +118,27 @@ func TestRecord(t *testing.T) {
 	save(t, "machine/replaced", kind(workflows.KindMachine, "ill")+fmt.Sprintf(" AND Machine = %q", victim), false)
 	save(t, "machinedeployment/replacing", kind(workflows.KindMachineDeployment, "ill"), false)
 
+	// A machine that is preserved, and one whose node is updated in place.
+	r.Namespace(t, "kept", "")
+	kept := r.Pool(t, "kept", "kept", 1)
+	kept.AwaitRunning(t, 1, time.Minute)
+	_, err = r.Stack.Kubectl(t.Context(), "annotate", "machine", "-n", "kept", kept.Machines(t)[0].Name, v1alpha1.AnnotationPreserve+"=now")
+	require.NoError(t, err)
+	step(t, kept, "preserved")
+	save(t, "machine/preserved", kind(workflows.KindMachine, "kept"), true)
+	r.Namespace(t, "updated", "")
+	updated := r.Pool(t, "updated", "updated", 1)
+	updated.AwaitRunning(t, 1, time.Minute)
+	for _, label := range []string{v1alpha1.LabelCandidateForUpdate + "=true", v1alpha1.LabelSelectedForUpdate + "=true"} {
+		_, err = r.Stack.Kubectl(t.Context(), "label", "node", updated.Machines(t)[0].Name, label)
+		require.NoError(t, err)
+	}
+	phase(t, updated, v1alpha1.MachineInPlaceUpdating)
+	_, err = r.Stack.Kubectl(t.Context(), "label", "node", updated.Machines(t)[0].Name, v1alpha1.LabelUpdateResult+"=successful")
+	require.NoError(t, err)
+	phase(t, updated, v1alpha1.MachineRunning)
+	save(t, "machine/updated-in-place", kind(workflows.KindMachine, "updated"), false)
+
 	// A class and its Secret that go when the last machine has gone.
 	ill.Delete(t)
 	ill.AwaitGone(t, time.Minute)

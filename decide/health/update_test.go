@@ -1,0 +1,58 @@
+package health_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"millwright/decide/health"
+)
+
+func TestU116_InPlaceUpdate(t *testing.T) {
+	result := func(r string) edit { return func(f *health.Facts) { f.UpdateResult = r } }
+	updatingFor := func(d time.Duration) edit {
+		return func(f *health.Facts) { f.UpdateTimeout, f.Since = 20*time.Minute, f.Now.Add(-d) }
+	}
+	alone := func(f *health.Facts) { f.Alone = true }
+	disabled := func(f *health.Facts) { f.NoTimeout = true }
+	for _, row := range []struct {
+		name  string
+		phase string
+		edits []edit
+		to    string
+	}{
+		{"U116: the agent works", "InPlaceUpdating", []edit{updatingFor(19 * time.Minute), noNode}, ""},
+		{"U116: it took too long", "InPlaceUpdating", []edit{updatingFor(20 * time.Minute)}, "InPlaceUpdateFailed"},
+		{"U116: success", "InPlaceUpdating", []edit{updatingFor(time.Minute), result("successful")}, "InPlaceUpdateSuccessful"},
+		{"U116: success, late", "InPlaceUpdating", []edit{updatingFor(time.Hour), result("successful")}, "InPlaceUpdateSuccessful"},
+		{"U116: failure", "InPlaceUpdating", []edit{updatingFor(time.Minute), result("failed")}, "InPlaceUpdateFailed"},
+		{"U116: a failure may still be mended", "InPlaceUpdateFailed", []edit{updatingFor(time.Minute), result("failed"), alone}, ""},
+		{"U116: and is", "InPlaceUpdateFailed", []edit{updatingFor(time.Minute), result("successful"), alone}, "InPlaceUpdateSuccessful"},
+		{"U116: failure becomes Failed", "InPlaceUpdateFailed", []edit{updatingFor(time.Hour), result("failed"), alone}, "Failed"},
+		{"U116: not where the health timeout is disabled", "InPlaceUpdateFailed", []edit{updatingFor(time.Hour), result("failed"), alone, disabled}, ""},
+		{"U116: updated, and healthy", "InPlaceUpdateSuccessful", []edit{result("successful")}, "Running"},
+		{"U116: updated, and ill", "InPlaceUpdateSuccessful", []edit{result("successful"), noNode}, "Unknown"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			v := health.Next(facts(row.phase, row.edits...))
+			if row.to == "" {
+				assert.Nil(t, v.Change)
+				return
+			}
+			require.NotNil(t, v.Change)
+			assert.Equal(t, row.to, v.Change.Phase)
+		})
+	}
+	t.Run("U116: below a deployment it waits for its grant", func(t *testing.T) {
+		v := health.Next(facts("InPlaceUpdateFailed", updatingFor(time.Hour), result("failed"), inSet))
+		assert.Nil(t, v.Change)
+		require.NotNil(t, v.Due)
+		assert.True(t, v.Due.True)
+	})
+	t.Run("U116: its deadline is told", func(t *testing.T) {
+		f := facts("InPlaceUpdating", updatingFor(time.Minute))
+		assert.Equal(t, f.Since.Add(20*time.Minute), health.Next(f).Deadline)
+	})
+}

@@ -1,0 +1,76 @@
+package preserve_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"millwright/decide/preserve"
+)
+
+func TestU134_Condition(t *testing.T) {
+	const (
+		running   = "Machine preserved until 2026-03-05T12:00:00Z."
+		undrained = "Preserved node is not drained. " + running
+		byHand    = "Preserved by user."
+		byMCM     = "Preserved by MCM."
+		stop      = "Preservation stopped."
+	)
+	is := func(yes bool, reason, message string) *preserve.Condition {
+		return &preserve.Condition{True: yes, Reason: reason, Message: message}
+	}
+	for _, row := range []struct {
+		name  string
+		facts preserve.Facts
+		was   *preserve.Condition
+		want  *preserve.Condition // nil: as it was
+	}{
+		{"none yet, running", facts(onMachine("now")), nil, is(true, byHand, running)},
+		{"none yet, failed", facts(onMachine("when-failed"), failed), nil, is(true, byHand, undrained)},
+		{"none yet, preserved by its set", facts(onMachine("auto-preserved"), failed), nil, is(true, byMCM, undrained)},
+		{"right already", facts(onMachine("now"), failed), is(true, byHand, undrained), nil},
+		{
+			"a drain succeeded: that stays", facts(onMachine("now"), failed),
+			is(true, byHand, "Preserved node drained successfully. "+running), nil,
+		},
+		{
+			"a drain failed: that stays, whoever asks now and until whenever", facts(onMachine("auto-preserved"), failed),
+			is(true, byHand, "Preserved node could not be drained. Machine preserved until 2026-03-04T12:00:00Z."),
+			is(true, byMCM, "Preserved node could not be drained. "+running),
+		},
+		{
+			"a drain of a former preservation is none of this one", facts(onMachine("now"), failed),
+			is(false, stop, "Preserved node drained successfully. "+running), is(true, byHand, undrained),
+		},
+		{"recovered", facts(onMachine("now")), is(true, byHand, "Preserved node drained successfully. "+running), is(true, byHand, running)},
+		{"of another user", facts(onMachine("now")), is(true, byMCM, running), is(true, byHand, running)},
+		{"unknown", facts(onMachine("now")), is(false, "NodeStatusUnknown", ""), is(true, byHand, running)},
+		{
+			"stopped", facts(), is(true, byHand, running),
+			is(false, stop, "Machine is no longer preserved: nobody asks for it."),
+		},
+		{"stopped while it was unknown", facts(tainted), is(false, "NodeStatusUnknown", ""), is(false, stop, "Machine is no longer preserved: nobody asks for it.")},
+		{"stopped already", facts(tainted), is(false, stop, "long ago"), nil},
+		{"stopped, and there never was one", facts(tainted), nil, nil},
+		{"not preserved, and no business of ours", facts(), is(false, "SomethingElse", ""), nil},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			if row.facts.OnMachine.Present {
+				row.facts.Expiry = tilNoon
+			}
+			row.facts.Condition = row.was
+			assert.Equal(t, row.want, preserve.Decide(row.facts).Node.Condition)
+		})
+	}
+}
+
+func TestU134_WhatPeopleAreTold(t *testing.T) {
+	assert.Equal(t, "Machine preserved until 2026-03-05T12:00:00Z.", preserve.Decide(facts(without, failed, onMachine("now"))).Message,
+		"without a node there is nothing to drain")
+	assert.Empty(t, preserve.Decide(facts(onMachine("when-failed"))).Message)
+
+	elsewhere := facts(onMachine("now"), kept(t))
+	elsewhere.Expiry = elsewhere.Expiry.In(time.FixedZone("elsewhere", 3600))
+	assert.True(t, preserve.Decide(elsewhere).Empty(), "the same moment, whatever the worker's clock calls it")
+}

@@ -1,0 +1,132 @@
+package preserve_test
+
+import (
+	"math/rand"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"millwright/decide/preserve"
+)
+
+// dice makes facts out of few values, so that they meet often.
+type dice struct{ *rand.Rand }
+
+func (d dice) annotation(texts ...string) preserve.Annotation {
+	if d.Intn(3) == 0 {
+		return preserve.Annotation{}
+	}
+	return says(texts[d.Intn(len(texts))])
+}
+
+func (d dice) wish() preserve.Annotation {
+	return d.annotation("now", "when-failed", "auto-preserved", "false", "forever", "")
+}
+
+func (d dice) facts() preserve.Facts {
+	f := preserve.Facts{
+		OnMachine: d.wish(), LastApplied: d.wish(), Failed: d.Intn(2) == 0, Now: noon,
+		Timeout: []time.Duration{0, time.Hour, 96 * time.Hour}[d.Intn(3)],
+	}
+	if d.Intn(2) == 0 {
+		f.Expiry = noon.Add(time.Duration(d.Intn(5)-2) * time.Hour)
+	}
+	if d.Intn(4) == 0 {
+		return f
+	}
+	f.NodeExists, f.OnNode, f.Tainted = true, d.wish(), d.Intn(2) == 0
+	f.ScaleDownDisabled, f.DisabledByUs = d.annotation("true", "false"), d.annotation("true", "maybe")
+	if d.Intn(2) == 0 {
+		f.Condition = &preserve.Condition{True: d.Intn(2) == 0, Reason: "Preservation stopped.", Message: "Preserved node drained successfully."}
+	}
+	return f
+}
+
+func TestDecisionsComeToAnEnd(t *testing.T) {
+	d := dice{rand.New(rand.NewSource(1))}
+	seen := map[bool]int{}
+	for range 20_000 {
+		f := d.facts()
+		decision := preserve.Decide(f)
+		require.Equal(t, decision, preserve.Decide(f), "the same facts, the same answer")
+		require.Equal(t, decision.Empty(), decision.Why == "", "%+v", decision)
+		require.Equal(t, decision.Preserve, !decision.Expiry.IsZero())
+		require.True(t, decision.Expiry.IsZero() || decision.Expiry.After(f.Now), "%+v", f)
+		require.True(t, sorted(decision.Node.Annotations) && sorted(decision.Machine.Annotations))
+		require.False(t, decision.Node.Taint && decision.Node.Untaint)
+		if !f.NodeExists {
+			require.True(t, decision.Node.Empty())
+		}
+		if f.DisabledByUs.Text != "true" && f.ScaleDownDisabled.Present {
+			require.Equal(t, f.ScaleDownDisabled, settled(t, f).ScaleDownDisabled, "what others disabled is theirs")
+		}
+		end := settled(t, f)
+		if final := preserve.Decide(end); final.Preserve {
+			require.Equal(t, end.Expiry, final.Expiry)
+		} else if f.NodeExists && end.OnNode.Text != "forever" {
+			require.Zero(t, end.Expiry)
+			require.False(t, end.Tainted)
+			require.False(t, end.Condition != nil && end.Condition.True)
+		}
+		f.Now = time.Time{}
+		require.False(t, f.Expiry.After(noon) && preserve.Decide(f).Empty() != decision.Empty(), "who knows no time sees the same: %+v", f)
+		seen[decision.Preserve]++
+	}
+	assert.Greater(t, seen[true], 2_000)
+	assert.Greater(t, seen[false], 2_000)
+}
+
+// TestP19_NothingMovesAnEndOnRecord lets everything happen to a machine and interrupts the writes at will.
+func TestP19_NothingMovesAnEndOnRecord(t *testing.T) {
+	d := dice{rand.New(rand.NewSource(2))}
+	var began, ended, failedMeanwhile int
+	for range 500 {
+		f := facts()
+		for range 60 {
+			switch d.Intn(7) {
+			case 0:
+				f.OnMachine = d.wish()
+			case 1:
+				f.OnNode = d.wish()
+			case 2:
+				f.Failed = !f.Failed
+			case 3:
+				f.Timeout = time.Duration(1+d.Intn(100)) * time.Hour
+			case 4:
+				f.Now = f.Now.Add(time.Duration(d.Intn(40)) * time.Hour)
+			case 5:
+				f.ScaleDownDisabled = d.annotation("true", "false")
+			}
+			decision := preserve.Decide(f)
+			before := f.Expiry
+			writes := steps(decision)
+			for _, write := range writes[:d.Intn(len(writes)+1)] {
+				write(&f)
+			}
+			switch {
+			case before.IsZero():
+				if !f.Expiry.IsZero() {
+					began++
+					require.True(t, decision.Preserve)
+					require.False(t, f.Expiry.Before(f.Now.Add(f.Timeout)), "the whole timeout")
+				}
+			case f.Expiry.IsZero():
+				ended++
+				require.False(t, decision.Preserve)
+			default:
+				require.Equal(t, before, f.Expiry, "once on record it stands")
+				if f.Failed {
+					failedMeanwhile++
+				}
+			}
+			if decision.Preserve && !before.IsZero() {
+				require.Equal(t, before, decision.Expiry)
+			}
+		}
+	}
+	assert.Greater(t, began, 500)
+	assert.Greater(t, ended, 500)
+	assert.Greater(t, failedMeanwhile, 500)
+}

@@ -1,0 +1,186 @@
+package docs_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"millwright/activities"
+	"millwright/provider"
+)
+
+// schema is a JSON Schema, or a part of one.
+type schema = map[string]any
+
+// The schemas of what the core and a provider's worker tell each other.
+const (
+	callSchema   = "docs/schema/instance-call.json"
+	answerSchema = "docs/schema/instance-answer.json"
+)
+
+func readSchema(t *testing.T, name string) schema {
+	var s schema
+	require.NoError(t, json.Unmarshal([]byte(read(t, name)), &s), name)
+	return s
+}
+
+// resolve follows a reference to the definitions of a schema.
+func resolve(root, node schema) schema {
+	if ref, ok := node["$ref"].(string); ok {
+		definition, _ := object(root["$defs"])[strings.TrimPrefix(ref, "#/$defs/")].(schema)
+		return definition
+	}
+	return node
+}
+
+func object(v any) schema {
+	s, _ := v.(schema)
+	return s
+}
+
+// differences says where a schema is not that of the JSON that encoding/json makes of a type.
+func differences(root, node schema, typ reflect.Type, path string) []string {
+	node = resolve(root, node)
+	if typ.Kind() == reflect.Pointer {
+		choices, _ := node["anyOf"].([]any)
+		if len(choices) != 2 || !reflect.DeepEqual(choices[1], schema{"type": "null"}) {
+			return []string{path + ": is not one of a value and null"}
+		}
+		return differences(root, object(choices[0]), typ.Elem(), path)
+	}
+	if want := jsonType(typ); !reflect.DeepEqual(node["type"], want) {
+		return []string{fmt.Sprintf("%s: is %v and not %v", path, node["type"], want)}
+	}
+	switch typ.Kind() {
+	case reflect.Slice:
+		return differences(root, object(node["items"]), typ.Elem(), path+"[]")
+	case reflect.Struct:
+		return fieldDifferences(root, object(node["properties"]), typ, path)
+	default:
+		return nil
+	}
+}
+
+func fieldDifferences(root, properties schema, typ reflect.Type, path string) []string {
+	var found []string
+	surplus := maps.Clone(properties)
+	for i := range typ.NumField() {
+		field := typ.Field(i)
+		if field.Tag.Get("json") != "" {
+			found = append(found, path+"."+field.Name+": has a tag, which this test does not read")
+		}
+		property, shown := properties[field.Name]
+		delete(surplus, field.Name)
+		if !shown {
+			found = append(found, path+"."+field.Name+": is missing")
+			continue
+		}
+		found = append(found, differences(root, object(property), field.Type, path+"."+field.Name)...)
+	}
+	for _, name := range slices.Sorted(maps.Keys(surplus)) {
+		found = append(found, path+"."+name+": is surplus")
+	}
+	return found
+}
+
+// jsonType is how a schema names what encoding/json makes of a type; nil for what the payloads do not use.
+func jsonType(typ reflect.Type) any {
+	switch typ.Kind() {
+	case reflect.String:
+		return "string"
+	case reflect.Bool:
+		return "boolean"
+	case reflect.Int, reflect.Int64:
+		return "integer"
+	case reflect.Slice: // an empty one is null
+		return []any{"array", "null"}
+	case reflect.Struct:
+		return "object"
+	default:
+		return nil
+	}
+}
+
+func TestSchemasAreThoseOfTheCode(t *testing.T) {
+	for name, payload := range map[string]any{callSchema: activities.InstanceCall{}, answerSchema: activities.InstanceAnswer{}} {
+		t.Run(name, func(t *testing.T) {
+			root := readSchema(t, name)
+			assert.Equal(t, "https://json-schema.org/draft/2020-12/schema", root["$schema"])
+			assert.Empty(t, differences(root, root, reflect.TypeOf(payload), root["title"].(string)))
+
+			used := read(t, name)
+			for definition := range object(root["$defs"]) {
+				assert.Contains(t, used, `"$ref": "#/$defs/`+definition+`"`, "nothing refers to it")
+			}
+			for definition, node := range object(root["$defs"]) {
+				for _, key := range list(object(node)["required"]) {
+					assert.Contains(t, object(object(node)["properties"]), key, "%s requires it", definition)
+				}
+			}
+		})
+	}
+}
+
+// What the core writes it writes in full: a worker may rely on every key of a call.
+func TestSchemaOfACallRequiresWhatTheCoreWrites(t *testing.T) {
+	encoded, err := json.Marshal(activities.InstanceCall{})
+	require.NoError(t, err)
+	var written schema
+	require.NoError(t, json.Unmarshal(encoded, &written))
+	root := readSchema(t, callSchema)
+	assert.ElementsMatch(t, slices.Collect(maps.Keys(written)), list(resolve(root, root)["required"]))
+}
+
+func TestSchemasKnowEveryReaction(t *testing.T) {
+	reactions := map[string]bool{}
+	for _, code := range provider.Codes() {
+		reactions[string(activities.ReactionTo(code))] = true
+	}
+	call, answer := object(readSchema(t, callSchema)["$defs"])["Problem"], object(readSchema(t, answerSchema)["$defs"])["Problem"]
+	assert.Equal(t, call, answer, "a problem is the same in a call and in an answer")
+	react := object(object(object(answer)["properties"])["React"])
+	assert.ElementsMatch(t, slices.Collect(maps.Keys(reactions)), list(react["enum"]))
+}
+
+// The comparison itself can fail.
+func TestASchemaThatIsWrongIsFound(t *testing.T) {
+	typ := reflect.TypeFor[activities.InstanceAnswer]()
+	for found, spoil := range map[string]func(answer, problem schema){
+		"InstanceAnswer.Gone: is missing":                            func(a, _ schema) { delete(object(a["properties"]), "Gone") },
+		"InstanceAnswer.Size: is surplus":                            func(a, _ schema) { object(a["properties"])["Size"] = schema{"type": "integer"} },
+		"InstanceAnswer.Gone: is string and not boolean":             func(a, _ schema) { object(a["properties"])["Gone"] = schema{"type": "string"} },
+		"InstanceAnswer.Problem: is not one of a value and null":     func(a, _ schema) { object(a["properties"])["Problem"] = schema{"$ref": "#/$defs/Problem"} },
+		"InstanceAnswer.Problem.After: is missing":                   func(_, p schema) { delete(object(p["properties"]), "After") },
+		"InstanceAnswer.Addresses: is array and not [array null]":    func(a, _ schema) { object(object(a["properties"])["Addresses"])["type"] = "array" },
+		"InstanceAnswer.Addresses[]: is <nil> and not object":        func(a, _ schema) { delete(object(object(a["properties"])["Addresses"]), "items") },
+		"InstanceAnswer: is <nil> and not object":                    func(a, _ schema) { delete(a, "type") },
+		"InstanceAnswer.Problem: is <nil> and not object":            func(_, p schema) { clear(p) },
+		"InstanceAnswer.LastKnownState: is integer and not string":   func(a, _ schema) { object(object(a["properties"])["LastKnownState"])["type"] = "integer" },
+		"InstanceAnswer.Problem.Failures: is number and not integer": func(_, p schema) { object(object(p["properties"])["Failures"])["type"] = "number" },
+		"InstanceAnswer.Problem.Reaction: is surplus":                func(_, p schema) { object(p["properties"])["Reaction"] = schema{"type": "string"} },
+	} {
+		t.Run(found, func(t *testing.T) {
+			root := readSchema(t, answerSchema)
+			definitions := object(root["$defs"])
+			spoil(object(definitions["InstanceAnswer"]), object(definitions["Problem"]))
+			assert.Equal(t, []string{found}, differences(root, root, typ, "InstanceAnswer"))
+		})
+	}
+}
+
+// list returns the texts of a list in a schema.
+func list(v any) []string {
+	var texts []string
+	items, _ := v.([]any)
+	for _, item := range items {
+		texts = append(texts, fmt.Sprint(item))
+	}
+	return texts
+}

@@ -1,0 +1,134 @@
+package observe_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/preserve"
+	"millwright/observe"
+)
+
+var (
+	keptFrom  = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	keptUntil = metav1.NewTime(keptFrom.Add(v1alpha1.DefaultPreserveTimeout))
+)
+
+// asking is a machine that asks for preservation with this value.
+func asking(value string) func(*v1alpha1.Machine) {
+	return func(m *v1alpha1.Machine) { m.Annotations = map[string]string{v1alpha1.AnnotationPreserve: value} }
+}
+
+// until is a machine with an end of preservation on record.
+func until(end metav1.Time) func(*v1alpha1.Machine) {
+	return func(m *v1alpha1.Machine) { m.Status.CurrentStatus.PreserveExpiryTime = &end }
+}
+
+// keptNode is a node that carries everything of a preserved machine that failed.
+func keptNode(change ...func(*corev1.Node)) *corev1.Node {
+	n := node(condition("Ready", "False"), corev1.NodeCondition{
+		Type: v1alpha1.NodePreserved, Status: "True", Reason: v1alpha1.ReasonPreservedByUser,
+		Message: "Preserved node is not drained. Machine preserved until 2026-03-05T12:00:00Z.",
+	})
+	n.Annotations = map[string]string{v1alpha1.AnnotationScaleDownDisabled: "true", v1alpha1.AnnotationScaleDownDisabledByMCM: "true"}
+	n.Spec.Taints = []corev1.Taint{{Key: v1alpha1.TaintPreserved, Effect: v1alpha1.TaintPreservedEffect, TimeAdded: now()}}
+	for _, f := range change {
+		f(n)
+	}
+	return n
+}
+
+func TestPreserveFacts(t *testing.T) {
+	m := machine("m", phase(v1alpha1.MachineFailed), until(keptUntil), goingMachine, func(m *v1alpha1.Machine) {
+		m.Annotations = map[string]string{v1alpha1.AnnotationPreserve: "now", v1alpha1.AnnotationLastAppliedPreserve: "false"}
+		m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachinePreserveTimeout: &metav1.Duration{Duration: time.Hour}}
+	})
+	n := keptNode(func(n *corev1.Node) { n.Annotations[v1alpha1.AnnotationPreserve] = "" })
+	want := preserve.Facts{
+		OnMachine: preserve.Annotation{Present: true, Text: "now"}, LastApplied: preserve.Annotation{Present: true, Text: "false"},
+		Deleting: true, Failed: true, Expiry: keptUntil.Time, Timeout: time.Hour, Now: keptFrom,
+	}
+	assert.Equal(t, want, observe.PreserveFacts(m, nil, keptFrom), "without a node")
+
+	want.NodeExists, want.Tainted, want.OnNode = true, true, preserve.Annotation{Present: true}
+	want.ScaleDownDisabled, want.DisabledByUs = preserve.Annotation{Present: true, Text: "true"}, preserve.Annotation{Present: true, Text: "true"}
+	want.Condition = &preserve.Condition{
+		True: true, Reason: "Preserved by user.", Message: "Preserved node is not drained. Machine preserved until 2026-03-05T12:00:00Z.",
+	}
+	before, nodeBefore := m.DeepCopy(), n.DeepCopy()
+	assert.Equal(t, want, observe.PreserveFacts(m, n, keptFrom))
+	assert.Equal(t, before, m, "D21: what it is given stays as it is")
+	assert.Equal(t, nodeBefore, n)
+
+	assert.Equal(t, preserve.Facts{NodeExists: true, Timeout: v1alpha1.DefaultPreserveTimeout}, observe.PreserveFacts(machine("m"), node(), time.Time{}))
+	assert.Equal(t, preserve.Annotation{}, observe.PreserveFacts(m, node(), keptFrom).OnNode)
+}
+
+func TestPreservation(t *testing.T) {
+	failed := phase(v1alpha1.MachineFailed)
+	kept := func() *v1alpha1.Machine {
+		return machine("m", failed, asking(v1alpha1.ValuePreserveWhenFailed), until(keptUntil))
+	}
+	for _, row := range []struct {
+		name     string
+		machine  *v1alpha1.Machine
+		node     *corev1.Node
+		now      time.Time
+		preserve bool
+		empty    bool
+	}{
+		{"nobody asks", machine("m"), node(), keptFrom, false, true},
+		{"asked for", machine("m", asking(v1alpha1.ValuePreserveNow)), node(), keptFrom, true, false},
+		{"asked for, without a node", machine("m", asking(v1alpha1.ValuePreserveNow), until(keptUntil)), nil, keptFrom, true, true},
+		{"U132: complete", kept(), keptNode(), keptFrom, true, true},
+		{"U132: complete, whatever the time", kept(), keptNode(), time.Time{}, true, true},
+		{"U132: a cordon by somebody is not looked at", kept(), keptNode(func(n *corev1.Node) { n.Spec.Unschedulable = true }), keptFrom, true, true},
+		{"U132: the taint with another effect is another taint", kept(), keptNode(func(n *corev1.Node) { n.Spec.Taints[0].Effect = "NoExecute" }), keptFrom, true, false},
+		{"U131: its time is over", kept(), keptNode(), keptUntil.Time, false, false},
+		{"N20: to go", machine("m", failed, asking(v1alpha1.ValuePreserveNow), goingMachine), keptNode(), keptFrom, false, true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			d := observe.Preservation(row.machine, row.node, row.now)
+			assert.Equal(t, row.preserve, d.Preserve)
+			assert.Equal(t, row.empty, d.Empty(), d.Why)
+		})
+	}
+}
+
+// TestPreserveSpeaksTheVocabulary compares what decide spells for itself with what the API calls it.
+func TestPreserveSpeaksTheVocabulary(t *testing.T) {
+	assert.Equal(t, v1alpha1.ValuePreserveNow, preserve.ValueNow)
+	assert.Equal(t, v1alpha1.ValuePreserveWhenFailed, preserve.ValueWhenFailed)
+	assert.Equal(t, v1alpha1.ValuePreserveAuto, preserve.ValueAuto)
+	assert.Equal(t, v1alpha1.ValuePreserveFalse, preserve.ValueFalse)
+
+	m := machine("m", phase(v1alpha1.MachineFailed))
+	n := node()
+	n.Annotations = map[string]string{v1alpha1.AnnotationPreserve: v1alpha1.ValuePreserveAuto}
+	d := observe.Preservation(m, n, keptFrom)
+	assert.Equal(t, map[string]string{v1alpha1.AnnotationScaleDownDisabled: "true", v1alpha1.AnnotationScaleDownDisabledByMCM: "true"}, d.Node.Annotations.Set)
+	assert.Equal(t, map[string]string{v1alpha1.AnnotationLastAppliedPreserve: "auto-preserved"}, d.Machine.Annotations.Set)
+	require.NotNil(t, d.Node.Condition)
+	assert.Equal(t, v1alpha1.ReasonPreservedByMCM, d.Node.Condition.Reason)
+
+	m.Annotations = map[string]string{v1alpha1.AnnotationLastAppliedPreserve: "auto-preserved"}
+	m.Status.CurrentStatus.PreserveExpiryTime = &keptUntil
+	d = observe.Preservation(m, keptNode(func(n *corev1.Node) { n.Annotations[v1alpha1.AnnotationPreserve] = "auto-preserved" }), keptUntil.Time)
+	assert.Equal(t, []string{
+		v1alpha1.AnnotationScaleDownDisabled, v1alpha1.AnnotationScaleDownDisabledByMCM, v1alpha1.AnnotationPreserve,
+	}, d.Node.Annotations.Remove)
+	assert.Equal(t, v1alpha1.ReasonPreservationStopped, d.Node.Condition.Reason)
+
+	for _, told := range []string{v1alpha1.MessagePreservedNodeDrained, v1alpha1.MessagePreservedNodeNotDrained} {
+		m := machine("m", phase(v1alpha1.MachineFailed), asking("now"), until(keptUntil))
+		n := keptNode(func(n *corev1.Node) {
+			n.Status.Conditions[1].Message = told + " Machine preserved until 2026-03-05T12:00:00Z."
+		})
+		assert.True(t, observe.Preservation(m, n, keptFrom).Empty(), "what a drain told stays: %s", told)
+	}
+}

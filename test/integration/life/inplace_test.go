@@ -1,0 +1,63 @@
+//go:build integration
+
+package life
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/api/v1alpha1"
+	"millwright/test/integration/rig"
+)
+
+func TestU127_NodeIsUpdatedInPlace(t *testing.T) {
+	p := pool(t, "inplace", small, 1, "")
+	p.AwaitRunning(t, 1, 30*time.Second)
+	before := p.Machines(t)[0]
+	node := before.Labels[v1alpha1.LabelNode]
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: p.Namespace},
+		Spec: corev1.PodSpec{
+			NodeName: node, Containers: []corev1.Container{{Name: "web", Image: "web"}}, TerminationGracePeriodSeconds: new(int64),
+		},
+	}
+	pods := r.Kube.CoreV1().Pods(p.Namespace)
+	rig.Eventually(t, 20*time.Second, "a pod on the node", func() (bool, any) { // the namespace's service account may not be there yet
+		_, err := pods.Create(t.Context(), pod, metav1.CreateOptions{})
+		return err == nil, err
+	})
+	label := func(change string) {
+		t.Helper()
+		_, err := r.Stack.Kubectl(t.Context(), "label", "node", node, "--overwrite", change)
+		require.NoError(t, err)
+	}
+	shows := func(reason string, phase v1alpha1.MachinePhase, cordoned bool) {
+		t.Helper()
+		rig.Eventually(t, 20*time.Second, reason+", "+string(phase), func() (bool, any) {
+			n, err := r.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
+			require.NoError(t, err)
+			m := machine(t, p, before.Name)
+			for _, c := range n.Status.Conditions {
+				if c.Type == v1alpha1.NodeInPlaceUpdate && c.Reason == reason {
+					return m.Status.CurrentStatus.Phase == phase && n.Spec.Unschedulable == cordoned, m.Status.CurrentStatus
+				}
+			}
+			return false, n.Status.Conditions
+		})
+	}
+	label(v1alpha1.LabelCandidateForUpdate + "=true")
+	shows(v1alpha1.ReasonCandidateForUpdate, v1alpha1.MachineRunning, false)
+	label(v1alpha1.LabelSelectedForUpdate + "=true")
+	shows(v1alpha1.ReasonSelectedForUpdate, v1alpha1.MachineRunning, true)
+	time.Sleep(2 * time.Second)
+	shows(v1alpha1.ReasonSelectedForUpdate, v1alpha1.MachineRunning, true) // the pod is still there
+	require.NoError(t, pods.Delete(t.Context(), "web", metav1.DeleteOptions{}))
+	shows(v1alpha1.ReasonReadyForUpdate, v1alpha1.MachineInPlaceUpdating, true)
+	label(v1alpha1.LabelUpdateResult + "=successful") // as the agent on the node does
+	shows(v1alpha1.ReasonUpdateSuccessful, v1alpha1.MachineRunning, true)
+	require.Equal(t, before.UID, machine(t, p, before.Name).UID)
+}

@@ -1,0 +1,98 @@
+//go:build integration
+
+package life
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"millwright/api/v1alpha1"
+	"millwright/test/integration/rig"
+)
+
+// annotate sets the wish to preserve a machine; null takes it back.
+func annotate(t *testing.T, p *rig.Pool, name, value string) {
+	t.Helper()
+	patch := `{"metadata":{"annotations":{"node.machine.sapcloud.io/preserve":` + value + `}}}`
+	_, err := r.Machines.MachineV1alpha1().Machines(p.Namespace).Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	require.NoError(t, err)
+}
+
+func shownPreserved(t *testing.T, p *rig.Pool, name string, phase v1alpha1.MachinePhase) {
+	t.Helper()
+	rig.Eventually(t, 30*time.Second, "preserved in phase "+string(phase), func() (bool, any) {
+		m := machine(t, p, name)
+		if m == nil {
+			return false, "it is gone"
+		}
+		n, err := r.Kube.CoreV1().Nodes().Get(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.GetOptions{})
+		require.NoError(t, err)
+		tainted := slices.ContainsFunc(n.Spec.Taints, func(taint corev1.Taint) bool { return taint.Key == v1alpha1.TaintPreserved })
+		condition := slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type == v1alpha1.NodePreserved && c.Status == corev1.ConditionTrue
+		})
+		failed := phase == v1alpha1.MachineFailed
+		return m.Status.CurrentStatus.Phase == phase && m.Status.CurrentStatus.PreserveExpiryTime != nil && condition && tainted == failed &&
+			n.Annotations[v1alpha1.AnnotationScaleDownDisabled] == "true" && !n.Spec.Unschedulable, []any{m.Status, n.Spec.Taints, n.Status.Conditions}
+	})
+}
+
+func TestU131_PreservedMachineFailsAndStays(t *testing.T) {
+	p := pool(t, "kept", small, 2, `{"healthTimeout":"3s"}`)
+	p.AwaitRunning(t, 2, 30*time.Second)
+	name := p.Machines(t)[0].Name
+	annotate(t, p, name, `"now"`)
+	shownPreserved(t, p, name, v1alpha1.MachineRunning)
+	until := machine(t, p, name).Status.CurrentStatus.PreserveExpiryTime
+	sicken(t, name, true)
+	shownPreserved(t, p, name, v1alpha1.MachineFailed)
+	require.True(t, until.Equal(machine(t, p, name).Status.CurrentStatus.PreserveExpiryTime), "P19: failing does not move its end")
+	p.Patch(t, `{"metadata":{"annotations":{"x":"y"}}}`)
+	time.Sleep(5 * time.Second)
+	require.NotNil(t, machine(t, p, name), "no set takes it")
+	p.Scale(t, 1) // the other one goes first
+	rig.Eventually(t, 20*time.Second, "the preserved one is left", func() (bool, any) {
+		return len(p.Machines(t)) == 1 && p.Machines(t)[0].Name == name, names(p, t)
+	})
+	sicken(t, name, false)
+	shownPreserved(t, p, name, v1alpha1.MachineRunning)
+	annotate(t, p, name, `"false"`)
+	rig.Eventually(t, 20*time.Second, "preserved no more", func() (bool, any) {
+		m := machine(t, p, name)
+		return m.Status.CurrentStatus.PreserveExpiryTime == nil, m.Status.CurrentStatus
+	})
+}
+
+func TestU131_PreservationIsOverOnTime(t *testing.T) {
+	p := pool(t, "over", small, 1, `{"healthTimeout":"2s","machinePreserveTimeout":"20s"}`)
+	p.AwaitRunning(t, 1, 30*time.Second)
+	name := p.Machines(t)[0].Name
+	annotate(t, p, name, `"when-failed"`)
+	sicken(t, name, true)
+	shownPreserved(t, p, name, v1alpha1.MachineFailed)
+	until := machine(t, p, name).Status.CurrentStatus.PreserveExpiryTime.Time
+	rig.Eventually(t, 60*time.Second, "replaced", func() (bool, any) { return machine(t, p, name) == nil, names(p, t) })
+	require.WithinDuration(t, until, time.Now(), 10*time.Second)
+	p.AwaitRunning(t, 1, 30*time.Second)
+}
+
+func TestU58_SetKeepsAFailedMachineByItself(t *testing.T) {
+	r.Namespace(t, "auto", small)
+	p := r.Pool(t, "auto", "auto", 2, func(d *v1alpha1.MachineDeployment) {
+		d.Spec.AutoPreserveFailedMachineMax = 1
+		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineHealthTimeout: &metav1.Duration{Duration: 2 * time.Second}}
+	})
+	p.AwaitRunning(t, 2, 30*time.Second)
+	name := p.Machines(t)[0].Name
+	sicken(t, name, true)
+	shownPreserved(t, p, name, v1alpha1.MachineFailed)
+	require.Equal(t, v1alpha1.ValuePreserveAuto, machine(t, p, name).Annotations[v1alpha1.AnnotationPreserve])
+	p.Delete(t)
+	p.AwaitGone(t, 60*time.Second)
+}

@@ -1,0 +1,79 @@
+package workflows
+
+import (
+	"go.temporal.io/sdk/workflow"
+
+	"millwright/activities"
+	"millwright/decide/attention"
+	"millwright/decide/inplace"
+)
+
+// updateInPlace takes our turn in the in-place update of the machine's node. Nothing is evicted: the node is cordoned, and
+// whoever wants the update sees to it that its pods go.
+func (m *machine) updateInPlace(ctx workflow.Context, d activities.MachineDecision) error {
+	s := step{name: "update-in-place", why: d.InPlace.Why, phase: d.Phase, node: d.NodeName}
+	changes := s.name != m.shown.name
+	if err := m.show(ctx, s); err != nil {
+		return err
+	}
+	if changes {
+		if err := m.write(ctx, d.InPlace.Why, core().ReportMachine, activities.MachineReport{Read: m.read(), Step: m.report()}); err != nil {
+			return err
+		}
+	}
+	switch d.InPlace.Step {
+	case inplace.Drain:
+		empty, err := m.awaitEmpty(ctx, d)
+		if err != nil || !empty {
+			return err
+		}
+	case inplace.Update:
+		report := m.progress("InPlaceUpdating", lastOperation("InPlaceUpdate", "Processing", "Machine "+m.ref.Name+": its node is updated in place"))
+		report.Event = &activities.Event{Reason: "InPlaceUpdating", Message: report.Operation.Description}
+		return m.write(ctx, "phase InPlaceUpdating", core().ReportMachine, report)
+	default: // only the condition is to be written
+	}
+	var made activities.Gate
+	mark := activities.InPlaceMark{Read: m.read(), Reason: d.InPlace.Reason, Message: d.InPlace.Message}
+	if err := quick(ctx, "the node says "+mark.Reason, core().MarkInPlace, mark, &made); err != nil {
+		return err
+	}
+	m.raise(made)
+	if len(made) == 0 { // the node is as it should be, or gone: its event wakes us
+		return m.awaken(ctx)
+	}
+	return nil
+}
+
+// awaitEmpty cordons the node and waits until it is empty. It reports false when the machine needs something else first.
+func (m *machine) awaitEmpty(ctx workflow.Context, d activities.MachineDecision) (bool, error) {
+	var made activities.Gate
+	if err := quick(ctx, "cordons node "+d.NodeName, core().CordonNode, m.read(), &made); err != nil {
+		return false, err
+	}
+	m.raise(made)
+	options, cancel := workflow.WithCancel(vigil(ctx, "await-empty", d.InPlace.Why))
+	defer cancel()
+	future := workflow.ExecuteActivity(options, core().AwaitEmpty, m.read())
+	for !future.IsReady() {
+		futures := []workflow.Future{future}
+		if d.Health != nil && d.Health.Deadline.After(workflow.Now(ctx)) {
+			futures = append(futures, m.timer(ctx, "health", "patience with node "+d.NodeName+" ends", d.Health.Deadline))
+		}
+		if err := m.awaken(ctx, futures...); err != nil {
+			return false, err
+		}
+		m.receive()
+		now, err := m.decide(ctx)
+		if err != nil {
+			return false, err
+		}
+		if now.Gone || now.Need != attention.InPlace || now.InPlace.Step != inplace.Drain {
+			cancel()
+			_ = future.Get(ctx, nil) // its end is all that matters
+			return false, ctx.Err()
+		}
+		d = now
+	}
+	return true, future.Get(ctx, nil)
+}
