@@ -91,7 +91,7 @@ func TestU120_OtherMachinesDoNotBlock(t *testing.T) {
 	}{
 		{"Failed", with(running("other"), func(m *replace.Machine) { m.Failed = true })},
 		{"Terminating", with(running("other"), func(m *replace.Machine) { m.Deleting = true })},
-		{"without phase, Pending or CrashLoopBackOff (D25)", substitute("other", epoch)},
+		{"D25: without phase, Pending or CrashLoopBackOff", substitute("other", epoch)},
 		{"preserved", with(running("other"), func(m *replace.Machine) { m.Failed, m.Preserved, m.Granted = true, true, true })},
 	} {
 		t.Run(row.name, func(t *testing.T) {
