@@ -37,14 +37,13 @@ type DeploymentDecision struct {
 
 // DecideDeployment reads a deployment and its sets, and says which set to make, resize or delete next.
 func (a *Activities) DecideDeployment(ctx context.Context, in Read) (DeploymentDecision, error) {
-	deployment, sets, err := a.deployment(ctx, in)
+	deployment, sets, members, err := a.family(ctx, in)
 	if err != nil {
 		return DeploymentDecision{}, err
 	}
 	if deployment == nil {
 		return DeploymentDecision{Gone: true, Why: "the object is gone"}, nil
 	}
-	members := a.Cluster.MembersOf(sets)
 	facts := observe.DeploymentFacts(deployment, sets, members)
 	need := attention.MachineDeployment(facts)
 	d := DeploymentDecision{
@@ -56,7 +55,7 @@ func (a *Activities) DecideDeployment(ctx context.Context, in Read) (DeploymentD
 		Release:  facts.Deleting && facts.Finalizer && len(sets) == 0,
 		Report: facts.Actual != facts.Reported || facts.Generation != facts.ObservedGeneration ||
 			(need.Calm() && deployment.Status.CurrentOperation != nil),
-		Seen: Gate{},
+		Seen: versions(deployment, sets, members),
 	}
 	if facts.Due+facts.Replacing > 0 && !facts.Deleting {
 		plan := replace.Decide(a.Cluster.ReplaceObserved(deployment, members, time.Now()))
@@ -67,11 +66,42 @@ func (a *Activities) DecideDeployment(ctx context.Context, in Read) (DeploymentD
 	} else if holdOf(deployment) != "" {
 		d.Report = true
 	}
-	d.Seen.Raise(observe.Deployments, deployment.ResourceVersion)
-	for _, set := range sets {
-		d.Seen.Raise(observe.Sets, set.ResourceVersion)
-	}
 	return d, nil
+}
+
+// versions returns what was read of a deployment and all below it.
+func versions(d *v1alpha1.MachineDeployment, sets []*v1alpha1.MachineSet, members []*v1alpha1.Machine) Gate {
+	gate := Gate{observe.Deployments: d.ResourceVersion}
+	for _, set := range sets {
+		gate.Raise(observe.Sets, set.ResourceVersion)
+	}
+	for _, m := range members {
+		gate.Raise(observe.Machines, m.ResourceVersion)
+	}
+	return gate
+}
+
+// family returns a deployment, its sets and their machines as fresh as asked for; nil when it is gone. Machines are read
+// live where the others are: what is granted must not be decided from older ones.
+func (a *Activities) family(ctx context.Context, in Read) (*v1alpha1.MachineDeployment, []*v1alpha1.MachineSet, []*v1alpha1.Machine, error) {
+	live, err := a.fresh(ctx, in)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	in.Live = live
+	d, sets, err := a.deployment(ctx, in)
+	if err != nil || d == nil || !live {
+		return d, sets, a.Cluster.MembersOf(sets), err
+	}
+	var members []*v1alpha1.Machine
+	for _, set := range sets {
+		machines, err := a.Cluster.LiveMachinesOf(ctx, set)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		members = append(members, machines...)
+	}
+	return d, sets, members, nil
 }
 
 // deployment returns a deployment and its sets as fresh as asked for; nil when it is gone.

@@ -31,7 +31,7 @@ type DeploymentReport struct {
 // written. It returns the version to wait for, or ObjectGone.
 func (a *Activities) ReportDeployment(ctx context.Context, in DeploymentReport) (string, error) {
 	for range maxConflicts {
-		d, sets, err := a.deployment(ctx, in.Read)
+		d, sets, members, err := a.family(ctx, in.Read)
 		if err != nil {
 			return "", err
 		}
@@ -39,7 +39,7 @@ func (a *Activities) ReportDeployment(ctx context.Context, in DeploymentReport) 
 			return "", objectGone(in.Read.Ref)
 		}
 		changed := d.DeepCopy()
-		a.applyDeploymentReport(changed, sets, in)
+		a.applyDeploymentReport(changed, sets, members, in)
 		if equality.Semantic.DeepEqual(changed.Status, d.Status) {
 			return d.ResourceVersion, nil
 		}
@@ -57,8 +57,7 @@ func (a *Activities) ReportDeployment(ctx context.Context, in DeploymentReport) 
 	return "", contended(in.Read.Ref)
 }
 
-func (a *Activities) applyDeploymentReport(d *v1alpha1.MachineDeployment, sets []*v1alpha1.MachineSet, in DeploymentReport) {
-	members := a.Cluster.MembersOf(sets)
+func (a *Activities) applyDeploymentReport(d *v1alpha1.MachineDeployment, sets []*v1alpha1.MachineSet, members []*v1alpha1.Machine, in DeploymentReport) {
 	facts, s := observe.DeploymentFacts(d, sets, members), &d.Status
 	counts := facts.Actual
 	s.Replicas, s.ReadyReplicas, s.AvailableReplicas = counts.Replicas, counts.Ready, counts.Available

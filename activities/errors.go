@@ -35,6 +35,9 @@ func conflict(ref Ref) error {
 		temporal.ApplicationErrorOptions{NonRetryable: true, Category: temporal.ApplicationErrorCategoryBenign})
 }
 
+// ReasonTokenGone is the reason of the Problem that the bootstrap token of an attempt cannot be used any more.
+const ReasonTokenGone = TypeTokenGone
+
 func tokenGone(message string) error {
 	return temporal.NewApplicationErrorWithOptions(message, TypeTokenGone,
 		temporal.ApplicationErrorOptions{NonRetryable: true, Category: temporal.ApplicationErrorCategoryBenign})

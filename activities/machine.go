@@ -45,7 +45,7 @@ type MachineDecision struct {
 	NeverTried bool            // no create call was ever begun for this machine, as far as was read
 	CreateBy   time.Time       // when the creation timeout ends; never zero
 
-	InPlace       inplace.Decision // with Need InPlace: our turn in the update of its node
+	InPlace       inplace.Decision // our turn in the update of its node; Nothing when it is not
 	Otherwise     attention.Need   // with Need Sync: what the machine needs if its node cannot be written
 	PreserveUntil time.Time        // when its preservation ends, or will end if it fails now; zero when it is not preserved
 	Busy          bool             // the status shows a step in flight
@@ -102,9 +102,7 @@ func (a *Activities) DecideMachine(ctx context.Context, in Read) (MachineDecisio
 	case d.Need != attention.Nothing:
 		a.judge(&decision, m, around, now)
 	}
-	if d.Need == attention.InPlace {
-		decision.InPlace = observe.InPlace(m, around.Node)
-	}
+	decision.InPlace = observe.InPlace(m, around.Node)
 	if d.Need == attention.Sync {
 		facts.Unsynced = ""
 		decision.Otherwise = attention.Machine(facts).Need
@@ -117,7 +115,7 @@ func (a *Activities) judge(decision *MachineDecision, m *v1alpha1.Machine, aroun
 	facts := observe.HealthFacts(m, around, "", now)
 	verdict := health.Next(facts)
 	over := verdict.Due != nil && verdict.Due.True
-	if over && facts.Phase == string(v1alpha1.MachineUnknown) { // only now is it worth a look at every node
+	if joined := facts.Phase == string(v1alpha1.MachineUnknown) || facts.Phase == string(v1alpha1.MachineInPlaceUpdateFailed); over && joined { // only now is it worth a look at every node
 		if open, why := replace.Breaker(a.Cluster.NodeHealth(m.Namespace)); open {
 			facts.Breaker = why
 			verdict = health.Next(facts)
@@ -127,14 +125,19 @@ func (a *Activities) judge(decision *MachineDecision, m *v1alpha1.Machine, aroun
 	if end := m.Status.CurrentStatus.PreserveExpiryTime; end != nil {
 		decision.PreserveUntil = end.Time
 	}
+	_, granted := m.Annotations[v1alpha1.AnnotationReplacementGranted]
 	switch c := verdict.Change; {
-	case c == nil:
+	case c == nil: // one that is preserved has to ask anew when that is over
+		decision.Withdraw = granted && observe.IsPreserved(m) && facts.Phase == string(v1alpha1.MachineFailed)
 	case c.Phase == string(v1alpha1.MachineFailed): // the end is written with the phase: no set must be faster
 		wish := observe.PreserveFacts(m, around.Node, now)
 		wish.Failed = true
 		decision.PreserveUntil = preserve.Decide(wish).Expiry
+		if decision.PreserveUntil.IsZero() && observe.IsProtected(m) { // what its node says is not known: its own wish counts
+			decision.PreserveUntil = now.Add(m.Spec.EffectivePreserveTimeout())
+		}
 	case c.Phase == string(v1alpha1.MachineRunning):
-		_, decision.Withdraw = m.Annotations[v1alpha1.AnnotationReplacementGranted]
+		decision.Withdraw = granted
 	}
 }
 

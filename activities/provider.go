@@ -142,20 +142,26 @@ func (p *Provider) call(ctx context.Context, in InstanceCall, boots bool, do fun
 			return InstanceAnswer{}, p.backOff(*in.Known)
 		}
 	}
+	stop := beat(ctx)
+	defer stop()
 	class, problem, err := p.class(ctx, in.Machine.Namespace, in.Class)
 	if err == nil && problem == nil && boots {
 		problem, err = p.boot(ctx, &class, in)
 	}
-	if err != nil || problem != nil {
-		return InstanceAnswer{Problem: problem}, err
+	switch {
+	case err != nil:
+		return InstanceAnswer{}, err
+	case problem != nil && problem.React == Retry && in.Known != nil && in.Known.Reason == problem.Reason:
+		problem.Failures = failures
+		return InstanceAnswer{}, p.backOff(*problem)
+	case problem != nil:
+		return InstanceAnswer{Problem: problem}, nil
 	}
 	machine := provider.Machine{
 		Cluster: p.Cluster, Namespace: in.Machine.Namespace, Name: in.Machine.Name, UID: in.Machine.UID,
 		ProviderID: in.ProviderID, LastKnownState: in.LastKnownState,
 	}
-	stop := beat(ctx)
 	instance, err := do(ctx, class.Class, machine)
-	stop()
 	if err == nil {
 		return answerOf(instance), nil
 	}

@@ -18,6 +18,7 @@ import (
 
 // Granted is what GrantReplacements did.
 type Granted struct {
+	Wrote    bool   // anything at all
 	Versions Gate   // to wait for
 	Why      string // what was granted, ended and held, and why
 }
@@ -26,14 +27,13 @@ type Granted struct {
 // that the decision saw, so that no two grants are made of one piece of the budget, then by marks on the machines. A mark
 // that is lost between the two is written by the next run. Running it twice grants nothing twice.
 func (a *Activities) GrantReplacements(ctx context.Context, in Read) (Granted, error) {
-	d, sets, err := a.deployment(ctx, in)
+	d, _, members, err := a.family(ctx, in)
 	if err != nil {
 		return Granted{}, err
 	}
 	if d == nil {
 		return Granted{}, objectGone(in.Ref)
 	}
-	members := a.Cluster.MembersOf(sets)
 	plan := replace.Decide(a.Cluster.ReplaceObserved(d, members, time.Now()))
 	granted := Granted{Versions: Gate{}, Why: plan.Why}
 	if plan.Changed {
@@ -43,6 +43,7 @@ func (a *Activities) GrantReplacements(ctx context.Context, in Read) (Granted, e
 			return Granted{}, writeError(in.Ref, err)
 		}
 		granted.Versions.Raise(observe.Deployments, d.ResourceVersion)
+		granted.Wrote = true
 	}
 	reasons := map[string]string{}
 	for _, g := range plan.Grants {
@@ -57,6 +58,7 @@ func (a *Activities) GrantReplacements(ctx context.Context, in Read) (Granted, e
 			return Granted{}, err
 		}
 		granted.Versions.Raise(observe.Machines, version)
+		granted.Wrote = granted.Wrote || marked
 		if marked {
 			a.Recorder.Eventf(d, corev1.EventTypeNormal, v1alpha1.ReasonReplacementGranted, "Machine %s is replaced: %s", m.Name, reasons[string(m.UID)])
 		}

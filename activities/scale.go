@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -214,7 +215,7 @@ func (a *Activities) KeepMachines(ctx context.Context, in Deletion) (Gate, error
 	for _, target := range in.Machines {
 		object := &metav1.ObjectMeta{Name: target.Name, UID: types.UID(target.UID), ResourceVersion: target.Version}
 		data, err := seen(map[string]any{"metadata": map[string]any{"annotations": map[string]any{
-			v1alpha1.AnnotationPreserve: v1alpha1.ValuePreserveAuto,
+			v1alpha1.AnnotationPreserve: v1alpha1.ValuePreserveAuto, v1alpha1.AnnotationAutoPreserved: time.Now().UTC().Format(time.RFC3339),
 		}}}, object)
 		if err != nil {
 			return gate, err

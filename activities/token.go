@@ -77,7 +77,7 @@ func (a *Activities) issueToken(ctx context.Context, m *v1alpha1.Machine, attemp
 	}
 	expires = expires.UTC().Truncate(time.Second) // what the Secret can hold, so that a second run finds nothing to change
 	if !time.Now().Before(expires) {
-		return TokenRef{}, fmt.Errorf("a bootstrap token of machine %s/%s would have expired at %s", m.Namespace, m.Name, expires.Format(time.RFC3339))
+		return TokenRef{}, tokenGone(fmt.Sprintf("a bootstrap token of machine %s/%s would have expired at %s", m.Namespace, m.Name, expires.Format(time.RFC3339)))
 	}
 	secrets := target.CoreV1().Secrets(metav1.NamespaceSystem)
 	for n := range maxTokenNames {

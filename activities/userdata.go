@@ -2,11 +2,13 @@ package activities
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"strings"
 	"time"
 
+	"go.temporal.io/sdk/temporal"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -35,7 +37,11 @@ func (p *Provider) userData(ctx context.Context, class provider.Class, machine s
 			Message: fmt.Sprintf("the Secret of MachineClass %s has no key %s", class.Name, userDataKey),
 		}, nil
 	}
-	if token, err = p.token(ctx, ref); err != nil {
+	token, err = p.token(ctx, ref)
+	if gone := new(temporal.ApplicationError); errors.As(err, &gone) && gone.Type() == TypeTokenGone {
+		return nil, "", &Problem{Reason: ReasonTokenGone, Message: gone.Message(), React: Retry, Failures: 1}, nil
+	}
+	if err != nil {
 		return nil, "", nil, err
 	}
 	return render(template, machine, token), token, nil, nil

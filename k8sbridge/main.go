@@ -34,6 +34,7 @@ type options struct {
 	process.Flags
 	leaseNamespace string
 	identity       string
+	guardSecrets   bool
 }
 
 func main() {
@@ -42,6 +43,7 @@ func main() {
 	host, _ := os.Hostname() // an empty one still leaves the process ID
 	flag.StringVar(&o.leaseNamespace, "lease-namespace", "default", "namespace of the Lease that elects the leader")
 	flag.StringVar(&o.identity, "identity", fmt.Sprintf("%s-%d", host, os.Getpid()), "name of this process in the election")
+	flag.BoolVar(&o.guardSecrets, "guard-secrets", true, "the worker puts a finalizer on the Secrets that classes name; say the same to both")
 	flag.Parse()
 	if err := run(o); err != nil {
 		fmt.Fprintln(os.Stderr, "k8sbridge:", err)
@@ -112,6 +114,7 @@ func caches(ctx context.Context, o options, config *rest.Config) (*observe.Clust
 	if err != nil {
 		return nil, err
 	}
+	cluster.Unguarded = !o.guardSecrets
 	return cluster, cluster.Start(ctx)
 }
 

@@ -30,7 +30,7 @@ func (c *Cluster) Neighbours(namespace string) Neighbours {
 		Classes:  indexed[*v1alpha1.MachineClass](c.informers[Classes], cache.NamespaceIndex, namespace),
 		Machines: indexed[*v1alpha1.Machine](c.informers[Machines], cache.NamespaceIndex, namespace),
 	}
-	if secrets := c.informers[Secrets]; secrets != nil {
+	if secrets := c.informers[Secrets]; secrets != nil && !c.Unguarded {
 		n.Secrets = indexed[*metav1.PartialObjectMetadata](secrets, cache.NamespaceIndex, namespace)
 	}
 	return n
@@ -48,7 +48,7 @@ func (c *Cluster) LiveNeighbours(ctx context.Context, namespace string) (Neighbo
 		return n, fmt.Errorf("list machines of namespace %s: %w", namespace, err)
 	}
 	n.Classes, n.Machines = pointers(classes.Items), pointers(machines.Items)
-	if c.metadata == nil {
+	if c.metadata == nil || c.Unguarded {
 		return n, nil
 	}
 	secrets, err := c.SecretMetadata(namespace).List(ctx, metav1.ListOptions{})

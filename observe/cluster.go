@@ -59,6 +59,9 @@ type Cluster struct {
 	metadata  metadata.Interface // nil: Secrets are not watched
 	factories []interface{ Start(<-chan struct{}) }
 	informers map[Resource]cache.SharedIndexInformer
+
+	// Unguarded: the Secrets that classes name get no finalizers, and none of them is a fact. Set it before Start.
+	Unguarded bool
 }
 
 // NewCluster prepares caches that read with the given clients; Start fills them. Without a target, with nil, machines become

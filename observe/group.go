@@ -67,7 +67,7 @@ func SetFacts(set *v1alpha1.MachineSet, machines []*v1alpha1.Machine) attention.
 
 // keepable reports whether a set is to preserve a failed machine now, because it keeps fewer than it may.
 func keepable(m *v1alpha1.Machine, set *v1alpha1.MachineSet, machines []*v1alpha1.Machine) bool {
-	if m.DeletionTimestamp != nil || IsProtected(m) || m.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.ValuePreserveFalse {
+	if m.DeletionTimestamp != nil || IsProtected(m) || isDismissed(m) {
 		return false
 	}
 	left := int(set.Spec.AutoPreserveFailedMachineMax)
@@ -77,6 +77,12 @@ func keepable(m *v1alpha1.Machine, set *v1alpha1.MachineSet, machines []*v1alpha
 		}
 	}
 	return left > 0
+}
+
+// isDismissed reports whether a failed machine is not to be kept: somebody does not want it, or its set has asked once.
+func isDismissed(m *v1alpha1.Machine) bool {
+	_, asked := m.Annotations[v1alpha1.AnnotationAutoPreserved]
+	return asked || m.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.ValuePreserveFalse
 }
 
 // isKept reports whether its set asked for a machine's preservation.
@@ -92,6 +98,11 @@ func replaceable(m *v1alpha1.Machine, set *v1alpha1.MachineSet) bool {
 
 // IsPreserved reports whether a machine is kept on purpose, as its status says.
 func IsPreserved(m *v1alpha1.Machine) bool { return m.Status.CurrentStatus.PreserveExpiryTime != nil }
+
+// isKeptNow reports whether a machine is preserved, or has failed and is about to be.
+func isKeptNow(m *v1alpha1.Machine) bool {
+	return IsPreserved(m) || (m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed && IsProtected(m))
+}
 
 // IsProtected reports whether no deleter may replace a machine that has failed or fails now: it is preserved, or asks to be and its own workflow
 // has yet to put that on record.
@@ -160,9 +171,9 @@ func ScaleObserved(set *v1alpha1.MachineSet, machines []*v1alpha1.Machine, taken
 			Phase:     string(m.Status.CurrentStatus.Phase),
 			Deleting:  m.DeletionTimestamp != nil,
 			Replace:   m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed && replaceable(m, set),
-			Preserved: IsProtected(m),
+			Preserved: isKeptNow(m),
 			Kept:      isKept(m),
-			Dismissed: m.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.ValuePreserveFalse,
+			Dismissed: isDismissed(m),
 			Priority:  Priority(m),
 			Created:   m.CreationTimestamp.Time,
 		})
@@ -281,7 +292,7 @@ func replaceFacts(m *v1alpha1.Machine, domain string) replace.Machine {
 		UID:       string(m.UID),
 		Domain:    domain,
 		Granted:   isGranted(m),
-		Preserved: IsProtected(m),
+		Preserved: isKeptNow(m),
 		Deleting:  m.DeletionTimestamp != nil,
 		Failed:    phase == v1alpha1.MachineFailed,
 		Created:   m.CreationTimestamp.Time,

@@ -16,15 +16,13 @@ func (m *machine) create(ctx workflow.Context, d activities.MachineDecision) err
 		return m.awaitRepair(ctx, d, *d.Problem)
 	}
 	if d.Prepare {
-		if err := m.write(ctx, "puts the finalizer on", core().PrepareMachine, m.read()); err != nil {
-			return err
-		}
+		return m.write(ctx, "puts the finalizer on", core().PrepareMachine, m.read())
 	}
 	if err := m.show(ctx, step{name: "create-instance", why: fmt.Sprintf("provider %s makes the instance from class %s", d.Provider, d.Class), phase: d.Phase, deadline: d.CreateBy}); err != nil {
 		return err
 	}
-	call, err := m.begin(ctx, d)
-	if err != nil {
+	call, ready, err := m.begin(ctx, d)
+	if err != nil || !ready {
 		return err
 	}
 	answer, err := m.provide(ctx, d, cloudCalls().CreateInstance, call)
@@ -50,27 +48,37 @@ func (m *machine) create(ctx workflow.Context, d activities.MachineDecision) err
 	return m.made(ctx, d, call, *answer)
 }
 
-// begin puts on record that a creation begins, and makes the token with which the node will join.
-func (m *machine) begin(ctx workflow.Context, d activities.MachineDecision) (call activities.InstanceCall, err error) {
+// begin puts on record that a creation begins, and makes the token with which the node will join. It is not ready when
+// something else came first.
+func (m *machine) begin(ctx workflow.Context, d activities.MachineDecision) (call activities.InstanceCall, ready bool, err error) {
 	call = m.call(d)
-	if d.Token {
-		request := activities.TokenRequest{
-			Read: m.read(), Expires: d.CreateBy,
-			Attempt: fmt.Sprintf("%s/%d", workflow.GetInfo(ctx).WorkflowExecution.RunID, workflow.Now(ctx).UnixMilli()),
-		}
-		if err := quick(ctx, "makes the bootstrap token", core().IssueToken, request, &call.Token); err != nil {
-			return call, err
-		}
+	m.attempt = fmt.Sprintf("%s/%d", workflow.GetInfo(ctx).WorkflowExecution.RunID, workflow.Now(ctx).UnixMilli())
+	if ready, err := m.issueToken(ctx, d, &call); err != nil || !ready {
+		return call, false, err
 	}
 	var begun activities.Begun
 	begin := m.progress("", lastOperation("Create", "Processing", "Creating machine on cloud provider"))
 	begin.Conditions = []activities.Condition{{Type: "InstanceReady", Reason: "Creating", Message: m.shown.why}}
 	if err := quick(ctx, "puts on record that a creation begins", core().BeginCreation, begin, &begun); err != nil {
-		return call, err
+		return call, false, err
 	}
 	m.wrote(begun.Version)
 	call.NeverTried = begun.NeverTried
-	return call, nil
+	return call, true, nil
+}
+
+// issueToken makes the bootstrap token of this attempt, or finds it again. A target cluster that is away holds up neither a
+// deletion nor the creation's timeout.
+func (m *machine) issueToken(ctx workflow.Context, d activities.MachineDecision, call *activities.InstanceCall) (ready bool, err error) {
+	if !d.Token {
+		return true, nil
+	}
+	request := activities.TokenRequest{Read: m.read(), Expires: d.CreateBy, Attempt: m.attempt}
+	ready, err = m.unlessChanged(ctx, "makes the bootstrap token", core().IssueToken, request, &call.Token, m.creationTimer(ctx, d.CreateBy))
+	if failedWith(err, activities.TypeTokenGone) { // it is too late for one: the timeout decides
+		return false, m.awaitDeadline(ctx, d, m.creationTimer(ctx, d.CreateBy))
+	}
+	return ready, err
 }
 
 // record writes the instance's names to the object. An instance that would take another node's place is removed again, and
@@ -123,7 +131,7 @@ func (m *machine) made(ctx workflow.Context, d activities.MachineDecision, call 
 		report.Addresses = append([]activities.Address{{Type: "Hostname", Address: call.NodeName}}, answer.Addresses...)
 	}
 	report.Conditions = []activities.Condition{
-		{Type: "ClassReady", True: true, Reason: "ClassFound", Message: "MachineClass " + d.Class + " and its Secrets were read"},
+		classRead(d),
 		{Type: "InstanceReady", True: true, Reason: "InstanceCreated", Message: s.why},
 	}
 	report.Event = &activities.Event{Reason: "InstanceCreated", Message: s.why}

@@ -9,19 +9,23 @@ import (
 )
 
 // updateInPlace takes our turn in the in-place update of the machine's node. Nothing is evicted: the node is cordoned, and
-// whoever wants the update sees to it that its pods go.
+// whoever wants the update sees to it that its pods go. That patience with the machine has ended is told all the same.
 func (m *machine) updateInPlace(ctx workflow.Context, d activities.MachineDecision) error {
 	s := step{name: "update-in-place", why: d.InPlace.Why, phase: d.Phase, node: d.NodeName}
 	changes := s.name != m.shown.name
 	if err := m.show(ctx, s); err != nil {
 		return err
 	}
-	if changes {
-		if err := m.write(ctx, d.InPlace.Why, core().ReportMachine, activities.MachineReport{Read: m.read(), Step: m.report()}); err != nil {
+	if changes || (d.Health != nil && d.Health.Due != nil) {
+		report := verdictReport(m.read(), *d.Health)
+		report.Step = m.report()
+		if err := m.write(ctx, d.InPlace.Why, core().ReportMachine, report); err != nil {
 			return err
 		}
 	}
 	switch d.InPlace.Step {
+	case inplace.Nothing:
+		return m.awaitMachine(ctx, d)
 	case inplace.Drain:
 		empty, err := m.awaitEmpty(ctx, d)
 		if err != nil || !empty {
@@ -33,15 +37,17 @@ func (m *machine) updateInPlace(ctx workflow.Context, d activities.MachineDecisi
 		return m.write(ctx, "phase InPlaceUpdating", core().ReportMachine, report)
 	default: // only the condition is to be written
 	}
-	var made activities.Gate
 	mark := activities.InPlaceMark{Read: m.read(), Reason: d.InPlace.Reason, Message: d.InPlace.Message}
+	var made activities.Gate
 	if err := quick(ctx, "the node says "+mark.Reason, core().MarkInPlace, mark, &made); err != nil {
 		return err
 	}
 	m.raise(made)
-	if len(made) == 0 { // the node is as it should be, or gone: its event wakes us
-		return m.awaken(ctx)
+	if again := m.marked == d.InPlace.Why; again || len(made) == 0 { // it was said, and the node does not say it: somebody else's turn
+		m.marked = ""
+		return m.awaitMachine(ctx, d)
 	}
+	m.marked = d.InPlace.Why
 	return nil
 }
 
@@ -56,19 +62,19 @@ func (m *machine) awaitEmpty(ctx workflow.Context, d activities.MachineDecision)
 	defer cancel()
 	future := workflow.ExecuteActivity(options, core().AwaitEmpty, m.read())
 	for !future.IsReady() {
-		futures := []workflow.Future{future}
-		if d.Health != nil && d.Health.Deadline.After(workflow.Now(ctx)) {
-			futures = append(futures, m.timer(ctx, "health", "patience with node "+d.NodeName+" ends", d.Health.Deadline))
-		}
-		if err := m.awaken(ctx, futures...); err != nil {
+		if err := m.awaitMachine(ctx, d, future); err != nil {
 			return false, err
 		}
 		m.receive()
+		if future.IsReady() {
+			break
+		}
 		now, err := m.decide(ctx)
 		if err != nil {
 			return false, err
 		}
-		if now.Gone || now.Need != attention.InPlace || now.InPlace.Step != inplace.Drain {
+		told := now.Health != nil && (now.Health.Change != nil || now.Health.Due != nil)
+		if now.Gone || now.Need != attention.Emptying || told || workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
 			cancel()
 			_ = future.Get(ctx, nil) // its end is all that matters
 			return false, ctx.Err()

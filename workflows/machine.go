@@ -13,11 +13,13 @@ import (
 // machine is one run of a Machine's workflow.
 type machine struct {
 	*object
+	attempt string          // names the creation attempt, for its bootstrap token
 	running workflow.Future // a call of the provider that was given up and has yet to end
 	looked  bool            // this run has asked the provider whether the instance is gone
 
 	insisted   bool   // a sync of the node wrote nothing, and the facts were read again
 	unsyncable string // what the node lacks and cannot be given as things stand
+	marked     string // what the node was last made to say of its in-place update
 }
 
 // Machine keeps one Machine true to its object while it is in motion: it creates the instance, initialises it, awaits its
@@ -77,26 +79,27 @@ func (m *machine) step(ctx workflow.Context, d activities.MachineDecision) (over
 	case attention.Recovery:
 		return false, m.awaitRecovery(ctx, d, *d.Health)
 	case attention.Sync:
-		if d.Why == m.unsyncable {
-			d.Need = d.Otherwise
-			return m.step(ctx, d)
-		}
-		return false, m.sync(ctx, d)
+		return m.syncOr(ctx, d)
 	case attention.Preserve:
 		return false, m.preserve(ctx, d)
 	case attention.Kept:
 		return false, m.keep(ctx, d)
-	case attention.InPlace:
+	case attention.InPlace, attention.Emptying:
 		return false, m.updateInPlace(ctx, d)
 	default:
-		if err := m.show(ctx, step{phase: d.Phase, node: d.NodeName, why: d.Why}); err != nil {
-			return false, err
-		}
-		if d.Busy { // what was in flight is done
-			return false, m.write(ctx, "calm: "+d.Why, core().ReportMachine, activities.MachineReport{Read: m.read()})
-		}
-		return m.lingered(ctx)
+		return m.rest(ctx, d)
 	}
+}
+
+// rest shows a calm machine, and reports over when there was nothing to do for a while.
+func (m *machine) rest(ctx workflow.Context, d activities.MachineDecision) (over bool, err error) {
+	if err := m.show(ctx, step{phase: d.Phase, node: d.NodeName, why: d.Why}); err != nil {
+		return false, err
+	}
+	if d.Busy { // what was in flight is done
+		return false, m.write(ctx, "calm: "+d.Why, core().ReportMachine, activities.MachineReport{Read: m.read()})
+	}
+	return m.lingered(ctx)
 }
 
 // decide asks what the machine needs next.
@@ -113,10 +116,8 @@ func (m *machine) become(ctx workflow.Context, d activities.MachineDecision, v h
 	if err := m.show(ctx, step{phase: v.Change.Phase, node: d.NodeName, why: v.Why}); err != nil {
 		return err
 	}
-	if d.Withdraw {
-		if err := m.write(ctx, "the granted replacement is withdrawn", core().WithdrawReplacement, m.read()); err != nil {
-			return err
-		}
+	if err := m.withdraw(ctx, d); err != nil {
+		return err
 	}
 	report := verdictReport(m.read(), v)
 	if v.Change.Phase == "Failed" {
@@ -127,9 +128,20 @@ func (m *machine) become(ctx workflow.Context, d activities.MachineDecision, v h
 	}
 	m.looked = false
 	if v.Change.Joined || (v.Change.Phase == "Failed" && d.Phase != "Unknown") {
-		return m.write(ctx, "the bootstrap tokens go", core().FinishJoin, m.read())
+		var version string // tokens that are left behind, because the target is away and something else came first, expire
+		_, err := m.unlessChanged(ctx, "the bootstrap tokens go", core().FinishJoin, m.read(), &version)
+		m.wrote(version)
+		return err
 	}
 	return nil
+}
+
+// withdraw gives a granted replacement back that is not needed now.
+func (m *machine) withdraw(ctx workflow.Context, d activities.MachineDecision) error {
+	if !d.Withdraw {
+		return nil
+	}
+	return m.write(ctx, "the granted replacement is withdrawn", core().WithdrawReplacement, m.read())
 }
 
 // copyConditions brings the conditions of the node into the status. When there was nothing to write, somebody else was
@@ -145,9 +157,21 @@ func (m *machine) copyConditions(ctx workflow.Context, d activities.MachineDecis
 	}
 	m.wrote(version)
 	if version == d.Version {
-		return m.awaken(ctx)
+		return m.awaitMachine(ctx, d)
 	}
 	return nil
+}
+
+// awaitMachine waits until something changes, one of the futures is ready, or one of the machine's deadlines has come.
+func (m *machine) awaitMachine(ctx workflow.Context, d activities.MachineDecision, futures ...workflow.Future) error {
+	if d.Health != nil && d.Health.Deadline.After(workflow.Now(ctx)) {
+		name := "health"
+		if d.Phase == "Pending" {
+			name = "creation"
+		}
+		futures = append(futures, m.timer(ctx, name, "patience with the machine ends", d.Health.Deadline))
+	}
+	return m.awaitDeadline(ctx, d, futures...)
 }
 
 // verdictReport is what a verdict says, for the status.
@@ -237,6 +261,29 @@ func (m *machine) look(ctx workflow.Context, d activities.MachineDecision) error
 	})
 }
 
+// syncOr makes the node carry what it should. When that is impossible as things stand, it does what else the machine needs;
+// if that is nothing, it shows what is wrong and waits for somebody to mend it.
+func (m *machine) syncOr(ctx workflow.Context, d activities.MachineDecision) (over bool, err error) {
+	switch {
+	case d.Why != m.unsyncable:
+		return false, m.sync(ctx, d)
+	case d.Otherwise != attention.Nothing:
+		d.Need = d.Otherwise
+		return m.step(ctx, d)
+	}
+	s := step{name: "sync-node", why: "node " + d.NodeName + " cannot be written: " + d.Why, phase: d.Phase, node: d.NodeName, blockedBy: "NodeRefused", stuck: true}
+	if err := m.show(ctx, s); err != nil {
+		return false, err
+	}
+	recheck := m.timer(ctx, "repair", s.why, workflow.Now(ctx).Add(recheckStuck))
+	defer m.disarm("repair")
+	if err := m.awaitDeadline(ctx, d, recheck); err != nil {
+		return false, err
+	}
+	m.unsyncable = ""
+	return false, nil
+}
+
 // sync makes the node carry what it should. When nothing could be written, the caches may have been late; when that was
 // not it, whatever stands against it has to change first.
 func (m *machine) sync(ctx workflow.Context, d activities.MachineDecision) error {
@@ -257,11 +304,6 @@ func (m *machine) sync(ctx workflow.Context, d activities.MachineDecision) error
 	case !refused && !m.insisted:
 		m.insisted, m.live = true, true
 		return nil
-	case refused:
-		s.why, s.blockedBy = "the API server refuses the change of node "+d.NodeName+": "+d.Why, "NodeRefused"
-		if err := m.show(ctx, s); err != nil {
-			return err
-		}
 	}
 	m.insisted, m.unsyncable = false, d.Why
 	return nil
@@ -270,6 +312,9 @@ func (m *machine) sync(ctx workflow.Context, d activities.MachineDecision) error
 // preserve makes machine and node say what was decided about the machine's preservation. When nothing could be written,
 // whatever stands against it has to change first.
 func (m *machine) preserve(ctx workflow.Context, d activities.MachineDecision) error {
+	if err := m.withdraw(ctx, d); err != nil {
+		return err
+	}
 	if err := m.show(ctx, step{name: "preserve", why: d.Why, phase: d.Phase, node: d.NodeName}); err != nil {
 		return err
 	}
@@ -291,6 +336,9 @@ func (m *machine) preserve(ctx workflow.Context, d activities.MachineDecision) e
 
 // keep waits for the end of a preservation.
 func (m *machine) keep(ctx workflow.Context, d activities.MachineDecision) error {
+	if err := m.withdraw(ctx, d); err != nil {
+		return err
+	}
 	s := step{name: "preserved", why: d.Why, phase: d.Phase, node: d.NodeName, deadline: d.PreserveUntil}
 	changes := s.name != m.shown.name
 	if err := m.show(ctx, s); err != nil {

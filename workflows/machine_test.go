@@ -30,6 +30,7 @@ type world struct {
 	create   func(ctx context.Context, in activities.InstanceCall) (activities.InstanceAnswer, error)
 	reported func(activities.MachineReport) // called with each report, when it is not nil
 	attempts []string
+	noToken  error // of IssueToken
 	synced   activities.Gate
 	stale    string
 	gone     bool // the instance
@@ -70,7 +71,7 @@ func newWorld(t *testing.T) *world {
 	env.OnActivity("IssueToken", any1...).Return(func(_ context.Context, in activities.TokenRequest) (activities.TokenRef, error) {
 		w.note("token")
 		w.attempts = append(w.attempts, in.Attempt)
-		return activities.TokenRef{Namespace: "kube-system", Name: "bootstrap-token-1"}, nil
+		return activities.TokenRef{Namespace: "kube-system", Name: "bootstrap-token-1"}, w.noToken
 	})
 	env.OnActivity("FinishJoin", any1...).Return(w.written("finish"))
 	env.OnActivity("SyncNode", any1...).Return(func(context.Context, activities.Read) (activities.Gate, error) {
@@ -81,7 +82,11 @@ func newWorld(t *testing.T) *world {
 		w.note("look")
 		return activities.InstanceAnswer{Gone: w.gone}, nil
 	})
-	env.OnActivity("PrepareMachine", any1...).Return(w.written("prepare"))
+	env.OnActivity("PrepareMachine", any1...).Return(func(context.Context, activities.Read) (string, error) {
+		w.note("prepare")
+		w.decision.Prepare = false
+		return "2", nil
+	})
 	env.OnActivity("BeginCreation", any1...).Return(func(context.Context, activities.MachineReport) (activities.Begun, error) {
 		w.note("begin")
 		never := w.decision.NeverTried
@@ -182,7 +187,7 @@ func TestMachineIsPreparedBeforeAnythingIsCreated(t *testing.T) {
 	w.decision.Prepare = true
 	w.after(time.Minute, w.joined)
 	w.run(t)
-	require.Equal(t, []string{"decide", "prepare", "token", "begin", "create"}, w.log[:5])
+	require.Equal(t, []string{"decide", "prepare", "decide", "token", "begin", "create"}, w.log[:6])
 }
 
 func TestMachineCreationIsInterruptedByADeletion(t *testing.T) {
@@ -213,7 +218,10 @@ func TestMachineShowsAProblemOnceAndBacksOff(t *testing.T) {
 	shown := w.reports[0]
 	require.Equal(t, "Unavailable", shown.Operation.ErrorCode)
 	require.Equal(t, "the cloud is busy", shown.Event.Message)
-	require.Equal(t, []activities.Condition{{Type: "InstanceReady", Reason: "Unavailable", Message: "the cloud is busy"}}, shown.Conditions)
+	require.Equal(t, []activities.Condition{
+		{Type: "InstanceReady", Reason: "Unavailable", Message: "the cloud is busy"},
+		{Type: "ClassReady", True: true, Reason: "ClassFound", Message: "MachineClass small and its Secrets were read"},
+	}, shown.Conditions)
 }
 
 // D18, P24: what only a person can mend is shown and waited for, not retried.

@@ -104,7 +104,9 @@ func (m *machineDeployment) act(ctx workflow.Context, d activities.DeploymentDec
 			return true, err
 		}
 		m.raise(granted.Versions)
-		return true, nil
+		if granted.Wrote {
+			return true, nil
+		}
 	}
 	if d.Report {
 		report := activities.DeploymentReport{Read: m.read(), Pending: d.Pending}

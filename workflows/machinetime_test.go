@@ -25,14 +25,14 @@ func (w *world) count(what string) (n int) {
 	return n
 }
 
-// failing makes every creation fail with a problem that may pass, and back off for that long.
-func (w *world) failing(backOff time.Duration) {
+// failing makes every creation fail with a problem that may pass, and back off for a quarter of an hour.
+func (w *world) failing() {
 	problem := activities.Problem{Reason: "ResourceExhausted", Message: "no room", React: activities.RetryLong}
 	w.create = func(_ context.Context, in activities.InstanceCall) (activities.InstanceAnswer, error) {
 		if in.Known == nil {
 			return activities.InstanceAnswer{Problem: &problem}, nil
 		}
-		return activities.InstanceAnswer{}, temporal.NewApplicationErrorWithOptions("no room", "ResourceExhausted", temporal.ApplicationErrorOptions{NextRetryDelay: backOff})
+		return activities.InstanceAnswer{}, temporal.NewApplicationErrorWithOptions("no room", "ResourceExhausted", temporal.ApplicationErrorOptions{NextRetryDelay: 15 * time.Minute})
 	}
 }
 
@@ -51,7 +51,7 @@ func TestU111_MachineThatNeverJoinsFailsAtItsDeadline(t *testing.T) {
 func TestD26_MachineThatBacksOffFailsAtItsDeadline(t *testing.T) {
 	w := newWorld(t)
 	deadline := w.decision.CreateBy
-	w.failing(15 * time.Minute)
+	w.failing()
 	w.run(t)
 	require.Equal(t, "Failed", w.last().Phase)
 	require.Equal(t, deadline.Unix(), w.failedAt.Unix())
@@ -60,7 +60,7 @@ func TestD26_MachineThatBacksOffFailsAtItsDeadline(t *testing.T) {
 func TestMachineTriesAtOnceWhenSomethingChangedDuringItsBackOff(t *testing.T) {
 	w := newWorld(t)
 	start := w.env.Now()
-	w.failing(15 * time.Minute)
+	w.failing()
 	w.after(3*time.Minute, func() {
 		w.create = func(context.Context, activities.InstanceCall) (activities.InstanceAnswer, error) {
 			return activities.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1"}, nil
@@ -94,7 +94,7 @@ func TestMachineThatWaitsForAPersonDoesNotFail(t *testing.T) {
 func TestU100_MachineThatBacksOffIsDeletedAtOnce(t *testing.T) {
 	w := newWorld(t)
 	start := w.env.Now()
-	w.failing(15 * time.Minute)
+	w.failing()
 	w.after(time.Minute, func() { w.decision.Need = attention.Deletion })
 	require.Equal(t, workflows.OutcomeGone, w.run(t).Outcome)
 	require.Less(t, w.env.Now().Sub(start), 2*time.Minute)
@@ -204,7 +204,7 @@ func TestMachineSyncsItsNodeAndDoesNotInsist(t *testing.T) {
 	w.decision.Need, w.decision.Phase = attention.Sync, "Running"
 	w.after(time.Minute, func() { w.decision.Need = attention.Nothing })
 	w.run(t)
-	require.Equal(t, []string{"decide", "sync", "decide", "sync", "decide"}, w.log, "what cannot be written is tried again when something changed")
+	require.Equal(t, []string{"decide", "sync", "decide", "sync", "decide", "decide"}, w.log, "what cannot be written is tried again when something changed")
 }
 
 func TestD17_MachineThatWasNeverTriedNeedsNoClassToGo(t *testing.T) {
@@ -221,4 +221,60 @@ func TestD17_MachineThatWasNeverTriedNeedsNoSecretToGo(t *testing.T) {
 	w.deletion = activities.InstanceAnswer{Problem: &activities.Problem{Reason: "SecretNotFound", Message: "Secret cloud does not exist", React: activities.UntilCredential}}
 	require.Equal(t, workflows.OutcomeGone, w.run(t).Outcome)
 	require.Equal(t, "release", w.log[len(w.log)-1])
+}
+
+// A call that failed may have been heard: only the first activity may believe that nothing was tried.
+func TestN5_OnlyTheFirstCallBelievesThatNothingWasTried(t *testing.T) {
+	w := newWorld(t)
+	w.failing()
+	w.after(time.Second, func() {
+		w.create = func(context.Context, activities.InstanceCall) (activities.InstanceAnswer, error) {
+			return activities.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1"}, nil
+		}
+	})
+	w.after(time.Minute, w.joined)
+	w.run(t)
+	require.Greater(t, len(w.calls), 1)
+	require.True(t, w.calls[0].NeverTried)
+	for _, call := range w.calls[1:] {
+		require.False(t, call.NeverTried)
+	}
+}
+
+// A token that somebody removed is made again, for the same attempt, and the call backs off.
+func TestTokenThatIsGoneIsMadeAgain(t *testing.T) {
+	w := newWorld(t)
+	w.create = func(_ context.Context, in activities.InstanceCall) (activities.InstanceAnswer, error) {
+		if in.Known == nil {
+			return activities.InstanceAnswer{Problem: &activities.Problem{Reason: activities.ReasonTokenGone, Message: "bootstrap token does not exist any more", React: activities.Retry}}, nil
+		}
+		return activities.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1"}, nil
+	}
+	w.after(time.Minute, w.joined)
+	w.run(t)
+	require.Len(t, w.attempts, 2)
+	require.Equal(t, w.attempts[0], w.attempts[1])
+	require.Equal(t, activities.ReasonTokenGone, w.reports[0].Operation.ErrorCode)
+}
+
+// A target cluster that is away holds up neither the creation's timeout nor a deletion.
+func TestMachineWhoseTokenCannotBeMade(t *testing.T) {
+	away := func(w *world) { w.noToken = temporal.NewApplicationError("the API server is away", "Away") }
+	t.Run("fails on time", func(t *testing.T) {
+		w := newWorld(t)
+		deadline := w.env.Now().Add(40 * time.Second)
+		w.decision.CreateBy = deadline
+		away(w)
+		w.run(t)
+		require.Equal(t, "Failed", w.last().Phase)
+		require.Equal(t, deadline.Unix(), w.failedAt.Unix())
+	})
+	t.Run("is deleted at once", func(t *testing.T) {
+		w := newWorld(t)
+		start := w.env.Now()
+		away(w)
+		w.after(time.Minute, func() { w.decision.Need = attention.Deletion })
+		require.Equal(t, workflows.OutcomeGone, w.run(t).Outcome)
+		require.Less(t, w.env.Now().Sub(start), 2*time.Minute)
+	})
 }

@@ -267,6 +267,24 @@ func quick(ctx workflow.Context, summary string, activity, input, result any) er
 	return workflow.ExecuteActivity(cluster(ctx, QueueMachines, summary), activity, input).Get(ctx, result)
 }
 
+// unlessChanged is quick for what may take long because another cluster is away: it gives up when something changes, or when
+// one of the futures is ready, and reports whether it was done.
+func (o *object) unlessChanged(ctx workflow.Context, summary string, activity, input, result any, futures ...workflow.Future) (done bool, err error) {
+	err = workflow.ExecuteLocalActivity(quickly(ctx, summary), activity, input).Get(ctx, result)
+	if err == nil || final(err) || ctx.Err() != nil {
+		return err == nil, err
+	}
+	options, cancel := workflow.WithCancel(cluster(ctx, QueueMachines, summary))
+	defer cancel()
+	future := workflow.ExecuteActivity(options, activity, input)
+	if err := o.awaken(ctx, append(futures, future)...); err != nil || !future.IsReady() {
+		o.live = true // whatever ended the wait is looked at as it is now
+		return false, err
+	}
+	err = future.Get(ctx, result)
+	return err == nil, err
+}
+
 // final reports whether doing the same again cannot help.
 func final(err error) bool {
 	var application *temporal.ApplicationError

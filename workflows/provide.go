@@ -15,37 +15,48 @@ import (
 func (m *machine) provide(ctx workflow.Context, d activities.MachineDecision, activity any, call activities.InstanceCall) (*activities.InstanceAnswer, error) {
 	for !workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
 		answer, end, err := m.interruptible(ctx, d, activity, call)
+		if d.Need == attention.Instance {
+			call.NeverTried = false // one activity may believe it, not the one after it
+		}
 		switch {
-		case failedWith(err, activities.TypeTokenGone):
-			return nil, nil // another attempt makes another
 		case err != nil:
 			return nil, err
 		case end == aborted:
 			return nil, nil
 		case end == hurried:
 			call.Known = nil // something changed: try at once, and show what comes of it
-			continue
 		case answer.Problem == nil:
 			return &answer, nil
-		}
-		if answer.LastKnownState != "" {
-			call.LastKnownState = answer.LastKnownState
-		}
-		if waitsForPeople(*answer.Problem) {
-			if d.Need == attention.Deletion && call.NeverTried {
-				return &activities.InstanceAnswer{}, nil // nothing was ever made for it: nobody has to mend anything
+		case d.Need == attention.Deletion && call.NeverTried && waitsForPeople(*answer.Problem):
+			return &activities.InstanceAnswer{}, nil // nothing was ever made for it: nobody has to mend anything
+		default:
+			if again, err := m.troubled(ctx, d, &call, answer, end); err != nil || !again {
+				return nil, err
 			}
-			if end == overtaken {
-				return nil, m.showProblem(ctx, d, *answer.Problem, call.LastKnownState, false) // it may be mended already: try again at once
-			}
-			return nil, m.awaitRepair(ctx, d, *answer.Problem)
 		}
-		if err := m.showProblem(ctx, d, *answer.Problem, call.LastKnownState, false); err != nil {
-			return nil, err
-		}
-		call.Known = answer.Problem
 	}
 	return nil, nil
+}
+
+// troubled shows a problem that a call of the provider met, and reports whether to call again: then the call backs off.
+func (m *machine) troubled(ctx workflow.Context, d activities.MachineDecision, call *activities.InstanceCall, answer activities.InstanceAnswer, end ending) (again bool, err error) {
+	problem := answer.Problem
+	if answer.LastKnownState != "" {
+		call.LastKnownState = answer.LastKnownState
+	}
+	if problem.Reason == activities.ReasonTokenGone {
+		if ready, err := m.issueToken(ctx, d, call); err != nil || !ready {
+			return false, err
+		}
+	}
+	switch {
+	case waitsForPeople(*problem) && end == overtaken: // it may be mended already: try again at once
+		return false, m.showProblem(ctx, d, *problem, call.LastKnownState, false)
+	case waitsForPeople(*problem):
+		return false, m.awaitRepair(ctx, d, *problem)
+	}
+	call.Known = problem
+	return true, m.showProblem(ctx, d, *problem, call.LastKnownState, false)
 }
 
 // waitsForPeople reports whether a problem stays until somebody changes something.
@@ -168,12 +179,21 @@ func (m *machine) showProblem(ctx workflow.Context, d activities.MachineDecision
 	report.Operation.ErrorCode = p.Reason
 	report.LastKnownState = lastKnownState
 	report.Stopped = stuck && d.Need == attention.Instance
-	condition := activities.Condition{Type: "InstanceReady", Reason: p.Reason, Message: p.Message}
-	switch p.Reason {
-	case "ClassNotFound", "ClassInvalid", "SecretNotFound", "SecretInvalid":
-		condition.Type = "ClassReady"
-	}
-	report.Conditions = []activities.Condition{condition}
+	report.Conditions = problemConditions(d, p)
 	report.Event = &activities.Event{Warning: true, Reason: p.Reason, Message: p.Message}
 	return m.write(ctx, "blocked by "+p.Reason+": "+p.Message, core().ReportMachine, report)
+}
+
+// problemConditions says where a problem lies. A provider that was asked at all shows that class and Secrets were read.
+func problemConditions(d activities.MachineDecision, p activities.Problem) []activities.Condition {
+	switch p.Reason {
+	case "ClassNotFound", "ClassInvalid", "SecretNotFound", "SecretInvalid":
+		return []activities.Condition{{Type: "ClassReady", Reason: p.Reason, Message: p.Message}}
+	default:
+		return []activities.Condition{{Type: "InstanceReady", Reason: p.Reason, Message: p.Message}, classRead(d)}
+	}
+}
+
+func classRead(d activities.MachineDecision) activities.Condition {
+	return activities.Condition{Type: "ClassReady", True: true, Reason: "ClassFound", Message: "MachineClass " + d.Class + " and its Secrets were read"}
 }

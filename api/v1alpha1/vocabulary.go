@@ -99,6 +99,9 @@ const (
 	AnnotationPreserve = "node.machine.sapcloud.io/preserve"
 	// AnnotationLastAppliedPreserve on a Machine remembers the value that was last honoured on its node.
 	AnnotationLastAppliedPreserve = "node.machine.sapcloud.io/last-applied-node-preserve-value"
+	// AnnotationAutoPreserved on a Machine: its set asked once for its preservation, at that RFC 3339 time, and does not ask
+	// again when that was refused or is over.
+	AnnotationAutoPreserved = "machine.sapcloud.io/auto-preserved-at"
 	// AnnotationEffectiveCreationTimeout on a MachineSet, copied to its machines, overrides spec.creationTimeout. Written
 	// by the dependency-watchdog. A Go duration.
 	AnnotationEffectiveCreationTimeout = "node.machine.sapcloud.io/effective-creation-timeout"

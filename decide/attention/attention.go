@@ -19,6 +19,7 @@ const (
 	Preserve Need = "Preserve" // a machine and its node do not say what was decided about its preservation
 	Kept     Need = "Kept"     // a machine is preserved until its time is over
 	InPlace  Need = "InPlace"  // a machine's node is updated in place, and it is our turn
+	Emptying Need = "Emptying" // a machine's node has to be empty for its update in place
 	Deletion Need = "Deletion" // the object is to go
 	Scale    Need = "Scale"    // a set or deployment has other members, or another status, than it should have
 	Replace  Need = "Replace"  // a deployment has machines that wait to be replaced, or that are being replaced
@@ -91,6 +92,8 @@ func besides(f MachineFacts, d Decision) Decision {
 		return Decision{Health, "conditions of the node to copy; " + d.Why}
 	case f.NodeExists && f.Unsynced != "":
 		return Decision{Sync, f.Unsynced}
+	case f.UpdateStep == "Drain":
+		return Decision{Emptying, "in-place update: the node has to be empty; " + d.Why}
 	case f.UpdateStep != "":
 		return Decision{InPlace, "in-place update: " + f.UpdateStep}
 	case f.Unpreserved != "":

@@ -43,7 +43,9 @@ func Decide(f Facts) Decision {
 	switch {
 	case f.Deleting:
 		return Decision{}
-	case !known && (f.Expiry.IsZero() || f.expired()):
+	case !known && f.expired(): // what nobody can read keeps nothing for ever
+		return release(f, value, verdict{because: "its time is over"})
+	case !known && f.Expiry.IsZero():
 		return Decision{}
 	case !known:
 		return Decision{Preserve: true, Expiry: f.Expiry}

@@ -67,7 +67,6 @@ func TestU131_AValueOfTheNodeThatIsNotKnownStopsEverything(t *testing.T) {
 	}
 	for name, f := range map[string]preserve.Facts{
 		"not preserved":        facts(onMachine("now"), failed),
-		"preserved until now":  {NodeExists: true, Expiry: noon, Now: noon, Tainted: true},
 		"tainted by who knows": facts(tainted),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -76,4 +75,12 @@ func TestU131_AValueOfTheNodeThatIsNotKnownStopsEverything(t *testing.T) {
 			assert.False(t, preserve.Protected(f))
 		})
 	}
+	t.Run("but its end, which nobody can read away", func(t *testing.T) {
+		f := preserve.Facts{NodeExists: true, OnNode: says("forever"), Expiry: noon, Now: noon, Tainted: true}
+		d := preserve.Decide(f)
+		assert.False(t, d.Preserve)
+		assert.True(t, d.StatusChange)
+		assert.Zero(t, d.Expiry)
+		assert.True(t, d.Node.Untaint)
+	})
 }

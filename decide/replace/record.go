@@ -3,6 +3,7 @@ package replace
 import (
 	"fmt"
 	"slices"
+	"time"
 )
 
 // records is what became of the grants that were recorded.
@@ -69,7 +70,7 @@ func (r *records) follow(gone []Grant, o Observed) {
 	making := slices.DeleteFunc(slices.Clone(o.Machines), func(m Machine) bool { return !beingMade(m) })
 	await := map[string]int{} // by domain, how many wait for a machine that is missing
 	for _, g := range slices.Backward(gone) {
-		i := slices.IndexFunc(making, func(m Machine) bool { return m.Domain == g.Domain && !m.Created.Before(g.At) })
+		i := slices.IndexFunc(making, func(m Machine) bool { return m.Domain == g.Domain && !m.Created.Before(g.At.Add(-clockSlack)) })
 		switch {
 		case i >= 0:
 			making = slices.Delete(making, i, i+1)
@@ -83,6 +84,10 @@ func (r *records) follow(gone []Grant, o Observed) {
 		r.gone[g.UID] = true
 	}
 }
+
+// clockSlack is how much the worker's clock, which a grant is dated by, may be ahead of the API server's, which machines
+// are. A machine that a scale-up made so shortly before a grant may be taken for its substitute; that only delays.
+const clockSlack = 10 * time.Second
 
 // beingMade reports whether a machine may still join. One with which patience has ended needs a grant itself: if it held
 // the one that it came from, a budget of one would never get free again.

@@ -121,7 +121,7 @@ func TestU121_U173_AGrantEndsByFactsAndNeverByTime(t *testing.T) {
 		{"it is gone, its substitute is still missing", nil, 1, true, "used by the substitute of machine x"},
 		{"the substitute has joined", []replace.Machine{with(running("s"), func(m *replace.Machine) { m.Created = epoch })}, 0, false, "replacement of machine x is complete"},
 		{"there is no substitute: the deployment shrank", nil, 0, false, "replacement of machine x is complete"},
-		{"a machine that was being made before", []replace.Machine{substitute("s", epoch.Add(-day-time.Second))}, 0, false, "is complete"},
+		{"a machine that was being made before", []replace.Machine{substitute("s", epoch.Add(-day-time.Minute))}, 0, false, "is complete"},
 		{"a machine that is being made in another zone", []replace.Machine{with(substitute("s", epoch), func(m *replace.Machine) { m.Domain = "b" })}, 0, false, "is complete"},
 		{"the substitute failed", []replace.Machine{with(substitute("s", epoch), func(m *replace.Machine) { m.Failed = true })}, 0, false, "is complete"},
 		{"the substitute is preserved", []replace.Machine{with(substitute("s", epoch), func(m *replace.Machine) { m.Preserved = true })}, 0, false, "is complete"},

@@ -38,6 +38,7 @@ func workerAccount(user string) account {
 			"create machines", "patch machines", "delete machines", "create machinesets", "patch machinedeployments",
 			"patch machines:status", "update machinesets:status", "patch machinedeployments:status", "patch machineclasses:status",
 			"update machinesets:finalizers", "update nodes", "delete nodes", "create events", "patch events",
+			"patch nodes:status", "list pods", "watch pods", "create secrets in kube-system", "delete secrets in kube-system",
 			"patch machineclasses", "list secrets", "watch secrets", "patch secrets",
 		},
 		mayNot: []string{
@@ -71,9 +72,9 @@ func installedAccounts() []account {
 	core.mayNot = append(core.mayNot, "get secrets") // it serves no provider's queue
 	provider := account{
 		user: serviceAccounts + "millwright-provider-virtual",
-		may:  []string{"get machineclasses", "list machines", "list nodes", "get secrets"},
+		may:  []string{"get machineclasses", "get secrets", "get secrets in kube-system"},
 		mayNot: []string{
-			"list secrets", "update secrets", "patch secrets", "create machines", "patch machines:status", "delete machines", "update nodes",
+			"list machines", "list nodes", "list secrets", "update secrets", "patch secrets", "create machines", "patch machines:status", "delete machines", "update nodes",
 			"delete nodes", "get leases in millwright",
 		},
 	}

@@ -1,8 +1,8 @@
 //go:build integration
 
-// Package remote shows that a provider can be served by a process of its own, which alone may read credentials: the core
-// worker of this stack has neither the provider's queue nor the right to look at any Secret but the bootstrap tokens it
-// makes.
+// Package remote shows that a provider can be served by a process of its own, which alone calls the cloud: the core worker of
+// this stack has neither the provider's queue nor the right to look at any Secret but the bootstrap tokens it makes. The
+// bridge watches the metadata of Secrets, which RBAC cannot tell from what is in them.
 package remote
 
 import (
@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 		Components: append(stack.ComponentNames(), stack.ProviderWorker),
 		Args: map[string][]string{stack.Worker: {
 			"--queues=machines,kubernetes", "--guard-secrets=false", "--virtualcloud-address=",
-		}},
+		}, stack.Bridge: {"--guard-secrets=false"}},
 	}
 	os.Exit(rig.Main(m, options, func(up *rig.Rig) { r = up }))
 }
