@@ -79,8 +79,19 @@ func TestU73_AnInstanceIsStartedWithItsUserData(t *testing.T) {
 			s.Data["expiration"] = []byte(time.Now().Add(-time.Second).Format(time.RFC3339))
 		})
 		o, in := booting(t, map[string]string{"userData": bootTemplate}, expired)
-		_, err := o.ask(o.CreateInstance, in)
-		assertFailure(t, err, activities.TypeTokenGone, false)
+		answer, err := o.ask(o.CreateInstance, in)
+		require.NoError(t, err)
+		require.NotNil(t, answer.Problem)
+		assert.Equal(t, activities.ReasonTokenGone, answer.Problem.Reason)
+		assert.Empty(t, o.cloud.machines)
+	})
+	t.Run("a token that stays away is backed off from", func(t *testing.T) {
+		o, in := booting(t, map[string]string{"userData": bootTemplate})
+		o.Tokens = kubefake.NewClientset()
+		in.Known = &activities.Problem{Reason: activities.ReasonTokenGone, Message: "it is gone", React: activities.Retry, Failures: 1}
+		_, took, err := o.patiently(o.CreateInstance, in)
+		require.Error(t, err)
+		assert.Greater(t, took, 30*time.Second, "six attempts, further and further apart")
 		assert.Empty(t, o.cloud.machines)
 	})
 }

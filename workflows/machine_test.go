@@ -22,25 +22,27 @@ var ref = activities.Ref{Namespace: "default", Name: "m-1", UID: "uid-1"}
 
 // world answers the activities of one machine and notes what was asked of it, in order.
 type world struct {
-	env      *testsuite.TestWorkflowEnvironment
-	decision activities.MachineDecision // what DecideMachine says
-	log      []string
-	reports  []activities.MachineReport
-	calls    []activities.InstanceCall
-	create   func(ctx context.Context, in activities.InstanceCall) (activities.InstanceAnswer, error)
-	reported func(activities.MachineReport) // called with each report, when it is not nil
-	attempts []string
-	noToken  error // of IssueToken
-	synced   activities.Gate
-	stale    string
-	gone     bool // the instance
-	failedAt time.Time
-	deletion activities.InstanceAnswer
-	overAt   time.Time // when a preservation is over
+	env       *testsuite.TestWorkflowEnvironment
+	decision  activities.MachineDecision // what DecideMachine says
+	log       []string
+	reports   []activities.MachineReport
+	calls     []activities.InstanceCall
+	create    func(ctx context.Context, in activities.InstanceCall) (activities.InstanceAnswer, error)
+	reported  func(activities.MachineReport) // called with each report, when it is not nil
+	attempts  []string
+	noToken   error // of IssueToken
+	synced    activities.Gate
+	stale     string
+	gone      bool // the instance
+	failedAt  time.Time
+	deletion  activities.InstanceAnswer
+	decidedAt time.Time // of the workflow, at the last decision
+	overAt    time.Time // when a preservation is over
 }
 
 // decide says what DecideMachine would: a creation whose time is over has failed.
 func (w *world) decide(at time.Time) activities.MachineDecision {
+	w.decidedAt = at
 	d := w.decision
 	if d.Need == attention.Kept && !w.overAt.IsZero() && !at.Before(w.overAt) {
 		d.Need = attention.Preserve

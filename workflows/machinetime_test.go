@@ -80,7 +80,7 @@ func TestMachineThatWaitsForAPersonDoesNotFail(t *testing.T) {
 	}
 	w.reported = func(in activities.MachineReport) {
 		if in.Stopped {
-			w.decision.CreateBy = w.env.Now().Add(100 * time.Hour) // as DecideMachine computes it while the clock stands still
+			w.decision.CreateBy = w.decidedAt.Add(100 * time.Hour) // as DecideMachine computes it while the clock stands still
 		}
 	}
 	w.after(50*time.Hour, func() { problem = nil })
@@ -156,7 +156,7 @@ func TestU114_UnhealthyMachineIsLookedAtOnTime(t *testing.T) {
 	var failed time.Time
 	w.reported = func(in activities.MachineReport) {
 		if in.Phase == "Failed" {
-			failed = w.env.Now()
+			failed = w.decidedAt
 		}
 	}
 	w.run(t)
