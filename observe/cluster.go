@@ -271,10 +271,10 @@ func nodeIndex(object any) ([]string, error) {
 
 // strip drops what no fact is made of; thousands of objects stand in the caches.
 func strip(object any) (any, error) {
-	if o, ok := object.(metav1.Object); ok {
+	if o, ok := object.(metav1.Object); ok && o.GetManagedFields() != nil {
 		o.SetManagedFields(nil)
 	}
-	if node, ok := object.(*corev1.Node); ok {
+	if node, ok := object.(*corev1.Node); ok && node.Status.Images != nil {
 		node.Status.Images = nil
 	}
 	return object, nil

@@ -248,9 +248,15 @@ func (m *machine) look(ctx workflow.Context, d activities.MachineDecision) error
 	if err := m.settle(ctx); err != nil {
 		return err
 	}
+	options, cancel := workflow.WithCancel(glance(ctx, d.Provider, "instance-status", "is instance "+d.ProviderID+" still there?"))
+	defer cancel()
+	future := workflow.ExecuteActivity(options, cloudCalls().InstanceStatus, m.call(d))
+	if err := m.awaitMachine(ctx, d, future); err != nil || !future.IsReady() {
+		m.running = future // a provider that does not answer holds up nothing
+		return err
+	}
 	var answer activities.InstanceAnswer
-	options := glance(ctx, d.Provider, "instance-status", "is instance "+d.ProviderID+" still there?")
-	if err := workflow.ExecuteActivity(options, cloudCalls().InstanceStatus, m.call(d)).Get(ctx, &answer); err != nil || !answer.Gone {
+	if err := future.Get(ctx, &answer); err != nil || !answer.Gone {
 		return ctx.Err()
 	}
 	message := "the provider has no instance " + d.ProviderID + " any more"

@@ -3,6 +3,7 @@ package workflows_test
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,6 +23,7 @@ var ref = activities.Ref{Namespace: "default", Name: "m-1", UID: "uid-1"}
 
 // world answers the activities of one machine and notes what was asked of it, in order.
 type world struct {
+	mu        sync.Mutex
 	env       *testsuite.TestWorkflowEnvironment
 	decision  activities.MachineDecision // what DecideMachine says
 	log       []string
@@ -30,6 +32,7 @@ type world struct {
 	create    func(ctx context.Context, in activities.InstanceCall) (activities.InstanceAnswer, error)
 	reported  func(activities.MachineReport) // called with each report, when it is not nil
 	attempts  []string
+	occupied  bool  // pods are left on the node
 	noToken   error // of IssueToken
 	synced    activities.Gate
 	stale     string
@@ -67,40 +70,48 @@ func newWorld(t *testing.T) *world {
 	}}
 	any1 := []any{mock.Anything, mock.Anything}
 	env.OnActivity("DecideMachine", any1...).Return(func(_ context.Context, in activities.Read) (activities.MachineDecision, error) {
+		defer w.lock()()
 		w.note("decide")
 		return w.decide(in.At), nil
 	})
 	env.OnActivity("IssueToken", any1...).Return(func(_ context.Context, in activities.TokenRequest) (activities.TokenRef, error) {
+		defer w.lock()()
 		w.note("token")
 		w.attempts = append(w.attempts, in.Attempt)
 		return activities.TokenRef{Namespace: "kube-system", Name: "bootstrap-token-1"}, w.noToken
 	})
 	env.OnActivity("FinishJoin", any1...).Return(w.written("finish"))
 	env.OnActivity("SyncNode", any1...).Return(func(context.Context, activities.Read) (activities.Gate, error) {
+		defer w.lock()()
 		w.note("sync")
 		return w.synced, nil
 	})
 	env.OnActivity("InstanceStatus", any1...).Return(func(context.Context, activities.InstanceCall) (activities.InstanceAnswer, error) {
+		defer w.lock()()
 		w.note("look")
 		return activities.InstanceAnswer{Gone: w.gone}, nil
 	})
 	env.OnActivity("PrepareMachine", any1...).Return(func(context.Context, activities.Read) (string, error) {
+		defer w.lock()()
 		w.note("prepare")
 		w.decision.Prepare = false
 		return "2", nil
 	})
 	env.OnActivity("BeginCreation", any1...).Return(func(context.Context, activities.MachineReport) (activities.Begun, error) {
+		defer w.lock()()
 		w.note("begin")
 		never := w.decision.NeverTried
 		w.decision.NeverTried = false
 		return activities.Begun{Version: "2", NeverTried: never}, nil
 	})
 	env.OnActivity("CreateInstance", any1...).Return(func(ctx context.Context, in activities.InstanceCall) (activities.InstanceAnswer, error) {
+		defer w.lock()()
 		w.note("create")
 		w.calls = append(w.calls, in)
 		return w.create(ctx, in)
 	})
 	env.OnActivity("RecordInstance", any1...).Return(func(_ context.Context, in activities.Recorded) (activities.Record, error) {
+		defer w.lock()()
 		w.note("record " + in.ProviderID)
 		if w.stale == "" {
 			w.decision.ProviderID, w.decision.NodeName = in.ProviderID, in.NodeName
@@ -108,10 +119,12 @@ func newWorld(t *testing.T) *world {
 		return activities.Record{Version: "3", Stale: w.stale}, nil
 	})
 	env.OnActivity("InitializeInstance", any1...).Return(func(_ context.Context, in activities.InstanceCall) (activities.InstanceAnswer, error) {
+		defer w.lock()()
 		w.note("initialise " + in.ProviderID)
 		return activities.InstanceAnswer{ProviderID: in.ProviderID, NodeName: in.NodeName}, nil
 	})
 	env.OnActivity("ReportMachine", any1...).Return(func(_ context.Context, in activities.MachineReport) (string, error) {
+		defer w.lock()()
 		w.reports = append(w.reports, in)
 		w.note("report " + in.Phase)
 		switch in.Phase {
@@ -120,17 +133,22 @@ func newWorld(t *testing.T) *world {
 		case "Running", "Failed", "Available":
 			w.decision.Need, w.decision.Phase, w.decision.Health = attention.Nothing, in.Phase, nil
 		}
+		if in.Phase == "Failed" && w.failedAt.IsZero() {
+			w.failedAt = w.decidedAt
+		}
 		if w.reported != nil {
 			w.reported(in)
 		}
 		return "4", nil
 	})
 	env.OnActivity("DeleteInstance", any1...).Return(func(_ context.Context, in activities.InstanceCall) (activities.InstanceAnswer, error) {
+		defer w.lock()()
 		w.note("delete " + in.ProviderID)
 		w.calls = append(w.calls, in)
 		return w.deletion, nil
 	})
 	env.OnActivity("DeleteNode", any1...).Return(func(_ context.Context, in activities.NodeRemoval) error {
+		defer w.lock()()
 		w.note("delete node " + in.NodeName)
 		return nil
 	})
@@ -142,10 +160,17 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
+// lock guards the world: under load a local activity may have been given up and still be at work.
+func (w *world) lock() (unlock func()) {
+	w.mu.Lock()
+	return w.mu.Unlock
+}
+
 func (w *world) note(what string) { w.log = append(w.log, what) }
 
 func (w *world) written(what string) func(context.Context, activities.Read) (string, error) {
 	return func(context.Context, activities.Read) (string, error) {
+		defer w.lock()()
 		w.note(what)
 		return "2", nil
 	}
@@ -154,7 +179,9 @@ func (w *world) written(what string) func(context.Context, activities.Read) (str
 // after changes the world once time has passed, and signals that it did.
 func (w *world) after(d time.Duration, change func()) {
 	w.env.RegisterDelayedCallback(func() {
+		unlock := w.lock()
 		change()
+		unlock()
 		w.env.SignalWorkflow(workflows.SignalChanged, workflows.Changed{UID: ref.UID})
 	}, d)
 }

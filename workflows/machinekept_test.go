@@ -17,6 +17,7 @@ import (
 func (w *world) kept(until time.Time) {
 	w.decision.Need, w.decision.Phase, w.decision.PreserveUntil = attention.Kept, "Running", until
 	w.env.OnActivity("PreserveMachine", mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.Read) (activities.Gate, error) {
+		defer w.lock()()
 		w.note("preserve")
 		if !in.At.Before(until) {
 			w.decision.Need, w.decision.PreserveUntil = attention.Nothing, time.Time{}

@@ -1,0 +1,35 @@
+package conformance
+
+import (
+	"millwright/provider"
+)
+
+// Whatever a creation failed with, the next call makes the instance, and one instance only.
+func (s *conformance) TestACreationHealsFromEveryCode() {
+	s.need(s.Fail != nil, "make calls fail")
+	for _, code := range provider.Codes() {
+		m := s.machine()
+		s.Fail(provider.MethodCreateInstance, provider.Errorf(code, "the cloud says no"))
+		_, err := s.Provider.CreateInstance(s.T().Context(), s.Class, m)
+		s.failure(err, code)
+		s.Equal(m.UID, s.create(s.Class, tried(m)).MachineUID, "after %s", code)
+	}
+	s.Len(s.list(), len(provider.Codes()))
+}
+
+// Whatever a deletion failed with, the instance is still there and the next call removes it.
+func (s *conformance) TestADeletionHealsFromEveryCode() {
+	s.need(s.Fail != nil, "make calls fail")
+	for _, code := range provider.Codes() {
+		if code == provider.NotFound {
+			continue // says that it is gone
+		}
+		m := s.machine()
+		m = recorded(m, s.create(s.Class, m))
+		s.Fail(provider.MethodDeleteInstance, provider.Errorf(code, "the cloud says no"))
+		s.failure(s.Provider.DeleteInstance(s.T().Context(), s.Class, m), code)
+		s.Len(s.list(), 1, "after %s", code)
+		s.Require().NoError(s.Provider.DeleteInstance(s.T().Context(), s.Class, m))
+		s.gone(m)
+	}
+}

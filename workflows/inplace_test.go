@@ -1,0 +1,118 @@
+package workflows_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/mock"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/temporal"
+
+	"millwright/activities"
+	"millwright/decide/attention"
+	"millwright/decide/health"
+	"millwright/decide/inplace"
+	"millwright/workflows"
+)
+
+// turn makes it our turn in an in-place update.
+func (w *world) turn(step inplace.Step, reason string) {
+	w.decision.Need, w.decision.InPlace = attention.InPlace, inplace.Decision{Step: step, Reason: reason, Why: string(step)}
+	if step == inplace.Drain {
+		w.decision.Need = attention.Emptying
+	}
+}
+
+// updating is a world whose node goes through an in-place update as the workflow asks.
+func updating(t *testing.T) *world {
+	w := newWorld(t)
+	w.decision.Phase, w.decision.NodeName, w.decision.Health = "Running", "m-1", &health.Verdict{}
+	any1 := []any{mock.Anything, mock.Anything}
+	node := func(what string) func(context.Context, activities.Read) (activities.Gate, error) {
+		return func(context.Context, activities.Read) (activities.Gate, error) {
+			defer w.lock()()
+			w.note(what)
+			return activities.Gate{"nodes": "7"}, nil
+		}
+	}
+	w.env.OnActivity("CordonNode", any1...).Return(node("cordon"))
+	w.env.OnActivity("AwaitEmpty", any1...).Return(func(context.Context, activities.Read) (activities.Emptied, error) {
+		defer w.lock()()
+		w.note("empty?")
+		if w.occupied {
+			return activities.Emptied{}, temporal.NewApplicationErrorWithOptions("a pod is left", "WatchEnded", temporal.ApplicationErrorOptions{NextRetryDelay: time.Hour})
+		}
+		return activities.Emptied{}, nil
+	})
+	w.env.OnActivity("MarkInPlace", any1...).Return(func(_ context.Context, in activities.InPlaceMark) (activities.Gate, error) {
+		defer w.lock()()
+		w.note("mark " + in.Reason)
+		switch in.Reason {
+		case "DrainSuccessful":
+			w.turn(inplace.Update, "")
+		case "ReadyForUpdate":
+			w.decision.Need = attention.Recovery
+			w.decision.Health = &health.Verdict{Why: "waits for the agent", Deadline: w.decidedAt.Add(20 * time.Minute)}
+		}
+		return activities.Gate{"nodes": "8"}, nil
+	})
+	w.reported = func(in activities.MachineReport) {
+		if in.Phase == "InPlaceUpdating" {
+			w.decision.Phase = in.Phase
+			w.turn(inplace.Ready, "ReadyForUpdate")
+		}
+	}
+	return w
+}
+
+func TestU127_NodeIsEmptiedAndItsAgentIsTold(t *testing.T) {
+	w := updating(t)
+	w.turn(inplace.Drain, "DrainSuccessful")
+	w.after(10*time.Minute, w.joined)
+	w.run(t)
+	require.Equal(t, []string{
+		"decide", "report ", "cordon", "empty?", "mark DrainSuccessful", "decide", "report InPlaceUpdating", "decide", "mark ReadyForUpdate", "decide",
+	}, w.log[:10])
+	require.Equal(t, "Running", w.last().Phase)
+}
+
+// While a node is being emptied patience with the machine may end, and a deletion may come.
+func TestMachineWhoseNodeIsNotEmptyIsNotForgotten(t *testing.T) {
+	t.Run("its patience ends on time", func(t *testing.T) {
+		w := updating(t)
+		w.occupied = true
+		w.turn(inplace.Drain, "DrainSuccessful")
+		deadline := w.env.Now().Add(30 * time.Second)
+		w.decision.Health = &health.Verdict{Deadline: deadline}
+		w.env.RegisterDelayedCallback(w.healthFailed, 29*time.Second)
+		w.run(t)
+		require.Equal(t, "Failed", w.last().Phase)
+		require.Equal(t, deadline.Unix(), w.failedAt.Unix())
+	})
+	t.Run("it is deleted at once", func(t *testing.T) {
+		w := updating(t)
+		w.occupied = true
+		w.turn(inplace.Drain, "DrainSuccessful")
+		w.after(30*time.Second, func() { w.decision.Need = attention.Deletion })
+		require.Equal(t, workflows.OutcomeGone, w.run(t).Outcome)
+	})
+}
+
+// What was said and does not show is not said again and again.
+func TestMarkThatDoesNotShowIsNotRepeated(t *testing.T) {
+	w := updating(t)
+	w.turn(inplace.Condition, "CandidateForUpdate")
+	w.after(time.Minute, func() { w.decision.Need = attention.Nothing })
+	w.run(t)
+	require.LessOrEqual(t, w.count("mark CandidateForUpdate"), 2)
+}
+
+// Nor is nothing: a node that cannot be written may want an update, too.
+func TestNothingToSayIsNotSaid(t *testing.T) {
+	w := updating(t)
+	w.decision.Need, w.decision.Otherwise, w.decision.Why = attention.Sync, attention.InPlace, "node lacks label a"
+	w.after(time.Minute, func() { w.decision.Need = attention.Nothing })
+	w.run(t)
+	require.Zero(t, w.count("mark "))
+}
