@@ -11,7 +11,7 @@ func (s *conformance) TestACreationHealsFromEveryCode() {
 		m := s.machine()
 		s.Fail(provider.MethodCreateInstance, provider.Errorf(code, "the cloud says no"))
 		_, err := s.Provider.CreateInstance(s.T().Context(), s.Class, m)
-		s.failure(err, code)
+		s.fails(err, code)
 		s.Equal(m.UID, s.create(s.Class, tried(m)).MachineUID, "after %s", code)
 	}
 	s.Len(s.list(), len(provider.Codes()))
@@ -27,7 +27,7 @@ func (s *conformance) TestADeletionHealsFromEveryCode() {
 		m := s.machine()
 		m = recorded(m, s.create(s.Class, m))
 		s.Fail(provider.MethodDeleteInstance, provider.Errorf(code, "the cloud says no"))
-		s.failure(s.Provider.DeleteInstance(s.T().Context(), s.Class, m), code)
+		s.fails(s.Provider.DeleteInstance(s.T().Context(), s.Class, m), code)
 		s.Len(s.list(), 1, "after %s", code)
 		s.Require().NoError(s.Provider.DeleteInstance(s.T().Context(), s.Class, m))
 		s.gone(m)
