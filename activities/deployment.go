@@ -31,8 +31,10 @@ type DeploymentDecision struct {
 	Release bool // no set is left of a deployment that is being deleted
 	Replace bool // replacements are to be granted, marked or ended
 	Held    bool // machines wait to be replaced, and may not be
-	Report  bool // the status does not say what was read
-	Seen    Gate // what was read; a later decision must not be made of anything older
+	// When to look again, because they may be then; zero means that something else changes first.
+	HeldUntil time.Time
+	Report    bool // the status does not say what was read
+	Seen      Gate // what was read; a later decision must not be made of anything older
 }
 
 // DecideDeployment reads a deployment and its sets, and says which set to make, resize or delete next.
@@ -60,7 +62,7 @@ func (a *Activities) DecideDeployment(ctx context.Context, in Read) (DeploymentD
 	if facts.Due+facts.Replacing > 0 && !facts.Deleting {
 		plan := replace.Decide(a.Cluster.ReplaceObserved(deployment, members, time.Now()))
 		d.Replace = plan.Changed || len(plan.Mark) > 0
-		d.Held = plan.Hold != ""
+		d.Held, d.HeldUntil = plan.Hold != "", plan.HoldUntil
 		d.Why = plan.Why
 		d.Report = d.Report || plan.Hold != holdOf(deployment)
 	} else if holdOf(deployment) != "" {

@@ -116,7 +116,7 @@ func (a *Activities) judge(decision *MachineDecision, m *v1alpha1.Machine, aroun
 	verdict := health.Next(facts)
 	over := verdict.Due != nil && verdict.Due.True
 	if joined := facts.Phase == string(v1alpha1.MachineUnknown) || facts.Phase == string(v1alpha1.MachineInPlaceUpdateFailed); over && joined { // only now is it worth a look at every node
-		if open, why := replace.Breaker(a.Cluster.NodeHealth(m.Namespace)); open {
+		if open, why, _ := replace.Breaker(a.Cluster.NodeHealth(m.Namespace, now), now); open {
 			facts.Breaker = why
 			verdict = health.Next(facts)
 		}

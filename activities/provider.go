@@ -117,7 +117,7 @@ func (p *Provider) DeleteInstance(ctx context.Context, in InstanceCall) (Instanc
 		switch _, err := p.Cloud.InstanceStatus(ctx, class, machine); provider.CodeOf(err) {
 		case provider.NotFound, provider.Unimplemented: // without a status, the accepted deletion is all there is to know
 			return provider.Instance{}, nil
-		case provider.OK, provider.NotInitialized:
+		case provider.OK, provider.NotInitialized, provider.OutOfRange: // one is still there, or several
 			return provider.Instance{}, terminating(machine.Name, activity.GetInfo(ctx).Attempt)
 		default:
 			return provider.Instance{}, err

@@ -267,7 +267,7 @@ func (c *Cluster) OverlappingDeployments(d *v1alpha1.MachineDeployment) []string
 
 // ReplaceObserved turns a deployment and the machines of its sets into what decide/replace asks for.
 func (c *Cluster) ReplaceObserved(d *v1alpha1.MachineDeployment, members []*v1alpha1.Machine, now time.Time) replace.Observed {
-	o := replace.Observed{Budget: budget(d), Nodes: c.NodeHealth(d.Namespace), Now: now}
+	o := replace.Observed{Budget: budget(d), Nodes: c.NodeHealth(d.Namespace, now), Now: now}
 	live := 0
 	for _, m := range members {
 		class, _ := c.Class(m.Namespace + "/" + m.Spec.Class.Name)

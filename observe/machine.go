@@ -61,9 +61,7 @@ func MachineFacts(m *v1alpha1.Machine, around Around, now time.Time) attention.M
 	if node := around.Node; node != nil {
 		f.NodeHealthy, f.NodeWhy = health.Decide(conditions(node), badConditions(m))
 		f.NodeGoing = node.DeletionTimestamp != nil
-		f.NodeHeld = slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
-			return t.Key == v1alpha1.TaintCriticalComponentsNotReady
-		})
+		f.NodeHeld = isHeld(node)
 		f.Uncopied = !slices.EqualFunc(CopiedConditions(node), nodeConditions(m), sameCondition)
 		f.Unsynced = NodeSync(m, around.Class, node).Why()
 	}
@@ -71,6 +69,11 @@ func MachineFacts(m *v1alpha1.Machine, around Around, now time.Time) attention.M
 	f.UpdateStep = string(InPlace(m, around.Node).Step)
 	f.Updated = UpdateResult(around.Node)
 	return f
+}
+
+// isHeld reports whether the critical components of a node are not ready, by its taint.
+func isHeld(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == v1alpha1.TaintCriticalComponentsNotReady })
 }
 
 // HealthFacts turns a machine and what stands around it into the facts that say what becomes of it. Breaker is what

@@ -2,6 +2,7 @@ package observe_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	corev1 "k8s.io/api/core/v1"
@@ -23,12 +24,18 @@ func TestNodeHealth(t *testing.T) {
 		m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{NodeConditions: new("")}
 	}
 	instanceGone := func(m *v1alpha1.Machine) { m.Status.Health = &v1alpha1.MachineHealth{InstanceGoneAt: now()} }
+	moment, back := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), now()
+	recovered := func(m *v1alpha1.Machine) {
+		m.Status.Health = &v1alpha1.MachineHealth{UnhealthySince: *now(), RecoveredAt: back}
+	}
+	held := named("held", ready)
+	held.Spec.Taints = []corev1.Taint{{Key: v1alpha1.TaintCriticalComponentsNotReady}}
 	onceSick := func(m *v1alpha1.Machine) { m.Status.Health = &v1alpha1.MachineHealth{UnhealthySince: *now()} }
 	elsewhere := machine("elsewhere", phase(v1alpha1.MachineRunning), onNode("silent"))
 	elsewhere.Namespace = "other"
 	nodes := []runtime.Object{
 		named("well", ready), named("silent", silent), named("full", ready, pressure), named("mute"),
-		func() *corev1.Node { n := named("going", ready); goingNode(n); return n }(),
+		func() *corev1.Node { n := named("going", ready); goingNode(n); return n }(), held,
 	}
 	for _, row := range []struct {
 		name    string
@@ -36,7 +43,10 @@ func TestNodeHealth(t *testing.T) {
 		nodes   replace.Nodes
 	}{
 		{"well", machine("m", phase(v1alpha1.MachineRunning), onNode("well")), replace.Nodes{Joined: 1}},
-		{"D24: well, and not yet told", machine("m", phase(v1alpha1.MachineUnknown), onNode("well")), replace.Nodes{Joined: 1}},
+		{"D24: well, and not yet told", machine("m", phase(v1alpha1.MachineUnknown), onNode("well")), replace.Nodes{Joined: 1, Recovered: []time.Time{moment}}},
+		{"recovered", machine("m", phase(v1alpha1.MachineRunning), onNode("well"), recovered), replace.Nodes{Joined: 1, Recovered: []time.Time{back.Time}}},
+		{"recovered, and silent again", machine("m", phase(v1alpha1.MachineRunning), onNode("silent"), recovered), replace.Nodes{Joined: 1, Dead: 1}},
+		{"well, and held by its critical components", machine("m", phase(v1alpha1.MachineUnknown), onNode("held"), recovered), replace.Nodes{Joined: 1}},
 		{"silent", machine("m", phase(v1alpha1.MachineUnknown), onNode("silent")), replace.Nodes{Joined: 1, Dead: 1}},
 		{"D24: silent, and not yet told", machine("m", phase(v1alpha1.MachineRunning), onNode("silent")), replace.Nodes{Joined: 1, Dead: 1}},
 		{"a node without conditions", machine("m", phase(v1alpha1.MachineRunning), onNode("mute")), replace.Nodes{Joined: 1, Dead: 1}},
@@ -57,14 +67,14 @@ func TestNodeHealth(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			cluster, _ := start(t, nodes, row.machine)
-			assert.Equal(t, row.nodes, cluster.NodeHealth("shop"))
+			assert.Equal(t, row.nodes, cluster.NodeHealth("shop", moment))
 		})
 	}
 	t.Run("all are counted", func(t *testing.T) {
 		cluster, _ := start(t, nodes, elsewhere,
 			machine("a", phase(v1alpha1.MachineRunning), onNode("well")), machine("b", phase(v1alpha1.MachineRunning), onNode("missing")),
 			machine("c", phase(v1alpha1.MachineUnknown), onNode("silent")), machine("d", phase(v1alpha1.MachinePending)))
-		assert.Equal(t, replace.Nodes{Joined: 4, Dead: 3}, cluster.NodeHealth("shop"))
+		assert.Equal(t, replace.Nodes{Joined: 4, Dead: 3}, cluster.NodeHealth("shop", moment))
 	})
 }
 

@@ -24,7 +24,7 @@ type Provider interface {
 	InitializeInstance(ctx context.Context, class Class, machine Machine) (Instance, error)
 
 	// DeleteInstance removes the instance and everything that was made for it (interfaces, disks), found by the provider
-	// ID or, when that is empty, by the UID tag. An absent instance is a success. The instance may still be there,
+	// ID and by the UID tag: should several instances carry it, all of them go. An absent instance is a success. The instance may still be there,
 	// Terminating, when it returns: InstanceStatus says NotFound when it is gone.
 	DeleteInstance(ctx context.Context, class Class, machine Machine) error
 

@@ -164,6 +164,20 @@ func TestMachineDeploymentContinuesAsNewWhenSettled(t *testing.T) {
 	require.Equal(t, "MachineDeployment", again.WorkflowType.Name)
 }
 
+// Nobody tells the deployment that an outage has settled: a timer does. It does so too when the worker's clock is late.
+func TestD24_HeldReplacementsAreLookedAtAgainWhenTheHoldEnds(t *testing.T) {
+	env := newEnvironment(t)
+	begun := env.Now()
+	var looks []time.Duration
+	env.OnActivity("DecideDeployment", mock.Anything, mock.Anything).Return(func(context.Context, activities.Read) (activities.DeploymentDecision, error) {
+		looks = append(looks, env.Now().Sub(begun).Round(time.Second))
+		held := activities.DeploymentDecision{Need: attention.Replace, Held: true, HeldUntil: begun.Add(time.Minute), Why: "wait"}
+		return held, map[bool]error{true: temporal.NewNonRetryableApplicationError("enough", "Enough", nil)}[len(looks) == 3]
+	})
+	env.ExecuteWorkflow(workflows.MachineDeployment, workflows.Input{Ref: ref})
+	require.Equal(t, []time.Duration{0, time.Minute, 61 * time.Second}, looks)
+}
+
 func TestMachineDeploymentEndsWithItsObject(t *testing.T) {
 	env := newEnvironment(t)
 	gone := false

@@ -1,6 +1,8 @@
 package workflows
 
 import (
+	"time"
+
 	"go.temporal.io/sdk/workflow"
 
 	"millwright/activities"
@@ -59,6 +61,14 @@ func (m *machineDeployment) decide(ctx workflow.Context) (d activities.Deploymen
 
 // rest waits for a change. A calm run that has done something continues as new after the linger.
 func (m *machineDeployment) rest(ctx workflow.Context, d activities.DeploymentDecision) error {
+	if !d.HeldUntil.IsZero() {
+		at := workflow.Now(ctx).Add(time.Second) // should the worker's clock be behind this one: no decision is made in a hurry
+		if d.HeldUntil.After(at) {
+			at = d.HeldUntil
+		}
+		return m.awaken(ctx, m.timer(ctx, "hold", d.Why, at))
+	}
+	m.disarm("hold")
 	if d.Need != attention.Nothing || !m.acted {
 		return m.awaken(ctx)
 	}

@@ -28,13 +28,48 @@ func TestBreaker(t *testing.T) {
 		{"all of many", 500, 500, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			open, why := replace.Breaker(replace.Nodes{Joined: row.joined, Dead: row.dead})
+			open, why, until := replace.Breaker(replace.Nodes{Joined: row.joined, Dead: row.dead}, epoch)
 			assert.Equal(t, row.open, open)
 			assert.Equal(t, row.open, why != "")
+			assert.Zero(t, until)
 		})
 	}
-	_, why := replace.Breaker(replace.Nodes{Joined: 9, Dead: 5})
+	_, why, _ := replace.Breaker(replace.Nodes{Joined: 9, Dead: 5}, epoch)
 	assert.Equal(t, "5 of 9 nodes look dead at once: that is more likely the API server or the network than the machines; nothing is replaced until most of them report again", why)
+}
+
+// Nodes come back one after the other. Those that come last are not taken for broken because most are back already.
+func TestD24_TheBreakerOutlastsTheFirstRecoveries(t *testing.T) {
+	ago := func(seconds ...int) (moments []time.Time) {
+		for _, s := range seconds {
+			moments = append(moments, epoch.Add(-time.Duration(s)*time.Second))
+		}
+		return moments
+	}
+	for _, row := range []struct {
+		name      string
+		joined    int
+		dead      int
+		recovered []time.Time
+		closes    time.Duration // from now; zero means that it is closed
+	}{
+		{"one of four is back, most are dead no more", 6, 2, ago(1), 59 * time.Second},
+		{"the last to come back counts", 6, 1, ago(50, 5, 30), 55 * time.Second},
+		{"all are back", 6, 0, ago(10, 10, 10), 50 * time.Second},
+		{"a minute is over for one of them", 6, 2, ago(60, 1), 59 * time.Second},
+		{"a minute is over for all of them", 6, 2, ago(60, 61), 0},
+		{"too few for an outage", 6, 1, ago(1), 0},
+		{"less than half of many", 9, 2, ago(1, 1), 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			open, why, until := replace.Breaker(replace.Nodes{Joined: row.joined, Dead: row.dead, Recovered: row.recovered}, epoch)
+			assert.Equal(t, row.closes != 0, open)
+			if open {
+				assert.Equal(t, row.closes, until.Sub(epoch))
+				assert.Contains(t, why, "nothing is replaced before "+until.Format(time.TimeOnly))
+			}
+		})
+	}
 }
 
 func TestTheOpenBreakerHoldsEverything(t *testing.T) {
@@ -45,7 +80,7 @@ func TestTheOpenBreakerHoldsEverything(t *testing.T) {
 	d := replace.Decide(o)
 	assert.Empty(t, d.Mark)
 	assert.Equal(t, []string{"recorded", "p"}, names(d.Grants), "what is true is recorded all the same")
-	_, why := replace.Breaker(o.Nodes)
+	_, why, _ := replace.Breaker(o.Nodes, o.Now)
 	assert.Equal(t, "3 machines are due; "+why, d.Hold)
 	assert.Equal(t, "replacement of machine gone is complete; record machine p: it was marked by a person; hold: "+d.Hold, d.Why)
 
@@ -88,8 +123,15 @@ func TestD24_AfterAnOutageEachMachineIsJudgedByItsOwnNode(t *testing.T) {
 	o.Budget, o.Nodes = replace.Budget{Value: 3}, replace.Nodes{Joined: 3, Dead: 3}
 	assert.Empty(t, replace.Decide(o).Mark)
 
-	o.Machines, o.Nodes = []replace.Machine{running("x"), overdue("y", time.Hour), running("z")}, replace.Nodes{Joined: 3, Dead: 1}
-	assert.Equal(t, []string{"uid-y"}, replace.Decide(o).Mark)
+	o.Machines = []replace.Machine{running("x"), overdue("y", time.Hour), running("z")}
+	o.Nodes = replace.Nodes{Joined: 3, Dead: 1, Recovered: []time.Time{o.Now, o.Now}}
+	d := replace.Decide(o)
+	assert.Empty(t, d.Mark)
+	assert.Contains(t, d.Hold, "1 machine is due; most of the 3 nodes looked dead at once")
+	o.Now = d.HoldUntil
+	d = replace.Decide(o)
+	assert.Equal(t, []string{"uid-y"}, d.Mark)
+	assert.Zero(t, d.HoldUntil)
 }
 
 // MCM's freeze depends on a timer and on whether it was frozen before. Here the facts of the moment are all that counts:

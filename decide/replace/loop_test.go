@@ -205,6 +205,9 @@ func anyObserved(d *dice) replace.Observed {
 	if d.oneIn(2) {
 		o.Budget = replace.Budget{Value: d.below(120), Percent: true}
 	}
+	for range d.below(25) {
+		o.Nodes.Recovered = append(o.Nodes.Recovered, epoch.Add(-time.Duration(d.below(120))*time.Second))
+	}
 	for i := range d.below(40) {
 		m := replace.Machine{
 			Name: fmt.Sprintf("m-%d", i), UID: fmt.Sprintf("uid-%d", i), Domain: []string{"", "a", "b"}[d.below(3)],
@@ -272,7 +275,7 @@ func TestDecideKeepsItsPromises(t *testing.T) {
 				require.True(t, m.Due && !m.Preserved && !m.Deleting, "seed %d grants %+v", seed, m)
 			}
 		}
-		open, _ := replace.Breaker(o.Nodes)
+		open, _, _ := replace.Breaker(o.Nodes, o.Now)
 		if open {
 			require.Empty(t, d.Mark, "seed %d", seed)
 			require.Empty(t, fresh, "seed %d", seed)

@@ -48,6 +48,8 @@ type Budget struct {
 type Nodes struct {
 	Joined int // machines that are or were nodes
 	Dead   int // of those, the ones whose node is unhealthy or missing now
+	// When each of the others recovered that ever was unhealthy, in any order.
+	Recovered []time.Time
 }
 
 // Observed is what the deployment's decision read, at one moment.
@@ -66,7 +68,9 @@ type Decision struct {
 	Mark    []string // UIDs, all of them in Grants, of the machines to mark now; one whose mark was not written is here again
 	Changed bool     // Grants says other things than Observed.Grants
 	Hold    string   // why due machines have to wait; empty when none has to
-	Why     string   `json:"Plan"` // not Why: whoever embeds a Decision has a Why too, and JSON would drop this one
+	// When to look again, because the hold ends by itself; zero means that something else changes first. Part of Hold.
+	HoldUntil time.Time
+	Why       string `json:"Plan"` // not Why: whoever embeds a Decision has a Why too, and JSON would drop this one
 }
 
 // Decide grants what is left of each domain's budget to the machines that are due for the longest time, and ends the
@@ -81,9 +85,9 @@ func Decide(o Observed) Decision {
 	waiting := candidates(o.Machines, r.grants)
 	d := Decision{Grants: r.grants}
 	steps := r.steps
-	if open, why := Breaker(o.Nodes); open {
+	if open, why, until := Breaker(o.Nodes, o.Now); open {
 		if held := len(waiting) + len(r.unmarked); held > 0 {
-			d.Hold = due(held) + "; " + why
+			d.Hold, d.HoldUntil = due(held)+"; "+why, until
 		}
 	} else {
 		d.Mark = r.unmarked[:min(len(r.unmarked), MaxBatch)]

@@ -4,33 +4,22 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"slices"
 
 	"millwright/provider"
 )
 
-// DeleteInstance deletes by provider ID. Without one it deletes every instance that carries the machine's UID, after it
-// has outwaited a create call that may still be under way. It never reads the class's spec: a machine can be deleted
+// DeleteInstance deletes by provider ID, and every instance that carries the machine's UID. Without a provider ID it first
+// outwaits a create call that may still be under way. It never reads the class's spec: a machine can be deleted
 // whatever became of its class.
 func (p *Provider) DeleteInstance(ctx context.Context, class provider.Class, machine provider.Machine) error {
 	s, err := p.open(class)
 	if err != nil {
 		return err
 	}
-	var ids []string
-	if machine.ProviderID != "" {
-		id, err := parseProviderID(machine.ProviderID)
-		if err != nil {
-			return err
-		}
-		ids = []string{id}
-	} else {
-		found, err := s.outwait(ctx, machine, false)
-		if err != nil {
-			return describe(err, "look for instance of machine %s", machine.Name)
-		}
-		for _, item := range found.Items {
-			ids = append(ids, item.ID)
-		}
+	ids, err := s.toTerminate(ctx, machine)
+	if err != nil {
+		return err
 	}
 	for _, id := range ids {
 		if err := s.terminate(ctx, id, machine.Cluster); err != nil {
@@ -38,6 +27,32 @@ func (p *Provider) DeleteInstance(ctx context.Context, class provider.Class, mac
 		}
 	}
 	return nil
+}
+
+// toTerminate returns the IDs of the instance that the machine is known to have and of all others that carry its UID: a
+// creation that was made twice has left one that nobody recorded. Where one is known there is nothing to wait for, since
+// whoever deletes asks again until nothing is there.
+func (s *session) toTerminate(ctx context.Context, machine provider.Machine) ([]string, error) {
+	var ids []string
+	look := func() (ReadAnswer, error) { return s.outwait(ctx, machine, false) }
+	if machine.ProviderID != "" {
+		id, err := parseProviderID(machine.ProviderID)
+		if err != nil {
+			return nil, err
+		}
+		ids = []string{id}
+		look = func() (ReadAnswer, error) { return s.read(ctx, machine) }
+	}
+	found, err := look()
+	if err != nil {
+		return nil, describe(err, "look for instance of machine %s", machine.Name)
+	}
+	for _, item := range found.Items {
+		if !slices.Contains(ids, item.ID) {
+			ids = append(ids, item.ID)
+		}
+	}
+	return ids, nil
 }
 
 // terminate deletes one instance. The cloud refuses it when the instance is another cluster's.

@@ -57,6 +57,24 @@ func TestDeleteNeedsNoValidClass(t *testing.T) {
 	assert.Zero(t, c.Stats().Live)
 }
 
+// A creation that was made twice: the machine knows of one of its instances.
+func TestDeleteTakesEveryInstanceOfTheMachine(t *testing.T) {
+	c := startCloud(t)
+	c.change(t, func(b *admin.Behaviour) { b.ClientTokens = false })
+	careless := process(c, virtual.WithoutAdoption())
+	var made provider.Instance
+	for range 2 {
+		var err error
+		made, err = careless.CreateInstance(t.Context(), class("pool", nil), untried())
+		require.NoError(t, err)
+	}
+	require.Equal(t, 2, c.Stats().Live)
+	m := machine()
+	m.ProviderID = made.ProviderID
+	require.NoError(t, process(c).DeleteInstance(t.Context(), class("pool", nil), m))
+	assert.Zero(t, c.Stats().Live)
+}
+
 func TestForeignProviderIDIsRefused(t *testing.T) {
 	p := process(startCloud(t))
 	for _, id := range []string{"aws:///eu/i-1", "virtual:///i-1", "virtual:///eu/x", "i-1"} {
