@@ -47,7 +47,7 @@ replay: ## replay the recorded histories against today's workflows
 	go test -run TestReplay ./workflows/...
 
 bench: stack ## measure a scale-up; on an otherwise quiet machine
-	go test -tags integration -count=1 -timeout 20m -v ./test/integration/bench 2>&1 | grep bench_test.go
+	go test -tags integration -count=1 -timeout 20m -v ./test/integration/bench 2>&1 | grep _test.go:
 
 record: stack ## record histories anew into workflows/testdata/replay (allowed until v0.1)
 	go test -tags integration -count=1 -timeout 20m -run TestRecord ./test/integration/record -record

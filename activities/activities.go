@@ -10,6 +10,8 @@ import (
 	"go.temporal.io/sdk/activity"
 	"k8s.io/client-go/tools/record"
 
+	"millwright/decide/deletion"
+	"millwright/decide/drain"
 	"millwright/observe"
 )
 
@@ -27,6 +29,7 @@ const (
 	MachinesResource    = observe.Machines
 	SetsResource        = observe.Sets
 	DeploymentsResource = observe.Deployments
+	NodesResource       = observe.Nodes
 )
 
 // Activities are the steps on the clusters: decisions, and writes of machine objects, nodes and statuses. They run on the
@@ -35,6 +38,9 @@ type Activities struct {
 	Cluster     *observe.Cluster
 	Recorder    record.EventRecorder
 	TokenGroups string // auth-extra-groups of bootstrap tokens; empty means none
+	Draining    drain.Settings
+	Metrics     Metrics
+	MaxDrains   int // nodes of a target cluster that are drained at a time; zero: all
 }
 
 // Read says how fresh the facts of a decision must be.
@@ -46,6 +52,9 @@ type Read struct {
 	// At is the workflow's time. A decision about deadlines is made for it, or for the worker's own time where that is
 	// later: a timer that has fired must not meet a worker whose clock says that it is not yet time.
 	At time.Time
+
+	// Done is the stage of a deletion that the run has done although the status may not say so yet; empty when none.
+	Done deletion.Stage
 }
 
 // Times that a decision waits for its caches: half a second locally, which is many times what an event takes, and two in

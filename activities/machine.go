@@ -15,6 +15,7 @@ import (
 
 	"millwright/api/v1alpha1"
 	"millwright/decide/attention"
+	"millwright/decide/deletion"
 	"millwright/decide/health"
 	"millwright/decide/inplace"
 	"millwright/decide/preserve"
@@ -45,6 +46,8 @@ type MachineDecision struct {
 	NeverTried bool            // no create call was ever begun for this machine, as far as was read
 	CreateBy   time.Time       // when the creation timeout ends; never zero
 
+	StageSince    time.Time        // since when the recorded stage of its deletion is under way; zero when none is
+	Deletion      *deletion.Step   // what its deletion does next; nil unless it is to go
 	InPlace       inplace.Decision // our turn in the update of its node; Nothing when it is not
 	Otherwise     attention.Need   // with Need Sync: what the machine needs if its node cannot be written
 	PreserveUntil time.Time        // when its preservation ends, or will end if it fails now; zero when it is not preserved
@@ -97,6 +100,11 @@ func (a *Activities) DecideMachine(ctx context.Context, in Read) (MachineDecisio
 	decision.Token = decision.Target && around.Class != nil && around.Class.SecretRef != nil
 	switch {
 	case d.Need == attention.Deletion:
+		step := deletion.Next(a.Cluster.DeletionFacts(m, a.own(m, around.Node), in.Done))
+		decision.Deletion = &step
+		if record := m.Status.Deletion; record != nil {
+			decision.StageSince = record.Since.Time
+		}
 		return a.neverMade(ctx, m, live, decision)
 	case d.Need == attention.Instance && decision.Problem != nil: // it waits for a person: no timeout ends it
 	case d.Need != attention.Nothing:
@@ -156,6 +164,20 @@ func (a *Activities) neverMade(ctx context.Context, m *v1alpha1.Machine, live bo
 	}
 	d.NeverTried = neverTried(now)
 	return d, nil
+}
+
+// own returns the node of a machine that is to go; nil when it is another instance's, or when another machine names it,
+// too, and is to stay.
+func (a *Activities) own(m *v1alpha1.Machine, node *corev1.Node) *corev1.Node {
+	in := NodeRemoval{Machine: Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)}, NodeName: m.Labels[v1alpha1.LabelNode]}
+	switch {
+	case node == nil, a.claimed(in):
+		return nil
+	case m.Spec.ProviderID != "" && node.Spec.ProviderID != "" && node.Spec.ProviderID != m.Spec.ProviderID:
+		return nil
+	default:
+		return node
+	}
 }
 
 func later(a, b time.Time) time.Time {

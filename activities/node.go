@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"millwright/api/v1alpha1"
 )
@@ -28,6 +30,8 @@ func (a *Activities) DeleteNode(ctx context.Context, in NodeRemoval) error {
 	nodes := target.CoreV1().Nodes()
 	node, err := nodes.Get(ctx, in.NodeName, metav1.GetOptions{})
 	switch {
+	case apierrors.IsNotFound(err) && !a.claimed(in):
+		return a.deleteAttachments(ctx, in)
 	case apierrors.IsNotFound(err):
 		return nil
 	case err != nil:
@@ -37,16 +41,25 @@ func (a *Activities) DeleteNode(ctx context.Context, in NodeRemoval) error {
 	case a.claimed(in):
 		return nil
 	}
+	if err := a.deleteAttachments(ctx, in); err != nil {
+		return err
+	}
+	return removeNode(ctx, nodes, node)
+}
+
+// removeNode takes our finalizer off a node, and deletes it.
+func removeNode(ctx context.Context, nodes typedcorev1.NodeInterface, node *corev1.Node) error {
 	if list := without(node.Finalizers, v1alpha1.FinalizerNode); len(list) != len(node.Finalizers) {
 		node = node.DeepCopy()
 		node.Finalizers = list
+		var err error
 		if node, err = nodes.Update(ctx, node, metav1.UpdateOptions{}); err != nil {
-			return fmt.Errorf("release node %s: %w", in.NodeName, err)
+			return fmt.Errorf("release node: %w", err)
 		}
 	}
-	err = nodes.Delete(ctx, in.NodeName, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &node.UID}})
+	err := nodes.Delete(ctx, node.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &node.UID}})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("delete node %s: %w", in.NodeName, err)
+		return fmt.Errorf("delete node %s: %w", node.Name, err)
 	}
 	return nil
 }

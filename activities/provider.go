@@ -307,7 +307,7 @@ func (p *Provider) merge(ctx context.Context, c provider.Class, ref corev1.Secre
 }
 
 // beat sends heartbeats until stop is called, so that a call that takes long can be cancelled and a dead worker is noticed.
-func beat(ctx context.Context) (stop func()) {
+func beat(ctx context.Context, details ...any) (stop func()) {
 	done := make(chan struct{})
 	go func() {
 		ticker := time.NewTicker(heartbeatEvery)
@@ -319,7 +319,7 @@ func beat(ctx context.Context) (stop func()) {
 			case <-ctx.Done():
 				return
 			case <-ticker.C:
-				activity.RecordHeartbeat(ctx)
+				activity.RecordHeartbeat(ctx, details...)
 			}
 		}
 	}()

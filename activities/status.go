@@ -53,17 +53,18 @@ type Condition struct {
 // MachineReport is what a Machine's status should say. The node's conditions are copied with every report.
 type MachineReport struct {
 	Read           Read
-	Phase          string         // empty keeps the phase
-	Operation      *LastOperation // nil keeps it
-	Step           *Step          // nil clears it: the machine is calm
-	Conditions     []Condition    // of ours; those that are not named keep what they say
-	LastKnownState string         // empty keeps it
-	Clock          *health.Clock  // of health; nil keeps it
-	InstanceGone   bool           // the provider says that the instance is gone; false keeps what is known
-	Stopped        bool           // the creation waits for a person: its clock stands still until a report says false
-	Addresses      []Address      // of an instance without a node; nil keeps them
-	PreserveUntil  time.Time      // the machine fails and is preserved from now on; zero keeps what is known
-	Event          *Event         // nil tells nothing; told only when the status changed
+	Phase          string            // empty keeps the phase
+	Operation      *LastOperation    // nil keeps it
+	Step           *Step             // nil clears it: the machine is calm
+	Conditions     []Condition       // of ours; those that are not named keep what they say
+	LastKnownState string            // empty keeps it
+	Clock          *health.Clock     // of health; nil keeps it
+	InstanceGone   bool              // the provider says that the instance is gone; false keeps what is known
+	Stopped        bool              // the creation waits for a person: its clock stands still until a report says false
+	Addresses      []Address         // of an instance without a node; nil keeps them
+	PreserveUntil  time.Time         // the machine fails and is preserved from now on; zero keeps what is known
+	Deletion       *DeletionProgress // how far the deletion has come; nil keeps what is known
+	Event          *Event            // nil tells nothing; told only when the status changed
 }
 
 // Address is one address of an instance.
@@ -96,6 +97,9 @@ func (a *Activities) ReportMachine(ctx context.Context, in MachineReport) (strin
 		switch {
 		case err == nil:
 			a.tell(written, in.Event)
+			if result, took := ended(m, written); result != "" {
+				a.Metrics.drained(result, took)
+			}
 			return written.ResourceVersion, nil
 		case apierrors.IsConflict(err):
 			in.Read.Live = true
@@ -133,6 +137,7 @@ func applyReport(m *v1alpha1.Machine, node *corev1.Node, in MachineReport, now m
 	}
 	status.CreationStopped = creationStopped(status.CreationStopped, in.Stopped, now)
 	status.Health = healthClock(status.Health, in, now)
+	status.Deletion = in.Deletion.applied(status.Deletion, now)
 	status.Addresses = addresses(status.Addresses, in.Addresses)
 	status.CurrentOperation = operation(in.Step)
 	status.Conditions = mergeConditions(status.Conditions, node, in.Conditions, now)

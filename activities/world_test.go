@@ -67,8 +67,9 @@ func newWorld(t *testing.T, objects ...kuberuntime.Object) *world {
 	w.server.serve(w.meta)
 	cluster, err := observe.NewCluster(w.machines, w.target, w.meta)
 	require.NoError(t, err)
+	require.NoError(t, cluster.WatchDrains())
 	require.NoError(t, cluster.Start(t.Context()))
-	for range 6 { // one for each cache: a fake forgets deletions that nobody watches
+	for range 9 { // one for each cache: a fake forgets deletions that nobody watches
 		<-w.server.watched
 	}
 	w.Activities = &activities.Activities{Cluster: cluster, Recorder: w.recorder}

@@ -239,6 +239,9 @@ func get[T any](informer cache.SharedIndexInformer, key string) (T, bool) {
 }
 
 func indexed[T any](informer cache.SharedIndexInformer, index, value string) []T {
+	if informer == nil { // not watched here
+		return nil
+	}
 	items, err := informer.GetIndexer().ByIndex(index, value)
 	if err != nil {
 		return nil // the index is added in NewCluster

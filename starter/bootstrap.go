@@ -24,6 +24,7 @@ type temporalFlags struct {
 	namespace string
 }
 
+// register adds the flags to a command and to those below it.
 func (f *temporalFlags) register(c *cobra.Command) {
 	address, namespace := os.Getenv("TEMPORAL_ADDRESS"), os.Getenv("TEMPORAL_NAMESPACE")
 	if address == "" {
@@ -32,8 +33,8 @@ func (f *temporalFlags) register(c *cobra.Command) {
 	if namespace == "" {
 		namespace = workflows.Namespace
 	}
-	c.Flags().StringVar(&f.address, "temporal-address", address, "host:port of Temporal's frontend")
-	c.Flags().StringVar(&f.namespace, "temporal-namespace", namespace, "Temporal namespace")
+	c.PersistentFlags().StringVar(&f.address, "temporal-address", address, "host:port of Temporal's frontend")
+	c.PersistentFlags().StringVar(&f.namespace, "temporal-namespace", namespace, "Temporal namespace")
 }
 
 func bootstrapCommand() *cobra.Command {

@@ -22,12 +22,16 @@ type table struct {
 }
 
 func newTable(out io.Writer) *table {
-	live := false
-	if file, ok := out.(*os.File); ok {
-		info, err := file.Stat()
-		live = err == nil && info.Mode()&os.ModeCharDevice != 0
+	return &table{out: out, live: isTerminal(out), seen: map[string]string{}}
+}
+
+func isTerminal(out io.Writer) bool {
+	file, ok := out.(*os.File)
+	if !ok {
+		return false
 	}
-	return &table{out: out, live: live, seen: map[string]string{}}
+	info, err := file.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
 // draw shows the machines as they are now.

@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"net/http"
+	"strings"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
@@ -39,10 +41,24 @@ func connect(o options) (c clients, err error) {
 	if err != nil || target == nil {
 		return c, err
 	}
+	target.Wrap(func(next http.RoundTripper) http.RoundTripper { return impatient{next} })
 	client, err := kubernetes.NewForConfig(target)
 	if err != nil {
 		return c, fmt.Errorf("make client: %w", err)
 	}
 	c.target = client
 	return c, nil
+}
+
+// impatient hands on at once that an eviction was refused. Else the client would wait and try again by itself, ten times,
+// while the drain knows better when a budget allows it.
+type impatient struct{ next http.RoundTripper }
+
+// RoundTrip does as the interface says.
+func (i impatient) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := i.next.RoundTrip(request)
+	if err == nil && strings.HasSuffix(request.URL.Path, "/eviction") {
+		response.Header.Del("Retry-After") // the body says so, too
+	}
+	return response, err
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"millwright/activities"
+	"millwright/decide/drain"
 	"millwright/observe"
 	"millwright/process"
 	"millwright/workflows"
@@ -32,18 +33,24 @@ type options struct {
 	guardSecrets bool
 	tokenGroups  string
 	exhausted    time.Duration
+	draining     drain.Settings
+	maxDrains    int
 }
 
 func main() {
 	var o options
 	o.Register(flag.CommandLine)
 	flag.StringVar(&o.clusterName, "cluster-name", "", "name of this installation; instances carry it as a tag (required)")
-	flag.StringVar(&o.queues, "queues", "machines,kubernetes,provider-virtual", "task queues to serve, separated by commas")
+	flag.StringVar(&o.queues, "queues", "machines,kubernetes,drains,provider-virtual", "task queues to serve, separated by commas")
 	flag.StringVar(&o.virtualcloud, "virtualcloud-address", "", "URL of virtualcloud, for the queue provider-virtual")
 	flag.BoolVar(&o.adopt, "adopt-before-create", true, "look for a machine's instance before making one; false only to see what happens then")
 	flag.BoolVar(&o.guardSecrets, "guard-secrets", true, "put a finalizer on the Secrets that classes name, as long as they do; needs the rights to list, watch and patch Secrets")
 	flag.StringVar(&o.tokenGroups, "bootstrap-token-auth-extra-groups", "", "groups that bootstrap tokens authenticate as besides system:bootstrappers, separated by commas")
 	flag.DurationVar(&o.exhausted, "resource-exhausted-retry", activities.DefaultExhaustedRetry, "longest wait before a provider that had no capacity is asked again")
+	flag.DurationVar(&o.draining.Detach, "pv-detach-timeout", activities.DefaultDetachTimeout, "how long a drain waits, beyond a pod's own grace period, until its volumes are detached")
+	flag.DurationVar(&o.draining.Attach, "pv-reattach-timeout", activities.DefaultAttachTimeout, "how long a drain waits until the volumes of a pod are attached to another node, before the next pod goes")
+	flag.BoolVar(&o.draining.Parallel, "drain-volumes-in-parallel", false, "let pods with volumes go at the same time when they share no StatefulSet, no disruption budget and no volume")
+	flag.IntVar(&o.maxDrains, "max-drains", activities.DefaultMaxDrains, "nodes that are drained at a time, further ones wait for their turn; 0 means all")
 	flag.Parse()
 	if err := run(o); err != nil {
 		fmt.Fprintln(os.Stderr, "worker:", err)
@@ -89,16 +96,11 @@ func run(o options) error {
 		return err
 	}
 	defer temporal.Close()
-	var cluster *observe.Cluster
-	if o.servesCore() {
-		if cluster, err = observe.NewCluster(clients.machines, clients.target, clients.metadata); err != nil {
-			return err
-		}
-		if err := cluster.Start(ctx); err != nil {
-			return err
-		}
+	cluster, err := watch(ctx, o, clients)
+	if err != nil {
+		return err
 	}
-	workers, err := serve(o, temporal, cluster, clients)
+	workers, err := serve(o, temporal, cluster, clients, registry)
 	if err != nil {
 		return err
 	}
@@ -113,11 +115,26 @@ func run(o options) error {
 	return nil
 }
 
+// watch fills the caches; nil when this worker needs none.
+func watch(ctx context.Context, o options, clients clients) (*observe.Cluster, error) {
+	if !o.servesCore() {
+		return nil, nil
+	}
+	cluster, err := observe.NewCluster(clients.machines, clients.target, clients.metadata)
+	if err != nil {
+		return nil, err
+	}
+	if err := cluster.WatchDrains(); err != nil {
+		return nil, err
+	}
+	return cluster, cluster.Start(ctx)
+}
+
 // servesCore reports whether this worker decides and writes, besides calling clouds or instead of it. One that only calls a
 // cloud needs no caches, and no right to list anything.
 func (o *options) servesCore() bool {
 	for queue := range strings.SplitSeq(o.queues, ",") {
-		if queue == workflows.QueueMachines || queue == workflows.QueueKubernetes {
+		if queue == workflows.QueueMachines || queue == workflows.QueueKubernetes || queue == workflows.QueueDrains {
 			return true
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
@@ -27,12 +28,13 @@ import (
 const (
 	clusterSlots  = 100
 	providerSlots = 200 // calls of a cloud mostly wait
+	drainSlots    = 500 // a drain is one slot, and parked nearly always
 	stopTimeout   = 30 * time.Second
 )
 
 // serve starts one SDK worker for each queue.
-func serve(o options, temporal client.Client, cluster *observe.Cluster, clients clients) ([]worker.Worker, error) {
-	core := &activities.Activities{Cluster: cluster, Recorder: recorder(clients.control), TokenGroups: o.tokenGroups}
+func serve(o options, temporal client.Client, cluster *observe.Cluster, clients clients, registry prometheus.Registerer) ([]worker.Worker, error) {
+	core := &activities.Activities{Cluster: cluster, Recorder: recorder(clients.control), TokenGroups: o.tokenGroups, Draining: o.draining, Metrics: activities.NewMetrics(registry), MaxDrains: o.maxDrains}
 	providers := &provider.Registry{}
 	if o.virtualcloud != "" {
 		var options []virtual.Option
@@ -47,7 +49,10 @@ func serve(o options, temporal client.Client, cluster *observe.Cluster, clients 
 	for queue := range strings.SplitSeq(o.queues, ",") {
 		options := workerOptions()
 		name, isProvider := strings.CutPrefix(queue, provider.TaskQueue(""))
-		if isProvider {
+		switch {
+		case queue == workflows.QueueDrains:
+			options.MaxConcurrentActivityExecutionSize = drainSlots
+		case isProvider:
 			options.MaxConcurrentActivityExecutionSize = providerSlots
 		}
 		w := worker.New(temporal, queue, options)
@@ -55,7 +60,7 @@ func serve(o options, temporal client.Client, cluster *observe.Cluster, clients 
 		case queue == workflows.QueueMachines:
 			workflows.Register(w)
 			w.RegisterActivity(core)
-		case queue == workflows.QueueKubernetes:
+		case queue == workflows.QueueKubernetes, queue == workflows.QueueDrains:
 			w.RegisterActivity(core)
 		case isProvider:
 			cloud, err := providers.Lookup(name)
@@ -66,7 +71,7 @@ func serve(o options, temporal client.Client, cluster *observe.Cluster, clients 
 				Cloud: cloud, Classes: clients.machines, Secrets: clients.control, Tokens: clients.target, Cluster: o.clusterName, ExhaustedRetry: o.exhausted,
 			})
 		default:
-			return nil, fmt.Errorf("unknown queue %q: known are %s, %s and provider-NAME", queue, workflows.QueueMachines, workflows.QueueKubernetes)
+			return nil, fmt.Errorf("unknown queue %q: known are %s, %s, %s and provider-NAME", queue, workflows.QueueMachines, workflows.QueueKubernetes, workflows.QueueDrains)
 		}
 		if err := w.Start(); err != nil {
 			return nil, fmt.Errorf("serve queue %s: %w", queue, err)

@@ -2,6 +2,7 @@ package workflows
 
 import (
 	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
 )
 
 // Attribute is a search attribute of Millwright, for bootstrap and for the people who search.
@@ -45,6 +46,18 @@ func StartAttributes(namespace string, o Owner) temporal.SearchAttributes {
 	} {
 		if a.value != "" {
 			updates = append(updates, keyword(a.name).ValueSet(a.value))
+		}
+	}
+	return temporal.NewSearchAttributes(updates...)
+}
+
+// inherited returns the search attributes that a child has in common with its parent: whose object it is about.
+func inherited(ctx workflow.Context) temporal.SearchAttributes {
+	own := workflow.GetTypedSearchAttributes(ctx)
+	var updates []temporal.SearchAttributeUpdate
+	for _, name := range []string{"MachineNamespace", "MachineDeployment", "MachineSet", "Machine", "Provider", "Node"} {
+		if value, known := own.GetKeyword(keyword(name)); known {
+			updates = append(updates, keyword(name).ValueSet(value))
 		}
 	}
 	return temporal.NewSearchAttributes(updates...)

@@ -17,12 +17,14 @@ const (
 	KindMachineSet        Kind = "MachineSet"
 	KindMachineDeployment Kind = "MachineDeployment"
 	KindMachineClass      Kind = "MachineClass"
+	KindDrain             Kind = "Drain" // named after its machine
 )
 
 // The task queues. Each provider has one of its own besides: ProviderQueue.
 const (
 	QueueMachines   = "machines"   // workflows, decisions, status
 	QueueKubernetes = "kubernetes" // writes of other objects
+	QueueDrains     = "drains"     // pods that are evicted, volumes that are awaited: what waits must hold up nobody else
 )
 
 // Namespace is Temporal's namespace for Millwright.

@@ -7,6 +7,7 @@ import (
 
 	"millwright/activities"
 	"millwright/decide/attention"
+	"millwright/decide/deletion"
 	"millwright/decide/health"
 )
 
@@ -20,6 +21,8 @@ type machine struct {
 	insisted   bool   // a sync of the node wrote nothing, and the facts were read again
 	unsyncable string // what the node lacks and cannot be given as things stand
 	marked     string // what the node was last made to say of its in-place update
+
+	done deletion.Stage // of the deletion, that this run has done
 }
 
 // Machine keeps one Machine true to its object while it is in motion: it creates the instance, initialises it, awaits its
@@ -105,7 +108,7 @@ func (m *machine) rest(ctx workflow.Context, d activities.MachineDecision) (over
 // decide asks what the machine needs next.
 func (m *machine) decide(ctx workflow.Context) (d activities.MachineDecision, err error) {
 	in := m.read()
-	in.At = workflow.Now(ctx)
+	in.At, in.Done = workflow.Now(ctx), m.done
 	err = quick(ctx, "what does it need next?", core().DecideMachine, in, &d)
 	m.live = false
 	return d, err
@@ -356,42 +359,6 @@ func (m *machine) keep(ctx workflow.Context, d activities.MachineDecision) error
 		}
 	}
 	return m.awaitDeadline(ctx, d)
-}
-
-// delete removes the instance, then the node, then the finalizer, and reports whether it came to the end. Nothing is
-// drained yet.
-func (m *machine) delete(ctx workflow.Context, d activities.MachineDecision) (released bool, err error) {
-	switch {
-	case d.Problem != nil && d.NeverTried: // nothing was ever made for it: without a class, too, there is nothing to delete
-		err = m.release(ctx, "no instance was ever made: the object may go")
-		return err == nil, err
-	case d.Problem != nil:
-		return false, m.awaitRepair(ctx, d, *d.Problem)
-	}
-	if err := m.show(ctx, step{name: "delete-instance", why: fmt.Sprintf("provider %s removes instance %s", d.Provider, d.ProviderID), phase: "Terminating", node: d.NodeName}); err != nil {
-		return false, err
-	}
-	deleting := lastOperation("Delete", "Processing", "Deleting machine from cloud provider")
-	if err := m.write(ctx, "phase Terminating: "+m.shown.why, core().ReportMachine, m.progress("Terminating", deleting)); err != nil {
-		return false, err
-	}
-	if answer, err := m.provide(ctx, d, cloudCalls().DeleteInstance, m.call(d)); err != nil || answer == nil {
-		return false, err
-	}
-	if err := m.show(ctx, step{name: "delete-node", why: "removes the node object, then the finalizer", phase: "Terminating", node: d.NodeName}); err != nil {
-		return false, err
-	}
-	removal := activities.NodeRemoval{Machine: m.ref, NodeName: d.NodeName, ProviderID: d.ProviderID}
-	if err := quick(ctx, "removes node "+d.NodeName, core().DeleteNode, removal, nil); err != nil {
-		return false, err
-	}
-	err = m.release(ctx, "takes the finalizer off: the object may go")
-	return err == nil, err
-}
-
-// release removes what is left in the target cluster, and lets the object go.
-func (m *machine) release(ctx workflow.Context, summary string) error {
-	return quick(ctx, summary, core().ReleaseMachine, m.read(), nil)
 }
 
 // progress is a report of the step in flight.

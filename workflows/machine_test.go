@@ -12,9 +12,11 @@ import (
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/workflow"
 
 	"millwright/activities"
 	"millwright/decide/attention"
+	"millwright/decide/deletion"
 	"millwright/decide/health"
 	"millwright/workflows"
 )
@@ -41,12 +43,24 @@ type world struct {
 	deletion  activities.InstanceAnswer
 	decidedAt time.Time // of the workflow, at the last decision
 	overAt    time.Time // when a preservation is over
+
+	going deletion.Facts // of its deletion
+	load  activities.NodeLoad
+	drain workflows.DrainResult
+
+	cancelled bool // somebody cancels the drain
 }
 
 // decide says what DecideMachine would: a creation whose time is over has failed.
-func (w *world) decide(at time.Time) activities.MachineDecision {
+func (w *world) decide(at time.Time, done deletion.Stage) activities.MachineDecision {
 	w.decidedAt = at
 	d := w.decision
+	if d.Need == attention.Deletion {
+		facts := w.going
+		facts.Done, facts.NodeName = done, d.NodeName
+		step := deletion.Next(facts)
+		d.Deletion = &step
+	}
 	if d.Need == attention.Kept && !w.overAt.IsZero() && !at.Before(w.overAt) {
 		d.Need = attention.Preserve
 	}
@@ -72,7 +86,7 @@ func newWorld(t *testing.T) *world {
 	env.OnActivity("DecideMachine", any1...).Return(func(_ context.Context, in activities.Read) (activities.MachineDecision, error) {
 		defer w.lock()()
 		w.note("decide")
-		return w.decide(in.At), nil
+		return w.decide(in.At, in.Done), nil
 	})
 	env.OnActivity("IssueToken", any1...).Return(func(_ context.Context, in activities.TokenRequest) (activities.TokenRef, error) {
 		defer w.lock()()
@@ -136,6 +150,12 @@ func newWorld(t *testing.T) *world {
 		if in.Phase == "Failed" && w.failedAt.IsZero() {
 			w.failedAt = w.decidedAt
 		}
+		if in.Deletion != nil {
+			w.going.Recorded = deletion.Later(w.going.Recorded, in.Deletion.Stage)
+			if in.Deletion.Result != "" {
+				w.going.Result = in.Deletion.Result
+			}
+		}
 		if w.reported != nil {
 			w.reported(in)
 		}
@@ -147,6 +167,38 @@ func newWorld(t *testing.T) *world {
 		w.calls = append(w.calls, in)
 		return w.deletion, nil
 	})
+	env.OnActivity("AnnounceTermination", any1...).Return(func(context.Context, activities.Read) (activities.Gate, error) {
+		defer w.lock()()
+		w.note("announce")
+		return activities.Gate{activities.NodesResource: "7"}, nil
+	})
+	env.OnActivity("WeighNode", any1...).Return(func(context.Context, activities.Read) (activities.NodeLoad, error) {
+		defer w.lock()()
+		w.note("weigh")
+		return w.load, nil
+	})
+	env.OnActivity("HoldDeletion", any1...).Return(func(_ context.Context, in activities.Holding) (string, error) {
+		defer w.lock()()
+		w.note("hold: " + in.Why)
+		w.going.Hold = in.Why
+		return "8", nil
+	})
+	env.OnActivity("AwaitDetach", any1...).Return(func(_ context.Context, in activities.Detaching) (activities.Detached, error) {
+		defer w.lock()()
+		w.note("detach " + in.NodeName)
+		return activities.Detached{}, nil
+	})
+	env.RegisterWorkflow(workflows.Drain)
+	env.OnWorkflow("Drain", any1...).Return(func(_ workflow.Context, in workflows.DrainInput) (workflows.DrainResult, error) {
+		defer w.lock()()
+		w.note("drain " + in.NodeName)
+		if w.cancelled {
+			w.cancelled = false
+			return workflows.DrainResult{}, temporal.NewCanceledError()
+		}
+		w.going.Result = w.drain.Outcome
+		return w.drain, nil
+	}).Maybe()
 	env.OnActivity("DeleteNode", any1...).Return(func(_ context.Context, in activities.NodeRemoval) error {
 		defer w.lock()()
 		w.note("delete node " + in.NodeName)
@@ -227,7 +279,7 @@ func TestMachineCreationIsInterruptedByADeletion(t *testing.T) {
 	w.after(90*time.Second, func() { w.decision.Need = attention.Deletion })
 	result := w.run(t)
 	require.Equal(t, workflows.OutcomeGone, result.Outcome)
-	require.Equal(t, []string{"decide", "token", "begin", "create", "create", "decide", "decide", "report Terminating", "delete ", "delete node ", "release"}, w.log)
+	require.Equal(t, []string{"decide", "token", "begin", "create", "create", "decide", "decide", "report Terminating", "delete ", "decide", "release"}, w.log)
 	require.False(t, w.calls[len(w.calls)-1].NeverTried, "the deletion must look for what the creation may have made")
 }
 

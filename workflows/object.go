@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
 	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
@@ -63,8 +64,9 @@ type step struct {
 	why       string    // one sentence
 	phase     string    // of a machine
 	node      string    // of a machine
-	blockedBy string    // empty when nothing blocks
-	stuck     bool      // nothing moves until somebody changes something
+	blockedBy string    // empty when nothing blocks; several names are separated by commas
+	stuck     bool      // nothing moves until somebody changes something, or a deadline comes
+	table     string    // markdown below the sentence
 	deadline  time.Time // zero means none
 	since     time.Time // start of this name
 }
@@ -98,7 +100,7 @@ func (o *object) wrote(version string) {
 // resourceOf names the cache that holds the objects of a kind.
 func resourceOf(kind Kind) activities.Resource {
 	switch kind {
-	case KindMachine:
+	case KindMachine, KindDrain:
 		return activities.MachinesResource
 	case KindMachineSet:
 		return activities.SetsResource
@@ -209,10 +211,13 @@ func (s step) markdown() string {
 		name = "calm"
 	}
 	text := fmt.Sprintf("**%s** since %s\n\n%s", name, s.since.UTC().Format(time.TimeOnly+" MST"), s.why)
-	if s.blockedBy != "" {
-		text += fmt.Sprintf("\n\nblocked by **%s**", s.blockedBy)
+	if s.table != "" {
+		text += "\n\n" + s.table
 	}
-	if s.stuck {
+	if s.blockedBy != "" {
+		text += fmt.Sprintf("\n\nblocked by **%s**", strings.ReplaceAll(s.blockedBy, ",", "**, **"))
+	}
+	if s.stuck && s.deadline.IsZero() {
 		text += "\n\n**stuck**: nothing moves until somebody changes what blocks it"
 	}
 	if !s.deadline.IsZero() {
@@ -234,7 +239,7 @@ func (s step) updates(before step) []temporal.SearchAttributeUpdate {
 	if s.blockedBy != before.blockedBy {
 		blockedBy := []string{}
 		if s.blockedBy != "" {
-			blockedBy = append(blockedBy, s.blockedBy)
+			blockedBy = strings.Split(s.blockedBy, ",")
 		}
 		updates = append(updates, temporal.NewSearchAttributeKeyKeywordList("BlockedBy").ValueSet(blockedBy))
 	}

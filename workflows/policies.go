@@ -1,11 +1,15 @@
 package workflows
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
+	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
+
+	"millwright/activities"
 )
 
 // Every timeout and retry policy stands in this file. Time bounds, never counts, say when a step is given up.
@@ -76,6 +80,32 @@ func vigil(ctx workflow.Context, id, summary string) workflow.Context {
 	options := workflow.GetActivityOptions(cluster(ctx, QueueKubernetes, summary))
 	options.ActivityID, options.StartToCloseTimeout, options.HeartbeatTimeout = id, 24*time.Hour, 30*time.Second
 	return workflow.WithActivityOptions(ctx, options)
+}
+
+// draining is for what waits long for the pods or volumes of one node, on a queue of its own. Its heartbeat tells a worker
+// that died; how long it may take in all is its own business, since it is given the time.
+func draining(ctx workflow.Context, id, summary string) workflow.Context {
+	options := workflow.GetActivityOptions(cluster(ctx, QueueDrains, summary))
+	options.ActivityID, options.StartToCloseTimeout, options.HeartbeatTimeout = id, 24*time.Hour, 10*time.Second
+	return workflow.WithActivityOptions(ctx, options)
+}
+
+// drainHandover is how long a machine waits before it starts a drain again while an earlier one is still ending: long enough
+// for an activity to hear of its cancellation by its next heartbeat.
+const drainHandover = 5 * time.Second
+
+// drainOptions are those of the drain of a machine's node. It ends with the run that started it, after its own clean-up.
+func drainOptions(ctx workflow.Context, machine activities.Ref, node string) workflow.Context {
+	return workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{
+		WorkflowID:            ID(KindDrain, machine),
+		TaskQueue:             QueueMachines,
+		WaitForCancellation:   true,
+		ParentClosePolicy:     enumspb.PARENT_CLOSE_POLICY_REQUEST_CANCEL,
+		WorkflowIDReusePolicy: enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
+		TypedSearchAttributes: inherited(ctx),
+		StaticSummary:         fmt.Sprintf("Drain %s of machine %s", node, machine.Key()),
+		StaticDetails:         "the machine is to go: its node has to be empty first",
+	})
 }
 
 // glance is for a question to a provider whose answer is welcome and not needed: half a minute at the most.

@@ -126,6 +126,10 @@ func (m *machine) reconsider(ctx workflow.Context, d activities.MachineDecision,
 			return aborted, now.CreateBy, err
 		}
 		d.CreateBy = now.CreateBy
+	} else if d.Deletion == nil { // the instance of a stale node goes, and the machine does not: nothing calls that off
+		return overtaken, d.CreateBy, nil
+	} else if now, err := m.decide(ctx); err != nil || now.Deletion == nil || now.Deletion.BlockedBy != "" || now.Deletion.Stage != d.Deletion.Stage {
+		return aborted, time.Time{}, err // a person holds it, or has released the machine from its instance
 	}
 	if call.Known != nil {
 		return hurried, d.CreateBy, nil

@@ -14,6 +14,7 @@ func Register(r worker.WorkflowRegistry) {
 		KindMachineSet:        MachineSet,
 		KindMachineDeployment: MachineDeployment,
 		KindMachineClass:      MachineClass,
+		KindDrain:             Drain,
 	} {
 		r.RegisterWorkflowWithOptions(function, workflow.RegisterOptions{
 			Name:               string(kind),

@@ -28,7 +28,11 @@ func edits() map[string][]edit {
 	set := []edit{{"spec", selectorMatchesTemplateRules()}}
 	set = append(set, selector("spec.selector")...)
 	set = append(set, template("spec.template")...)
+	drainRule := anySelector("spec.machines.*.selector")
+	drainRule = append(drainRule, anySelector("spec.pods.*.selector")...)
+	drainRule = append(drainRule, anySelector("spec.pods.*.namespaceSelector")...)
 	return map[string][]edit{
+		"machinedrainrules":  drainRule,
 		"machines":           machineSpec("spec"),
 		"machinesets":        set,
 		"machinedeployments": set,
@@ -38,8 +42,16 @@ func edits() map[string][]edit {
 
 // selector bounds and checks a label selector.
 func selector(path string) []edit {
+	return append([]edit{{path, selectorRules()}}, selectorBounds(path)...)
+}
+
+// anySelector bounds and checks a label selector that may select everything.
+func anySelector(path string) []edit {
+	return append([]edit{{path, rules(expressionRule())}}, selectorBounds(path)...)
+}
+
+func selectorBounds(path string) []edit {
 	return []edit{
-		{path, selectorRules()},
 		{path + ".matchLabels", schema{"maxProperties": maxLabels}},
 		{path + ".matchLabels.{}", schema{"maxLength": maxLabelValue}},
 		{path + ".matchExpressions", schema{"maxItems": maxExpressions}},

@@ -48,8 +48,6 @@ const showExpression = `'"' + e.key + ' ' + e.operator + (has(e.values) ? ' (' +
 
 // selectorRules refuse a selector that selects everything, and one that Kubernetes cannot read.
 func selectorRules() schema {
-	const wrong = `!(e.operator in ['In', 'NotIn'] ? has(e.values) && size(e.values) > 0 : ` +
-		`e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || size(e.values) == 0))`
 	return rules(
 		schema{
 			"rule": `(has(self.matchLabels) && size(self.matchLabels) > 0) || ` +
@@ -57,13 +55,20 @@ func selectorRules() schema {
 			"message": `selector is empty, which would select every machine of the namespace; ` +
 				`it must have at least one entry in matchLabels or matchExpressions`,
 		},
-		schema{
-			"rule":      `!has(self.matchExpressions) || !self.matchExpressions.exists(e, ` + wrong + `)`,
-			"fieldPath": `.matchExpressions`,
-			"messageExpression": `'matchExpressions has ' + self.matchExpressions.map(e, ` + wrong + `, ` + showExpression + `)[0] + ` +
-				`'; allowed are In and NotIn with values, Exists and DoesNotExist without'`,
-		},
+		expressionRule(),
 	)
+}
+
+// expressionRule belongs to any selector: its expressions can be read.
+func expressionRule() schema {
+	const wrong = `!(e.operator in ['In', 'NotIn'] ? has(e.values) && size(e.values) > 0 : ` +
+		`e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || size(e.values) == 0))`
+	return schema{
+		"rule":      `!has(self.matchExpressions) || !self.matchExpressions.exists(e, ` + wrong + `)`,
+		"fieldPath": `.matchExpressions`,
+		"messageExpression": `'matchExpressions has ' + self.matchExpressions.map(e, ` + wrong + `, ` + showExpression + `)[0] + ` +
+			`'; allowed are In and NotIn with values, Exists and DoesNotExist without'`,
+	}
 }
 
 // selectorMatchesTemplateRules belong to a spec with selector and template. A set whose selector does not match its own

@@ -87,6 +87,19 @@ const (
 	// MachineReplacementDue: patience with the machine has ended. It is replaced as soon as its deployment's replacement
 	// budget allows; the message says what it waits for.
 	MachineReplacementDue corev1.NodeConditionType = "ReplacementDue"
+	// MachineDrained: the pods of the node of a machine that is to go are gone. While they are not, the reason is Draining,
+	// Blocked or Forcing, and the message says what the drain waits for.
+	MachineDrained corev1.NodeConditionType = "Drained"
+)
+
+// Reasons of Drained.
+const (
+	ReasonDraining = "Draining" // pods go, or are about to
+	ReasonBlocked  = "Blocked"  // something keeps pods from going
+	ReasonForcing  = "Forcing"  // the deadline has passed, or force was asked for: pods are deleted
+	ReasonDrained  = "Drained"  // True: all pods are gone
+	ReasonForced   = "Forced"   // True: pods were deleted by force; the message names those that were left behind
+	ReasonSkipped  = "Skipped"  // True: nobody was asked to go
 )
 
 // Reasons of ReplacementDue.
@@ -121,7 +134,7 @@ const (
 // not copied from its node.
 func IsReservedConditionType(conditionType corev1.NodeConditionType) bool {
 	switch conditionType {
-	case MachineClassReady, MachineInstanceReady, MachineReplacementDue:
+	case MachineClassReady, MachineInstanceReady, MachineReplacementDue, MachineDrained:
 		return true
 	default:
 		return false

@@ -26,9 +26,6 @@ const (
 	// DefaultPreserveTimeout is how long a preserved machine is kept.
 	// Source: MCM flag default, --machine-preserve-timeout.
 	DefaultPreserveTimeout = 96 * time.Hour
-	// DefaultMaxEvictRetries is how often the eviction of one pod may be refused.
-	// Source: MCM flag default, --machine-max-evict-retries.
-	DefaultMaxEvictRetries int32 = 360
 	// DefaultNodeConditions are the conditions that make a node unhealthy when True.
 	// Source: MCM flag default, --node-conditions.
 	DefaultNodeConditions = "KernelDeadlock,ReadonlyFilesystem,DiskPressure,NetworkUnavailable"
@@ -81,13 +78,8 @@ func (s *MachineSpec) EffectivePreserveTimeout() time.Duration {
 	return durationOr(s.configuration().MachinePreserveTimeout, DefaultPreserveTimeout)
 }
 
-// EffectiveMaxEvictRetries returns how often the eviction of one pod may be refused. Zero is a value, not a default.
-func (s *MachineSpec) EffectiveMaxEvictRetries() int32 {
-	if retries := s.configuration().MaxEvictRetries; retries != nil {
-		return *retries
-	}
-	return DefaultMaxEvictRetries
-}
+// EvictRetries returns how often the eviction of a pod may be refused; nil when that is no limit (D39). Zero is a value.
+func (s *MachineSpec) EvictRetries() *int32 { return s.configuration().MaxEvictRetries }
 
 // EffectiveNodeConditions returns the types of node conditions that make the machine unhealthy when True. They are not
 // trimmed, as in MCM: " DiskPressure" names no condition. An empty string in the spec means none.

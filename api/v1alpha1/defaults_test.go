@@ -21,7 +21,7 @@ func TestEffectiveValuesOfAMachineThatSaysNothing(t *testing.T) {
 			assert.Equal(t, 2*time.Hour, spec.EffectiveDrainTimeout())
 			assert.Equal(t, 20*time.Minute, spec.EffectiveInPlaceUpdateTimeout())
 			assert.Equal(t, 96*time.Hour, spec.EffectivePreserveTimeout())
-			assert.EqualValues(t, 360, spec.EffectiveMaxEvictRetries())
+			assert.Nil(t, spec.EvictRetries(), "D39: no hidden limit")
 			assert.False(t, spec.HealthTimeoutDisabled())
 			assert.Equal(t, []corev1.NodeConditionType{
 				"KernelDeadlock", "ReadonlyFilesystem", "DiskPressure", "NetworkUnavailable",
@@ -46,7 +46,7 @@ func TestEffectiveValuesOfAMachineThatSaysZero(t *testing.T) {
 	assert.Zero(t, spec.EffectiveDrainTimeout())
 	assert.Zero(t, spec.EffectiveInPlaceUpdateTimeout())
 	assert.Zero(t, spec.EffectivePreserveTimeout())
-	assert.Zero(t, spec.EffectiveMaxEvictRetries())
+	assert.Zero(t, *spec.EvictRetries())
 	assert.False(t, spec.HealthTimeoutDisabled())
 	assert.Empty(t, spec.EffectiveNodeConditions())
 }

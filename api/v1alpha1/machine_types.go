@@ -50,7 +50,7 @@ type MachineStatus struct {
 	// +optional
 	Addresses []corev1.NodeAddress `json:"addresses,omitempty"`
 	// Conditions of the node, copied, and those of reserved types that tell about the machine itself: ClassReady,
-	// InstanceReady and ReplacementDue.
+	// InstanceReady, ReplacementDue and Drained.
 	// +optional
 	Conditions []corev1.NodeCondition `json:"conditions,omitempty"`
 	// What was last attempted, and how it went.
@@ -71,6 +71,66 @@ type MachineStatus struct {
 	// Time that does not count for the creation timeout. Absent means none.
 	// +optional
 	CreationStopped *CreationStopped `json:"creationStopped,omitempty"`
+	// How far the deletion has come. Absent while nobody deletes the machine.
+	// +optional
+	Deletion *MachineDeletion `json:"deletion,omitempty"`
+}
+
+// MachineDeletion is how far the deletion of a machine has come.
+type MachineDeletion struct {
+	// The stage that is under way. Those before it are over, and are never entered again.
+	// +required
+	// +kubebuilder:validation:Enum=PreDrainHooks;Drain;Detach;PreTerminateHooks;Instance;Node;Release
+	Stage MachineDeletionStage `json:"stage"`
+	// Since when it is under way.
+	// +required
+	Since metav1.Time `json:"since"`
+	// What became of the pods of the node. Absent before the drain began.
+	// +optional
+	Drain *MachineDrain `json:"drain,omitempty"`
+}
+
+// MachineDeletionStage is one stage of a deletion.
+type MachineDeletionStage string
+
+// The stages of a deletion, in their order.
+const (
+	// MachineDeletionPreDrainHooks: annotations of that kind have to go before anything is done to the node's pods.
+	MachineDeletionPreDrainHooks MachineDeletionStage = "PreDrainHooks"
+	// MachineDeletionDrain: the node is cordoned, and its pods go.
+	MachineDeletionDrain MachineDeletionStage = "Drain"
+	// MachineDeletionDetach: the node's volumes are detached.
+	MachineDeletionDetach MachineDeletionStage = "Detach"
+	// MachineDeletionPreTerminateHooks: annotations of that kind have to go before the instance is deleted.
+	MachineDeletionPreTerminateHooks MachineDeletionStage = "PreTerminateHooks"
+	// MachineDeletionInstance: the provider deletes the instance.
+	MachineDeletionInstance MachineDeletionStage = "Instance"
+	// MachineDeletionNode: the instance is gone; what is left of its node goes, too.
+	MachineDeletionNode MachineDeletionStage = "Node"
+	// MachineDeletionRelease: the finalizer goes.
+	MachineDeletionRelease MachineDeletionStage = "Release"
+)
+
+// StepQueued is the step of a machine whose node waits for its turn to be drained.
+const StepQueued = "queued"
+
+// MachineDrain is what became of the pods of a node.
+type MachineDrain struct {
+	// When the drain began to ask pods to go: the base of drainTimeout.
+	// +required
+	StartedAt metav1.Time `json:"startedAt"`
+	// How pods are made to go by now: Evict, Delete or Kill.
+	// +optional
+	Means string `json:"means,omitempty"`
+	// Since when.
+	// +optional
+	MeansSince *metav1.Time `json:"meansSince,omitempty"`
+	// How the drain ended: Drained, Forced when pods were deleted by force, or Skipped. Empty while it runs.
+	// +optional
+	Result string `json:"result,omitempty"`
+	// Pods that were still there when the drain gave up, as namespace/name; at most 20 of them.
+	// +optional
+	LeftBehind []string `json:"leftBehind,omitempty"`
 }
 
 // MachineHealth is the clock of healthTimeout. It moves only with the node's health, whatever else is written.

@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// GroupName is the API group of all four kinds.
+// GroupName is the API group of all kinds.
 const GroupName = "machine.sapcloud.io"
 
 // SchemeGroupVersion is the only version that is served and stored.
@@ -15,7 +15,7 @@ var SchemeGroupVersion = schema.GroupVersion{Group: GroupName, Version: "v1alpha
 var (
 	// SchemeBuilder collects what AddToScheme registers.
 	SchemeBuilder = runtime.NewSchemeBuilder(addKnownTypes)
-	// AddToScheme teaches a scheme the four kinds and their lists. Calling it twice on one scheme is harmless.
+	// AddToScheme teaches a scheme the kinds and their lists. Calling it twice on one scheme is harmless.
 	AddToScheme = SchemeBuilder.AddToScheme
 )
 
@@ -31,6 +31,7 @@ func addKnownTypes(scheme *runtime.Scheme) error {
 		&MachineSet{}, &MachineSetList{},
 		&MachineDeployment{}, &MachineDeploymentList{},
 		&MachineClass{}, &MachineClassList{},
+		&MachineDrainRule{}, &MachineDrainRuleList{},
 	)
 	metav1.AddToGroupVersion(scheme, SchemeGroupVersion)
 	return nil

@@ -70,7 +70,8 @@ type MachineConfiguration struct {
 	// True: an unhealthy machine, or one whose in-place update failed, never becomes Failed by the passing of time.
 	// +optional
 	DisableHealthTimeout *bool `json:"disableHealthTimeout,omitempty"`
-	// How often the eviction of a pod may be refused before the pod is deleted by force. Default 360.
+	// How often the eviction of a pod may be refused, 20 seconds each, before the pod is deleted all the same: one more
+	// deadline beside drainTimeout. Default none; zero means at once.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	MaxEvictRetries *int32 `json:"maxEvictRetries,omitempty"`

@@ -112,6 +112,48 @@ const (
 	AnnotationReplacementGranted = "machine.sapcloud.io/replacement-granted"
 )
 
+// Annotations on Machine that steer its deletion, as Cluster API has them. A hook counts by its presence: its key is the
+// prefix, or the prefix with a slash and a name, and whoever set it takes it off.
+const (
+	// AnnotationPreDrainHook begins the keys of hooks that have to go before the node is drained.
+	AnnotationPreDrainHook = "pre-drain.delete.hook.machine.cluster.x-k8s.io"
+	// AnnotationPreTerminateHook begins the keys of hooks that have to go before the instance is deleted.
+	AnnotationPreTerminateHook = "pre-terminate.delete.hook.machine.cluster.x-k8s.io"
+	// AnnotationExcludeDraining by its presence: the node is not drained.
+	AnnotationExcludeDraining = "machine.cluster.x-k8s.io/exclude-node-draining"
+	// AnnotationExcludeDetach by its presence: nobody waits until the node's volumes are detached.
+	AnnotationExcludeDetach = "machine.cluster.x-k8s.io/exclude-wait-for-node-volume-detach"
+)
+
+// Annotations on Machine by which people steer its deletion: each is a verb that stays until somebody takes it off. The
+// value says who wants it and why, in words; it is told wherever the verb acts. An empty value counts, too.
+const (
+	// AnnotationForce: pods are deleted without a grace period, now. Like LabelForceDeletion, with a reason.
+	AnnotationForce = "drain.machine.sapcloud.io/force"
+	// AnnotationSkipDrain: the node is not drained, or not any more.
+	AnnotationSkipDrain = "drain.machine.sapcloud.io/skip"
+	// AnnotationHold: the deletion stays in the stage in which it is. A drain stops; the node stays cordoned.
+	AnnotationHold = "drain.machine.sapcloud.io/hold"
+	// AnnotationExtend holds the RFC 3339 time until which pods are evicted, whatever drainTimeout says; later words tell
+	// why, behind a blank. It never shortens.
+	AnnotationExtend = "drain.machine.sapcloud.io/extend-until"
+	// AnnotationRetry: each new value makes the drain ask every pod again at once.
+	AnnotationRetry = "drain.machine.sapcloud.io/retry"
+	// AnnotationRelease: the machine object goes although the provider was not, or cannot be, asked to delete the instance.
+	// Whoever sets it has seen to the instance.
+	AnnotationRelease = "machine.sapcloud.io/release"
+)
+
+// Marks on pods that a drain honours.
+const (
+	// LabelDrain with value skip: the pod stays; with wait-completed: it is waited for, and not evicted. In any case of
+	// letters, as in Cluster API.
+	LabelDrain = "cluster.x-k8s.io/drain"
+	// AnnotationDoNotDisrupt with value true, or with how long since the pod's start, as a Go duration: the pod is not
+	// evicted before that, or before the deadline of the drain. As in Karpenter.
+	AnnotationDoNotDisrupt = "karpenter.sh/do-not-disrupt"
+)
+
 // Marks on the Secret that holds a machine's bootstrap token, in the target cluster.
 const (
 	// LabelMachineUID holds the UID of the machine that the token is for.

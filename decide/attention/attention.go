@@ -68,7 +68,10 @@ func Machine(f MachineFacts) Decision {
 	case f.Deleting && !f.Finalizer:
 		return Decision{Nothing, "released: the API server removes it"}
 	case f.Deleting:
-		return Decision{Deletion, "deletion was asked for"}
+		if f.NodeName == "" || f.NoTarget {
+			return Decision{Deletion, "deletion was asked for"}
+		}
+		return Decision{Deletion, "deletion was asked for; " + waitsFor(f)} // a drain depends on how the node is
 	case f.Phase == "Failed":
 		return failed(f)
 	case f.Granted:

@@ -111,10 +111,10 @@ func TestMachine(t *testing.T) {
 		{"failed, and to be preserved", running(phase("Failed"), sick, unpreserved), attention.Preserve, "node lacks its taint"},
 		{"failed, and preserved", running(phase("Failed"), sick, preserved), attention.Kept, "failed, and preserved"},
 		{"U131: failed, preserved and well again", running(phase("Failed"), preserved), attention.Health, "node m-1 is healthy again"},
-		{"to be deleted", running(deleting), attention.Deletion, "deletion was asked for"},
-		{"to be deleted when it has failed", running(deleting, phase("Failed")), attention.Deletion, "deletion was asked for"},
-		{"to be deleted when its replacement was granted", running(deleting, granted), attention.Deletion, "deletion was asked for"},
-		{"to be deleted while it is created", running(deleting, noInstance, phase("")), attention.Deletion, "deletion was asked for"},
+		{"to be deleted", running(deleting), attention.Deletion, "deletion was asked for; node m-1 is healthy"},
+		{"to be deleted when it has failed", running(deleting, phase("Failed")), attention.Deletion, "deletion was asked for; node m-1 is healthy"},
+		{"to be deleted when its replacement was granted", running(deleting, granted), attention.Deletion, "deletion was asked for; node m-1 is healthy"},
+		{"to be deleted while it is created", running(deleting, noInstance, phase("")), attention.Deletion, "deletion was asked for; node m-1 is healthy"},
 		{"U80: deleted without finalizer", running(deleting, released), attention.Nothing, "released: the API server removes it"},
 	} {
 		t.Run(row.name, func(t *testing.T) {

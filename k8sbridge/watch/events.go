@@ -63,6 +63,9 @@ func (b *Bridge) note(e event) {
 		if changed.waiting {
 			b.wakeDeployment(object, e.versions())
 		}
+		if changed.drained {
+			b.wakeQueue(e.versions())
+		}
 	case *v1alpha1.MachineSet:
 		b.noteOwned(e, workflows.KindMachineSet, workflows.KindMachineDeployment, setPrints(object))
 	case *v1alpha1.MachineDeployment:
@@ -127,6 +130,17 @@ func (b *Bridge) wakeDeployment(m *v1alpha1.Machine, versions observe.Gate) {
 	}
 }
 
+// wokenAtOnce is how many of the machines that wait for their turn are woken when a place is free. One would do; the others
+// make up for those that have gone meanwhile, and each is asked once only.
+const wokenAtOnce = 5
+
+// wakeQueue wakes the machines that are next to be drained.
+func (b *Bridge) wakeQueue(versions observe.Gate) {
+	for _, m := range b.cluster.NextToDrain(wokenAtOnce) {
+		b.enqueue(key{workflows.KindMachine, m.Namespace, m.Name}, wake{versions: versions, cause: byObject})
+	}
+}
+
 // wakeMachines wakes the machines of a class: those that are not calm may wait for it.
 func (b *Bridge) wakeMachines(class *v1alpha1.MachineClass, versions observe.Gate) {
 	for _, m := range b.cluster.MachinesOfClass(class.Namespace + "/" + class.Name) {
@@ -137,6 +151,7 @@ func (b *Bridge) wakeMachines(class *v1alpha1.MachineClass, versions observe.Gat
 // difference says which fingerprints of an object changed.
 type difference struct {
 	waiting bool // a machine began or ended to wait for its replacement
+	drained bool // a machine that took a place in the order of drains does not any more
 	news    bool // the object is new, or gone: all of them changed
 	self    bool
 	own     bool
@@ -156,7 +171,8 @@ func (b *Bridge) changes(e event, now prints) difference {
 		b.seen[id] = now
 	}
 	news := e.deleted || !known
-	d := difference{waiting: now.waiting != (known && before.waiting), news: news, self: news || before.self != now.self, own: news || before.own != now.own}
+	draining := now.draining && !e.deleted
+	d := difference{drained: known && before.draining && !draining, waiting: now.waiting != (known && before.waiting), news: news, self: news || before.self != now.self, own: news || before.own != now.own}
 	if news || before.owner != now.owner {
 		d.parents = named(now.parent, before.parent)
 	}

@@ -22,7 +22,8 @@ type prints struct {
 	parent string // name of what controls it
 	class  string // name of the class that a machine refers to
 
-	waiting bool // a machine waits until its deployment lets it be replaced
+	waiting  bool // a machine waits until its deployment lets it be replaced
+	draining bool // a machine takes a place in the order in which nodes are drained
 }
 
 // hash returns a number that differs when the parts differ.
@@ -65,9 +66,10 @@ func machinePrints(m *v1alpha1.Machine) prints {
 			observe.Priority(m), blocked, observe.IsPreserved(m)),
 		own: hash(m.UID, phase, m.Labels[v1alpha1.LabelNode], m.Spec.ProviderID, observe.HasFinalizer(m.Finalizers),
 			m.Status.Conditions, observe.IsPreserved(m)),
-		waiting: observe.IsWaiting(m),
-		parent:  controller(m),
-		class:   observe.ClassOf(m),
+		waiting:  observe.IsWaiting(m),
+		draining: observe.InDrain(m),
+		parent:   controller(m),
+		class:    observe.ClassOf(m),
 	}
 }
 

@@ -145,6 +145,23 @@ func TestRecord(t *testing.T) {
 	r.Bare(t, "ill")
 	save(t, "machineclass/deleted", kind(workflows.KindMachineClass, "ill"), false)
 
+	// A machine whose node is drained: a budget blocks it, and then lets it go.
+	r.Namespace(t, "drained", "")
+	drained := r.Pool(t, "drained", "drained", 2, rig.Hosting)
+	drained.AwaitRunning(t, 2, 30*time.Second)
+	drained.AwaitHosts(t, 2, 30*time.Second)
+	drained.Deploy(t, "web", 3)
+	drained.Budget(t, "web", 3)
+	host, _ := drained.Host(t, "web")
+	drained.Remove(t, host.Name)
+	of := fmt.Sprintf(" AND Machine = %q", host.Name)
+	condition(t, drained, "Blocked")
+	save(t, "drain/blocked", kind(workflows.KindDrain, "drained"), true)
+	save(t, "machine/draining", kind(workflows.KindMachine, "drained")+of, true)
+	drained.Loosen(t, "web", 1)
+	save(t, "drain/drained", kind(workflows.KindDrain, "drained"), false)
+	save(t, "machine/drained-and-deleted", kind(workflows.KindMachine, "drained")+of, false)
+
 	// Ended runs of calm objects: the linger is 20 seconds.
 	time.Sleep(25 * time.Second)
 	save(t, "machine/created-and-calm", kind(workflows.KindMachine, "stuck"), false)

@@ -26,6 +26,14 @@ type MachineDeploymentListerExpansion interface{}
 // MachineDeploymentNamespaceLister.
 type MachineDeploymentNamespaceListerExpansion interface{}
 
+// MachineDrainRuleListerExpansion allows custom methods to be added to
+// MachineDrainRuleLister.
+type MachineDrainRuleListerExpansion interface{}
+
+// MachineDrainRuleNamespaceListerExpansion allows custom methods to be added to
+// MachineDrainRuleNamespaceLister.
+type MachineDrainRuleNamespaceListerExpansion interface{}
+
 // MachineSetListerExpansion allows custom methods to be added to
 // MachineSetLister.
 type MachineSetListerExpansion interface{}

@@ -14,6 +14,8 @@ type Interface interface {
 	MachineClasses() TypedMachineClassInformer
 	// MachineDeployments returns a MachineDeploymentInformer.
 	MachineDeployments() TypedMachineDeploymentInformer
+	// MachineDrainRules returns a MachineDrainRuleInformer.
+	MachineDrainRules() TypedMachineDrainRuleInformer
 	// MachineSets returns a MachineSetInformer.
 	MachineSets() TypedMachineSetInformer
 }
@@ -42,6 +44,11 @@ func (v *version) MachineClasses() TypedMachineClassInformer {
 // MachineDeployments returns a TypedMachineDeploymentInformer.
 func (v *version) MachineDeployments() TypedMachineDeploymentInformer {
 	return &machineDeploymentInformer{factory: v.factory, namespace: v.namespace, tweakListOptions: v.tweakListOptions}
+}
+
+// MachineDrainRules returns a TypedMachineDrainRuleInformer.
+func (v *version) MachineDrainRules() TypedMachineDrainRuleInformer {
+	return &machineDrainRuleInformer{factory: v.factory, namespace: v.namespace, tweakListOptions: v.tweakListOptions}
 }
 
 // MachineSets returns a TypedMachineSetInformer.

@@ -15,6 +15,7 @@ type MachineV1alpha1Interface interface {
 	MachinesGetter
 	MachineClassesGetter
 	MachineDeploymentsGetter
+	MachineDrainRulesGetter
 	MachineSetsGetter
 }
 
@@ -33,6 +34,10 @@ func (c *MachineV1alpha1Client) MachineClasses(namespace string) MachineClassInt
 
 func (c *MachineV1alpha1Client) MachineDeployments(namespace string) MachineDeploymentInterface {
 	return newMachineDeployments(c, namespace)
+}
+
+func (c *MachineV1alpha1Client) MachineDrainRules(namespace string) MachineDrainRuleInterface {
+	return newMachineDrainRules(c, namespace)
 }
 
 func (c *MachineV1alpha1Client) MachineSets(namespace string) MachineSetInterface {

@@ -8,4 +8,6 @@ type MachineClassExpansion interface{}
 
 type MachineDeploymentExpansion interface{}
 
+type MachineDrainRuleExpansion interface{}
+
 type MachineSetExpansion interface{}

@@ -25,6 +25,10 @@ func (c *FakeMachineV1alpha1) MachineDeployments(namespace string) v1alpha1.Mach
 	return newFakeMachineDeployments(c, namespace)
 }
 
+func (c *FakeMachineV1alpha1) MachineDrainRules(namespace string) v1alpha1.MachineDrainRuleInterface {
+	return newFakeMachineDrainRules(c, namespace)
+}
+
 func (c *FakeMachineV1alpha1) MachineSets(namespace string) v1alpha1.MachineSetInterface {
 	return newFakeMachineSets(c, namespace)
 }

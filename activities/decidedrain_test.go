@@ -1,0 +1,215 @@
+package activities_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"millwright/activities"
+	"millwright/api/v1alpha1"
+	"millwright/decide/drain"
+)
+
+// draining makes a machine one that is to go and whose drain began so long ago, by these means since then.
+func draining(ago time.Duration, means drain.Means) func(*v1alpha1.Machine) {
+	return func(m *v1alpha1.Machine) {
+		going(m)
+		since := metav1.NewTime(time.Now().Add(-ago)).Rfc3339Copy()
+		m.Status.CurrentStatus.Phase = v1alpha1.MachineTerminating
+		m.Status.Deletion = &v1alpha1.MachineDeletion{
+			Stage: v1alpha1.MachineDeletionDrain, Since: since,
+			Drain: &v1alpha1.MachineDrain{StartedAt: since, Means: string(means), MeansSince: &since},
+		}
+	}
+}
+
+func drainTimeout(d time.Duration) func(*v1alpha1.Machine) {
+	return func(m *v1alpha1.Machine) {
+		m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineDrainTimeout: duration(d)}
+	}
+}
+
+func retries(n int32) func(*v1alpha1.Machine) {
+	return func(m *v1alpha1.Machine) { m.Spec.MaxEvictRetries = &n }
+}
+
+func marked(key, value string) func(*v1alpha1.Machine) {
+	return func(m *v1alpha1.Machine) { m.Labels[key] = value }
+}
+
+// notReady makes a node say for so long that it is not.
+func notReady(ago time.Duration) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		n.Status.Conditions[0].Status, n.Status.Conditions[0].LastTransitionTime = "Unknown", metav1.NewTime(time.Now().Add(-ago)).Rfc3339Copy()
+	}
+}
+
+func readonlyFor(ago time.Duration, status corev1.ConditionStatus) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{
+			Type: "ReadonlyFilesystem", Status: status, LastTransitionTime: metav1.NewTime(time.Now().Add(-ago)).Rfc3339Copy(),
+		})
+	}
+}
+
+func TestDecideDrain(t *testing.T) {
+	t.Parallel()
+	const hour = time.Hour
+	for name, row := range map[string]struct {
+		machine []func(*v1alpha1.Machine)
+		node    []func(*corev1.Node)
+		unasked bool
+		means   drain.Means
+		until   time.Duration // from now
+		over    bool
+	}{
+		"U83: it has not begun: its time does not run": {[]func(*v1alpha1.Machine){going[*v1alpha1.Machine]}, nil, true, drain.Evict, 0, false},
+		"U91: before its timeout":                      {[]func(*v1alpha1.Machine){draining(hour, drain.Evict)}, nil, false, drain.Evict, hour, false},
+		"U92: after its timeout":                       {[]func(*v1alpha1.Machine){draining(2*hour, drain.Evict)}, nil, false, drain.Delete, 30 * time.Second, false},
+		"U92: and nobody looked when it ended":         {[]func(*v1alpha1.Machine){draining(2*hour, drain.Evict)}, nil, true, drain.Evict, 0, false},
+		"U92: then by force":                           {[]func(*v1alpha1.Machine){draining(3*hour, drain.Delete)}, nil, false, drain.Kill, 30 * time.Second, false},
+		"U92: and then what is left stays behind":      {[]func(*v1alpha1.Machine){draining(3*hour, drain.Kill)}, nil, false, drain.Kill, 0, true},
+		"DR-28: a shorter timeout is over":             {[]func(*v1alpha1.Machine){draining(2*time.Minute, drain.Evict), drainTimeout(time.Minute)}, nil, false, drain.Delete, 30 * time.Second, false},
+		"DR-29: a longer timeout is not over":          {[]func(*v1alpha1.Machine){draining(2*time.Minute, drain.Evict), drainTimeout(3 * time.Minute)}, nil, false, drain.Evict, time.Minute, false},
+		"D39: more than two hours":                     {[]func(*v1alpha1.Machine){draining(3*hour, drain.Evict), drainTimeout(5 * hour)}, nil, false, drain.Evict, 2 * hour, false},
+		"N2, D1: no retries":                           {[]func(*v1alpha1.Machine){draining(0, drain.Evict), drainTimeout(hour), retries(0)}, nil, false, drain.Delete, 30 * time.Second, false},
+		"N2, D1: no retries, and nobody was asked yet": {[]func(*v1alpha1.Machine){draining(0, drain.Evict), drainTimeout(hour), retries(0)}, nil, true, drain.Evict, 0, false},
+		"DR-30: a timeout of 0":                        {[]func(*v1alpha1.Machine){draining(0, drain.Evict), drainTimeout(0)}, nil, true, drain.Evict, 0, false},
+		"U90: the label asks for force":                {[]func(*v1alpha1.Machine){draining(time.Minute, drain.Evict), marked(v1alpha1.LabelForceDeletion, "True")}, nil, false, drain.Kill, 30 * time.Second, false},
+		"U90: it asks for it before it has begun":      {[]func(*v1alpha1.Machine){going[*v1alpha1.Machine], marked(v1alpha1.LabelForceDeletion, "1")}, nil, true, drain.Kill, 30 * time.Second, false},
+		"U90: the label says false":                    {[]func(*v1alpha1.Machine){draining(hour, drain.Evict), marked(v1alpha1.LabelForceDeletion, "false")}, nil, false, drain.Evict, hour, false},
+		"U85: not ready for more than 5 minutes":       {[]func(*v1alpha1.Machine){draining(hour, drain.Evict)}, []func(*corev1.Node){notReady(5 * time.Minute)}, false, drain.Kill, 30 * time.Second, false},
+		"U85: not ready for less":                      {[]func(*v1alpha1.Machine){draining(hour, drain.Evict)}, []func(*corev1.Node){notReady(2 * time.Minute)}, false, drain.Evict, 3 * time.Minute, false},
+		"U86: read-only for more than 5 minutes":       {[]func(*v1alpha1.Machine){draining(hour, drain.Evict)}, []func(*corev1.Node){readonlyFor(6*time.Minute, "True")}, false, drain.Kill, 30 * time.Second, false},
+		"U87: both for more than 5 minutes":            {[]func(*v1alpha1.Machine){draining(hour, drain.Evict)}, []func(*corev1.Node){notReady(6 * time.Minute), readonlyFor(6*time.Minute, "Unknown")}, false, drain.Kill, 30 * time.Second, false},
+		"U88: read-only for less":                      {[]func(*v1alpha1.Machine){draining(hour, drain.Evict)}, []func(*corev1.Node){readonlyFor(4*time.Minute, "True")}, false, drain.Evict, time.Minute, false},
+		"U89: it is not":                               {[]func(*v1alpha1.Machine){draining(hour, drain.Evict)}, []func(*corev1.Node){readonlyFor(hour, "False")}, false, drain.Evict, hour, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := machine("m", append([]func(*v1alpha1.Machine){onNode}, row.machine...)...)
+				w := newWorld(t, m, node(row.node...))
+				in := activities.DrainRead{Read: read(m), NodeName: "n", Unasked: row.unasked}
+				now := time.Now()
+				d := twice[activities.DrainDecision](w, w.DecideDrain, in)
+				assert.Equal(t, row.means, d.Step.Means)
+				assert.Equal(t, row.over, d.Step.Over)
+				if row.until != 0 || row.means != drain.Evict {
+					assert.Equal(t, row.over, d.Step.Until.IsZero())
+				}
+				if row.until != 0 {
+					assert.Equal(t, row.until, d.Step.Until.Sub(now))
+				} else {
+					assert.False(t, d.Step.Until.After(now), "one pass is enough, or no time ends it")
+				}
+				assert.Equal(t, map[bool]string{true: activities.Forced}[row.over], d.Result)
+				assert.NotEmpty(t, d.Why)
+				assert.Equal(t, m.ResourceVersion, d.Version)
+				if record := m.Status.Deletion; record != nil {
+					assert.Equal(t, record.Drain.Means, d.Recorded)
+					assert.True(t, record.Drain.StartedAt.Time.Equal(d.Started))
+				} else {
+					assert.Empty(t, d.Recorded)
+					assert.Zero(t, d.Started)
+				}
+				assert.Empty(t, w.writes())
+			})
+		})
+	}
+}
+
+func TestADrainThatIsNotNeeded(t *testing.T) {
+	t.Parallel()
+	excluded := func(m *v1alpha1.Machine) {
+		m.Annotations = map[string]string{v1alpha1.AnnotationExcludeDraining: ""}
+	}
+	over := func(result string) func(*v1alpha1.Machine) {
+		return func(m *v1alpha1.Machine) { m.Status.Deletion.Drain.Result = result }
+	}
+	other := machine("other", onNode)
+	for name, row := range map[string]struct {
+		machine []func(*v1alpha1.Machine)
+		around  []runtime.Object
+		result  string
+	}{
+		"the machine is not to go":               {nil, []runtime.Object{node()}, activities.Cancelled},
+		"DR-31: there is no node":                {[]func(*v1alpha1.Machine){draining(0, drain.Evict)}, nil, activities.Drained},
+		"its node is another instance's":         {[]func(*v1alpha1.Machine){draining(0, drain.Evict)}, []runtime.Object{node(providerID("fake:///new"))}, activities.Drained},
+		"its node is another machine's":          {[]func(*v1alpha1.Machine){draining(0, drain.Evict)}, []runtime.Object{node(), other}, activities.Drained},
+		"DR-23: it is excluded":                  {[]func(*v1alpha1.Machine){draining(0, drain.Evict), excluded}, []runtime.Object{node()}, activities.Skipped},
+		"DR-23: it is excluded before it begins": {[]func(*v1alpha1.Machine){going[*v1alpha1.Machine], excluded}, []runtime.Object{node()}, activities.Skipped},
+		"DR-31: excluded, and there is no node":  {[]func(*v1alpha1.Machine){draining(0, drain.Evict), excluded}, nil, activities.Drained},
+		"D42: it was drained":                    {[]func(*v1alpha1.Machine){draining(0, drain.Evict), over("Drained")}, []runtime.Object{node()}, activities.Drained},
+		"D42: it was drained by force":           {[]func(*v1alpha1.Machine){draining(0, drain.Kill), over("Forced")}, []runtime.Object{node()}, activities.Forced},
+		"D42: it was skipped":                    {[]func(*v1alpha1.Machine){draining(0, ""), over("Skipped")}, []runtime.Object{node()}, activities.Skipped},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := machine("m", append([]func(*v1alpha1.Machine){onNode}, row.machine...)...)
+			w := newWorld(t, append(row.around, m)...)
+			for _, in := range []activities.Read{read(m), live(m)} {
+				d := twice[activities.DrainDecision](w, w.DecideDrain, activities.DrainRead{Read: in, NodeName: "n"})
+				assert.Equal(t, row.result, d.Result)
+				assert.NotEmpty(t, d.Why)
+				assert.Empty(t, w.writes())
+			}
+		})
+	}
+	t.Run("the machine is gone, or another one has its name", func(t *testing.T) {
+		m := machine("m", onNode, draining(0, drain.Evict))
+		w := newWorld(t, node(), m)
+		for _, r := range []activities.Ref{ref(machine("x")), stranger(m)} {
+			d := twice[activities.DrainDecision](w, w.DecideDrain, activities.DrainRead{Read: activities.Read{Ref: r}, NodeName: "n"})
+			assert.Equal(t, activities.Cancelled, d.Result)
+		}
+	})
+}
+
+func TestDecideDrainCountsWithTheLaterClock(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := machine("m", onNode, draining(time.Hour, drain.Evict))
+		w := newWorld(t, m, node())
+		in := activities.DrainRead{Read: read(m), NodeName: "n"}
+		in.At = time.Now().Add(time.Hour)
+		d := twice[activities.DrainDecision](w, w.DecideDrain, in)
+		assert.Equal(t, drain.Delete, d.Step.Means, "a timer that has fired must not meet a clock that is behind")
+		in.At = time.Now().Add(-time.Hour)
+		d = twice[activities.DrainDecision](w, w.DecideDrain, in)
+		assert.Equal(t, drain.Evict, d.Step.Means)
+		assert.Equal(t, time.Hour, time.Until(d.Step.Until))
+	})
+}
+
+func TestU149_DeletionWaitsForTheLongestGracePeriod(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := machine("m", onNode, draining(2*time.Hour, drain.Evict))
+		w := newWorld(t, m, node())
+		d := twice[activities.DrainDecision](w, w.DecideDrain, activities.DrainRead{Read: read(m), NodeName: "n", Grace: 10 * time.Minute})
+		assert.Equal(t, drain.Delete, d.Step.Means)
+		assert.Equal(t, 10*time.Minute+30*time.Second, time.Until(d.Step.Until))
+	})
+}
+
+func TestDecideDrainFails(t *testing.T) {
+	t.Parallel()
+	m := machine("m", onNode, draining(0, drain.Evict))
+	for _, row := range []struct{ resource, message string }{
+		{"machines", "get machine shop/m: no answer"}, {"nodes", "get node n of machine m: no answer"},
+	} {
+		w := newWorld(t, m, node())
+		failing(w.machines, "get", row.resource, 1, errors.New("no answer"), nil)
+		failing(w.target, "get", row.resource, 1, errors.New("no answer"), nil)
+		_, err := run[activities.DrainDecision](w, w.DecideDrain, activities.DrainRead{Read: live(m), NodeName: "n"})
+		require.ErrorContains(t, err, row.message)
+		_, retryable := failure(t, err)
+		assert.True(t, retryable)
+	}
+}

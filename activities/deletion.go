@@ -1,0 +1,94 @@
+package activities
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/deletion"
+)
+
+// DeletionProgress is what a report says of a machine's deletion. The stage never goes back, and what ended stays ended.
+type DeletionProgress struct {
+	Stage      deletion.Stage // under way from now on; empty keeps it
+	Means      string         // how pods are made to go from now on; empty keeps it. The first one starts the clock of the drain
+	Result     string         // how the drain ended; empty keeps it
+	LeftBehind []string       // with Result: pods that are still there
+}
+
+// applied returns the record with what the report says. Times move only with what they stand for.
+func (d *DeletionProgress) applied(was *v1alpha1.MachineDeletion, now metav1.Time) *v1alpha1.MachineDeletion {
+	if d == nil {
+		return was
+	}
+	record := &v1alpha1.MachineDeletion{}
+	if was != nil {
+		record = was.DeepCopy()
+	}
+	recorded := deletion.Stage(record.Stage)
+	if stage := deletion.Later(recorded, d.Stage); stage != recorded {
+		record.Stage, record.Since = v1alpha1.MachineDeletionStage(stage), now
+	}
+	if d.Means == "" && d.Result == "" {
+		return record
+	}
+	if record.Drain == nil {
+		record.Drain = &v1alpha1.MachineDrain{StartedAt: now}
+	}
+	drain := record.Drain
+	if drain.Result != "" {
+		return record
+	}
+	if d.Means != "" && d.Means != drain.Means {
+		drain.Means, drain.MeansSince = d.Means, &now
+	}
+	drain.Result, drain.LeftBehind = d.Result, d.LeftBehind
+	return record
+}
+
+// ended says how a drain ended by this write, and how long it took; nothing when none did.
+func ended(before, after *v1alpha1.Machine) (result string, took time.Duration) {
+	of := func(m *v1alpha1.Machine) *v1alpha1.MachineDrain {
+		if m.Status.Deletion == nil {
+			return nil
+		}
+		return m.Status.Deletion.Drain
+	}
+	was, is := of(before), of(after)
+	if is == nil || is.Result == "" || (was != nil && was.Result != "") {
+		return "", 0
+	}
+	return is.Result, time.Since(is.StartedAt.Time)
+}
+
+// AnnounceTermination makes the node of a machine that is to go say so by its condition Terminating: a node that says it
+// already keeps its reason. It returns the version of the node to decide with; the gate is empty where there is no node that
+// is the machine's alone. Running it twice writes once.
+func (a *Activities) AnnounceTermination(ctx context.Context, in Read) (Gate, error) {
+	return a.changeNode(ctx, in, func(m *v1alpha1.Machine, node *corev1.Node) map[string]any {
+		said := func(c corev1.NodeCondition) bool {
+			return c.Type == v1alpha1.NodeTerminating && c.Status == corev1.ConditionTrue
+		}
+		if m.DeletionTimestamp == nil || slices.ContainsFunc(node.Status.Conditions, said) {
+			return nil
+		}
+		c := Condition{Type: string(v1alpha1.NodeTerminating), True: true, Reason: v1alpha1.ReasonScaleDown, Message: v1alpha1.MessageTerminatingScaleDown}
+		if hadFailed(m) {
+			c.Reason, c.Message = v1alpha1.ReasonUnhealthy, v1alpha1.MessageTerminatingUnhealthy
+		}
+		conditions := setCondition(slices.Clone(node.Status.Conditions), c, metav1.Now().Rfc3339Copy())
+		return map[string]any{"status": map[string]any{"conditions": conditions}}
+	}, "status")
+}
+
+// hadFailed reports whether a machine is deleted because something was wrong with it. Its phase may be Terminating by now
+// (D36), but the condition tells.
+func hadFailed(m *v1alpha1.Machine) bool {
+	return m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed || slices.ContainsFunc(m.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == v1alpha1.MachineReplacementDue && c.Status == corev1.ConditionTrue
+	})
+}

@@ -1,0 +1,146 @@
+package activities
+
+import (
+	"context"
+	"time"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/drain"
+	"millwright/observe"
+)
+
+// Defaults of the times that drains wait for volumes. Source: MCM flag defaults, --machine-pv-detach-timeout and
+// --machine-pv-reattach-timeout.
+const (
+	DefaultDetachTimeout = 2 * time.Minute
+	DefaultAttachTimeout = 90 * time.Second
+)
+
+// DefaultMaxDrains is how many nodes of a cluster are drained at a time. Source: each of them asks 20 pods at once at the
+// most, and the API server serves that many with ease; a cluster that loses more nodes at once has nowhere to put their pods.
+const DefaultMaxDrains = 100
+
+// DrainRead says how fresh the facts of a drain's decision must be, and what the drain has seen of the node's pods.
+type DrainRead struct {
+	Read
+	NodeName string
+	Unasked  bool          // this run has not looked at the pods yet
+	Grace    time.Duration // longest own grace period of the pods that were left; zero before the first look
+}
+
+// DrainDecision is what a drain does next.
+type DrainDecision struct {
+	Result   string // how it ends; empty while it goes on
+	Why      string
+	Step     drain.Step
+	Started  time.Time // when it began to ask pods to go; zero before
+	Recorded string    // the means that the status names
+	Hold     string    // why nobody is asked to go now; empty when somebody is
+	Retry    string    // changes when all pods are to be asked again at once
+	Version  string    // resourceVersion of the machine that was read
+}
+
+// The ways in which a drain ends, as the machine's status names them.
+const (
+	Drained   = "Drained"   // all pods are gone
+	Forced    = "Forced"    // pods were deleted by force
+	Skipped   = "Skipped"   // nobody was asked to go
+	Cancelled = "Cancelled" // the machine is not to be drained any more; in no status
+)
+
+// DecideDrain reads a machine that is to go and its node, and says how its pods are made to go now, and until when.
+func (a *Activities) DecideDrain(ctx context.Context, in DrainRead) (DrainDecision, error) {
+	m, live, err := a.machine(ctx, in.Read)
+	if err != nil {
+		return DrainDecision{}, err
+	}
+	if m == nil || m.DeletionTimestamp == nil {
+		return DrainDecision{Result: Cancelled, Why: "the machine is not to go, or is gone"}, nil
+	}
+	node, err := a.node(ctx, m, live)
+	if err != nil {
+		return DrainDecision{}, err
+	}
+	node = a.own(m, node)
+	facts := a.Cluster.DeletionFacts(m, node, "")
+	d := DrainDecision{Version: m.ResourceVersion}
+	switch {
+	case facts.Result != "":
+		d.Result, d.Why = facts.Result, "the drain has ended before"
+		return d, nil
+	case node == nil:
+		d.Result, d.Why = Drained, "there is no node "+facts.NodeName
+		return d, nil
+	case facts.Skip != "":
+		d.Result, d.Why = Skipped, facts.Skip
+		return d, nil
+	}
+	d.Hold, d.Retry = facts.Hold, m.Annotations[v1alpha1.AnnotationRetry]
+	ladder := observe.LadderFacts(m, node, in.Grace, later(time.Now(), in.At))
+	ladder.Unasked = in.Unasked
+	d.Step = drain.Climb(ladder)
+	d.Started, d.Recorded, d.Why = ladder.Started, string(ladder.Reached), d.Step.Why
+	if d.Step.Over && d.Hold == "" { // what is left behind is not left while a person wants to look at it
+		d.Result = Forced
+	}
+	return d, nil
+}
+
+// Holding is a hold that is written because somebody cancelled in Temporal.
+type Holding struct {
+	Read Read
+	Why  string
+}
+
+// HoldDeletion makes a machine say that its deletion stays in the stage in which it is. A hold that is there stays as it is.
+// It returns the version to wait for; running it twice writes once.
+func (a *Activities) HoldDeletion(ctx context.Context, in Holding) (string, error) {
+	return a.changeMachine(ctx, in.Read, func(m *v1alpha1.Machine) map[string]any {
+		if _, held := m.Annotations[v1alpha1.AnnotationHold]; held || m.DeletionTimestamp == nil {
+			return nil
+		}
+		return map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationHold: in.Why}}}
+	})
+}
+
+// NodeLoad is what stands on a node.
+type NodeLoad struct {
+	Pods     int    // that have to go
+	Attached int    // volumes
+	Queue    string // its place in the queue of drains; empty when it is its turn. One that is to be forced waits for nobody
+	Versions Gate
+}
+
+// WeighNode cordons the node of a machine that is to go, counts what has to leave it, and says whether it is its turn. It reads the pods live: a node
+// that is said to be empty gets no drain. Running it twice is harmless.
+func (a *Activities) WeighNode(ctx context.Context, in Read) (NodeLoad, error) {
+	gate, err := a.CordonNode(ctx, in)
+	if err != nil {
+		return NodeLoad{}, err
+	}
+	m, _, err := a.machine(ctx, in)
+	if err != nil {
+		return NodeLoad{}, err
+	}
+	if m == nil || len(gate) == 0 {
+		return NodeLoad{Versions: gate}, nil // there is no such node
+	}
+	pods, _, err := listPods(ctx, a.Cluster.Target(m.Namespace), m.Labels[v1alpha1.LabelNode])
+	if err != nil {
+		return NodeLoad{}, err
+	}
+	load := NodeLoad{Versions: gate, Attached: len(a.Cluster.AttachmentsOf(m.Labels[v1alpha1.LabelNode]))}
+	facts, err := a.podFacts(ctx, in.Ref, pods, namespaces{})
+	if err != nil {
+		return NodeLoad{}, err
+	}
+	for _, pod := range facts {
+		if goes(pod) {
+			load.Pods++
+		}
+	}
+	if node := a.Cluster.NodeOf(m); node != nil && observe.LadderFacts(m, node, 0, time.Now()).Force == "" {
+		_, load.Queue = drain.MayDrain(a.Cluster.Turns(), in.Ref.UID, a.MaxDrains)
+	}
+	return load, nil
+}

@@ -1,0 +1,336 @@
+package activities
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+
+	"millwright/decide/drain"
+	"millwright/observe"
+)
+
+// podsOn selects the pods of a node: they are asked for by the field, so that nobody has to know all pods of a cluster.
+func podsOn(node string) metav1.ListOptions {
+	return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String()}
+}
+
+// listPods returns the pods of a node, and the version to watch them from.
+func listPods(ctx context.Context, client kubernetes.Interface, node string) (pods []*corev1.Pod, version string, err error) {
+	list, err := client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, podsOn(node))
+	if err != nil {
+		return nil, "", fmt.Errorf("list pods of node %s: %w", node, err)
+	}
+	for i := range list.Items {
+		pods = append(pods, &list.Items[i])
+	}
+	return pods, list.ResourceVersion, nil
+}
+
+// watchPods lists the pods of the node and follows them from there.
+func (e *emptying) watchPods(ctx context.Context) (changes <-chan watch.Event, stop func(), err error) {
+	pods, version, err := listPods(ctx, e.client, e.in.NodeName)
+	if err != nil {
+		return nil, nil, err
+	}
+	e.pods = make(map[string]*corev1.Pod, len(pods))
+	for _, pod := range pods {
+		e.pods[string(pod.UID)] = pod
+	}
+	e.recall()
+	options := podsOn(e.in.NodeName)
+	options.ResourceVersion = version
+	w, err := e.client.CoreV1().Pods(metav1.NamespaceAll).Watch(ctx, options)
+	if err != nil {
+		return nil, nil, fmt.Errorf("watch pods of node %s: %w", e.in.NodeName, err)
+	}
+	return w.ResultChan(), w.Stop, nil
+}
+
+// recall gives the pods what earlier runs tried, so that people see for how long they have been asked.
+func (e *emptying) recall() {
+	for uid, pod := range e.pods {
+		for _, row := range e.in.Known {
+			if row.Pod == pod.Namespace+"/"+pod.Name {
+				e.tries[uid] = drain.Tries{Attempts: row.Attempts}
+			}
+		}
+	}
+}
+
+// decide looks at what is known now and asks what to do.
+func (e *emptying) decide(ctx context.Context) (drain.Decision, error) {
+	e.findVolumes(ctx)
+	e.budgets = make(map[string][]*policyv1.PodDisruptionBudget, len(e.pods))
+	for uid, pod := range e.pods {
+		e.budgets[uid] = e.Cluster.BudgetsOf(pod)
+	}
+	e.wake()
+	if err := e.look(ctx); err != nil {
+		return drain.Decision{}, err
+	}
+	budgets := map[string]drain.Budget{}
+	for _, list := range e.budgets {
+		for _, b := range list {
+			if _, seen := budgets[b.Namespace+"/"+b.Name]; seen {
+				continue
+			}
+			facts := observe.BudgetFacts(b)
+			spent, known := e.spent[facts.Key]
+			if !known && facts.Current && !e.in.Hurry { // what a status says that is up to date needs no try
+				spent.next = drain.AfterProbe(time.Now(), facts.Misconfigured())
+			}
+			if spent.version != b.ResourceVersion { // its status may have changed: what was used of it counts no more
+				spent = spending{version: b.ResourceVersion, next: spent.next}
+				e.spent[facts.Key] = spent
+			}
+			facts.Used, facts.Next = spent.used, spent.next
+			budgets[facts.Key] = facts
+		}
+	}
+	var volumes []string
+	for _, names := range e.volumes {
+		volumes = append(volumes, names...)
+	}
+	for _, d := range e.Departed {
+		volumes = append(volumes, d.Pod.Volumes...)
+	}
+	o := drain.Observed{
+		Pods: slices.Collect(maps.Values(e.facts)), Departed: e.Departed, Means: e.in.Means, Settings: e.Draining, Now: time.Now(), Gone: e.Gone,
+		Volumes: e.Cluster.VolumeFacts(e.in.NodeName, volumes),
+	}
+	for _, b := range budgets {
+		o.Budgets = append(o.Budgets, b)
+	}
+	d := drain.Decide(o)
+	e.Departed = d.Departed
+	return d, nil
+}
+
+// look makes the facts of the pods that are on the node.
+func (e *emptying) look(ctx context.Context) error {
+	uids := slices.Sorted(maps.Keys(e.pods))
+	pods := make([]*corev1.Pod, 0, len(uids))
+	for _, uid := range uids {
+		pods = append(pods, e.pods[uid])
+	}
+	facts, err := e.podFacts(ctx, e.in.Machine, pods, e.namespaces)
+	if err != nil {
+		return err
+	}
+	clear(e.facts)
+	for i, uid := range uids {
+		facts[i].Tries, facts[i].Volumes = e.tries[uid], e.volumes[uid]
+		facts[i].Returned = !e.in.Started.IsZero() && pods[i].CreationTimestamp.After(e.in.Started) && observe.ToleratesCordon(pods[i])
+		for _, b := range e.budgets[uid] {
+			facts[i].Budgets = append(facts[i].Budgets, b.Namespace+"/"+b.Name)
+		}
+		e.facts[uid] = facts[i]
+	}
+	return nil
+}
+
+// wake lets the pods be tried again at once whose budgets have changed, have come or gone.
+func (e *emptying) wake() {
+	for uid, list := range e.budgets {
+		now := ""
+		for _, b := range list {
+			now += b.Name + " " + b.ResourceVersion + "\n"
+		}
+		if before, known := e.asked[uid]; known && before != now {
+			e.tries[uid] = drain.Woken(e.tries[uid])
+		}
+		e.asked[uid] = now
+	}
+}
+
+// note keeps what came of requests. A refusal is waited out a little longer or shorter, at random: the drains of many nodes
+// ask the same budgets.
+func (e *emptying) note(answers []answer) {
+	now := time.Now()
+	for _, a := range answers {
+		pod := e.pods[a.action.UID]
+		if a.Result == drain.NotTried || pod == nil {
+			continue
+		}
+		tries := drain.After(e.tries[a.action.UID], a.Answer, now)
+		if wait := tries.Next.Sub(now); wait > 0 {
+			tries.Next = now.Add(wait + rand.N(wait/5+1))
+		}
+		e.tries[a.action.UID] = tries
+		e.Metrics.asked(a.Answer)
+		if a.Result == drain.Gone {
+			e.leave(pod)
+			continue
+		}
+		if a.Result == drain.Accepted {
+			e.accepted++
+		}
+		if a.action.Means == drain.Evict {
+			e.spend(pod, a, now)
+		}
+	}
+}
+
+// spend notes that the eviction of a pod used something of its budget, or would have. Where no budget was asked, because
+// several select the pod or the request came to nothing, none of any was used. A probe waits for the next one in any case.
+func (e *emptying) spend(pod *corev1.Pod, a answer, now time.Time) {
+	counted := a.Result == drain.Accepted || a.Result == drain.Refused
+	if !counted && a.Result != drain.Several && len(a.action.Probe) == 0 {
+		return
+	}
+	uid := string(pod.UID)
+	for _, b := range e.budgets[uid] {
+		facts := observe.BudgetFacts(b)
+		if !facts.Counts(e.facts[uid]) {
+			continue
+		}
+		spent := e.spent[facts.Key]
+		if counted {
+			spent.used++
+		}
+		spent.next = drain.AfterProbe(now, len(e.budgets[uid]) > 1 || facts.Misconfigured())
+		e.spent[facts.Key] = spent
+	}
+}
+
+// leave notes that a pod is not on the node any more.
+func (e *emptying) leave(pod *corev1.Pod) {
+	uid := string(pod.UID)
+	if f, known := e.facts[uid]; known && goes(f) {
+		e.Gone++
+		f.Volumes = e.volumes[uid]
+		e.Departed = append(e.Departed, drain.Leave(f, time.Now()))
+	}
+	delete(e.pods, uid)
+	delete(e.tries, uid)
+	delete(e.volumes, uid)
+	delete(e.asked, uid)
+}
+
+// mostLookups is how often in a row the volumes of a pod are looked up in vain. Source: MCM tries three times.
+const mostLookups = 3
+
+// findVolumes looks up, for each pod that is new, which persistent volumes of it are attached to the node. Volumes that
+// several pods of the node share move with the last of them, and nobody waits for them. A pod whose volumes cannot be looked
+// up stays for a while; then it goes like one without.
+func (e *emptying) findVolumes(ctx context.Context) {
+	if e.in.Means != drain.Evict {
+		return // everything goes now, whatever it leaves behind
+	}
+	attached := map[string]bool{}
+	for _, attachment := range e.Cluster.AttachmentsOf(e.in.NodeName) {
+		if name := attachment.Spec.Source.PersistentVolumeName; name != nil {
+			attached[*name] = true
+		}
+	}
+	if len(attached) == 0 {
+		return
+	}
+	users := map[string]int{}
+	for uid, pod := range e.pods {
+		if _, known := e.volumes[uid]; known {
+			continue
+		}
+		if e.tries[uid].Next.After(time.Now()) {
+			continue
+		}
+		names, err := volumesOf(ctx, e.client, pod)
+		if err != nil && e.tries[uid].Failures < mostLookups {
+			e.tries[uid] = drain.After(e.tries[uid], drain.Answer{Means: e.in.Means, Result: drain.Failed, Message: brief(err.Error())}, time.Now())
+			continue
+		}
+		e.volumes[uid] = slices.DeleteFunc(names, func(name string) bool { return !attached[name] })
+	}
+	for _, names := range e.volumes {
+		for _, name := range names {
+			users[name]++
+		}
+	}
+	for uid, names := range e.volumes {
+		e.volumes[uid] = slices.DeleteFunc(names, func(name string) bool { return users[name] > 1 })
+	}
+}
+
+// volumesOf returns the names of a pod's persistent volumes, sorted. A claim that is not there, or not bound, has none.
+func volumesOf(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod) ([]string, error) {
+	var names []string
+	for _, claim := range observe.ClaimsOf(pod) {
+		pvc, err := client.CoreV1().PersistentVolumeClaims(pod.Namespace).Get(ctx, claim, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			return nil, fmt.Errorf("get claim %s/%s: %w", pod.Namespace, claim, err)
+		case pvc.Spec.VolumeName != "":
+			names = append(names, pvc.Spec.VolumeName)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}
+
+// shortestWait is the shortest pause between two looks of which nothing new was told. Source: far below what people notice.
+const shortestWait = 20 * time.Millisecond
+
+// wait returns when something has changed, or when it is time to look again.
+func (e *emptying) wait(ctx context.Context, look time.Time, changes <-chan watch.Event, news <-chan struct{}) error {
+	next := heartbeatEvery
+	for _, at := range []time.Time{look, e.in.Until, e.differs.Add(e.steady)} {
+		if until := time.Until(at); !at.IsZero() && at.After(time.Unix(0, 0)) {
+			next = min(next, max(until, shortestWait))
+		}
+	}
+	timer := time.NewTimer(next)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-activity.GetWorkerStopChannel(ctx):
+		return lookAgain(ctx, "the worker stops while it drains node "+e.in.NodeName)
+	case <-timer.C:
+	case <-news:
+	case change, open := <-changes:
+		if err := e.take(ctx, change, open); err != nil {
+			return err
+		}
+		for more := true; more; { // what has arrived meanwhile is part of the same picture
+			select {
+			case change, open := <-changes:
+				if err := e.take(ctx, change, open); err != nil {
+					return err
+				}
+			default:
+				more = false
+			}
+		}
+	}
+	return nil
+}
+
+// take notes one event of a pod.
+func (e *emptying) take(ctx context.Context, change watch.Event, open bool) error {
+	pod, isPod := change.Object.(*corev1.Pod)
+	switch {
+	case !open:
+		return lookAgain(ctx, "the watch of pods of node "+e.in.NodeName+" has ended")
+	case change.Type == watch.Error:
+		return lookAgain(ctx, fmt.Sprintf("the watch of pods of node %s has failed: %v", e.in.NodeName, apierrors.FromObject(change.Object)))
+	case !isPod:
+	case change.Type == watch.Deleted:
+		e.leave(pod)
+	default:
+		e.pods[string(pod.UID)] = pod
+	}
+	return nil
+}

@@ -1,0 +1,108 @@
+package activities
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"millwright/decide/drain"
+)
+
+// mostRequests is how many pods of one node are asked to go at the same time. Source: a node has 110 pods by default, and
+// the API server serves 200 writes at once for everybody.
+const mostRequests = 20
+
+// requestTimeout bounds one such request. It is less than the heartbeat timeout: one budget that is slow to answer must not
+// make an attempt look dead. Source: webhooks have 10 s by default, and few take a second.
+const requestTimeout = 8 * time.Second
+
+// answer is what the API server said to one request.
+type answer struct {
+	drain.Answer
+	action drain.Action
+}
+
+// send carries out actions, all at the same time, and returns what came of each. It returns early only when ctx ends; what
+// was not sent has no answer then.
+func send(ctx context.Context, client kubernetes.Interface, actions []drain.Action, pods map[string]*corev1.Pod) []answer {
+	answers := make([]answer, len(actions))
+	var group errgroup.Group
+	group.SetLimit(mostRequests)
+	for i, action := range actions {
+		pod := pods[action.UID]
+		if pod == nil || ctx.Err() != nil {
+			continue
+		}
+		group.Go(func() error {
+			bounded, cancel := context.WithTimeout(ctx, requestTimeout)
+			defer cancel()
+			answers[i] = answer{classify(request(bounded, client, action.Means, pod)), action}
+			answers[i].Means = action.Means
+			return nil
+		})
+	}
+	_ = group.Wait() // no request is an error of the drain
+	return answers
+}
+
+// request asks one pod to go. The UID is the precondition of each: another pod of the same name is none of ours (D41).
+func request(ctx context.Context, client kubernetes.Interface, means drain.Means, pod *corev1.Pod) error {
+	options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}}
+	pods := client.CoreV1().Pods(pod.Namespace)
+	switch means {
+	case drain.Evict:
+		return pods.EvictV1(ctx, &policyv1.Eviction{
+			ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}, DeleteOptions: &options,
+		})
+	case drain.Delete:
+	case drain.Kill:
+		options.GracePeriodSeconds = new(int64)
+	}
+	return pods.Delete(ctx, pod.Name, options)
+}
+
+// classify turns the API server's answer into what decide/drain knows. It goes by status codes and causes, never by texts.
+func classify(err error) drain.Answer {
+	if err == nil {
+		return drain.Answer{Result: drain.Accepted}
+	}
+	a := drain.Answer{Result: drain.Failed, Message: brief(err.Error())}
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return a
+	}
+	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
+		a.RetryAfter = time.Duration(seconds) * time.Second
+	}
+	switch {
+	case apierrors.IsNotFound(err):
+		a.Result = drain.Gone
+	case apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause):
+		a.Result, a.Message = drain.Refused, cause(status.Status(), policyv1.DisruptionBudgetCause)
+	case apierrors.IsTooManyRequests(err):
+		a.Result = drain.Throttled
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		a.Result = drain.Going
+	case status.Status().Code == http.StatusInternalServerError && status.Status().Reason == "": // that is all it says of several
+		a.Result = drain.Several
+	}
+	return a
+}
+
+// cause returns the message of a cause of a status.
+func cause(status metav1.Status, kind metav1.CauseType) string {
+	for _, c := range status.Details.Causes {
+		if c.Type == kind {
+			return brief(c.Message)
+		}
+	}
+	return ""
+}

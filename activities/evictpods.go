@@ -1,0 +1,212 @@
+package activities
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+
+	"millwright/decide/drain"
+	"millwright/observe"
+)
+
+// Eviction says how the pods of a node are made to go.
+type Eviction struct {
+	Machine  Ref
+	NodeName string
+	Means    drain.Means
+	Until    time.Time        // zero: no end
+	Hurry    bool             // a person wants every pod to be asked again, whatever budgets say
+	Shown    []drain.Blocker  // what people were told: when it is not what they would see, the activity returns
+	Started  time.Time        // when the drain began: what came to the node later although it is cordoned stays there
+	Known    []drain.Row      // what earlier runs of this activity tried; at most drain.MaxRows
+	Gone     int              // pods that have left in this drain
+	Departed []drain.Departed // of those, the ones whose volumes are on their way
+}
+
+// Evicted is what became of them.
+type Evicted struct {
+	Outcome  string // Empty, Deadline or Changed
+	Picture  drain.Picture
+	Blockers []drain.Blocker
+	Grace    time.Duration // longest own grace period of the pods that are left
+	Left     []string      // of those, the first ones, as namespace/name
+	Departed []drain.Departed
+	Accepted int // requests of this run that were accepted
+}
+
+// The outcomes of EvictPods.
+const (
+	OutcomeEmpty    = "Empty"    // nothing is left that has to go
+	OutcomeDeadline = "Deadline" // the time is over, and each pod was asked at least once since
+	OutcomeChanged  = "Changed"  // people would see something else than they were told, or want something else
+)
+
+// EvictPods makes the pods of a node go by the means that it is given, and returns when the node is empty, when its time is
+// over, or when what blocks it has changed. Each attempt begins with a live list and goes on with one watch. However late
+// it begins, it asks all pods once before it says that its time is over. Its heartbeats hold the picture, and the volumes
+// that are on their way, with which the next attempt goes on. Running it twice asks no pod again that is on its way: a pod's
+// own deletion timestamp tells.
+func (a *Activities) EvictPods(ctx context.Context, in Eviction) (Evicted, error) {
+	e := &emptying{
+		Activities: a, client: a.Cluster.Target(in.Machine.Namespace), in: in,
+		DrainProgress: DrainProgress{Gone: in.Gone, Departed: in.Departed}, facts: map[string]drain.Pod{}, namespaces: namespaces{}, tries: map[string]drain.Tries{}, volumes: map[string][]string{}, spent: map[string]spending{}, asked: map[string]string{},
+	}
+	if activity.HasHeartbeatDetails(ctx) {
+		var last DrainProgress
+		if err := activity.GetHeartbeatDetails(ctx, &last); err == nil {
+			e.DrainProgress = last
+		}
+	}
+	changes, stop, err := e.watchPods(ctx)
+	if err != nil {
+		return Evicted{}, err
+	}
+	defer stop()
+	news, unsubscribe, err := a.Cluster.DrainNews(in.Machine.UID)
+	if err != nil {
+		return Evicted{}, err
+	}
+	defer unsubscribe()
+	e.wished = e.wishes()
+	defer func() { e.Metrics.blocks(e.blocking, nil) }()
+	return e.run(ctx, changes, news)
+}
+
+// emptying is one attempt to empty a node.
+type emptying struct {
+	*Activities
+	client kubernetes.Interface
+	in     Eviction
+	DrainProgress
+
+	pods  map[string]*corev1.Pod // on the node, by UID
+	facts map[string]drain.Pod   // of these, at the last look
+	namespaces
+	tries    map[string]drain.Tries
+	volumes  map[string][]string // persistent volumes of a pod that were attached to the node when it was first seen
+	spent    map[string]spending
+	budgets  map[string][]*policyv1.PodDisruptionBudget // that select each of them
+	asked    map[string]string                          // which budgets a pod had at the last look, and in which version
+	accepted int
+	wished   string // by people, of the drain, when the attempt began
+	blocking []drain.Blocker
+	differs  time.Time     // since when the picture is not what people were told; zero: it is
+	steady   time.Duration // for how long it must be so
+}
+
+// DrainProgress is how far an attempt has come, as its heartbeats say: what the next one cannot see by itself, and what people see.
+type DrainProgress struct {
+	Gone     int
+	Departed []drain.Departed
+	Picture  drain.Picture
+}
+
+// spending is what was used of a disruption budget since its status last changed.
+type spending struct {
+	version string // resourceVersion of the budget
+	used    int
+	next    time.Time // of the next probe
+}
+
+// For how long a picture must be another one before people are told. An eviction that is refused at one moment and accepted
+// at the next is no news, and volumes always take a while. Source: what a person notices; what a cloud takes to move a
+// volume that nothing holds.
+const (
+	steadyPicture = time.Second
+	steadyVolumes = 30 * time.Second
+)
+
+func (e *emptying) run(ctx context.Context, changes <-chan watch.Event, news <-chan struct{}) (Evicted, error) {
+	for {
+		d, err := e.act(ctx)
+		if err != nil {
+			return Evicted{}, err
+		}
+		e.Metrics.blocks(e.blocking, d.Blockers)
+		e.Picture, e.blocking = d.Picture, d.Blockers
+		activity.RecordHeartbeat(ctx, e.DrainProgress)
+		now := time.Now()
+		switch {
+		case d.Done:
+			return e.result(OutcomeEmpty, d), nil
+		case !e.in.Until.IsZero() && !now.Before(e.in.Until):
+			return e.result(OutcomeDeadline, d), nil
+		case e.changed(d.Blockers, now), e.wishes() != e.wished:
+			return e.result(OutcomeChanged, d), nil
+		}
+		if err := e.wait(ctx, d.Look, changes, news); err != nil {
+			if ctx.Err() != nil && !errors.Is(context.Cause(ctx), context.DeadlineExceeded) { // given up: what was seen is worth something
+				return e.result(OutcomeChanged, d), nil
+			}
+			return Evicted{}, err
+		}
+	}
+}
+
+// act does what there is to do now, until nothing is, and returns the decision that said so.
+func (e *emptying) act(ctx context.Context) (drain.Decision, error) {
+	stop := beat(ctx, e.DrainProgress) // claims and requests may take their time
+	defer stop()
+	for asked := false; ; asked = true {
+		d, err := e.decide(ctx)
+		over := asked && !e.in.Until.IsZero() && !time.Now().Before(e.in.Until)
+		if err != nil || len(d.Act) == 0 || over || ctx.Err() != nil {
+			return d, err
+		}
+		e.note(send(ctx, e.client, d.Act, e.pods))
+	}
+}
+
+// wishes is what people want of the drain now. A cancellation tells of it, too, but only by the next heartbeat.
+func (e *emptying) wishes() string {
+	m, found := e.Cluster.Machine(e.in.Machine.Key())
+	if !found {
+		return ""
+	}
+	return observe.Wishes(m)
+}
+
+// changed reports whether what blocks has been something else than people were told for long enough.
+func (e *emptying) changed(blockers []drain.Blocker, now time.Time) bool {
+	e.steady = steadyPicture
+	if sameBlockers(blockers, e.in.Shown) {
+		e.differs = time.Time{}
+		return false
+	}
+	if sameBlockers(withoutVolumes(blockers), withoutVolumes(e.in.Shown)) {
+		e.steady = steadyVolumes
+	}
+	if e.differs.IsZero() {
+		e.differs = now
+	}
+	return now.Sub(e.differs) >= e.steady
+}
+
+// sameBlockers compares what blocks, not whom.
+func sameBlockers(a, b []drain.Blocker) bool {
+	return slices.EqualFunc(a, b, func(x, y drain.Blocker) bool { return x.Kind == y.Kind && x.Name == y.Name && x.Bad == y.Bad })
+}
+
+func withoutVolumes(list []drain.Blocker) []drain.Blocker {
+	return slices.DeleteFunc(slices.Clone(list), func(b drain.Blocker) bool { return b.Kind == drain.BlockedByVolume })
+}
+
+func (e *emptying) result(outcome string, d drain.Decision) Evicted {
+	r := Evicted{Outcome: outcome, Picture: d.Picture, Blockers: d.Blockers, Departed: e.Departed, Accepted: e.accepted}
+	for _, pod := range e.facts {
+		if goes(pod) {
+			r.Grace = max(r.Grace, pod.Grace)
+			r.Left = append(r.Left, pod.Namespace+"/"+pod.Name)
+		}
+	}
+	slices.Sort(r.Left)
+	r.Left = r.Left[:min(len(r.Left), drain.MaxRows)]
+	return r
+}

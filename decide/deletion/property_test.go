@@ -1,0 +1,123 @@
+package deletion_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"millwright/decide/deletion"
+)
+
+// everything calls a test with all combinations of facts.
+func everything(test func(deletion.Facts)) {
+	stages := append([]deletion.Stage{""}, order...)
+	choices := []int{len(stages), len(stages), 3, 2, 4, 2, 2, 2, 2, 2, 2}
+	hooks := [][]string{nil, {"b", "a"}}
+	at := make([]int, len(choices))
+	for {
+		f := deletion.Facts{
+			Recorded: stages[at[0]], Done: stages[at[1]],
+			Skip: []string{"", "excluded"}[at[3]], Result: []string{"", "Drained", "Forced", "Skipped"}[at[4]],
+			Attached: at[5], SkipDetach: []string{"", "excluded"}[at[6]],
+			PreDrainHooks: hooks[at[7]], PreTerminateHooks: hooks[at[8]],
+			Hold: []string{"", "somebody"}[at[9]], Release: []string{"", "somebody"}[at[10]],
+		}
+		if at[2] > 0 {
+			f.NodeName, f.Node = "n", at[2] == 2
+		}
+		test(f)
+		i := 0
+		for ; i < len(at) && at[i] == choices[i]-1; i++ {
+			at[i] = 0
+		}
+		if i == len(at) {
+			return
+		}
+		at[i]++
+	}
+}
+
+func index(s deletion.Stage) int { return slices.Index(order, s) }
+
+func TestD15_D42_NoStageIsEnteredAgain(t *testing.T) {
+	reached := map[deletion.Stage]int{}
+	count := 0
+	everything(func(f deletion.Facts) {
+		s := deletion.Next(f)
+		require.NotEqual(t, -1, index(s.Stage), "%+v", f)
+		require.GreaterOrEqual(t, index(s.Stage), index(f.Recorded), "%+v", f)
+		if f.Done != "" && f.Done != deletion.Release {
+			require.Greater(t, index(s.Stage), index(f.Done), "%+v", f)
+		}
+		if f.Result != "" {
+			require.NotEqual(t, deletion.Drain, s.Stage, "it is drained once: %+v", f)
+		}
+		reached[s.Stage]++
+		count++
+	})
+	assert.Len(t, reached, len(order))
+	assert.Equal(t, 8*8*3*2*4*2*2*2*2*2*2, count)
+}
+
+func TestEveryStepIsWhole(t *testing.T) {
+	everything(func(f deletion.Facts) {
+		s := deletion.Next(f)
+		require.Equal(t, s, deletion.Next(f), "the same facts, the same answer")
+		require.NotEmpty(t, s.Why, "%+v", f)
+		require.Equal(t, s.Stage != f.Recorded, s.Record, "%+v", f)
+		require.Equal(t, f.Recorded == "" && f.Node, s.Announce, "%+v", f)
+		hooked := s.Stage == deletion.PreDrainHooks || s.Stage == deletion.PreTerminateHooks
+		require.Equal(t, hooked || f.Hold != "", s.BlockedBy != "", "nothing but hooks and people is waited for here: %+v", f)
+		require.Equal(t, f.Hold != "", s.BlockedBy == deletion.Held, "%+v", f)
+		require.False(t, f.Release != "" && s.Stage == deletion.Instance, "%+v", f)
+		require.False(t, s.Empty && s.Skipped != "", "%+v", f)
+		if s.Skipped != "" || s.Empty {
+			require.Empty(t, f.Result, "%+v", f)
+			require.Greater(t, index(s.Stage), index(deletion.Drain), "%+v", f)
+		}
+		if !f.Node {
+			require.NotContains(t, []deletion.Stage{deletion.PreDrainHooks, deletion.Drain, deletion.Detach}, s.Stage, "%+v", f)
+		}
+		if s.Stage == deletion.Detach {
+			require.Equal(t, "Drained", f.Result, "%+v", f)
+			require.Positive(t, f.Attached, "%+v", f)
+		}
+	})
+}
+
+// Whoever takes each step as it comes arrives, without help: only hooks and people hold a deletion for good.
+func TestEveryDeletionComesToItsEnd(t *testing.T) {
+	everything(func(f deletion.Facts) {
+		f.PreDrainHooks, f.PreTerminateHooks, f.Hold = nil, nil, ""
+		for range order {
+			s := deletion.Next(f)
+			if s.Stage == deletion.Release {
+				return
+			}
+			f.Recorded, f.Done = s.Stage, s.Stage
+			if s.Skipped != "" {
+				f.Result = "Skipped"
+			}
+		}
+		require.Fail(t, "it goes on and on", "%+v", f)
+	})
+}
+
+// D14: neither the words of a last operation nor the message of a provider are facts of a deletion, nor is its class (N11).
+// The texts that are facts say why something is so, in anybody's words.
+func TestD14_NoTextDecides(t *testing.T) {
+	everything(func(f deletion.Facts) {
+		was := deletion.Next(f)
+		for _, text := range []*string{&f.Skip, &f.SkipDetach, &f.Hold, &f.Release} {
+			if *text != "" {
+				*text = "Initiate node drain"
+			}
+		}
+		s := deletion.Next(f)
+		require.Equal(t, []any{was.Stage, was.Record, was.Announce, was.BlockedBy, was.Empty}, []any{s.Stage, s.Record, s.Announce, s.BlockedBy, s.Empty}, "%+v", f)
+		require.Equal(t, was.Skipped != "", s.Skipped != "", "%+v", f)
+		require.Equal(t, was.Released != "", s.Released != "", "%+v", f)
+	})
+}

@@ -1,0 +1,164 @@
+package deletion_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"millwright/decide/deletion"
+)
+
+func TestHooksHoldADeletion(t *testing.T) {
+	two := []string{"hook/b", "hook/a"}
+	for name, row := range map[string]struct {
+		facts     deletion.Facts
+		stage     deletion.Stage
+		blockedBy string
+		why       string
+	}{
+		"before the drain": {
+			full(), deletion.PreDrainHooks, "pre", "waits until nobody holds it by a pre-drain hook: pre",
+		},
+		"several, in the order of their names": {
+			full(func(f *deletion.Facts) { f.PreDrainHooks = two }), deletion.PreDrainHooks, "hook/a,hook/b",
+			"waits until nobody holds it by a pre-drain hook: hook/a, hook/b",
+		},
+		"also a node that is not drained": {
+			full(excluded), deletion.PreDrainHooks, "pre", "waits until nobody holds it by a pre-drain hook: pre",
+		},
+		"DR-31: without a node nothing is drained, and nobody waits": {
+			full(lostNode), deletion.PreTerminateHooks, "last", "waits until nobody holds it by a pre-terminate hook: last",
+		},
+		"U84: a machine that never had one is still held before its instance goes": {
+			full(nodeless), deletion.PreTerminateHooks, "last", "waits until nobody holds it by a pre-terminate hook: last",
+		},
+		"none is in the way": {busy(), deletion.Drain, "", "node n is to be emptied"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := deletion.Next(row.facts)
+			assert.Equal(t, deletion.Step{
+				Stage: row.stage, Record: true, Announce: row.facts.Node, BlockedBy: row.blockedBy, Why: row.why, Skipped: s.Skipped,
+			}, s)
+		})
+	}
+	assert.Equal(t, []string{"hook/b", "hook/a"}, two, "the facts stay as they are")
+}
+
+func TestWhatEachStageSays(t *testing.T) {
+	for _, row := range []struct {
+		facts deletion.Facts
+		want  string
+	}{
+		{busy(), "node n is to be emptied"},
+		{busy(ended("Drained")), "the volumes of node n are to be detached"},
+		{busy(excluded), "the provider is to delete the instance"},
+		{busy(done(deletion.Instance)), "the instance is gone; node n is to go"},
+		{busy(done(deletion.Node)), "instance and node are gone: the object may go"},
+	} {
+		assert.Equal(t, row.want, deletion.Next(row.facts).Why)
+	}
+}
+
+func TestANodeIsToldAtTheBeginning(t *testing.T) {
+	for name, row := range map[string]struct {
+		facts deletion.Facts
+		told  bool
+	}{
+		"nothing is recorded":                    {busy(), true},
+		"also when hooks hold it":                {full(), true},
+		"also when it is not drained":            {busy(excluded), true},
+		"also when this run has done something":  {busy(done(deletion.Drain)), true},
+		"a stage is recorded: it was told":       {busy(recorded(deletion.PreDrainHooks)), false},
+		"U84: a machine without a node":          {busy(nodeless), false},
+		"U98: a node that is gone, or another's": {busy(lostNode), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, row.told, deletion.Next(row.facts).Announce)
+		})
+	}
+}
+
+func TestADrainThatIsSkippedSaysWhy(t *testing.T) {
+	for name, row := range map[string]struct {
+		facts   deletion.Facts
+		skipped string
+	}{
+		"U84: no node name":                           {busy(nodeless), "the machine never had a node"},
+		"DR-31: the node is gone":                     {busy(lostNode), "there is no node n"},
+		"DR-23: somebody excludes it":                 {busy(excluded), "somebody excludes it"},
+		"U84: that there is no node is said first":    {busy(nodeless, excluded), "the machine never had a node"},
+		"the node goes while hooks hold the drain":    {busy(lostNode, recorded(deletion.PreDrainHooks)), "there is no node n"},
+		"it is excluded while it is drained":          {busy(excluded, recorded(deletion.Drain)), "somebody excludes it"},
+		"hooks hold the instance":                     {full(excluded, recorded(deletion.Drain)), "somebody excludes it"},
+		"not before it is over: hooks hold the drain": {full(excluded), ""},
+		"it runs":                        {busy(recorded(deletion.Drain)), ""},
+		"it ran":                         {busy(recorded(deletion.Drain), ended("Drained")), ""},
+		"it ran, and then the node went": {busy(lostNode, recorded(deletion.Drain), ended("Forced")), ""},
+		"nothing stood on the node":      {busy(recorded(deletion.Drain), done(deletion.Detach)), ""},
+		"U84: it is said once":           {busy(nodeless, recorded(deletion.Instance), ended("Skipped")), ""},
+		// Nothing stood on it, so that no drain ran; when the instance goes, its node goes with it.
+		"nothing stood on the node, and by now it is gone": {busy(lostNode, recorded(deletion.Instance), done(deletion.Instance)), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, row.skipped, deletion.Next(row.facts).Skipped)
+		})
+	}
+}
+
+func TestANodeOnWhichNothingStoodCountsAsDrained(t *testing.T) {
+	for name, row := range map[string]struct {
+		facts deletion.Facts
+		empty bool
+	}{
+		"the run has just looked":                {busy(recorded(deletion.Drain), done(deletion.Detach)), true},
+		"and hooks hold the instance":            {full(recorded(deletion.Drain), done(deletion.Detach)), true},
+		"and the node went at that moment":       {busy(lostNode, recorded(deletion.Drain), done(deletion.Detach)), true},
+		"the status says so":                     {busy(recorded(deletion.Instance), done(deletion.Detach), ended("Drained")), false},
+		"the run has done what comes before":     {busy(done(deletion.PreDrainHooks)), false},
+		"the run has done nothing":               {busy(recorded(deletion.Instance)), false},
+		"it was drained, and volumes were freed": {busy(recorded(deletion.Detach), done(deletion.Detach), ended("Drained")), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := deletion.Next(row.facts)
+			assert.Equal(t, row.empty, s.Empty)
+			assert.Empty(t, s.Skipped)
+		})
+	}
+}
+
+func TestPeopleHoldADeletionWhereItIs(t *testing.T) {
+	held := func(f *deletion.Facts) { f.Hold = "annotation hold asks for it: alice looks" }
+	for _, stage := range order {
+		f := busy(recorded(stage), held)
+		f.Result = "Drained"
+		s := deletion.Next(f)
+		assert.Equal(t, deletion.Held, s.BlockedBy, stage)
+		assert.Equal(t, "held: annotation hold asks for it: alice looks", s.Why, stage)
+	}
+	s := deletion.Next(full(held))
+	assert.Equal(t, []string{deletion.Held, string(deletion.PreDrainHooks)}, []string{s.BlockedBy, string(s.Stage)}, "also one that hooks hold")
+}
+
+func TestPeopleReleaseAMachineWithoutItsProvider(t *testing.T) {
+	release := func(f *deletion.Facts) { f.Release = "alice has seen to it" }
+	for name, row := range map[string]struct {
+		facts    deletion.Facts
+		stage    deletion.Stage
+		released string
+	}{
+		"its node is drained all the same":           {busy(release), deletion.Drain, ""},
+		"and hooks are waited for":                   {full(release, recorded(deletion.Drain), ended("Drained"), detached), deletion.PreTerminateHooks, ""},
+		"then the instance is passed over":           {busy(release, recorded(deletion.Drain), ended("Forced")), deletion.Node, "alice has seen to it"},
+		"also one whose deletion is under way":       {busy(release, recorded(deletion.Instance)), deletion.Node, "alice has seen to it"},
+		"one without a node goes at once":            {busy(nodeless, release, recorded(deletion.Instance)), deletion.Release, "alice has seen to it"},
+		"it is said once":                            {busy(release, recorded(deletion.Node)), deletion.Node, ""},
+		"not of an instance that is gone":            {busy(release, recorded(deletion.Instance), done(deletion.Instance)), deletion.Node, ""},
+		"nor when everything is gone but the object": {busy(release, recorded(deletion.Node), done(deletion.Node)), deletion.Release, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := deletion.Next(row.facts)
+			assert.Equal(t, row.stage, s.Stage)
+			assert.Equal(t, row.released, s.Released)
+		})
+	}
+}

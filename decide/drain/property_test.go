@@ -1,0 +1,244 @@
+package drain_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"millwright/decide/drain"
+)
+
+// dice is the SplitMix64 generator: the same throws for the same seed, on every version of Go.
+type dice uint64
+
+func (d *dice) below(n int) int {
+	*d += 0x9e3779b97f4a7c15
+	z := uint64(*d)
+	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9
+	z = (z ^ (z >> 27)) * 0x94d049bb133111eb
+	return int((z ^ (z >> 31)) % uint64(n))
+}
+
+func (d *dice) oneIn(n int) bool { return d.below(n) == 0 }
+
+// around is a time up to two minutes before or after now; half of the time it is zero.
+func (d *dice) around() time.Time {
+	if d.oneIn(2) {
+		return time.Time{}
+	}
+	return at(time.Duration(d.below(240)-120) * time.Second)
+}
+
+// some returns a few of the names, sorted.
+func (d *dice) some(names ...string) []string {
+	return slices.DeleteFunc(names, func(string) bool { return !d.oneIn(3) })
+}
+
+func pick[T any](d *dice, items ...T) T { return items[d.below(len(items))] }
+
+func shuffle[T any](d *dice, items []T) []T {
+	items = slices.Clone(items)
+	for i := range items {
+		j := i + d.below(len(items)-i)
+		items[i], items[j] = items[j], items[i]
+	}
+	return items
+}
+
+// anyPod is a pod that was not tried yet.
+func anyPod(d *dice, name string) drain.Pod {
+	p := pod(name, priority(int32(d.below(3))))
+	p.Finished, p.Pending, p.Ready = d.oneIn(10), d.oneIn(10), !d.oneIn(4)
+	p.Mirror, p.DaemonSet = d.oneIn(15), d.oneIn(10)
+	p.Label = pick(d, "", "", "", "", "skip", "WAIT-completed", "other")
+	p.Protected = pick(d, "", "", "", "true", "61m", "10m", "no")
+	if d.oneIn(2) {
+		p.Rule = &drain.Rule{Name: "rule", Behavior: pick(d, "Drain", "Drain", "Skip", "WaitCompleted"), Order: int32(d.below(3) - 1)}
+	}
+	if d.oneIn(3) {
+		p.Budgets = d.some("shop/db", "shop/mq", "shop/web")
+	}
+	if d.oneIn(2) {
+		p.Volumes = d.some("pv-1", "pv-2", "pv-3", "pv-4", "pv-"+name)
+		p.StatefulSet = pick(d, "", "shop/db")
+	}
+	return p
+}
+
+// anyTries is what may have become of earlier requests, up to the means that is used now.
+func anyTries(d *dice, p *drain.Pod, means drain.Means) {
+	for range d.below(3) {
+		a := drain.Answer{Means: pick(d, drain.Evict, means), Result: pick(d, drain.Accepted, drain.Gone, drain.Refused, drain.Several, drain.Throttled, drain.Going, drain.Failed)}
+		p.Tries = drain.After(p.Tries, a, at(-time.Duration(d.below(60))*time.Second))
+	}
+	if d.oneIn(3) {
+		p.Tries = drain.Woken(p.Tries)
+	}
+	if d.oneIn(8) {
+		p.DeletedAt = d.around()
+	}
+}
+
+// anyObserved is something that may be seen at some time.
+func anyObserved(d *dice) drain.Observed {
+	o := seen()
+	o.Means = pick(d, drain.Evict, drain.Evict, drain.Evict, drain.Delete, drain.Kill)
+	o.Settings.Parallel, o.Gone, o.Volumes = d.oneIn(2), d.below(5), attached{}
+	for i := range d.below(30) {
+		p := anyPod(d, fmt.Sprintf("p%02d", i))
+		anyTries(d, &p, o.Means)
+		o.Pods = append(o.Pods, p)
+	}
+	for _, key := range []string{"shop/db", "shop/mq", "shop/web"} {
+		if !d.oneIn(6) {
+			o.Budgets = append(o.Budgets, drain.Budget{
+				Key: key, Allowed: d.below(4), Healthy: d.below(5), Desired: d.below(4), Expected: d.below(5), Disrupted: d.below(2),
+				Current: !d.oneIn(5), Unhealthy: d.oneIn(4), Used: d.below(2), Next: d.around(),
+			})
+		}
+	}
+	for _, name := range d.some("pv-1", "pv-2", "pv-3", "pv-left") {
+		o.Volumes[name] = drain.Volume{Here: d.oneIn(2), Elsewhere: d.oneIn(2)}
+	}
+	for i := range d.below(3) {
+		p := anyPod(d, fmt.Sprintf("left%d", i))
+		anyTries(d, &p, o.Means)
+		o.Departed = append(o.Departed, drain.Departed{Pod: p, At: at(-time.Duration(d.below(150)) * time.Second), Free: d.around()})
+	}
+	return o
+}
+
+// stays is computed in another way than the package does.
+func stays(p drain.Pod) bool {
+	label := strings.ToLower(p.Label)
+	byRule := label != "wait-completed" && p.Rule != nil && p.Rule.Behavior == "Skip"
+	return p.Mirror || p.DaemonSet || label == "skip" || byRule || waits(p) && p.Finished
+}
+
+func waits(p drain.Pod) bool {
+	label := strings.ToLower(p.Label)
+	return label == "wait-completed" || label != "skip" && p.Rule != nil && p.Rule.Behavior == "WaitCompleted"
+}
+
+func order(p drain.Pod) int32 {
+	if p.Rule == nil || waits(p) {
+		return 0
+	}
+	return p.Rule.Order
+}
+
+func TestDecideKeepsItsPromises(t *testing.T) {
+	acted, probed, done := 0, 0, 0
+	for seed := range 3000 {
+		random := dice(seed)
+		o := anyObserved(&random)
+		d := drain.Decide(o)
+		again := dice(seed)
+		require.Equal(t, anyObserved(&again), o, "seed %d: what was seen is left as it is", seed)
+
+		mixed := o
+		mixed.Pods, mixed.Budgets, mixed.Departed = shuffle(&random, o.Pods), shuffle(&random, o.Budgets), shuffle(&random, o.Departed)
+		require.Equal(t, d, drain.Decide(mixed), "seed %d: the order matters", seed)
+		mixed.Departed = d.Departed
+		require.Equal(t, d, drain.Decide(mixed), "seed %d: what was remembered says something else", seed)
+
+		checkActions(t, seed, o, d)
+		checkSight(t, seed, o, d)
+		acted += len(d.Act)
+		for _, a := range d.Act {
+			probed += len(a.Probe)
+		}
+		if d.Done {
+			done++
+		}
+	}
+	assert.Greater(t, acted, 3000)
+	assert.Greater(t, probed, 100)
+	assert.Greater(t, done, 30)
+}
+
+func checkActions(t *testing.T, seed int, o drain.Observed, d drain.Decision) {
+	t.Helper()
+	pods, counted := map[string]drain.Pod{}, map[string]int{}
+	withVolumes, lowest := 0, int32(100)
+	for _, p := range o.Pods {
+		pods[p.UID] = p
+		if !stays(p) && !p.Finished {
+			lowest = min(lowest, order(p))
+		}
+	}
+	for _, a := range d.Act {
+		p, exists := pods[a.UID]
+		require.True(t, exists, "seed %d acts twice, or on nobody", seed)
+		delete(pods, a.UID)
+		require.False(t, stays(p), "seed %d: %+v", seed, p)
+		require.Equal(t, o.Means, a.Means)
+		if p.Tries.Means == o.Means {
+			require.False(t, p.Tries.Next.After(o.Now), "seed %d: too early %+v", seed, p)
+		}
+		if o.Means == drain.Kill {
+			continue
+		}
+		require.True(t, p.DeletedAt.IsZero() && !p.Tries.Accepted && p.Tries.Result != drain.Gone, "seed %d: it goes already %+v", seed, p)
+		if o.Means == drain.Delete {
+			continue
+		}
+		require.False(t, waits(p), "seed %d: %+v", seed, p)
+		if p.Finished {
+			continue
+		}
+		require.Equal(t, lowest, order(p), "seed %d: %+v", seed, p)
+		require.NotContains(t, []string{"true", "61m"}, p.Protected, "seed %d", seed)
+		if len(p.Volumes) > 0 {
+			withVolumes++
+		}
+		for _, key := range a.Probe {
+			counted["probe of "+key]++
+		}
+		if len(a.Probe) == 0 && !p.Pending && p.Ready {
+			require.LessOrEqual(t, len(p.Budgets), 1, "seed %d: %+v", seed, p)
+			counted[strings.Join(p.Budgets, "")]++
+		}
+	}
+	for _, b := range o.Budgets {
+		allowed := max(b.Allowed-b.Used, 0)
+		if !b.Current {
+			allowed = 0
+		}
+		require.LessOrEqual(t, counted[b.Key], allowed, "seed %d: %+v", seed, b)
+		require.LessOrEqual(t, counted["probe of "+b.Key], 1, "seed %d: %+v", seed, b)
+		require.False(t, counted["probe of "+b.Key] > 0 && b.Next.After(o.Now), "seed %d: %+v", seed, b)
+	}
+	if o.Means == drain.Evict && !o.Settings.Parallel {
+		busy := len(d.Departed) > 0 || slices.ContainsFunc(o.Pods, func(p drain.Pod) bool {
+			return !stays(p) && len(p.Volumes) > 0 && (!p.DeletedAt.IsZero() || p.Tries.Accepted || p.Tries.Result == drain.Gone)
+		})
+		require.LessOrEqual(t, withVolumes, map[bool]int{false: 1}[busy], "seed %d", seed)
+	}
+}
+
+func checkSight(t *testing.T, seed int, o drain.Observed, d drain.Decision) {
+	t.Helper()
+	c := d.Picture.Counts
+	require.Equal(t, len(o.Pods), c.Terminating+c.Blocked+c.Waiting+c.Skipped, "seed %d", seed)
+	require.Equal(t, min(drain.MaxRows, len(o.Pods)-c.Skipped+len(d.Departed)), len(d.Picture.Rows), "seed %d", seed)
+	require.Equal(t, d.Done, c.Skipped == len(o.Pods) && len(d.Departed) == 0, "seed %d", seed)
+	require.Equal(t, d.Done, d.Picture.Why == "empty", "seed %d", seed)
+	require.True(t, d.Look.IsZero() || d.Look.After(o.Now), "seed %d", seed)
+	require.False(t, d.Done && (len(d.Act) > 0 || len(d.Blockers) > 0 || !d.Look.IsZero()), "seed %d", seed)
+	blocked := 0
+	for _, b := range d.Blockers {
+		require.NotEmpty(t, b.Why, "seed %d", seed)
+		require.Positive(t, b.Pods, "seed %d", seed)
+		if b.Kind != drain.BlockedByVolume && b.Kind != drain.BlockedByEnding {
+			blocked += b.Pods
+		}
+	}
+	require.Equal(t, c.Blocked, blocked, "seed %d: every blocked pod has a blocker", seed)
+	require.True(t, slices.IsSorted(names(d.Blockers)), "seed %d", seed)
+}

@@ -1,0 +1,73 @@
+package drain_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"millwright/decide/drain"
+)
+
+func TestWhatBecomesOfAPod(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		pod  drain.Pod
+		want drain.Treatment
+	}{
+		{"most pods are drained", pod("a"), drain.Treatment{Do: drain.Drain}},
+		{"terminating ones too", pod("a", terminating(epoch)), drain.Treatment{Do: drain.Drain}},
+		{"DR-04: a pod of a DaemonSet is skipped", pod("a", daemonSet), drain.Treatment{Do: drain.Skip, Why: "pod of a DaemonSet"}},
+		{"DR-04: a finished one too: its controller would make the next one", pod("a", daemonSet, finished), drain.Treatment{Do: drain.Skip, Why: "pod of a DaemonSet"}},
+		{"a rule does not make it go", pod("a", daemonSet, ruled("Drain", 3)), drain.Treatment{Do: drain.Skip, Why: "pod of a DaemonSet"}},
+		{"DR-05: a static pod is skipped", pod("a", mirror), drain.Treatment{Do: drain.Skip, Why: "static pod"}},
+		{"DR-05: a finished one too", pod("a", mirror, finished), drain.Treatment{Do: drain.Skip, Why: "static pod"}},
+		{"a finished pod goes first", pod("a", finished), drain.Treatment{Do: drain.Drain, Order: math.MinInt32, Why: "finished"}},
+		{"also one with an order", pod("a", finished, ruled("Drain", 7)), drain.Treatment{Do: drain.Drain, Order: math.MinInt32, Why: "finished"}},
+		{"a finished pod that opted out stays", pod("a", finished, labelled("skip")), drain.Treatment{Do: drain.Skip, Why: "its label opts out"}},
+		{"DR-18: one that was to complete is done", pod("a", finished, labelled("wait-completed")), drain.Treatment{Do: drain.Skip, Why: "completed"}},
+		{"DR-18: also by a rule", pod("a", finished, ruled("WaitCompleted", 0)), drain.Treatment{Do: drain.Skip, Why: "completed"}},
+		{"DR-09: label skip", pod("a", labelled("skip")), drain.Treatment{Do: drain.Skip, Why: "its label opts out"}},
+		{"DR-09: label Skip", pod("a", labelled("Skip")), drain.Treatment{Do: drain.Skip, Why: "its label opts out"}},
+		{"DR-09: label wait-completed", pod("a", labelled("wait-completed")), drain.Treatment{Do: drain.WaitCompleted, Why: "its label asks to let it complete"}},
+		{"DR-09: label Wait-Completed", pod("a", labelled("Wait-Completed")), drain.Treatment{Do: drain.WaitCompleted, Why: "its label asks to let it complete"}},
+		{"DR-09: any other label says nothing", pod("a", labelled("no"), ruled("Skip", 0)), drain.Treatment{Do: drain.Skip, Why: "drain rule rule"}},
+		{"DR-09: the label beats a rule", pod("a", labelled("wait-completed"), ruled("Drain", 5)), drain.Treatment{Do: drain.WaitCompleted, Why: "its label asks to let it complete"}},
+		{"DR-10: rule Drain with its order", pod("a", ruled("Drain", 5)), drain.Treatment{Do: drain.Drain, Order: 5, Why: "drain rule rule"}},
+		{"DR-10: rule Skip", pod("a", ruled("Skip", 5)), drain.Treatment{Do: drain.Skip, Why: "drain rule rule"}},
+		{"DR-10: rule WaitCompleted has no order", pod("a", ruled("WaitCompleted", 5)), drain.Treatment{Do: drain.WaitCompleted, Why: "drain rule rule"}},
+		{"DR-10: an unknown behavior drains", pod("a", ruled("skip", 5)), drain.Treatment{Do: drain.Drain, Why: `drain rule rule has the unknown behavior "skip"`}},
+	} {
+		t.Run(row.name, func(t *testing.T) { assert.Equal(t, row.want, drain.Treat(row.pod)) })
+	}
+}
+
+func TestWhatDoNotDisruptProtects(t *testing.T) {
+	notStarted := func(p *drain.Pod) { p.Started = time.Time{} }
+	for _, row := range []struct {
+		name  string
+		pod   drain.Pod
+		want  bool
+		until time.Time
+	}{
+		{"no annotation", pod("a"), false, time.Time{}},
+		{"true, for ever", pod("a", protected("true")), true, time.Time{}},
+		{"true, not started", pod("a", protected("true"), notStarted), true, time.Time{}},
+		{"a duration that goes on", pod("a", protected("90m")), true, at(30 * time.Minute)},
+		{"a duration that ends now", pod("a", protected("60m")), false, epoch},
+		{"a duration of a pod that has not started", pod("a", protected("1s"), notStarted), true, time.Time{}},
+		{"no time at all", pod("a", protected("0s"), notStarted), false, time.Time{}},
+		{"less than that", pod("a", protected("-2h")), false, time.Time{}},
+		{"false", pod("a", protected("false")), false, time.Time{}},
+		{"True is not the value", pod("a", protected("True")), false, time.Time{}},
+		{"a number without unit", pod("a", protected("90")), false, time.Time{}},
+		{"finished", pod("a", protected("true"), finished), false, time.Time{}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			is, until := drain.Protected(row.pod, epoch)
+			assert.Equal(t, row.want, is)
+			assert.Equal(t, row.until, until)
+		})
+	}
+}

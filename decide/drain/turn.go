@@ -1,0 +1,62 @@
+package drain
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Turn is one machine whose node is being drained or is to be.
+type Turn struct {
+	UID       string
+	Namespace string
+	Name      string
+	Priority  int // lower goes first
+	DeletedAt time.Time
+	Started   time.Time // when its drain began; zero: it has not
+	Queued    bool      // it was told that it is not its turn
+}
+
+// MayDrain says whether it is a machine's turn when so many nodes are drained at a time; zero means all. The order is that
+// in which drains began, then priority, then the time of deletion, then the name. It is a rank and no lock: every machine
+// works out the same order by itself, and one whose facts are a little old may begin a little early.
+func MayDrain(turns []Turn, uid string, most int) (bool, string) {
+	if most <= 0 || len(turns) <= most {
+		return true, ""
+	}
+	turns = sorted(turns, byTurn)
+	i := slices.IndexFunc(turns, func(t Turn) bool { return t.UID == uid })
+	if i < most {
+		return true, ""
+	}
+	return false, fmt.Sprintf("queued: %s of %d; %d nodes are drained at a time", ordinal(i+1-most), len(turns)-most, most)
+}
+
+// NextTurns returns the first machines that were told to wait, at most so many.
+func NextTurns(turns []Turn, most int) []Turn {
+	waiting := slices.DeleteFunc(sorted(turns, byTurn), func(t Turn) bool { return !t.Queued })
+	return waiting[:min(len(waiting), most)]
+}
+
+func byTurn(a, b Turn) int {
+	if a.Started.IsZero() != b.Started.IsZero() {
+		return map[bool]int{true: 1, false: -1}[a.Started.IsZero()]
+	}
+	return cmp.Or(a.Started.Compare(b.Started), cmp.Compare(a.Priority, b.Priority), a.DeletedAt.Compare(b.DeletedAt), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+}
+
+func ordinal(n int) string {
+	suffix := "th"
+	if tens := n % 100 / 10; tens != 1 {
+		switch n % 10 {
+		case 1:
+			suffix = "st"
+		case 2:
+			suffix = "nd"
+		case 3:
+			suffix = "rd"
+		}
+	}
+	return fmt.Sprint(n, suffix)
+}

@@ -1,0 +1,62 @@
+package drain_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"millwright/decide/drain"
+)
+
+func turn(name string, changes ...func(*drain.Turn)) drain.Turn {
+	t := drain.Turn{UID: "uid-" + name, Namespace: "shop", Name: name, Priority: 3, DeletedAt: epoch, Queued: true}
+	for _, change := range changes {
+		change(&t)
+	}
+	return t
+}
+
+func TestN13_TheOrderInWhichNodesAreDrained(t *testing.T) {
+	running := func(t *drain.Turn) { t.Started, t.Queued = epoch.Add(time.Minute), false }
+	first := func(t *drain.Turn) { t.Priority = 1 }
+	early := func(t *drain.Turn) { t.DeletedAt = epoch.Add(-time.Minute) }
+	turns := []drain.Turn{turn("b"), turn("a"), turn("old", early), turn("wanted", first), turn("running", running)}
+	order := []string{"running", "wanted", "old", "a", "b"}
+	for i, name := range order {
+		for most := range len(order) + 2 {
+			may, why := drain.MayDrain(turns, "uid-"+name, most)
+			assert.Equal(t, most == 0 || i < most, may, "%s with %d at a time", name, most)
+			assert.Equal(t, may, why == "")
+		}
+	}
+	_, why := drain.MayDrain(turns, "uid-b", 2)
+	assert.Equal(t, "queued: 3rd of 3; 2 nodes are drained at a time", why)
+	var next []string
+	for _, t := range drain.NextTurns(turns, 2) {
+		next = append(next, t.Name)
+	}
+	assert.Equal(t, []string{"wanted", "old"}, next)
+	assert.Len(t, drain.NextTurns(turns, 9), 4)
+}
+
+func TestOneThatIsNotInTheQueueYetMayGo(t *testing.T) {
+	may, _ := drain.MayDrain([]drain.Turn{turn("a"), turn("b")}, "uid-c", 1)
+	assert.True(t, may, "the caches are behind: it is a rank, and no lock")
+}
+
+func TestPlacesAreCountedInEnglish(t *testing.T) {
+	var turns []drain.Turn
+	for i := range 124 {
+		turns = append(turns, turn(fmt.Sprintf("m-%03d", i)))
+	}
+	for place, want := range map[int]string{1: "1st", 2: "2nd", 3: "3rd", 4: "4th", 11: "11th", 12: "12th", 13: "13th", 21: "21st", 102: "102nd", 111: "111th", 123: "123rd"} {
+		_, why := drain.MayDrain(turns, fmt.Sprintf("uid-m-%03d", place), 1)
+		assert.Contains(t, why, "queued: "+want+" of 123")
+	}
+	slices.Reverse(turns)
+	_, why := drain.MayDrain(turns, "uid-m-001", 1)
+	assert.Contains(t, why, "1st", "in whatever order they stand")
+}

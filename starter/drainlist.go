@@ -1,0 +1,91 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/api/v1alpha1"
+)
+
+func (f *drains) listCommand() *cobra.Command {
+	var all, onlyStuck bool
+	c := &cobra.Command{
+		Use:   "list",
+		Short: "List the machines that are being deleted",
+		Long: `list shows every machine that is being deleted: its stage and since when, by which means its pods are made to go, when the
+next, harder step comes, and what blocks it. It reads Machines and nothing else, so it also works when Temporal does not.
+
+--stuck shows those that somebody should look at: a budget, a pod, a hook, a hold or the provider keeps them, or a deadline
+has passed and nothing followed.`,
+		Example: `  starter drain list -n shop
+  starter drain list -A --stuck`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			namespace := f.namespace
+			if all {
+				namespace = metav1.NamespaceAll
+			}
+			return f.list(c.Context(), c.OutOrStdout(), namespace, onlyStuck)
+		},
+	}
+	c.Flags().BoolVarP(&all, "all-namespaces", "A", false, "machines of all namespaces")
+	c.Flags().BoolVar(&onlyStuck, "stuck", false, "only those that somebody should look at")
+	return c
+}
+
+// list writes the table. Machines that are not being deleted are left out.
+func (f *drains) list(ctx context.Context, out io.Writer, namespace string, onlyStuck bool) error {
+	machines, err := f.machines(f.kubeconfig)
+	if err != nil {
+		return err
+	}
+	found, err := machines.MachineV1alpha1().Machines(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list machines: %w", err)
+	}
+	now := f.now()
+	going := slices.DeleteFunc(found.Items, func(m v1alpha1.Machine) bool {
+		return m.DeletionTimestamp == nil || onlyStuck && !stuck(&m, now)
+	})
+	if len(going) == 0 {
+		_, err := fmt.Fprintln(out, nobody(onlyStuck))
+		return err
+	}
+	slices.SortFunc(going, func(a, b v1alpha1.Machine) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	columns := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	_, _ = fmt.Fprintln(columns, "NAMESPACE\tNAME\tNODE\tSTAGE\tSINCE\tMEANS\tDEADLINE\tBLOCKED BY")
+	for i := range going {
+		m, until := &going[i], ""
+		if at := deadline(m, now); !at.IsZero() {
+			until = clock(at, now)
+		}
+		_, _ = fmt.Fprintf(columns, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", m.Namespace, m.Name, orDash(m.Labels[v1alpha1.LabelNode]), orDash(stageWord(m)),
+			age(stageSince(m), now), orDash(string(means(m))), orDash(until), orDash(strings.Join(blockers(m), ", ")))
+	}
+	return columns.Flush()
+}
+
+func nobody(onlyStuck bool) string {
+	if onlyStuck {
+		return "no machine that is being deleted needs a look"
+	}
+	return "no machine is being deleted"
+}
+
+// stageWord is the stage for a table. A drain that waits for its turn is told from one that runs.
+func stageWord(m *v1alpha1.Machine) string {
+	if queued(m) {
+		return string(stage(m)) + " (queued)"
+	}
+	return string(stage(m))
+}

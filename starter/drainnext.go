@@ -1,0 +1,142 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/deletion"
+	"millwright/decide/drain"
+)
+
+// tell says what was written, what happens next, and how that is seen.
+func (o order) tell(c clerk, m *v1alpha1.Machine, value *string) error {
+	before := m.Annotations[o.annotation]
+	written := fmt.Sprintf("machine %s: took %s off; it said %q", keyOf(m), o.annotation, before)
+	if value != nil {
+		written = fmt.Sprintf("machine %s: wrote %s: %q", keyOf(m), o.annotation, *value)
+		if before != "" {
+			written += fmt.Sprintf("; it said %q", before)
+		}
+	}
+	if _, err := fmt.Fprintf(c.out, "%s\nNext: %s.\n", written, o.next(m, c.now(), value)); err != nil {
+		return err
+	}
+	if undo := o.undo(m); undo != "" {
+		_, _ = fmt.Fprintf(c.out, "To take it back: %s\n", undo)
+	}
+	if m.DeletionTimestamp != nil {
+		_, _ = fmt.Fprintf(c.out, "To follow it: starter drain watch %s\n", keyOf(m))
+	}
+	return nil
+}
+
+// next is what the order brings about, in words.
+func (o order) next(m *v1alpha1.Machine, now time.Time, value *string) string {
+	text := o.effect(m, now, value)
+	switch {
+	case m.DeletionTimestamp == nil && o.name == resume:
+		return "nothing: the machine is not being deleted, and its deletion would not stop any more"
+	case m.DeletionTimestamp == nil:
+		return "nothing, until the machine is deleted; then " + text
+	case held(m) && o.name != resume && o.name != hold:
+		return "nothing, while the deletion is held (starter drain resume " + keyOf(m) + "); then " + text
+	default:
+		return text
+	}
+}
+
+func (o order) effect(m *v1alpha1.Machine, now time.Time, value *string) string {
+	node := cmp.Or(m.Labels[v1alpha1.LabelNode], "of the machine")
+	switch o.name {
+	case force:
+		return "all pods of node " + node + " are deleted without a grace period, whatever budgets say"
+	case skip:
+		return "no pod of node " + node + " is asked to go any more, and those that are left end with the instance"
+	case hold:
+		return o.stops(m, node, now)
+	case resume:
+		return fmt.Sprintf("the deletion goes on in stage %s%s", cmp.Or(string(stage(m)), "PreDrainHooks"), o.lost(m, now))
+	case retry:
+		if drainOver(m) {
+			return fmt.Sprintf("the machine looks again at what it waits for in stage %s", stage(m))
+		}
+		return "every pod of node " + node + " that is not on its way is asked again at once"
+	case extend:
+		return o.extends(m, now, *value)
+	default:
+		return o.releases(m)
+	}
+}
+
+// stops says what a hold stops, and what it does not.
+func (o order) stops(m *v1alpha1.Machine, node string, now time.Time) string {
+	switch {
+	case drainOver(m):
+		return fmt.Sprintf("the deletion goes no further than stage %s; what the provider was asked before may still happen", stage(m))
+	case means(m) == drain.Evict && !deadline(m, now).IsZero():
+		return fmt.Sprintf("no more pods of node %s are asked to go, and it stays cordoned; the drain's deadline is not moved: resumed after %s, it deletes pods",
+			node, when(deadline(m, now), now))
+	default:
+		return "no more pods of node " + node + " are asked to go, and nothing else is done to it"
+	}
+}
+
+// lost says that the time of evictions has passed meanwhile.
+func (o order) lost(m *v1alpha1.Machine, now time.Time) string {
+	if at := deadline(m, now); means(m) == drain.Evict && !at.IsZero() && !at.After(now) {
+		return "; its deadline has passed at " + clock(at, now) + ": pods are deleted"
+	}
+	return ""
+}
+
+func (o order) extends(m *v1alpha1.Machine, now time.Time, value string) string {
+	stamp, _, _ := strings.Cut(value, " ")
+	until, _ := time.Parse(time.RFC3339, stamp) // so it was written
+	text := "pods are evicted until " + when(until, now) + ", and those that are left are deleted then"
+	extended := m.DeepCopy()
+	metav1.SetMetaDataAnnotation(&extended.ObjectMeta, o.annotation, value)
+	switch at, then := evictions(extended, now); {
+	case means(m) == "":
+		text += fmt.Sprintf(", unless its drainTimeout of %s, which begins with the drain, ends later", m.Spec.EffectiveDrainTimeout())
+	case then == drain.Kill:
+		text += "; but the node is not well, and if it stays so, they are deleted at " + when(at, now)
+	}
+	return text
+}
+
+func (o order) releases(m *v1alpha1.Machine) string {
+	if now := deletion.Stage(stage(m)); deletion.Later(now, deletion.Instance) != now {
+		return "the deletion goes on to stage Instance; there the provider is not asked, and the Node and Machine objects go. " + notDone(m)
+	}
+	return "the Node and Machine objects go, and the provider is not asked any more. " + notDone(m)
+}
+
+// notDone says what a release leaves to people.
+func notDone(m *v1alpha1.Machine) string {
+	what := "Whatever instance the machine has at the provider"
+	if m.Spec.ProviderID != "" {
+		what = "Instance " + m.Spec.ProviderID + " at the provider"
+	}
+	return what + " is left alone: release does not delete it, and nobody looks for it later"
+}
+
+// undo is the command that takes an order back; empty where that changes nothing any more, or where a verb does it.
+func (o order) undo(m *v1alpha1.Machine) string {
+	off := fmt.Sprintf("kubectl annotate machine -n %s %s %s-", m.Namespace, m.Name, o.annotation)
+	switch o.name {
+	case hold:
+		return "starter drain resume " + keyOf(m)
+	case extend, release:
+		return off
+	case skip, force:
+		if m.DeletionTimestamp == nil || held(m) { // else it acts at once
+			return off
+		}
+	}
+	return ""
+}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clienttesting "k8s.io/client-go/testing"
+
+	"millwright/api/v1alpha1"
+)
+
+var errMissing = apierrors.NewNotFound(schema.GroupResource{Resource: "machines"}, "m-1")
+
+// looks makes each look at the machine find the next of these: a machine, or an error. The last one stays.
+func (w *world) looks(found ...any) {
+	w.machines.PrependReactor("get", "machines", func(clienttesting.Action) (bool, runtime.Object, error) {
+		next := found[0]
+		if len(found) > 1 {
+			found = found[1:]
+		}
+		if err, failed := next.(error); failed {
+			return true, nil, err
+		}
+		return true, next.(*v1alpha1.Machine), nil
+	})
+}
+
+const watchFast = "--interval=1ns"
+
+func TestWatchPrintsALineForEachChange(t *testing.T) {
+	w := newWorld()
+	blocked := going(by("Evict"), doing("evict", "PodDisruptionBudget shop/web"))
+	refused := going(at(v1alpha1.MachineDeletionInstance), doing("delete-instance", "Internal"), saying(v1alpha1.MachineInstanceReady, "Internal", "boom"))
+	w.looks(blocked, blocked, errors.New("away"), errors.New("away"), blocked, going(by("Evict"), wished(v1alpha1.AnnotationHold, "ann")), refused, refused, errMissing)
+	w.temporal = openDrain()
+	w.temporal.queried = picture()
+	out, err := w.run(t.Context(), "watch", "shop/m-1", watchFast)
+	require.NoError(t, err)
+	const seen = "shop/m-1  Drain Evict  3 gone, 1 terminating, 1 blocked, 0 waiting for their turn, 2 stay  "
+	why := picture().Why
+	assert.Equal(t, []string{
+		"14:06:07 UTC  " + seen + why,
+		"14:06:07 UTC  get machine shop/m-1: away",
+		"14:06:07 UTC  " + seen + why,
+		"14:06:07 UTC  " + seen + "held",
+		"14:06:07 UTC  shop/m-1  Instance  Internal: boom",
+		"14:06:07 UTC  shop/m-1 is gone",
+	}, strings.Split(strings.TrimSpace(out), "\n"))
+	assert.True(t, w.temporal.closed)
+}
+
+func TestWatchEndsWithAnotherMachineOfThatName(t *testing.T) {
+	w := newWorld()
+	w.looks(going(), going(alive(v1alpha1.MachinePending), func(m *v1alpha1.Machine) { m.UID = "u-2" }))
+	out, err := w.run(t.Context(), "watch", "shop/m-1", watchFast)
+	require.NoError(t, err)
+	assert.Contains(t, out, "shop/m-1 is gone\n")
+}
+
+func TestWatchEndsWellWithCtrlC(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	w := newWorld()
+	w.machines.PrependReactor("get", "machines", func(clienttesting.Action) (bool, runtime.Object, error) {
+		cancel() // while it looks
+		return true, nil, errors.New("interrupted")
+	})
+	_, err := w.run(ctx, "watch", "shop/m-1")
+	require.NoError(t, err)
+
+	ctx, cancel = context.WithCancel(t.Context())
+	w = newWorld(going(by("Evict")))
+	w.temporal = openDrain()
+	w.temporal.queried = picture()
+	out := &pressed{cancel: cancel} // while it waits for the next look
+	require.NoError(t, eyes{w.machines, w.temporal, "", w.door().now}.watch(ctx, out, keyed("shop", "m-1"), time.Hour))
+	assert.Contains(t, out.String(), "Drain Evict")
+}
+
+// pressed ends a command as soon as it has printed something.
+type pressed struct {
+	bytes.Buffer
+	cancel context.CancelFunc
+}
+
+func (p *pressed) Write(text []byte) (int, error) {
+	p.cancel()
+	return p.Buffer.Write(text)
+}
+
+func TestWatchFailsAtTheFirstLookOnly(t *testing.T) {
+	for want, first := range map[string]any{
+		"there is no machine shop/m-1":                                errMissing,
+		"get machine shop/m-1: forbidden":                             errors.New("forbidden"),
+		"machine shop/m-1 is not being deleted: its phase is Unknown": going(alive(v1alpha1.MachineUnknown)),
+	} {
+		w := newWorld()
+		w.looks(first)
+		_, err := w.run(t.Context(), "watch", "shop/m-1", watchFast)
+		assert.ErrorContains(t, err, want)
+	}
+}
+
+func TestWatchDrawsAnewOnATerminal(t *testing.T) {
+	var out bytes.Buffer
+	w := watching{out: &out, live: true}
+	s := sight{machine: going(by("Evict")), now: now}
+	w.draw(s)
+	w.draw(s)
+	assert.Equal(t, strings.Repeat(clearScreen+s.text(), 2), out.String())
+}

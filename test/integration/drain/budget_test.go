@@ -1,0 +1,88 @@
+//go:build integration
+
+package drain
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"millwright/api/v1alpha1"
+	"millwright/test/integration/rig"
+)
+
+func TestN14_BudgetThatLoosensEndsTheDrainAtOnce(t *testing.T) {
+	t.Parallel()
+	p := pool(t, "loosens", 2, "")
+	p.Deploy(t, "web", 3)
+	p.Budget(t, "web", 3)
+	m, here := p.Host(t, "web")
+	p.Remove(t, m.Name)
+	rig.Eventually(t, 20*time.Second, "the machine says what blocks it", func() (bool, any) {
+		c := drained(machine(t, m))
+		return c.Reason == "Blocked" && c.Status == corev1.ConditionFalse, c
+	})
+	require.Contains(t, drained(machine(t, m)).Message, "PodDisruptionBudget loosens/web allows none of its 3 healthy pods to go")
+	stuck := r.Workflows(t, `Stuck = true AND WorkflowType = "Drain" AND MachineNamespace = "loosens"`)
+	require.Len(t, stuck, 1)
+	held := time.Now()
+	for time.Since(held) < 3*time.Minute {
+		require.NotNil(t, machine(t, m))
+		time.Sleep(time.Second)
+	}
+	require.LessOrEqual(t, len(asked(t, p.Namespace)), 3, "P5: a budget that cannot allow any is not hammered")
+	p.Loosen(t, "web", 1)
+	begun := time.Now()
+	rig.Eventually(t, 20*time.Second, "drained", func() (bool, any) {
+		now := machine(t, m)
+		return now == nil || drained(now).Status == corev1.ConditionTrue, nil
+	})
+	require.Less(t, time.Since(begun), 5*time.Second)
+	t.Logf("drained %s after the budget was loosened; %d pods, requests: %v", time.Since(begun).Round(10*time.Millisecond), len(here), asked(t, p.Namespace))
+	awaitGone(t, m, 30*time.Second)
+}
+
+func TestD39_BudgetThatNeverLoosensMeetsTheLadder(t *testing.T) {
+	t.Parallel()
+	const timeout, grace = 20 * time.Second, 2 * time.Second
+	p := pool(t, "ladder", 2, `{"drainTimeout":"20s"}`)
+	stuck := func(pod *corev1.PodTemplateSpec) { pod.Labels["stuck-terminating"] = "true" }
+	p.Deploy(t, "web", 2)
+	p.Deploy(t, "held", 2, stuck)
+	p.Budget(t, "web", 2)
+	p.Budget(t, "held", 2)
+	m, _ := p.Host(t, "held")
+	p.Remove(t, m.Name)
+	var began *v1alpha1.Machine
+	rig.Eventually(t, 20*time.Second, "the drain has begun", func() (bool, any) {
+		began = machine(t, m)
+		return began.Status.Deletion != nil && began.Status.Deletion.Drain != nil, began.Status.Deletion
+	})
+	awaitGone(t, m, 2*time.Minute)
+
+	var evicted, deleted []request
+	for _, q := range asked(t, p.Namespace) {
+		t.Logf("%s %s %s %d", q.At.Format("15:04:05.000"), q.Verb, q.Pod, q.Code)
+		if q.Verb == "delete" {
+			deleted = append(deleted, q)
+		} else {
+			evicted = append(evicted, q)
+		}
+	}
+	drain := began.Status.Deletion.Drain
+	require.NotNil(t, drain)
+	deadline := drain.StartedAt.Add(timeout)
+	for _, q := range evicted {
+		require.True(t, q.At.Before(deadline.Add(slack)), "no eviction after the deadline")
+	}
+	require.Len(t, deleted, 3, "web and held with their own grace, then held without")
+	require.WithinDuration(t, deadline, deleted[0].At, slack)
+	require.WithinDuration(t, deadline, deleted[1].At, slack)
+	require.WithinDuration(t, deadline.Add(grace+30*time.Second), deleted[2].At, slack, "D3: what does not end is killed, and not taken for drained")
+	require.Contains(t, deleted[2].Pod, "held-")
+}
+
+// slack is how far off a step of the ladder may be.
+const slack = 3 * time.Second

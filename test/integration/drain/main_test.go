@@ -1,0 +1,122 @@
+//go:build integration
+
+// Package drain shows how machines go: their pods by the budgets, their volumes one after the other, and by the deadline
+// what does not go by itself.
+package drain
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/api/v1alpha1"
+	"millwright/devstack/stack"
+	"millwright/test/integration/rig"
+)
+
+var r *rig.Rig
+
+func TestMain(m *testing.M) {
+	os.Exit(rig.Main(m, stack.Options{}, func(up *rig.Rig) { r = up }))
+}
+
+const small = `{"region":"eu","zone":"eu-1","instanceType":"small"}`
+
+// pool makes a namespace with a pool of its name, whose nodes take only pods of that namespace. Template is JSON that is
+// added to the spec of its machines.
+func pool(t *testing.T, name string, replicas int32, template string) *rig.Pool {
+	t.Helper()
+	r.Namespace(t, name, small)
+	p := r.Pool(t, name, name, replicas, rig.Hosting, func(d *v1alpha1.MachineDeployment) {
+		if template != "" {
+			require.NoError(t, json.Unmarshal([]byte(template), &d.Spec.Template.Spec))
+		}
+	})
+	p.AwaitRunning(t, int(replicas), 60*time.Second)
+	p.AwaitHosts(t, int(replicas), 20*time.Second)
+	return p
+}
+
+func machine(t *testing.T, was v1alpha1.Machine) *v1alpha1.Machine {
+	t.Helper()
+	list, err := r.Machines.MachineV1alpha1().Machines(was.Namespace).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	for _, m := range list.Items {
+		if m.UID == was.UID {
+			return &m
+		}
+	}
+	return nil
+}
+
+func awaitGone(t *testing.T, m v1alpha1.Machine, within time.Duration) {
+	t.Helper()
+	rig.Eventually(t, within, "machine "+m.Name+" is gone", func() (bool, any) {
+		now := machine(t, m)
+		if now == nil {
+			return true, nil
+		}
+		return false, []any{now.Status.LastOperation, now.Status.Deletion, now.Status.CurrentOperation, drained(now)}
+	})
+}
+
+// drained returns what the machine says of its drain.
+func drained(m *v1alpha1.Machine) corev1.NodeCondition {
+	for _, c := range m.Status.Conditions {
+		if c.Type == v1alpha1.MachineDrained {
+			return c
+		}
+	}
+	return corev1.NodeCondition{}
+}
+
+// request is one line of the audit log, about a pod.
+type request struct {
+	At   time.Time
+	Verb string // evict or delete
+	Pod  string
+	Code int
+}
+
+// asked returns what our worker asked of the pods of a namespace, in order.
+func asked(t *testing.T, namespace string) []request {
+	t.Helper()
+	file, err := os.Open(r.Stack.AuditLog())
+	require.NoError(t, err)
+	defer func() { _ = file.Close() }()
+	var found []request
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		if !strings.Contains(lines.Text(), `"pods"`) {
+			continue
+		}
+		var line struct {
+			Verb      string
+			ObjectRef struct{ Resource, Namespace, Name, Subresource string }
+			User      struct{ Username string }
+
+			RequestReceivedTimestamp time.Time
+			ResponseStatus           struct{ Code int }
+		}
+		if json.Unmarshal(lines.Bytes(), &line) != nil || line.ObjectRef.Namespace != namespace || line.ObjectRef.Resource != "pods" {
+			continue
+		}
+		q := request{At: line.RequestReceivedTimestamp, Verb: line.Verb, Pod: line.ObjectRef.Name, Code: line.ResponseStatus.Code}
+		switch {
+		case line.ObjectRef.Subresource == "eviction":
+			q.Verb = "evict"
+		case line.Verb != "delete":
+			continue
+		}
+		found = append(found, q)
+	}
+	return found
+}

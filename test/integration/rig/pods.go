@@ -1,0 +1,138 @@
+//go:build integration
+
+package rig
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"millwright/api/v1alpha1"
+)
+
+// Hosting makes the nodes of a pool carry the pool's name as a label, by which its pods find them, and lets volumes be
+// attached to them.
+func Hosting(d *v1alpha1.MachineDeployment) {
+	spec := &d.Spec.Template.Spec
+	spec.NodeTemplateSpec.Labels = map[string]string{"pool": d.Name}
+	spec.NodeTemplateSpec.Annotations = map[string]string{"volumes.kubernetes.io/controller-managed-attach-detach": "true"}
+}
+
+// AwaitHosts waits until so many nodes take pods of the pool.
+func (p *Pool) AwaitHosts(t *testing.T, n int, within time.Duration) {
+	t.Helper()
+	Eventually(t, within, "nodes carry the label of their pool", func() (bool, any) {
+		list, err := p.rig.Kube.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + p.Name})
+		require.NoError(t, err)
+		return len(list.Items) == n, len(list.Items)
+	})
+}
+
+// PodTemplate returns a template for pods that run on the nodes of the pool and end two seconds after they are told to, at
+// the latest, and its selector.
+func (p *Pool) PodTemplate(app string, changes ...func(*corev1.PodTemplateSpec)) (corev1.PodTemplateSpec, *metav1.LabelSelector) {
+	labels := map[string]string{"app": app}
+	template := corev1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": app}, Annotations: map[string]string{}},
+		Spec: corev1.PodSpec{
+			NodeSelector:                  map[string]string{"pool": p.Name},
+			TerminationGracePeriodSeconds: new(int64(2)),
+			Containers:                    []corev1.Container{{Name: "c", Image: "none"}},
+		},
+	}
+	for _, change := range changes {
+		change(&template)
+	}
+	return template, &metav1.LabelSelector{MatchLabels: labels}
+}
+
+// Deploy runs pods on the nodes of the pool, and returns when they run.
+func (p *Pool) Deploy(t *testing.T, app string, replicas int32, changes ...func(*corev1.PodTemplateSpec)) {
+	t.Helper()
+	template, selector := p.PodTemplate(app, changes...)
+	_, err := p.rig.Kube.AppsV1().Deployments(p.Namespace).Create(t.Context(), &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: app},
+		Spec:       appsv1.DeploymentSpec{Replicas: &replicas, Selector: selector, Template: template},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	p.AwaitPods(t, app, int(replicas), 60*time.Second)
+}
+
+// AwaitPods waits until so many pods of an app run and are to stay.
+func (p *Pool) AwaitPods(t *testing.T, app string, n int, within time.Duration) {
+	t.Helper()
+	Eventually(t, within, fmt.Sprintf("%d pods of %s run", n, app), func() (bool, any) {
+		running := 0
+		for _, pod := range p.Pods(t, app) {
+			if pod.Status.Phase == corev1.PodRunning && pod.DeletionTimestamp == nil {
+				running++
+			}
+		}
+		return running == n, running
+	})
+}
+
+// Pods reads the pods of an app.
+func (p *Pool) Pods(t *testing.T, app string) []corev1.Pod {
+	t.Helper()
+	list, err := p.rig.Kube.CoreV1().Pods(p.Namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app=" + app})
+	require.NoError(t, err)
+	return list.Items
+}
+
+// Budget makes a disruption budget that keeps so many pods of an app, and returns when it counts them.
+func (p *Pool) Budget(t *testing.T, app string, keep int32) {
+	t.Helper()
+	_, err := p.rig.Kube.PolicyV1().PodDisruptionBudgets(p.Namespace).Create(t.Context(), &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: app},
+		Spec: policyv1.PodDisruptionBudgetSpec{
+			MinAvailable: new(intstr.FromInt32(keep)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	Eventually(t, 20*time.Second, "the budget counts its pods", func() (bool, any) {
+		b, err := p.rig.Kube.PolicyV1().PodDisruptionBudgets(p.Namespace).Get(t.Context(), app, metav1.GetOptions{})
+		require.NoError(t, err)
+		return b.Status.ExpectedPods > 0, b.Status
+	})
+}
+
+// Loosen changes how many pods a disruption budget keeps.
+func (p *Pool) Loosen(t *testing.T, app string, keep int32) {
+	t.Helper()
+	patch := fmt.Appendf(nil, `{"spec":{"minAvailable":%d}}`, keep)
+	_, err := p.rig.Kube.PolicyV1().PodDisruptionBudgets(p.Namespace).Patch(t.Context(), app, types.MergePatchType, patch, metav1.PatchOptions{})
+	require.NoError(t, err)
+}
+
+// Host returns a machine of the pool whose node holds pods of the app, and those pods.
+func (p *Pool) Host(t *testing.T, app string) (v1alpha1.Machine, []corev1.Pod) {
+	t.Helper()
+	for _, m := range p.Machines(t) {
+		var here []corev1.Pod
+		for _, pod := range p.Pods(t, app) {
+			if pod.Spec.NodeName == m.Labels[v1alpha1.LabelNode] {
+				here = append(here, pod)
+			}
+		}
+		if len(here) > 0 {
+			return m, here
+		}
+	}
+	require.Fail(t, "no machine hosts pods of "+app)
+	return v1alpha1.Machine{}, nil
+}
+
+// Remove deletes a machine of the pool and returns at once.
+func (p *Pool) Remove(t *testing.T, name string) {
+	t.Helper()
+	require.NoError(t, p.rig.Machines.MachineV1alpha1().Machines(p.Namespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
+}

@@ -1,0 +1,181 @@
+package workflows_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"millwright/activities"
+	"millwright/decide/attention"
+	"millwright/decide/deletion"
+	"millwright/workflows"
+)
+
+// newGoing is a world whose machine is to go, with a node.
+func newGoing(t *testing.T) *world {
+	w := newWorld(t)
+	w.decision = activities.MachineDecision{
+		Need: attention.Deletion, Why: "deletion was asked for", Class: "small", Provider: "virtual", ProviderID: "virtual:///i-1", NodeName: "m-1", Phase: "Running",
+	}
+	w.going = deletion.Facts{Node: true}
+	w.load = activities.NodeLoad{Pods: 3}
+	w.drain = workflows.DrainResult{Outcome: activities.Drained}
+	return w
+}
+
+// stages returns the stages that the status was told, in order, with what people read of each.
+func (w *world) stages() (stages []deletion.Stage, words []string) {
+	for _, r := range w.reports {
+		if r.Deletion != nil && r.Deletion.Stage != "" {
+			stages = append(stages, r.Deletion.Stage)
+			words = append(words, r.Operation.Description)
+		}
+	}
+	return stages, words
+}
+
+func TestU81_DeletionGoesThroughItsStages(t *testing.T) {
+	w := newGoing(t)
+	w.going.Attached = 2
+	require.Equal(t, workflows.OutcomeGone, w.run(t).Outcome)
+	require.Equal(t, []string{
+		"decide", "announce", "report Terminating", "weigh", "drain m-1",
+		"decide", "report Terminating", "detach m-1",
+		"decide", "report Terminating", "delete virtual:///i-1",
+		"decide", "report Terminating", "delete node m-1",
+		"decide", "release",
+	}, w.log)
+	stages, words := w.stages()
+	require.Equal(t, []deletion.Stage{deletion.Drain, deletion.Detach, deletion.Instance, deletion.Node}, stages)
+	require.Equal(t, []string{"Initiate node drain", "Wait for volumes to be detached", "Initiate VM deletion", "Initiate node object deletion"}, words)
+}
+
+func TestNodeOnWhichNothingStandsNeedsNoDrain(t *testing.T) {
+	w := newGoing(t)
+	w.load = activities.NodeLoad{}
+	require.Equal(t, workflows.OutcomeGone, w.run(t).Outcome)
+	require.NotContains(t, w.log, "drain m-1")
+	require.Contains(t, w.log, "weigh", "it is cordoned all the same")
+}
+
+// Each stage in turn is the recorded one when a run begins: nothing that came before it is done again.
+func TestD15_D42_RecordedStageIsNotLeftBackwards(t *testing.T) {
+	marks := []string{"drain m-1", "detach m-1", "delete virtual:///i-1", "delete node m-1", "release"}
+	for i, stage := range []deletion.Stage{deletion.Drain, deletion.Detach, deletion.Instance, deletion.Node, deletion.Release} {
+		t.Run("N5: it begins again in stage "+string(stage), func(t *testing.T) {
+			w := newGoing(t)
+			w.going.Recorded, w.going.Attached = stage, 1
+			if i > 0 {
+				w.going.Result = activities.Drained
+			}
+			require.Equal(t, workflows.OutcomeGone, w.run(t).Outcome)
+			for j, mark := range marks {
+				require.Equal(t, j >= i, contains(w.log, mark), mark)
+			}
+			require.NotContains(t, w.log, "announce")
+		})
+	}
+}
+
+func contains(list []string, what string) bool {
+	for _, s := range list {
+		if s == what {
+			return true
+		}
+	}
+	return false
+}
+
+func TestHooksHoldADeletionUntilSomebodyTakesThemOff(t *testing.T) {
+	w := newGoing(t)
+	pre, post := "pre-drain.delete.hook.machine.cluster.x-k8s.io/backup", "pre-terminate.delete.hook.machine.cluster.x-k8s.io/etcd"
+	w.going.PreDrainHooks, w.going.PreTerminateHooks = []string{pre}, []string{post}
+	w.after(time.Hour, func() {
+		require.NotContains(t, w.log, "weigh")
+		w.going.PreDrainHooks = nil
+	})
+	w.after(2*time.Hour, func() {
+		require.Contains(t, w.log, "drain m-1")
+		require.NotContains(t, w.log, "delete virtual:///i-1")
+		w.going.PreTerminateHooks = nil
+	})
+	require.Equal(t, workflows.OutcomeGone, w.run(t).Outcome)
+	stages, _ := w.stages()
+	require.Equal(t, []deletion.Stage{deletion.PreDrainHooks, deletion.Drain, deletion.PreTerminateHooks, deletion.Instance, deletion.Node}, stages)
+	held := w.reports[0]
+	require.Equal(t, pre, held.Step.LastError)
+	require.Equal(t, "waits until nobody holds it by a pre-drain hook: "+pre, held.Event.Message)
+}
+
+func TestN11_MissingClassHoldsUpTheInstanceOnly(t *testing.T) {
+	w := newGoing(t)
+	w.decision.Problem = &activities.Problem{Reason: "ClassNotFound", Message: "MachineClass small does not exist", React: activities.UntilCredential}
+	w.after(time.Minute, func() {
+		require.Contains(t, w.log, "drain m-1", "the node is drained meanwhile")
+		require.NotContains(t, w.log, "delete virtual:///i-1")
+		w.decision.Problem = nil
+	})
+	require.Equal(t, workflows.OutcomeGone, w.run(t).Outcome)
+}
+
+func TestN13_QueuedMachineWaitsForItsTurn(t *testing.T) {
+	w := newGoing(t)
+	w.load.Queue = "queued: 12th of 80; 100 nodes are drained at a time"
+	w.after(time.Hour, func() {
+		require.NotContains(t, w.log, "drain m-1")
+		require.Equal(t, "queued", w.reports[1].Step.Name)
+		require.Equal(t, w.load.Queue, w.reports[1].Operation.Description)
+		w.load.Queue = ""
+	})
+	require.Equal(t, workflows.OutcomeGone, w.run(t).Outcome)
+	require.Contains(t, w.log, "drain m-1")
+}
+
+func TestHeldDeletionStaysWhereItIs(t *testing.T) {
+	for _, stage := range []deletion.Stage{"", deletion.Drain, deletion.Instance, deletion.Node} {
+		t.Run("before stage "+string(stage), func(t *testing.T) {
+			w := newGoing(t)
+			w.going.Recorded, w.going.Hold = stage, "annotation hold asks for it: alice: look at it first"
+			if stage != "" && stage != deletion.Drain {
+				w.going.Result = activities.Drained
+			}
+			w.after(time.Hour, func() {
+				for _, act := range []string{"weigh", "drain m-1", "delete virtual:///i-1", "delete node m-1"} {
+					require.NotContains(t, w.log, act)
+				}
+				require.Equal(t, "held: "+w.going.Hold, w.reports[0].Event.Message)
+				require.Equal(t, "Hold", w.reports[0].Step.LastError)
+				w.going.Hold = ""
+			})
+			require.Equal(t, workflows.OutcomeGone, w.run(t).Outcome)
+		})
+	}
+}
+
+func TestDrainThatSomebodyCancelsInTemporalHoldsTheDeletion(t *testing.T) {
+	w := newGoing(t)
+	w.cancelled = true
+	w.after(time.Hour, func() {
+		require.Contains(t, w.log, "hold: the drain was cancelled in Temporal")
+		require.NotContains(t, w.log, "delete virtual:///i-1")
+		w.going.Hold = ""
+	})
+	require.Equal(t, workflows.OutcomeGone, w.run(t).Outcome)
+}
+
+func TestReleasedMachineGoesWithoutItsProvider(t *testing.T) {
+	w := newGoing(t)
+	w.decision.Problem = &activities.Problem{Reason: "ClassNotFound", Message: "MachineClass small does not exist", React: activities.UntilCredential}
+	w.after(time.Hour, func() { w.going.Release = "annotation release asks for it: alice: deleted by hand" })
+	require.Equal(t, workflows.OutcomeGone, w.run(t).Outcome)
+	require.NotContains(t, w.log, "delete virtual:///i-1")
+	require.Contains(t, w.log, "delete node m-1")
+	var told []string
+	for _, r := range w.reports {
+		if r.Event != nil && r.Event.Reason == "InstanceReleased" {
+			told = append(told, r.Event.Message)
+		}
+	}
+	require.Equal(t, []string{"the provider was not asked to delete instance virtual:///i-1: annotation release asks for it: alice: deleted by hand"}, told)
+}
