@@ -67,7 +67,7 @@ func (a *Activities) staying(ctx context.Context, in Detaching) (map[string]bool
 	if err != nil {
 		return nil, err
 	}
-	facts, err := a.podFacts(ctx, in.Machine, list, namespaces{})
+	facts, err := a.podFacts(ctx, in.Machine, list, namespaces{}, drain.Delete)
 	if err != nil {
 		return nil, err
 	}

@@ -130,7 +130,7 @@ func (a *Activities) WeighNode(ctx context.Context, in Read) (NodeLoad, error) {
 		return NodeLoad{}, err
 	}
 	load := NodeLoad{Versions: gate, Attached: len(a.Cluster.AttachmentsOf(m.Labels[v1alpha1.LabelNode]))}
-	facts, err := a.podFacts(ctx, in.Ref, pods, namespaces{})
+	facts, err := a.podFacts(ctx, in.Ref, pods, namespaces{}, drain.Delete)
 	if err != nil {
 		return NodeLoad{}, err
 	}

@@ -16,12 +16,13 @@ import (
 type namespaces map[string]map[string]string
 
 // podFacts returns the facts of pods but for their budgets, with what the drain rules of their node's machine say of each. Labels of namespaces are
-// read live, each once, and only where a rule asks for them.
-func (a *Activities) podFacts(ctx context.Context, machine Ref, pods []*corev1.Pod, known namespaces) ([]drain.Pod, error) {
+// read live, each once, and only where a rule asks for them. Where pods are deleted whatever blocks them, a rule that cannot
+// be read is none; else it is an error, since nobody knows of whom it speaks.
+func (a *Activities) podFacts(ctx context.Context, machine Ref, pods []*corev1.Pod, known namespaces, means drain.Means) ([]drain.Pod, error) {
 	var rules observe.DrainRules
 	if m, found := a.Cluster.Machine(machine.Key()); found {
 		var err error
-		if rules, err = a.Cluster.DrainRules(m); err != nil {
+		if rules, err = a.Cluster.DrainRules(m); err != nil && means == drain.Evict {
 			return nil, err
 		}
 	}

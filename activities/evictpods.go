@@ -56,7 +56,9 @@ const (
 func (a *Activities) EvictPods(ctx context.Context, in Eviction) (Evicted, error) {
 	e := &emptying{
 		Activities: a, client: a.Cluster.Target(in.Machine.Namespace), in: in,
-		DrainProgress: DrainProgress{Gone: in.Gone, Departed: in.Departed}, facts: map[string]drain.Pod{}, namespaces: namespaces{}, tries: map[string]drain.Tries{}, volumes: map[string][]string{}, spent: map[string]spending{}, asked: map[string]string{},
+		DrainProgress: DrainProgress{Gone: in.Gone, Departed: in.Departed},
+		facts:         map[string]drain.Pod{}, namespaces: namespaces{}, tries: map[string]drain.Tries{},
+		volumes: map[string][]string{}, spent: map[string]spending{}, asked: map[string]string{},
 	}
 	if activity.HasHeartbeatDetails(ctx) {
 		var last DrainProgress
@@ -126,6 +128,10 @@ const (
 func (e *emptying) run(ctx context.Context, changes <-chan watch.Event, news <-chan struct{}) (Evicted, error) {
 	for {
 		d, err := e.act(ctx)
+		if err != nil && e.over() && ctx.Err() == nil { // what cannot be read holds up no deadline
+			activity.GetLogger(ctx).Warn("pods cannot be told apart; the deadline has come", "node", e.in.NodeName, "error", err)
+			return e.result(OutcomeDeadline, d), nil
+		}
 		if err != nil {
 			return Evicted{}, err
 		}
@@ -136,13 +142,13 @@ func (e *emptying) run(ctx context.Context, changes <-chan watch.Event, news <-c
 		switch {
 		case d.Done:
 			return e.result(OutcomeEmpty, d), nil
-		case !e.in.Until.IsZero() && !now.Before(e.in.Until):
+		case e.over():
 			return e.result(OutcomeDeadline, d), nil
 		case e.changed(d.Blockers, now), e.wishes() != e.wished:
 			return e.result(OutcomeChanged, d), nil
 		}
 		if err := e.wait(ctx, d.Look, changes, news); err != nil {
-			if ctx.Err() != nil && !errors.Is(context.Cause(ctx), context.DeadlineExceeded) { // given up: what was seen is worth something
+			if givenUp(ctx) { // what was seen is worth something
 				return e.result(OutcomeChanged, d), nil
 			}
 			return Evicted{}, err
@@ -150,14 +156,23 @@ func (e *emptying) run(ctx context.Context, changes <-chan watch.Event, news <-c
 	}
 }
 
+// givenUp reports whether the workflow does not want the attempt any more. One that is paused or reset by a person goes on in
+// another attempt.
+func givenUp(ctx context.Context) bool {
+	cause := context.Cause(ctx)
+	return cause != nil && !errors.Is(cause, context.DeadlineExceeded) && !errors.Is(cause, activity.ErrActivityPaused) && !errors.Is(cause, activity.ErrActivityReset)
+}
+
+// over reports whether the time of the means has come to its end.
+func (e *emptying) over() bool { return !e.in.Until.IsZero() && !time.Now().Before(e.in.Until) }
+
 // act does what there is to do now, until nothing is, and returns the decision that said so.
 func (e *emptying) act(ctx context.Context) (drain.Decision, error) {
 	stop := beat(ctx, e.DrainProgress) // claims and requests may take their time
 	defer stop()
 	for asked := false; ; asked = true {
 		d, err := e.decide(ctx)
-		over := asked && !e.in.Until.IsZero() && !time.Now().Before(e.in.Until)
-		if err != nil || len(d.Act) == 0 || over || ctx.Err() != nil {
+		if err != nil || len(d.Act) == 0 || (asked && e.over()) || ctx.Err() != nil {
 			return d, err
 		}
 		e.note(send(ctx, e.client, d.Act, e.pods))
