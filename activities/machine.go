@@ -1,7 +1,6 @@
 package activities
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -269,107 +268,6 @@ func classNotFound(namespace, name string) *Problem {
 // cached machine it may be out of date; BeginCreation is the one that knows.
 func neverTried(m *v1alpha1.Machine) bool { return m.Status.LastOperation.Type == "" }
 
-// PrepareMachine puts our finalizer on a machine that lacks it, so that nothing is created for an object that can vanish.
-// It returns the version to wait for.
-func (a *Activities) PrepareMachine(ctx context.Context, in Read) (string, error) {
-	return a.changeMachine(ctx, in, func(m *v1alpha1.Machine) map[string]any {
-		if m.DeletionTimestamp != nil || observe.HasFinalizer(m.Finalizers) {
-			return nil
-		}
-		return map[string]any{"metadata": map[string]any{"finalizers": append(slices.Clone(m.Finalizers), v1alpha1.FinalizerMachine)}}
-	})
-}
-
-// Recorded is what CreateInstance learned, to be written to the machine.
-type Recorded struct {
-	Read       Read
-	ProviderID string
-	NodeName   string // of the target cluster; empty where there is none
-}
-
-// Record says what RecordInstance found.
-type Record struct {
-	Version string // to wait for
-	Stale   string // why the instance cannot be used: its node's name belongs to another one; nothing was written then
-}
-
-// RecordInstance writes the instance's names to the machine: spec.providerID and the label node, and the default deletion
-// priority where there is none. An instance whose node's name belongs to the node of another instance is not recorded: its
-// kubelet would take that node's place.
-func (a *Activities) RecordInstance(ctx context.Context, in Recorded) (Record, error) {
-	var stale string
-	version, err := a.changeMachine(ctx, in.Read, func(m *v1alpha1.Machine) map[string]any {
-		if stale = a.stale(m, in); stale != "" {
-			return nil
-		}
-		_, prioritised := m.Annotations[v1alpha1.AnnotationMachinePriority]
-		if prioritised && m.Spec.ProviderID == in.ProviderID && m.Labels[v1alpha1.LabelNode] == in.NodeName {
-			return nil
-		}
-		metadata := map[string]any{}
-		if in.NodeName != "" {
-			metadata["labels"] = map[string]any{v1alpha1.LabelNode: in.NodeName}
-		}
-		if !prioritised {
-			metadata["annotations"] = map[string]any{v1alpha1.AnnotationMachinePriority: fmt.Sprint(v1alpha1.PriorityDefault)}
-		}
-		return map[string]any{"metadata": metadata, "spec": map[string]any{"providerID": in.ProviderID}}
-	})
-	return Record{Version: version, Stale: stale}, err
-}
-
-// stale says why the name of a new instance's node is another's. A node that says which instance it is, is believed. One
-// that does not say is the machine's own if it has its name, or is no older; clouds may answer after the node has joined.
-func (a *Activities) stale(m *v1alpha1.Machine, in Recorded) string {
-	node, found := a.Cluster.Node(in.NodeName)
-	switch {
-	case !found, node.Spec.ProviderID == in.ProviderID:
-		return ""
-	case node.Spec.ProviderID != "":
-		return fmt.Sprintf("VM using old node obj: node %s belongs to instance %s", node.Name, node.Spec.ProviderID)
-	case node.Name != m.Name && node.CreationTimestamp.Time.Before(m.CreationTimestamp.Time):
-		return fmt.Sprintf("VM using old node obj: node %s is older than machine %s", node.Name, m.Name)
-	default:
-		return ""
-	}
-}
-
-// FinishJoin tidies up when a machine's node has joined: the bootstrap tokens go, and the annotation says how long it took.
-// It returns the version to wait for.
-func (a *Activities) FinishJoin(ctx context.Context, in Read) (string, error) {
-	if err := a.RevokeTokens(ctx, in.Ref); err != nil {
-		return "", err
-	}
-	return a.changeMachine(ctx, in, func(m *v1alpha1.Machine) map[string]any {
-		joined := m.Status.CurrentStatus.LastUpdateTime
-		if _, told := m.Annotations[v1alpha1.AnnotationMachineJoinDuration]; told || m.Status.CurrentStatus.Phase != v1alpha1.MachineRunning {
-			return nil
-		}
-		took := joined.Sub(m.CreationTimestamp.Time).Round(time.Second).String()
-		return map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationMachineJoinDuration: took}}}
-	})
-}
-
-// ReleaseMachine takes our finalizer off a machine that is being deleted: the last step of its life. What was made for a
-// join that never happened goes with it.
-func (a *Activities) ReleaseMachine(ctx context.Context, in Read) (string, error) {
-	m, _, err := a.machine(ctx, in)
-	if err != nil {
-		return "", err
-	}
-	if m != nil && m.DeletionTimestamp != nil && m.Annotations[v1alpha1.AnnotationMachineJoinDuration] == "" {
-		if err := a.RevokeTokens(ctx, in.Ref); err != nil {
-			return "", err
-		}
-	}
-	return a.changeMachine(ctx, in, func(m *v1alpha1.Machine) map[string]any {
-		if m.DeletionTimestamp == nil || !observe.HasFinalizer(m.Finalizers) {
-			return nil
-		}
-		return map[string]any{"metadata": map[string]any{"finalizers": without(m.Finalizers, v1alpha1.FinalizerMachine)}}
-	})
-}
-
 // changeMachine patches a machine with what change returns; nil means that there is nothing to do. Each patch carries the
 // UID and the version of the object that change saw; when another writer was faster, the machine is read live and change
 // is asked again. It returns the version that the machine has now, or ObjectGone.
@@ -421,48 +319,4 @@ func seen(patch map[string]any, object metav1.Object) ([]byte, error) {
 
 func without(list []string, item string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return s == item })
-}
-
-// Begun says that a machine's creation is on record.
-type Begun struct {
-	Version    string // to wait for
-	NeverTried bool   // this call put it on record: no create call was begun before
-}
-
-// BeginCreation puts on record, in the machine's status, that a create call may be under way from now on. The write
-// carries the version that was read, so that NeverTried is true for one caller only, whatever the caches say. Run again
-// it returns false, the safe answer.
-func (a *Activities) BeginCreation(ctx context.Context, in MachineReport) (Begun, error) {
-	mark := LastOperation{}
-	if in.Operation != nil {
-		mark = *in.Operation
-	}
-	mark.Type = cmp.Or(mark.Type, string(v1alpha1.MachineOperationCreate)) // what neverTried looks for
-	in.Operation = &mark
-	for range maxConflicts {
-		m, live, err := a.machine(ctx, in.Read)
-		if err != nil {
-			return Begun{}, err
-		}
-		if m == nil {
-			return Begun{}, objectGone(in.Read.Ref)
-		}
-		if !neverTried(m) {
-			in.Read.Live = live
-			version, err := a.ReportMachine(ctx, in)
-			return Begun{Version: version}, err
-		}
-		m = m.DeepCopy()
-		applyReport(m, nil, in, metav1.Now())
-		m, err = a.Cluster.Client().MachineV1alpha1().Machines(m.Namespace).UpdateStatus(ctx, m, metav1.UpdateOptions{})
-		switch {
-		case err == nil:
-			return Begun{Version: m.ResourceVersion, NeverTried: true}, nil
-		case apierrors.IsConflict(err):
-			in.Read.Live = true
-		default:
-			return Begun{}, writeError(in.Read.Ref, err)
-		}
-	}
-	return Begun{}, contended(in.Read.Ref)
 }
