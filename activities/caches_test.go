@@ -97,7 +97,7 @@ func inputs() map[string][]any {
 		"BeginCreation":    {report},
 		"ReportMachine":    {report, activities.MachineReport{Read: read(m), Stopped: true}},
 		"HoldDeletion":     {activities.Holding{Read: read(machine("old-m")), Why: "x"}},
-		"DecideDrain":      {activities.DrainRead{Read: read(m), NodeName: "n"}, activities.DrainRead{Read: read(machine("old-m")), NodeName: "n"}},
+		"DecideDrain":      {activities.DrainRead{Read: read(m)}, activities.DrainRead{Read: read(machine("old-m"))}},
 		"EvictPods":        {activities.Eviction{Machine: ref(m), NodeName: "n", Means: "Evict"}},
 		"AwaitDetach":      {activities.Detaching{Machine: ref(m), NodeName: "n"}},
 		"DeleteNode":       {activities.NodeRemoval{Machine: ref(m), NodeName: "n"}},

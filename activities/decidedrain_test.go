@@ -96,7 +96,7 @@ func TestDecideDrain(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m := machine("m", append([]func(*v1alpha1.Machine){onNode}, row.machine...)...)
 				w := newWorld(t, m, node(row.node...))
-				in := activities.DrainRead{Read: read(m), NodeName: "n", Unasked: row.unasked}
+				in := activities.DrainRead{Read: read(m), Unasked: row.unasked}
 				now := time.Now()
 				d := twice[activities.DrainDecision](w, w.DecideDrain, in)
 				assert.Equal(t, row.means, d.Step.Means)
@@ -154,7 +154,7 @@ func TestADrainThatIsNotNeeded(t *testing.T) {
 			m := machine("m", append([]func(*v1alpha1.Machine){onNode}, row.machine...)...)
 			w := newWorld(t, append(row.around, m)...)
 			for _, in := range []activities.Read{read(m), live(m)} {
-				d := twice[activities.DrainDecision](w, w.DecideDrain, activities.DrainRead{Read: in, NodeName: "n"})
+				d := twice[activities.DrainDecision](w, w.DecideDrain, activities.DrainRead{Read: in})
 				assert.Equal(t, row.result, d.Result)
 				assert.NotEmpty(t, d.Why)
 				assert.Empty(t, w.writes())
@@ -165,7 +165,7 @@ func TestADrainThatIsNotNeeded(t *testing.T) {
 		m := machine("m", onNode, draining(0, drain.Evict))
 		w := newWorld(t, node(), m)
 		for _, r := range []activities.Ref{ref(machine("x")), stranger(m)} {
-			d := twice[activities.DrainDecision](w, w.DecideDrain, activities.DrainRead{Read: activities.Read{Ref: r}, NodeName: "n"})
+			d := twice[activities.DrainDecision](w, w.DecideDrain, activities.DrainRead{Read: activities.Read{Ref: r}})
 			assert.Equal(t, activities.Cancelled, d.Result)
 		}
 	})
@@ -176,7 +176,7 @@ func TestDecideDrainCountsWithTheLaterClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := machine("m", onNode, draining(time.Hour, drain.Evict))
 		w := newWorld(t, m, node())
-		in := activities.DrainRead{Read: read(m), NodeName: "n"}
+		in := activities.DrainRead{Read: read(m)}
 		in.At = time.Now().Add(time.Hour)
 		d := twice[activities.DrainDecision](w, w.DecideDrain, in)
 		assert.Equal(t, drain.Delete, d.Step.Means, "a timer that has fired must not meet a clock that is behind")
@@ -192,7 +192,7 @@ func TestU149_DeletionWaitsForTheLongestGracePeriod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := machine("m", onNode, draining(2*time.Hour, drain.Evict))
 		w := newWorld(t, m, node())
-		d := twice[activities.DrainDecision](w, w.DecideDrain, activities.DrainRead{Read: read(m), NodeName: "n", Grace: 10 * time.Minute})
+		d := twice[activities.DrainDecision](w, w.DecideDrain, activities.DrainRead{Read: read(m), Grace: 10 * time.Minute})
 		assert.Equal(t, drain.Delete, d.Step.Means)
 		assert.Equal(t, 10*time.Minute+30*time.Second, time.Until(d.Step.Until))
 	})
@@ -207,7 +207,7 @@ func TestDecideDrainFails(t *testing.T) {
 		w := newWorld(t, m, node())
 		failing(w.machines, "get", row.resource, 1, errors.New("no answer"), nil)
 		failing(w.target, "get", row.resource, 1, errors.New("no answer"), nil)
-		_, err := run[activities.DrainDecision](w, w.DecideDrain, activities.DrainRead{Read: live(m), NodeName: "n"})
+		_, err := run[activities.DrainDecision](w, w.DecideDrain, activities.DrainRead{Read: live(m)})
 		require.ErrorContains(t, err, row.message)
 		_, retryable := failure(t, err)
 		assert.True(t, retryable)

@@ -23,9 +23,8 @@ const DefaultMaxDrains = 100
 // DrainRead says how fresh the facts of a drain's decision must be, and what the drain has seen of the node's pods.
 type DrainRead struct {
 	Read
-	NodeName string
-	Unasked  bool          // this run has not looked at the pods yet
-	Grace    time.Duration // longest own grace period of the pods that were left; zero before the first look
+	Unasked bool          // this run has not looked at the pods yet
+	Grace   time.Duration // longest own grace period of the pods that were left; zero before the first look
 }
 
 // DrainDecision is what a drain does next.

@@ -24,8 +24,8 @@ func Attributes() []Attribute {
 		{"Phase", "Keyword", "phase of the Machine"},
 		{"Stage", "Keyword", "step in flight"},
 		{"Provider", "Keyword", "provider of the Machine's class"},
-		{"BlockedBy", "KeywordList", "what the step waits for: a provider's code, a missing class"},
-		{"Stuck", "Bool", "nothing will move until somebody changes something"},
+		{"BlockedBy", "KeywordList", "what the step waits for: a provider's code, a missing class, a disruption budget"},
+		{"Stuck", "Bool", "nothing will move until somebody changes something, or a deadline comes"},
 		{"Deadline", "Datetime", "when the step in flight is given up"},
 	}
 }

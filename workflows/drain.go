@@ -100,7 +100,7 @@ const QueryPicture = "picture"
 
 // decide asks how pods are made to go now, and until when.
 func (d *nodeDrain) decide(ctx workflow.Context) (next activities.DrainDecision, err error) {
-	in := activities.DrainRead{Read: d.read(), NodeName: d.node, Grace: d.seen.Grace, Unasked: d.seen.Outcome == ""}
+	in := activities.DrainRead{Read: d.read(), Grace: d.seen.Grace, Unasked: d.seen.Outcome == ""}
 	in.At = workflow.Now(ctx)
 	if d.until.After(in.At) {
 		in.At = d.until
