@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -201,15 +202,31 @@ func TestU149_DeletionWaitsForTheLongestGracePeriod(t *testing.T) {
 func TestDecideDrainFails(t *testing.T) {
 	t.Parallel()
 	m := machine("m", onNode, draining(0, drain.Evict))
-	for _, row := range []struct{ resource, message string }{
-		{"machines", "get machine shop/m: no answer"}, {"nodes", "get node n of machine m: no answer"},
+	for name, row := range map[string]struct {
+		resource, message string
+		fails             error
+	}{
+		"no answer of the control cluster": {"machines", "get machine shop/m: no answer", errors.New("no answer")},
+		"the target refuses to say":        {"nodes", "get node n of machine m: ", apierrors.NewInternalError(errors.New("etcd"))},
 	} {
-		w := newWorld(t, m, node())
-		failing(w.machines, "get", row.resource, 1, errors.New("no answer"), nil)
-		failing(w.target, "get", row.resource, 1, errors.New("no answer"), nil)
-		_, err := run[activities.DrainDecision](w, w.DecideDrain, activities.DrainRead{Read: live(m)})
-		require.ErrorContains(t, err, row.message)
-		_, retryable := failure(t, err)
-		assert.True(t, retryable)
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, m, node())
+			failing(w.machines, "get", row.resource, 1, row.fails, nil)
+			failing(w.target, "get", row.resource, 1, row.fails, nil)
+			_, err := run[activities.DrainDecision](w, w.DecideDrain, activities.DrainRead{Read: live(m)})
+			require.ErrorContains(t, err, row.message)
+			_, retryable := failure(t, err)
+			assert.True(t, retryable)
+		})
 	}
+}
+
+func TestDecideDrainGoesByWhatWasLastSeenWhileTheTargetIsAway(t *testing.T) {
+	t.Parallel()
+	m := machine("m", onNode, draining(0, drain.Evict))
+	w := newWorld(t, m, node())
+	failing(w.target, "get", "nodes", 1, errors.New("no answer"), nil)
+	d, err := run[activities.DrainDecision](w, w.DecideDrain, activities.DrainRead{Read: live(m)})
+	require.NoError(t, err)
+	assert.Equal(t, drain.Evict, d.Step.Means)
 }

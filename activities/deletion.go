@@ -10,6 +10,7 @@ import (
 
 	"millwright/api/v1alpha1"
 	"millwright/decide/deletion"
+	"millwright/observe"
 )
 
 // DeletionProgress is what a report says of a machine's deletion. The stage never goes back, and what ended stays ended.
@@ -39,27 +40,57 @@ func (d *DeletionProgress) applied(was *v1alpha1.MachineDeletion, now metav1.Tim
 	if record.Drain == nil {
 		record.Drain = &v1alpha1.MachineDrain{StartedAt: now}
 	}
-	drain := record.Drain
+	advance(record.Drain, d.Means, d.Result, d.LeftBehind, now)
+	return record
+}
+
+// advance writes how far a drain has come. What ended stays ended.
+func advance(drain *v1alpha1.MachineDrain, means, result string, left []string, now metav1.Time) {
 	if drain.Result != "" {
-		return record
+		return
 	}
-	if d.Means != "" && d.Means != drain.Means {
-		drain.Means, drain.MeansSince = d.Means, &now
+	if means != "" && means != drain.Means {
+		drain.Means, drain.MeansSince = means, &now
 	}
-	drain.Result, drain.LeftBehind = d.Result, d.LeftBehind
+	drain.Result, drain.LeftBehind = result, left
+}
+
+// StayingDrain is what a report says of the drain of a node whose machine is to stay. For another purpose or occasion than
+// the one on record it begins anew.
+type StayingDrain struct {
+	observe.Emptying
+	Means      string // as in DeletionProgress
+	Result     string
+	LeftBehind []string
+}
+
+func (d *StayingDrain) applied(was *v1alpha1.StayingDrain, now metav1.Time) *v1alpha1.StayingDrain {
+	if d == nil {
+		return was
+	}
+	occasion := metav1.NewTime(d.Occasion).Rfc3339Copy()
+	record := &v1alpha1.StayingDrain{Purpose: d.Purpose, Occasion: occasion, MachineDrain: v1alpha1.MachineDrain{StartedAt: now}}
+	if was != nil && was.Purpose == d.Purpose && was.Occasion.Equal(&occasion) {
+		record = was.DeepCopy()
+	}
+	advance(&record.MachineDrain, d.Means, d.Result, d.LeftBehind, now)
 	return record
 }
 
 // ended says how a drain ended by this write, and how long it took; nothing when none did.
 func ended(before, after *v1alpha1.Machine) (result string, took time.Duration) {
 	of := func(m *v1alpha1.Machine) *v1alpha1.MachineDrain {
-		if m.Status.Deletion == nil {
+		switch s := m.Status; {
+		case s.Deletion != nil:
+			return s.Deletion.Drain
+		case s.Drain != nil:
+			return &s.Drain.MachineDrain
+		default:
 			return nil
 		}
-		return m.Status.Deletion.Drain
 	}
 	was, is := of(before), of(after)
-	if is == nil || is.Result == "" || (was != nil && was.Result != "") {
+	if is == nil || is.Result == "" || (was != nil && was.Result != "" && was.StartedAt.Equal(&is.StartedAt)) {
 		return "", 0
 	}
 	return is.Result, time.Since(is.StartedAt.Time)

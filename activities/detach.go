@@ -2,7 +2,6 @@ package activities
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -96,10 +95,9 @@ func (a *Activities) deleteAttachments(ctx context.Context, in NodeRemoval) erro
 			continue
 		}
 		err := attachments.Delete(ctx, item.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &item.UID}})
-		var status apierrors.APIStatus
-		switch refused := errors.As(err, &status); {
+		switch {
 		case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		case !refused, apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err): // the API server did not get to it
+		case unanswered(err), apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err): // the API server did not get to it
 			return fmt.Errorf("delete attachment %s of node %s: %w", item.Name, in.NodeName, err)
 		default:
 			activity.GetLogger(ctx).Warn("attachment cannot be deleted", "attachment", item.Name, "node", in.NodeName, "error", err)

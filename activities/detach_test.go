@@ -1,6 +1,7 @@
 package activities_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -40,7 +41,7 @@ func detachingFrom(t *testing.T, objects []runtime.Object, test func(*testing.T,
 
 func TestAwaitDetach(t *testing.T) {
 	t.Parallel()
-	agent := pod("agent", controlledBy("DaemonSet", true), mounting("a"))
+	agent := pod("agent", ofDaemonSet, mounting("a"))
 	web := pod("web", mounting("a"))
 	for name, row := range map[string]struct {
 		objects []runtime.Object
@@ -128,7 +129,7 @@ func TestTheTimeOfAwaitDetach(t *testing.T) {
 
 func TestAwaitDetachEnds(t *testing.T) {
 	t.Parallel()
-	one := []runtime.Object{attached("a", "n"), pod("agent", controlledBy("DaemonSet", true), mounting("x"))}
+	one := []runtime.Object{attached("a", "n"), pod("agent", ofDaemonSet, mounting("x"))}
 	t.Run("with its context", func(t *testing.T) {
 		detachingFrom(t, one, func(t *testing.T, d *desk, in activities.Detaching) {
 			a := d.awaitDetach(in)
@@ -169,4 +170,11 @@ func (w *world) attachment(name, node string) *storagev1.VolumeAttachment {
 		return nil
 	}
 	return object.(*storagev1.VolumeAttachment)
+}
+
+func assertCanceled(t *testing.T, err error) {
+	t.Helper()
+	var application *temporal.ApplicationError // what the SDK's test environment makes of it
+	require.ErrorAs(t, err, &application)
+	assert.Equal(t, context.Canceled.Error(), application.Message())
 }

@@ -20,9 +20,19 @@ const (
 // most, and the API server serves that many with ease; a cluster that loses more nodes at once has nowhere to put their pods.
 const DefaultMaxDrains = 100
 
+// Purpose is what the node of a machine that is to stay is emptied for; empty for one that is to go.
+type Purpose = v1alpha1.DrainPurpose
+
+// The purposes.
+const (
+	ForUpdate       = v1alpha1.DrainForUpdate
+	ForPreservation = v1alpha1.DrainForPreservation
+)
+
 // DrainRead says how fresh the facts of a drain's decision must be, and what the drain has seen of the node's pods.
 type DrainRead struct {
 	Read
+	Purpose Purpose
 	Unasked bool          // this run has not looked at the pods yet
 	Grace   time.Duration // longest own grace period of the pods that were left; zero before the first look
 }
@@ -37,6 +47,8 @@ type DrainDecision struct {
 	Hold     string    // why nobody is asked to go now; empty when somebody is
 	Retry    string    // changes when all pods are to be asked again at once
 	Version  string    // resourceVersion of the machine that was read
+	Phase    string    // of the machine
+	Emptying observe.Emptying
 }
 
 // The ways in which a drain ends, as the machine's status names them.
@@ -47,35 +59,41 @@ const (
 	Cancelled = "Cancelled" // the machine is not to be drained any more; in no status
 )
 
-// DecideDrain reads a machine that is to go and its node, and says how its pods are made to go now, and until when.
+// DecideDrain reads a machine whose node is to be empty and the node, and says how its pods are made to go now, and until
+// when.
 func (a *Activities) DecideDrain(ctx context.Context, in DrainRead) (DrainDecision, error) {
 	m, live, err := a.machine(ctx, in.Read)
 	if err != nil {
 		return DrainDecision{}, err
 	}
-	if m == nil || m.DeletionTimestamp == nil {
-		return DrainDecision{Result: Cancelled, Why: "the machine is not to go, or is gone"}, nil
+	if m == nil || (m.DeletionTimestamp == nil) != (in.Purpose != "") {
+		return DrainDecision{Result: Cancelled, Why: "the machine is gone, or its node is not emptied for that any more"}, nil
 	}
 	node, err := a.node(ctx, m, live)
 	if err != nil {
 		return DrainDecision{}, err
 	}
 	node = a.own(m, node)
+	now := later(time.Now(), in.At)
 	facts := a.Cluster.DeletionFacts(m, node, "")
-	d := DrainDecision{Version: m.ResourceVersion}
+	d := DrainDecision{Version: m.ResourceVersion, Phase: string(m.Status.CurrentStatus.Phase), Emptying: observe.EmptyingOf(m, node, now)}
+	record := observe.DrainOf(m, d.Emptying)
 	switch {
-	case facts.Result != "":
-		d.Result, d.Why = facts.Result, "the drain has ended before"
+	case record != nil && record.Result != "":
+		d.Result, d.Why = record.Result, "the drain has ended before"
 		return d, nil
 	case node == nil:
 		d.Result, d.Why = Drained, "there is no node "+facts.NodeName
+		return d, nil
+	case d.Emptying.Purpose != in.Purpose:
+		d.Result, d.Why = Cancelled, "the node may keep its pods"
 		return d, nil
 	case facts.Skip != "":
 		d.Result, d.Why = Skipped, facts.Skip
 		return d, nil
 	}
 	d.Hold, d.Retry = facts.Hold, m.Annotations[v1alpha1.AnnotationRetry]
-	ladder := observe.LadderFacts(m, node, in.Grace, later(time.Now(), in.At))
+	ladder := observe.LadderFacts(m, node, in.Grace, now)
 	ladder.Unasked = in.Unasked
 	d.Step = drain.Climb(ladder)
 	d.Started, d.Recorded, d.Why = ladder.Started, string(ladder.Reached), d.Step.Why
@@ -91,11 +109,11 @@ type Holding struct {
 	Why  string
 }
 
-// HoldDeletion makes a machine say that its deletion stays in the stage in which it is. A hold that is there stays as it is.
-// It returns the version to wait for; running it twice writes once.
-func (a *Activities) HoldDeletion(ctx context.Context, in Holding) (string, error) {
+// HoldDrain makes a machine say that its node is not drained for now, and its deletion stays in the stage in which it is. A
+// hold that is there stays as it is. It returns the version to wait for; running it twice writes once.
+func (a *Activities) HoldDrain(ctx context.Context, in Holding) (string, error) {
 	return a.changeMachine(ctx, in.Read, func(m *v1alpha1.Machine) map[string]any {
-		if _, held := m.Annotations[v1alpha1.AnnotationHold]; held || m.DeletionTimestamp == nil {
+		if _, held := m.Annotations[v1alpha1.AnnotationHold]; held {
 			return nil
 		}
 		return map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationHold: in.Why}}}

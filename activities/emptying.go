@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/temporal"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -273,3 +274,19 @@ func (e *emptying) take(ctx context.Context, change watch.Event, open bool) erro
 	}
 	return nil
 }
+
+// lookAgainAfter is how long the next attempt waits, so that watches which somebody cuts off at once are no loop without a
+// pause. API servers end a watch after half an hour or more. Source: the shortest pause of client-go's own retries.
+const lookAgainAfter = time.Second
+
+// lookAgain makes Temporal begin another attempt soon; it is no failure. A watch also ends because its context did.
+func lookAgain(ctx context.Context, message string) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return temporal.NewApplicationErrorWithOptions(brief(message), typeWatchEnded,
+		temporal.ApplicationErrorOptions{NextRetryDelay: lookAgainAfter, Category: temporal.ApplicationErrorCategoryBenign})
+}
+
+// typeWatchEnded is the type of that failure. No workflow tells it from others.
+const typeWatchEnded = "WatchEnded"

@@ -1,6 +1,7 @@
 package activities
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -80,6 +81,12 @@ func writeError(ref Ref, err error) error {
 	default:
 		return err
 	}
+}
+
+// unanswered reports whether a request failed without a word of an API server.
+func unanswered(err error) bool {
+	var status apierrors.APIStatus
+	return err != nil && !errors.As(err, &status)
 }
 
 // Reaction is what the core does about a provider's code.

@@ -18,8 +18,8 @@ import (
 func staying() []runtime.Object {
 	skip := func(p *corev1.Pod) { p.Labels = map[string]string{v1alpha1.LabelDrain: "skip"} }
 	return []runtime.Object{
-		pod("mirror", mirror), pod("agent", controlledBy("DaemonSet", true)), pod("kept", skip), pod("elsewhere", elsewhere),
-		pod("broken", mirror, inPhase(corev1.PodFailed)), pod("leaving", controlledBy("DaemonSet", true), going[*corev1.Pod]),
+		pod("mirror", mirror), pod("agent", ofDaemonSet), pod("kept", skip), pod("elsewhere", elsewhere),
+		pod("broken", mirror, inPhase(corev1.PodFailed)), pod("leaving", ofDaemonSet, going[*corev1.Pod]),
 	}
 }
 
@@ -178,7 +178,7 @@ func TestPodsThatComeMeanwhileGoToo(t *testing.T) {
 		e := d.empty(in)
 		e.goesOn(t)
 		assert.Equal(t, []asked{evicted("a")}, d.since())
-		for _, p := range []*corev1.Pod{pod("late"), pod("agent", controlledBy("DaemonSet", true)), pod("far", elsewhere)} {
+		for _, p := range []*corev1.Pod{pod("late"), pod("agent", ofDaemonSet), pod("far", elsewhere)} {
 			require.NoError(t, d.target.Tracker().Create(podsResource, p, "web"))
 		}
 		d.end("a")

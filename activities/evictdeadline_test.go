@@ -71,7 +71,7 @@ func TestTheTimeOfADrainIsOver(t *testing.T) {
 			return func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = &seconds }
 		}
 		objects := []runtime.Object{
-			pod("a", grace(60)), pod("b", grace(900)), pod("c", grace(0)), pod("agent", grace(3600), controlledBy("DaemonSet", true)), pod("gone", grace(1800)),
+			pod("a", grace(60)), pod("b", grace(900)), pod("c", grace(0)), pod("agent", grace(3600), ofDaemonSet), pod("gone", grace(1800)),
 		}
 		emptying(t, objects, func(t *testing.T, d *desk, in activities.Eviction) {
 			in.Until = time.Now().Add(time.Minute)

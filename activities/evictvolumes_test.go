@@ -158,6 +158,9 @@ func TestPodsWhoseVolumesNobodyWaitsFor(t *testing.T) {
 	ephemeral := pod("b", func(p *corev1.Pod) {
 		p.Spec.Volumes = []corev1.Volume{{Name: "scratch", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}}
 	})
+	local := pod("b", func(p *corev1.Pod) {
+		p.Spec.Volumes = []corev1.Volume{{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+	})
 	unbound := claim("b")
 	unbound.Spec.VolumeName = ""
 	for name, objects := range map[string][]runtime.Object{
@@ -167,6 +170,7 @@ func TestPodsWhoseVolumesNobodyWaitsFor(t *testing.T) {
 		"U150: a volume that is not attached":    {pod("a", mounting("a")), pod("b", mounting("b")), claim("a"), claim("b"), attached("a", "n")},
 		"U150: attached to another node":         {pod("a", mounting("a")), pod("b", mounting("b")), claim("a"), claim("b"), attached("a", "n"), attached("b", "other")},
 		"U150: no volumes":                       {pod("a", mounting("a")), pod("b"), claim("a"), attached("a", "n")},
+		"DR-06: a folder of the node":            {pod("a", mounting("a")), local, claim("a"), attached("a", "n")},
 		"U150: an ephemeral one that is nowhere": {pod("a", mounting("a")), ephemeral, claim("a"), attached("a", "n")},
 	} {
 		t.Run(name, func(t *testing.T) {

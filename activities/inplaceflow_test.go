@@ -24,7 +24,6 @@ func advance(w *world) inplace.Decision {
 	case inplace.Nothing:
 	case inplace.Drain:
 		twice[activities.Gate](w, w.CordonNode, read(m))
-		twice[activities.Emptied](w, w.AwaitEmpty, read(m))
 		twice[activities.Gate](w, w.MarkInPlace, told)
 	case inplace.Update:
 		m.Status.CurrentStatus.Phase = v1alpha1.MachineInPlaceUpdating

@@ -1,6 +1,7 @@
 package activities_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -86,17 +87,17 @@ func TestReleaseMachine(t *testing.T) {
 		m := machine("m", going[*v1alpha1.Machine])
 		m.Finalizers = append(m.Finalizers, backup)
 		w := newWorld(t, m)
-		twice[string](w, w.ReleaseMachine, read(m))
+		twice[string](w, w.ReleaseMachine, activities.Releasing{Read: read(m)})
 		assert.Equal(t, []string{backup}, w.machine("m").Finalizers)
 	})
 	t.Run("is the end of a machine that nobody else holds", func(t *testing.T) {
 		m := machine("m", going[*v1alpha1.Machine])
 		w := newWorld(t, m)
-		_, err := run[string](w, w.ReleaseMachine, read(m))
+		_, err := run[string](w, w.ReleaseMachine, activities.Releasing{Read: read(m)})
 		require.NoError(t, err)
 		assert.Nil(t, w.machine("m"))
 		w.settle()
-		_, err = run[string](w, w.ReleaseMachine, read(m))
+		_, err = run[string](w, w.ReleaseMachine, activities.Releasing{Read: read(m)})
 		machinesGone(t, err)
 	})
 	t.Run("never releases a machine that is to live, nor takes its tokens", func(t *testing.T) {
@@ -104,7 +105,7 @@ func TestReleaseMachine(t *testing.T) {
 		w := newWorld(t, m)
 		token := w.issue(m, "1", soon())
 		w.forget()
-		twice[string](w, w.ReleaseMachine, read(m))
+		twice[string](w, w.ReleaseMachine, activities.Releasing{Read: read(m)})
 		assert.Equal(t, []string{v1alpha1.FinalizerMachine}, w.machine("m").Finalizers)
 		assert.NotNil(t, w.token(token), "its instance may be booting with it")
 		assert.Empty(t, w.writes())
@@ -115,10 +116,10 @@ func TestReleaseMachine(t *testing.T) {
 		w.issue(m, "1", soon())
 		w.issue(m, "2", soon())
 		failing(w.target, "delete", "secrets", 1, apierrors.NewServiceUnavailable("away"), nil)
-		_, err := run[string](w, w.ReleaseMachine, read(m))
+		_, err := run[string](w, w.ReleaseMachine, activities.Releasing{Read: read(m)})
 		require.Error(t, err)
 		assert.NotNil(t, w.machine("m"), "nobody would take them afterwards")
-		_, err = run[string](w, w.ReleaseMachine, read(m))
+		_, err = run[string](w, w.ReleaseMachine, activities.Releasing{Read: read(m)})
 		require.NoError(t, err)
 		assert.Empty(t, w.tokens())
 		assert.Nil(t, w.machine("m"))
@@ -127,8 +128,17 @@ func TestReleaseMachine(t *testing.T) {
 		m := machine("m", going[*v1alpha1.Machine])
 		m.Annotations = map[string]string{v1alpha1.AnnotationMachineJoinDuration: "7s"}
 		w := newWorld(t, m)
-		_, err := run[string](w, w.ReleaseMachine, read(m))
+		_, err := run[string](w, w.ReleaseMachine, activities.Releasing{Read: read(m)})
 		require.NoError(t, err)
 		assert.Equal(t, []string{"patch machines"}, w.requests())
+	})
+	t.Run("in a hurry it leaves tokens to expire that it cannot take", func(t *testing.T) {
+		m := machine("m", going[*v1alpha1.Machine])
+		w := newWorld(t, m)
+		w.issue(m, "1", soon())
+		failing(w.target, "delete", "secrets", 1, errors.New("no answer"), nil)
+		_, err := run[string](w, w.ReleaseMachine, activities.Releasing{Read: read(m), Hurry: true})
+		require.NoError(t, err)
+		assert.Nil(t, w.machine("m"))
 	})
 }

@@ -232,15 +232,27 @@ func (a *Activities) node(ctx context.Context, m *v1alpha1.Machine, live bool) (
 	if !live || name == "" || target == nil {
 		return a.Cluster.NodeOf(m), nil
 	}
-	node, err := target.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	bounded := ctx
+	if m.DeletionTimestamp != nil { // it is held up by no cluster that is away
+		var cancel context.CancelFunc
+		bounded, cancel = context.WithTimeout(ctx, lastSeenAfter)
+		defer cancel()
+	}
+	node, err := target.CoreV1().Nodes().Get(bounded, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil
+	case unanswered(err) && m.DeletionTimestamp != nil && ctx.Err() == nil:
+		return a.Cluster.NodeOf(m), nil
 	case err != nil:
 		return nil, fmt.Errorf("get node %s of machine %s: %w", name, m.Name, err)
 	}
 	return node, nil
 }
+
+// lastSeenAfter is how long a target cluster has for an answer until what was last seen of it has to do. Source: half of what
+// a decision has in all.
+const lastSeenAfter = time.Second
 
 // usable returns the name of the provider of a machine, or what keeps us from knowing it.
 func usable(m *v1alpha1.Machine, class *v1alpha1.MachineClass) (string, *Problem) {

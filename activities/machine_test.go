@@ -55,7 +55,7 @@ func TestWritersThatAlwaysMeetAnother(t *testing.T) {
 		activity func(w *world) error
 	}{
 		"D20: the finalizer": {"machines", func(w *world) error {
-			_, err := run[string](w, w.ReleaseMachine, read(m))
+			_, err := run[string](w, w.ReleaseMachine, activities.Releasing{Read: read(m)})
 			return err
 		}},
 		"D20: the status of a machine": {"machines", func(w *world) error {

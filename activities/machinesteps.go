@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"go.temporal.io/sdk/activity"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -95,24 +96,43 @@ func (a *Activities) FinishJoin(ctx context.Context, in Read) (string, error) {
 	})
 }
 
+// Releasing names the machine that may go.
+type Releasing struct {
+	Read
+	Hurry bool // a person wants it to go, whether its target cluster answers or not
+}
+
 // ReleaseMachine takes our finalizer off a machine that is being deleted: the last step of its life. What was made for a
-// join that never happened goes with it.
-func (a *Activities) ReleaseMachine(ctx context.Context, in Read) (string, error) {
-	m, _, err := a.machine(ctx, in)
+// join that never happened goes with it; in a hurry, where that is not possible, it is left to expire.
+func (a *Activities) ReleaseMachine(ctx context.Context, in Releasing) (string, error) {
+	m, _, err := a.machine(ctx, in.Read)
 	if err != nil {
 		return "", err
 	}
 	if m != nil && m.DeletionTimestamp != nil && m.Annotations[v1alpha1.AnnotationMachineJoinDuration] == "" {
-		if err := a.RevokeTokens(ctx, in.Ref); err != nil {
+		if err := a.revoke(ctx, in); err != nil {
 			return "", err
 		}
 	}
-	return a.changeMachine(ctx, in, func(m *v1alpha1.Machine) map[string]any {
+	return a.changeMachine(ctx, in.Read, func(m *v1alpha1.Machine) map[string]any {
 		if m.DeletionTimestamp == nil || !observe.HasFinalizer(m.Finalizers) {
 			return nil
 		}
 		return map[string]any{"metadata": map[string]any{"finalizers": without(m.Finalizers, v1alpha1.FinalizerMachine)}}
 	})
+}
+
+// revoke removes a machine's bootstrap tokens. In a hurry it tries for a moment.
+func (a *Activities) revoke(ctx context.Context, in Releasing) error {
+	if !in.Hurry {
+		return a.RevokeTokens(ctx, in.Ref)
+	}
+	bounded, cancel := context.WithTimeout(ctx, lastSeenAfter)
+	defer cancel()
+	if err := a.RevokeTokens(bounded, in.Ref); err != nil {
+		activity.GetLogger(ctx).Warn("bootstrap tokens are left to expire", "machine", in.Ref.Key(), "error", err)
+	}
+	return ctx.Err()
 }
 
 // Begun says that a machine's creation is on record.

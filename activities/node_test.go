@@ -33,13 +33,13 @@ func TestDeleteNode(t *testing.T) {
 		objects []runtime.Object
 		deleted bool
 	}{
-		"U95: the node of the instance":              {removal, []runtime.Object{m, node(providerID("fake:///n"))}, true},
-		"one that never got a provider ID":           {removal, []runtime.Object{m, node()}, true},
-		"one whose instance was never known":         {unknown, []runtime.Object{m, node(providerID("fake:///n"))}, true},
-		"that of another instance":                   {removal, []runtime.Object{m, node(providerID("fake:///new"))}, false},
-		"one that another machine names as its own":  {unknown, []runtime.Object{m, other(), node()}, false},
-		"one that is named by one that is to go too": {removal, []runtime.Object{m, other(going[*v1alpha1.Machine]), node()}, true},
-		"none: the machine had no node":              {nameless, []runtime.Object{m, node()}, false},
+		"U95, ND-04, ND-10: the node of the instance": {removal, []runtime.Object{m, node(providerID("fake:///n"))}, true},
+		"one that never got a provider ID":            {removal, []runtime.Object{m, node()}, true},
+		"one whose instance was never known":          {unknown, []runtime.Object{m, node(providerID("fake:///n"))}, true},
+		"that of another instance":                    {removal, []runtime.Object{m, node(providerID("fake:///new"))}, false},
+		"one that another machine names as its own":   {unknown, []runtime.Object{m, other(), node()}, false},
+		"one that is named by one that is to go too":  {removal, []runtime.Object{m, other(going[*v1alpha1.Machine]), node()}, true},
+		"none: the machine had no node":               {nameless, []runtime.Object{m, node()}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, row.objects...)

@@ -57,7 +57,7 @@ func TestN9_ClassWithoutANodeTemplate(t *testing.T) {
 	cloud(o.DeleteInstance)
 	assert.Empty(t, o.cloud.Instances())
 	twice[any](w, w.DeleteNode, activities.NodeRemoval{Machine: ref(m), NodeName: made.NodeName, ProviderID: made.ProviderID})
-	_, err = run[string](w, w.ReleaseMachine, read(m))
+	_, err = run[string](w, w.ReleaseMachine, activities.Releasing{Read: read(m)})
 	require.NoError(t, err)
 	assert.Nil(t, w.machine("m"))
 }

@@ -64,6 +64,7 @@ type MachineReport struct {
 	Addresses      []Address         // of an instance without a node; nil keeps them
 	PreserveUntil  time.Time         // the machine fails and is preserved from now on; zero keeps what is known
 	Deletion       *DeletionProgress // how far the deletion has come; nil keeps what is known
+	Drain          *StayingDrain     // of the node of a machine that is to stay; nil keeps what is known
 	Event          *Event            // nil tells nothing; told only when the status changed
 }
 
@@ -138,6 +139,7 @@ func applyReport(m *v1alpha1.Machine, node *corev1.Node, in MachineReport, now m
 	status.CreationStopped = creationStopped(status.CreationStopped, in.Stopped, now)
 	status.Health = healthClock(status.Health, in, now)
 	status.Deletion = in.Deletion.applied(status.Deletion, now)
+	status.Drain = in.Drain.applied(status.Drain, now)
 	status.Addresses = addresses(status.Addresses, in.Addresses)
 	status.CurrentOperation = operation(in.Step)
 	status.Conditions = mergeConditions(status.Conditions, node, in.Conditions, now)

@@ -61,7 +61,21 @@ func hooks(m *v1alpha1.Machine, prefix string) []string {
 	return keys
 }
 
-// LadderFacts turns a machine that is to go and its node into what decide/drain asks for to climb. Grace is the longest own
+// forced says why the pods of a machine's node are killed at once; empty when nobody wants it.
+func forced(m *v1alpha1.Machine) string {
+	label := v1alpha1.LabelForceDrain
+	wanted := m.Labels[label] == v1alpha1.ValueTrue
+	if m.DeletionTimestamp != nil {
+		label = v1alpha1.LabelForceDeletion
+		wanted, _ = strconv.ParseBool(m.Labels[label])
+	}
+	if wanted {
+		return "label " + label + " asks for it"
+	}
+	return wish(m, v1alpha1.AnnotationForce)
+}
+
+// LadderFacts turns a machine whose node is to be empty and its node into what decide/drain asks for to climb. Grace is the longest own
 // grace period of the pods that were left at the last look.
 func LadderFacts(m *v1alpha1.Machine, node *corev1.Node, grace time.Duration, now time.Time) drain.Ladder {
 	l := drain.Ladder{
@@ -70,14 +84,10 @@ func LadderFacts(m *v1alpha1.Machine, node *corev1.Node, grace time.Duration, no
 		Retries: m.Spec.EvictRetries(),
 		Grace:   grace,
 	}
-	if d := m.Status.Deletion; d != nil && d.Drain != nil {
-		l.Started, l.Reached, l.ReachedAt = d.Drain.StartedAt.Time, drain.Means(d.Drain.Means), timeOf(d.Drain.MeansSince)
+	if d := DrainOf(m, EmptyingOf(m, node, now)); d != nil {
+		l.Started, l.Reached, l.ReachedAt = d.StartedAt.Time, drain.Means(d.Means), timeOf(d.MeansSince)
 	}
-	if forced, err := strconv.ParseBool(m.Labels[v1alpha1.LabelForceDeletion]); err == nil && forced {
-		l.Force = "label " + v1alpha1.LabelForceDeletion + " asks for it"
-	} else {
-		l.Force = wish(m, v1alpha1.AnnotationForce)
-	}
+	l.Force = forced(m)
 	if until, _, _ := strings.Cut(m.Annotations[v1alpha1.AnnotationExtend], " "); until != "" {
 		if at, err := time.Parse(time.RFC3339, until); err == nil { // what cannot be read extends nothing
 			l.Extended = at
@@ -89,7 +99,7 @@ func LadderFacts(m *v1alpha1.Machine, node *corev1.Node, grace time.Duration, no
 
 // Wishes is all that people say of a machine's drain by its labels and annotations; another text is another wish.
 func Wishes(m *v1alpha1.Machine) string {
-	text := m.Labels[v1alpha1.LabelForceDeletion]
+	text := m.Labels[v1alpha1.LabelForceDeletion] + " " + m.Labels[v1alpha1.LabelForceDrain]
 	for _, key := range []string{
 		v1alpha1.AnnotationForce, v1alpha1.AnnotationSkipDrain, v1alpha1.AnnotationExcludeDraining, v1alpha1.AnnotationHold,
 		v1alpha1.AnnotationExtend, v1alpha1.AnnotationRetry,

@@ -122,7 +122,7 @@ func TestLadderFacts(t *testing.T) {
 	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	began, climbed := metav1.NewTime(noon.Add(-time.Hour)), metav1.NewTime(noon.Add(-time.Minute))
 	facts := func(change func(*v1alpha1.Machine)) drain.Ladder {
-		return observe.LadderFacts(machine("m", onNode("n"), change), node(condition("Ready", "True")), time.Minute, noon)
+		return observe.LadderFacts(machine("m", onNode("n"), func(m *v1alpha1.Machine) { m.DeletionTimestamp = now() }, change), node(condition("Ready", "True")), time.Minute, noon)
 	}
 	common := drain.Ladder{Now: noon, Timeout: v1alpha1.DefaultDrainTimeout, Grace: time.Minute}
 	with := func(change func(*drain.Ladder)) drain.Ladder {

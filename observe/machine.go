@@ -67,6 +67,7 @@ func MachineFacts(m *v1alpha1.Machine, around Around, now time.Time) attention.M
 	}
 	f.Unpreserved = Preservation(m, around.Node, now).Why
 	f.UpdateStep = string(InPlace(m, around.Node).Step)
+	f.Undrained = EmptyingOf(m, around.Node, now).Purpose == v1alpha1.DrainForPreservation
 	f.Updated = UpdateResult(around.Node)
 	return f
 }

@@ -36,6 +36,9 @@ func PreserveFacts(m *v1alpha1.Machine, node *corev1.Node, now time.Time) preser
 	f.DisabledByUs = annotation(node.Annotations, v1alpha1.AnnotationScaleDownDisabledByMCM)
 	f.Tainted = slices.ContainsFunc(node.Spec.Taints, IsPreservedTaint)
 	f.Condition = preserved(node)
+	if d := stayingDrain(m, v1alpha1.DrainForPreservation, f.Expiry); d != nil {
+		f.Drained = d.Result
+	}
 	return f
 }
 

@@ -124,11 +124,12 @@ func TestPreserveSpeaksTheVocabulary(t *testing.T) {
 	}, d.Node.Annotations.Remove)
 	assert.Equal(t, v1alpha1.ReasonPreservationStopped, d.Node.Condition.Reason)
 
-	for _, told := range []string{v1alpha1.MessagePreservedNodeDrained, v1alpha1.MessagePreservedNodeNotDrained} {
+	for result, told := range map[string]string{"Drained": v1alpha1.MessagePreservedNodeDrained, "Forced": v1alpha1.MessagePreservedNodeNotDrained} {
 		m := machine("m", phase(v1alpha1.MachineFailed), asking("now"), until(keptUntil))
+		m.Status.Drain = &v1alpha1.StayingDrain{Purpose: v1alpha1.DrainForPreservation, Occasion: keptUntil, MachineDrain: v1alpha1.MachineDrain{Result: result}}
 		n := keptNode(func(n *corev1.Node) {
 			n.Status.Conditions[1].Message = told + " Machine preserved until 2026-03-05T12:00:00Z."
 		})
-		assert.True(t, observe.Preservation(m, n, keptFrom).Empty(), "what a drain told stays: %s", told)
+		assert.True(t, observe.Preservation(m, n, keptFrom).Empty(), "what became of its drain is told: %s", told)
 	}
 }

@@ -3,7 +3,6 @@ package workflows
 import (
 	"fmt"
 
-	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"millwright/activities"
@@ -14,30 +13,30 @@ import (
 // anything to do; the status is told before the stage begins, so that no later run enters one that came before it.
 func (m *machine) delete(ctx workflow.Context, d activities.MachineDecision) (released bool, err error) {
 	if d.Problem != nil && d.NeverTried { // nothing was ever made for it: without a class, too, there is nothing to delete
-		err = m.release(ctx, "no instance was ever made: the object may go")
-		return err == nil, err
+		return m.release(ctx, d, "no instance was ever made: the object may go")
+	}
+	if again, err := m.identify(ctx, d); err != nil || again {
+		return false, err
 	}
 	s := *d.Deletion
-	if s.Announce {
-		var made activities.Gate
-		if err := quick(ctx, "the node says that its machine is to go", core().AnnounceTermination, m.read(), &made); err != nil {
-			return false, err
-		}
-		m.raise(made)
+	if told, err := m.announce(ctx, d); err != nil || !told {
+		return false, err
 	}
 	if s.Stage == deletion.Release && s.BlockedBy == "" && s.Released == "" {
-		err = m.release(ctx, "takes the finalizer off: the object may go")
-		return err == nil, err
+		return m.release(ctx, d, "takes the finalizer off: the object may go")
 	}
 	if err := m.enter(ctx, d, s); err != nil {
 		return false, err
 	}
-	if s.BlockedBy == deletion.Held {
+	if s.BlockedBy == deletion.Held || s.Stage == deletion.PreDrainHooks || s.Stage == deletion.PreTerminateHooks {
 		return false, m.awaken(ctx)
 	}
+	return m.advance(ctx, d, s)
+}
+
+// advance does what a stage is for.
+func (m *machine) advance(ctx workflow.Context, d activities.MachineDecision, s deletion.Step) (released bool, err error) {
 	switch s.Stage {
-	case deletion.PreDrainHooks, deletion.PreTerminateHooks:
-		return false, m.awaken(ctx)
 	case deletion.Drain:
 		return false, m.drain(ctx, d)
 	case deletion.Detach:
@@ -48,9 +47,44 @@ func (m *machine) delete(ctx workflow.Context, d activities.MachineDecision) (re
 		return false, m.deleteNode(ctx, d)
 	default: // people were told that the instance stays
 		m.done = deletion.Node
-		err = m.release(ctx, "takes the finalizer off: the object may go")
-		return err == nil, err
+		return m.release(ctx, d, "takes the finalizer off: the object may go")
 	}
+}
+
+// announce makes the node say that its machine is to go, before anything is done to it.
+func (m *machine) announce(ctx workflow.Context, d activities.MachineDecision) (told bool, err error) {
+	if !d.Deletion.Announce {
+		return true, nil
+	}
+	var made activities.Gate
+	told, err = m.onTarget(ctx, d, "node "+d.NodeName+" says that its machine is to go", core().AnnounceTermination, m.read(), &made)
+	m.raise(made)
+	return told, err
+}
+
+// identify records the names of an instance whose creation was cut short before anybody did: its node may join, and then it
+// is drained and removed like any other. It reports true when there is something new to decide from. No answer is as good as
+// "there is none": the provider is asked to delete by the machine's UID in any case.
+func (m *machine) identify(ctx workflow.Context, d activities.MachineDecision) (again bool, err error) {
+	if d.NodeName != "" || d.NeverTried || !d.Target || d.Problem != nil || d.Deletion.Released != "" || m.named {
+		return false, nil
+	}
+	m.named = true
+	var answer activities.InstanceAnswer
+	if err := m.settle(ctx); err != nil {
+		return false, err
+	}
+	ask := glance(ctx, d.Provider, "instance-status", "is there an instance that nobody recorded?")
+	if err := workflow.ExecuteActivity(ask, cloudCalls().InstanceStatus, m.call(d)).Get(ctx, &answer); err != nil || answer.NodeName == "" {
+		return false, ctx.Err()
+	}
+	var record activities.Record
+	recorded := activities.Recorded{Read: m.read(), ProviderID: answer.ProviderID, NodeName: answer.NodeName}
+	if err := quick(ctx, "records instance "+answer.ProviderID, core().RecordInstance, recorded, &record); err != nil {
+		return false, err
+	}
+	m.wrote(record.Version)
+	return record.Stale == "", nil
 }
 
 // enter shows the stage that begins, and records it where the status does not say so yet.
@@ -135,7 +169,27 @@ func (m *machine) detach(ctx workflow.Context, d activities.MachineDecision) err
 	}
 	in := activities.Detaching{Machine: m.ref, NodeName: d.NodeName, Since: since}
 	var left activities.Detached
-	if err := workflow.ExecuteActivity(draining(ctx, "await-detach", m.shown.why), core().AwaitDetach, in).Get(ctx, &left); err != nil {
+	options, cancel := workflow.WithCancel(draining(ctx, "await-detach", m.shown.why))
+	defer cancel()
+	future := workflow.ExecuteActivity(options, core().AwaitDetach, in)
+	for !future.IsReady() {
+		if err := m.awaken(ctx, future); err != nil {
+			return err
+		}
+		if !m.receive() || future.IsReady() {
+			continue
+		}
+		now, err := m.decide(ctx)
+		if err != nil {
+			return err
+		}
+		if now.Deletion == nil || now.Deletion.Stage != deletion.Detach || now.Deletion.BlockedBy != "" {
+			cancel()
+			_ = future.Get(ctx, nil) // its end is all that matters
+			return ctx.Err()
+		}
+	}
+	if err := future.Get(ctx, &left); err != nil {
 		return err
 	}
 	m.done = deletion.Detach
@@ -157,7 +211,7 @@ func (m *machine) deleteInstance(ctx workflow.Context, d activities.MachineDecis
 // deleteNode removes what is left of the node of an instance that is gone.
 func (m *machine) deleteNode(ctx workflow.Context, d activities.MachineDecision) error {
 	removal := activities.NodeRemoval{Machine: m.ref, NodeName: d.NodeName, ProviderID: d.ProviderID}
-	if err := quick(ctx, "removes node "+d.NodeName, core().DeleteNode, removal, nil); err != nil {
+	if done, err := m.onTarget(ctx, d, "removes node "+d.NodeName, core().DeleteNode, removal, nil); err != nil || !done {
 		return err
 	}
 	m.done = deletion.Node
@@ -165,74 +219,35 @@ func (m *machine) deleteNode(ctx workflow.Context, d activities.MachineDecision)
 }
 
 // release removes what is left in the target cluster, and lets the object go.
-func (m *machine) release(ctx workflow.Context, summary string) error {
-	return quick(ctx, summary, core().ReleaseMachine, m.read(), nil)
+func (m *machine) release(ctx workflow.Context, d activities.MachineDecision, summary string) (released bool, err error) {
+	in := activities.Releasing{Read: m.read(), Hurry: d.Deletion.Hurry}
+	return m.onTarget(ctx, d, summary, core().ReleaseMachine, in, nil)
 }
 
-// drain empties the node in a workflow of its own. A node on which nothing stands needs none.
-func (m *machine) drain(ctx workflow.Context, d activities.MachineDecision) error {
-	var load activities.NodeLoad
-	if err := quick(ctx, "cordons node "+d.NodeName+", and looks what stands on it", core().WeighNode, m.read(), &load); err != nil {
-		return err
-	}
-	m.raise(load.Versions)
-	if load.Pods == 0 && load.Attached == 0 {
-		m.done = deletion.Detach
-		return nil
-	}
-	if load.Queue != "" {
-		return m.queue(ctx, d, load.Queue)
-	}
-	if err := m.show(ctx, stageOf(*d.Deletion, d)); err != nil {
-		return err
-	}
-	err := m.runDrain(ctx, d)
-	m.live = true // the drain wrote the status
+// targetUnavailable is what a machine is blocked by whose target cluster does not answer.
+const targetUnavailable = "TargetUnavailable"
+
+// onTarget does something in the target cluster, and reports whether it was done. While that cluster does not answer, people
+// see it, and whatever changes is looked at. A person who wants the deletion to go on does not wait for it.
+func (m *machine) onTarget(ctx workflow.Context, d activities.MachineDecision, summary string, activity, input, result any) (done bool, err error) {
+	err = workflow.ExecuteLocalActivity(quickly(ctx, summary), activity, input).Get(ctx, result)
 	switch {
-	case err == nil, ctx.Err() != nil:
-		return err
-	case alreadyStarted(err): // that of a run that was terminated is about to end: nothing tells us when
-		return m.awaken(ctx, m.timer(ctx, "handover", "the drain of an earlier run is ending", workflow.Now(ctx).Add(drainHandover)))
-	case temporal.IsCanceledError(err): // a person did that, in Temporal: until another word the node stays as it is
-		hold := activities.Holding{Read: m.read(), Why: "the drain was cancelled in Temporal"}
-		return m.write(ctx, "holds the deletion: "+hold.Why, core().HoldDeletion, hold)
-	default: // terminated, or something that should not be: another one takes it up
-		return m.awaken(ctx, m.timer(ctx, "handover", "the drain has failed: another one begins", workflow.Now(ctx).Add(drainHandover)))
+	case err == nil, final(err), ctx.Err() != nil:
+		return err == nil, err
+	case d.Deletion.Hurry:
+		return true, nil
 	}
-}
-
-// runDrain runs the drain to its end, and hands on what wakes the machine meanwhile.
-func (m *machine) runDrain(ctx workflow.Context, d activities.MachineDecision) error {
-	child, cancel := workflow.WithCancel(drainOptions(ctx, m.ref, d.NodeName))
-	defer cancel()
-	future := workflow.ExecuteChildWorkflow(child, Drain, DrainInput{Ref: m.ref, Gate: m.gate, NodeName: d.NodeName})
-	if err := future.GetChildWorkflowExecution().Get(ctx, nil); err != nil {
-		return err
+	s := m.shown
+	s.why, s.node, s.phase, s.blockedBy, s.stuck = "the target cluster does not answer: "+summary, d.NodeName, "Terminating", targetUnavailable, true
+	if s.name == "" {
+		s.name = "announce"
 	}
-	for !future.IsReady() {
-		if err := m.awaken(ctx, future); err != nil {
-			return err
-		}
-		if m.receive() && !future.IsReady() { // it reads what woke us; that it may have ended meanwhile is no failure
-			_ = future.SignalChildWorkflow(ctx, SignalChanged, Changed{UID: m.ref.UID, Versions: m.gate}).Get(ctx, nil)
-		}
-		if workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
-			cancel()
-			_ = future.Get(ctx, nil)
-			return ctx.Err()
-		}
+	if err := m.show(ctx, s); err != nil {
+		return false, err
 	}
-	return future.Get(ctx, nil)
-}
-
-// queue waits for the machine's turn. The bridge wakes those that are next.
-func (m *machine) queue(ctx workflow.Context, d activities.MachineDecision, why string) error {
-	again := m.shown.name == "queued"
-	if err := m.show(ctx, step{name: "queued", why: why, phase: "Terminating", node: d.NodeName}); err != nil {
-		return err
+	report := m.progress("Terminating", lastOperation("Delete", "Processing", s.why))
+	if err := m.write(ctx, s.why, core().ReportMachine, report); err != nil {
+		return false, err
 	}
-	if !again { // then it asks once more: a place that became free before this was known woke nobody
-		return m.write(ctx, why, core().ReportMachine, m.progress("Terminating", lastOperation("Delete", "Processing", why)))
-	}
-	return m.awaken(ctx)
+	return m.patiently(ctx, summary, activity, input, result)
 }

@@ -179,3 +179,75 @@ func TestReleasedMachineGoesWithoutItsProvider(t *testing.T) {
 	}
 	require.Equal(t, []string{"the provider was not asked to delete instance virtual:///i-1: annotation release asks for it: alice: deleted by hand"}, told)
 }
+
+func TestDeletionShowsThatTheTargetClusterIsAway(t *testing.T) {
+	for _, stage := range []deletion.Stage{"", deletion.Drain, deletion.Node} {
+		t.Run("in stage "+string(stage), func(t *testing.T) {
+			w := newGoing(t)
+			w.away, w.going.Recorded = true, stage
+			if stage == deletion.Node {
+				w.going.Result = activities.Drained
+			}
+			w.after(time.Minute, func() {
+				last := w.reports[len(w.reports)-1]
+				require.Equal(t, "TargetUnavailable", last.Step.LastError)
+				require.Contains(t, last.Operation.Description, "the target cluster does not answer: ")
+				require.NotContains(t, w.log, "release")
+				w.away = false
+			})
+			require.Equal(t, workflows.OutcomeGone, w.run(t).Outcome)
+			require.Contains(t, w.log, "delete node m-1")
+		})
+	}
+}
+
+func TestNobodyInAHurryWaitsForATargetClusterThatIsAway(t *testing.T) {
+	for name, hurry := range map[string]func(f *deletion.Facts){
+		"skip":    func(f *deletion.Facts) { f.Skip = "annotation skip asks for it: alice: cluster is gone" },
+		"release": func(f *deletion.Facts) { f.Release = "annotation release asks for it: alice: cluster is gone" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newGoing(t)
+			w.away = true
+			w.after(time.Minute, func() {
+				require.NotContains(t, w.log, "release")
+				hurry(&w.going)
+			})
+			require.Equal(t, workflows.OutcomeGone, w.run(t).Outcome)
+			require.Equal(t, name == "skip", contains(w.log, "delete virtual:///i-1"))
+		})
+	}
+}
+
+func TestWaitForVolumesEndsWhenAPersonWantsSomethingElse(t *testing.T) {
+	for name, wish := range map[string]func(f *deletion.Facts){
+		"hold":    func(f *deletion.Facts) { f.Hold = "annotation hold asks for it: alice: look at it first" },
+		"exclude": func(f *deletion.Facts) { f.SkipDetach = "annotation exclude asks for it" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newGoing(t)
+			w.going.Recorded, w.going.Attached, w.going.Result, w.attached = deletion.Detach, 1, activities.Drained, true
+			w.after(time.Minute, func() { wish(&w.going) })
+			w.after(time.Hour, func() { w.going.Hold, w.attached = "", false })
+			require.Equal(t, workflows.OutcomeGone, w.run(t).Outcome)
+			if name == "hold" {
+				require.Equal(t, "held: annotation hold asks for it: alice: look at it first", w.reports[0].Event.Message)
+			}
+		})
+	}
+}
+
+func TestInstanceThatNobodyRecordedIsDrainedToo(t *testing.T) {
+	w := newGoing(t)
+	w.decision.ProviderID, w.decision.NodeName, w.decision.Target = "", "", true
+	w.unrecorded = "virtual:///m-1"
+	require.Equal(t, workflows.OutcomeGone, w.run(t).Outcome)
+	require.Equal(t, []string{"decide", "look", "record virtual:///m-1", "decide", "announce", "report Terminating", "weigh", "drain m-1"}, w.log[:8])
+}
+
+func TestInstanceThatWasNeverMadeIsAskedForOnce(t *testing.T) {
+	w := newGoing(t)
+	w.decision.ProviderID, w.decision.NodeName, w.decision.Target, w.going.Node = "", "", true, false
+	require.Equal(t, workflows.OutcomeGone, w.run(t).Outcome)
+	require.Equal(t, []string{"decide", "look", "report Terminating", "delete ", "decide", "release"}, w.log)
+}

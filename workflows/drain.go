@@ -19,7 +19,10 @@ type DrainInput struct {
 	Ref      activities.Ref // of the machine
 	Gate     activities.Gate
 	NodeName string
+	Purpose  activities.Purpose  `json:",omitempty"` // empty when the machine is to go
 	Seen     *activities.Evicted `json:",omitempty"` // continued as new: what was last seen
+	Held     bool                `json:",omitempty"` // continued as new: people were told that it is held
+	Retry    string              `json:",omitempty"` // continued as new: what was last asked for
 }
 
 // DrainResult is how a drain ended.
@@ -33,20 +36,28 @@ type DrainResult struct {
 // nodeDrain is one run of a drain.
 type nodeDrain struct {
 	*object
-	node  string
-	seen  activities.Evicted // at the last look
-	until time.Time          // deadline that has passed: the next decision is made for a time not before it
+	DrainInput
+	next  activities.DrainDecision // the last one
+	seen  activities.Evicted       // at the last look
+	until time.Time                // deadline that has passed: the next decision is made for a time not before it
 	total int
 	held  bool        // people were told that the deletion is held
 	begun drain.Means // that was written, and not read back yet
 	retry string      // what was last asked for
 }
 
-// Drain empties the node of a machine that is to go: it evicts the pods until the deadline, then deletes them with their own
+// handedOn is what the next run of the drain starts with.
+func (d *nodeDrain) handedOn() DrainInput {
+	in := d.DrainInput
+	in.Gate, in.Seen, in.Held, in.Retry = d.gate, &d.seen, d.held, d.retry
+	return in
+}
+
+// Drain empties the node of a machine that is to go, or that is kept or updated in place: it evicts the pods until the deadline, then deletes them with their own
 // grace periods, then without. What the node shows at each moment is published: in the details, the search attributes, the
 // machine's condition Drained and its events. It is a child of the machine's workflow, and ends with it.
 func Drain(ctx workflow.Context, in DrainInput) (DrainResult, error) {
-	d := &nodeDrain{object: newObject(ctx, KindDrain, Input{Ref: in.Ref, Gate: in.Gate}), node: in.NodeName}
+	d := &nodeDrain{object: newObject(ctx, KindDrain, Input{Ref: in.Ref, Gate: in.Gate}), DrainInput: in, held: in.Held, retry: in.Retry}
 	if in.Seen != nil {
 		d.seen = *in.Seen
 	}
@@ -61,7 +72,7 @@ func Drain(ctx workflow.Context, in DrainInput) (DrainResult, error) {
 		}
 		if workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
 			d.receive()
-			return DrainResult{}, workflow.NewContinueAsNewError(ctx, Drain, DrainInput{Ref: d.ref, Gate: d.gate, NodeName: d.node, Seen: &d.seen})
+			return DrainResult{}, workflow.NewContinueAsNewError(ctx, Drain, d.handedOn())
 		}
 	}
 }
@@ -76,6 +87,9 @@ func (d *nodeDrain) step(ctx workflow.Context) (DrainResult, error) {
 		return d.end(ctx, next.Result, next.Why)
 	}
 	if held, err := d.hold(ctx, next); err != nil || held {
+		if err == nil && !d.held && d.Purpose != "" { // the node of a machine that stays is cordoned again first
+			return DrainResult{Outcome: activities.Cancelled, Why: "the drain is resumed"}, nil
+		}
 		return DrainResult{}, err
 	}
 	if begun, err := d.begin(ctx, next); err != nil || begun {
@@ -100,17 +114,27 @@ const QueryPicture = "picture"
 
 // decide asks how pods are made to go now, and until when.
 func (d *nodeDrain) decide(ctx workflow.Context) (next activities.DrainDecision, err error) {
-	in := activities.DrainRead{Read: d.read(), Grace: d.seen.Grace, Unasked: d.seen.Outcome == ""}
+	in := activities.DrainRead{Read: d.read(), Purpose: d.Purpose, Grace: d.seen.Grace, Unasked: d.seen.Outcome == ""}
 	in.At = workflow.Now(ctx)
 	if d.until.After(in.At) {
 		in.At = d.until
 	}
 	err = quick(ctx, "by which means, and until when?", core().DecideDrain, in, &next)
 	d.live = false
+	d.next = next
 	return next, err
 }
 
-// hold waits as long as a person wants the deletion to stay where it is, and reports whether it did. The node stays cordoned.
+// phase is that of the machine, as people see it.
+func (d *nodeDrain) phase() string {
+	if d.Purpose == "" {
+		return "Terminating"
+	}
+	return d.next.Phase
+}
+
+// hold waits as long as a person wants no pod to be asked, and reports whether it did. The node of a machine that is to go
+// stays cordoned.
 func (d *nodeDrain) hold(ctx workflow.Context, next activities.DrainDecision) (bool, error) {
 	if next.Hold == "" && !d.held {
 		return false, nil
@@ -121,22 +145,30 @@ func (d *nodeDrain) hold(ctx workflow.Context, next activities.DrainDecision) (b
 			return false, err
 		}
 		report := d.report("Draining", next.Why)
-		report.Event = &activities.Event{Reason: "DeletionResumed", Message: "node " + d.node + ": " + next.Why}
+		report.Event = &activities.Event{Reason: d.said("Resumed"), Message: "node " + d.NodeName + ": " + next.Why}
 		return true, d.write(ctx, next.Why, core().ReportMachine, report)
 	}
-	s := step{name: "held", why: "held: " + next.Hold, table: table(d.seen.Picture), phase: "Terminating", node: d.node, blockedBy: deletion.Held, stuck: true}
+	s := step{name: "held", why: "held: " + next.Hold, table: table(d.seen.Picture), phase: d.phase(), node: d.NodeName, blockedBy: deletion.Held, stuck: true}
 	if err := d.show(ctx, s); err != nil {
 		return false, err
 	}
 	if !d.held {
 		d.held = true
 		report := d.report("Blocked", s.why)
-		report.Event = &activities.Event{Reason: "DeletionHeld", Message: s.why}
+		report.Event = &activities.Event{Reason: d.said("Held"), Message: s.why}
 		if err := d.write(ctx, s.why, core().ReportMachine, report); err != nil {
 			return false, err
 		}
 	}
 	return true, d.awaken(ctx)
+}
+
+// said is the reason of an event about a hold.
+func (d *nodeDrain) said(what string) string {
+	if d.Purpose == "" {
+		return "Deletion" + what
+	}
+	return "Drain" + what
 }
 
 // begin records the means that are used from now on, which starts their clocks. It reports whether there was anything to
@@ -154,10 +186,10 @@ func (d *nodeDrain) begin(ctx workflow.Context, next activities.DrainDecision) (
 		return false, err
 	}
 	report := d.report("Draining", next.Why)
-	report.Deletion = &activities.DeletionProgress{Means: string(next.Step.Means)}
+	d.record(&report, string(next.Step.Means), "", nil)
 	if next.Step.Means != drain.Evict {
 		report.Conditions[0].Reason = "Forcing"
-		report.Event = &activities.Event{Warning: true, Reason: "DrainForced", Message: "node " + d.node + ": " + next.Why}
+		report.Event = &activities.Event{Warning: true, Reason: "DrainForced", Message: "node " + d.NodeName + ": " + next.Why}
 	}
 	return true, d.write(ctx, next.Why, core().ReportMachine, report)
 }
@@ -171,7 +203,7 @@ func (d *nodeDrain) evict(ctx workflow.Context, next activities.DrainDecision) (
 	d.retry = next.Retry
 	in := activities.Eviction{
 		Hurry: hurry, Started: next.Started,
-		Machine: d.ref, NodeName: d.node, Means: next.Step.Means, Until: next.Step.Until, Shown: d.seen.Blockers, Known: d.seen.Picture.Rows,
+		Machine: d.ref, NodeName: d.NodeName, Means: next.Step.Means, Until: next.Step.Until, Shown: d.seen.Blockers, Known: d.seen.Picture.Rows,
 		Gone: d.seen.Picture.Counts.Gone, Departed: d.seen.Departed,
 	}
 	options, cancel := workflow.WithCancel(draining(ctx, "evict-pods", d.shown.why))
@@ -225,7 +257,7 @@ func (d *nodeDrain) look(ctx workflow.Context, next activities.DrainDecision, se
 	if err := d.publish(ctx, next); err != nil {
 		return err
 	}
-	reason, event := "Draining", activities.Event{Reason: "DrainMoves", Message: "node " + d.node + ": " + seen.Picture.Why}
+	reason, event := "Draining", activities.Event{Reason: "DrainMoves", Message: "node " + d.NodeName + ": " + seen.Picture.Why}
 	if len(seen.Blockers) > 0 {
 		reason = "Blocked"
 		event.Warning, event.Reason = true, "DrainBlocked"
@@ -246,7 +278,7 @@ const mostNames = 5
 
 // publish shows the picture in Temporal's UI.
 func (d *nodeDrain) publish(ctx workflow.Context, next activities.DrainDecision) error {
-	s := step{name: strings.ToLower(string(next.Step.Means)), why: next.Why, phase: "Terminating", node: d.node, deadline: next.Step.Until}
+	s := step{name: strings.ToLower(string(next.Step.Means)), why: next.Why, phase: d.phase(), node: d.NodeName, deadline: next.Step.Until}
 	if p := d.seen.Picture; p.Why != "" {
 		s.why, s.table = p.Why+"; "+next.Why, table(p)
 	}
@@ -287,6 +319,15 @@ func (d *nodeDrain) report(reason, message string) activities.MachineReport {
 	}
 }
 
+// record makes a report say how far the drain has come.
+func (d *nodeDrain) record(report *activities.MachineReport, means, result string, left []string) {
+	if d.Purpose == "" {
+		report.Deletion = &activities.DeletionProgress{Means: means, Result: result, LeftBehind: left}
+		return
+	}
+	report.Drain = &activities.StayingDrain{Emptying: d.next.Emptying, Means: means, Result: result, LeftBehind: left}
+}
+
 // end records how the drain ended. One that is not wanted any more leaves no record.
 func (d *nodeDrain) end(ctx workflow.Context, outcome, why string) (DrainResult, error) {
 	result := DrainResult{Outcome: outcome, Why: why, Accepted: d.total}
@@ -299,13 +340,13 @@ func (d *nodeDrain) end(ctx workflow.Context, outcome, why string) (DrainResult,
 			result.Why += "; left behind: " + strings.Join(d.seen.Left, ", ")
 		}
 	}
-	if err := d.show(ctx, step{name: strings.ToLower(outcome), why: result.Why, phase: "Terminating", node: d.node}); err != nil {
+	if err := d.show(ctx, step{name: strings.ToLower(outcome), why: result.Why, phase: d.phase(), node: d.NodeName}); err != nil {
 		return result, err
 	}
 	report := d.report(outcome, result.Why)
 	report.Conditions[0].True = true
-	report.Deletion = &activities.DeletionProgress{Result: outcome, LeftBehind: result.LeftBehind}
-	report.Event = &activities.Event{Warning: outcome == activities.Forced, Reason: "Drain" + outcome, Message: "node " + d.node + ": " + result.Why}
+	d.record(&report, "", outcome, result.LeftBehind)
+	report.Event = &activities.Event{Warning: outcome == activities.Forced, Reason: "Drain" + outcome, Message: "node " + d.NodeName + ": " + result.Why}
 	if outcome == activities.Drained {
 		report.Event.Reason = "Drained"
 	}

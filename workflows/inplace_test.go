@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/mock"
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/sdk/temporal"
 
 	"millwright/activities"
 	"millwright/decide/attention"
@@ -37,14 +36,8 @@ func updating(t *testing.T) *world {
 		}
 	}
 	w.env.OnActivity("CordonNode", any1...).Return(node("cordon"))
-	w.env.OnActivity("AwaitEmpty", any1...).Return(func(context.Context, activities.Read) (activities.Emptied, error) {
-		defer w.lock()()
-		w.note("empty?")
-		if w.occupied {
-			return activities.Emptied{}, temporal.NewApplicationErrorWithOptions("a pod is left", "WatchEnded", temporal.ApplicationErrorOptions{NextRetryDelay: time.Hour})
-		}
-		return activities.Emptied{}, nil
-	})
+	w.env.OnActivity("UncordonNode", any1...).Return(node("uncordon"))
+	w.drain = workflows.DrainResult{Outcome: activities.Drained}
 	w.env.OnActivity("MarkInPlace", any1...).Return(func(_ context.Context, in activities.InPlaceMark) (activities.Gate, error) {
 		defer w.lock()()
 		w.note("mark " + in.Reason)
@@ -72,7 +65,7 @@ func TestU127_NodeIsEmptiedAndItsAgentIsTold(t *testing.T) {
 	w.after(10*time.Minute, w.joined)
 	w.run(t)
 	require.Equal(t, []string{
-		"decide", "report ", "cordon", "empty?", "mark DrainSuccessful", "decide", "report InPlaceUpdating", "decide", "mark ReadyForUpdate", "decide",
+		"decide", "report ", "cordon", "drain m-1InPlaceUpdate", "mark DrainSuccessful", "decide", "report InPlaceUpdating", "decide", "mark ReadyForUpdate", "decide",
 	}, w.log[:10])
 	require.Equal(t, "Running", w.last().Phase)
 }
@@ -94,9 +87,19 @@ func TestMachineWhoseNodeIsNotEmptyIsNotForgotten(t *testing.T) {
 		w := updating(t)
 		w.occupied = true
 		w.turn(inplace.Drain, "DrainSuccessful")
-		w.after(30*time.Second, func() { w.decision.Need = attention.Deletion })
+		w.after(30*time.Second, func() { w.decision.Need, w.occupied = attention.Deletion, false })
 		require.Equal(t, workflows.OutcomeGone, w.run(t).Outcome)
 	})
+}
+
+// A person who cancels the drain in Temporal wants the pods to stay where they are.
+func TestU128_DrainForAnUpdateThatSomebodyCancels(t *testing.T) {
+	w := updating(t)
+	w.cancelled = true
+	w.turn(inplace.Drain, "DrainSuccessful")
+	w.after(10*time.Minute, w.joined)
+	w.run(t)
+	require.Equal(t, []string{"decide", "report ", "cordon", "drain m-1InPlaceUpdate", "hold: the drain was cancelled in Temporal", "uncordon", "decide"}, w.log[:7])
 }
 
 // What was said and does not show is not said again and again.

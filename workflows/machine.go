@@ -9,6 +9,7 @@ import (
 	"millwright/decide/attention"
 	"millwright/decide/deletion"
 	"millwright/decide/health"
+	"millwright/decide/inplace"
 )
 
 // machine is one run of a Machine's workflow.
@@ -22,7 +23,8 @@ type machine struct {
 	unsyncable string // what the node lacks and cannot be given as things stand
 	marked     string // what the node was last made to say of its in-place update
 
-	done deletion.Stage // of the deletion, that this run has done
+	done  deletion.Stage // of the deletion, that this run has done
+	named bool           // the provider was asked for the names of an instance that nobody had recorded
 }
 
 // Machine keeps one Machine true to its object while it is in motion: it creates the instance, initialises it, awaits its
@@ -87,7 +89,12 @@ func (m *machine) step(ctx workflow.Context, d activities.MachineDecision) (over
 		return false, m.preserve(ctx, d)
 	case attention.Kept:
 		return false, m.keep(ctx, d)
-	case attention.InPlace, attention.Emptying:
+	case attention.Emptying:
+		if d.InPlace.Step == inplace.Drain {
+			return false, m.updateInPlace(ctx, d)
+		}
+		return false, m.vacate(ctx, d)
+	case attention.InPlace:
 		return false, m.updateInPlace(ctx, d)
 	default:
 		return m.rest(ctx, d)

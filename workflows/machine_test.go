@@ -2,7 +2,9 @@ package workflows_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -48,7 +50,12 @@ type world struct {
 	load  activities.NodeLoad
 	drain workflows.DrainResult
 
-	cancelled bool // somebody cancels the drain
+	drained func() // called when a drain has ended, when it is not nil
+
+	cancelled  bool   // somebody cancels the drain
+	away       bool   // the target cluster does not answer
+	attached   bool   // a volume does not leave the node
+	unrecorded string // instance that the provider knows, and the object does not
 }
 
 // decide says what DecideMachine would: a creation whose time is over has failed.
@@ -61,7 +68,7 @@ func (w *world) decide(at time.Time, done deletion.Stage) activities.MachineDeci
 		step := deletion.Next(facts)
 		d.Deletion = &step
 	}
-	if d.Need == attention.Kept && !w.overAt.IsZero() && !at.Before(w.overAt) {
+	if (d.Need == attention.Kept || d.Need == attention.Emptying) && !w.overAt.IsZero() && !at.Before(w.overAt) {
 		d.Need = attention.Preserve
 	}
 	creating := d.Need == attention.Instance || d.Need == attention.Node || (d.Need == attention.Sync && d.Otherwise == attention.Node)
@@ -103,7 +110,7 @@ func newWorld(t *testing.T) *world {
 	env.OnActivity("InstanceStatus", any1...).Return(func(context.Context, activities.InstanceCall) (activities.InstanceAnswer, error) {
 		defer w.lock()()
 		w.note("look")
-		return activities.InstanceAnswer{Gone: w.gone}, nil
+		return activities.InstanceAnswer{Gone: w.gone, ProviderID: w.unrecorded, NodeName: strings.TrimPrefix(w.unrecorded, "virtual:///")}, nil
 	})
 	env.OnActivity("PrepareMachine", any1...).Return(func(context.Context, activities.Read) (string, error) {
 		defer w.lock()()
@@ -170,14 +177,20 @@ func newWorld(t *testing.T) *world {
 	env.OnActivity("AnnounceTermination", any1...).Return(func(context.Context, activities.Read) (activities.Gate, error) {
 		defer w.lock()()
 		w.note("announce")
+		if w.away {
+			return nil, errors.New("dial tcp: connection refused")
+		}
 		return activities.Gate{activities.NodesResource: "7"}, nil
 	})
 	env.OnActivity("WeighNode", any1...).Return(func(context.Context, activities.Read) (activities.NodeLoad, error) {
 		defer w.lock()()
 		w.note("weigh")
+		if w.away {
+			return activities.NodeLoad{}, errors.New("dial tcp: connection refused")
+		}
 		return w.load, nil
 	})
-	env.OnActivity("HoldDeletion", any1...).Return(func(_ context.Context, in activities.Holding) (string, error) {
+	env.OnActivity("HoldDrain", any1...).Return(func(_ context.Context, in activities.Holding) (string, error) {
 		defer w.lock()()
 		w.note("hold: " + in.Why)
 		w.going.Hold = in.Why
@@ -186,25 +199,43 @@ func newWorld(t *testing.T) *world {
 	env.OnActivity("AwaitDetach", any1...).Return(func(_ context.Context, in activities.Detaching) (activities.Detached, error) {
 		defer w.lock()()
 		w.note("detach " + in.NodeName)
+		if w.attached { // as far as the workflow can see
+			return activities.Detached{}, temporal.NewApplicationErrorWithOptions("goes on", "GoesOn", temporal.ApplicationErrorOptions{NextRetryDelay: 24 * time.Hour})
+		}
 		return activities.Detached{}, nil
 	})
-	env.RegisterWorkflow(workflows.Drain)
-	env.OnWorkflow("Drain", any1...).Return(func(_ workflow.Context, in workflows.DrainInput) (workflows.DrainResult, error) {
+	env.RegisterWorkflowWithOptions(func(ctx workflow.Context, in workflows.DrainInput) (workflows.DrainResult, error) {
 		defer w.lock()()
-		w.note("drain " + in.NodeName)
+		w.note("drain " + in.NodeName + string(in.Purpose))
 		if w.cancelled {
 			w.cancelled = false
 			return workflows.DrainResult{}, temporal.NewCanceledError()
 		}
+		if w.occupied {
+			w.mu.Unlock()
+			err := workflow.Sleep(ctx, 10*time.Hour)
+			w.mu.Lock()
+			return workflows.DrainResult{}, err
+		}
 		w.going.Result = w.drain.Outcome
+		if w.drained != nil {
+			w.drained()
+		}
 		return w.drain, nil
-	}).Maybe()
+	}, workflow.RegisterOptions{Name: "Drain"})
 	env.OnActivity("DeleteNode", any1...).Return(func(_ context.Context, in activities.NodeRemoval) error {
 		defer w.lock()()
 		w.note("delete node " + in.NodeName)
+		if w.away {
+			return errors.New("dial tcp: connection refused")
+		}
 		return nil
 	})
-	env.OnActivity("ReleaseMachine", any1...).Return(w.written("release"))
+	env.OnActivity("ReleaseMachine", any1...).Return(func(context.Context, activities.Releasing) (string, error) {
+		defer w.lock()()
+		w.note("release")
+		return "2", nil
+	})
 	w.create = func(context.Context, activities.InstanceCall) (activities.InstanceAnswer, error) {
 		return activities.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1", Uninitialized: true}, nil
 	}
@@ -279,7 +310,7 @@ func TestMachineCreationIsInterruptedByADeletion(t *testing.T) {
 	w.after(90*time.Second, func() { w.decision.Need = attention.Deletion })
 	result := w.run(t)
 	require.Equal(t, workflows.OutcomeGone, result.Outcome)
-	require.Equal(t, []string{"decide", "token", "begin", "create", "create", "decide", "decide", "report Terminating", "delete ", "decide", "release"}, w.log)
+	require.Equal(t, []string{"decide", "token", "begin", "create", "create", "decide", "decide", "look", "report Terminating", "delete ", "decide", "release"}, w.log)
 	require.False(t, w.calls[len(w.calls)-1].NeverTried, "the deletion must look for what the creation may have made")
 }
 

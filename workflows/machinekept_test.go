@@ -11,6 +11,7 @@ import (
 	"millwright/activities"
 	"millwright/decide/attention"
 	"millwright/decide/health"
+	"millwright/workflows"
 )
 
 // kept makes the machine one that is preserved until that time, and released then.
@@ -80,4 +81,28 @@ func TestMachineWhoseNodeCannotBeWrittenStillFails(t *testing.T) {
 	require.Equal(t, "Failed", w.last().Phase)
 	require.Equal(t, deadline.Unix(), w.failedAt.Unix())
 	require.Equal(t, 2, w.count("sync"))
+}
+
+func TestU132_NodeOfAPreservedMachineIsEmptied(t *testing.T) {
+	for name, outcome := range map[string]string{"to the end": activities.Drained, "by force": activities.Forced} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.kept(w.env.Now().Add(time.Hour))
+			w.decision.Need, w.decision.Phase, w.decision.NodeName, w.overAt = attention.Emptying, "Failed", "m-1", w.decision.PreserveUntil
+			w.drain = workflows.DrainResult{Outcome: outcome}
+			w.drained = func() { w.decision.Need = attention.Kept }
+			w.run(t)
+			require.Equal(t, []string{"decide", "report ", "drain m-1Preservation", "decide", "report "}, w.log[:5])
+		})
+	}
+}
+
+func TestPreservationEndsOnTimeWhileTheNodeIsEmptied(t *testing.T) {
+	w := newWorld(t)
+	until := w.env.Now().Add(time.Hour)
+	w.kept(until)
+	w.decision.Need, w.decision.Phase, w.decision.NodeName, w.overAt, w.occupied = attention.Emptying, "Failed", "m-1", until, true
+	w.run(t)
+	require.Equal(t, 1, w.count("preserve"))
+	require.WithinDuration(t, until, w.env.Now(), time.Minute)
 }

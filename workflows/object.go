@@ -279,6 +279,11 @@ func (o *object) unlessChanged(ctx workflow.Context, summary string, activity, i
 	if err == nil || final(err) || ctx.Err() != nil {
 		return err == nil, err
 	}
+	return o.patiently(ctx, summary, activity, input, result, futures...)
+}
+
+// patiently is the second half of unlessChanged: the same activity as a regular one.
+func (o *object) patiently(ctx workflow.Context, summary string, activity, input, result any, futures ...workflow.Future) (done bool, err error) {
 	options, cancel := workflow.WithCancel(cluster(ctx, QueueMachines, summary))
 	defer cancel()
 	future := workflow.ExecuteActivity(options, activity, input)

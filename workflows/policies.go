@@ -75,13 +75,6 @@ func cloud(ctx workflow.Context, provider, id, summary string) workflow.Context 
 	})
 }
 
-// vigil is for a long look at a cluster that ends when what it waits for has come. Its heartbeat tells a worker that died.
-func vigil(ctx workflow.Context, id, summary string) workflow.Context {
-	options := workflow.GetActivityOptions(cluster(ctx, QueueKubernetes, summary))
-	options.ActivityID, options.StartToCloseTimeout, options.HeartbeatTimeout = id, 24*time.Hour, 30*time.Second
-	return workflow.WithActivityOptions(ctx, options)
-}
-
 // draining is for what waits long for the pods or volumes of one node, on a queue of its own. Its heartbeat tells a worker
 // that died; how long it may take in all is its own business, since it is given the time.
 func draining(ctx workflow.Context, id, summary string) workflow.Context {
@@ -95,7 +88,14 @@ func draining(ctx workflow.Context, id, summary string) workflow.Context {
 const drainHandover = 5 * time.Second
 
 // drainOptions are those of the drain of a machine's node. It ends with the run that started it, after its own clean-up.
-func drainOptions(ctx workflow.Context, machine activities.Ref, node string) workflow.Context {
+func drainOptions(ctx workflow.Context, machine activities.Ref, node string, purpose activities.Purpose) workflow.Context {
+	why := "the machine is to go: its node has to be empty first"
+	switch purpose {
+	case activities.ForUpdate:
+		why = "the node is to be updated in place: it has to be empty first"
+	case activities.ForPreservation:
+		why = "the machine has failed and is kept: its node has to be empty"
+	}
 	return workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{
 		WorkflowID:            ID(KindDrain, machine),
 		TaskQueue:             QueueMachines,
@@ -104,7 +104,7 @@ func drainOptions(ctx workflow.Context, machine activities.Ref, node string) wor
 		WorkflowIDReusePolicy: enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
 		TypedSearchAttributes: inherited(ctx),
 		StaticSummary:         fmt.Sprintf("Drain %s of machine %s", node, machine.Key()),
-		StaticDetails:         "the machine is to go: its node has to be empty first",
+		StaticDetails:         why,
 	})
 }
 

@@ -20,7 +20,7 @@ func TestJSONNamesAreTheContract(t *testing.T) {
 		{Machine{}, "kind apiVersion metadata spec status"},
 		{MachineSpec{}, `class providerID nodeTemplate drainTimeout healthTimeout creationTimeout inPlaceUpdateTimeout
 			machinePreserveTimeout disableHealthTimeout maxEvictRetries nodeConditions`},
-		{MachineStatus{}, "addresses conditions lastOperation currentStatus lastKnownState | currentOperation health creationStopped deletion"},
+		{MachineStatus{}, "addresses conditions lastOperation currentStatus lastKnownState | currentOperation health creationStopped deletion drain"},
 		{MachineDeletion{}, "| stage since drain"},
 		{MachineDrain{}, "| startedAt means meansSince result leftBehind"},
 		{CurrentStatus{}, "phase timeoutActive lastUpdateTime preserveExpiryTime"},

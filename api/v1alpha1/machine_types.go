@@ -74,6 +74,9 @@ type MachineStatus struct {
 	// How far the deletion has come. Absent while nobody deletes the machine.
 	// +optional
 	Deletion *MachineDeletion `json:"deletion,omitempty"`
+	// What became of the pods of the node when it was emptied last although the machine is to stay. Absent before.
+	// +optional
+	Drain *StayingDrain `json:"drain,omitempty"`
 }
 
 // MachineDeletion is how far the deletion of a machine has come.
@@ -132,6 +135,29 @@ type MachineDrain struct {
 	// +optional
 	LeftBehind []string `json:"leftBehind,omitempty"`
 }
+
+// StayingDrain is what became of the pods of the node of a machine that is to stay.
+type StayingDrain struct {
+	// What the node is emptied for.
+	// +required
+	// +kubebuilder:validation:Enum=InPlaceUpdate;Preservation
+	Purpose DrainPurpose `json:"purpose"`
+	// Which update, by the time of its step, or which preservation, by its end.
+	// +required
+	Occasion     metav1.Time `json:"occasion"`
+	MachineDrain `json:",inline"`
+}
+
+// DrainPurpose is what the node of a machine that is to stay is emptied for.
+type DrainPurpose string
+
+// The purposes.
+const (
+	// DrainForUpdate: its software is to be updated in place.
+	DrainForUpdate DrainPurpose = "InPlaceUpdate"
+	// DrainForPreservation: the machine has failed, and is kept for people to look at.
+	DrainForPreservation DrainPurpose = "Preservation"
+)
 
 // MachineHealth is the clock of healthTimeout. It moves only with the node's health, whatever else is written.
 type MachineHealth struct {

@@ -19,7 +19,7 @@ const (
 	Preserve Need = "Preserve" // a machine and its node do not say what was decided about its preservation
 	Kept     Need = "Kept"     // a machine is preserved until its time is over
 	InPlace  Need = "InPlace"  // a machine's node is updated in place, and it is our turn
-	Emptying Need = "Emptying" // a machine's node has to be empty for its update in place
+	Emptying Need = "Emptying" // a machine's node has to be empty although the machine is to stay
 	Deletion Need = "Deletion" // the object is to go
 	Scale    Need = "Scale"    // a set or deployment has other members, or another status, than it should have
 	Replace  Need = "Replace"  // a deployment has machines that wait to be replaced, or that are being replaced
@@ -59,6 +59,7 @@ type MachineFacts struct {
 	Preserved   bool   // the end of a preservation is on record
 	Unpreserved string // what does not say yet what was decided about preservation, by decide/preserve; empty when nothing
 	Alone       bool   // no deployment has to grant it
+	Undrained   bool   // it has failed and is preserved, and nobody has emptied its node yet
 }
 
 // Machine decides for a Machine. A Failed machine is calm: its set replaces it, and it is never taken back (D27), unless it
@@ -115,6 +116,8 @@ func failed(f MachineFacts) Decision {
 		return Decision{Preserve, f.Unpreserved}
 	case f.Preserved && f.NodeHealthy && !f.NodeGoing:
 		return Decision{Health, fmt.Sprintf("node %s is healthy again", f.NodeName)}
+	case f.Undrained:
+		return Decision{Emptying, "failed, and preserved: its node has to be empty"}
 	case f.Preserved:
 		return Decision{Kept, "failed, and preserved"}
 	default:

@@ -71,6 +71,7 @@ type Step struct {
 	Skipped   string // why the node is not drained, when that is settled now; empty when it is drained, or was
 	Released  string // why the instance is left to people, when that is settled now
 	Empty     bool   // the run found nothing on the node that had to leave it, and the status does not say so yet
+	Hurry     bool   // a person wants it to go on: a target cluster that does not answer is not waited for
 }
 
 // Next returns the first stage, from the recorded one on, that has anything to do. It never goes back: a stage that is
@@ -84,7 +85,7 @@ func Next(f Facts) Step {
 		at = Later(at, After(f.Done))
 	}
 	first := at
-	s := Step{Announce: f.Recorded == "" && f.Node}
+	s := Step{Announce: f.Recorded == "" && f.Node, Hurry: f.Skip != "" || f.Release != ""}
 	for ; ; at = After(at) {
 		if what := f.todo(at); what.Why != "" {
 			s.Stage, s.Record, s.Why, s.BlockedBy = at, at != f.Recorded, what.Why, what.BlockedBy

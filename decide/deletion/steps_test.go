@@ -38,6 +38,7 @@ func TestHooksHoldADeletion(t *testing.T) {
 			s := deletion.Next(row.facts)
 			assert.Equal(t, deletion.Step{
 				Stage: row.stage, Record: true, Announce: row.facts.Node, BlockedBy: row.blockedBy, Why: row.why, Skipped: s.Skipped,
+				Hurry: row.facts.Skip != "",
 			}, s)
 		})
 	}

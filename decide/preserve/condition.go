@@ -2,7 +2,6 @@ package preserve
 
 import (
 	"cmp"
-	"strings"
 	"time"
 )
 
@@ -30,7 +29,7 @@ func (l *ledger) declare(f Facts) {
 		return
 	}
 	if f.Failed {
-		l.Message = drained(f.Condition) + " " + l.Message
+		l.Message = drained(f.Drained) + " " + l.Message
 	}
 	c := Condition{True: true, Reason: reasonByUser, Message: l.Message}
 	if l.Value == ValueAuto {
@@ -42,17 +41,16 @@ func (l *ledger) declare(f Facts) {
 	}
 }
 
-// drained returns what is on record of a drain in this preservation. Who drains the node records it at the beginning of
-// the condition's message, and it stays there.
-func drained(was *Condition) string {
-	if was != nil && was.True {
-		for _, told := range []string{messageDrained, messageUndrained} {
-			if strings.HasPrefix(was.Message, told) {
-				return told
-			}
-		}
+// drained says how the drain of the node ended. One that nobody wanted left pods where they are.
+func drained(result string) string {
+	switch result {
+	case "":
+		return messageNotDrained
+	case "Drained":
+		return messageDrained
+	default:
+		return messageUndrained
 	}
-	return messageNotDrained
 }
 
 func until(end time.Time) string {

@@ -31,11 +31,11 @@ func TestU134_Condition(t *testing.T) {
 		{"none yet, preserved by its set", facts(onMachine("auto-preserved"), failed), nil, is(true, byMCM, undrained)},
 		{"right already", facts(onMachine("now"), failed), is(true, byHand, undrained), nil},
 		{
-			"a drain succeeded: that stays", facts(onMachine("now"), failed),
-			is(true, byHand, "Preserved node drained successfully. "+running), nil,
+			"a drain succeeded", facts(onMachine("now"), failed, drained("Drained")),
+			is(true, byHand, undrained), is(true, byHand, "Preserved node drained successfully. "+running),
 		},
 		{
-			"a drain failed: that stays, whoever asks now and until whenever", facts(onMachine("auto-preserved"), failed),
+			"a drain failed: that stays, whoever asks now and until whenever", facts(onMachine("auto-preserved"), failed, drained("Forced")),
 			is(true, byHand, "Preserved node could not be drained. Machine preserved until 2026-03-04T12:00:00Z."),
 			is(true, byMCM, "Preserved node could not be drained. "+running),
 		},

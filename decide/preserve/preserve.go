@@ -16,6 +16,7 @@ type Facts struct {
 	NodeExists  bool       // false: all that is said of a node is zero
 	Deleting    bool       // the machine is to go: it is not preserved, and nothing is tidied up on what goes with it
 	Failed      bool       // the machine's phase
+	Drained     string     // how the drain of its node ended in this preservation; empty before
 
 	Expiry  time.Time     // the end that is on record; zero means not preserved
 	Timeout time.Duration // how long a preservation lasts that begins now; zero means that nothing is kept

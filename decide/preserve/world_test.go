@@ -46,7 +46,10 @@ func onNode(text string) change    { return func(f *preserve.Facts) { f.OnNode =
 func lastApplied(text string) change {
 	return func(f *preserve.Facts) { f.LastApplied = says(text) }
 }
-func failed(f *preserve.Facts)    { f.Failed = true }
+func failed(f *preserve.Facts) { f.Failed = true }
+func drained(result string) change {
+	return func(f *preserve.Facts) { f.Drained = result }
+}
 func recovered(f *preserve.Facts) { f.Failed = false }
 func tainted(f *preserve.Facts)   { f.Tainted = true }
 func timeless(f *preserve.Facts)  { f.Now = time.Time{} }

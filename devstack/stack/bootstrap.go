@@ -207,11 +207,11 @@ func (a applier) awaitEstablished(ctx context.Context, definition *unstructured.
 		if err != nil {
 			return false, err
 		}
-		conditions, _, err := unstructured.NestedSlice(seen.Object, "status", "conditions")
+		conditions, _, _ := unstructured.NestedSlice(seen.Object, "status", "conditions") // null in a definition that is new
 		return slices.ContainsFunc(conditions, func(c any) bool {
 			condition, ok := c.(map[string]any)
 			return ok && condition["type"] == "Established" && condition["status"] == "True"
-		}), err
+		}), nil
 	})
 	if err != nil {
 		return fmt.Errorf("await CRD %s: %w", definition.GetName(), err)

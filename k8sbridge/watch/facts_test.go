@@ -85,6 +85,9 @@ func TestEveryFactOfAMachineWakesIt(t *testing.T) {
 		return observe.MachineFacts(m, w.cluster.Around(m), time.Time{})
 	}
 	pending, sick := changed(aMachine(), inPhase(v1alpha1.MachinePending)), changed(aMachine(), inPhase(v1alpha1.MachineUnknown))
+	failedOne := changed(aMachine(), inPhase(v1alpha1.MachineFailed), func(m *v1alpha1.Machine) {
+		m.Annotations[v1alpha1.AnnotationPreserve] = v1alpha1.ValuePreserveNow
+	})
 	held := func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: v1alpha1.TaintCriticalComponentsNotReady}} }
 	rows := []factRow{
 		{fact: "Deleting", change: replace(aMachine(), toBeDeleted[*v1alpha1.Machine])},
@@ -122,6 +125,9 @@ func TestEveryFactOfAMachineWakesIt(t *testing.T) {
 			n.Labels[v1alpha1.LabelUpdateResult] = v1alpha1.ValueUpdateSuccessful
 		})},
 		{fact: "Preserved", change: replace(aMachine(), func(m *v1alpha1.Machine) { m.Status.CurrentStatus.PreserveExpiryTime = &born })},
+		{fact: "Undrained", before: []runtime.Object{failedOne}, change: replace(failedOne, func(m *v1alpha1.Machine) {
+			m.Status.CurrentStatus.PreserveExpiryTime = &born
+		})},
 		{fact: "Unpreserved", change: replace(aMachine(), func(m *v1alpha1.Machine) {
 			m.Annotations[v1alpha1.AnnotationPreserve] = v1alpha1.ValuePreserveNow
 		})},

@@ -5,10 +5,9 @@
 package drain
 
 import (
-	"bufio"
 	"encoding/json"
+	"fmt"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -23,8 +22,12 @@ import (
 
 var r *rig.Rig
 
+// most is how many nodes are drained at a time here: fewer than by default, so that a test sees a queue of them.
+const most = 50
+
 func TestMain(m *testing.M) {
-	os.Exit(rig.Main(m, stack.Options{}, func(up *rig.Rig) { r = up }))
+	options := stack.Options{Args: map[string][]string{stack.Worker: {fmt.Sprintf("--max-drains=%d", most)}}}
+	os.Exit(rig.Main(m, options, func(up *rig.Rig) { r = up }))
 }
 
 const small = `{"region":"eu","zone":"eu-1","instanceType":"small"}`
@@ -39,7 +42,7 @@ func pool(t *testing.T, name string, replicas int32, template string) *rig.Pool 
 			require.NoError(t, json.Unmarshal([]byte(template), &d.Spec.Template.Spec))
 		}
 	})
-	p.AwaitRunning(t, int(replicas), 60*time.Second)
+	p.AwaitRunning(t, int(replicas), time.Minute+time.Duration(replicas)*time.Second)
 	p.AwaitHosts(t, int(replicas), 20*time.Second)
 	return p
 }
@@ -75,48 +78,4 @@ func drained(m *v1alpha1.Machine) corev1.NodeCondition {
 		}
 	}
 	return corev1.NodeCondition{}
-}
-
-// request is one line of the audit log, about a pod.
-type request struct {
-	At   time.Time
-	Verb string // evict or delete
-	Pod  string
-	Code int
-}
-
-// asked returns what our worker asked of the pods of a namespace, in order.
-func asked(t *testing.T, namespace string) []request {
-	t.Helper()
-	file, err := os.Open(r.Stack.AuditLog())
-	require.NoError(t, err)
-	defer func() { _ = file.Close() }()
-	var found []request
-	lines := bufio.NewScanner(file)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		if !strings.Contains(lines.Text(), `"pods"`) {
-			continue
-		}
-		var line struct {
-			Verb      string
-			ObjectRef struct{ Resource, Namespace, Name, Subresource string }
-			User      struct{ Username string }
-
-			RequestReceivedTimestamp time.Time
-			ResponseStatus           struct{ Code int }
-		}
-		if json.Unmarshal(lines.Bytes(), &line) != nil || line.ObjectRef.Namespace != namespace || line.ObjectRef.Resource != "pods" {
-			continue
-		}
-		q := request{At: line.RequestReceivedTimestamp, Verb: line.Verb, Pod: line.ObjectRef.Name, Code: line.ResponseStatus.Code}
-		switch {
-		case line.ObjectRef.Subresource == "eviction":
-			q.Verb = "evict"
-		case line.Verb != "delete":
-			continue
-		}
-		found = append(found, q)
-	}
-	return found
 }

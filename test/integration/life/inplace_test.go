@@ -14,22 +14,28 @@ import (
 	"millwright/test/integration/rig"
 )
 
-func TestU127_NodeIsUpdatedInPlace(t *testing.T) {
+// bare puts a pod of the app bare on a node.
+func bare(t *testing.T, p *rig.Pool, node string) {
+	t.Helper()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "bare", Labels: map[string]string{"app": "bare"}},
+		Spec: corev1.PodSpec{
+			NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "none"}}, TerminationGracePeriodSeconds: new(int64),
+		},
+	}
+	rig.Eventually(t, 20*time.Second, "a pod on the node", func() (bool, any) { // the namespace's service account may not be there yet
+		_, err := r.Kube.CoreV1().Pods(p.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
+		return err == nil, err
+	})
+}
+
+func TestU127_U128_NodeIsUpdatedInPlace(t *testing.T) {
 	p := pool(t, "inplace", small, 1, "")
 	p.AwaitRunning(t, 1, 30*time.Second)
 	before := p.Machines(t)[0]
 	node := before.Labels[v1alpha1.LabelNode]
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: p.Namespace},
-		Spec: corev1.PodSpec{
-			NodeName: node, Containers: []corev1.Container{{Name: "web", Image: "web"}}, TerminationGracePeriodSeconds: new(int64),
-		},
-	}
-	pods := r.Kube.CoreV1().Pods(p.Namespace)
-	rig.Eventually(t, 20*time.Second, "a pod on the node", func() (bool, any) { // the namespace's service account may not be there yet
-		_, err := pods.Create(t.Context(), pod, metav1.CreateOptions{})
-		return err == nil, err
-	})
+	bare(t, p, node)
+	p.Budget(t, "bare", 1)
 	label := func(change string) {
 		t.Helper()
 		_, err := r.Stack.Kubectl(t.Context(), "label", "node", node, "--overwrite", change)
@@ -54,10 +60,14 @@ func TestU127_NodeIsUpdatedInPlace(t *testing.T) {
 	label(v1alpha1.LabelSelectedForUpdate + "=true")
 	shows(v1alpha1.ReasonSelectedForUpdate, v1alpha1.MachineRunning, true)
 	time.Sleep(2 * time.Second)
-	shows(v1alpha1.ReasonSelectedForUpdate, v1alpha1.MachineRunning, true) // the pod is still there
-	require.NoError(t, pods.Delete(t.Context(), "web", metav1.DeleteOptions{}))
+	shows(v1alpha1.ReasonSelectedForUpdate, v1alpha1.MachineRunning, true) // its budget keeps the pod
+	require.Len(t, p.Pods(t, "bare"), 1)
+	p.Loosen(t, "bare", 0)
 	shows(v1alpha1.ReasonReadyForUpdate, v1alpha1.MachineInPlaceUpdating, true)
 	label(v1alpha1.LabelUpdateResult + "=successful") // as the agent on the node does
 	shows(v1alpha1.ReasonUpdateSuccessful, v1alpha1.MachineRunning, true)
-	require.Equal(t, before.UID, machine(t, p, before.Name).UID)
+	after := machine(t, p, before.Name)
+	require.Equal(t, before.UID, after.UID)
+	require.Equal(t, "Drained", after.Status.Drain.Result)
+	require.Empty(t, p.Pods(t, "bare"))
 }

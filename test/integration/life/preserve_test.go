@@ -4,6 +4,7 @@ package life
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -50,8 +51,18 @@ func TestU131_PreservedMachineFailsAndStays(t *testing.T) {
 	annotate(t, p, name, `"now"`)
 	shownPreserved(t, p, name, v1alpha1.MachineRunning)
 	until := machine(t, p, name).Status.CurrentStatus.PreserveExpiryTime
+	node := machine(t, p, name).Labels[v1alpha1.LabelNode]
+	bare(t, p, node)
 	sicken(t, name, true)
 	shownPreserved(t, p, name, v1alpha1.MachineFailed)
+	rig.Eventually(t, 20*time.Second, "U132: its node is emptied", func() (bool, any) {
+		n, err := r.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
+		require.NoError(t, err)
+		told := slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type == v1alpha1.NodePreserved && strings.HasPrefix(c.Message, v1alpha1.MessagePreservedNodeDrained)
+		})
+		return told && len(p.Pods(t, "bare")) == 0, n.Status.Conditions
+	})
 	require.True(t, until.Equal(machine(t, p, name).Status.CurrentStatus.PreserveExpiryTime), "P19: failing does not move its end")
 	p.Patch(t, `{"metadata":{"annotations":{"x":"y"}}}`)
 	time.Sleep(5 * time.Second)

@@ -1,0 +1,49 @@
+//go:build integration
+
+package drain
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/api/v1alpha1"
+	"millwright/test/integration/rig"
+)
+
+// The node of a machine that is to go says why before anything else happens: its machine failed, or there are too many.
+func TestD36_NodeSaysWhyItsMachineGoes(t *testing.T) {
+	t.Parallel()
+	p := pool(t, "announces", 2, `{"healthTimeout":"5s"}`)
+	machines := p.Machines(t)
+	for _, m := range machines {
+		annotate(t, m, v1alpha1.AnnotationPreDrainHook+"/test=")
+	}
+	says := func(m v1alpha1.Machine, reason, message string) {
+		t.Helper()
+		rig.Eventually(t, 60*time.Second, "node "+m.Name+" says "+reason, func() (bool, any) {
+			node, err := r.Kube.CoreV1().Nodes().Get(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.GetOptions{})
+			require.NoError(t, err)
+			for _, c := range node.Status.Conditions {
+				if c.Type == v1alpha1.NodeTerminating && c.Status == corev1.ConditionTrue {
+					return c.Reason == reason && c.Message == message, c
+				}
+			}
+			return false, machine(t, m).Status
+		})
+		require.Equal(t, v1alpha1.MachineTerminating, machine(t, m).Status.CurrentStatus.Phase)
+	}
+	ill, surplus := machines[0], machines[1]
+	_, err := r.Stack.Kubectl(t.Context(), "label", "node", ill.Labels[v1alpha1.LabelNode], "node-not-ready.stage.kwok.x-k8s.io=true")
+	require.NoError(t, err)
+	says(ill, v1alpha1.ReasonUnhealthy, v1alpha1.MessageTerminatingUnhealthy)
+	p.Remove(t, surplus.Name)
+	says(surplus, v1alpha1.ReasonScaleDown, v1alpha1.MessageTerminatingScaleDown)
+	for _, m := range machines {
+		annotate(t, m, v1alpha1.AnnotationPreDrainHook+"/test-")
+		awaitGone(t, m, 60*time.Second)
+	}
+}

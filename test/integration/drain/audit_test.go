@@ -1,0 +1,101 @@
+//go:build integration
+
+package drain
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"millwright/devstack/stack"
+)
+
+// audited is one line of the audit log: what one of our own identities asked of the API server.
+type audited struct {
+	Verb      string
+	ObjectRef struct{ Resource, Namespace, Name, Subresource string }
+	User      struct{ Username string }
+
+	RequestReceivedTimestamp time.Time
+	ResponseStatus           struct{ Code int }
+}
+
+// audit returns the lines of the audit log that are wanted, in order.
+func audit(t *testing.T, wanted func(audited) bool) []audited {
+	t.Helper()
+	file, err := os.Open(r.Stack.AuditLog())
+	require.NoError(t, err)
+	defer func() { _ = file.Close() }()
+	var found []audited
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var line audited
+		if json.Unmarshal(lines.Bytes(), &line) == nil && wanted(line) { // the last line may be half written
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
+// request is one line of the audit log, about a pod.
+type request struct {
+	At   time.Time
+	Verb string // evict or delete
+	Pod  string
+	Code int
+}
+
+// asked returns what our worker asked of the pods of a namespace, in order.
+func asked(t *testing.T, namespace string) []request {
+	t.Helper()
+	var found []request
+	for _, line := range audit(t, func(line audited) bool {
+		o := line.ObjectRef
+		return o.Resource == "pods" && o.Namespace == namespace && line.User.Username == stack.WorkerIdentity &&
+			(o.Subresource == "eviction" || line.Verb == "delete")
+	}) {
+		q := request{At: line.RequestReceivedTimestamp, Verb: line.Verb, Pod: line.ObjectRef.Name, Code: line.ResponseStatus.Code}
+		if line.ObjectRef.Subresource == "eviction" {
+			q.Verb = "evict"
+		}
+		found = append(found, q)
+	}
+	return found
+}
+
+// evictedOnce checks that no pod of a namespace was evicted again after the API server had accepted that, and returns how
+// many it accepted. The pods must be of controllers that never use a name twice.
+func evictedOnce(t *testing.T, namespace string) int {
+	t.Helper()
+	accepted := map[string]bool{}
+	for _, q := range asked(t, namespace) {
+		if q.Verb == "evict" {
+			require.False(t, accepted[q.Pod], "pod %s was evicted again after a 201", q.Pod)
+			accepted[q.Pod] = q.Code == 201
+		}
+	}
+	count := 0
+	for _, yes := range accepted {
+		if yes {
+			count++
+		}
+	}
+	return count
+}
+
+// released returns the names of what our worker deleted of a resource without namespaces.
+func released(t *testing.T, resource string) []string {
+	t.Helper()
+	var names []string
+	for _, line := range audit(t, func(line audited) bool {
+		return line.ObjectRef.Resource == resource && line.Verb == "delete" && line.ResponseStatus.Code == 200 && line.User.Username == stack.WorkerIdentity
+	}) {
+		names = append(names, line.ObjectRef.Name)
+	}
+	return names
+}

@@ -1,0 +1,77 @@
+//go:build integration
+
+package drain
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/api/v1alpha1"
+	"millwright/test/integration/rig"
+)
+
+// A pod that was asked to go in vain is recreated under its name on another node. The drain of the first node, which goes on
+// for another pod, asks it no more, although it is told to ask everybody again and the budget would allow it.
+func TestD41_PodThatTookTheNameOfAnotherIsNotEvicted(t *testing.T) {
+	t.Parallel()
+	p := pool(t, "namesake", 2, "")
+	template, selector := p.PodTemplate("db")
+	_, err := r.Kube.AppsV1().StatefulSets(p.Namespace).Create(t.Context(), &appsv1.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Name: "db"},
+		Spec:       appsv1.StatefulSetSpec{Replicas: new(int32(1)), Selector: selector, Template: template, ServiceName: "db"},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	p.AwaitPods(t, "db", 1, 30*time.Second)
+	p.Budget(t, "db", 1)
+	p.Deploy(t, "held", 6)
+	p.Budget(t, "held", 6)
+	m, first := p.Host(t, "db")
+	p.Remove(t, m.Name)
+	rig.Eventually(t, 30*time.Second, "it is blocked", func() (bool, any) {
+		c := drained(machine(t, m))
+		return c.Reason == "Blocked", c
+	})
+	annotate(t, m, v1alpha1.AnnotationRetry+"=now") // a person wants it: budgets or not, they are asked
+	rig.Eventually(t, 30*time.Second, "it was asked in vain", func() (bool, any) {
+		return len(askedOf(t, p.Namespace, "db-0")) > 0, asked(t, p.Namespace)
+	})
+
+	require.NoError(t, r.Kube.CoreV1().Pods(p.Namespace).Delete(t.Context(), "db-0", metav1.DeleteOptions{}))
+	var second corev1.Pod
+	rig.Eventually(t, 30*time.Second, "it runs elsewhere", func() (bool, any) {
+		for _, second = range p.Pods(t, "db") {
+			if second.UID != first[0].UID && second.Status.Phase == corev1.PodRunning {
+				return true, nil
+			}
+		}
+		return false, p.Pods(t, "db")
+	})
+	require.NotEqual(t, first[0].Spec.NodeName, second.Spec.NodeName)
+	before := len(askedOf(t, p.Namespace, "db-0"))
+	p.Loosen(t, "db", 0)
+	others := len(askedOf(t, p.Namespace, "held-"))
+	annotate(t, m, v1alpha1.AnnotationRetry+"=again")
+	rig.Eventually(t, 30*time.Second, "all others are asked again", func() (bool, any) {
+		return len(askedOf(t, p.Namespace, "held-")) > others, asked(t, p.Namespace)
+	})
+	p.Loosen(t, "held", 0)
+	awaitGone(t, m, 60*time.Second)
+	require.Len(t, askedOf(t, p.Namespace, "db-0"), before, "nobody asked the pod that took its name")
+	now, err := r.Kube.CoreV1().Pods(p.Namespace).Get(t.Context(), "db-0", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, second.UID, now.UID)
+	require.Nil(t, now.DeletionTimestamp)
+}
+
+// askedOf returns what our worker asked of the pods whose names begin like that.
+func askedOf(t *testing.T, namespace, prefix string) []request {
+	t.Helper()
+	return slices.DeleteFunc(asked(t, namespace), func(q request) bool { return !strings.HasPrefix(q.Pod, prefix) })
+}

@@ -1,0 +1,153 @@
+//go:build integration
+
+package drain
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"millwright/api/v1alpha1"
+	"millwright/test/integration/rig"
+)
+
+// A node whose kubelet is dead confirms the end of no pod and the detachment of no volume. After five minutes its pods are
+// killed, its instance goes, and then what is attached to it is released.
+func TestU85_DR36_VD19_UnreachableNodeIsEmptiedByForce(t *testing.T) {
+	t.Parallel()
+	p := pool(t, "unreachable", 2, "")
+	store(t, p, "db", 2)
+	p.Deploy(t, "web", 4)
+	p.Budget(t, "web", 4)
+	m, web := p.Host(t, "web")
+	node := m.Labels[v1alpha1.LabelNode]
+	here := slices.DeleteFunc(append(web, p.Pods(t, "db")...), func(pod corev1.Pod) bool { return pod.Spec.NodeName != node })
+	require.Greater(t, len(here), len(web), "the scheduler spreads two pods with volumes over two nodes")
+	attach(t, "unclaimed", node)
+	silence(t, node)
+	// One of its pods was told to end before: without a kubelet it never does.
+	require.NoError(t, r.Kube.CoreV1().Pods(p.Namespace).Delete(t.Context(), web[0].Name, metav1.DeleteOptions{}))
+	longAgo(t, node, here)
+	held := attachments(t, node)
+	require.Len(t, held, 2, "of a pod of db, and one that nobody claims")
+
+	p.Remove(t, m.Name)
+	awaitGone(t, m, 60*time.Second)
+	var killed, present []string
+	for _, q := range asked(t, p.Namespace) {
+		require.Equal(t, "delete", q.Verb, "nobody asks the budget: %v", q)
+		require.Equal(t, 200, q.Code, "%v", q)
+		killed = append(killed, q.Pod)
+	}
+	for _, pod := range here {
+		present = append(present, pod.Name)
+		now, err := r.Kube.CoreV1().Pods(p.Namespace).Get(t.Context(), pod.Name, metav1.GetOptions{})
+		require.True(t, apierrors.IsNotFound(err) || now.UID != pod.UID, "D3: pod %s is gone, although no kubelet confirms it: %v", pod.Name, err)
+	}
+	require.ElementsMatch(t, present, killed, "each is killed once, the one that was terminating too")
+	require.NotContains(t, p.Instances(t), m.Spec.ProviderID)
+	require.Subset(t, released(t, "volumeattachments"), held)
+	rig.Eventually(t, 20*time.Second, "nothing is attached to the node, and there is none", func() (bool, any) {
+		_, err := r.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
+		left := attachments(t, node)
+		return apierrors.IsNotFound(err) && len(left) == 0, []any{err, left}
+	})
+	require.Contains(t, heard(t, m, "DrainForced"), "node "+node+" is not ready since")
+	p.AwaitPods(t, "db", 2, 60*time.Second)
+	rig.Eventually(t, 60*time.Second, "the volume of the pod that was there is attached where the new one is", func() (bool, any) {
+		on := attached(t, p)
+		for volume := range on {
+			if on[volume] == node {
+				return false, on
+			}
+		}
+		return len(on) == 2, on
+	})
+}
+
+// attach makes a VolumeAttachment of a volume that the cluster does not know, and returns when it is attached. Nobody but a
+// test or a machine's deletion releases it.
+func attach(t *testing.T, volume, node string) {
+	t.Helper()
+	attachments := r.Kube.StorageV1().VolumeAttachments()
+	_, err := attachments.Create(t.Context(), &storagev1.VolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Name: volume},
+		Spec:       storagev1.VolumeAttachmentSpec{Attacher: csi, NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &volume}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	rig.Eventually(t, 20*time.Second, "volume "+volume+" is attached", func() (bool, any) {
+		a, err := attachments.Get(t.Context(), volume, metav1.GetOptions{})
+		require.NoError(t, err)
+		return a.Status.Attached, a.Status
+	})
+}
+
+// attachments returns the names of the VolumeAttachments of a node.
+func attachments(t *testing.T, node string) []string {
+	t.Helper()
+	list, err := r.Kube.StorageV1().VolumeAttachments().List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	var names []string
+	for _, a := range list.Items {
+		if a.Spec.NodeName == node {
+			names = append(names, a.Name)
+		}
+	}
+	return names
+}
+
+// silence takes the kubelet from a node, and returns when the cluster has noticed.
+func silence(t *testing.T, node string) {
+	t.Helper()
+	_, err := r.Stack.Kubectl(t.Context(), "label", "node", node, "type-")
+	require.NoError(t, err)
+	rig.Eventually(t, 60*time.Second, "node "+node+" is not heard of", func() (bool, any) {
+		n, err := r.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
+		require.NoError(t, err)
+		i := slices.IndexFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
+		return n.Status.Conditions[i].Status == corev1.ConditionUnknown, n.Status.Conditions
+	})
+}
+
+// longAgo makes a silent node one that has not been ready for more than five minutes, and that says it has the volumes of
+// its pods mounted, which its kubelet would have said.
+func longAgo(t *testing.T, node string, pods []corev1.Pod) {
+	t.Helper()
+	mounted := ""
+	for _, pod := range pods {
+		if pod.Labels["app"] == "db" {
+			mounted = fmt.Sprintf("%q", "kubernetes.io/csi/"+csi+"^"+pod.Namespace+"-data-"+pod.Name)
+		}
+	}
+	patch := fmt.Appendf(nil, `{"status":{"conditions":[{"type":"Ready","lastTransitionTime":%q}],"volumesInUse":[%s]}}`,
+		time.Now().Add(-6*time.Minute).UTC().Format(time.RFC3339), mounted)
+	_, err := r.Kube.CoreV1().Nodes().Patch(t.Context(), node, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	require.NoError(t, err)
+}
+
+// heard returns the message of the first event about a machine that has a reason.
+func heard(t *testing.T, m v1alpha1.Machine, reason string) (message string) {
+	t.Helper()
+	rig.Eventually(t, 10*time.Second, "event "+reason+" of "+m.Name, func() (bool, any) {
+		events, err := r.Kube.CoreV1().Events(m.Namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + m.Name})
+		require.NoError(t, err)
+		var reasons []string
+		for _, e := range events.Items {
+			reasons = append(reasons, e.Reason)
+			if e.Reason == reason {
+				message = e.Message
+				return true, nil
+			}
+		}
+		return false, reasons
+	})
+	return message
+}

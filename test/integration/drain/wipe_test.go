@@ -1,0 +1,98 @@
+//go:build integration
+
+package drain
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/activities"
+	"millwright/api/v1alpha1"
+	"millwright/decide/drain"
+	"millwright/test/integration/rig"
+	"millwright/workflows"
+)
+
+// Temporal loses everything while some pods of a node are on their way and others are blocked. What is on record in the API
+// server is enough: the same stage goes on, with the clock that it had, and asks no pod again that goes.
+func TestN5_TemporalLosesAllItsDataInTheMiddleOfADrain(t *testing.T) {
+	const name = "wiped"
+	p := pool(t, name, 2, "")
+	p.Deploy(t, "held", 4)
+	p.Budget(t, "held", 4)
+	p.Deploy(t, "slow", 6, func(pod *corev1.PodTemplateSpec) { // they end when the new run has looked, and not before
+		pod.Labels["stuck-terminating"] = "true"
+		pod.Spec.TerminationGracePeriodSeconds = new(int64(300))
+	})
+	m, held := p.Host(t, "held")
+	node := m.Labels[v1alpha1.LabelNode]
+	slow := slices.DeleteFunc(p.Pods(t, "slow"), func(pod corev1.Pod) bool { return pod.Spec.NodeName != node })
+	require.NotEmpty(t, slow)
+	stages := follow(t, m)
+	p.Remove(t, m.Name)
+	rig.Eventually(t, 30*time.Second, "the slow ones go, the others are blocked", func() (bool, any) {
+		c := drained(machine(t, m))
+		return c.Reason == "Blocked" && evictedOnce(t, name) == len(slow), []any{c, asked(t, name)}
+	})
+	before := machine(t, m).Status.Deletion
+	run := drainRuns(t, name)
+	require.Len(t, run, 1)
+
+	r.WipeTemporal(t)
+	rig.Eventually(t, 2*time.Minute, "another run drains the node", func() (bool, any) {
+		now := drainRuns(t, name)
+		return len(now) == 1 && now[0] != run[0], now
+	})
+	rig.Eventually(t, 20*time.Second, "the new run says what it sees", func() (bool, any) {
+		p := picture(t, m)
+		return p.Counts.Terminating == len(slow) && p.Counts.Blocked == len(held), p
+	})
+	_, err := r.Stack.Kubectl(t.Context(), "label", "pods", "-n", name, "-l", "app=slow", "stuck-terminating-")
+	require.NoError(t, err)
+	rig.Eventually(t, 20*time.Second, "of all pods only those are left that are blocked", func() (bool, any) {
+		left := slices.DeleteFunc(p.Pods(t, "slow"), func(pod corev1.Pod) bool { return pod.Spec.NodeName != node })
+		return len(left) == 0, len(left)
+	})
+	after := machine(t, m).Status.Deletion
+	require.Equal(t, before.Stage, after.Stage)
+	require.True(t, before.Since.Equal(&after.Since))
+	require.True(t, before.Drain.StartedAt.Equal(&after.Drain.StartedAt), "its clock goes on: a wiped Temporal gives no second drainTimeout")
+	require.Equal(t, "Blocked", drained(machine(t, m)).Reason)
+
+	p.Loosen(t, "held", 1)
+	awaitGone(t, m, 60*time.Second)
+	require.Equal(t, len(slow)+len(held), evictedOnce(t, name))
+	require.Equal(t, []v1alpha1.MachineDeletionStage{
+		v1alpha1.MachineDeletionDrain, v1alpha1.MachineDeletionInstance, v1alpha1.MachineDeletionNode,
+	}, stages(), "D15: no stage is entered again")
+	require.NotContains(t, p.Instances(t), m.Spec.ProviderID)
+	_, err = r.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
+	require.True(t, apierrors.IsNotFound(err), "%v", err)
+	p.AwaitRunning(t, 2, 90*time.Second)
+}
+
+// drainRuns returns the run IDs of the open drains of a namespace.
+func drainRuns(t *testing.T, namespace string) (runs []string) {
+	t.Helper()
+	for _, w := range r.Workflows(t, `ExecutionStatus = "Running" AND WorkflowType = "Drain" AND MachineNamespace = "`+namespace+`"`) {
+		runs = append(runs, w.Execution.RunId)
+	}
+	return runs
+}
+
+// picture asks a machine's drain what it sees. One that cannot tell yet sees nothing.
+func picture(t *testing.T, m v1alpha1.Machine) (seen drain.Picture) {
+	t.Helper()
+	id := workflows.ID(workflows.KindDrain, activities.Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)})
+	answer, err := r.Temporal.QueryWorkflow(t.Context(), id, "", workflows.QueryPicture)
+	if err == nil {
+		require.NoError(t, answer.Get(&seen))
+	}
+	return seen
+}
