@@ -16,6 +16,7 @@ import (
 	"millwright/decide/health"
 	"millwright/decide/rollout"
 	"millwright/decide/scale"
+	"millwright/decide/verb"
 	"millwright/observe"
 )
 
@@ -101,6 +102,7 @@ func inputs() map[string][]any {
 		"DecideDrain":      {activities.DrainRead{Read: read(m)}, activities.DrainRead{Read: read(machine("old-m"))}},
 		"EvictPods":        {activities.Eviction{Machine: ref(m), NodeName: "n", Means: "Evict"}},
 		"AwaitDetach":      {activities.Detaching{Machine: ref(m), NodeName: "n"}},
+		"GiveVerb":         {ordered(m, verb.Order{Verb: verb.Preserve}), ordered(m, verb.Order{Verb: verb.Hold, Reason: "x", InAdvance: true})},
 		"DeleteNode":       {activities.NodeRemoval{Machine: ref(m), NodeName: "n"}},
 		"IssueToken":       {activities.TokenRequest{Read: read(m), Attempt: "1", Expires: soon()}},
 		"RevokeTokens":     {ref(m)},

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/restmapper"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -27,6 +28,7 @@ type clients struct {
 	machines versioned.Interface
 	objects  dynamic.Interface
 	mapper   meta.RESTMapper
+	events   typedcorev1.EventsGetter
 }
 
 func connect(kubeconfig string) (clients, error) {
@@ -49,7 +51,11 @@ func connect(kubeconfig string) (clients, error) {
 	if err != nil {
 		return clients{}, fmt.Errorf("make client: %w", err)
 	}
-	return clients{machines, objects, restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(finder))}, nil
+	events, err := typedcorev1.NewForConfig(config)
+	if err != nil {
+		return clients{}, fmt.Errorf("make client: %w", err)
+	}
+	return clients{machines, objects, restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(finder)), events}, nil
 }
 
 // apply applies every object of a file, as `kubectl apply --server-side` does, and returns the one MachineDeployment among

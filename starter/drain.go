@@ -12,14 +12,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/duration"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"millwright/api/generated/clientset/versioned"
 	"millwright/api/v1alpha1"
 )
 
-// door is how the drain commands reach the world.
+// door is how the commands for machines reach the world.
 type door struct {
 	machines func(kubeconfig string) (versioned.Interface, error)
+	events   func(kubeconfig string) (typedcorev1.EventsGetter, error)
 	temporal func(temporalFlags) (temporal, error)
 	now      func() time.Time
 }
@@ -29,6 +31,10 @@ func frontDoor() door {
 		machines: func(kubeconfig string) (versioned.Interface, error) {
 			c, err := connect(kubeconfig)
 			return c.machines, err
+		},
+		events: func(kubeconfig string) (typedcorev1.EventsGetter, error) {
+			c, err := connect(kubeconfig)
+			return c.events, err
 		},
 		temporal: dial,
 		now:      time.Now,
@@ -61,8 +67,8 @@ A machine is given as NAMESPACE/NAME, or as NAME with --namespace. All clock tim
 	flags.StringVarP(&f.namespace, "namespace", "n", metav1.NamespaceDefault, "namespace of the machine")
 	f.temporalAt.register(c)
 	c.AddCommand(f.listCommand(), f.explainCommand(), f.watchCommand())
-	for _, v := range verbs() {
-		c.AddCommand(f.verbCommand(v))
+	for _, w := range wishes() {
+		c.AddCommand(f.verbCommand(w))
 	}
 	return c
 }

@@ -15,6 +15,7 @@ import (
 	"millwright/api/generated/clientset/versioned"
 	"millwright/api/v1alpha1"
 	"millwright/decide/drain"
+	"millwright/observe"
 )
 
 func (f *drains) explainCommand() *cobra.Command {
@@ -88,9 +89,9 @@ func (e eyes) look(ctx context.Context, key types.NamespacedName) (sight, error)
 func (s sight) text() string {
 	var out bytes.Buffer
 	_, _ = fmt.Fprintln(&out, s.headline())
-	for _, v := range verbs() {
-		if value, set := s.machine.Annotations[v.annotation]; set && v.name != resume {
-			_, _ = fmt.Fprintf(&out, "%s: %s\n", v.name, value)
+	for _, w := range wishes() {
+		if value, set := s.machine.Annotations[observe.VerbAnnotation(w.name)]; set && w.name != resume {
+			_, _ = fmt.Fprintf(&out, "%s: %s\n", w.name, value)
 		}
 	}
 	if left := s.leftBehind(); left != "" {
@@ -117,7 +118,7 @@ func (s sight) headline() string {
 	if word := stageWord(s.machine); word != "" {
 		parts = append(parts, "stage "+word+" since "+s.sinceStage())
 	}
-	if how := means(s.machine); how != "" {
+	if how := observe.DrainMeans(s.machine); how != "" {
 		parts = append(parts, "means "+string(how))
 	}
 	return strings.Join(parts, "   ")

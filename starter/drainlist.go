@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"millwright/api/v1alpha1"
+	"millwright/observe"
 )
 
 func (f *drains) listCommand() *cobra.Command {
@@ -66,11 +67,11 @@ func (f *drains) list(ctx context.Context, out io.Writer, namespace string, only
 	_, _ = fmt.Fprintln(columns, "NAMESPACE\tNAME\tNODE\tSTAGE\tSINCE\tMEANS\tDEADLINE\tBLOCKED BY")
 	for i := range going {
 		m, until := &going[i], ""
-		if at := deadline(m, now); !at.IsZero() {
+		if at := observe.DeletionDeadline(m, now); !at.IsZero() {
 			until = clock(at, now)
 		}
 		_, _ = fmt.Fprintf(columns, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", m.Namespace, m.Name, orDash(m.Labels[v1alpha1.LabelNode]), orDash(stageWord(m)),
-			age(stageSince(m), now), orDash(string(means(m))), orDash(until), orDash(strings.Join(blockers(m), ", ")))
+			age(stageSince(m), now), orDash(string(observe.DrainMeans(m))), orDash(until), orDash(strings.Join(blockers(m), ", ")))
 	}
 	return columns.Flush()
 }

@@ -13,6 +13,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"millwright/api/v1alpha1"
+	"millwright/observe"
 )
 
 // crowd is one machine of each kind that a list tells apart.
@@ -72,7 +73,7 @@ func TestStuck(t *testing.T) {
 		"moves":                             {going(by("Evict"), doing("evict", "")), false},
 		"held":                              {going(by("Evict"), doing("evict", ""), wished(v1alpha1.AnnotationHold, "")), true},
 		"nobody has begun for long":         {going(), true},
-		"nobody has begun yet":              {going(func(m *v1alpha1.Machine) { m.DeletionTimestamp = new(metav1.NewTime(now.Add(-overdue))) }), false},
+		"nobody has begun yet":              {going(func(m *v1alpha1.Machine) { m.DeletionTimestamp = new(metav1.NewTime(now.Add(-observe.Overdue))) }), false},
 		"its deadline has passed long ago":  {going(by("Evict"), patient), true},
 		"its deadline was extended":         {going(by("Evict"), patient, wished(v1alpha1.AnnotationExtend, now.Add(time.Minute).Format(time.RFC3339)+" ann")), false},
 		"hooks":                             {going(at(v1alpha1.MachineDeletionPreDrainHooks), doing("await-hooks", "pre-drain.delete.hook.machine.cluster.x-k8s.io/a")), true},

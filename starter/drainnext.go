@@ -11,19 +11,14 @@ import (
 	"millwright/api/v1alpha1"
 	"millwright/decide/deletion"
 	"millwright/decide/drain"
+	"millwright/decide/verb"
+	"millwright/observe"
 )
 
 // tell says what was written, what happens next, and how that is seen.
-func (o order) tell(c clerk, m *v1alpha1.Machine, value *string) error {
-	before := m.Annotations[o.annotation]
-	written := fmt.Sprintf("machine %s: took %s off; it said %q", keyOf(m), o.annotation, before)
-	if value != nil {
-		written = fmt.Sprintf("machine %s: wrote %s: %q", keyOf(m), o.annotation, *value)
-		if before != "" {
-			written += fmt.Sprintf("; it said %q", before)
-		}
-	}
-	if _, err := fmt.Fprintf(c.out, "%s\nNext: %s.\n", written, o.next(m, c.now(), value)); err != nil {
+func (o order) tell(c clerk, m *v1alpha1.Machine, d verb.Decision) error {
+	written := fmt.Sprintf("machine %s: %s", keyOf(m), d.Written(o.annotation, m.Annotations[o.annotation]))
+	if _, err := fmt.Fprintf(c.out, "%s\nNext: %s.\n", written, o.next(m, c.now(), d)); err != nil {
 		return err
 	}
 	if undo := o.undo(m); undo != "" {
@@ -36,23 +31,25 @@ func (o order) tell(c clerk, m *v1alpha1.Machine, value *string) error {
 }
 
 // next is what the order brings about, in words.
-func (o order) next(m *v1alpha1.Machine, now time.Time, value *string) string {
-	text := o.effect(m, now, value)
+func (o order) next(m *v1alpha1.Machine, now time.Time, d verb.Decision) string {
+	text := o.effect(m, now, d)
 	switch {
-	case m.DeletionTimestamp == nil && o.name == resume:
+	case o.Verb == verb.Preserve || o.Verb == verb.Unpreserve:
+		return text
+	case m.DeletionTimestamp == nil && o.Verb == resume:
 		return "nothing: the machine is not being deleted, and its deletion would not stop any more"
 	case m.DeletionTimestamp == nil:
 		return "nothing, until the machine is deleted; then " + text
-	case held(m) && o.name != resume && o.name != hold:
+	case held(m) && o.Verb != resume && o.Verb != hold:
 		return "nothing, while the deletion is held (starter drain resume " + keyOf(m) + "); then " + text
 	default:
 		return text
 	}
 }
 
-func (o order) effect(m *v1alpha1.Machine, now time.Time, value *string) string {
+func (o order) effect(m *v1alpha1.Machine, now time.Time, d verb.Decision) string {
 	node := cmp.Or(m.Labels[v1alpha1.LabelNode], "of the machine")
-	switch o.name {
+	switch o.Verb {
 	case force:
 		return "all pods of node " + node + " are deleted without a grace period, whatever budgets say"
 	case skip:
@@ -62,25 +59,27 @@ func (o order) effect(m *v1alpha1.Machine, now time.Time, value *string) string 
 	case resume:
 		return fmt.Sprintf("the deletion goes on in stage %s%s", cmp.Or(string(stage(m)), "PreDrainHooks"), o.lost(m, now))
 	case retry:
-		if drainOver(m) {
+		if observe.DrainOver(m) {
 			return fmt.Sprintf("the machine looks again at what it waits for in stage %s", stage(m))
 		}
 		return "every pod of node " + node + " that is not on its way is asked again at once"
 	case extend:
-		return o.extends(m, now, *value)
-	default:
+		return o.extends(m, now, d.Value)
+	case release:
 		return o.releases(m)
+	default:
+		return o.keeps(m, now)
 	}
 }
 
 // stops says what a hold stops, and what it does not.
 func (o order) stops(m *v1alpha1.Machine, node string, now time.Time) string {
 	switch {
-	case drainOver(m):
+	case observe.DrainOver(m):
 		return fmt.Sprintf("the deletion goes no further than stage %s; what the provider was asked before may still happen", stage(m))
-	case means(m) == drain.Evict && !deadline(m, now).IsZero():
+	case observe.DrainMeans(m) == drain.Evict && !observe.DeletionDeadline(m, now).IsZero():
 		return fmt.Sprintf("no more pods of node %s are asked to go, and it stays cordoned; the drain's deadline is not moved: resumed after %s, it deletes pods",
-			node, when(deadline(m, now), now))
+			node, when(observe.DeletionDeadline(m, now), now))
 	default:
 		return "no more pods of node " + node + " are asked to go, and nothing else is done to it"
 	}
@@ -88,7 +87,7 @@ func (o order) stops(m *v1alpha1.Machine, node string, now time.Time) string {
 
 // lost says that the time of evictions has passed meanwhile.
 func (o order) lost(m *v1alpha1.Machine, now time.Time) string {
-	if at := deadline(m, now); means(m) == drain.Evict && !at.IsZero() && !at.After(now) {
+	if at := observe.DeletionDeadline(m, now); observe.DrainMeans(m) == drain.Evict && !at.IsZero() && !at.After(now) {
 		return "; its deadline has passed at " + clock(at, now) + ": pods are deleted"
 	}
 	return ""
@@ -100,8 +99,8 @@ func (o order) extends(m *v1alpha1.Machine, now time.Time, value string) string 
 	text := "pods are evicted until " + when(until, now) + ", and those that are left are deleted then"
 	extended := m.DeepCopy()
 	metav1.SetMetaDataAnnotation(&extended.ObjectMeta, o.annotation, value)
-	switch at, then := evictions(extended, now); {
-	case means(m) == "":
+	switch at, then := observe.Evictions(extended, now); {
+	case observe.DrainMeans(m) == "":
 		text += fmt.Sprintf(", unless its drainTimeout of %s, which begins with the drain, ends later", m.Spec.EffectiveDrainTimeout())
 	case then == drain.Kill:
 		text += "; but the node is not well, and if it stays so, they are deleted at " + when(at, now)
@@ -128,15 +127,20 @@ func notDone(m *v1alpha1.Machine) string {
 // undo is the command that takes an order back; empty where that changes nothing any more, or where a verb does it.
 func (o order) undo(m *v1alpha1.Machine) string {
 	off := fmt.Sprintf("kubectl annotate machine -n %s %s %s-", m.Namespace, m.Name, o.annotation)
-	switch o.name {
+	switch o.Verb {
 	case hold:
 		return "starter drain resume " + keyOf(m)
 	case extend, release:
 		return off
+	case verb.Preserve:
+		return "starter preserve " + keyOf(m) + " --stop"
+	case verb.Unpreserve:
+		return "starter preserve " + keyOf(m)
 	case skip, force:
 		if m.DeletionTimestamp == nil || held(m) { // else it acts at once
 			return off
 		}
+	default:
 	}
 	return ""
 }

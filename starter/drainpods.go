@@ -9,6 +9,7 @@ import (
 
 	"millwright/api/v1alpha1"
 	"millwright/decide/drain"
+	"millwright/observe"
 )
 
 // emptying tells of the drain.
@@ -19,17 +20,17 @@ func (s sight) emptying() string {
 	case queued(m):
 		return s.say([]string{s.verb(force, giveReason), s.verb(skip, giveReason)}, "since %s it waits for its turn to be drained (%s); its drainTimeout of %s begins then",
 			s.sinceStage(), m.Status.LastOperation.Description, patience)
-	case drainOver(m):
+	case observe.DrainOver(m):
 		return s.say(nil, "the drain of node %s has ended (%s), and the next stage is about to begin", s.node(), d.Result)
 	case d == nil:
 		return s.say(nil, "since %s node %s is to be emptied, and no pod was asked to go yet; its drainTimeout of %s begins with the first that is",
 			s.sinceStage(), s.node(), patience)
 	}
-	began, at := d.StartedAt.Time, deadline(m, s.now)
+	began, at := d.StartedAt.Time, observe.DeletionDeadline(m, s.now)
 	if d.MeansSince != nil {
 		began = d.MeansSince.Time
 	}
-	switch means(m) {
+	switch observe.DrainMeans(m) {
 	case drain.Kill:
 		return s.say(nil, "%s; since %s pods are deleted without a grace period%s", s.waits(), since(began, s.now),
 			s.then(at, "what is left stays behind and the deletion goes on"))
@@ -43,7 +44,7 @@ func (s sight) emptying() string {
 
 func (s sight) evicting(began, at time.Time) string {
 	how, commands := "with their own grace periods", s.remedies()
-	if _, then := evictions(s.machine, s.now); then == drain.Kill {
+	if _, then := observe.Evictions(s.machine, s.now); then == drain.Kill {
 		how = "without a grace period, because their node is not well"
 	} else {
 		commands = append(commands, s.verb(extend, "--for 1h", giveReason))

@@ -8,6 +8,8 @@ import (
 
 	"millwright/api/v1alpha1"
 	"millwright/decide/drain"
+	"millwright/decide/verb"
+	"millwright/observe"
 )
 
 // sentence tells a tired operator what blocks a deletion, since when, what happens by itself and when that is, and on a second
@@ -40,7 +42,7 @@ func (s sight) sentence() string {
 // holding tells of a deletion that a person stopped. The clock of its drain is not stopped.
 func (s sight) holding() string {
 	m, commands, clock := s.machine, []string{s.verb(resume)}, "no deadline ends that"
-	if at := deadline(m, s.now); means(m) == drain.Evict && !at.IsZero() {
+	if at := observe.DeletionDeadline(m, s.now); observe.DrainMeans(m) == drain.Evict && !at.IsZero() {
 		clock = "its deadline is not moved: resumed after " + when(at, s.now) + ", it deletes pods"
 		commands = append(commands, s.verb(extend, "--for 1h", giveReason))
 	}
@@ -74,8 +76,8 @@ func (s sight) sinceStage() string { return since(stageSince(s.machine), s.now) 
 func (s sight) node() string { return orDash(s.machine.Labels[v1alpha1.LabelNode]) }
 
 // verb is the command line of one of the verbs.
-func (s sight) verb(name string, flags ...string) string {
-	line := "starter drain " + name + " " + keyOf(s.machine)
+func (s sight) verb(name verb.Verb, flags ...string) string {
+	line := "starter drain " + string(name) + " " + keyOf(s.machine)
 	for _, flag := range flags {
 		line += " " + flag
 	}
@@ -122,7 +124,7 @@ func (s sight) detaching() string {
 		what = strings.Join(s.volumes, ", ")
 	}
 	end := "for as long as workers are told to wait (--pv-detach-timeout), and then it goes on without"
-	if at := deadline(s.machine, s.now); !at.IsZero() {
+	if at := observe.DeletionDeadline(s.machine, s.now); !at.IsZero() {
 		end = "until " + when(at, s.now) + ", and then it goes on without"
 	}
 	skip := fmt.Sprintf("kubectl annotate machine -n %s %s %s=", s.machine.Namespace, s.machine.Name, v1alpha1.AnnotationExcludeDetach)

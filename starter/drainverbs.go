@@ -2,44 +2,41 @@ package main
 
 import (
 	"cmp"
-	"fmt"
+	"errors"
 	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"millwright/api/v1alpha1"
+	"millwright/decide/verb"
+	"millwright/observe"
 )
 
-// The verbs.
+// The verbs of a drain.
 const (
-	force   = "force"
-	skip    = "skip"
-	hold    = "hold"
-	resume  = "resume"
-	retry   = "retry"
-	extend  = "extend"
-	release = "release"
+	force   = verb.Force
+	skip    = verb.Skip
+	hold    = verb.Hold
+	resume  = verb.Resume
+	retry   = verb.Retry
+	extend  = verb.Extend
+	release = verb.Release
 )
 
-// verb is one wish that an operator can write on a machine.
-type verb struct {
-	name       string
-	short      string
-	long       string
-	example    string
-	annotation string
-	reasoned   bool // it needs a reason
-	early      bool // it may be written before the machine is deleted
-	pods       bool // it means nothing when the drain is over
+// wish is how a verb is explained to people.
+type wish struct {
+	name    verb.Verb
+	short   string
+	long    string
+	example string
 }
 
-// verbs are all of them, in the order in which people reach for them.
-func verbs() []verb {
-	return []verb{
+// wishes are those of a drain, in the order in which people reach for them.
+func wishes() []wish {
+	return []wish{
 		{
-			name: extend, annotation: v1alpha1.AnnotationExtend, early: true, pods: true,
+			name:  extend,
 			short: "Evict for longer, before pods are deleted whatever blocks them",
 			long: `extend gives a drain more time than drainTimeout does. --for counts from the present deadline, or from now where there is
 none; --until is a time. It never shortens, and it comes too late once pods are deleted.`,
@@ -47,41 +44,41 @@ none; --until is a time. It never shortens, and it comes too late once pods are 
   starter drain extend shop/m-1 --until 2026-11-21T18:00:00Z`,
 		},
 		{
-			name: retry, annotation: v1alpha1.AnnotationRetry,
+			name:  retry,
 			short: "Ask every pod again at once",
 			long: `retry ends all pauses between attempts: the drain asks each pod again now. In later stages it makes the machine look again
 at what it waits for.`,
 			example: `  starter drain retry shop/m-1`,
 		},
 		{
-			name: hold, annotation: v1alpha1.AnnotationHold, reasoned: true, early: true,
+			name:  hold,
 			short: "Stop a deletion in the stage in which it is",
 			long: `hold keeps a deletion in its stage: a drain asks no more pods, and the node stays cordoned. What was asked before still
 goes. It lasts until resume.`,
 			example: `  starter drain hold shop/m-1 --reason "looking at the node"`,
 		},
 		{
-			name: resume, annotation: v1alpha1.AnnotationHold, early: true,
+			name:    resume,
 			short:   "Take a hold off",
 			long:    `resume takes a hold off, whoever set it: the deletion goes on where it stopped.`,
 			example: `  starter drain resume shop/m-1`,
 		},
 		{
-			name: force, annotation: v1alpha1.AnnotationForce, reasoned: true, early: true, pods: true,
+			name:  force,
 			short: "Delete all pods of the node without a grace period, now",
 			long: `force deletes the pods of the node at once, without asking disruption budgets and without their grace periods. Work that
 pods have not saved is lost.`,
 			example: `  starter drain force shop/m-1 --reason "the node burns"`,
 		},
 		{
-			name: skip, annotation: v1alpha1.AnnotationSkipDrain, reasoned: true, early: true, pods: true,
+			name:  skip,
 			short: "Do not drain the node, or not any more",
 			long: `skip goes on without a drain: no pod is asked to go, and those that are left end with the instance. A drain that runs
 stops.`,
 			example: `  starter drain skip shop/m-1 --reason "test cluster, nothing to save"`,
 		},
 		{
-			name: release, annotation: v1alpha1.AnnotationRelease, reasoned: true,
+			name:  release,
 			short: "Let the Machine object go without its instance, as the last resort",
 			long: `release lets the Machine object go although the provider was not, or cannot be, asked to delete the instance. The instance
 is left alone: nobody deletes it, and nobody looks for it later. See to it yourself first. It asks before it writes, unless
@@ -91,21 +88,22 @@ is left alone: nobody deletes it, and nobody looks for it later. See to it yours
 	}
 }
 
-// order is one verb as somebody gave it.
+// order is one verb as somebody gave it on the command line.
 type order struct {
-	verb
-	user      string
-	reason    string
-	inAdvance bool
-	more      time.Duration // extend
-	until     string        // extend
-	yes       bool          // release
+	verb.Order
+	annotation string
+	more       time.Duration // extend
+	yes        bool          // release
 }
 
-func (f *drains) verbCommand(v verb) *cobra.Command {
-	o := order{verb: v}
+func newOrder(v verb.Verb) order {
+	return order{Order: verb.Order{Verb: v, Door: verb.CommandLine}, annotation: observe.VerbAnnotation(v)}
+}
+
+func (f *drains) verbCommand(w wish) *cobra.Command {
+	o := newOrder(w.name)
 	c := &cobra.Command{
-		Use: v.name + " MACHINE", Short: v.short, Long: v.long, Example: v.example, Args: cobra.ExactArgs(1),
+		Use: string(w.name) + " MACHINE", Short: w.short, Long: w.long, Example: w.example, Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			key, err := f.key(c, args[0])
 			if err != nil {
@@ -122,40 +120,35 @@ func (f *drains) verbCommand(v verb) *cobra.Command {
 		},
 	}
 	flags := c.Flags()
-	if v.name != resume {
-		flags.StringVar(&o.reason, "reason", "", "why; people read it wherever the verb acts")
-		flags.StringVar(&o.user, "as-user", cmp.Or(os.Getenv("USER"), "somebody"), "who wants it")
+	if w.name != resume {
+		o.signed(c)
 	}
-	if v.early && v.name != resume {
-		flags.BoolVar(&o.inAdvance, "in-advance", false, "write it although the machine is not being deleted yet")
+	if w.name.MayWait() {
+		flags.BoolVar(&o.InAdvance, "in-advance", false, "write it although the machine is not being deleted yet")
 	}
-	if v.name == extend {
+	if w.name == extend {
 		flags.DurationVar(&o.more, "for", 0, "how much longer than the present deadline")
-		flags.StringVar(&o.until, "until", "", "until when, as an RFC 3339 time")
+		flags.StringVar(&o.Until, "until", "", "until when, as an RFC 3339 time")
 	}
-	if v.name == release {
+	if w.name == release {
 		flags.BoolVar(&o.yes, "yes", false, "do not ask")
 	}
 	return c
 }
 
+// signed lets people say who they are, and why they want it.
+func (o *order) signed(c *cobra.Command) {
+	c.Flags().StringVar(&o.Reason, "reason", "", "why; people read it wherever the verb acts")
+	c.Flags().StringVar(&o.Actor, "as-user", cmp.Or(os.Getenv("USER"), "somebody"), "who wants it")
+}
+
 // complete refuses what cannot be written whatever the machine is.
 func (o *order) complete() error {
-	o.reason, o.user = oneLine(o.reason), oneLine(o.user)
-	switch {
-	case o.reasoned && o.reason == "":
-		return fmt.Errorf("%s needs a reason for those who come after you: --reason TEXT", o.name)
-	case o.name != extend:
-		return nil
-	case (o.more == 0) == (o.until == ""):
-		return fmt.Errorf("extend needs either --for DURATION or --until TIME")
-	case o.more < 0:
-		return fmt.Errorf("--for %s would shorten; extend only gives more time", o.more)
-	case o.until == "":
-		return nil
+	if o.more != 0 {
+		o.For = o.more.String()
 	}
-	if _, err := time.Parse(time.RFC3339, o.until); err != nil {
-		return fmt.Errorf("--until is no RFC 3339 time, such as 2026-11-21T18:00:00Z: %w", err)
+	if refused := verb.Check(o.Order); refused != "" {
+		return errors.New(refused)
 	}
 	return nil
 }

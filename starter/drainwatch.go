@@ -111,7 +111,7 @@ func (w *watching) line(now time.Time, text string) {
 // summary is one line that changes only with what is seen, and not with the time.
 func (s sight) summary() string {
 	text := keyOf(s.machine) + "  " + orDash(stageWord(s.machine))
-	if how := means(s.machine); how != "" {
+	if how := observe.DrainMeans(s.machine); how != "" {
 		text += " " + string(how)
 	}
 	if s.picture != nil {

@@ -65,6 +65,11 @@ func Drain(ctx workflow.Context, in DrainInput) (DrainResult, error) {
 		workflow.QueryHandlerOptions{Description: "the pods of the node as the drain last saw them"}); err != nil {
 		return DrainResult{}, err
 	}
+	return answering(ctx, d.object, func() (DrainResult, error) { return d.run(ctx) })
+}
+
+// run does step after step until the drain has ended.
+func (d *nodeDrain) run(ctx workflow.Context) (DrainResult, error) {
 	for {
 		d.receive()
 		if result, err := d.step(ctx); err != nil || result.Outcome != "" {

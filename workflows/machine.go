@@ -33,6 +33,11 @@ type machine struct {
 // next one finds its place from the object and the provider.
 func Machine(ctx workflow.Context, in Input) (Result, error) {
 	m := &machine{object: newObject(ctx, KindMachine, in)}
+	return answering(ctx, m.object, func() (Result, error) { return m.run(ctx) })
+}
+
+// run does step after step until nothing is left to do.
+func (m *machine) run(ctx workflow.Context) (Result, error) {
 	for {
 		m.receive()
 		d, err := m.decide(ctx)

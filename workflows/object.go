@@ -47,6 +47,8 @@ type object struct {
 	gate    activities.Gate
 	live    bool // the next decision reads from the API server
 	changed workflow.ReceiveChannel
+	verbs   workflow.ReceiveChannel // of the kinds that hear them
+	giving  bool                    // a verb that came by signal is being written
 	timers  map[string]*timer
 	shown   step
 }
