@@ -90,9 +90,14 @@ func inputs() map[string][]any {
 		Addresses:  []activities.Address{{Type: "InternalIP", Address: "10.0.0.3"}},
 		Conditions: []activities.Condition{{Type: "InstanceReady", Reason: "Some"}, {Type: "ReplacementDue", Reason: "Recovered"}},
 	}
-	batch := activities.Deletion{Set: ref(s), Machines: []scale.Target{{Name: "m", UID: "uid-m", Version: "900"}}}
+	batch := activities.Batch{Set: ref(s), Machines: []scale.Target{{Name: "m", UID: "uid-m", Version: "900"}}}
 	return map[string][]any{
 		"KeepMachines":     {batch},
+		"AdoptMachines":    {batch},
+		"ReleaseMachines":  {batch},
+		"UnmarkMachines":   {batch},
+		"SyncMachines":     {batch},
+		"DecideScale":      {setRead(s)},
 		"MarkInPlace":      {activities.InPlaceMark{Read: read(m), Reason: "Some", Message: "x"}},
 		"RecordInstance":   {activities.Recorded{Read: read(m), ProviderID: "fake:///new", NodeName: "new"}, activities.Recorded{Read: read(m), ProviderID: "fake:///n", NodeName: "n"}},
 		"BeginCreation":    {report},
@@ -108,7 +113,7 @@ func inputs() map[string][]any {
 		"RevokeTokens":     {ref(m)},
 		"CreateMachines":   {create(s, "s-a")},
 		"DeleteMachines":   {batch},
-		"ReportSet":        {activities.SetReport{Read: read(s), Step: &activities.Step{Name: "x"}}},
+		"ReportSet":        {activities.SetReport{SetRead: setRead(s), Step: &activities.Step{Name: "x"}}},
 		"CreateSet":        {createSet(d)},
 		"ChangeSets":       {activities.SetChanges{Deployment: ref(d), Resize: []rollout.Resize{{Name: "s", UID: "uid-s", Version: "900", From: 3, To: 5}}}},
 		"ReportDeployment": {activities.DeploymentReport{Read: read(d), Pending: true, Step: &activities.Step{Name: "x"}}},

@@ -97,11 +97,11 @@ func (a *Activities) family(ctx context.Context, in Read) (*v1alpha1.MachineDepl
 	}
 	var members []*v1alpha1.Machine
 	for _, set := range sets {
-		machines, err := a.Cluster.LiveMachinesOf(ctx, set)
+		around, err := a.Cluster.LiveAroundSet(ctx, set)
 		if err != nil {
 			return nil, nil, nil, err
 		}
-		members = append(members, machines...)
+		members = append(members, around.Members...)
 	}
 	return d, sets, members, nil
 }

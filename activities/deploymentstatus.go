@@ -228,3 +228,10 @@ func resolve(value intstr.IntOrString, total int32, up bool) int32 {
 	}
 	return int32(min(n, math.MaxInt32))
 }
+
+// reported returns the facts as they are once the status says what was counted: often that was all there was to do, and
+// then no operation must be left behind in it.
+func reported(f attention.GroupFacts) attention.GroupFacts {
+	f.Reported, f.ObservedGeneration = f.Actual, f.Generation
+	return f
+}

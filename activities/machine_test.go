@@ -67,7 +67,7 @@ func TestWritersThatAlwaysMeetAnother(t *testing.T) {
 			return err
 		}},
 		"D20: the status of a set": {"machinesets", func(w *world) error {
-			_, err := run[string](w, w.ReportSet, activities.SetReport{Read: read(s)})
+			_, err := run[string](w, w.ReportSet, activities.SetReport{SetRead: setRead(s)})
 			return err
 		}},
 		"D20: the status of a deployment": {"machinedeployments", func(w *world) error {

@@ -2,11 +2,11 @@ package activities
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -30,7 +30,7 @@ type SetDecision struct {
 	Version string // resourceVersion of the set that was read
 	scale.Decision
 	Prepare bool // our finalizer is missing
-	Release bool // no machine is left of a set that is being deleted
+	Free    bool // no machine is left of a set that is being deleted: our finalizer may go
 	Report  bool // the status does not say what was read
 	Seen    Gate // what was read; a later decision must not be made of anything older
 }
@@ -39,59 +39,77 @@ type SetDecision struct {
 // a priority level about 16 seats of one user before they queue.
 const parallelWrites = 16
 
-// DecideScale reads a set and its machines, and says which to create or delete next.
-func (a *Activities) DecideScale(ctx context.Context, in Read) (SetDecision, error) {
-	set, machines, err := a.set(ctx, in)
+// SetRead says how fresh the facts of a set's decision must be, and what the run knows besides.
+type SetRead struct {
+	Read
+	Failure scale.Failure // of the last batch; zero when it succeeded
+}
+
+// DecideScale reads a set and what stands around it, and says what to do next.
+func (a *Activities) DecideScale(ctx context.Context, in SetRead) (SetDecision, error) {
+	set, around, err := a.set(ctx, in.Read)
 	if err != nil {
 		return SetDecision{}, err
 	}
 	if set == nil {
 		return SetDecision{Gone: true, Why: "the object is gone"}, nil
 	}
-	facts := observe.SetFacts(set, machines)
+	now := later(time.Now(), in.At)
+	facts := observe.SetFacts(set, around, now)
 	need := attention.MachineSet(facts)
+	observed := observe.ScaleObserved(set, around, now, rand.Uint64())
+	observed.LastFailure = in.Failure
 	d := SetDecision{
 		Need:     need.Need,
 		Why:      need.Why,
 		Version:  set.ResourceVersion,
-		Decision: scale.Decide(observe.ScaleObserved(set, machines, nil, rand.Uint64())),
+		Decision: scale.Decide(observed),
 		Prepare:  !facts.Deleting && !facts.Finalizer,
-		Release:  facts.Deleting && facts.Finalizer && len(machines) == 0,
-		Report: facts.Actual != facts.Reported || facts.Generation != facts.ObservedGeneration ||
-			(need.Calm() && set.Status.CurrentOperation != nil),
-		Seen: Gate{},
+		Seen:     Gate{},
 	}
+	d.Free = facts.Deleting && facts.Finalizer && d.Done
+	d.Report = !observe.Reports(set, scale.Report(observed)) || facts.Generation != facts.ObservedGeneration ||
+		(need.Calm() && set.Status.CurrentOperation != nil)
 	d.Seen.Raise(observe.Sets, set.ResourceVersion)
-	for _, m := range machines {
+	for _, m := range around.Members {
 		d.Seen.Raise(observe.Machines, m.ResourceVersion)
 	}
 	return d, nil
 }
 
-// set returns a set and its machines as fresh as asked for; nil when it is gone.
-func (a *Activities) set(ctx context.Context, in Read) (*v1alpha1.MachineSet, []*v1alpha1.Machine, error) {
+// set returns a set and what stands around it as fresh as asked for; nil when it is gone.
+func (a *Activities) set(ctx context.Context, in Read) (*v1alpha1.MachineSet, observe.AroundSet, error) {
 	live, err := a.fresh(ctx, in)
 	if err != nil {
-		return nil, nil, err
+		return nil, observe.AroundSet{}, err
 	}
 	if !live {
 		set, found := a.Cluster.Set(in.Ref.Key())
 		if !found || string(set.UID) != in.Ref.UID {
-			return nil, nil, nil
+			return nil, observe.AroundSet{}, nil
 		}
-		return set, a.Cluster.MachinesOf(in.Ref.UID), nil
+		return set, a.Cluster.AroundSet(set), nil
 	}
-	set, err := a.Cluster.Client().MachineV1alpha1().MachineSets(in.Ref.Namespace).Get(ctx, in.Ref.Name, metav1.GetOptions{})
+	set, err := a.liveSet(ctx, in.Ref)
+	if err != nil || set == nil {
+		return nil, observe.AroundSet{}, err
+	}
+	around, err := a.Cluster.LiveAroundSet(ctx, set)
+	return set, around, err
+}
+
+// liveSet reads a set from the API server; nil when it is gone.
+func (a *Activities) liveSet(ctx context.Context, ref Ref) (*v1alpha1.MachineSet, error) {
+	set, err := a.Cluster.Client().MachineV1alpha1().MachineSets(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, nil, nil
+		return nil, nil
 	case err != nil:
-		return nil, nil, fmt.Errorf("get set %s: %w", in.Ref.Key(), err)
-	case string(set.UID) != in.Ref.UID:
-		return nil, nil, nil
+		return nil, fmt.Errorf("get set %s: %w", ref.Key(), err)
+	case string(set.UID) != ref.UID:
+		return nil, nil
 	}
-	machines, err := a.Cluster.LiveMachinesOf(ctx, set)
-	return set, machines, err
+	return set, nil
 }
 
 // Creation is a batch of machines to make for a set.
@@ -101,47 +119,73 @@ type Creation struct {
 	Names   []string
 }
 
-// CreateMachines makes the machines of a batch from the set's template. A name that exists and belongs to the set counts
-// as made, so that running it twice makes nothing twice. It returns the versions to wait for. A set that changed since the
-// decision is a Conflict.
-func (a *Activities) CreateMachines(ctx context.Context, in Creation) (Gate, error) {
-	sets := a.Cluster.Client().MachineV1alpha1().MachineSets(in.Set.Namespace)
-	set, err := sets.Get(ctx, in.Set.Name, metav1.GetOptions{})
-	if err != nil {
-		return nil, writeError(in.Set, err)
-	}
+// Written is what became of a batch.
+type Written struct {
+	Versions Gate          // to wait for
+	Failure  scale.Failure // of the first write that was refused; zero when all were taken
+}
+
+// CreateMachines makes the machines of a batch from the set's template: one, then two, then four at a time, and none after
+// the first that is refused, so that what fails for one does not fail for all. A name that exists and belongs to the set
+// counts as made, so that running it twice makes nothing twice. A set that changed since the decision is a Conflict.
+func (a *Activities) CreateMachines(ctx context.Context, in Creation) (Written, error) {
+	set, err := a.liveSet(ctx, in.Set)
 	switch {
-	case string(set.UID) != in.Set.UID:
-		return nil, objectGone(in.Set)
+	case err != nil:
+		return Written{}, err
+	case set == nil:
+		return Written{}, objectGone(in.Set)
 	case set.ResourceVersion != in.Version:
-		return nil, conflict(in.Set)
+		return Written{}, conflict(in.Set)
 	}
-	versions := make([]string, len(in.Names))
-	var failed atomic.Bool
-	var group errgroup.Group // no request is cut short by another's failure: what is under way must be done before the next look
-	group.SetLimit(parallelWrites)
-	for i, name := range in.Names {
-		group.Go(func() (err error) {
-			if failed.Load() {
-				return nil
-			}
-			if versions[i], err = a.createMachine(ctx, set, name); err != nil {
-				failed.Store(true)
-			}
+	done := Written{Versions: Gate{}}
+	names := in.Names
+	for _, size := range scale.Batches(len(names)) {
+		versions := make([]string, size)
+		err := inParallel(size, func(i int) (err error) {
+			versions[i], err = a.createMachine(ctx, set, names[i])
 			return err
 		})
-	}
-	if err := group.Wait(); err != nil {
-		if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) {
-			a.Recorder.Event(set, corev1.EventTypeWarning, v1alpha1.ReasonFailedCreate, "Error creating: "+brief(err.Error()))
+		names = names[size:]
+		for _, version := range versions {
+			done.Versions.Raise(observe.Machines, version)
 		}
-		return nil, writeError(in.Set, err)
+		if err == nil {
+			continue
+		}
+		refused := refusedWrite(err)
+		if refused == "" {
+			return Written{}, writeError(in.Set, err)
+		}
+		done.Failure = scale.Failure{Message: refused}
+		a.Recorder.Event(set, corev1.EventTypeWarning, v1alpha1.ReasonFailedCreate, "Error creating: "+refused)
+		break
 	}
-	gate := Gate{}
-	for _, version := range versions {
-		gate.Raise(observe.Machines, version)
+	return done, nil
+}
+
+// refusedWrite returns what the API server said against a write that it understood and did not take; empty for what may pass
+// or has to be decided anew.
+func refusedWrite(err error) string {
+	var status apierrors.APIStatus
+	switch {
+	case !errors.As(err, &status), apierrors.IsConflict(err), apierrors.IsNotFound(err), apierrors.IsTooManyRequests(err),
+		apierrors.IsInternalError(err), apierrors.IsServiceUnavailable(err), apierrors.IsTimeout(err), apierrors.IsServerTimeout(err):
+		return ""
+	default:
+		return brief(err.Error())
 	}
-	return gate, nil
+}
+
+// inParallel does n writes, some at a time, and returns the first error. No request is cut short by another's failure: what is
+// under way must be done before the next look.
+func inParallel(n int, write func(i int) error) error {
+	var group errgroup.Group
+	group.SetLimit(parallelWrites)
+	for i := range n {
+		group.Go(func() error { return write(i) })
+	}
+	return group.Wait()
 }
 
 // createMachine makes one machine and returns its version. The finalizer is on from the first moment.
@@ -179,146 +223,126 @@ func (a *Activities) createMachine(ctx context.Context, set *v1alpha1.MachineSet
 	return made.ResourceVersion, nil
 }
 
-// Deletion is a batch of machines to delete for a set.
-type Deletion struct {
+// Batch is what is done to some machines for a set.
+type Batch struct {
 	Set      Ref
 	Machines []scale.Target
 }
 
 // DeleteMachines asks the API server to delete each machine of a batch, if it still is as the decision saw it. A machine
 // that is gone counts as deleted. One that changed is a Conflict, reported when the others are done.
-func (a *Activities) DeleteMachines(ctx context.Context, in Deletion) error {
+func (a *Activities) DeleteMachines(ctx context.Context, in Batch) (Written, error) {
 	set, found := a.Cluster.Set(in.Set.Key())
-	var group errgroup.Group
-	group.SetLimit(parallelWrites)
-	for _, target := range in.Machines {
-		group.Go(func() error {
-			err := a.Cluster.Client().MachineV1alpha1().Machines(in.Set.Namespace).Delete(ctx, target.Name, metav1.DeleteOptions{
-				Preconditions: &metav1.Preconditions{UID: ptr(types.UID(target.UID)), ResourceVersion: ptr(target.Version)},
-			})
-			if apierrors.IsNotFound(err) {
-				return nil
-			}
-			if err == nil && found {
-				a.Recorder.Event(set, corev1.EventTypeNormal, "SuccessfulDelete", fmt.Sprintf("Deleted Machine: %s: %s", target.Name, target.Why))
-			}
-			return writeError(Ref{Namespace: in.Set.Namespace, Name: target.Name}, err)
+	err := inParallel(len(in.Machines), func(i int) error {
+		target := in.Machines[i]
+		err := a.Cluster.Client().MachineV1alpha1().Machines(in.Set.Namespace).Delete(ctx, target.Name, metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{UID: ptr(types.UID(target.UID)), ResourceVersion: ptr(target.Version)},
 		})
+		switch {
+		case apierrors.IsNotFound(err):
+			return nil
+		case err == nil && found:
+			a.Recorder.Event(set, corev1.EventTypeNormal, "SuccessfulDelete", fmt.Sprintf("Deleted Machine: %s: %s", target.Name, target.Why))
+		}
+		return err
+	})
+	if refused := refusedWrite(err); refused != "" {
+		if found {
+			a.Recorder.Event(set, corev1.EventTypeWarning, v1alpha1.ReasonFailedDelete, "Error deleting: "+refused)
+		}
+		return Written{Failure: scale.Failure{Deleting: true, Message: refused}}, nil
 	}
-	return group.Wait()
-}
-
-// KeepMachines marks failed machines of a set for preservation, each if it still is as the decision saw it; their own
-// workflows do the rest. One that changed is a Conflict. It returns the versions to wait for.
-func (a *Activities) KeepMachines(ctx context.Context, in Deletion) (Gate, error) {
-	gate := Gate{}
-	for _, target := range in.Machines {
-		object := &metav1.ObjectMeta{Name: target.Name, UID: types.UID(target.UID), ResourceVersion: target.Version}
-		data, err := seen(map[string]any{"metadata": map[string]any{"annotations": map[string]any{
-			v1alpha1.AnnotationPreserve: v1alpha1.ValuePreserveAuto, v1alpha1.AnnotationAutoPreserved: time.Now().UTC().Format(time.RFC3339),
-		}}}, object)
-		if err != nil {
-			return gate, err
-		}
-		m, err := a.Cluster.Client().MachineV1alpha1().Machines(in.Set.Namespace).Patch(ctx, target.Name, types.MergePatchType, data, metav1.PatchOptions{})
-		if apierrors.IsNotFound(err) {
-			continue
-		}
-		if err != nil {
-			return gate, writeError(Ref{Namespace: in.Set.Namespace, Name: target.Name, UID: target.UID}, err)
-		}
-		gate.Raise(observe.Machines, m.ResourceVersion)
-	}
-	return gate, nil
+	return Written{}, writeError(in.Set, err)
 }
 
 // SetReport is what a MachineSet's status should say besides what is counted.
 type SetReport struct {
-	Read Read
-	Step *Step // nil clears it: the set is calm
+	SetRead
+	Step        *Step              // nil clears it: the set is calm
+	Generations *scale.Generations // to record; nil keeps what is recorded
 }
 
 // ReportSet counts a set's machines and writes its status. Where the status says it already, nothing is written. It
 // returns the version to wait for, or ObjectGone.
 func (a *Activities) ReportSet(ctx context.Context, in SetReport) (string, error) {
 	for range maxConflicts {
-		set, machines, err := a.set(ctx, in.Read)
+		set, around, err := a.set(ctx, in.Read)
 		if err != nil {
 			return "", err
 		}
 		if set == nil {
-			return "", objectGone(in.Read.Ref)
+			return "", objectGone(in.Ref)
 		}
 		changed := set.DeepCopy()
-		facts := observe.SetFacts(set, machines)
-		counts, s := facts.Actual, &changed.Status
-		s.Replicas, s.FullyLabeledReplicas, s.ReadyReplicas, s.AvailableReplicas = counts.Replicas, counts.FullyLabeled, counts.Ready, counts.Available
-		s.ObservedGeneration = set.Generation
-		s.FailedMachines = summary(machines, set.Name)
-		s.Selector = selectorText(set.Spec.Selector)
-		s.Conditions = setFailure(s.Conditions, machines, counts.Blocked, metav1.Now())
-		s.CurrentOperation = operation(in.Step)
-		if attention.MachineSet(reported(facts)).Calm() {
-			s.CurrentOperation = nil
-		}
+		a.applySetReport(changed, around, in, later(time.Now(), in.At))
 		if equality.Semantic.DeepEqual(changed.Status, set.Status) {
 			return set.ResourceVersion, nil
 		}
 		written, err := a.Cluster.Client().MachineV1alpha1().MachineSets(set.Namespace).UpdateStatus(ctx, changed, metav1.UpdateOptions{})
 		switch {
 		case err == nil:
+			a.tellOfSet(set, written)
 			return written.ResourceVersion, nil
 		case apierrors.IsConflict(err):
-			in.Read.Live = true
+			in.Live = true
 		default:
-			return "", writeError(in.Read.Ref, err)
+			return "", writeError(in.Ref, err)
 		}
 	}
-	return "", contended(in.Read.Ref)
+	return "", contended(in.Ref)
 }
 
-// setFailure says in a set's conditions why its machines get no instance, with the sentence of one of them.
-func setFailure(list []v1alpha1.MachineSetCondition, machines []*v1alpha1.Machine, reason string, now metav1.Time) []v1alpha1.MachineSetCondition {
-	is := func(c v1alpha1.MachineSetCondition) bool { return c.Type == v1alpha1.MachineSetReplicaFailure }
-	rest := slices.DeleteFunc(slices.Clone(list), is)
-	if reason == "" {
-		return rest
+// tellOfSet tells people what a report has changed that they should hear of.
+func (a *Activities) tellOfSet(before, after *v1alpha1.MachineSet) {
+	frozen := func(s *v1alpha1.MachineSet) bool {
+		return slices.ContainsFunc(s.Status.Conditions, func(c v1alpha1.MachineSetCondition) bool {
+			return c.Type == v1alpha1.MachineSetFrozen && c.Status == v1alpha1.ConditionTrue
+		})
 	}
-	var messages []string
-	for _, m := range machines {
-		if why, message := observe.Blocked(m); why == reason {
-			messages = append(messages, message)
+	switch was, is := frozen(before), frozen(after); {
+	case is && !was:
+		a.Recorder.Event(after, corev1.EventTypeNormal, "FrozeMachineSet", "Froze MachineSet "+after.Name+": no machine is created")
+	case was && !is:
+		a.Recorder.Event(after, corev1.EventTypeNormal, "UnfrozeMachineSet", "Unfroze MachineSet "+after.Name)
+	}
+	if after.Status.Overshoot > before.Status.Overshoot {
+		a.Recorder.Eventf(after, corev1.EventTypeWarning, v1alpha1.ReasonOverShootingReplicaCount,
+			"%d machines more than were ever wanted; the surplus is deleted", after.Status.Overshoot)
+	}
+}
+
+// applySetReport changes the status of a set as a report wants it.
+func (a *Activities) applySetReport(set *v1alpha1.MachineSet, around observe.AroundSet, in SetReport, now time.Time) {
+	s := &set.Status
+	if g := in.Generations; g != nil {
+		s.FailedGenerations = nil
+		if g.Failed > 0 {
+			s.FailedGenerations = &v1alpha1.FailedGenerations{Count: int32(g.Failed), LastFailedAt: metav1.NewTime(g.Last).Rfc3339Copy()}
 		}
 	}
-	slices.Sort(messages)
-	c := v1alpha1.MachineSetCondition{
-		Type: v1alpha1.MachineSetReplicaFailure, Status: v1alpha1.ConditionTrue, Reason: reason, LastTransitionTime: now,
-		Message: brief(fmt.Sprintf("%d machines get no instance; %s", len(messages), messages[0])),
+	observed := observe.ScaleObserved(set, around, now, 0)
+	observed.LastFailure = in.Failure
+	observe.ApplySetStatus(s, scale.Report(observed), metav1.NewTime(now).Rfc3339Copy())
+	s.ObservedGeneration = set.Generation
+	s.FailedMachines = summary(around.Members, set.Name)
+	s.Selector = selectorText(set.Spec.Selector)
+	s.CurrentOperation = operation(in.Step)
+	if attention.MachineSet(observe.SetFacts(set, around, now)).Calm() { // often that was all there was to do
+		s.CurrentOperation = nil
 	}
-	if i := slices.IndexFunc(list, is); i >= 0 && list[i].Reason == reason {
-		return list // said already: another machine's sentence is no news
-	}
-	return append(rest, c)
-}
-
-// reported returns the facts as they are once the status says what was counted: often that was all there was to do, and
-// then no operation must be left behind in it.
-func reported(f attention.GroupFacts) attention.GroupFacts {
-	f.Reported, f.ObservedGeneration = f.Actual, f.Generation
-	return f
 }
 
 // FinalizeSet puts our finalizer on a set, or takes it off one that is being deleted and has no machine left. It returns
 // the version to wait for.
 func (a *Activities) FinalizeSet(ctx context.Context, in Read) (string, error) {
-	set, machines, err := a.set(ctx, in)
+	set, around, err := a.set(ctx, in)
 	if err != nil {
 		return "", err
 	}
 	if set == nil {
 		return "", objectGone(in.Ref)
 	}
-	finalizers, change := finalizers(set, len(machines) == 0)
+	finalizers, change := finalizers(set, len(around.Members) == 0)
 	if !change {
 		return set.ResourceVersion, nil
 	}

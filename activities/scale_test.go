@@ -29,14 +29,17 @@ func members(s *v1alpha1.MachineSet, n int, change ...func(*v1alpha1.Machine)) [
 	for i := range n {
 		m := machine(fmt.Sprintf("%s-%d", s.Name, i+1), append(change, ownedBy[*v1alpha1.Machine](s))...)
 		m.ResourceVersion = fmt.Sprint(900 + i)
+		observe.FollowTemplate(m, s)
 		objects = append(objects, m)
 	}
 	return objects
 }
 
+func setRead(s *v1alpha1.MachineSet) activities.SetRead { return activities.SetRead{Read: read(s)} }
+
 func decideScale(w *world, in activities.Read) activities.SetDecision {
 	w.t.Helper()
-	return twice[activities.SetDecision](w, w.DecideScale, in)
+	return twice[activities.SetDecision](w, w.DecideScale, activities.SetRead{Read: in})
 }
 
 func TestDecideScale(t *testing.T) {
@@ -57,17 +60,23 @@ func TestDecideScale(t *testing.T) {
 		assert.Contains(t, []string{"uid-s-1 900", "uid-s-2 901"}, d.Delete[0].UID+" "+d.Delete[0].Version)
 	})
 	t.Run("U43: a set that has what it wants, and says so, is calm", func(t *testing.T) {
-		s := counted(set("s", 2), 2, 2)
-		d := decideScale(newWorld(t, members(s, 2, phase(v1alpha1.MachineRunning))...), read(s))
+		s := set("s", 2)
+		w := newWorld(t, members(s, 2, phase(v1alpha1.MachineRunning))...)
+		reportSet(w, activities.SetReport{SetRead: setRead(s)})
+		d := decideScale(w, read(s))
 		assert.Equal(t, attention.Nothing, d.Need)
-		assert.False(t, d.Report || d.Prepare || d.Release)
+		assert.False(t, d.Report || d.Prepare || d.Free)
 		assert.Empty(t, d.Create)
 		assert.Empty(t, d.Delete)
 	})
 	t.Run("an operation that was left in the status of a calm set is worth a report", func(t *testing.T) {
-		s := counted(set("s", 2), 2, 2)
+		s := set("s", 2)
+		w := newWorld(t, members(s, 2, phase(v1alpha1.MachineRunning))...)
+		reportSet(w, activities.SetReport{SetRead: setRead(s)})
+		s = w.set("s").DeepCopy()
 		s.Status.CurrentOperation = &v1alpha1.Operation{WorkflowID: "machineset/shop/s"}
-		d := decideScale(newWorld(t, members(s, 2, phase(v1alpha1.MachineRunning))...), read(s))
+		w.rewrite(s)
+		d := decideScale(w, read(s))
 		assert.Equal(t, attention.Nothing, d.Need)
 		assert.True(t, d.Report)
 	})
@@ -79,8 +88,8 @@ func TestDecideScale(t *testing.T) {
 		s := set("s", 5, going[*v1alpha1.MachineSet])
 		d := decideScale(newWorld(t, members(s, 2)...), read(s))
 		assert.Len(t, d.Delete, 2)
-		assert.False(t, d.Release)
-		assert.True(t, decideScale(newWorld(t, s), read(s)).Release)
+		assert.False(t, d.Free)
+		assert.True(t, decideScale(newWorld(t, s), read(s)).Free)
 	})
 	t.Run("is gone, also when another set has its name", func(t *testing.T) {
 		w := newWorld(t, set("s", 5))
@@ -108,22 +117,22 @@ func TestDecideScaleWithACacheThatIsBehind(t *testing.T) {
 	s := set("s", 3)
 	w := newWorld(t, s)
 	w.hold()
-	made, err := run[activities.Gate](w, w.CreateMachines, activities.Creation{Set: ref(s), Version: "900", Names: []string{"s-a", "s-b", "s-c"}})
+	made, err := run[activities.Written](w, w.CreateMachines, activities.Creation{Set: ref(s), Version: "900", Names: []string{"s-a", "s-b", "s-c"}})
 	require.NoError(t, err)
 
 	t.Run("D11: makes no machine a second time: locally it asks for patience", func(t *testing.T) {
-		_, err := local[activities.SetDecision](w, w.DecideScale, activities.Read{Ref: ref(s), Gate: made})
+		_, err := local[activities.SetDecision](w, w.DecideScale, activities.SetRead{Read: activities.Read{Ref: ref(s), Gate: made.Versions}})
 		assertFailure(t, err, activities.TypeCacheBehind, true)
 	})
 	t.Run("D11: makes no machine a second time: with patience it reads live", func(t *testing.T) {
-		d, err := run[activities.SetDecision](w, w.DecideScale, activities.Read{Ref: ref(s), Gate: made})
+		d, err := run[activities.SetDecision](w, w.DecideScale, activities.SetRead{Read: activities.Read{Ref: ref(s), Gate: made.Versions}})
 		require.NoError(t, err)
 		assert.Empty(t, d.Create)
 	})
 	t.Run("what was read live says how far the caches must be before they are read again", func(t *testing.T) {
-		d, err := local[activities.SetDecision](w, w.DecideScale, live(s))
+		d, err := local[activities.SetDecision](w, w.DecideScale, activities.SetRead{Read: live(s)})
 		require.NoError(t, err)
-		assert.Equal(t, made[observe.Machines], d.Seen[observe.Machines])
+		assert.Equal(t, made.Versions[observe.Machines], d.Seen[observe.Machines])
 		assert.Equal(t, w.set("s").ResourceVersion, d.Seen[observe.Sets])
 	})
 }
@@ -138,7 +147,7 @@ func TestCreateMachines(t *testing.T) {
 		s.Annotations = map[string]string{v1alpha1.AnnotationEffectiveCreationTimeout: "7m", "note": "not for machines"}
 	})
 	w := newWorld(t, s)
-	gate := twice[activities.Gate](w, w.CreateMachines, create(s, "s-a", "s-b"))
+	gate := twice[activities.Written](w, w.CreateMachines, create(s, "s-a", "s-b"))
 	m := w.machine("s-b")
 	require.NotNil(t, m)
 	assert.Equal(t, map[string]string{"app": "web"}, m.Labels)
@@ -154,7 +163,7 @@ func TestCreateMachines(t *testing.T) {
 	if m.ResourceVersion > newest {
 		newest = m.ResourceVersion
 	}
-	assert.Equal(t, activities.Gate{observe.Machines: newest}, gate, "the newest of what was made")
+	assert.Equal(t, activities.Written{Versions: activities.Gate{observe.Machines: newest}}, gate, "the newest of what was made")
 	assert.ElementsMatch(t, []string{"Normal SuccessfulCreate Created Machine: s-a", "Normal SuccessfulCreate Created Machine: s-b"}, w.told())
 }
 
@@ -166,9 +175,9 @@ func TestCreateMachinesFiftyAtOnce(t *testing.T) {
 	for i := range 50 {
 		batch = append(batch, fmt.Sprintf("s-%02d", i))
 	}
-	gate := twice[activities.Gate](w, w.CreateMachines, create(s, batch...))
+	gate := twice[activities.Written](w, w.CreateMachines, create(s, batch...))
 	assert.Len(t, w.Cluster.MachinesOf("uid-s"), 50)
-	assert.Equal(t, "1050", gate[observe.Machines])
+	assert.Equal(t, "1050", gate.Versions[observe.Machines])
 	assert.Len(t, w.told(), 50)
 }
 
@@ -178,11 +187,11 @@ func TestCreateMachinesAfterAFailure(t *testing.T) {
 	w := newWorld(t, s)
 	failing(w.machines, "create", "machines", 1, apierrors.NewInternalError(assert.AnError), nil)
 	names := create(s, "s-a", "s-b", "s-c", "s-d")
-	_, err := run[activities.Gate](w, w.CreateMachines, names)
+	_, err := run[activities.Written](w, w.CreateMachines, names)
 	_, retryable := failure(t, err)
 	assert.True(t, retryable)
 	w.settle()
-	twice[activities.Gate](w, w.CreateMachines, names)
+	twice[activities.Written](w, w.CreateMachines, names)
 	assert.Len(t, w.Cluster.MachinesOf("uid-s"), 4, "the same names, so no machine twice")
 	assert.Len(t, w.told(), 4)
 }
@@ -194,31 +203,31 @@ func TestCreateMachinesRefuses(t *testing.T) {
 		in := create(s, "s-a")
 		in.Set = stranger(s)
 		w := newWorld(t, s)
-		_, err := run[activities.Gate](w, w.CreateMachines, in)
+		_, err := run[activities.Written](w, w.CreateMachines, in)
 		assertFailure(t, err, activities.TypeObjectGone, false)
 	})
 	t.Run("a decision about a set that is gone", func(t *testing.T) {
 		w := newWorld(t)
-		_, err := run[activities.Gate](w, w.CreateMachines, create(s, "s-a"))
+		_, err := run[activities.Written](w, w.CreateMachines, create(s, "s-a"))
 		assertFailure(t, err, activities.TypeObjectGone, false)
 	})
 	t.Run("a decision that is out of date", func(t *testing.T) {
 		w := newWorld(t, s)
 		w.edit(observe.Sets, "s", map[string]any{"spec": map[string]any{"replicas": 0}})
-		_, err := run[activities.Gate](w, w.CreateMachines, create(s, "s-a"))
+		_, err := run[activities.Written](w, w.CreateMachines, create(s, "s-a"))
 		assertFailure(t, err, activities.TypeConflict, false)
 		assert.Nil(t, w.machine("s-a"))
 	})
 	t.Run("the name of a stranger", func(t *testing.T) {
 		w := newWorld(t, s, machine("s-a"))
-		_, err := run[activities.Gate](w, w.CreateMachines, create(s, "s-a"))
+		_, err := run[activities.Written](w, w.CreateMachines, create(s, "s-a"))
 		assertFailure(t, err, activities.TypeConflict, false)
 		assert.Empty(t, w.machine("s-a").OwnerReferences)
 	})
 	t.Run("a name that was taken and is free again: the set itself is not gone", func(t *testing.T) {
 		w := newWorld(t, s)
 		failing(w.machines, "create", "machines", 1, apierrors.NewAlreadyExists(schema.GroupResource{}, "s-a"), nil)
-		_, err := run[activities.Gate](w, w.CreateMachines, create(s, "s-a"))
+		_, err := run[activities.Written](w, w.CreateMachines, create(s, "s-a"))
 		assertFailure(t, err, activities.TypeConflict, false)
 	})
 }
@@ -229,9 +238,12 @@ func TestCreateMachinesThatTheAPIServerRefuses(t *testing.T) {
 	w := newWorld(t, s)
 	long := strings.Repeat("x", 5000)
 	failing(w.machines, "create", "machines", -1, apierrors.NewForbidden(schema.GroupResource{Resource: "machines"}, "s-a", fmt.Errorf("exceeded quota %s", long)), nil)
-	_, err := run[activities.Gate](w, w.CreateMachines, create(s, "s-a"))
-	assertFailure(t, err, activities.TypeRefused, false)
-	assert.Less(t, len(err.Error()), 1500, "an answer that would not fit a history is cut")
+	w.forget()
+	done, err := run[activities.Written](w, w.CreateMachines, create(s, "s-a", "s-b", "s-c", "s-d", "s-e"))
+	require.NoError(t, err)
+	assert.Contains(t, done.Failure.Message, "exceeded quota")
+	assert.Less(t, len(done.Failure.Message), 1100, "an answer that would not fit a history is cut")
+	assert.Len(t, w.writes(), 1, "what fails for one is not tried for all")
 	events := w.told()
 	require.Len(t, events, 1, "people are told")
 	assert.Contains(t, events[0], "Warning FailedCreate Error creating: create machine s-a: ")
@@ -288,7 +300,7 @@ func TestCreateMachinesCutsNothingShort(t *testing.T) {
 	cluster, err := observe.NewCluster(slow{w.machines, &underWay}, w.target, nil)
 	require.NoError(t, err)
 	w.Activities = &activities.Activities{Cluster: cluster, Recorder: w.recorder}
-	_, err = run[activities.Gate](w, w.CreateMachines, create(s, "s-a", "s-b", "s-bad", "s-c"))
+	_, err = run[activities.Written](w, w.CreateMachines, create(s, "s-a", "s-b", "s-bad", "s-c"))
 	require.Error(t, err)
 	for _, name := range []string{"s-a", "s-b"} {
 		assert.NotNil(t, w.machine(name), "what is under way is there when the failure is known, so that the next look misses nothing")

@@ -14,8 +14,8 @@ import (
 	"millwright/observe"
 )
 
-func remove(s *v1alpha1.MachineSet, machines ...*v1alpha1.Machine) activities.Deletion {
-	d := activities.Deletion{Set: ref(s)}
+func remove(s *v1alpha1.MachineSet, machines ...*v1alpha1.Machine) activities.Batch {
+	d := activities.Batch{Set: ref(s)}
 	for _, m := range machines {
 		d.Machines = append(d.Machines, scale.Target{Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion, Why: "surplus"})
 	}
@@ -83,7 +83,7 @@ func TestDeleteMachines(t *testing.T) {
 func reportSet(w *world, in activities.SetReport) v1alpha1.MachineSetStatus {
 	w.t.Helper()
 	version := twice[string](w, w.ReportSet, in)
-	s := w.set(in.Read.Ref.Name)
+	s := w.set(in.Ref.Name)
 	assert.Equal(w.t, s.ResourceVersion, version, "the version to wait for")
 	return s.Status
 }
@@ -99,7 +99,7 @@ func TestReportSet(t *testing.T) {
 	of := ownedBy[*v1alpha1.Machine](s)
 	w := newWorld(t, s, machine("z", of, failed), machine("a", of, failed, phase(v1alpha1.MachineFailed)),
 		machine("running", of, phase(v1alpha1.MachineRunning)), machine("going", of, going[*v1alpha1.Machine], phase(v1alpha1.MachineTerminating)), machine("foreign"))
-	status := reportSet(w, activities.SetReport{Read: read(s), Step: &activities.Step{WorkflowID: "machineset/shop/s", Name: "create-machines"}})
+	status := reportSet(w, activities.SetReport{SetRead: activities.SetRead{Read: read(s)}, Step: &activities.Step{WorkflowID: "machineset/shop/s", Name: "create-machines"}})
 	assert.Equal(t, []int32{4, 4, 1, 1}, []int32{status.Replicas, status.FullyLabeledReplicas, status.ReadyReplicas, status.AvailableReplicas})
 	assert.Equal(t, int64(7), status.ObservedGeneration)
 	assert.Equal(t, "app=web", status.Selector)
@@ -117,16 +117,16 @@ func TestReportSetLeavesNoOperationInACalmSet(t *testing.T) {
 	s := set("s", 2)
 	w := newWorld(t, members(s, 2, phase(v1alpha1.MachineRunning))...)
 	step := &activities.Step{WorkflowID: "machineset/shop/s"} // the report itself was all that there was to do
-	assert.Nil(t, reportSet(w, activities.SetReport{Read: read(s), Step: step}).CurrentOperation)
+	assert.Nil(t, reportSet(w, activities.SetReport{SetRead: activities.SetRead{Read: read(s)}, Step: step}).CurrentOperation)
 	w.forget()
-	reportSet(w, activities.SetReport{Read: read(s)})
+	reportSet(w, activities.SetReport{SetRead: setRead(s)})
 	assert.Empty(t, w.writes())
 }
 
 func TestReportSetOfAnotherObject(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, set("s", 2))
-	_, err := run[string](w, w.ReportSet, activities.SetReport{Read: activities.Read{Ref: stranger(set("s", 2))}})
+	_, err := run[string](w, w.ReportSet, activities.SetReport{SetRead: activities.SetRead{Read: activities.Read{Ref: stranger(set("s", 2))}}})
 	assertFailure(t, err, activities.TypeObjectGone, false)
 	assert.Empty(t, w.writes())
 }
@@ -137,7 +137,7 @@ func TestReportSetAfterAnotherWriter(t *testing.T) {
 	w := newWorld(t, s)
 	w.hold()
 	w.edit(observe.Sets, "s", map[string]any{"spec": map[string]any{"replicas": 5}})
-	_, err := run[string](w, w.ReportSet, activities.SetReport{Read: read(s)})
+	_, err := run[string](w, w.ReportSet, activities.SetReport{SetRead: setRead(s)})
 	require.NoError(t, err)
 	assert.Equal(t, int64(2), w.set("s").Status.ObservedGeneration, "it speaks of the spec as it is now")
 	assert.Equal(t, int32(5), w.set("s").Spec.Replicas)

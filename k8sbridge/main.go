@@ -35,11 +35,13 @@ type options struct {
 	leaseNamespace string
 	identity       string
 	guardSecrets   bool
+	preflight      process.PreflightFlags
 }
 
 func main() {
 	var o options
 	o.Register(flag.CommandLine)
+	o.preflight.Register(flag.CommandLine)
 	host, _ := os.Hostname() // an empty one still leaves the process ID
 	flag.StringVar(&o.leaseNamespace, "lease-namespace", "default", "namespace of the Lease that elects the leader")
 	flag.StringVar(&o.identity, "identity", fmt.Sprintf("%s-%d", host, os.Getpid()), "name of this process in the election")
@@ -91,6 +93,7 @@ func run(o options) error {
 		return fmt.Errorf("make client: %w", err)
 	}
 	metrics := watch.NewMetrics(registry)
+	watch.NewSetMetrics(cluster, registry)
 	return lead(ctx, o, client, logger, registry, func(ctx context.Context) error {
 		return watch.New(cluster, temporal, metrics, logger).Run(ctx)
 	})
@@ -115,6 +118,9 @@ func caches(ctx context.Context, o options, config *rest.Config) (*observe.Clust
 		return nil, err
 	}
 	cluster.Unguarded = !o.guardSecrets
+	if err := o.preflight.Watch(cluster, config); err != nil {
+		return nil, err
+	}
 	return cluster, cluster.Start(ctx)
 }
 

@@ -8,8 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
@@ -42,6 +40,8 @@ const (
 	Classes     Resource = "machineclasses"
 	Nodes       Resource = "nodes"
 	Secrets     Resource = "secrets" // their metadata only
+
+	ControlPlanes Resource = "controlplanes" // the one that machines join, of whatever kind
 )
 
 // The indexes of the caches.
@@ -59,6 +59,8 @@ type Cluster struct {
 	metadata  metadata.Interface // nil: Secrets are not watched
 	factories []interface{ Start(<-chan struct{}) }
 	informers map[Resource]cache.SharedIndexInformer
+
+	preflight Preflight
 
 	// Unguarded: the Secrets that classes name get no finalizers, and none of them is a fact. Set it before Start.
 	Unguarded bool
@@ -109,6 +111,10 @@ func (c *Cluster) Start(ctx context.Context) error {
 		f.Start(ctx.Done())
 	}
 	for resource, informer := range c.informers {
+		if resource == ControlPlanes { // it may be of a kind that nobody has installed yet
+			go informer.RunWithContext(ctx)
+			continue
+		}
 		if !cache.WaitFor(ctx, "", informer.HasSyncedChecker()) {
 			return fmt.Errorf("fill cache of %s: %w", resource, context.Cause(ctx))
 		}
@@ -183,34 +189,6 @@ func (c *Cluster) MembersOf(sets []*v1alpha1.MachineSet) []*v1alpha1.Machine {
 	return members
 }
 
-// LiveMachinesOf reads the machines of a set from the API server. Machines that the set owns although its selector does
-// not match their labels any more come from the cache: a live look that left them out would count other members than
-// MachinesOf does, and each would undo what the other asked for.
-func (c *Cluster) LiveMachinesOf(ctx context.Context, set *v1alpha1.MachineSet) ([]*v1alpha1.Machine, error) {
-	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
-	if err != nil {
-		return nil, fmt.Errorf("read selector of set %s: %w", set.Name, err)
-	}
-	list, err := c.client.MachineV1alpha1().Machines(set.Namespace).List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
-	if err != nil {
-		return nil, fmt.Errorf("list machines of set %s: %w", set.Name, err)
-	}
-	var owned []*v1alpha1.Machine
-	listed := map[types.UID]bool{}
-	for i := range list.Items {
-		listed[list.Items[i].UID] = true
-		if metav1.IsControlledBy(&list.Items[i], set) {
-			owned = append(owned, &list.Items[i])
-		}
-	}
-	for _, m := range c.MachinesOf(string(set.UID)) {
-		if !listed[m.UID] && !selector.Matches(labels.Set(m.Labels)) {
-			owned = append(owned, m)
-		}
-	}
-	return owned, nil
-}
-
 // LiveSetsOf reads the sets of a deployment from the API server.
 func (c *Cluster) LiveSetsOf(ctx context.Context, d *v1alpha1.MachineDeployment) ([]*v1alpha1.MachineSet, error) {
 	list, err := c.client.MachineV1alpha1().MachineSets(d.Namespace).List(ctx, metav1.ListOptions{})
@@ -254,11 +232,15 @@ func indexed[T any](informer cache.SharedIndexInformer, index, value string) []T
 }
 
 func ownerIndex(object any) ([]string, error) {
-	if ref := metav1.GetControllerOf(object.(metav1.Object)); ref != nil {
+	o := object.(metav1.Object)
+	if ref := metav1.GetControllerOf(o); ref != nil {
 		return []string{string(ref.UID)}, nil
 	}
-	return nil, nil
+	return []string{orphansOf(o.GetNamespace())}, nil
 }
+
+// orphansOf is under which owner the index has what nothing controls; no UID looks like it.
+func orphansOf(namespace string) string { return "none in " + namespace }
 
 func classIndex(object any) ([]string, error) {
 	m := object.(*v1alpha1.Machine)

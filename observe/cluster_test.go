@@ -80,25 +80,6 @@ func TestStartFailsWhenItsContextEndsFirst(t *testing.T) {
 	assert.ErrorIs(t, cluster.Start(ctx), context.Canceled)
 }
 
-func TestLiveMachinesOf(t *testing.T) {
-	s := set("s")
-	cluster, client := start(t, nil,
-		s, machine("mine", of(s)), machine("orphan"), machine("foreign", of(set("other"))),
-		machine("relabelled", of(s), labelled("api")))
-	late := machine("late", of(s)) // in the API server, and in no cache for sure
-	_, err := client.MachineV1alpha1().Machines("shop").Create(t.Context(), late, metav1.CreateOptions{})
-	require.NoError(t, err)
-
-	machines, err := cluster.LiveMachinesOf(t.Context(), s)
-	require.NoError(t, err)
-	assert.Equal(t, []string{"late", "mine", "relabelled"}, names(machines),
-		"only what the set owns; what it owns and no longer matches counts as it does in MachinesOf")
-
-	s.Spec.Selector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Nonsense"}}}
-	_, err = cluster.LiveMachinesOf(t.Context(), s)
-	assert.ErrorContains(t, err, "read selector of set s")
-}
-
 func TestLiveSetsOf(t *testing.T) {
 	d := deployment("d")
 	owned := func(name string, owner metav1.Object) *v1alpha1.MachineSet {

@@ -1,7 +1,6 @@
 package observe
 
 import (
-	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -17,67 +16,7 @@ import (
 	"millwright/decide/preserve"
 	"millwright/decide/replace"
 	"millwright/decide/rollout"
-	"millwright/decide/scale"
 )
-
-// SetFacts turns a set and the machines that it owns into the facts that say whether the set is calm.
-func SetFacts(set *v1alpha1.MachineSet, machines []*v1alpha1.Machine) attention.GroupFacts {
-	f := attention.GroupFacts{
-		Deleting:           set.DeletionTimestamp != nil,
-		Finalizer:          HasFinalizer(set.Finalizers),
-		Generation:         set.Generation,
-		ObservedGeneration: set.Status.ObservedGeneration,
-		Wanted:             set.Spec.Replicas,
-		Sets:               1,
-		Reported: attention.Counts{
-			Replicas:     set.Status.Replicas,
-			FullyLabeled: set.Status.FullyLabeledReplicas,
-			Ready:        set.Status.ReadyReplicas,
-			Available:    set.Status.AvailableReplicas,
-			Blocked:      BlockedSet(set),
-		},
-	}
-	wanted := labels.SelectorFromSet(set.Spec.Template.Labels)
-	for _, m := range machines {
-		f.Actual.Replicas++
-		if wanted.Matches(labels.Set(m.Labels)) {
-			f.Actual.FullyLabeled++
-		}
-		if m.DeletionTimestamp == nil {
-			f.Live++
-		}
-		switch m.Status.CurrentStatus.Phase {
-		case v1alpha1.MachineRunning:
-			f.Actual.Ready++
-			f.Actual.Available++
-		case v1alpha1.MachineAvailable:
-			f.Actual.Available++
-		case v1alpha1.MachineFailed:
-			if replaceable(m, set) || keepable(m, set, machines) {
-				f.Failed++
-			}
-		default: // counts as a member, and as nothing more
-		}
-		if reason, _ := Blocked(m); reason > f.Actual.Blocked {
-			f.Actual.Blocked = reason
-		}
-	}
-	return f
-}
-
-// keepable reports whether a set is to preserve a failed machine now, because it keeps fewer than it may.
-func keepable(m *v1alpha1.Machine, set *v1alpha1.MachineSet, machines []*v1alpha1.Machine) bool {
-	if m.DeletionTimestamp != nil || IsProtected(m) || isDismissed(m) {
-		return false
-	}
-	left := int(set.Spec.AutoPreserveFailedMachineMax)
-	for _, o := range machines {
-		if o.DeletionTimestamp == nil && isKept(o) {
-			left--
-		}
-	}
-	return left > 0
-}
 
 // isDismissed reports whether a failed machine is not to be kept: somebody does not want it, or its set has asked once.
 func isDismissed(m *v1alpha1.Machine) bool {
@@ -90,10 +29,15 @@ func isKept(m *v1alpha1.Machine) bool {
 	return m.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.ValuePreserveAuto
 }
 
-// replaceable reports whether a set is to replace a failed machine now. Where a deployment stands above, that is for its
-// replacement budget to say.
+// replaceable reports whether a machine failed and its set is to replace it now, or is doing so. Where a deployment stands
+// above, that is for its replacement budget to say.
 func replaceable(m *v1alpha1.Machine, set *v1alpha1.MachineSet) bool {
-	return m.DeletionTimestamp == nil && !IsProtected(m) && (isGranted(m) || !HasDeployment(set))
+	return hasFailed(m) && !IsProtected(m) && (isGranted(m) || !HasDeployment(set))
+}
+
+// hasFailed reports whether a machine failed. The phase of one that is being deleted does not say so any more.
+func hasFailed(m *v1alpha1.Machine) bool {
+	return m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed || (m.DeletionTimestamp != nil && IsDue(m))
 }
 
 // IsPreserved reports whether a machine is kept on purpose, as its status says.
@@ -126,7 +70,7 @@ func Blocked(m *v1alpha1.Machine) (reason, message string) {
 	}
 	for _, c := range m.Status.Conditions {
 		if isReserved(c) && c.Type != v1alpha1.MachineReplacementDue && c.Status == corev1.ConditionFalse {
-			return c.Reason, fmt.Sprintf("machine %s: %s", m.Name, c.Message)
+			return c.Reason, c.Message
 		}
 	}
 	return "", ""
@@ -150,35 +94,6 @@ func BlockedDeployment(d *v1alpha1.MachineDeployment) string {
 		}
 	}
 	return ""
-}
-
-// ScaleObserved turns a set and its machines into what decide/scale asks for. Taken are names of machines that the set
-// does not own; seed is the source of new names.
-func ScaleObserved(set *v1alpha1.MachineSet, machines []*v1alpha1.Machine, taken []string, seed uint64) scale.Observed {
-	o := scale.Observed{
-		Set:      set.Name,
-		Deleting: set.DeletionTimestamp != nil,
-		Replicas: int(set.Spec.Replicas),
-		Taken:    taken,
-		Keep:     int(set.Spec.AutoPreserveFailedMachineMax),
-		Seed:     seed,
-	}
-	for _, m := range machines {
-		o.Members = append(o.Members, scale.Member{
-			Name:      m.Name,
-			UID:       string(m.UID),
-			Version:   m.ResourceVersion,
-			Phase:     string(m.Status.CurrentStatus.Phase),
-			Deleting:  m.DeletionTimestamp != nil,
-			Replace:   m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed && replaceable(m, set),
-			Preserved: isKeptNow(m),
-			Kept:      isKept(m),
-			Dismissed: isDismissed(m),
-			Priority:  Priority(m),
-			Created:   m.CreationTimestamp.Time,
-		})
-	}
-	return o
 }
 
 // Priority returns a machine's deletion priority: lower goes first; 3 where the annotation is absent or no number, as in

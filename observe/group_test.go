@@ -2,45 +2,15 @@ package observe_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"millwright/api/v1alpha1"
 	"millwright/decide/attention"
 	"millwright/decide/rollout"
-	"millwright/decide/scale"
 	"millwright/observe"
 )
-
-func TestSetFacts(t *testing.T) {
-	s := set("s", goingSet, blockedSet("True", "ResourceExhausted"))
-	s.Generation, s.Spec.Replicas, s.Finalizers = 4, 5, []string{v1alpha1.FinalizerMachine}
-	s.Status.ObservedGeneration, s.Status.Replicas, s.Status.FullyLabeledReplicas = 3, 1, 2
-	s.Status.ReadyReplicas, s.Status.AvailableReplicas = 3, 4
-	other := machine("relabelled")
-	other.Labels = map[string]string{"app": "api"}
-	facts := observe.SetFacts(s, []*v1alpha1.Machine{
-		machine("new"), other,
-		machine("pending", phase(v1alpha1.MachinePending)),
-		machine("available", phase(v1alpha1.MachineAvailable)),
-		machine("running", phase(v1alpha1.MachineRunning)),
-		machine("unknown", phase(v1alpha1.MachineUnknown), isDue),
-		machine("failed", phase(v1alpha1.MachineFailed)),
-		machine("failed-and-going", phase(v1alpha1.MachineFailed), goingMachine),
-		machine("going", phase(v1alpha1.MachineRunning), goingMachine),
-		machine("blocked", blocked("InstanceReady", "Unauthenticated")),
-	})
-	assert.Equal(t, attention.GroupFacts{
-		Deleting: true, Finalizer: true, Generation: 4, ObservedGeneration: 3, Wanted: 5, Sets: 1,
-		Live:     8, // whatever the phase, as long as it is not being deleted
-		Failed:   1, // to be replaced; the other one is already
-		Actual:   attention.Counts{Replicas: 10, FullyLabeled: 9, Ready: 2, Available: 3, Blocked: "Unauthenticated"},
-		Reported: attention.Counts{Replicas: 1, FullyLabeled: 2, Ready: 3, Available: 4, Blocked: "ResourceExhausted"},
-	}, facts)
-}
 
 // blocked is a machine that the provider makes no instance for, as its condition of this type says.
 func blocked(kind corev1.NodeConditionType, reason string) func(*v1alpha1.Machine) {
@@ -61,51 +31,6 @@ func blockedSet(status v1alpha1.ConditionStatus, reason string) func(*v1alpha1.M
 
 func preserved(m *v1alpha1.Machine) { m.Status.CurrentStatus.PreserveExpiryTime = now() }
 
-// A set deletes of its failed machines those that it may replace, and decide/scale hears of the same.
-func TestFailedMachinesToReplace(t *testing.T) {
-	for _, row := range []struct {
-		name    string
-		machine *v1alpha1.Machine
-		alone   bool // replaced by a set on its own
-		below   bool // replaced by a set below a deployment
-	}{
-		{"failed", machine("m", phase(v1alpha1.MachineFailed)), true, false},
-		{"failed and granted", machine("m", phase(v1alpha1.MachineFailed), isGranted), true, true},
-		{"failed and preserved", machine("m", phase(v1alpha1.MachineFailed), preserved), false, false},
-		{"failed, granted and preserved", machine("m", phase(v1alpha1.MachineFailed), isGranted, preserved), false, false},
-		{"failed and being deleted", machine("m", phase(v1alpha1.MachineFailed), isGranted, goingMachine), false, false},
-		{"due", machine("m", phase(v1alpha1.MachineUnknown), isDue), false, false},
-		{"due and granted: it will fail", machine("m", phase(v1alpha1.MachineUnknown), isDue, isGranted), false, false},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			for s, want := range map[*v1alpha1.MachineSet]bool{set("alone"): row.alone, set("below", ofDeployment): row.below} {
-				machines, failed := []*v1alpha1.Machine{row.machine}, int32(0)
-				if want {
-					failed = 1
-				}
-				assert.Equal(t, failed, observe.SetFacts(s, machines).Failed, s.Name)
-				assert.Equal(t, want, observe.ScaleObserved(s, machines, nil, 0).Members[0].Replace, s.Name)
-			}
-		})
-	}
-}
-
-func TestScaleObserved(t *testing.T) {
-	created := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	m := machine("m", phase(v1alpha1.MachineRunning), goingMachine, preserved)
-	m.ResourceVersion, m.CreationTimestamp = "9", metav1.NewTime(created)
-	m.Annotations = map[string]string{v1alpha1.AnnotationMachinePriority: "1"}
-	s := set("s")
-	s.Spec.Replicas = 3
-	assert.Equal(t, scale.Observed{
-		Set: "s", Replicas: 3, Taken: []string{"x"}, Seed: 7,
-		Members: []scale.Member{{
-			Name: "m", UID: "uid-m", Version: "9", Phase: "Running", Deleting: true, Preserved: true, Priority: 1, Created: created,
-		}},
-	}, observe.ScaleObserved(s, []*v1alpha1.Machine{m}, []string{"x"}, 7))
-	assert.True(t, observe.ScaleObserved(set("s", goingSet), nil, nil, 0).Deleting)
-}
-
 func TestBlocked(t *testing.T) {
 	for _, row := range []struct {
 		name    string
@@ -114,8 +39,8 @@ func TestBlocked(t *testing.T) {
 		message string
 	}{
 		{"a new machine", machine("m"), "", ""},
-		{"the provider has none", machine("m", blocked("InstanceReady", "ResourceExhausted")), "ResourceExhausted", "machine m: no ResourceExhausted"},
-		{"the class is missing", machine("m", blocked("ClassReady", "ClassNotFound")), "ClassNotFound", "machine m: no ClassNotFound"},
+		{"the provider has none", machine("m", blocked("InstanceReady", "ResourceExhausted")), "ResourceExhausted", "no ResourceExhausted"},
+		{"the class is missing", machine("m", blocked("ClassReady", "ClassNotFound")), "ClassNotFound", "no ClassNotFound"},
 		{"it is being made", machine("m", blocked("InstanceReady", "Creating"), phase(v1alpha1.MachinePending)), "", ""},
 		{"it is to go", machine("m", blocked("InstanceReady", "ResourceExhausted"), goingMachine), "", ""},
 		{"a condition of a node says nothing of an instance", machine("m", blocked("Ready", "KubeletNotReady")), "", ""},
@@ -128,12 +53,6 @@ func TestBlocked(t *testing.T) {
 			assert.Equal(t, row.message, message)
 		})
 	}
-	t.Run("of several reasons a set tells the same one, in whatever order its machines stand", func(t *testing.T) {
-		a, b := machine("a", blocked("InstanceReady", "Internal")), machine("b", blocked("InstanceReady", "ResourceExhausted"))
-		for _, machines := range [][]*v1alpha1.Machine{{a, b}, {b, a}} {
-			assert.Equal(t, "ResourceExhausted", observe.SetFacts(set("s"), machines).Actual.Blocked)
-		}
-	})
 }
 
 func TestPriority(t *testing.T) {

@@ -7,12 +7,14 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
 
 	"millwright/api/generated/clientset/versioned"
 )
 
 // clients are those of the two clusters, which may be one.
 type clients struct {
+	config   *rest.Config         // of the control cluster
 	machines versioned.Interface  // machine objects
 	control  kubernetes.Interface // Secrets of classes, events
 	metadata metadata.Interface   // of the control cluster's Secrets; nil when they are left alone
@@ -26,6 +28,7 @@ func connect(o options) (c clients, err error) {
 	if err != nil {
 		return c, err
 	}
+	c.config = control
 	if c.machines, err = versioned.NewForConfig(control); err != nil {
 		return c, fmt.Errorf("make client: %w", err)
 	}

@@ -35,11 +35,13 @@ type options struct {
 	exhausted    time.Duration
 	draining     drain.Settings
 	maxDrains    int
+	preflight    process.PreflightFlags
 }
 
 func main() {
 	var o options
 	o.Register(flag.CommandLine)
+	o.preflight.Register(flag.CommandLine)
 	flag.StringVar(&o.clusterName, "cluster-name", "", "name of this installation; instances carry it as a tag (required)")
 	flag.StringVar(&o.queues, "queues", "machines,kubernetes,drains,provider-virtual", "task queues to serve, separated by commas")
 	flag.StringVar(&o.virtualcloud, "virtualcloud-address", "", "URL of virtualcloud, for the queue provider-virtual")
@@ -125,6 +127,9 @@ func watch(ctx context.Context, o options, clients clients) (*observe.Cluster, e
 		return nil, err
 	}
 	if err := cluster.WatchDrains(); err != nil {
+		return nil, err
+	}
+	if err := o.preflight.Watch(cluster, clients.config); err != nil {
 		return nil, err
 	}
 	return cluster, cluster.Start(ctx)

@@ -50,23 +50,23 @@ type setWorld struct {
 
 func newSetWorld(t *testing.T) *setWorld {
 	w := &setWorld{env: newEnvironment(t)}
-	w.env.OnActivity("DecideScale", mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.Read) (activities.SetDecision, error) {
-		w.reads = append(w.reads, in)
+	w.env.OnActivity("DecideScale", mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.SetRead) (activities.SetDecision, error) {
+		w.reads = append(w.reads, in.Read)
 		return w.decide(), nil
 	})
-	w.env.OnActivity("CreateMachines", mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.Creation) (activities.Gate, error) {
+	w.env.OnActivity("CreateMachines", mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.Creation) (activities.Written, error) {
 		if w.conflict > 0 {
 			w.conflict--
-			return nil, temporal.NewNonRetryableApplicationError("changed", activities.TypeConflict, nil)
+			return activities.Written{}, temporal.NewNonRetryableApplicationError("changed", activities.TypeConflict, nil)
 		}
 		w.log = append(w.log, fmt.Sprintf("create %d", len(in.Names)))
 		w.machines += len(in.Names)
-		return activities.Gate{activities.MachinesResource: fmt.Sprint(100 + w.machines)}, nil
+		return activities.Written{Versions: activities.Gate{activities.MachinesResource: fmt.Sprint(100 + w.machines)}}, nil
 	})
-	w.env.OnActivity("DeleteMachines", mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.Deletion) error {
+	w.env.OnActivity("DeleteMachines", mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.Batch) (activities.Written, error) {
 		w.log = append(w.log, fmt.Sprintf("delete %d", len(in.Machines)))
 		w.machines -= len(in.Machines)
-		return nil
+		return activities.Written{}, nil
 	})
 	w.env.OnActivity("ReportSet", mock.Anything, mock.Anything).Return(func(context.Context, activities.SetReport) (string, error) {
 		w.reported = w.machines
@@ -86,7 +86,7 @@ func (w *setWorld) decide() activities.SetDecision {
 	case w.machines < 0:
 		return activities.SetDecision{Gone: true}
 	case w.deleting && w.machines == 0:
-		d.Need, d.Release = attention.Deletion, true
+		d.Need, d.Free = attention.Deletion, true
 	case w.deleting:
 		d.Need, d.Decision = attention.Deletion, scale.Decision{Delete: make([]scale.Target, min(w.machines, scale.MaxBatch))}
 	case w.machines < w.wanted:
@@ -194,7 +194,7 @@ func TestMachineDeploymentEndsWithItsObject(t *testing.T) {
 func TestDecisionThatFailsLocallyIsMadeAgainWithPatience(t *testing.T) {
 	env := newEnvironment(t)
 	attempts := 0
-	env.OnActivity("DecideScale", mock.Anything, mock.Anything).Return(func(context.Context, activities.Read) (activities.SetDecision, error) {
+	env.OnActivity("DecideScale", mock.Anything, mock.Anything).Return(func(context.Context, activities.SetRead) (activities.SetDecision, error) {
 		if attempts++; attempts < 4 {
 			return activities.SetDecision{}, errors.New("the API server is away")
 		}

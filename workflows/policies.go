@@ -22,6 +22,10 @@ const linger = 20 * time.Second
 // for changes; this is for the change that nobody saw. An hour costs a stuck run eleven events.
 const recheckStuck = time.Hour
 
+// refusedAgain is when a batch of a set is tried again that the API server refused, if nothing changes before. Quotas and
+// webhooks tell nobody when they would take it. Source: a sixth of what the bridge's resync would take.
+const refusedAgain = 10 * time.Second
+
 // quickly is for decisions and small idempotent writes: one short local attempt, and the same activity as a regular one
 // when that fails.
 func quickly(ctx workflow.Context, summary string) workflow.Context {

@@ -38,6 +38,24 @@ const (
 	MachineSetReplicaFailure MachineSetConditionType = "ReplicaFailure"
 	// MachineSetFrozen: no machine is created, for safety.
 	MachineSetFrozen MachineSetConditionType = "Frozen"
+	// MachineSetOvershoot: there are more machines than were ever wanted.
+	MachineSetOvershoot MachineSetConditionType = "Overshoot"
+	// MachineSetMachinesCreated: no machine is missing that could not be made.
+	MachineSetMachinesCreated MachineSetConditionType = "MachinesCreated"
+	// MachineSetMachinesReady: all machines are ready; the message names those that are not.
+	MachineSetMachinesReady MachineSetConditionType = "MachinesReady"
+	// MachineSetMachinesUpToDate: all machines are what the current template makes.
+	MachineSetMachinesUpToDate MachineSetConditionType = "MachinesUpToDate"
+	// MachineSetScalingUp: machines are missing, or have yet to become ready for the first time.
+	MachineSetScalingUp MachineSetConditionType = "ScalingUp"
+	// MachineSetScalingDown: there are more machines than wanted.
+	MachineSetScalingDown MachineSetConditionType = "ScalingDown"
+	// MachineSetRemediating: machines are replaced because they failed or are unhealthy.
+	MachineSetRemediating MachineSetConditionType = "Remediating"
+	// MachineSetDeleting: the set is to go.
+	MachineSetDeleting MachineSetConditionType = "Deleting"
+	// MachineSetPaused: somebody wants the set to rest.
+	MachineSetPaused MachineSetConditionType = "Paused"
 )
 
 // Reasons of Available.

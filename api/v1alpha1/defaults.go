@@ -34,6 +34,12 @@ const (
 	// Source: MCM, constant maxReplacements.
 	DefaultMaxReplacements = 1
 
+	// DefaultRemediationBackoff is the pause before a second generation of machines in a row is given up that never joined,
+	// and DefaultRemediationMaxBackoff the longest such pause. Source: Cluster API's KubeadmControlPlane doubles likewise; a
+	// minute is what a cloud needs to say that it has none, an hour what a person needs to come.
+	DefaultRemediationBackoff    = time.Minute
+	DefaultRemediationMaxBackoff = time.Hour
+
 	// DefaultMaxSurge is how many machines an update may add. Also written by the API server. Source: API contract.
 	DefaultMaxSurge = 1
 	// DefaultMaxUnavailable is how many machines an update may take away. Also written by the API server.

@@ -32,10 +32,10 @@ func TestJSONNamesAreTheContract(t *testing.T) {
 		{Operation{}, "| workflowID step since deadline lastError"},
 
 		{MachineSet{}, "kind apiVersion metadata spec status"},
-		{MachineSetSpec{}, "replicas selector machineClass template minReadySeconds autoPreserveFailedMachineMax"},
+		{MachineSetSpec{}, "replicas selector machineClass template minReadySeconds autoPreserveFailedMachineMax | deletionOrder remediation"},
 		{MachineSetStatus{}, `replicas fullyLabeledReplicas readyReplicas availableReplicas preservedFailedReplicas
 			observedGeneration machineSetCondition lastOperation failedMachines autoPreserveFailedMachineCount
-			| selector currentOperation`},
+			| selector currentOperation upToDateReplicas peakReplicas overshoot failedGenerations`},
 		{MachineSetCondition{}, "type status lastTransitionTime reason message"},
 
 		{MachineDeployment{}, "kind apiVersion metadata spec status"},

@@ -2,6 +2,7 @@ package v1alpha1
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // MachineSet keeps a number of like machines in being.
@@ -51,6 +52,38 @@ type MachineSetSpec struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	AutoPreserveFailedMachineMax int32 `json:"autoPreserveFailedMachineMax,omitempty"`
+	// Which of the machines that are worth the same go first when there are too many: Newest, Oldest, or Random, which goes by
+	// the names and always answers the same. Default Newest.
+	// +optional
+	// +kubebuilder:validation:Enum=Newest;Oldest;Random
+	DeletionOrder DeletionOrder `json:"deletionOrder,omitempty"`
+	// How machines are replaced that failed or are marked unhealthy.
+	// +optional
+	Remediation *MachineSetRemediation `json:"remediation,omitempty"`
+}
+
+// DeletionOrder is by which age machines go that are worth the same.
+type DeletionOrder string
+
+// The orders. Empty means Newest.
+const (
+	DeletionOrderNewest DeletionOrder = "Newest"
+	DeletionOrderOldest DeletionOrder = "Oldest"
+	DeletionOrderRandom DeletionOrder = "Random"
+)
+
+// MachineSetRemediation says how machines are replaced that failed or are marked unhealthy.
+type MachineSetRemediation struct {
+	// How many marked machines are replaced at a time: a number, or a percentage of replicas, rounded up. Absent: all of them.
+	// +optional
+	MaxInFlight *intstr.IntOrString `json:"maxInFlight,omitempty"`
+	// The pause before a second generation of machines in a row is given up that never joined; each further one waits twice as
+	// long. Default 1m; 0 means no pause.
+	// +optional
+	Backoff *metav1.Duration `json:"backoff,omitempty"`
+	// The longest such pause. Default 1h.
+	// +optional
+	MaxBackoff *metav1.Duration `json:"maxBackoff,omitempty"`
 }
 
 // MachineSetStatus is what is known about a set.
@@ -70,6 +103,18 @@ type MachineSetStatus struct {
 	// Number of Failed machines that are preserved.
 	// +optional
 	PreservedFailedReplicas int32 `json:"preservedFailedReplicas,omitempty"`
+	// Number of machines that are what the current template makes.
+	// +optional
+	UpToDateReplicas int32 `json:"upToDateReplicas,omitempty"`
+	// The most machines that were wanted since the set last had no more of them than that.
+	// +optional
+	PeakReplicas int32 `json:"peakReplicas,omitempty"`
+	// How many machines are beyond peakReplicas: somebody made too many.
+	// +optional
+	Overshoot int32 `json:"overshoot,omitempty"`
+	// Generations of machines in a row that failed before they had joined. Absent when there was none.
+	// +optional
+	FailedGenerations *FailedGenerations `json:"failedGenerations,omitempty"`
 	// Generation of the spec that this status speaks of.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
@@ -91,6 +136,16 @@ type MachineSetStatus struct {
 	// What is in motion. Absent means calm.
 	// +optional
 	CurrentOperation *Operation `json:"currentOperation,omitempty"`
+}
+
+// FailedGenerations are generations of machines in a row of which none joined.
+type FailedGenerations struct {
+	// How many.
+	// +required
+	Count int32 `json:"count"`
+	// When the last of them was given up.
+	// +required
+	LastFailedAt metav1.Time `json:"lastFailedAt"`
 }
 
 // MachineSetCondition is one statement about a set.

@@ -112,6 +112,32 @@ const (
 	AnnotationReplacementGranted = "machine.sapcloud.io/replacement-granted"
 )
 
+// Annotations that steer sets and their machines, as Cluster API has them. Each counts by its presence.
+const (
+	// AnnotationPaused on a MachineSet, or on the MachineDeployment above it: the set makes and deletes nothing.
+	AnnotationPaused = "cluster.x-k8s.io/paused"
+	// AnnotationSkipPreflightChecks on a MachineSet names the preflight checks that it skips, separated by commas; All skips all.
+	AnnotationSkipPreflightChecks = "machineset.cluster.x-k8s.io/skip-preflight-checks"
+	// AnnotationDeleteMachine on a Machine: it goes first when there are too many.
+	AnnotationDeleteMachine = "cluster.x-k8s.io/delete-machine"
+	// AnnotationRemediateMachine on a Machine: its set replaces it.
+	AnnotationRemediateMachine = "cluster.x-k8s.io/remediate-machine"
+)
+
+// Annotations in the template of a set that preflight checks look at.
+const (
+	// AnnotationKubernetesVersion holds the version of Kubernetes that the machines run, such as v1.31.2. Without it no
+	// version is compared.
+	AnnotationKubernetesVersion = "machine.sapcloud.io/kubernetes-version"
+	// AnnotationJoinsBy with the value kubeadm: the machines join by kubeadm, whose versions have to go together, too.
+	AnnotationJoinsBy = "machine.sapcloud.io/joins-by"
+	// ValueKubeadm of AnnotationJoinsBy.
+	ValueKubeadm = "kubeadm"
+)
+
+// AnnotationReleasedBy on a Machine holds the UID of the set that owned it until its labels no longer matched.
+const AnnotationReleasedBy = "machine.sapcloud.io/released-by"
+
 // Annotations on Machine that steer its deletion, as Cluster API has them. A hook counts by its presence: its key is the
 // prefix, or the prefix with a slash and a name, and whoever set it takes it off.
 const (

@@ -194,36 +194,66 @@ func waitsFor(f MachineFacts) string {
 	}
 }
 
-// Counts are the numbers of a set's or deployment's status.
+// Counts are the numbers of a deployment's status.
 type Counts struct {
-	Replicas     int32 // every member, terminating ones included
-	FullyLabeled int32 // members with all labels of the template; sets only
-	Ready        int32 // phase Running
-	Available    int32 // phase Running or Available
-	Updated      int32 // members made from the current template; deployments only
-	Unavailable  int32 // wanted and not available; deployments only
+	Replicas    int32 // every member, terminating ones included
+	Ready       int32 // phase Running
+	Available   int32 // phase Running or Available
+	Updated     int32 // members made from the current template; deployments only
+	Unavailable int32 // wanted and not available; deployments only
 
 	Blocked string // why a provider makes no instance for one of the members; empty when nothing blocks
 }
 
-// GroupFacts is what the API server says of a MachineSet or MachineDeployment and its members.
+// GroupFacts is what the API server says of a MachineDeployment and its members.
 type GroupFacts struct {
 	Deleting           bool
 	Finalizer          bool  // ours is on
 	Generation         int64 // metadata.generation
 	ObservedGeneration int64 // status.observedGeneration
 	Wanted             int32 // spec.replicas
-	Live               int32 // members that are not terminating: machines of a set, wanted machines of a deployment's sets
-	Failed             int32 // members to be replaced or kept now; sets only
+	Live               int32 // machines that its sets want
 	Due                int32 // members that wait until they may be replaced; deployments only
 	Replacing          int32 // replacements that were granted and are not complete; deployments only
-	Sets               int32 // sets of a deployment that are not terminating; 1 for a set
+	Sets               int32 // sets that are not terminating
 	Actual             Counts
 	Reported           Counts // as status says
 }
 
+// SetFacts is what the API server says of a MachineSet and its machines.
+type SetFacts struct {
+	Deleting           bool
+	Finalizer          bool   // ours is on
+	Generation         int64  // metadata.generation
+	ObservedGeneration int64  // status.observedGeneration
+	Wanted             int    // spec.replicas
+	Members            int    // machines, terminating ones included
+	Next               string // what is to be done next, by decide/scale; empty when nothing is
+	Unreported         bool   // the status does not say what is counted and decided
+	Recheck            bool   // as time passes, something else will be said or done
+}
+
 // MachineSet decides for a MachineSet.
-func MachineSet(f GroupFacts) Decision { return group(f) }
+func MachineSet(f SetFacts) Decision {
+	switch {
+	case f.Deleting && !f.Finalizer:
+		return Decision{Nothing, "released: the API server removes it"}
+	case f.Deleting:
+		return Decision{Deletion, fmt.Sprintf("deletion was asked for; %d machines left", f.Members)}
+	case !f.Finalizer:
+		return Decision{Scale, "new: not yet taken care of"}
+	case f.Generation != f.ObservedGeneration:
+		return Decision{Scale, fmt.Sprintf("generation %d was not seen yet (last seen: %d)", f.Generation, f.ObservedGeneration)}
+	case f.Next != "":
+		return Decision{Scale, f.Next}
+	case f.Unreported:
+		return Decision{Scale, "status is out of date"}
+	case f.Recheck:
+		return Decision{Scale, fmt.Sprintf("%d machines wanted, %d there; it waits for the time to pass", f.Wanted, f.Members)}
+	default:
+		return Decision{Nothing, fmt.Sprintf("%d machines wanted, %d there", f.Wanted, f.Members)}
+	}
+}
 
 // MachineDeployment decides for a MachineDeployment.
 func MachineDeployment(f GroupFacts) Decision {
@@ -249,8 +279,6 @@ func group(f GroupFacts) Decision {
 		return Decision{Scale, fmt.Sprintf("generation %d was not seen yet (last seen: %d)", f.Generation, f.ObservedGeneration)}
 	case f.Live != f.Wanted:
 		return Decision{Scale, fmt.Sprintf("%d machines wanted, %d there", f.Wanted, f.Live)}
-	case f.Failed > 0:
-		return Decision{Scale, fmt.Sprintf("%d failed machines to replace", f.Failed)}
 	case f.Actual != f.Reported:
 		return Decision{Scale, "status is out of date"}
 	default:

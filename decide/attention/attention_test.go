@@ -155,8 +155,8 @@ func TestOnlyAMachineThatIsAsItShouldBeIsCalm(t *testing.T) {
 	}
 }
 
-func TestGroups(t *testing.T) {
-	counts := attention.Counts{Replicas: 3, FullyLabeled: 3, Ready: 3, Available: 3}
+func TestMachineDeployment(t *testing.T) {
+	counts := attention.Counts{Replicas: 3, Ready: 3, Available: 3}
 	calm := attention.GroupFacts{
 		Finalizer: true, Generation: 2, ObservedGeneration: 2, Wanted: 3, Live: 3, Sets: 1, Actual: counts, Reported: counts,
 	}
@@ -180,24 +180,11 @@ func TestGroups(t *testing.T) {
 		{"spec changed", change(func(f *attention.GroupFacts) { f.Generation = 3 }), attention.Scale, "generation 3 was not seen yet (last seen: 2)"},
 		{"too few", change(func(f *attention.GroupFacts) { f.Live = 2 }), attention.Scale, "3 machines wanted, 2 there"},
 		{"too many", change(func(f *attention.GroupFacts) { f.Live = 4 }), attention.Scale, "3 machines wanted, 4 there"},
-		{"one failed", change(func(f *attention.GroupFacts) { f.Failed = 1 }), attention.Scale, "1 failed machines to replace"},
 		{"status late", change(func(f *attention.GroupFacts) { f.Actual.Ready = 2 }), attention.Scale, "status is out of date"},
 		{"something blocks it since a moment", change(func(f *attention.GroupFacts) { f.Actual.Blocked = "ResourceExhausted" }), attention.Scale, "status is out of date"},
 		{"nothing blocks it any more", change(func(f *attention.GroupFacts) { f.Reported.Blocked = "ResourceExhausted" }), attention.Scale, "status is out of date"},
 		{"to be deleted", change(func(f *attention.GroupFacts) { f.Deleting = true }), attention.Deletion, "deletion was asked for; 3 machines left"},
 		{"released", change(func(f *attention.GroupFacts) { f.Deleting, f.Finalizer = true, false }), attention.Nothing, "released: the API server removes it"},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			assert.Equal(t, attention.Decision{Need: row.need, Why: row.why}, attention.MachineSet(row.facts))
-			assert.Equal(t, attention.Decision{Need: row.need, Why: row.why}, attention.MachineDeployment(row.facts))
-		})
-	}
-	for _, row := range []struct {
-		name  string
-		facts attention.GroupFacts
-		need  attention.Need
-		why   string
-	}{
 		{"a deployment without a set", change(func(f *attention.GroupFacts) { f.Sets = 0 }), attention.Scale, "has no set yet"},
 		{"a deployment without a set that is to go", change(func(f *attention.GroupFacts) { f.Sets, f.Deleting = 0, true }), attention.Deletion, "deletion was asked for; 3 machines left"},
 		{"machines wait to be replaced", change(func(f *attention.GroupFacts) { f.Due = 2 }), attention.Replace, "0 machines are being replaced, 2 wait for it"},

@@ -1,5 +1,6 @@
-// Package scale answers which machines a set should create and which it should delete next, given its members. The
-// DecideScale activity calls it with what it read. It knows no API kind, creates nothing and deletes nothing.
+// Package scale answers what a set has to do next to have as many machines as are wanted, and what its status says
+// meanwhile: which machines to let go or to take, to keep, to replace, to delete, to make and to bring up to date. The
+// set's activities call it with what they read. It knows no API kind and changes nothing.
 package scale
 
 import (
@@ -9,203 +10,138 @@ import (
 	"time"
 )
 
-// MaxBatch is how many machines one decision creates or deletes at the most. It bounds the decision's size in history.
-// Source: 50 decisions of a few dozen bytes stay far below the 16 KiB that one may take there.
+// MaxBatch is how many machines one decision names at the most. It bounds the decision's size in history. Source: 50
+// targets of some 180 bytes stay below the 16 KiB that a decision may take there.
 const MaxBatch = 50
 
-// Member is a machine that the set owns.
-type Member struct {
-	Name      string
-	UID       string
-	Version   string // resourceVersion that was read
-	Phase     string
-	Deleting  bool
-	Replace   bool // failed, and to be replaced now
-	Preserved bool // kept on purpose: the last to go
-	Kept      bool // by its set, because it failed
-	Dismissed bool // nobody wants it kept
-	Priority  int  // lower is deleted first; 3 where the annotation is absent
-	Created   time.Time
-}
-
-// Observed is what DecideScale read, at one moment.
-type Observed struct {
-	Set      string   // name of the set; prefix of the names of new machines
-	Deleting bool     // the set itself is to go
-	Replicas int      // machines wanted
-	Members  []Member // in any order
-	Keep     int      // failed members to keep at the most
-	Taken    []string // names of machines that are not members: new names avoid them too
-	Seed     uint64   // source of new names
-}
-
-// Target names a machine to delete, as it was seen.
+// Target names a machine as it was seen.
 type Target struct {
 	Name    string
 	UID     string
-	Version string
-	Why     string
+	Version string // resourceVersion that was read: the write must meet the same one
+	Why     string // one sentence, for events and history
 }
 
-// Decision says what to do next. At most one of its lists is filled; all are empty when the number is right.
+// Decision says what to do next. At most one of its lists is filled, with at most MaxBatch entries; all are empty when
+// there is nothing to do now.
 type Decision struct {
-	Create []string // names of machines to create
-	Delete []Target
-	Keep   []Target // failed machines to preserve
-	Why    string   `json:"Plan"` // not Why: whoever embeds a Decision has a Why too, and JSON would drop this one
+	Release   []Target // take our controller reference off
+	Adopt     []Target // put it on, after the set was read live once more
+	Keep      []Target // ask for their preservation
+	Unmark    []Target // they are healthy again: take the wish off that the set replaces them
+	Remediate []Target // delete: marked unhealthy
+	Delete    []Target
+	Create    []string // names of machines to create
+	Sync      []Target // copy to them what may change of a template without a new machine
+
+	// Generations is what the set's status shall record, before the lists are carried out; nil when it does already.
+	Generations *Generations
+	Hold        string    // what waits, and why; empty when nothing does
+	Done        bool      // the set is being deleted and owns nothing any more
+	Recheck     time.Time // when to look again although nothing else changes; zero means that there is no need
+	Why         string    `json:"Plan"` // not Why: whoever embeds a Decision has a Why too, and JSON would drop this one
 }
 
-// Decide brings the number of members that are not being deleted to Replicas, at most MaxBatch at a time. Members to be
-// replaced are deleted first, and counted as gone from then on. A set that is to go deletes all its members. The same input
-// gives the same output.
+// Acts reports whether there is anything to do now.
+func (d Decision) Acts() bool { return d.Acting() || d.Generations != nil }
+
+// Acting reports whether one of the lists is filled.
+func (d Decision) Acting() bool {
+	return len(d.Release)+len(d.Adopt)+len(d.Keep)+len(d.Unmark)+len(d.Remediate)+len(d.Delete)+len(d.Create)+len(d.Sync) > 0
+}
+
+// Decide takes one step towards the wanted number, in this order: let go of what does not match and take what does,
+// preserve what failed, delete what failed, what is unhealthy, what the autoscaler chose, what is too much; then create,
+// then bring up to date. Machines that are being deleted are gone for every count. A set that is to go deletes all it owns;
+// a paused one does nothing. The same input gives the same output, in whatever order members and orphans stand.
 func Decide(o Observed) Decision {
-	live := slices.DeleteFunc(slices.Clone(o.Members), func(m Member) bool { return m.Deleting })
-	if o.Deleting {
-		return remove(live, len(live), fmt.Sprintf("delete all %d machines: the set is being deleted", len(live)))
-	}
-	if keep := toKeep(o, live); len(keep) > 0 {
-		return Decision{Keep: keep, Why: fmt.Sprintf("keep %d failed machines, of at most %d", len(keep), o.Keep)}
-	}
-	failed := 0
-	for _, m := range live {
-		if m.Replace {
-			failed++
+	o = o.sorted()
+	d := step(o)
+	if !o.ListFailed {
+		d.Recheck = recheck(o)
+		if d.Generations == nil {
+			d.Generations = forget(o)
 		}
-	}
-	surplus := len(live) - o.Replicas
-	switch {
-	case surplus < 0:
-		n := min(-surplus, MaxBatch)
-		return Decision{
-			Create: names(o, n),
-			Why:    fmt.Sprintf("create %d machines: %d wanted, %d there", n, o.Replicas, len(live)),
-		}
-	case surplus > 0 || failed > 0:
-		n := max(surplus, failed)
-		return remove(live, n, fmt.Sprintf("delete %d machines: %d wanted, %d there, %d of them failed", min(n, MaxBatch), o.Replicas, len(live), failed))
-	default:
-		return Decision{Why: fmt.Sprintf("%d machines wanted and there", o.Replicas)}
-	}
-}
-
-// toKeep returns the failed members to preserve instead of replacing them: the oldest first, as many as may be kept.
-func toKeep(o Observed, live []Member) []Target {
-	left := o.Keep
-	var failed []Member
-	for _, m := range live {
-		switch {
-		case m.Kept:
-			left--
-		case m.Phase == "Failed" && !m.Preserved && !m.Dismissed:
-			failed = append(failed, m)
-		}
-	}
-	slices.SortFunc(failed, func(a, b Member) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name)) })
-	var keep []Target
-	for _, m := range failed[:max(min(left, len(failed), MaxBatch), 0)] {
-		keep = append(keep, Target{Name: m.Name, UID: m.UID, Version: m.Version, Why: "failed"})
-	}
-	return keep
-}
-
-// remove deletes the first n machines of the deletion order.
-func remove(live []Member, n int, why string) Decision {
-	slices.SortFunc(live, byDeletionOrder)
-	d := Decision{Why: why}
-	for _, m := range live[:min(n, MaxBatch)] {
-		d.Delete = append(d.Delete, Target{Name: m.Name, UID: m.UID, Version: m.Version, Why: reason(m)})
 	}
 	return d
 }
 
-func reason(m Member) string {
-	if m.Phase == "Failed" {
-		return "failed"
-	}
-	return fmt.Sprintf("surplus (priority %d, phase %s)", m.Priority, phaseName(m.Phase))
-}
-
-func phaseName(phase string) string {
-	if phase == "" {
-		return "new"
-	}
-	return phase
-}
-
-// byDeletionOrder puts the machine that is least worth first: lower priority, then the phase that is furthest from
-// Running, then the younger one, then the name.
-func byDeletionOrder(a, b Member) int {
-	return cmp.Or(
-		cmp.Compare(rank(a), rank(b)),
-		cmp.Compare(a.Priority, b.Priority),
-		cmp.Compare(worth(a.Phase), worth(b.Phase)),
-		b.Created.Compare(a.Created),
-		cmp.Compare(a.Name, b.Name),
-	)
-}
-
-// rank puts those to be replaced first, then the other failed ones, and those that are kept on purpose last.
-func rank(m Member) int {
+func step(o Observed) Decision {
+	live := o.live()
 	switch {
-	case m.Replace:
-		return 0
-	case m.Preserved:
-		return 3
-	case m.Phase == "Failed":
-		return 1
-	default:
-		return 2
+	case o.ListFailed:
+		return held("the machines could not be listed")
+	case len(o.pauses()) > 0:
+		return held(o.pauses()[0])
+	case o.Invalid != "" && !o.Deleting:
+		return held(o.Invalid)
 	}
+	if targets := toRelease(o, live); len(targets) > 0 {
+		return Decision{Release: targets, Why: fmt.Sprintf("release %s: the labels do not match the selector", machines(len(targets)))}
+	}
+	if o.Deleting {
+		return teardown(o, live)
+	}
+	for _, next := range []func(Observed, []Member) (Decision, bool){
+		adopt, keep, unmark, removeFailed, remediate, removeChosen, removeSurplus, create,
+	} {
+		if d, found := next(o, live); found {
+			return d
+		}
+	}
+	return rest(o, live)
 }
 
-// worth ranks phases by what is lost with a machine. A new machine has cost nothing yet, but it is not more deletable
-// than one that keeps crashing (D37).
-func worth(phase string) int {
-	order := []string{"Terminating", "CrashLoopBackOff", "Unknown", "", "Pending", "Available", "Running"}
-	if i := slices.Index(order, phase); i >= 0 {
-		return i
+// rest is what is done when the number is right, or cannot be made right now.
+func rest(o Observed, live []Member) Decision {
+	d := sync(o)
+	d.Hold = waits(o, live)
+	if len(d.Sync) == 0 {
+		d.Why = cmp.Or(d.Hold, fmt.Sprintf("%s wanted and there", machines(o.Replicas)))
 	}
-	return len(order) // in-place update phases: as dear as a running one
+	return d
 }
 
-// names returns n names that no known machine has.
-func names(o Observed, n int) []string {
-	const (
-		letters = "bcdfghjklmnpqrstvwxz2456789" // no vowels: no words by accident, as Kubernetes does
-		length  = 5
-	)
-	taken := make(map[string]bool, len(o.Members)+len(o.Taken))
+func held(why string) Decision { return Decision{Hold: why, Why: "hold: " + why} }
+
+// teardown deletes all machines of a set that is to go.
+func teardown(o Observed, live []Member) Decision {
+	if len(live) > 0 {
+		slices.SortFunc(live, ranking(o.Order))
+		d := Decision{Why: fmt.Sprintf("delete all %s: the set is being deleted", machines(len(live)))}
+		for _, m := range first(live) {
+			d.Delete = append(d.Delete, m.target("the set is being deleted"))
+		}
+		return d
+	}
+	d := sync(o) // their timeouts are how people hurry a deletion
+	if len(d.Sync) == 0 {
+		d.Done = len(o.Members) == 0
+		d.Why = fmt.Sprintf("the set is being deleted, %s left", machines(len(o.Members)))
+	}
+	return d
+}
+
+// sync brings up to date what may change of a template without a new machine. One machine that cannot be written holds up
+// nothing else, because all else comes before.
+func sync(o Observed) Decision {
+	var d Decision
 	for _, m := range o.Members {
-		taken[m.Name] = true
-	}
-	for _, name := range o.Taken {
-		taken[name] = true
-	}
-	state := o.Seed
-	result := make([]string, 0, n)
-	for len(result) < n {
-		var bits uint64
-		state, bits = splitMix(state)
-		suffix := make([]byte, length)
-		for i := range suffix {
-			suffix[i] = letters[bits%uint64(len(letters))]
-			bits /= uint64(len(letters))
-		}
-		if name := o.Set + "-" + string(suffix); !taken[name] {
-			taken[name] = true
-			result = append(result, name)
+		if m.Drift != "" && len(d.Sync) < MaxBatch {
+			d.Sync = append(d.Sync, m.target(m.Drift))
 		}
 	}
-	slices.Sort(result)
-	return result
+	if len(d.Sync) > 0 {
+		d.Why = fmt.Sprintf("copy the template to %s in place", machines(len(d.Sync)))
+	}
+	return d
 }
 
-// splitMix is one step of the SplitMix64 generator: all the randomness that a name needs, fixed by its seed on every
-// version of Go. Source of the constants: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014.
-func splitMix(state uint64) (next, value uint64) {
-	next = state + 0x9e3779b97f4a7c15
-	z := next
-	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9
-	z = (z ^ (z >> 27)) * 0x94d049bb133111eb
-	return next, z ^ (z >> 31)
+func first[T any](all []T) []T { return all[:min(len(all), MaxBatch)] }
+
+func machines(n int) string {
+	if n == 1 {
+		return "1 machine"
+	}
+	return fmt.Sprintf("%d machines", n)
 }

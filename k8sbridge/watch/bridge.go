@@ -113,7 +113,7 @@ func New(cluster *observe.Cluster, starter Starter, metrics *Metrics, log *slog.
 func (b *Bridge) Run(ctx context.Context) error {
 	defer b.queue.ShutDown()
 	for _, resource := range []observe.Resource{
-		observe.Machines, observe.Sets, observe.Deployments, observe.Classes, observe.Nodes, observe.Secrets,
+		observe.Machines, observe.Sets, observe.Deployments, observe.Classes, observe.Nodes, observe.Secrets, observe.ControlPlanes,
 	} {
 		informer := b.cluster.Informer(resource)
 		if informer == nil {

@@ -3,6 +3,7 @@ package watch
 import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
 
 	"millwright/api/v1alpha1"
@@ -56,20 +57,15 @@ func (b *Bridge) handler(resource observe.Resource, informer cache.SharedIndexIn
 func (b *Bridge) note(e event) {
 	switch object := e.object.(type) {
 	case *v1alpha1.Machine:
-		changed := b.noteOwned(e, workflows.KindMachine, workflows.KindMachineSet, machinePrints(object))
-		for _, class := range changed.classes {
-			b.enqueue(key{workflows.KindMachineClass, object.Namespace, class}, wake{versions: e.versions(), cause: byObject})
-		}
-		if changed.waiting {
-			b.wakeDeployment(object, e.versions())
-		}
-		if changed.drained {
-			b.wakeQueue(e.versions())
-		}
+		b.noteMachine(e, object)
 	case *v1alpha1.MachineSet:
 		b.noteOwned(e, workflows.KindMachineSet, workflows.KindMachineDeployment, setPrints(object))
 	case *v1alpha1.MachineDeployment:
-		b.noteOwned(e, workflows.KindMachineDeployment, "", deploymentPrints(object))
+		if b.noteOwned(e, workflows.KindMachineDeployment, "", deploymentPrints(object)).below {
+			for _, set := range b.cluster.SetsOf(string(object.UID)) {
+				b.enqueue(key{workflows.KindMachineSet, set.Namespace, set.Name}, wake{versions: e.versions(), cause: byObject})
+			}
+		}
 	case *v1alpha1.MachineClass:
 		if b.noteOwned(e, workflows.KindMachineClass, "", classPrints(object)).self {
 			b.wakeMachines(object, e.versions())
@@ -80,8 +76,29 @@ func (b *Bridge) note(e event) {
 				b.enqueue(key{workflows.KindMachine, m.Namespace, m.Name}, wake{versions: e.versions(), cause: byNode})
 			}
 		}
+	case *unstructured.Unstructured: // the control plane
+		if b.changes(e, prints{self: hash(object.GetUID(), object.GetGeneration(), object.Object["status"])}).self {
+			b.wakeSets(e.versions())
+		}
 	case *metav1.PartialObjectMetadata:
 		b.noteSecret(e, object)
+	}
+}
+
+// noteMachine wakes who has to do with a machine.
+func (b *Bridge) noteMachine(e event, m *v1alpha1.Machine) {
+	changed := b.noteOwned(e, workflows.KindMachine, workflows.KindMachineSet, machinePrints(m))
+	for _, class := range changed.classes {
+		b.enqueue(key{workflows.KindMachineClass, m.Namespace, class}, wake{versions: e.versions(), cause: byObject})
+	}
+	if changed.loose {
+		b.wakeAdopters(m, e.versions())
+	}
+	if changed.waiting {
+		b.wakeDeployment(m, e.versions())
+	}
+	if changed.drained {
+		b.wakeQueue(e.versions())
 	}
 }
 
@@ -130,6 +147,21 @@ func (b *Bridge) wakeDeployment(m *v1alpha1.Machine, versions observe.Gate) {
 	}
 }
 
+// wakeAdopters wakes the sets that would take a machine which nothing controls, and the one that let go of it.
+func (b *Bridge) wakeAdopters(m *v1alpha1.Machine, versions observe.Gate) {
+	for _, set := range b.cluster.SetsSelecting(m) {
+		b.enqueue(key{workflows.KindMachineSet, set.Namespace, set.Name}, wake{versions: versions, cause: byObject})
+	}
+}
+
+// wakeSets wakes all sets: those that are not calm may wait for the control plane.
+func (b *Bridge) wakeSets(versions observe.Gate) {
+	for _, item := range b.cluster.Informer(observe.Sets).GetStore().List() {
+		set := item.(*v1alpha1.MachineSet)
+		b.enqueue(key{workflows.KindMachineSet, set.Namespace, set.Name}, wake{versions: versions, cause: byObject})
+	}
+}
+
 // wokenAtOnce is how many of the machines that wait for their turn are woken when a place is free. One would do; the others
 // make up for those that have gone meanwhile, and each is asked once only.
 const wokenAtOnce = 5
@@ -150,11 +182,13 @@ func (b *Bridge) wakeMachines(class *v1alpha1.MachineClass, versions observe.Gat
 
 // difference says which fingerprints of an object changed.
 type difference struct {
+	loose   bool // nothing controls the object, or did when it went, and what its parent would look at is news
 	waiting bool // a machine began or ended to wait for its replacement
 	drained bool // a machine that took a place in the order of drains does not any more
 	news    bool // the object is new, or gone: all of them changed
 	self    bool
 	own     bool
+	below   bool
 	parents []string // who must hear of it: what controls the object, and what did until now
 	classes []string // those that a machine refers to, or did until now: when it came, went or changed to another one
 }
@@ -172,8 +206,9 @@ func (b *Bridge) changes(e event, now prints) difference {
 	}
 	news := e.deleted || !known
 	draining := now.draining && !e.deleted
-	d := difference{drained: known && before.draining && !draining, waiting: now.waiting != (known && before.waiting), news: news, self: news || before.self != now.self, own: news || before.own != now.own}
+	d := difference{drained: known && before.draining && !draining, waiting: now.waiting != (known && before.waiting), news: news, self: news || before.self != now.self, own: news || before.own != now.own, below: news || before.below != now.below}
 	if news || before.owner != now.owner {
+		d.loose = now.parent == ""
 		d.parents = named(now.parent, before.parent)
 	}
 	if news || before.class != now.class {

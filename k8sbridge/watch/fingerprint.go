@@ -19,6 +19,7 @@ type prints struct {
 	self   uint64 // what wakes the object itself: spec, deletion, foreign metadata
 	owner  uint64 // what wakes its parent only: phase, counts, deletion, owner, labels
 	own    uint64 // what our workflows write and attention reads: worth a look, and hardly ever a signal
+	below  uint64 // what wakes those that a deployment controls
 	parent string // name of what controls it
 	class  string // name of the class that a machine refers to
 
@@ -58,12 +59,14 @@ func machinePrints(m *v1alpha1.Machine) prints {
 	// A set counts its machines by all their labels, those that we write included. Only the label node says nothing to it.
 	labels := maps.Clone(m.Labels)
 	delete(labels, v1alpha1.LabelNode)
-	phase := m.Status.CurrentStatus.Phase
+	phase, operation := m.Status.CurrentStatus.Phase, m.Status.LastOperation
+	operation.LastUpdateTime = metav1.Time{}
 	blocked, _ := observe.Blocked(m)
 	return prints{
 		self: hash(m.UID, spec, deleting(m), foreign(m)),
-		owner: hash(m.UID, phase, m.Status.LastOperation.State, deleting(m), metav1.GetControllerOf(m), foreign(m), labels,
-			observe.Priority(m), blocked, observe.IsPreserved(m)),
+		owner: hash(m.UID, phase, operation, deleting(m), metav1.GetControllerOf(m), foreign(m), labels, spec, observe.ReadySince(m),
+			observe.Priority(m), blocked, observe.IsPreserved(m), m.Annotations[v1alpha1.AnnotationMarkedForDeletionTime],
+			m.Annotations[v1alpha1.AnnotationMachineJoinDuration]),
 		own: hash(m.UID, phase, m.Labels[v1alpha1.LabelNode], m.Spec.ProviderID, observe.HasFinalizer(m.Finalizers),
 			m.Status.Conditions, observe.IsPreserved(m)),
 		waiting:  observe.IsWaiting(m),
@@ -73,21 +76,27 @@ func machinePrints(m *v1alpha1.Machine) prints {
 	}
 }
 
-// setPrints: the generation stands for those parts of the spec, too, that we do not know.
+// setPrints: the generation stands for those parts of the spec, too, that we do not know. What controls a set decides when its
+// failed machines go.
 func setPrints(s *v1alpha1.MachineSet) prints {
-	status := &s.Status
+	status := s.Status.DeepCopy()
+	status.CurrentOperation, status.LastOperation, status.FailedMachines = nil, v1alpha1.LastOperation{}, nil
+	for i := range status.Conditions {
+		status.Conditions[i].LastTransitionTime = metav1.Time{}
+	}
 	counts := []int32{status.Replicas, status.FullyLabeledReplicas, status.ReadyReplicas, status.AvailableReplicas}
 	return prints{
-		self: hash(s.UID, s.Spec, s.Generation, deleting(s), foreign(s)),
+		self: hash(s.UID, s.Spec, s.Generation, deleting(s), foreign(s), metav1.GetControllerOf(s)),
 		owner: hash(s.UID, s.Spec, deleting(s), metav1.GetControllerOf(s), counts, status.ObservedGeneration,
-			len(status.FailedMachines), observe.BlockedSet(s)),
-		own:    hash(s.UID, counts, status.ObservedGeneration, observe.HasFinalizer(s.Finalizers), observe.BlockedSet(s)),
+			len(s.Status.FailedMachines), observe.BlockedSet(s)),
+		own:    hash(s.UID, status, observe.HasFinalizer(s.Finalizers)),
 		parent: controller(s),
 	}
 }
 
 func deploymentPrints(d *v1alpha1.MachineDeployment) prints {
 	status := &d.Status
+	_, paused := d.Annotations[v1alpha1.AnnotationPaused]
 	counts := []int32{
 		status.Replicas, status.ReadyReplicas, status.AvailableReplicas, status.UpdatedReplicas, status.UnavailableReplicas,
 	}
@@ -95,6 +104,7 @@ func deploymentPrints(d *v1alpha1.MachineDeployment) prints {
 		self: hash(d.UID, d.Spec, d.Generation, deleting(d), foreign(d)),
 		own: hash(d.UID, counts, status.ObservedGeneration, observe.HasFinalizer(d.Finalizers), observe.BlockedDeployment(d),
 			len(status.Replacements)),
+		below: hash(d.UID, d.Spec.Template, paused),
 	}
 }
 

@@ -23,6 +23,9 @@ func which(a, b prints) (names []string) {
 	if a.own != b.own {
 		names = append(names, "own")
 	}
+	if a.below != b.below {
+		names = append(names, "below")
+	}
 	return names
 }
 
@@ -47,14 +50,14 @@ func TestMachinePrints(t *testing.T) {
 		want   []string
 	}{
 		// What people and other controllers do.
-		{"spec: class", func(m *v1alpha1.Machine) { m.Spec.Class.Name = "large" }, []string{"self"}},
+		{"spec: class", func(m *v1alpha1.Machine) { m.Spec.Class.Name = "large" }, []string{"self", "owner"}},
 		{"spec: a timeout", func(m *v1alpha1.Machine) {
 			m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineCreationTimeout: &metav1.Duration{Duration: time.Minute}}
-		}, []string{"self"}},
+		}, []string{"self", "owner"}},
 		{"spec: bad node conditions", func(m *v1alpha1.Machine) {
 			types := "DiskPressure"
 			m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{NodeConditions: &types}
-		}, []string{"self"}},
+		}, []string{"self", "owner"}},
 		{"deletion", toBeDeleted[*v1alpha1.Machine], []string{"self", "owner"}},
 		{"another object of that name", func(m *v1alpha1.Machine) { m.UID = "other" }, []string{"self", "owner", "own"}},
 		{"a foreign label", func(m *v1alpha1.Machine) { m.Labels["color"] = "red" }, []string{"self", "owner"}},
@@ -76,17 +79,24 @@ func TestMachinePrints(t *testing.T) {
 		{"the default priority instead of none", func(m *v1alpha1.Machine) { delete(m.Annotations, v1alpha1.AnnotationMachinePriority) }, none},
 		{"phase", inPhase(v1alpha1.MachineUnknown), []string{"owner", "own"}},
 		{"last operation: state", func(m *v1alpha1.Machine) { m.Status.LastOperation.State = v1alpha1.MachineStateFailed }, []string{"owner"}},
-		{"last operation: time and text", func(m *v1alpha1.Machine) {
-			m.Status.LastOperation.LastUpdateTime, m.Status.LastOperation.Description = born, "still creating"
-		}, none},
+		{"last operation: text, which its set tells", func(m *v1alpha1.Machine) { m.Status.LastOperation.Description = "still creating" }, []string{"owner"}},
+		{"last operation: time", func(m *v1alpha1.Machine) { m.Status.LastOperation.LastUpdateTime = born }, none},
 		{"current operation", func(m *v1alpha1.Machine) { m.Status.CurrentOperation = &v1alpha1.Operation{Step: "await-node"} }, none},
 		{"conditions", func(m *v1alpha1.Machine) { m.Status.Conditions = aNode().Status.Conditions }, []string{"own"}},
 		{"last known state", func(m *v1alpha1.Machine) { m.Status.LastKnownState = "disk-7" }, none},
 		{"our notes", func(m *v1alpha1.Machine) {
 			for _, key := range v1alpha1.OwnMetadataKeys() {
-				m.Annotations[key] = "noted"
+				if key != v1alpha1.AnnotationMarkedForDeletionTime && key != v1alpha1.AnnotationMachineJoinDuration {
+					m.Annotations[key] = "noted"
+				}
 			}
 		}, none},
+		{"when the autoscaler chose it", annotated[*v1alpha1.Machine](v1alpha1.AnnotationMarkedForDeletionTime, "2026-01-01T00:00:00Z"), []string{"owner"}},
+		{"how long it took to join", annotated[*v1alpha1.Machine](v1alpha1.AnnotationMachineJoinDuration, "1m"), []string{"owner"}},
+		{"a wish: deleted before others", annotated[*v1alpha1.Machine](v1alpha1.AnnotationDeleteMachine, ""), []string{"self", "owner"}},
+		{"a wish: replaced", annotated[*v1alpha1.Machine](v1alpha1.AnnotationRemediateMachine, ""), []string{"self", "owner"}},
+		{"since when its node is ready", func(m *v1alpha1.Machine) { m.Status.Conditions[0].LastTransitionTime = born }, []string{"owner", "own"}},
+		{"since when another condition is so", func(m *v1alpha1.Machine) { m.Status.Conditions[1].LastTransitionTime = born }, []string{"own"}},
 		{"versions and managed fields", func(m *v1alpha1.Machine) {
 			m.ResourceVersion, m.Generation, m.ManagedFields = "7", 7, []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
 		}, none},
@@ -108,10 +118,23 @@ func TestGroupPrints(t *testing.T) {
 		{"a part of the spec that we do not know", func(s *v1alpha1.MachineSet) { s.Generation = 2 }, []string{"self"}},
 		{"deletion", toBeDeleted[*v1alpha1.MachineSet], []string{"self", "owner"}},
 		{"a wish: freeze", func(s *v1alpha1.MachineSet) { s.Labels[v1alpha1.LabelFreeze] = v1alpha1.ValueTrue }, []string{"self"}},
-		{"owner", func(s *v1alpha1.MachineSet) { s.OwnerReferences = nil }, []string{"owner"}},
+		{"owner: its replacement budget goes with it", func(s *v1alpha1.MachineSet) { s.OwnerReferences = nil }, []string{"self", "owner"}},
+		{"a wish: paused", annotated[*v1alpha1.MachineSet](v1alpha1.AnnotationPaused, ""), []string{"self"}},
+		{"a wish: no freeze", annotated[*v1alpha1.MachineSet](v1alpha1.AnnotationUnfreeze, ""), []string{"self"}},
+		{"when the autoscaler changed its size", annotated[*v1alpha1.MachineSet](v1alpha1.AnnotationLastScalerChange, "2026-01-01T00:00:00Z"), []string{"self"}},
 		{"finalizer", func(s *v1alpha1.MachineSet) { s.Finalizers = nil }, []string{"own"}},
 		{"counts", func(s *v1alpha1.MachineSet) { s.Status.ReadyReplicas = 0 }, []string{"owner", "own"}},
 		{"observed generation", func(s *v1alpha1.MachineSet) { s.Status.ObservedGeneration = 0 }, []string{"owner", "own"}},
+		{"other counts", func(s *v1alpha1.MachineSet) { s.Status.UpToDateReplicas, s.Status.PeakReplicas = 0, 7 }, []string{"own"}},
+		{"a condition", func(s *v1alpha1.MachineSet) { s.Status.Conditions[0].Message = "odd" }, []string{"own"}},
+		{"why machines get no instance", func(s *v1alpha1.MachineSet) {
+			s.Status.Conditions = append(s.Status.Conditions, v1alpha1.MachineSetCondition{Type: v1alpha1.MachineSetReplicaFailure, Status: "True", Reason: "Internal"})
+		}, []string{"owner", "own"}},
+		{"since when a condition is so", func(s *v1alpha1.MachineSet) { s.Status.Conditions[0].LastTransitionTime = metav1.Time{} }, nil},
+		{"last operation", func(s *v1alpha1.MachineSet) { s.Status.LastOperation.Description = "x" }, nil},
+		{"generations that failed", func(s *v1alpha1.MachineSet) {
+			s.Status.FailedGenerations = &v1alpha1.FailedGenerations{Count: 1, LastFailedAt: born}
+		}, []string{"own"}},
 		{"failed machines", func(s *v1alpha1.MachineSet) { s.Status.FailedMachines = []v1alpha1.MachineSummary{{Name: "m"}} }, []string{"owner"}},
 		{"current operation", func(s *v1alpha1.MachineSet) { s.Status.CurrentOperation = &v1alpha1.Operation{Step: "x"} }, nil},
 		{"a note of ours", annotated[*v1alpha1.MachineSet](v1alpha1.AnnotationDesiredReplicas, "5"), nil},
@@ -127,6 +150,9 @@ func TestGroupPrints(t *testing.T) {
 	}{
 		{"size", func(d *v1alpha1.MachineDeployment) { d.Spec.Replicas = 2 }, []string{"self"}},
 		{"paused", func(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true }, []string{"self"}},
+		{"paused with its sets", annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationPaused, ""), []string{"self", "below"}},
+		{"template", func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "large" }, []string{"self", "below"}},
+		{"another one of that name", func(d *v1alpha1.MachineDeployment) { d.UID = "other" }, []string{"self", "own", "below"}},
 		{"deletion", toBeDeleted[*v1alpha1.MachineDeployment], []string{"self"}},
 		{"what the autoscaler asks for", annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationTriggerDeletion, "m"), []string{"self"}},
 		{"finalizer", func(d *v1alpha1.MachineDeployment) { d.Finalizers = nil }, []string{"own"}},

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"millwright/api/v1alpha1"
+	"millwright/decide/scale"
 	"millwright/observe"
 )
 
@@ -51,13 +52,29 @@ func aDeployment() *v1alpha1.MachineDeployment {
 	return d
 }
 
-func aSet() *v1alpha1.MachineSet {
+func aSet() *v1alpha1.MachineSet { return reporting(bareSet(), aMachine()) }
+
+// bareSet is the set with an empty status.
+func bareSet() *v1alpha1.MachineSet {
 	s := &v1alpha1.MachineSet{ObjectMeta: objectMeta("s")}
 	s.OwnerReferences = ownedBy(aDeployment(), "MachineDeployment")
 	s.Spec.Replicas, s.Spec.Template = 1, template()
 	s.Spec.Selector = &metav1.LabelSelector{MatchLabels: template().Labels}
 	s.Status.ObservedGeneration = 1
-	s.Status.Replicas, s.Status.ReadyReplicas, s.Status.AvailableReplicas, s.Status.FullyLabeledReplicas = 1, 1, 1, 1
+	return s
+}
+
+// reporting makes a set's status say what there is to say of these machines.
+func reporting(s *v1alpha1.MachineSet, machines ...*v1alpha1.Machine) *v1alpha1.MachineSet {
+	return reportingBelow(aDeployment(), s, machines...)
+}
+
+func reportingBelow(d *v1alpha1.MachineDeployment, s *v1alpha1.MachineSet, machines ...*v1alpha1.Machine) *v1alpha1.MachineSet {
+	return reportingOf(s, observe.AroundSet{Members: machines, Deployment: d})
+}
+
+func reportingOf(s *v1alpha1.MachineSet, around observe.AroundSet) *v1alpha1.MachineSet {
+	observe.ApplySetStatus(&s.Status, scale.Report(observe.ScaleObserved(s, around, born.Time, 0)), born)
 	return s
 }
 
@@ -65,7 +82,7 @@ func aMachine() *v1alpha1.Machine { return machineNamed("m") }
 
 func machineNamed(name string) *v1alpha1.Machine {
 	m := &v1alpha1.Machine{ObjectMeta: objectMeta(name)}
-	m.OwnerReferences = ownedBy(aSet(), "MachineSet")
+	m.OwnerReferences = ownedBy(bareSet(), "MachineSet")
 	m.Labels = template().Labels
 	m.Labels[v1alpha1.LabelNode] = "n-" + name
 	m.Annotations = map[string]string{v1alpha1.AnnotationMachinePriority: "3"}

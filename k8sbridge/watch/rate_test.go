@@ -180,7 +180,7 @@ func TestAFailedSignalAboutANodeIsTriedAgain(t *testing.T) {
 }
 
 func TestTemporalAwayAndBack(t *testing.T) {
-	alone := func(m *v1alpha1.Machine) { m.OwnerReferences = nil }
+	alone := func(m *v1alpha1.Machine) { m.OwnerReferences, m.Labels["pool"] = nil, "b" } // no set would take it
 	waiting := changed(machineNamed("waiting"), uncreated, alone)
 	inWorld(t, append(calmStack(), waiting), func(w *world) {
 		w.took()

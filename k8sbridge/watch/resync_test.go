@@ -72,7 +72,7 @@ func TestGroupsReadWhatTheBridgeRead(t *testing.T) {
 		for _, c := range w.took() {
 			gates[c.id] = c.changed.Versions
 		}
-		assert.Equal(t, observe.Gate{observe.Sets: set, observe.Machines: machine}, gates[idOf(aSet())])
+		assert.Equal(t, observe.Gate{observe.Sets: set, observe.Machines: machine, observe.Deployments: deployment}, gates[idOf(aSet())])
 		assert.Equal(t, observe.Gate{observe.Deployments: deployment, observe.Sets: set}, gates[idOf(aDeployment())])
 	})
 }

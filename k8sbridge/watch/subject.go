@@ -2,6 +2,7 @@ package watch
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
@@ -41,10 +42,14 @@ func (b *Bridge) subject(k key) (subject, bool) {
 		if !found {
 			return subject{}, false
 		}
-		members := b.cluster.MachinesOf(string(set.UID))
-		s := describe(observe.Sets, set, attention.MachineSet(observe.SetFacts(set, members)))
-		for _, m := range members {
+		around := b.cluster.AroundSet(set)
+		s := describe(observe.Sets, set, attention.MachineSet(observe.SetFacts(set, around, time.Now())))
+		for _, m := range slices.Concat(around.Members, around.Orphans) {
 			s.versions.Raise(observe.Machines, m.ResourceVersion)
+		}
+		s.versions.Raise(observe.ControlPlanes, around.ControlPlane)
+		if around.Deployment != nil {
+			s.versions.Raise(observe.Deployments, around.Deployment.ResourceVersion)
 		}
 		s.owner = workflows.Owner{MachineSet: set.Name, MachineDeployment: controller(set)}
 		return s, true

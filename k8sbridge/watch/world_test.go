@@ -21,14 +21,17 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	metadatafake "k8s.io/client-go/metadata/fake"
 	kubetesting "k8s.io/client-go/testing"
 
 	"millwright/api/generated/clientset/versioned/fake"
 	"millwright/api/v1alpha1"
+	"millwright/decide/preflight"
 	"millwright/observe"
 	"millwright/workflows"
 )
@@ -103,6 +106,7 @@ type world struct {
 	machines *fake.Clientset
 	target   *kubefake.Clientset
 	meta     *metadatafake.FakeMetadataClient
+	control  *dynamicfake.FakeDynamicClient
 	cluster  *observe.Cluster
 	bridge   *Bridge
 	version  int
@@ -120,19 +124,25 @@ func inWorld(t *testing.T, objects []runtime.Object, test func(w *world)) {
 	})
 }
 
-// newWorld fills caches with objects; lead starts a bridge.
+// newWorld fills caches with objects; lead starts a bridge. A control plane among them is watched.
 func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	scheme := metadatafake.NewTestScheme()
 	require.NoError(t, metav1.AddMetaToScheme(scheme))
 	w := &world{
 		temporal: &temporal{open: map[string]int{}}, t: t, version: 100,
 		machines: fake.NewSimpleClientset(), target: kubefake.NewClientset(), meta: metadatafake.NewSimpleMetadataClient(scheme),
+		control: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{controlPlanes(): "ControlPlaneList"}),
 	}
 	for _, o := range objects {
 		w.put(o)
 	}
 	cluster, err := observe.NewCluster(w.machines, w.target, w.meta)
 	require.NoError(t, err)
+	if slices.ContainsFunc(objects, func(o runtime.Object) bool { return o.GetObjectKind().GroupVersionKind().Kind == "ControlPlane" }) {
+		cluster.WatchControlPlane(observe.Preflight{
+			Client: w.control, Checks: []string{preflight.All}, ControlPlane: observe.ControlPlaneRef{Resource: controlPlanes(), Namespace: "ns", Name: "cp"},
+		})
+	}
 	w.cluster = cluster
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
@@ -176,6 +186,8 @@ func (w *world) tracker(o runtime.Object) (kubetesting.ObjectTracker, schema.Gro
 		return w.machines.Tracker(), v1alpha1.SchemeGroupVersion.WithResource("machinedeployments")
 	case *v1alpha1.MachineClass:
 		return w.machines.Tracker(), v1alpha1.SchemeGroupVersion.WithResource("machineclasses")
+	case *unstructured.Unstructured:
+		return w.control.Tracker(), controlPlanes()
 	case *corev1.Node:
 		return w.target.Tracker(), corev1.SchemeGroupVersion.WithResource("nodes")
 	default:

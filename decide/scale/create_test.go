@@ -1,0 +1,148 @@
+package scale_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"millwright/decide/preflight"
+	"millwright/decide/scale"
+)
+
+func TestCreate(t *testing.T) {
+	preflights := []preflight.Failure{{Check: "ControlPlaneIsStable", Why: "ControlPlane cp is upgrading"}}
+	for _, row := range []struct {
+		name   string
+		o      scale.Observed
+		create int
+		hold   string
+	}{
+		{name: "U40: what is missing is created", o: set(5, running(1)...), create: 4},
+		{name: "MS-19: too few", o: set(4, running(2)...), create: 2},
+		{name: "MS-18: as many as wanted", o: set(3, running(3)...)},
+		{name: "U43: none wanted and none there", o: set(0)},
+		{name: "U43: one that is fresh counts", o: set(1, running(1, fresh)...)},
+		{name: "one that failed and may not be replaced yet counts", o: set(1, running(1, failed, notGranted)...)},
+		{name: "one that is being deleted does not", o: set(2, append(running(1), member("z", 0, deleting))...), create: 1},
+		{name: "U42: at most one batch at a time", o: set(1000), create: scale.MaxBatch},
+		{name: "MS-04: members without any labels", o: set(2, running(1, func(m *scale.Member) { m.Labelled = false })...), create: 1},
+		{name: "MS-03: a set that is to go creates nothing", o: with(set(3), func(o *scale.Observed) { o.Deleting = true })},
+		{name: "MS-17: the machines could not be listed", o: with(set(3), func(o *scale.Observed) { o.ListFailed = true }), hold: "the machines could not be listed"},
+		{name: "U49: an invalid set changes nothing", o: with(set(3, running(1, failed)...), func(o *scale.Observed) { o.Invalid = "the selector does not match the template" }), hold: "the selector does not match the template"},
+		{name: "U41: what makes no sense in other fields is tolerated", o: with(set(1), func(o *scale.Observed) { o.Order, o.Keep, o.Peak, o.MinReady = "Unheard", -3, -1, -5 }), create: 1},
+		{name: "U41: a size below zero wants none", o: set(-2)},
+		{name: "paused", o: with(set(3), func(o *scale.Observed) { o.Paused = true }), hold: "MachineSet has the cluster.x-k8s.io/paused annotation"},
+		{name: "paused by its owner", o: with(set(3), func(o *scale.Observed) { o.OwnerPaused = "MachineDeployment" }), hold: "MachineDeployment has the cluster.x-k8s.io/paused annotation"},
+		{name: "frozen", o: with(set(3, running(1)...), func(o *scale.Observed) { o.Frozen = true }), hold: "3 wanted, 1 there; none is created: MachineSet is frozen"},
+		{name: "not to scale up", o: with(set(1), func(o *scale.Observed) { o.NoScaleUp = true }), hold: "1 wanted, 0 there; none is created: MachineSet is not to scale up any more"},
+		{name: "MS-08: what the template names is missing", o: with(set(1), func(o *scale.Observed) { o.Missing = []string{"MachineClass"} }), hold: "1 wanted, 0 there; none is created: MachineClass does not exist"},
+		{name: "MS-25: a preflight check fails", o: with(set(1), func(o *scale.Observed) { o.Preflight = preflights }), hold: "1 wanted, 0 there; none is created: ControlPlane cp is upgrading"},
+		{name: "MS-25: and is of no interest when none is missing", o: with(set(1, running(1)...), func(o *scale.Observed) { o.Preflight = preflights })},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			d := scale.Decide(row.o)
+			assert.Len(t, d.Create, row.create)
+			assert.Equal(t, row.hold, d.Hold)
+			assert.Empty(t, d.Delete)
+			if row.create == 0 {
+				assert.True(t, idle(d))
+				assert.True(t, d.Recheck.IsZero(), "what blocks a creation wakes the set when it changes, not the clock")
+			}
+		})
+	}
+}
+
+func with(o scale.Observed, change func(*scale.Observed)) scale.Observed {
+	change(&o)
+	return o
+}
+
+func TestU54_SlowStart(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		n    int
+		want []int
+	}{
+		{"U54: nothing to do", 0, nil},
+		{"U54: less than nothing", -1, nil},
+		{"U54: one", 1, []int{1}},
+		{"U54: twice as many each time", 7, []int{1, 2, 4}},
+		{"U54: and what is left", 50, []int{1, 2, 4, 8, 16, 19}},
+	} {
+		t.Run(row.name, func(t *testing.T) { assert.Equal(t, row.want, scale.Batches(row.n)) })
+	}
+}
+
+// A class that makes nothing costs one call at a time, not fifty: whoever sends the batches stops at the first error.
+func TestU54_StopsAtTheFirstBatchWithAnError(t *testing.T) {
+	sent, limit := 0, 5
+	for _, size := range scale.Batches(50) {
+		if sent >= limit {
+			break
+		}
+		sent += size
+	}
+	assert.Equal(t, 7, sent, "the batch in which the fifth failed is the last one")
+}
+
+func TestNames(t *testing.T) {
+	t.Run("MS-55: the set's name and a random end", func(t *testing.T) {
+		assert.Regexp(t, `^s-[bcdfghjklmnpqrstvwxz2456789]{5}$`, scale.Decide(set(1)).Create[0])
+	})
+	t.Run("MS-26: each another one, and none that is taken", func(t *testing.T) {
+		o := set(50)
+		all := scale.Decide(o).Create
+		seen := map[string]bool{}
+		for _, name := range all {
+			require.False(t, seen[name])
+			seen[name] = true
+		}
+		o.Taken, o.Orphans = all[:10], []scale.Orphan{{Name: all[10]}}
+		o.Members = []scale.Member{member(all[11], 0)}
+		again := scale.Decide(o).Create
+		require.Len(t, again, 49)
+		for _, name := range all[:12] {
+			require.NotContains(t, again, name)
+		}
+	})
+	t.Run("D11: the same look gives the same names, so that a retry meets what it made", func(t *testing.T) {
+		assert.Equal(t, scale.Decide(set(50)), scale.Decide(set(50)))
+	})
+	t.Run("MS-59: too long, it is cut and keeps its random end", func(t *testing.T) {
+		for _, length := range []int{57, 58, 200} {
+			o := set(2)
+			o.Set = strings.Repeat("x", length)
+			d := scale.Decide(o)
+			for _, name := range d.Create {
+				assert.LessOrEqual(t, len(name), 63, fmt.Sprintf("%d characters", length))
+			}
+			assert.Equal(t, d.Create[0][:58], d.Create[1][:58])
+			assert.NotEqual(t, d.Create[0][58:], d.Create[1][58:])
+		}
+	})
+}
+
+// What may change of a template without a new machine is copied once everything else is done, so that a machine that
+// cannot be written holds up nothing.
+func TestMS10_TheTemplateReachesLiveMachines(t *testing.T) {
+	stale := drift("node template")
+	for _, row := range []struct {
+		name string
+		o    scale.Observed
+		sync []string
+	}{
+		{"MS-10: those that differ", set(2, member("a", 0), member("b", 0, stale)), []string{"b"}},
+		{"MS-10: no write without a difference", set(2, running(2)...), nil},
+		{"MS-10: one that is being deleted, too: its timeouts are told to it", set(0, member("a", 0, stale, deleting)), []string{"a"}},
+		{"MS-10: creation comes before", set(2, member("a", 0, stale)), nil},
+		{"MS-10: what waits is no hindrance", with(set(2, member("a", 0, stale)), func(o *scale.Observed) { o.Frozen = true }), []string{"a"}},
+		{"MS-10: a set that is to go still hurries its machines", with(set(1, member("a", 0, stale, deleting)), func(o *scale.Observed) { o.Deleting = true }), []string{"a"}},
+		{"MS-10: a paused one does not", with(set(1, member("a", 0, stale)), func(o *scale.Observed) { o.Paused = true }), nil},
+	} {
+		t.Run(row.name, func(t *testing.T) { assert.Equal(t, row.sync, targets(scale.Decide(row.o).Sync)) })
+	}
+	assert.Equal(t, "node template", scale.Decide(set(1, running(1, stale)...)).Sync[0].Why)
+}

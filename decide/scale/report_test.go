@@ -1,0 +1,195 @@
+package scale_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"millwright/decide/scale"
+)
+
+// condition returns one condition of the report.
+func condition(t *testing.T, o scale.Observed, kind string) scale.Condition {
+	t.Helper()
+	all := scale.Report(o).Conditions
+	i := slices.IndexFunc(all, func(c scale.Condition) bool { return c.Type == kind })
+	require.GreaterOrEqual(t, i, 0, kind)
+	return all[i]
+}
+
+func has(o scale.Observed, kind string) bool {
+	return slices.ContainsFunc(scale.Report(o).Conditions, func(c scale.Condition) bool { return c.Type == kind })
+}
+
+func TestCounts(t *testing.T) {
+	notReady := func(m *scale.Member) { m.Ready = scale.False }
+	notReported := func(m *scale.Member) { m.Ready = "" }
+	unknown := func(m *scale.Member) { m.Ready = scale.Unknown }
+	outdated := func(m *scale.Member) { m.UpToDate = scale.False }
+	untold := func(m *scale.Member) { m.UpToDate = "" }
+	serves := func(m *scale.Member) { m.Serves = true }
+	for _, row := range []struct {
+		name    string
+		members []scale.Member
+		want    scale.Counts
+	}{
+		{"ST-02: no machines", nil, scale.Counts{}},
+		{
+			"ST-03: ready ones only",
+			[]scale.Member{member("a", day, outdated), member("b", day, outdated, notReady), member("c", day, outdated, unknown), member("d", day, outdated, notReported)},
+			scale.Counts{Replicas: 4, Labelled: 4, Ready: 1, Available: 1},
+		},
+		{
+			"ST-04: available ones only",
+			[]scale.Member{member("a", day, outdated, pending, serves), member("b", day, outdated, notReady), member("c", day, outdated, unknown)},
+			scale.Counts{Replicas: 3, Labelled: 3, Available: 1},
+		},
+		{
+			"ST-05: up-to-date ones only",
+			[]scale.Member{member("a", day, notReady), member("b", day, notReady, outdated), member("c", day, notReady, untold)},
+			scale.Counts{Replicas: 3, Labelled: 3, UpToDate: 1},
+		},
+		{"ST-06: all together", running(1), scale.Counts{Replicas: 1, Labelled: 1, Ready: 1, Available: 1, UpToDate: 1}},
+		{"ST-08: under update in place", append(running(1), member("u", day, updating)), scale.Counts{Replicas: 2, Labelled: 2, Ready: 1, Available: 1, UpToDate: 1}},
+		{"one that is being deleted is a replica and no more", running(1, deleting), scale.Counts{Replicas: 1, Labelled: 1}},
+		{"labels of the template are counted by themselves", running(2, func(m *scale.Member) { m.Labelled = false }), scale.Counts{Replicas: 2, Ready: 2, Available: 2, UpToDate: 2}},
+		{"U51: failed and preserved", append(running(1, failed, preserved), member("x", day, failed)), scale.Counts{Replicas: 2, Labelled: 2, UpToDate: 2, PreservedFailed: 1}},
+		{"U51: and kept by the set", append(running(1, failed, kept), member("x", day, preserved)), scale.Counts{Replicas: 2, Labelled: 2, Ready: 1, Available: 1, UpToDate: 2, PreservedFailed: 1, AutoPreserved: 1}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			assert.Equal(t, &row.want, scale.Report(set(1, row.members...)).Counts)
+		})
+	}
+	t.Run("ST-01: listing failed", func(t *testing.T) {
+		o := set(1)
+		o.ListFailed, o.Peak = true, 5
+		s := scale.Report(o)
+		assert.Nil(t, s.Counts)
+		assert.Equal(t, 5, s.Peak)
+	})
+}
+
+func TestD12_MinReadySeconds(t *testing.T) {
+	readyFor := func(d time.Duration) change { return func(m *scale.Member) { m.ReadyFrom = at(-d) } }
+	for _, row := range []struct {
+		name      string
+		least     time.Duration
+		members   []scale.Member
+		available int
+		recheck   time.Time
+	}{
+		{"D12: ready is available when nothing else is asked for", 0, []scale.Member{member("a", day, readyFor(0))}, 1, time.Time{}},
+		{"D12: not ready for long enough", time.Minute, []scale.Member{member("a", day, readyFor(59*time.Second))}, 0, at(time.Second)},
+		{"D12: to the second", time.Minute, []scale.Member{member("a", day, readyFor(time.Minute))}, 1, time.Time{}},
+		{"D12: the first of them wakes the set", time.Minute, []scale.Member{member("a", day, readyFor(10*time.Second)), member("b", day, readyFor(40*time.Second)), member("c", day)}, 1, at(20 * time.Second)},
+		{"D12: one that is not ready wakes nobody", time.Minute, []scale.Member{member("a", day, nodeUnhealthy, readyFor(0))}, 0, time.Time{}},
+		{"D12: nor does one that is being deleted for long", time.Minute, []scale.Member{member("a", day, deletingFor(time.Hour), readyFor(0))}, 0, time.Time{}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			o := set(len(row.members), row.members...)
+			for _, m := range o.Members {
+				if m.Deleting {
+					o.Replicas--
+				}
+			}
+			o.MinReady = row.least
+			assert.Equal(t, row.available, scale.Report(o).Counts.Available)
+			d := scale.Decide(o)
+			assert.True(t, idle(d))
+			assert.Equal(t, row.recheck, d.Recheck)
+		})
+	}
+}
+
+func TestClockAlone(t *testing.T) {
+	o := set(1, member("a", 4*time.Second, func(m *scale.Member) { m.UpToDate = "" }), member("z", day, deletingFor(10*time.Minute)))
+	assert.Equal(t, at(6*time.Second), scale.Decide(o).Recheck, "until then nobody wonders whether it is up to date")
+	o.Now = at(6 * time.Second)
+	assert.Equal(t, at(5*time.Minute), scale.Decide(o).Recheck, "then its deletion lasts long")
+	o.Now = at(5 * time.Minute)
+	assert.True(t, scale.Decide(o).Recheck.IsZero())
+}
+
+func TestOvershoot(t *testing.T) {
+	for _, row := range []struct {
+		name         string
+		peak, wanted int
+		members      []scale.Member
+		next, beyond int
+	}{
+		{"D32: an ordinary scale-down is none", 6, 2, running(6), 6, 0},
+		{"D32: nor is it while machines go", 6, 2, append(running(3), sick(6, deleting)[3:]...), 6, 0},
+		{"D32: when it is done, a smaller number is the peak", 6, 2, running(2), 2, 0},
+		{"a larger size raises it", 2, 6, running(2), 6, 0},
+		{"two more than were ever wanted", 6, 6, running(8), 6, 2},
+		{"and while they go", 6, 6, append(running(7), member("z", 0, deleting)), 6, 1},
+		{"a smaller size meanwhile makes it no smaller", 6, 3, running(8), 6, 2},
+		{"machines that an update handed over are no overshoot", 2, 2, append(running(2), member("u", 0, updated)), 2, 0},
+		{"a set that is seen for the first time", 0, 3, running(3), 3, 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			o := set(row.wanted, row.members...)
+			o.Peak = row.peak
+			s := scale.Report(o)
+			assert.Equal(t, row.next, s.Peak)
+			assert.Equal(t, row.beyond, s.Overshoot)
+			assert.Equal(t, row.beyond > 0, has(o, "Overshoot"))
+			assert.False(t, has(o, "Frozen"))
+			o.Peak = s.Peak
+			assert.Equal(t, s, scale.Report(o), "said once, it stays so")
+		})
+	}
+	t.Run("it is told, and what is too much goes", func(t *testing.T) {
+		o := set(6, running(8)...)
+		o.Peak = 6
+		c := condition(t, o, "Overshoot")
+		assert.Equal(t, scale.Condition{Type: "Overshoot", Status: scale.True, Reason: "OverShootingReplicaCount", Message: "2 machines more than the 6 that were wanted at the most; the surplus is deleted"}, c)
+		assert.Len(t, scale.Decide(o).Delete, 2)
+	})
+	t.Run("a set that goes overshoots nothing", func(t *testing.T) {
+		o := set(0, running(3)...)
+		o.Deleting = true
+		assert.False(t, has(o, "Overshoot"))
+	})
+}
+
+// Each set is looked at by itself: as many sets as overshoot say so, at the same time.
+func TestD33_EverySetByItself(t *testing.T) {
+	for range 3 {
+		o := set(1, running(4)...)
+		o.Peak = 1
+		assert.Equal(t, 3, scale.Report(o).Overshoot)
+	}
+}
+
+func TestAlarms(t *testing.T) {
+	blocked := func(reason, message string) change {
+		return func(m *scale.Member) { crashing(m); m.Blocked = scale.Problem{Reason: reason, Message: message} }
+	}
+	t.Run("none", func(t *testing.T) {
+		assert.Len(t, scale.Report(set(1, running(1)...)).Conditions, 8)
+	})
+	t.Run("frozen", func(t *testing.T) {
+		o := set(1)
+		o.Frozen = true
+		assert.Equal(t, "FreezeLabel", condition(t, o, "Frozen").Reason)
+	})
+	t.Run("no instance", func(t *testing.T) {
+		o := set(3, member("b", 0, blocked("ResourceExhausted", "no capacity")), member("c", 0, blocked("Internal", "oops")), member("a", 0, blocked("ResourceExhausted", "zone is full")))
+		c := condition(t, o, "ReplicaFailure")
+		assert.Equal(t, "ResourceExhausted", c.Reason)
+		assert.Equal(t, "2 machines get no instance; machine a: zone is full", c.Message)
+		o.Members = o.Members[1:2]
+		assert.Equal(t, "1 machine gets no instance; machine c: oops", condition(t, o, "ReplicaFailure").Message)
+	})
+	t.Run("machines cannot be made, or not be deleted", func(t *testing.T) {
+		o := set(1, member("a", 0, blocked("Internal", "oops")))
+		o.LastFailure = scale.Failure{Message: "create machine s-x: quota"}
+		assert.Equal(t, scale.Condition{Type: "ReplicaFailure", Status: scale.True, Reason: "FailedCreate", Message: "create machine s-x: quota"}, condition(t, o, "ReplicaFailure"))
+		o.LastFailure.Deleting = true
+		assert.Equal(t, "FailedDelete", condition(t, o, "ReplicaFailure").Reason)
+	})
+}

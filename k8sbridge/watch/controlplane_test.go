@@ -1,0 +1,85 @@
+package watch
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"millwright/observe"
+)
+
+func controlPlanes() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "controlplanes"}
+}
+
+// aControlPlane has three replicas, and so many of them are available.
+func aControlPlane(available int64) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "example.com/v1", "kind": "ControlPlane",
+		"metadata": map[string]any{"namespace": "ns", "name": "cp", "uid": "uid-cp", "generation": int64(1)},
+		"spec":     map[string]any{"replicas": int64(3)},
+		"status":   map[string]any{"availableReplicas": available},
+	}}
+}
+
+// A set that waits for the control plane is calm. It is told when something about the control plane changed.
+func TestTheControlPlaneWakesTheSetsThatWaitForIt(t *testing.T) {
+	short := bareSet()
+	short.Spec.Replicas = 2
+	inWorld(t, append(calmStack(), aControlPlane(1)), func(w *world) {
+		w.put(short)
+		w.flush()
+		w.put(reportingOf(short, w.cluster.AroundSet(short)))
+		w.pass(5 * time.Second)
+		w.took()
+		s, found := w.cluster.Set("ns/s")
+		require.True(t, found)
+		facts := observe.SetFacts(s, w.cluster.AroundSet(s), time.Now())
+		require.Empty(t, facts.Next, "it makes none")
+		require.False(t, facts.Unreported, "and says why")
+
+		noted := aControlPlane(1)
+		noted.SetAnnotations(map[string]string{"note": "x"})
+		w.put(noted)
+		w.pass(2 * time.Second)
+		assert.NotContains(t, w.asked(), awake(aSet()), "nothing that a check looks at")
+
+		version := w.put(aControlPlane(3))
+		w.flush()
+		for _, c := range w.took() {
+			if c.id == idOf(aSet()) {
+				assert.Equal(t, version, c.changed.Versions[observe.ControlPlanes], "the worker must see no less")
+				return
+			}
+		}
+		assert.Fail(t, "nobody told the set")
+	})
+}
+
+func TestAControlPlaneThatGoesWakesTheSets(t *testing.T) {
+	short := bareSet()
+	short.Spec.Replicas = 2
+	inWorld(t, append(calmStack(), aControlPlane(1)), func(w *world) {
+		w.put(short)
+		w.flush()
+		w.put(reportingOf(short, w.cluster.AroundSet(short)))
+		w.pass(5 * time.Second)
+		w.took()
+		w.remove(aControlPlane(1))
+		w.flush()
+		assert.Contains(t, w.asked(), awake(aSet()))
+	})
+}
+
+func TestAControlPlaneWakesNoSetThatIsCalm(t *testing.T) {
+	inWorld(t, append(calmStack(), aControlPlane(3)), func(w *world) {
+		w.took()
+		w.put(aControlPlane(1))
+		w.pass(2 * time.Second)
+		assert.Empty(t, w.asked(), "it wants no machine")
+	})
+}

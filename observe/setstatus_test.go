@@ -1,0 +1,215 @@
+package observe_test
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/scale"
+	"millwright/observe"
+)
+
+// reported is the condition of this type in a status; a condition without a type when there is none.
+func reported(s v1alpha1.MachineSetStatus, kind v1alpha1.MachineSetConditionType) v1alpha1.MachineSetCondition {
+	for _, c := range s.Conditions {
+		if c.Type == kind {
+			return c
+		}
+	}
+	return v1alpha1.MachineSetCondition{}
+}
+
+func TestApplySetStatus(t *testing.T) {
+	var s v1alpha1.MachineSetStatus
+	s.Selector, s.ObservedGeneration, s.Conditions = "app=web", 4, []v1alpha1.MachineSetCondition{{Type: "Stale", Status: "True"}}
+	at := metav1.NewTime(noon)
+	observe.ApplySetStatus(&s, scale.Status{
+		Counts: &scale.Counts{Replicas: 1, Labelled: 2, Ready: 3, Available: 4, UpToDate: 5, PreservedFailed: 6, AutoPreserved: 7},
+		Peak:   8, Overshoot: 9,
+		Conditions: []scale.Condition{{Type: "ScalingUp", Status: scale.True, Reason: "Because", Message: "so"}, {Type: "Deleting", Status: scale.Unknown, Reason: "X"}},
+	}, at)
+	assert.Equal(t, v1alpha1.MachineSetStatus{
+		Replicas: 1, FullyLabeledReplicas: 2, ReadyReplicas: 3, AvailableReplicas: 4, UpToDateReplicas: 5,
+		PreservedFailedReplicas: 6, AutoPreserveFailedMachineCount: 7, PeakReplicas: 8, Overshoot: 9,
+		Conditions: []v1alpha1.MachineSetCondition{
+			{Type: v1alpha1.MachineSetScalingUp, Status: "True", Reason: "Because", Message: "so", LastTransitionTime: at},
+			{Type: v1alpha1.MachineSetDeleting, Status: "Unknown", Reason: "X", LastTransitionTime: at},
+		},
+		Selector: "app=web", ObservedGeneration: 4, // not what is counted or decided
+	}, s, "in the order of the report; what it does not tell of any more is gone")
+
+	observe.ApplySetStatus(&s, scale.Status{Peak: 1}, at)
+	assert.Equal(t, []int32{1, 2, 3, 4, 5, 6, 7}, []int32{
+		s.Replicas, s.FullyLabeledReplicas, s.ReadyReplicas, s.AvailableReplicas, s.UpToDateReplicas, s.PreservedFailedReplicas, s.AutoPreserveFailedMachineCount,
+	}, "ST-01: what could not be counted stays")
+	assert.Equal(t, []int32{1, 0}, []int32{s.PeakReplicas, s.Overshoot})
+	assert.Empty(t, s.Conditions)
+}
+
+// The time of a condition is that of its status, whatever else it says.
+func TestTimesOfConditions(t *testing.T) {
+	first, later := metav1.NewTime(noon), metav1.NewTime(noon.Add(time.Hour))
+	was := scale.Condition{Type: "ScalingUp", Status: scale.True, Reason: "ScalingUp", Message: "from 1 to 3"}
+	for _, row := range []struct {
+		name string
+		now  scale.Condition
+		want metav1.Time
+	}{
+		{"the same", was, first},
+		{"another message", scale.Condition{Type: "ScalingUp", Status: scale.True, Reason: "ScalingUp", Message: "from 2 to 3"}, first},
+		{"another reason", scale.Condition{Type: "ScalingUp", Status: scale.True, Reason: "Other", Message: "from 1 to 3"}, first},
+		{"another status", scale.Condition{Type: "ScalingUp", Status: scale.False, Reason: "ScalingUp", Message: "from 1 to 3"}, later},
+		{"unknown", scale.Condition{Type: "ScalingUp", Status: scale.Unknown, Reason: "ScalingUp", Message: "from 1 to 3"}, later},
+		{"another one", scale.Condition{Type: "Deleting", Status: scale.True, Reason: "ScalingUp", Message: "from 1 to 3"}, later},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var s v1alpha1.MachineSetStatus
+			observe.ApplySetStatus(&s, scale.Status{Conditions: []scale.Condition{was}}, first)
+			observe.ApplySetStatus(&s, scale.Status{Conditions: []scale.Condition{row.now}}, later)
+			assert.Equal(t, []v1alpha1.MachineSetCondition{{
+				Type: v1alpha1.MachineSetConditionType(row.now.Type), Status: v1alpha1.ConditionStatus(row.now.Status),
+				Reason: row.now.Reason, Message: row.now.Message, LastTransitionTime: row.want,
+			}}, s.Conditions)
+		})
+	}
+	t.Run("one that comes again", func(t *testing.T) {
+		var s v1alpha1.MachineSetStatus
+		for _, c := range [][]scale.Condition{{was}, nil} {
+			observe.ApplySetStatus(&s, scale.Status{Conditions: c}, first)
+		}
+		observe.ApplySetStatus(&s, scale.Status{Conditions: []scale.Condition{was}}, later)
+		assert.Equal(t, later, s.Conditions[0].LastTransitionTime)
+	})
+}
+
+// Which of many machines is named changes all the time, and is no news; why they get no instance is.
+func TestReplicaFailureKeepsItsSentence(t *testing.T) {
+	failing := func(reason, message string) scale.Status {
+		return scale.Status{Conditions: []scale.Condition{{Type: "ReplicaFailure", Status: scale.True, Reason: reason, Message: message}}}
+	}
+	s := set("s")
+	says := func(want scale.Status) string {
+		observe.ApplySetStatus(&s.Status, want, metav1.NewTime(noon))
+		require.True(t, observe.Reports(s, want))
+		return reported(s.Status, v1alpha1.MachineSetReplicaFailure).Message
+	}
+	assert.Equal(t, "machine a: no", says(failing("ResourceExhausted", "machine a: no")))
+	assert.True(t, observe.Reports(s, failing("ResourceExhausted", "machine b: no")), "nothing to write")
+	assert.Equal(t, "machine a: no", says(failing("ResourceExhausted", "machine b: no")))
+	assert.False(t, observe.Reports(s, failing("Internal", "machine b: odd")))
+	assert.Equal(t, "machine b: odd", says(failing("Internal", "machine b: odd")))
+	assert.Empty(t, says(scale.Status{}))
+	assert.Equal(t, "machine c: odd", says(failing("Internal", "machine c: odd")), "once it was over it is news")
+
+	observe.ApplySetStatus(&s.Status, scale.Status{Conditions: []scale.Condition{{Type: "Remediating", Status: scale.True, Reason: "R", Message: "a"}}}, metav1.NewTime(noon))
+	assert.False(t, observe.Reports(s, scale.Status{Conditions: []scale.Condition{{Type: "Remediating", Status: scale.True, Reason: "R", Message: "b"}}}), "other conditions say what is so")
+}
+
+// statusRow changes one field of a status that says what is counted.
+type statusRow struct {
+	field  string
+	change func(*v1alpha1.MachineSetStatus)
+	same   bool // it is not for the count to say
+}
+
+func TestReports(t *testing.T) {
+	first := func(change func(*v1alpha1.MachineSetCondition)) func(*v1alpha1.MachineSetStatus) {
+		return func(s *v1alpha1.MachineSetStatus) { change(&s.Conditions[0]) }
+	}
+	rows := []statusRow{
+		{"Replicas", func(s *v1alpha1.MachineSetStatus) { s.Replicas++ }, false},
+		{"FullyLabeledReplicas", func(s *v1alpha1.MachineSetStatus) { s.FullyLabeledReplicas-- }, false},
+		{"ReadyReplicas", func(s *v1alpha1.MachineSetStatus) { s.ReadyReplicas = 0 }, false},
+		{"AvailableReplicas", func(s *v1alpha1.MachineSetStatus) { s.AvailableReplicas = 0 }, false},
+		{"PreservedFailedReplicas", func(s *v1alpha1.MachineSetStatus) { s.PreservedFailedReplicas = 0 }, false},
+		{"UpToDateReplicas", func(s *v1alpha1.MachineSetStatus) { s.UpToDateReplicas = 0 }, false},
+		{"PeakReplicas", func(s *v1alpha1.MachineSetStatus) { s.PeakReplicas = 0 }, false},
+		{"Overshoot", func(s *v1alpha1.MachineSetStatus) { s.Overshoot = 1 }, false},
+		{"AutoPreserveFailedMachineCount", func(s *v1alpha1.MachineSetStatus) { s.AutoPreserveFailedMachineCount = 0 }, false},
+		{"Conditions", func(s *v1alpha1.MachineSetStatus) { s.Conditions = nil }, false},
+		{"Conditions", func(s *v1alpha1.MachineSetStatus) { s.Conditions = s.Conditions[1:] }, false},
+		{"Conditions", func(s *v1alpha1.MachineSetStatus) {
+			s.Conditions = append(s.Conditions, v1alpha1.MachineSetCondition{Type: v1alpha1.MachineSetFrozen, Status: "True"})
+		}, false},
+		{"Conditions", func(s *v1alpha1.MachineSetStatus) {
+			s.Conditions[0], s.Conditions[1] = s.Conditions[1], s.Conditions[0]
+		}, false},
+		{"Conditions", first(func(c *v1alpha1.MachineSetCondition) { c.Status = "Unknown" }), false},
+		{"Conditions", first(func(c *v1alpha1.MachineSetCondition) { c.Reason = "Odd" }), false},
+		{"Conditions", first(func(c *v1alpha1.MachineSetCondition) { c.Message = "odd" }), false},
+		{"Conditions", first(func(c *v1alpha1.MachineSetCondition) { c.LastTransitionTime = ago(5) }), true},
+		{"FailedGenerations", func(s *v1alpha1.MachineSetStatus) {
+			s.FailedGenerations = &v1alpha1.FailedGenerations{Count: 1, LastFailedAt: ago(1)}
+		}, true},
+		{"ObservedGeneration", func(s *v1alpha1.MachineSetStatus) { s.ObservedGeneration = 7 }, true},
+		{"LastOperation", func(s *v1alpha1.MachineSetStatus) { s.LastOperation.Description = "x" }, true},
+		{"FailedMachines", func(s *v1alpha1.MachineSetStatus) { s.FailedMachines = []v1alpha1.MachineSummary{{Name: "x"}} }, true},
+		{"Selector", func(s *v1alpha1.MachineSetStatus) { s.Selector = "x" }, true},
+		{"CurrentOperation", func(s *v1alpha1.MachineSetStatus) { s.CurrentOperation = &v1alpha1.Operation{} }, true},
+	}
+	missing := map[string]bool{}
+	for f := range reflect.TypeFor[v1alpha1.MachineSetStatus]().Fields() {
+		missing[f.Name] = true
+	}
+	kept := running("kept", phase(v1alpha1.MachineFailed), preserved, note(v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveAuto))
+	around := members(running("a"), running("b"), kept)
+	for _, row := range rows {
+		delete(missing, row.field)
+		t.Run(row.field, func(t *testing.T) {
+			s := reporting(caredFor(3), around)
+			want := scale.Report(observe.ScaleObserved(s, around, noon, 0))
+			require.True(t, observe.Reports(s, want))
+			row.change(&s.Status)
+			before := s.DeepCopy()
+			assert.Equal(t, row.same, observe.Reports(s, want))
+			assert.Equal(t, before, s, "a look changes nothing")
+		})
+	}
+	assert.Empty(t, missing, "fields without a row")
+}
+
+func TestU51_WhatAStatusCounts(t *testing.T) {
+	going := running("going", goingAt(noon))
+	around := members(running("a"), running("b", labelled("api")), running("c", phase(v1alpha1.MachineFailed), preserved), going,
+		running("d", phase(v1alpha1.MachineAvailable)), running("e", phase(v1alpha1.MachineInPlaceUpdating)))
+	s := reporting(caredFor(5), around).Status
+	assert.Equal(t, []int32{6, 5, 2, 3, 4, 1, 0}, []int32{
+		s.Replicas, s.FullyLabeledReplicas, s.ReadyReplicas, s.AvailableReplicas, s.UpToDateReplicas, s.PreservedFailedReplicas, s.AutoPreserveFailedMachineCount,
+	})
+}
+
+func TestD12_AMachineIsAvailableWhenItWasReadyForLongEnough(t *testing.T) {
+	s := caredFor(1, func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 90 })
+	around := members(running("a", readySince(metav1.NewTime(noon))))
+	for after, want := range map[time.Duration]int32{0: 0, 89 * time.Second: 0, 90 * time.Second: 1, time.Hour: 1} {
+		var status v1alpha1.MachineSetStatus
+		observe.ApplySetStatus(&status, scale.Report(observe.ScaleObserved(s, around, noon.Add(after), 0)), *now())
+		assert.Equal(t, []int32{1, want}, []int32{status.ReadyReplicas, status.AvailableReplicas}, after)
+	}
+}
+
+// While a failed machine is being replaced the set says so, until its object is gone.
+func TestASetTellsOfAReplacementUntilItIsOver(t *testing.T) {
+	failed := func(change ...func(*v1alpha1.Machine)) observe.AroundSet {
+		return members(running("a", append([]func(*v1alpha1.Machine){phase(v1alpha1.MachineFailed), isDue}, change...)...))
+	}
+	gone := members(running("b"))
+	for _, row := range []struct {
+		name   string
+		around observe.AroundSet
+		want   v1alpha1.ConditionStatus
+	}{
+		{"failed", failed(), "True"},
+		{"asked to go", failed(goingAt(noon)), "True"},
+		{"on its way", failed(goingAt(noon), phase(v1alpha1.MachineTerminating)), "True"},
+		{"gone", gone, "False"},
+	} {
+		s := reporting(caredFor(1), row.around)
+		assert.Equal(t, row.want, reported(s.Status, v1alpha1.MachineSetRemediating).Status, row.name)
+	}
+}

@@ -1,0 +1,178 @@
+//go:build integration
+
+// Package sets shows that a MachineSet has exactly as many machines as are wanted, whoever is killed, refuses or interferes
+// meanwhile.
+package sets
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"millwright/api/v1alpha1"
+	"millwright/devstack/stack"
+	"millwright/devstack/virtualcloud/admin"
+	"millwright/test/integration/rig"
+)
+
+var r *rig.Rig
+
+func TestMain(m *testing.M) {
+	flag := "--control-plane=" + strings.Join([]string{planes.Group, planes.Version, planes.Resource, "default", "main"}, "/")
+	options := stack.Options{Args: map[string][]string{stack.Worker: {flag}, stack.Bridge: {flag}}}
+	os.Exit(rig.Main(m, options, func(up *rig.Rig) {
+		r = up
+		if err := installPlanes(context.Background()); err != nil {
+			fmt.Fprintln(os.Stderr, "install control planes:", err)
+			os.Exit(1)
+		}
+	}))
+}
+
+// aSet is a MachineSet without a deployment, in a namespace of its own or in somebody else's.
+type aSet struct{ namespace, name string }
+
+// newSet makes a set whose machines carry the label pool with the set's name.
+func newSet(t *testing.T, namespace, name string, replicas int32, changes ...func(*v1alpha1.MachineSet)) aSet {
+	t.Helper()
+	labels := map[string]string{"pool": name}
+	s := &v1alpha1.MachineSet{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
+		Spec: v1alpha1.MachineSetSpec{
+			Replicas: replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: v1alpha1.MachineTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: rig.Spec()},
+		},
+	}
+	for _, change := range changes {
+		change(s)
+	}
+	_, err := r.Machines.MachineV1alpha1().MachineSets(namespace).Create(t.Context(), s, metav1.CreateOptions{})
+	require.NoError(t, err)
+	return aSet{namespace, name}
+}
+
+func (s aSet) read(t *testing.T) *v1alpha1.MachineSet {
+	t.Helper()
+	set, err := r.Machines.MachineV1alpha1().MachineSets(s.namespace).Get(t.Context(), s.name, metav1.GetOptions{})
+	require.NoError(t, err)
+	return set
+}
+
+func (s aSet) patch(t *testing.T, patch string) {
+	t.Helper()
+	_, err := r.Machines.MachineV1alpha1().MachineSets(s.namespace).Patch(t.Context(), s.name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	require.NoError(t, err)
+}
+
+func (s aSet) scale(t *testing.T, replicas int) {
+	t.Helper()
+	s.patch(t, fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas))
+}
+
+// machines reads the machines that the set controls. An API server that is away gives none.
+func (s aSet) machines(t *testing.T) []v1alpha1.Machine {
+	t.Helper()
+	list, err := r.Machines.MachineV1alpha1().Machines(s.namespace).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		return nil
+	}
+	return slices.DeleteFunc(list.Items, func(m v1alpha1.Machine) bool {
+		owner := metav1.GetControllerOf(&m)
+		return owner == nil || owner.Name != s.name
+	})
+}
+
+// awaitRunning waits until the set has exactly n machines, all of them run, and its status says so.
+func (s aSet) awaitRunning(t *testing.T, n int, within time.Duration) {
+	t.Helper()
+	rig.Eventually(t, within, fmt.Sprintf("%d machines of set %s run", n, s.name), func() (bool, any) {
+		machines, running := s.machines(t), 0
+		for _, m := range machines {
+			if m.Status.CurrentStatus.Phase == v1alpha1.MachineRunning && m.DeletionTimestamp == nil {
+				running++
+			}
+		}
+		if len(machines) != n || running != n {
+			return false, []int{len(machines), running}
+		}
+		status := s.read(t).Status
+		return int(status.Replicas) == n && int(status.ReadyReplicas) == n && int(status.AvailableReplicas) == n, status
+	})
+}
+
+// condition returns a condition of the set.
+func (s aSet) condition(t *testing.T, kind v1alpha1.MachineSetConditionType) v1alpha1.MachineSetCondition {
+	t.Helper()
+	for _, c := range s.read(t).Status.Conditions {
+		if c.Type == kind {
+			return c
+		}
+	}
+	return v1alpha1.MachineSetCondition{}
+}
+
+// shows waits until a condition says this.
+func (s aSet) shows(t *testing.T, kind v1alpha1.MachineSetConditionType, status v1alpha1.ConditionStatus, reason string, within time.Duration) {
+	t.Helper()
+	rig.Eventually(t, within, fmt.Sprintf("%s is %s: %s", kind, status, reason), func() (bool, any) {
+		c := s.condition(t, kind)
+		return c.Status == status && c.Reason == reason, c
+	})
+}
+
+func (s aSet) remove(t *testing.T) {
+	t.Helper()
+	require.NoError(t, r.Machines.MachineV1alpha1().MachineSets(s.namespace).Delete(t.Context(), s.name, metav1.DeleteOptions{}))
+	rig.Eventually(t, 2*time.Minute, "nothing is left of set "+s.name, func() (bool, any) {
+		_, err := r.Machines.MachineV1alpha1().MachineSets(s.namespace).Get(context.Background(), s.name, metav1.GetOptions{})
+		left := len(s.machines(t))
+		return err != nil && left == 0, left
+	})
+}
+
+func stats(t *testing.T) admin.Stats {
+	t.Helper()
+	s, err := r.Cloud.Stats(t.Context())
+	require.NoError(t, err)
+	return s
+}
+
+// made counts, in the API server's audit log, the Machines of a namespace that were ever created, and those that were refused.
+func made(t *testing.T, namespace string) (created, refused int) {
+	t.Helper()
+	file, err := os.Open(r.Stack.AuditLog())
+	require.NoError(t, err)
+	defer func() { _ = file.Close() }()
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var line struct {
+			Verb           string
+			ObjectRef      struct{ Resource, Namespace, Subresource string }
+			ResponseStatus struct{ Code int }
+		}
+		if json.Unmarshal(lines.Bytes(), &line) != nil { // the last line may be half written
+			continue
+		}
+		o := line.ObjectRef
+		if line.Verb != "create" || o.Resource != "machines" || o.Namespace != namespace || o.Subresource != "" {
+			continue
+		}
+		if line.ResponseStatus.Code == 201 {
+			created++
+		} else {
+			refused++
+		}
+	}
+	return created, refused
+}

@@ -1,0 +1,112 @@
+//go:build integration
+
+package sets
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"millwright/api/v1alpha1"
+	"millwright/test/integration/rig"
+)
+
+// orphan makes a machine that nothing controls.
+func orphan(t *testing.T, namespace, name string, labels map[string]string) {
+	t.Helper()
+	_, err := r.Machines.MachineV1alpha1().Machines(namespace).Create(t.Context(), &v1alpha1.Machine{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, Labels: labels}, Spec: rig.Spec(),
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+}
+
+func change(t *testing.T, namespace, name, patch string) {
+	t.Helper()
+	_, err := r.Machines.MachineV1alpha1().Machines(namespace).Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	require.NoError(t, err)
+}
+
+// Fifty machines that are there already are taken, and none is made beside them. One whose labels change is let go, and
+// another one takes its place; with its old labels it is taken back, and the surplus goes.
+func TestU46_D10_FiftyOrphansAreAdopted(t *testing.T) {
+	const wanted = 50
+	r.Namespace(t, "orphans", "")
+	before := stats(t)
+	for i := range wanted {
+		orphan(t, "orphans", fmt.Sprintf("orphan-%02d", i), map[string]string{"pool": "orphans"})
+	}
+	s := newSet(t, "orphans", "orphans", wanted)
+	s.awaitRunning(t, wanted, 2*time.Minute)
+	created, _ := made(t, "orphans")
+	require.Equal(t, wanted, created, "the set made none")
+	require.Equal(t, wanted, stats(t).Creates-before.Creates)
+
+	change(t, "orphans", "orphan-07", `{"metadata":{"labels":{"pool":"elsewhere"}}}`)
+	rig.Eventually(t, 20*time.Second, "it is let go", func() (bool, any) {
+		m, err := r.Machines.MachineV1alpha1().Machines("orphans").Get(t.Context(), "orphan-07", metav1.GetOptions{})
+		require.NoError(t, err)
+		return metav1.GetControllerOf(m) == nil && m.DeletionTimestamp == nil, m.OwnerReferences
+	})
+	s.awaitRunning(t, wanted, time.Minute)
+	created, _ = made(t, "orphans")
+	require.Equal(t, wanted+1, created)
+	change(t, "orphans", "orphan-07", `{"metadata":{"labels":{"pool":"orphans"}}}`)
+	rig.Eventually(t, 30*time.Second, "one more or less is deleted", func() (bool, any) {
+		list, err := r.Machines.MachineV1alpha1().Machines("orphans").List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		return len(list.Items) == wanted, len(list.Items)
+	})
+	s.awaitRunning(t, wanted, time.Minute)
+	created, _ = made(t, "orphans")
+	require.Equal(t, wanted+1, created)
+	s.remove(t)
+}
+
+// Two sets want the same labels: each keeps what is its own, an orphan goes to one of them, and nothing flaps.
+func TestU48_TwoSetsWithOverlappingSelectors(t *testing.T) {
+	r.Namespace(t, "overlap", "")
+	both := func(s *v1alpha1.MachineSet) {
+		s.Spec.Selector.MatchLabels = map[string]string{"app": "web"}
+		s.Spec.Template.Labels = map[string]string{"app": "web"}
+	}
+	a, b := newSet(t, "overlap", "a", 4, both), newSet(t, "overlap", "b", 4, both)
+	a.awaitRunning(t, 4, time.Minute)
+	b.awaitRunning(t, 4, time.Minute)
+	created, _ := made(t, "overlap")
+	require.Equal(t, 8, created)
+	orphan(t, "overlap", "stray", map[string]string{"app": "web"})
+	rig.Eventually(t, 30*time.Second, "somebody has taken it, and has one less of the others", func() (bool, any) {
+		x, y := a.machines(t), b.machines(t)
+		return len(x) == 4 && len(y) == 4 && len(everybody(t, "overlap")) == 8, []int{len(x), len(y)}
+	})
+	time.Sleep(5 * time.Second)
+	names := everybody(t, "overlap")
+	time.Sleep(5 * time.Second)
+	require.Equal(t, names, everybody(t, "overlap"), "nothing flaps")
+	created, _ = made(t, "overlap")
+	require.Equal(t, 9, created, "with the stray itself")
+	a.remove(t)
+	b.remove(t)
+}
+
+// everybody returns the names of the machines of a namespace, with the sets that own them.
+func everybody(t *testing.T, namespace string) []string {
+	t.Helper()
+	list, err := r.Machines.MachineV1alpha1().Machines(namespace).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	var names []string
+	for _, m := range list.Items {
+		owner := ""
+		if ref := metav1.GetControllerOf(&m); ref != nil {
+			owner = ref.Name
+		}
+		names = append(names, owner+"/"+m.Name)
+	}
+	slices.Sort(names)
+	return names
+}

@@ -1,0 +1,108 @@
+//go:build integration
+
+package sets
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"millwright/api/v1alpha1"
+	"millwright/devstack/stack"
+)
+
+// planes are control planes as these tests have them: no kind of ours.
+var planes = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "planes"}
+
+func client() (dynamic.Interface, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", r.Stack.Kubeconfig(stack.Test))
+	if err != nil {
+		return nil, err
+	}
+	return dynamic.NewForConfig(config)
+}
+
+// installPlanes defines the kind, and lets our processes read it, as an administrator would.
+func installPlanes(ctx context.Context) error {
+	c, err := client()
+	if err != nil {
+		return err
+	}
+	names := map[string]any{"plural": planes.Resource, "singular": "plane", "kind": "Plane"}
+	anything := map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}
+	_, err = c.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}).Create(ctx, &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": planes.Resource + "." + planes.Group},
+		"spec": map[string]any{
+			"group": planes.Group, "scope": "Namespaced", "names": names,
+			"versions": []any{map[string]any{"name": planes.Version, "served": true, "storage": true, "schema": map[string]any{"openAPIV3Schema": anything}}},
+		},
+	}}, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "read-planes"}, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{planes.Group}, Resources: []string{planes.Resource}, Verbs: []string{"get", "list", "watch"}},
+	}}
+	if _, err = r.Kube.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	everybody := rbacv1.Subject{Kind: "Group", APIGroup: rbacv1.GroupName, Name: "system:authenticated"}
+	_, err = r.Kube.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "read-planes"}, Subjects: []rbacv1.Subject{everybody},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "read-planes"},
+	}, metav1.CreateOptions{})
+	return err
+}
+
+// A control plane that is not stable, or too old, keeps a set from making machines, says so, and wakes it when that changes.
+func TestPF_ControlPlaneKeepsASetFromMakingMachines(t *testing.T) {
+	c, err := client()
+	require.NoError(t, err)
+	set := func(change string) {
+		t.Helper()
+		_, err := c.Resource(planes).Namespace("default").Patch(t.Context(), "main", types.MergePatchType, []byte(change), metav1.PatchOptions{})
+		require.NoError(t, err)
+	}
+	_, err = c.Resource(planes).Namespace("default").Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "example.com/v1", "kind": "Plane", "metadata": map[string]any{"name": "main"},
+		"spec":   map[string]any{"version": "v1.31.2", "replicas": int64(3)},
+		"status": map[string]any{"version": "v1.31.2", "availableReplicas": int64(2)},
+	}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, c.Resource(planes).Namespace("default").Delete(context.Background(), "main", metav1.DeleteOptions{}))
+	})
+	time.Sleep(time.Second) // our caches see it
+	r.Namespace(t, "preflight", "")
+	s := newSet(t, "preflight", "preflight", 3, func(s *v1alpha1.MachineSet) {
+		s.Spec.Template.Annotations = map[string]string{v1alpha1.AnnotationKubernetesVersion: "v1.31.1"}
+	})
+	s.shows(t, v1alpha1.MachineSetMachinesCreated, v1alpha1.ConditionFalse, "PreflightCheckFailed", 20*time.Second)
+	require.Contains(t, s.condition(t, v1alpha1.MachineSetScalingUp).Message, `Plane default/main has 2 of 3 replicas available ("ControlPlaneIsStable" preflight check failed)`)
+	require.Empty(t, s.machines(t))
+
+	set(`{"status":{"availableReplicas":3}}`)
+	begun := time.Now()
+	s.awaitRunning(t, 3, time.Minute)
+	t.Logf("3 machines run %s after the control plane was stable", time.Since(begun).Round(100*time.Millisecond))
+	s.shows(t, v1alpha1.MachineSetMachinesCreated, v1alpha1.ConditionTrue, "MachinesCreated", 10*time.Second)
+
+	set(`{"spec":{"version":"v1.30.0"}}`) // machines must not be newer
+	time.Sleep(time.Second)
+	s.scale(t, 4)
+	s.shows(t, v1alpha1.MachineSetMachinesCreated, v1alpha1.ConditionFalse, "PreflightCheckFailed", 20*time.Second)
+	require.Contains(t, s.condition(t, v1alpha1.MachineSetScalingUp).Message, "KubernetesVersionSkew")
+	s.patch(t, fmt.Sprintf(`{"metadata":{"annotations":{%q:"KubernetesVersionSkew"}}}`, v1alpha1.AnnotationSkipPreflightChecks))
+	s.awaitRunning(t, 4, time.Minute)
+	s.remove(t)
+}

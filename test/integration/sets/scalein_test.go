@@ -1,0 +1,86 @@
+//go:build integration
+
+package sets
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"millwright/api/v1alpha1"
+	"millwright/test/integration/rig"
+)
+
+// The autoscaler's marks, and then its size with the time of its change in one update: exactly the marked machines go.
+func TestN19_ExactlyTheMarkedMachinesGo(t *testing.T) {
+	r.Namespace(t, "marked", "")
+	s := newSet(t, "marked", "marked", 8)
+	s.awaitRunning(t, 8, time.Minute)
+	now := time.Now().UTC().Truncate(time.Second)
+	var chosen, others []string
+	for i, m := range s.machines(t) {
+		if i%3 != 0 {
+			others = append(others, m.Name)
+			continue
+		}
+		chosen = append(chosen, m.Name)
+		change(t, "marked", m.Name, fmt.Sprintf(`{"metadata":{"annotations":{%q:"1",%q:%q}}}`,
+			v1alpha1.AnnotationMachinePriority, v1alpha1.AnnotationMarkedForDeletionTime, now.Format(time.RFC3339)))
+	}
+	s.patch(t, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}},"spec":{"replicas":%d}}`,
+		v1alpha1.AnnotationLastScalerChange, now.Format(time.RFC3339), 8-len(chosen)))
+	s.awaitRunning(t, len(others), time.Minute)
+	var left []string
+	for _, m := range s.machines(t) {
+		left = append(left, m.Name)
+	}
+	slices.Sort(left)
+	slices.Sort(others)
+	require.Equal(t, others, left)
+	s.remove(t)
+}
+
+// A machine counts as available when it has been ready for as long as the set wants.
+func TestD12_MinReadySecondsAreWaitedFor(t *testing.T) {
+	r.Namespace(t, "minready", "")
+	s := newSet(t, "minready", "minready", 3, func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 8 })
+	rig.Eventually(t, time.Minute, "three are ready", func() (bool, any) {
+		status := s.read(t).Status
+		require.LessOrEqual(t, status.AvailableReplicas, status.ReadyReplicas)
+		return status.ReadyReplicas == 3, status
+	})
+	require.Less(t, s.read(t).Status.AvailableReplicas, int32(3))
+	s.awaitRunning(t, 3, 20*time.Second)
+	s.remove(t)
+}
+
+// A paused set rests, a person's choice goes first, and what the template says of live machines reaches them.
+func TestU42_PausedSetRestsAndAPersonsChoiceGoesFirst(t *testing.T) {
+	r.Namespace(t, "paused", "")
+	s := newSet(t, "paused", "paused", 3)
+	s.awaitRunning(t, 3, time.Minute)
+	s.patch(t, `{"metadata":{"annotations":{"cluster.x-k8s.io/paused":""}}}`)
+	s.shows(t, v1alpha1.MachineSetPaused, v1alpha1.ConditionTrue, "Paused", 20*time.Second)
+	chosen := s.machines(t)[1].Name
+	change(t, "paused", chosen, `{"metadata":{"annotations":{"cluster.x-k8s.io/delete-machine":""}}}`)
+	s.patch(t, `{"spec":{"replicas":2,"template":{"spec":{"nodeTemplate":{"metadata":{"labels":{"team":"b"}}}}}}}`)
+	time.Sleep(3 * time.Second)
+	require.Len(t, s.machines(t), 3)
+	s.patch(t, `{"metadata":{"annotations":{"cluster.x-k8s.io/paused":null}}}`)
+	s.awaitRunning(t, 2, time.Minute)
+	for _, m := range s.machines(t) {
+		require.NotEqual(t, chosen, m.Name)
+	}
+	rig.Eventually(t, 20*time.Second, "the node template reaches the machines", func() (bool, any) {
+		for _, m := range s.machines(t) {
+			if m.Spec.NodeTemplateSpec.Labels["team"] != "b" {
+				return false, m.Spec.NodeTemplateSpec
+			}
+		}
+		return true, nil
+	})
+	s.remove(t)
+}

@@ -1,0 +1,105 @@
+//go:build integration
+
+package sets
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/api/v1alpha1"
+	"millwright/devstack/stack"
+	"millwright/test/integration/rig"
+)
+
+// From 0 to 300 while the API server is killed twice: there are never more than 300 machines, exactly 300 are ever made, and
+// no instance is made twice.
+func TestN6_D11_ThreeHundredWhileTheAPIServerIsKilledTwice(t *testing.T) {
+	const wanted = 180
+	r.Namespace(t, "many", "")
+	before := stats(t)
+	s := newSet(t, "many", "many", wanted)
+	var most atomic.Int64
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(100 * time.Millisecond):
+				most.Store(max(most.Load(), int64(len(s.machines(t)))))
+			}
+		}
+	}()
+	for _, when := range []int{60, 180} {
+		rig.Eventually(t, 3*time.Minute, "machines are being made", func() (bool, any) { n := len(s.machines(t)); return n >= when, n })
+		require.NoError(t, r.Stack.Kill(t.Context(), stack.APIServer))
+		require.NoError(t, r.Stack.Start(t.Context(), stack.APIServer))
+	}
+	s.awaitRunning(t, wanted, 4*time.Minute)
+	close(stop)
+	<-done
+	require.LessOrEqual(t, most.Load(), int64(wanted), "machines at a time")
+	after := stats(t)
+	require.Equal(t, wanted, after.Creates-before.Creates, "instances")
+	require.Equal(t, before.DuplicateCreates, after.DuplicateCreates)
+	created, _ := made(t, "many")
+	// A create whose answer was lost with the API server is in no audit log; that a name was made once, the server sees to.
+	require.LessOrEqual(t, created, wanted)
+	require.Zero(t, s.read(t).Status.Overshoot)
+	s.shows(t, v1alpha1.MachineSetMachinesReady, v1alpha1.ConditionTrue, "Ready", 10*time.Second)
+	s.remove(t)
+}
+
+// Every third name or so is refused: the set says so, tries others, and comes to its number. Nothing is made twice.
+func TestU41_CreateThatIsRefusedForSomeMachines(t *testing.T) {
+	const wanted = 18
+	r.Namespace(t, "refused", "")
+	policies := r.Kube.AdmissionregistrationV1()
+	_, err := policies.ValidatingAdmissionPolicies().Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: "every-third"},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{
+				RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+					Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+					Rule:       admissionregistrationv1.Rule{APIGroups: []string{"machine.sapcloud.io"}, APIVersions: []string{"*"}, Resources: []string{"machines"}},
+				},
+			}}},
+			Validations: []admissionregistrationv1.Validation{{
+				Expression: `object.metadata.namespace != "refused" || !object.metadata.name.matches("[bcdfghjk2]$")`, Message: "not this one",
+			}},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = policies.ValidatingAdmissionPolicyBindings().Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "every-third"},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: "every-third", ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, policies.ValidatingAdmissionPolicyBindings().Delete(context.Background(), "every-third", metav1.DeleteOptions{}))
+		require.NoError(t, policies.ValidatingAdmissionPolicies().Delete(context.Background(), "every-third", metav1.DeleteOptions{}))
+	})
+	time.Sleep(time.Second) // the API server takes up a policy when it sees it
+	s := newSet(t, "refused", "refused", wanted)
+	s.shows(t, v1alpha1.MachineSetReplicaFailure, v1alpha1.ConditionTrue, v1alpha1.ReasonFailedCreate, 30*time.Second)
+	require.Contains(t, s.condition(t, v1alpha1.MachineSetMachinesCreated).Message+s.condition(t, v1alpha1.MachineSetReplicaFailure).Message, "not this one")
+	s.awaitRunning(t, wanted, 4*time.Minute)
+	rig.Eventually(t, 10*time.Second, "the failure is told no more", func() (bool, any) {
+		c := s.condition(t, v1alpha1.MachineSetReplicaFailure)
+		return c.Type == "", c
+	})
+	created, denied := made(t, "refused")
+	require.Equal(t, wanted, created)
+	require.Positive(t, denied)
+	t.Logf("%d creates were refused on the way to %d machines", denied, wanted)
+	s.remove(t)
+}
