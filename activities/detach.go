@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"millwright/decide/drain"
+	"millwright/observe"
 )
 
 // Detaching is the wait for a node's volumes.
@@ -33,7 +34,8 @@ func (a *Activities) AwaitDetach(ctx context.Context, in Detaching) (Detached, e
 	if err != nil && time.Now().Before(until) {
 		return Detached{}, err
 	}
-	news, stop, err := a.Cluster.DrainNews(in.Machine.UID)
+	here := func(node, _ string) bool { return node == in.NodeName }
+	news, stop, err := a.Cluster.DrainNews(in.Machine.UID, observe.Concerns{Attachment: here})
 	if err != nil {
 		return Detached{}, err
 	}

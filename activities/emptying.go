@@ -73,6 +73,7 @@ func (e *emptying) recall() {
 // decide looks at what is known now and asks what to do.
 func (e *emptying) decide(ctx context.Context) (drain.Decision, error) {
 	e.findVolumes(ctx)
+	e.attend()
 	e.budgets = make(map[string][]*policyv1.PodDisruptionBudget, len(e.pods))
 	for uid, pod := range e.pods {
 		e.budgets[uid] = e.Cluster.BudgetsOf(pod)
@@ -223,10 +224,24 @@ func (e *emptying) leave(pod *corev1.Pod) {
 // shortestWait is the shortest pause between two looks of which nothing new was told. Source: far below what people notice.
 const shortestWait = 20 * time.Millisecond
 
+// A few looks may follow each other at once, so that a change is acted upon when it comes. From then on there is a pause
+// between them, and what arrives meanwhile is one picture. Source: far below what people notice, and far above what a look
+// takes; a budget, a pod and its volume change a few times each when a pod goes.
+const (
+	leastPause = 50 * time.Millisecond
+	quickLooks = 10
+)
+
+// pause returns how long to wait before one look more.
+func (e *emptying) pause(now time.Time) time.Duration {
+	e.paced = later(e.paced, now.Add(-quickLooks*leastPause)).Add(leastPause)
+	return e.paced.Sub(now)
+}
+
 // wait returns when something has changed, or when it is time to look again.
 func (e *emptying) wait(ctx context.Context, look time.Time, changes <-chan watch.Event, news <-chan struct{}) error {
 	next := heartbeatEvery
-	for _, at := range []time.Time{look, e.in.Until, e.differs.Add(e.steady)} {
+	for _, at := range []time.Time{look, e.in.Until, e.due} {
 		if until := time.Until(at); !at.IsZero() && at.After(time.Unix(0, 0)) {
 			next = min(next, max(until, shortestWait))
 		}
@@ -239,23 +254,43 @@ func (e *emptying) wait(ctx context.Context, look time.Time, changes <-chan watc
 	case <-activity.GetWorkerStopChannel(ctx):
 		return lookAgain(ctx, "the worker stops while it drains node "+e.in.NodeName)
 	case <-timer.C:
+		return nil
 	case <-news:
 	case change, open := <-changes:
 		if err := e.take(ctx, change, open); err != nil {
 			return err
 		}
-		for more := true; more; { // what has arrived meanwhile is part of the same picture
-			select {
-			case change, open := <-changes:
-				if err := e.take(ctx, change, open); err != nil {
-					return err
-				}
-			default:
-				more = false
+	}
+	return e.gather(ctx, changes, news)
+}
+
+// gather takes what else arrives until it is time to look, or has arrived already.
+func (e *emptying) gather(ctx context.Context, changes <-chan watch.Event, news <-chan struct{}) error {
+	pause := time.NewTimer(e.pause(time.Now()))
+	defer pause.Stop()
+	for waiting := true; waiting; {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-pause.C:
+			waiting = false
+		case <-news:
+		case change, open := <-changes:
+			if err := e.take(ctx, change, open); err != nil {
+				return err
 			}
 		}
 	}
-	return nil
+	for {
+		select {
+		case change, open := <-changes:
+			if err := e.take(ctx, change, open); err != nil {
+				return err
+			}
+		default:
+			return nil
+		}
+	}
 }
 
 // take notes one event of a pod.

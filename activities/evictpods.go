@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"go.temporal.io/sdk/activity"
@@ -71,7 +72,8 @@ func (a *Activities) EvictPods(ctx context.Context, in Eviction) (Evicted, error
 		return Evicted{}, err
 	}
 	defer stop()
-	news, unsubscribe, err := a.Cluster.DrainNews(in.Machine.UID)
+	e.attend()
+	news, unsubscribe, err := a.Cluster.DrainNews(in.Machine.UID, e.concerns())
 	if err != nil {
 		return Evicted{}, err
 	}
@@ -97,10 +99,11 @@ type emptying struct {
 	budgets  map[string][]*policyv1.PodDisruptionBudget // that select each of them
 	asked    map[string]string                          // which budgets a pod had at the last look, and in which version
 	accepted int
-	wished   string // by people, of the drain, when the attempt began
+	wished   string                // by people, of the drain, when the attempt began
+	matters  atomic.Pointer[cares] // of what it is told
 	blocking []drain.Blocker
-	differs  time.Time     // since when the picture is not what people were told; zero: it is
-	steady   time.Duration // for how long it must be so
+	steadily
+	paced time.Time // looks that changes brought, each leastPause after the one before; it may lie behind
 }
 
 // DrainProgress is how far an attempt has come, as its heartbeats say: what the next one cannot see by itself, and what people see.
@@ -116,14 +119,6 @@ type spending struct {
 	used    int
 	next    time.Time // of the next probe
 }
-
-// For how long a picture must be another one before people are told. An eviction that is refused at one moment and accepted
-// at the next is no news, and volumes always take a while. Source: what a person notices; what a cloud takes to move a
-// volume that nothing holds.
-const (
-	steadyPicture = time.Second
-	steadyVolumes = 30 * time.Second
-)
 
 func (e *emptying) run(ctx context.Context, changes <-chan watch.Event, news <-chan struct{}) (Evicted, error) {
 	for {
@@ -144,7 +139,7 @@ func (e *emptying) run(ctx context.Context, changes <-chan watch.Event, news <-c
 			return e.result(OutcomeEmpty, d), nil
 		case e.over():
 			return e.result(OutcomeDeadline, d), nil
-		case e.changed(d.Blockers, now), e.wishes() != e.wished:
+		case e.changed(d.Blockers, e.in.Shown, now), e.wishes() != e.wished:
 			return e.result(OutcomeChanged, d), nil
 		}
 		if err := e.wait(ctx, d.Look, changes, news); err != nil {
@@ -186,31 +181,6 @@ func (e *emptying) wishes() string {
 		return ""
 	}
 	return observe.Wishes(m)
-}
-
-// changed reports whether what blocks has been something else than people were told for long enough.
-func (e *emptying) changed(blockers []drain.Blocker, now time.Time) bool {
-	e.steady = steadyPicture
-	if sameBlockers(blockers, e.in.Shown) {
-		e.differs = time.Time{}
-		return false
-	}
-	if sameBlockers(withoutVolumes(blockers), withoutVolumes(e.in.Shown)) {
-		e.steady = steadyVolumes
-	}
-	if e.differs.IsZero() {
-		e.differs = now
-	}
-	return now.Sub(e.differs) >= e.steady
-}
-
-// sameBlockers compares what blocks, not whom.
-func sameBlockers(a, b []drain.Blocker) bool {
-	return slices.EqualFunc(a, b, func(x, y drain.Blocker) bool { return x.Kind == y.Kind && x.Name == y.Name && x.Bad == y.Bad })
-}
-
-func withoutVolumes(list []drain.Blocker) []drain.Blocker {
-	return slices.DeleteFunc(slices.Clone(list), func(b drain.Blocker) bool { return b.Kind == drain.BlockedByVolume })
 }
 
 func (e *emptying) result(outcome string, d drain.Decision) Evicted {

@@ -191,10 +191,10 @@ func TestVerbIsDecidedAgainAfterAConflict(t *testing.T) {
 		changed.Status.Deletion = &v1alpha1.MachineDeletion{Stage: v1alpha1.MachineDeletionNode}
 		require.NoError(t, w.machines.Tracker().Update(v1alpha1.SchemeGroupVersion.WithResource("machines"), changed, shop))
 	})
-	answer, err := run[activities.VerbAnswer](w, w.GiveVerb, ordered(m, verb.Order{Verb: verb.Release, Reason: "gone"}))
+	answer, err := run[activities.VerbAnswer](w, w.GiveVerb, ordered(m, verb.Order{Verb: verb.Skip, Reason: "gone"}))
 	require.NoError(t, err)
-	assert.Equal(t, "the instance of machine shop/m is gone, and its deletion is in stage Node: release would change nothing", answer.Message)
-	assert.NotContains(t, w.machine("m").Annotations, v1alpha1.AnnotationRelease)
+	assert.Equal(t, "the drain of machine shop/m is over, and its deletion is in stage Node: skip would change nothing", answer.Message)
+	assert.NotContains(t, w.machine("m").Annotations, v1alpha1.AnnotationSkipDrain)
 }
 
 func TestVerbAndAnAPIServerThatDoesNotTakeIt(t *testing.T) {

@@ -78,14 +78,19 @@ func forced(m *v1alpha1.Machine) string {
 // LadderFacts turns a machine whose node is to be empty and its node into what decide/drain asks for to climb. Grace is the longest own
 // grace period of the pods that were left at the last look.
 func LadderFacts(m *v1alpha1.Machine, node *corev1.Node, grace time.Duration, now time.Time) drain.Ladder {
+	return ladder(m, DrainOf(m, EmptyingOf(m, node, now)), node, grace, now)
+}
+
+// ladder is LadderFacts with the record of the drain.
+func ladder(m *v1alpha1.Machine, record *v1alpha1.MachineDrain, node *corev1.Node, grace time.Duration, now time.Time) drain.Ladder {
 	l := drain.Ladder{
 		Now:     now,
 		Timeout: m.Spec.EffectiveDrainTimeout(),
 		Retries: m.Spec.EvictRetries(),
 		Grace:   grace,
 	}
-	if d := DrainOf(m, EmptyingOf(m, node, now)); d != nil {
-		l.Started, l.Reached, l.ReachedAt = d.StartedAt.Time, drain.Means(d.Means), timeOf(d.MeansSince)
+	if record != nil {
+		l.Started, l.Reached, l.ReachedAt = record.StartedAt.Time, drain.Means(record.Means), timeOf(record.MeansSince)
 	}
 	l.Force = forced(m)
 	if until, _, _ := strings.Cut(m.Annotations[v1alpha1.AnnotationExtend], " "); until != "" {

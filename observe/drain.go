@@ -192,9 +192,16 @@ func ClaimsOf(pod *corev1.Pod) []string {
 	return names
 }
 
-// DrainNews tells, without saying what, whenever a disruption budget, an attachment of a volume, a drain rule or a machine
-// with this UID changes. Whoever asked must call stop.
-func (c *Cluster) DrainNews(machineUID string) (news <-chan struct{}, stop func(), err error) {
+// Concerns says which objects of the target cluster matter to a drain. Both are called from several goroutines at a time.
+type Concerns struct {
+	Budget     func(namespace string) bool    // nil: none of any
+	Attachment func(node, volume string) bool // volume is empty where the attachment names no persistent volume
+}
+
+// DrainNews tells, without saying what, whenever a disruption budget or an attachment of a volume that is of concern changes,
+// a drain rule, or a machine with this UID. What becomes of concern later is to be read after that: the caches have it before
+// anybody is asked. Whoever asked must call stop.
+func (c *Cluster) DrainNews(machineUID string, of Concerns) (news <-chan struct{}, stop func(), err error) {
 	told := make(chan struct{}, 1)
 	tell := func(any) {
 		select {
@@ -203,17 +210,32 @@ func (c *Cluster) DrainNews(machineUID string) (news <-chan struct{}, stop func(
 		}
 	}
 	all := cache.ResourceEventHandlerFuncs{AddFunc: tell, UpdateFunc: func(_, object any) { tell(object) }, DeleteFunc: tell}
-	one := cache.FilteringResourceEventHandler{Handler: all, FilterFunc: func(object any) bool {
-		m, ok := object.(*v1alpha1.Machine)
-		return ok && string(m.UID) == machineUID
-	}}
+	some := func(matters func(object any) bool) cache.ResourceEventHandler {
+		return cache.FilteringResourceEventHandler{Handler: all, FilterFunc: func(object any) bool {
+			if gone, unseen := object.(cache.DeletedFinalStateUnknown); unseen {
+				object = gone.Obj
+			}
+			return object == nil || matters(object) // nobody knows what went: it may matter
+		}}
+	}
+	budgets := some(func(object any) bool {
+		return of.Budget != nil && of.Budget(object.(*policyv1.PodDisruptionBudget).Namespace)
+	})
+	attachments := some(func(object any) bool {
+		a, volume := object.(*storagev1.VolumeAttachment), ""
+		if name := a.Spec.Source.PersistentVolumeName; name != nil {
+			volume = *name
+		}
+		return of.Attachment(a.Spec.NodeName, volume)
+	})
+	machines := some(func(object any) bool { return string(object.(*v1alpha1.Machine).UID) == machineUID })
 	var stops []func()
 	stop = func() {
 		for _, s := range stops {
 			s()
 		}
 	}
-	for resource, handler := range map[Resource]cache.ResourceEventHandler{Budgets: all, Attachments: all, Rules: all, Machines: one} {
+	for resource, handler := range map[Resource]cache.ResourceEventHandler{Budgets: budgets, Attachments: attachments, Rules: all, Machines: machines} {
 		informer := c.informers[resource]
 		if informer == nil {
 			continue

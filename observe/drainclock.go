@@ -3,9 +3,6 @@ package observe
 import (
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"millwright/api/v1alpha1"
 	"millwright/decide/deletion"
 	"millwright/decide/drain"
@@ -15,7 +12,19 @@ import (
 // needs less.
 const Overdue = time.Minute
 
-// DrainOver reports whether nothing is done to the pods of a machine's node any more.
+// Draining returns the record of the drain that is under way, whatever the node is emptied for; nil before the drain has
+// begun, and after it.
+func Draining(m *v1alpha1.Machine) *v1alpha1.MachineDrain {
+	if d := Staying(m); d != nil {
+		return &d.MachineDrain
+	}
+	if !InDrain(m) {
+		return nil
+	}
+	return m.Status.Deletion.Drain
+}
+
+// DrainOver reports whether nothing is done to the pods of the node of a machine that is to go any more.
 func DrainOver(m *v1alpha1.Machine) bool {
 	d := m.Status.Deletion
 	if d == nil {
@@ -26,16 +35,17 @@ func DrainOver(m *v1alpha1.Machine) bool {
 
 // DrainMeans is how pods are made to go now; empty before the drain has begun, and after it.
 func DrainMeans(m *v1alpha1.Machine) drain.Means {
-	if !InDrain(m) || m.Status.Deletion.Drain == nil {
+	d := Draining(m)
+	if d == nil {
 		return ""
 	}
-	return drain.Means(m.Status.Deletion.Drain.Means)
+	return drain.Means(d.Means)
 }
 
-// DeletionDeadline is when the next, harder step of a deletion comes; zero when none does. That of evictions is reckoned: the
-// status shows it as it was when it was last written, and somebody may have extended it since.
-func DeletionDeadline(m *v1alpha1.Machine, now time.Time) time.Time {
-	if m.Status.Deletion == nil { // what is in motion is from before the deletion
+// StepDeadline is when the next, harder step of a deletion or of a drain comes; zero when none does. That of evictions is
+// reckoned: the status shows it as it was when it was last written, and somebody may have extended it since.
+func StepDeadline(m *v1alpha1.Machine, now time.Time) time.Time {
+	if m.Status.Deletion == nil && Staying(m) == nil { // what is in motion is something else
 		return time.Time{}
 	}
 	if until, _ := Evictions(m, now); !until.IsZero() {
@@ -54,20 +64,16 @@ func Evictions(m *v1alpha1.Machine, now time.Time) (until time.Time, then drain.
 	if DrainMeans(m) != drain.Evict {
 		return until, then
 	}
-	node := &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: m.Labels[v1alpha1.LabelNode]},
-		Status:     corev1.NodeStatus{Conditions: m.Status.Conditions},
-	}
-	began := m.Status.Deletion.Drain.StartedAt.Time
-	ladder := LadderFacts(m, node, 0, began.Add(-1))
-	step := drain.Climb(ladder)
-	if ladder.Force == "" && (step.Means != drain.Evict || now.After(step.Until.Add(Overdue))) { // the copy is old: the node is well again
-		ladder.Unusable = ""
-		step = drain.Climb(ladder)
+	record := Draining(m)
+	facts := ladder(m, record, copiedNode(m), 0, record.StartedAt.Add(-1))
+	step := drain.Climb(facts)
+	if facts.Force == "" && (step.Means != drain.Evict || now.After(step.Until.Add(Overdue))) { // the copy is old: the node is well again
+		facts.Unusable = ""
+		step = drain.Climb(facts)
 	}
 	if step.Means != drain.Evict {
 		return until, then
 	}
-	ladder.Now = step.Until
-	return step.Until, drain.Climb(ladder).Means
+	facts.Now = step.Until
+	return step.Until, drain.Climb(facts).Means
 }

@@ -97,13 +97,19 @@ func heard(news <-chan struct{}) bool {
 	}
 }
 
+// concerned is of whom these tests want to hear.
+var concerned = observe.Concerns{
+	Budget:     func(namespace string) bool { return namespace == "shop" },
+	Attachment: func(node, volume string) bool { return node == "n" || volume == "pv-2" },
+}
+
 func TestN14_DrainNews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster, target := watching(t, budget("web", nil), attachment("a", "n", "pv-1"))
 		synctest.Wait() // until the fake's watches have begun
-		news, stop, err := cluster.DrainNews("uid-m")
+		news, stop, err := cluster.DrainNews("uid-m", concerned)
 		require.NoError(t, err)
-		other, stopOther, err := cluster.DrainNews("uid-m")
+		other, stopOther, err := cluster.DrainNews("uid-m", concerned)
 		require.NoError(t, err)
 		defer stopOther()
 		heard(news)
@@ -140,6 +146,11 @@ func TestN14_DrainNews(t *testing.T) {
 		}
 		require.NoError(t, second(machines.Create(t.Context(), machine("other"), metav1.CreateOptions{})))
 		assert.False(t, heard(news), "of another machine nobody hears")
+		elsewhere := budget("web", nil, func(b *policyv1.PodDisruptionBudget) { b.Namespace = "other" })
+		require.NoError(t, second(target.PolicyV1().PodDisruptionBudgets("other").Create(t.Context(), elsewhere, metav1.CreateOptions{})))
+		require.NoError(t, second(attachments.Create(t.Context(), attachment("c", "other", "pv-3"), metav1.CreateOptions{})))
+		require.NoError(t, attachments.Delete(t.Context(), "c", metav1.DeleteOptions{}))
+		assert.False(t, heard(news), "nor of what is none of its concern")
 		for range 2 {
 			stop()
 			require.NoError(t, second(budgets.Create(t.Context(), budget("late", nil), metav1.CreateOptions{})))
@@ -153,11 +164,25 @@ func TestN14_DrainNews(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
+func TestN14_WhoCaresForNoBudgetHearsOfNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster, target := watching(t)
+		synctest.Wait()
+		news, stop, err := cluster.DrainNews("uid-m", observe.Concerns{Attachment: concerned.Attachment})
+		require.NoError(t, err)
+		defer stop()
+		require.NoError(t, second(target.PolicyV1().PodDisruptionBudgets("shop").Create(t.Context(), budget("web", nil), metav1.CreateOptions{})))
+		assert.False(t, heard(news))
+		require.NoError(t, second(target.StorageV1().VolumeAttachments().Create(t.Context(), attachment("a", "n", "pv-1"), metav1.CreateOptions{})))
+		assert.True(t, heard(news))
+	})
+}
+
 func TestDrainNewsOfManyChangesAreNeverWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster, target := watching(t)
 		synctest.Wait()
-		news, stop, err := cluster.DrainNews("uid-m")
+		news, stop, err := cluster.DrainNews("uid-m", concerned)
 		require.NoError(t, err)
 		defer stop()
 		for _, name := range []string{"a", "b", "c"} {
@@ -175,7 +200,7 @@ func TestU98_WithoutATargetThereAreNoNews(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, cluster.WatchDrains())
 	require.NoError(t, cluster.Start(t.Context()))
-	news, stop, err := cluster.DrainNews("uid-m")
+	news, stop, err := cluster.DrainNews("uid-m", concerned)
 	require.NoError(t, err)
 	stop()
 	assert.Empty(t, news)
@@ -192,7 +217,7 @@ func TestDrainNewsFailWhereTheCachesHaveEnded(t *testing.T) {
 		require.NoError(t, cluster.Start(ctx))
 		cancel()
 		synctest.Wait()
-		_, _, err = cluster.DrainNews("uid-m")
+		_, _, err = cluster.DrainNews("uid-m", concerned)
 		require.ErrorContains(t, err, " for the drain of machine uid-m: ")
 	})
 }

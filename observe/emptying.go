@@ -48,6 +48,35 @@ func DrainOf(m *v1alpha1.Machine, e Emptying) *v1alpha1.MachineDrain {
 	return m.Status.Deletion.Drain
 }
 
+// Staying returns the record of the drain that empties the node of a machine that is to stay; nil when none does. It knows
+// the node by the conditions that the machine has copied. That an update was called off, the node tells by labels alone: of
+// the machine, only that nothing is in motion any more.
+func Staying(m *v1alpha1.Machine) *v1alpha1.StayingDrain {
+	d := m.Status.Drain
+	if d == nil || d.Result != "" || m.DeletionTimestamp != nil || m.Status.CurrentOperation == nil {
+		return nil
+	}
+	var occasion time.Time
+	switch {
+	case d.Purpose == v1alpha1.DrainForUpdate:
+		occasion = InPlaceNode(copiedNode(m)).Since
+	case m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed:
+		occasion = timeOf(m.Status.CurrentStatus.PreserveExpiryTime)
+	}
+	if occasion.IsZero() || stayingDrain(m, d.Purpose, occasion) == nil {
+		return nil
+	}
+	return d
+}
+
+// copiedNode is the node of a machine as far as the machine tells of it.
+func copiedNode(m *v1alpha1.Machine) *corev1.Node {
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: m.Labels[v1alpha1.LabelNode]},
+		Status:     corev1.NodeStatus{Conditions: m.Status.Conditions},
+	}
+}
+
 func stayingDrain(m *v1alpha1.Machine, purpose v1alpha1.DrainPurpose, occasion time.Time) *v1alpha1.MachineDrain {
 	d := m.Status.Drain
 	if d == nil || d.Purpose != purpose || !d.Occasion.Equal(new(metav1.NewTime(occasion))) {

@@ -61,6 +61,61 @@ func TestVerbFactsOfAMachineThatStays(t *testing.T) {
 	}, observe.VerbFacts(m, asked))
 }
 
+// staying is a machine that is not to go, and whose node is emptied since begun for its in-place update or its preservation.
+func staying(purpose v1alpha1.DrainPurpose, means drain.Means) func(*v1alpha1.Machine) {
+	return func(m *v1alpha1.Machine) {
+		onNode("n")(m)
+		m.Annotations = map[string]string{}
+		occasion := metav1.NewTime(begun.Add(-time.Second))
+		m.Status.CurrentStatus.Phase = v1alpha1.MachineRunning
+		m.Status.Conditions = []corev1.NodeCondition{{Type: v1alpha1.NodeInPlaceUpdate, Status: corev1.ConditionTrue, Reason: v1alpha1.ReasonSelectedForUpdate, LastTransitionTime: occasion}}
+		if purpose == v1alpha1.DrainForPreservation {
+			m.Status.CurrentStatus = v1alpha1.CurrentStatus{Phase: v1alpha1.MachineFailed, PreserveExpiryTime: &occasion}
+		}
+		m.Status.Drain = &v1alpha1.StayingDrain{Purpose: purpose, Occasion: occasion, MachineDrain: v1alpha1.MachineDrain{
+			StartedAt: metav1.NewTime(begun), Means: string(means), MeansSince: new(metav1.NewTime(begun)),
+		}}
+		m.Status.CurrentOperation = &v1alpha1.Operation{Step: "evict", Deadline: new(metav1.NewTime(asked.Add(time.Minute)))}
+	}
+}
+
+func TestVerbFactsOfANodeThatIsEmptiedAlthoughItsMachineStays(t *testing.T) {
+	for _, purpose := range []v1alpha1.DrainPurpose{v1alpha1.DrainForUpdate, v1alpha1.DrainForPreservation} {
+		t.Run(string(purpose), func(t *testing.T) {
+			f := observe.VerbFacts(machine("m", staying(purpose, drain.Evict)), asked)
+			assert.True(t, f.Emptying)
+			assert.False(t, f.Deleting || f.DrainOver)
+			assert.Equal(t, drain.Evict, f.Means)
+			assert.Equal(t, begun.Add(2*time.Hour), f.Deadline, "by its own record")
+
+			f = observe.VerbFacts(machine("m", staying(purpose, drain.Evict), func(m *v1alpha1.Machine) {
+				m.Annotations[v1alpha1.AnnotationExtend] = "2026-11-21T15:00:00Z bob"
+			}), asked)
+			assert.Equal(t, begun.Add(3*time.Hour), f.Deadline)
+
+			f = observe.VerbFacts(machine("m", staying(purpose, drain.Delete)), asked)
+			assert.Equal(t, drain.Delete, f.Means)
+			assert.Equal(t, asked.Add(time.Minute), f.Deadline, "as the status has it")
+
+			for name, change := range map[string]func(*v1alpha1.Machine){
+				"it has ended":            func(m *v1alpha1.Machine) { m.Status.Drain.Result = "Drained" },
+				"it is for another time":  func(m *v1alpha1.Machine) { m.Status.Drain.Occasion = metav1.NewTime(begun.Add(-time.Hour)) },
+				"nothing is in motion":    func(m *v1alpha1.Machine) { m.Status.CurrentOperation = nil },
+				"nobody wants it anymore": func(m *v1alpha1.Machine) { m.Status.Conditions, m.Status.CurrentStatus = nil, v1alpha1.CurrentStatus{} },
+				"the machine is to go":    goingMachine,
+			} {
+				m := machine("m", staying(purpose, drain.Evict), change)
+				f := observe.VerbFacts(m, asked)
+				assert.False(t, f.Emptying, name)
+				assert.Empty(t, f.Means, name)
+				assert.Zero(t, f.Deadline, name)
+				assert.Nil(t, observe.Draining(m), name)
+			}
+		})
+	}
+	assert.Nil(t, observe.Staying(machine("m")))
+}
+
 func TestDrainIsOver(t *testing.T) {
 	ended := machine("m", evicting(drain.Evict), func(m *v1alpha1.Machine) { m.Status.Deletion.Drain.Result = "Drained" })
 	later := machine("m", evicting(drain.Kill), func(m *v1alpha1.Machine) { m.Status.Deletion.Stage = v1alpha1.MachineDeletionDetach })

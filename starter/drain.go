@@ -54,7 +54,8 @@ func drainCommand(d door) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "drain",
 		Short: "See why machines that are to go do not, and change it",
-		Long: `drain shows how far the deletion of machines has come: which stage, what blocks it, and what happens next. Its verbs write
+		Long: `drain shows how far the deletion of machines has come: which stage, what blocks it, and what happens next. Nodes that are
+emptied although their machines stay, for an in-place update or a preservation, are shown and steered alike. Its verbs write
 annotations on a Machine, each with who wants it and why; the same can be done with kubectl annotate.
 
 A machine is given as NAMESPACE/NAME, or as NAME with --namespace. All clock times are UTC.`,

@@ -97,6 +97,23 @@ func saying(kind corev1.NodeConditionType, reason, message string) edit {
 	}
 }
 
+// emptied makes a machine one that is to stay, and whose node is being emptied.
+func emptied(purpose v1alpha1.DrainPurpose) edit {
+	return func(m *v1alpha1.Machine) {
+		m.DeletionTimestamp, m.Finalizers = nil, nil
+		occasion := metav1.NewTime(begun.Add(-time.Second))
+		m.Status.CurrentStatus = v1alpha1.CurrentStatus{Phase: v1alpha1.MachineRunning}
+		if purpose == v1alpha1.DrainForPreservation {
+			m.Status.CurrentStatus = v1alpha1.CurrentStatus{Phase: v1alpha1.MachineFailed, PreserveExpiryTime: &occasion}
+		}
+		m.Status.Conditions = []corev1.NodeCondition{{Type: v1alpha1.NodeInPlaceUpdate, Status: corev1.ConditionTrue, Reason: v1alpha1.ReasonSelectedForUpdate, LastTransitionTime: occasion}}
+		m.Status.Drain = &v1alpha1.StayingDrain{Purpose: purpose, Occasion: occasion, MachineDrain: v1alpha1.MachineDrain{
+			StartedAt: metav1.NewTime(begun), Means: "Evict", MeansSince: new(metav1.NewTime(begun)),
+		}}
+		doing("evict", "")(m)
+	}
+}
+
 func wished(annotation, value string) edit {
 	return func(m *v1alpha1.Machine) { m.Annotations[annotation] = value }
 }

@@ -21,7 +21,7 @@ import (
 func (f *drains) explainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain MACHINE",
-		Short: "Say why a machine that is to go is still there",
+		Short: "Say why a machine that is to go is still there, or why a node is not empty yet",
 		Long: `explain shows the pods that a drain still has to do with, as the drain sees them now, and ends with one sentence: what
 blocks, since when, what happens by itself and when, and which command changes that. Stages without pods (hooks, volumes, the
 provider) are explained alike.
@@ -71,13 +71,14 @@ func (f *drains) open() (eyes, error) {
 	return eyes{machines, t, f.temporalAt.address, f.now}, nil
 }
 
-// look gathers what is known of a machine that is being deleted. Of any other machine, it is all there is beside the error.
+// look gathers what is known of a machine that is being deleted, or whose node is emptied. Of any other machine, it is all
+// there is beside the error.
 func (e eyes) look(ctx context.Context, key types.NamespacedName) (sight, error) {
 	m, err := find(ctx, e.machines, key)
 	if err != nil {
 		return sight{}, err
 	}
-	if m.DeletionTimestamp == nil {
+	if m.DeletionTimestamp == nil && !staying(m) {
 		return sight{machine: m}, notDeleting(m)
 	}
 	s := sight{machine: m, now: e.now()}

@@ -20,9 +20,10 @@ func (f *drains) listCommand() *cobra.Command {
 	var all, onlyStuck bool
 	c := &cobra.Command{
 		Use:   "list",
-		Short: "List the machines that are being deleted",
+		Short: "List the machines that are being deleted, or whose nodes are emptied",
 		Long: `list shows every machine that is being deleted: its stage and since when, by which means its pods are made to go, when the
-next, harder step comes, and what blocks it. It reads Machines and nothing else, so it also works when Temporal does not.
+next, harder step comes, and what blocks it. A machine that stays is shown while its node is emptied, with what that is for in
+the place of the stage. It reads Machines and nothing else, so it also works when Temporal does not.
 
 --stuck shows those that somebody should look at: a budget, a pod, a hook, a hold or the provider keeps them, or a deadline
 has passed and nothing followed.`,
@@ -42,7 +43,7 @@ has passed and nothing followed.`,
 	return c
 }
 
-// list writes the table. Machines that are not being deleted are left out.
+// list writes the table. Machines that are not being deleted are left out, unless their nodes are emptied.
 func (f *drains) list(ctx context.Context, out io.Writer, namespace string, onlyStuck bool) error {
 	machines, err := f.machines(f.kubeconfig)
 	if err != nil {
@@ -54,7 +55,7 @@ func (f *drains) list(ctx context.Context, out io.Writer, namespace string, only
 	}
 	now := f.now()
 	going := slices.DeleteFunc(found.Items, func(m v1alpha1.Machine) bool {
-		return m.DeletionTimestamp == nil || onlyStuck && !stuck(&m, now)
+		return m.DeletionTimestamp == nil && !staying(&m) || onlyStuck && !stuck(&m, now)
 	})
 	if len(going) == 0 {
 		_, err := fmt.Fprintln(out, nobody(onlyStuck))
@@ -67,7 +68,7 @@ func (f *drains) list(ctx context.Context, out io.Writer, namespace string, only
 	_, _ = fmt.Fprintln(columns, "NAMESPACE\tNAME\tNODE\tSTAGE\tSINCE\tMEANS\tDEADLINE\tBLOCKED BY")
 	for i := range going {
 		m, until := &going[i], ""
-		if at := observe.DeletionDeadline(m, now); !at.IsZero() {
+		if at := observe.StepDeadline(m, now); !at.IsZero() {
 			until = clock(at, now)
 		}
 		_, _ = fmt.Fprintf(columns, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", m.Namespace, m.Name, orDash(m.Labels[v1alpha1.LabelNode]), orDash(stageWord(m)),
@@ -78,15 +79,20 @@ func (f *drains) list(ctx context.Context, out io.Writer, namespace string, only
 
 func nobody(onlyStuck bool) string {
 	if onlyStuck {
-		return "no machine that is being deleted needs a look"
+		return "no machine that is being deleted or emptied needs a look"
 	}
-	return "no machine is being deleted"
+	return "no machine is being deleted, and none is being emptied"
 }
 
-// stageWord is the stage for a table. A drain that waits for its turn is told from one that runs.
+// stageWord is the stage for a table. A drain that waits for its turn is told from one that runs, and one of a machine that
+// is to stay from others.
 func stageWord(m *v1alpha1.Machine) string {
-	if queued(m) {
+	switch {
+	case queued(m):
 		return string(stage(m)) + " (queued)"
+	case staying(m):
+		return fmt.Sprintf("%s (%s)", v1alpha1.MachineDeletionDrain, goal(m))
+	default:
+		return string(stage(m))
 	}
-	return string(stage(m))
 }

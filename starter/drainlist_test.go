@@ -39,6 +39,25 @@ shop        m-2    n-1    Drain            15m     Evict   15:51:07 UTC   Volume
 `, "\n"), out)
 }
 
+func TestListOfMachinesWhoseNodesAreEmptied(t *testing.T) {
+	w := newWorld(
+		going(emptied(v1alpha1.DrainForUpdate), doing("evict", "PodDisruptionBudget shop/web")),
+		going(named("shop", "m-2"), emptied(v1alpha1.DrainForPreservation)),
+		going(named("shop", "m-3"), emptied(v1alpha1.DrainForUpdate), func(m *v1alpha1.Machine) { m.Status.Drain.Result = "Drained" }),
+	)
+	out, err := w.run(t.Context(), "list", "-A")
+	require.NoError(t, err)
+	assert.Equal(t, strings.TrimPrefix(`
+NAMESPACE   NAME   NODE   STAGE                     SINCE   MEANS   DEADLINE       BLOCKED BY
+shop        m-1    n-1    Drain (in-place update)   15m     Evict   15:51:07 UTC   PodDisruptionBudget shop/web
+shop        m-2    n-1    Drain (preservation)      15m     Evict   15:51:07 UTC   -
+`, "\n"), out)
+	out, err = w.run(t.Context(), "list", "-A", "--stuck")
+	require.NoError(t, err)
+	assert.Contains(t, out, "m-1")
+	assert.NotContains(t, out, "m-2")
+}
+
 func TestListOfOneNamespace(t *testing.T) {
 	out, err := newWorld(crowd()...).run(t.Context(), "list", "-n", "base")
 	require.NoError(t, err)
@@ -46,7 +65,7 @@ func TestListOfOneNamespace(t *testing.T) {
 	assert.NotContains(t, out, "shop")
 	out, err = newWorld(crowd()...).run(t.Context(), "list")
 	require.NoError(t, err)
-	assert.Equal(t, "no machine is being deleted\n", out, "the namespace default")
+	assert.Equal(t, "no machine is being deleted, and none is being emptied\n", out, "the namespace default")
 }
 
 func TestListOfStuckMachines(t *testing.T) {
@@ -59,7 +78,7 @@ func TestListOfStuckMachines(t *testing.T) {
 	assert.Equal(t, []string{"NAME", "m-9", "m-1"}, names, "volumes and turns come by themselves")
 	out, err = newWorld().run(t.Context(), "list", "-A", "--stuck")
 	require.NoError(t, err)
-	assert.Equal(t, "no machine that is being deleted needs a look\n", out)
+	assert.Equal(t, "no machine that is being deleted or emptied needs a look\n", out)
 }
 
 func TestStuck(t *testing.T) {
@@ -76,6 +95,7 @@ func TestStuck(t *testing.T) {
 		"nobody has begun yet":              {going(func(m *v1alpha1.Machine) { m.DeletionTimestamp = new(metav1.NewTime(now.Add(-observe.Overdue))) }), false},
 		"its deadline has passed long ago":  {going(by("Evict"), patient), true},
 		"its deadline was extended":         {going(by("Evict"), patient, wished(v1alpha1.AnnotationExtend, now.Add(time.Minute).Format(time.RFC3339)+" ann")), false},
+		"its target is away at once":        {going(doing("announce", "TargetUnavailable"), func(m *v1alpha1.Machine) { m.DeletionTimestamp = new(metav1.NewTime(now)) }), true},
 		"hooks":                             {going(at(v1alpha1.MachineDeletionPreDrainHooks), doing("await-hooks", "pre-drain.delete.hook.machine.cluster.x-k8s.io/a")), true},
 		"what blocked before its deletion":  {going(doing("create-instance", "ResourceExhausted"), func(m *v1alpha1.Machine) { m.DeletionTimestamp = new(metav1.NewTime(now)) }), false},
 		"deleting, and has a while to go":   {going(by("Delete"), doing("delete", ""), until(time.Minute)), false},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
@@ -62,7 +63,7 @@ type sight struct {
 
 // ask adds what Temporal knows of a drain, or of volumes that are awaited. That it knows nothing is a note and no error.
 func (s *sight) ask(ctx context.Context, t temporal, address string) {
-	if queued(s.machine) || !observe.InDrain(s.machine) && stage(s.machine) != v1alpha1.MachineDeletionDetach {
+	if queued(s.machine) || !inDrain(s.machine) && stage(s.machine) != v1alpha1.MachineDeletionDetach {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, temporalPatience)
@@ -75,10 +76,13 @@ func (s *sight) ask(ctx context.Context, t temporal, address string) {
 	}
 }
 
+// inDrain reports whether the node of a machine is being emptied, or about to be.
+func inDrain(m *v1alpha1.Machine) bool { return observe.InDrain(m) || staying(m) }
+
 // listen hears what the activity that is under way says.
 func (s *sight) listen(ctx context.Context, t temporal) error {
 	ref := activities.Ref{Namespace: s.machine.Namespace, Name: s.machine.Name, UID: string(s.machine.UID)}
-	if !observe.InDrain(s.machine) {
+	if !inDrain(s.machine) {
 		_, err := s.hear(ctx, t, workflows.ID(workflows.KindMachine, ref), detachingActivity, &s.volumes)
 		return err
 	}
@@ -104,7 +108,8 @@ func (s *sight) listen(ctx context.Context, t temporal) error {
 // errNotOpen says that no workflow of that ID is open.
 var errNotOpen = errors.New("no such workflow is open")
 
-// hear decodes the last heartbeat of a pending activity, and reports whether there was one.
+// hear decodes the last heartbeat of a pending activity, and reports whether there was one. A later one of its kind has a
+// number behind its ID.
 func (s *sight) hear(ctx context.Context, t temporal, workflowID, activityID string, into any) (bool, error) {
 	answer, err := t.DescribeWorkflowExecution(ctx, workflowID, "")
 	if missing := new(serviceerror.NotFound); errors.As(err, &missing) {
@@ -117,7 +122,7 @@ func (s *sight) hear(ctx context.Context, t temporal, workflowID, activityID str
 		return false, errNotOpen
 	}
 	for _, pending := range answer.GetPendingActivities() {
-		if pending.GetActivityId() != activityID {
+		if id := pending.GetActivityId(); id != activityID && !strings.HasPrefix(id, activityID+"-") {
 			continue
 		}
 		s.doubt(pending)

@@ -61,6 +61,26 @@ to change that: `+"`kubectl edit pdb -n shop web`, `starter drain extend shop/m-
 	assert.True(t, w.temporal.closed)
 }
 
+func TestExplainOfANodeThatIsEmptiedAlthoughItsMachineStays(t *testing.T) {
+	w := newWorld(going(emptied(v1alpha1.DrainForUpdate), doing("evict", "PodDisruptionBudget shop/web")))
+	w.temporal = openDrain(beating(activities.DrainProgress{Gone: 3, Picture: picture()}))
+	out, err := w.run(t.Context(), "explain", "shop/m-1")
+	require.NoError(t, err)
+	assert.Contains(t, out, "shop/m-1   node n-1   stage Drain (in-place update) since 13:51:07 UTC (15m)   means Evict\n")
+	assert.Contains(t, out, "shop/web-1   Blocked")
+	assert.Contains(t, out, "`kubectl edit pdb -n shop web`")
+}
+
+func TestExplainKnowsALaterActivityOfTheDrain(t *testing.T) {
+	later := beating(activities.DrainProgress{Gone: 3, Picture: picture()})
+	later.ActivityId = "evict-pods-2"
+	w := newWorld(going(by("Evict")))
+	w.temporal = openDrain(later)
+	out, err := w.run(t.Context(), "explain", "shop/m-1")
+	require.NoError(t, err)
+	assert.Contains(t, out, "shop/web-1   Blocked")
+}
+
 func TestExplainShowsNoMoreRowsThanAPictureMayHave(t *testing.T) {
 	full := picture()
 	for range 2 * drain.MaxRows {

@@ -14,32 +14,40 @@ import (
 
 // emptying tells of the drain.
 func (s sight) emptying() string {
-	m, d := s.machine, s.machine.Status.Deletion.Drain
+	m, d := s.machine, observe.Draining(s.machine)
 	patience := m.Spec.EffectiveDrainTimeout()
 	switch {
 	case queued(m):
 		return s.say([]string{s.verb(force, giveReason), s.verb(skip, giveReason)}, "since %s it waits for its turn to be drained (%s); its drainTimeout of %s begins then",
 			s.sinceStage(), m.Status.LastOperation.Description, patience)
 	case observe.DrainOver(m):
-		return s.say(nil, "the drain of node %s has ended (%s), and the next stage is about to begin", s.node(), d.Result)
+		return s.say(nil, "the drain of node %s has ended (%s), and the next stage is about to begin", s.node(), m.Status.Deletion.Drain.Result)
 	case d == nil:
 		return s.say(nil, "since %s node %s is to be emptied, and no pod was asked to go yet; its drainTimeout of %s begins with the first that is",
 			s.sinceStage(), s.node(), patience)
 	}
-	began, at := d.StartedAt.Time, observe.DeletionDeadline(m, s.now)
+	began, at := d.StartedAt.Time, observe.StepDeadline(m, s.now)
 	if d.MeansSince != nil {
 		began = d.MeansSince.Time
 	}
 	switch observe.DrainMeans(m) {
 	case drain.Kill:
 		return s.say(nil, "%s; since %s pods are deleted without a grace period%s", s.waits(), since(began, s.now),
-			s.then(at, "what is left stays behind and the deletion goes on"))
+			s.then(at, "what is left stays behind and the "+s.rest()+" goes on"))
 	case drain.Delete:
 		return s.say([]string{s.verb(force, giveReason)}, "%s; since %s pods are deleted with their own grace periods, whatever blocks them%s",
 			s.waits(), since(began, s.now), s.then(at, "they are deleted without"))
 	default:
 		return s.evicting(began, at)
 	}
+}
+
+// rest is what follows a drain.
+func (s sight) rest() string {
+	if staying(s.machine) {
+		return goal(s.machine)
+	}
+	return "deletion"
 }
 
 func (s sight) evicting(began, at time.Time) string {

@@ -19,6 +19,12 @@ func (s sight) sentence() string {
 	if held(m) {
 		return s.holding()
 	}
+	switch {
+	case staying(m):
+		return s.emptying()
+	case targetAway(m):
+		return s.unheard()
+	}
 	switch stage(m) {
 	case v1alpha1.MachineDeletionPreDrainHooks:
 		return s.hooked("pre-drain", v1alpha1.AnnotationPreDrainHook)
@@ -39,14 +45,33 @@ func (s sight) sentence() string {
 	}
 }
 
+// unheard tells of a target cluster that does not answer. The sentence of the status is as old as that is known.
+func (s sight) unheard() string {
+	m := s.machine
+	at := m.Status.LastOperation.LastUpdateTime.Time
+	if at.IsZero() {
+		at = m.Status.CurrentOperation.Since.Time
+	}
+	const own = "it goes on by itself when that cluster answers, and no deadline ends that; "
+	what := cmp.Or(m.Status.LastOperation.Description, "the target cluster does not answer")
+	if instanceGone(m) {
+		return s.say([]string{s.verb(release, giveReason)}, "since %s it waits: %s; "+own+"release lets the object go, and leaves what is there of node %s", since(at, s.now), what, s.node())
+	}
+	return s.say([]string{s.verb(skip, giveReason), s.verb(release, giveReason)},
+		"since %s it waits: %s; "+own+"skip goes on without the drain, and release, the last resort, leaves the instance alone as well", since(at, s.now), what)
+}
+
 // holding tells of a deletion that a person stopped. The clock of its drain is not stopped.
 func (s sight) holding() string {
 	m, commands, clock := s.machine, []string{s.verb(resume)}, "no deadline ends that"
-	if at := observe.DeletionDeadline(m, s.now); observe.DrainMeans(m) == drain.Evict && !at.IsZero() {
+	if at := observe.StepDeadline(m, s.now); observe.DrainMeans(m) == drain.Evict && !at.IsZero() {
 		clock = "its deadline is not moved: resumed after " + when(at, s.now) + ", it deletes pods"
 		commands = append(commands, s.verb(extend, "--for 1h", giveReason))
 	}
 	who := cmp.Or(m.Annotations[v1alpha1.AnnotationHold], "nobody says who")
+	if staying(m) {
+		return s.say(commands, "it is held (%s) while node %s is emptied for its %s, which began at %s: no pod is asked until the hold is taken off; %s", who, s.node(), goal(m), s.sinceStage(), clock)
+	}
 	if stage(m) == "" {
 		return s.say(commands, "it is held (%s) before its first stage: nothing is done until the hold is taken off", who)
 	}
@@ -124,7 +149,7 @@ func (s sight) detaching() string {
 		what = strings.Join(s.volumes, ", ")
 	}
 	end := "for as long as workers are told to wait (--pv-detach-timeout), and then it goes on without"
-	if at := observe.DeletionDeadline(s.machine, s.now); !at.IsZero() {
+	if at := observe.StepDeadline(s.machine, s.now); !at.IsZero() {
 		end = "until " + when(at, s.now) + ", and then it goes on without"
 	}
 	skip := fmt.Sprintf("kubectl annotate machine -n %s %s %s=", s.machine.Namespace, s.machine.Name, v1alpha1.AnnotationExcludeDetach)

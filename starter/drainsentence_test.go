@@ -26,6 +26,9 @@ func TestSentence(t *testing.T) {
 	place := func(m *v1alpha1.Machine) {
 		m.Status.LastOperation.Description = "queued: 12th of 80; 100 nodes are drained at a time"
 	}
+	unheard := func(m *v1alpha1.Machine) {
+		m.Status.LastOperation = v1alpha1.LastOperation{Description: "the target cluster does not answer: cordons node n-1", LastUpdateTime: metav1.NewTime(now.Add(-2 * time.Minute))}
+	}
 	unready := func(m *v1alpha1.Machine) {
 		m.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, LastTransitionTime: metav1.NewTime(now.Add(-time.Minute))}}
 	}
@@ -145,6 +148,30 @@ func TestSentence(t *testing.T) {
 			"only the last operation tells", going(at(v1alpha1.MachineDeletionInstance), failed("Internal", "Cloud provider message - boom")),
 			"since 13:51:07 UTC (15m) the provider is to delete instance virtual:///i-1, and it is blocked by Internal: boom; no deadline ends that, mending it does; release is the last resort, and leaves the instance alone;",
 			[]string{"starter drain retry shop/m-1", "starter drain release shop/m-1 --reason …"},
+		},
+		{
+			"the target is away before anything is recorded", going(doing("announce", "TargetUnavailable"), unheard),
+			"since 14:04:07 UTC (2m) it waits: the target cluster does not answer: cordons node n-1; it goes on by itself when that cluster answers, and no deadline ends that; skip goes on without the drain, and release, the last resort, leaves the instance alone as well;",
+			[]string{"starter drain skip shop/m-1 --reason …", "starter drain release shop/m-1 --reason …"},
+		},
+		{
+			"the target is away when the instance is gone", going(ended(v1alpha1.MachineDeletionNode, "Drained"), doing("delete-node", "TargetUnavailable")),
+			"since 13:51:07 UTC (15m) it waits: the target cluster does not answer; it goes on by itself when that cluster answers, and no deadline ends that; release lets the object go, and leaves what is there of node n-1;",
+			[]string{"starter drain release shop/m-1 --reason …"},
+		},
+		{
+			"emptied for its update", going(emptied(v1alpha1.DrainForUpdate)),
+			"node n-1 is being emptied; since 13:51:07 UTC (15m) pods are evicted, and at 15:51:07 UTC (in 105m) those that are left are deleted with their own grace periods, whatever blocks them;",
+			[]string{"starter drain extend shop/m-1 --for 1h --reason …", "starter drain force shop/m-1 --reason …"},
+		},
+		{
+			"killed for its preservation", going(emptied(v1alpha1.DrainForPreservation), until(20*time.Second), func(m *v1alpha1.Machine) { m.Status.Drain.Means = "Kill" }),
+			"node n-1 is being emptied; since 13:51:07 UTC (15m) pods are deleted without a grace period, and at 14:06:27 UTC (in 20s) what is left stays behind and the preservation goes on.", nil,
+		},
+		{
+			"held while it is emptied for its update", going(emptied(v1alpha1.DrainForUpdate), wished(v1alpha1.AnnotationHold, "ann: looking")),
+			"it is held (ann: looking) while node n-1 is emptied for its in-place update, which began at 13:51:07 UTC (15m): no pod is asked until the hold is taken off; its deadline is not moved: resumed after 15:51:07 UTC (in 105m), it deletes pods;",
+			[]string{"starter drain resume shop/m-1", "starter drain extend shop/m-1 --for 1h --reason …"},
 		},
 		{
 			"node", going(at(v1alpha1.MachineDeletionNode)),

@@ -74,15 +74,15 @@ pods have not saved is lost.`,
 			name:  skip,
 			short: "Do not drain the node, or not any more",
 			long: `skip goes on without a drain: no pod is asked to go, and those that are left end with the instance. A drain that runs
-stops.`,
+stops. A cluster that does not answer is not waited for.`,
 			example: `  starter drain skip shop/m-1 --reason "test cluster, nothing to save"`,
 		},
 		{
 			name:  release,
 			short: "Let the Machine object go without its instance, as the last resort",
-			long: `release lets the Machine object go although the provider was not, or cannot be, asked to delete the instance. The instance
-is left alone: nobody deletes it, and nobody looks for it later. See to it yourself first. It asks before it writes, unless
---yes is given.`,
+			long: `release lets the Machine object go although the provider was not, or cannot be, asked to delete the instance, or although the
+cluster of the node does not answer. An instance that is there is left alone, and so is what cannot be removed in that cluster:
+nobody deletes it, and nobody looks for it later. See to it yourself first. It asks before it writes, unless --yes is given.`,
 			example: `  starter drain release shop/m-1 --reason "the account is closed, instances are gone"`,
 		},
 	}

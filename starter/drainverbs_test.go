@@ -136,6 +136,42 @@ func TestVerbsWriteTheirAnnotation(t *testing.T) {
 			[]string{"Next: the Node and Machine objects go, and the provider is not asked any more. Instance virtual:///i-1 at the provider is left alone: release does not delete it"},
 		},
 		{
+			"release when the instance is gone", going(ended(v1alpha1.MachineDeletionNode, "Drained")),
+			[]string{"release", "--yes", "--reason", "that cluster is gone"},
+			v1alpha1.AnnotationRelease, "ann: that cluster is gone",
+			[]string{"Next: the Machine object goes, whether its node's cluster answers or not. The instance is gone; what cannot be removed in the cluster of node n-1 is left there"},
+		},
+		{
+			"force of a node that is emptied", going(emptied(v1alpha1.DrainForUpdate)),
+			[]string{"force", "--reason", "it burns"},
+			v1alpha1.AnnotationForce, "ann: it burns",
+			[]string{"whatever budgets say; the wish stays on the machine, for its later drains and its deletion, until somebody takes it off.\n", "To take it back: kubectl annotate", "To follow it: starter drain watch shop/m-1\n"},
+		},
+		{
+			"skip of a node that is emptied", going(emptied(v1alpha1.DrainForPreservation)),
+			[]string{"skip", "--reason", "nothing to save"},
+			v1alpha1.AnnotationSkipDrain, "ann: nothing to save",
+			[]string{"Next: no pod of node n-1 is asked to go any more; those that are left stay, and the preservation goes on; the wish stays"},
+		},
+		{
+			"hold of a node that is emptied", going(emptied(v1alpha1.DrainForUpdate)),
+			[]string{"hold", "--reason", "looking"},
+			v1alpha1.AnnotationHold, "ann: looking",
+			[]string{"Next: no more pods of node n-1 are asked to go; the drain's deadline is not moved: resumed after 15:51:07 UTC (in 105m), it deletes pods.\n"},
+		},
+		{
+			"retry of such a drain, while it is held", going(emptied(v1alpha1.DrainForUpdate), wished(v1alpha1.AnnotationHold, "bob")),
+			[]string{"retry"},
+			v1alpha1.AnnotationRetry, "2026-11-21T14:06:07Z ann",
+			[]string{"Next: nothing, while the drain is held (starter drain resume shop/m-1); then every pod"},
+		},
+		{
+			"extend such a drain", going(emptied(v1alpha1.DrainForUpdate)),
+			[]string{"extend", "--for", "1h"},
+			v1alpha1.AnnotationExtend, "2026-11-21T16:51:07Z ann",
+			[]string{"Next: pods are evicted until 16:51:07 UTC (in 165m)"},
+		},
+		{
 			"release before its time", going(by("Evict"), func(m *v1alpha1.Machine) { m.Spec.ProviderID = "" }),
 			[]string{"release", "--yes", "--reason", "account closed"},
 			v1alpha1.AnnotationRelease, "ann: account closed",
@@ -169,6 +205,7 @@ func TestResumeTakesTheHoldOff(t *testing.T) {
 	passed := func(m *v1alpha1.Machine) { m.Status.Deletion.Drain.StartedAt = metav1.NewTime(now.Add(-3 * time.Hour)) }
 	hold := wished(v1alpha1.AnnotationHold, "bob: wait")
 	for want, m := range map[string]*v1alpha1.Machine{
+		"Next: the drain of node n-1 goes on.\n":                                                       going(emptied(v1alpha1.DrainForUpdate), hold),
 		"Next: the deletion goes on in stage Drain.\n":                                                 going(by("Evict"), hold),
 		"goes on in stage Drain; its deadline has passed at 13:06:07 UTC: pods are deleted.\n":         going(by("Evict"), hold, passed),
 		"Next: nothing: the machine is not being deleted, and its deletion would not stop any more.\n": going(alive(v1alpha1.MachineRunning), hold),
@@ -201,7 +238,7 @@ func TestVerbsRefuse(t *testing.T) {
 		{"retry in advance", running, "retry shop/m-1 --in-advance", "unknown flag: --in-advance"},
 		{"release of a machine that is not deleted", running, "release shop/m-1 --yes --reason=x", "machine shop/m-1 is not being deleted: its phase is Running"},
 		{"release in advance", running, "release shop/m-1 --in-advance", "unknown flag: --in-advance"},
-		{"release when the instance is gone", going(at(v1alpha1.MachineDeletionNode)), "release shop/m-1 --yes --reason=x", "the instance of machine shop/m-1 is gone, and its deletion is in stage Node"},
+		{"release of a machine that is emptied", going(emptied(v1alpha1.DrainForUpdate)), "release shop/m-1 --yes --reason=x", "machine shop/m-1 is not being deleted: its phase is Running"},
 		{"resume of what is not held", going(), "resume shop/m-1", "machine shop/m-1 is not held"},
 		{"force after the drain", going(ended(v1alpha1.MachineDeletionInstance, "Drained")), "force shop/m-1 --reason=x", "the drain of machine shop/m-1 is over, and its deletion is in stage Instance: force would change nothing"},
 		{"skip after a drain that never was", going(at(v1alpha1.MachineDeletionPreTerminateHooks)), "skip shop/m-1 --reason=x", "the drain of machine shop/m-1 is over"},

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
+	"millwright/api/v1alpha1"
 	"millwright/observe"
 )
 
@@ -17,8 +18,8 @@ func (f *drains) watchCommand() *cobra.Command {
 	var interval time.Duration
 	c := &cobra.Command{
 		Use:   "watch MACHINE",
-		Short: "Follow a machine until it is gone",
-		Long: `watch shows what explain shows, again and again, until the machine is gone. Where the output is no terminal it prints a line
+		Short: "Follow a machine until it is gone, or a drain until it has ended",
+		Long: `watch shows what explain shows, again and again, until the machine is gone. Of a machine that stays it ends with the drain. Where the output is no terminal it prints a line
 for each change. Ctrl-C ends it, and is no failure.`,
 		Example: `  starter drain watch shop/m-1
   starter drain watch m-1 -n shop --interval 10s`,
@@ -43,7 +44,7 @@ for each change. Ctrl-C ends it, and is no failure.`,
 	return c
 }
 
-// watch looks until the machine is gone or ctx ends. What goes wrong at the first look is an error; later it is shown, and
+// watch looks until the machine is gone, the drain of one that is to stay has ended, or ctx ends. What goes wrong at the first look is an error; later it is shown, and
 // the next look may go well.
 func (e eyes) watch(ctx context.Context, out io.Writer, key types.NamespacedName, interval time.Duration) error {
 	w := watching{out: out, live: isTerminal(out)}
@@ -58,6 +59,9 @@ func (e eyes) watch(ctx context.Context, out io.Writer, key types.NamespacedName
 		case apierrors.IsNotFound(err) || uid != "" && s.machine != nil && s.machine.UID != uid:
 			w.line(e.now(), key.String()+" is gone")
 			return nil
+		case err != nil && s.machine != nil: // it is neither deleted nor emptied any more
+			w.line(e.now(), fmt.Sprintf("the drain of %s is over: %s", key, outcome(s.machine)))
+			return nil
 		case err != nil:
 			w.fail(e.now(), err)
 		default:
@@ -70,6 +74,14 @@ func (e eyes) watch(ctx context.Context, out io.Writer, key types.NamespacedName
 		case <-time.After(interval):
 		}
 	}
+}
+
+// outcome is how the last drain of a machine that is to stay ended.
+func outcome(m *v1alpha1.Machine) string {
+	if d := m.Status.Drain; d != nil && d.Result != "" {
+		return d.Result
+	}
+	return "it is not wanted any more"
 }
 
 // interrupted reports whether somebody has pressed Ctrl-C.
@@ -120,7 +132,7 @@ func (s sight) summary() string {
 	switch {
 	case held(s.machine):
 		return text + "  held"
-	case observe.InDrain(s.machine):
+	case inDrain(s.machine):
 		return text + "  " + s.waits()
 	}
 	if code, message := problem(s.machine); code != "" {

@@ -66,6 +66,21 @@ func TestWatchEndsWithAnotherMachineOfThatName(t *testing.T) {
 	assert.Contains(t, out, "shop/m-1 is gone\n")
 }
 
+func TestWatchEndsWithTheDrainOfAMachineThatStays(t *testing.T) {
+	drained := func(m *v1alpha1.Machine) { m.Status.Drain.Result = "Drained" }
+	for want, then := range map[string]*v1alpha1.Machine{
+		"the drain of shop/m-1 is over: Drained\n":                   going(emptied(v1alpha1.DrainForUpdate), drained),
+		"the drain of shop/m-1 is over: it is not wanted any more\n": going(alive(v1alpha1.MachineRunning)),
+	} {
+		w := newWorld()
+		w.looks(going(emptied(v1alpha1.DrainForUpdate)), then)
+		out, err := w.run(t.Context(), "watch", "shop/m-1", watchFast)
+		require.NoError(t, err)
+		assert.Contains(t, out, "shop/m-1  Drain (in-place update) Evict  node n-1 is being emptied\n")
+		assert.Contains(t, out, want)
+	}
+}
+
 func TestWatchEndsWellWithCtrlC(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	w := newWorld()

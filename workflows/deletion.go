@@ -74,7 +74,7 @@ func (m *machine) identify(ctx workflow.Context, d activities.MachineDecision) (
 	if err := m.settle(ctx); err != nil {
 		return false, err
 	}
-	ask := glance(ctx, d.Provider, "instance-status", "is there an instance that nobody recorded?")
+	ask := glance(ctx, d.Provider, m.activityID(instanceStatus), "is there an instance that nobody recorded?")
 	if err := workflow.ExecuteActivity(ask, cloudCalls().InstanceStatus, m.call(d)).Get(ctx, &answer); err != nil || answer.NodeName == "" {
 		return false, ctx.Err()
 	}
@@ -132,7 +132,7 @@ func stageOf(s deletion.Step, d activities.MachineDecision) step {
 	case deletion.Drain:
 		now.name = "drain"
 	case deletion.Detach:
-		now.name = "await-detach"
+		now.name = awaitDetach
 	case deletion.Instance:
 		now.name, now.why = "delete-instance", fmt.Sprintf("provider %s removes instance %s", d.Provider, d.ProviderID)
 	default:
@@ -160,6 +160,9 @@ func described(s deletion.Stage) string {
 	}
 }
 
+// awaitDetach is the name of a step, and of its activity in Temporal's UI.
+const awaitDetach = "await-detach"
+
 // detach waits until no volume is attached to the node any more, or until it is time to go on without: what is left is
 // released when the instance is gone.
 func (m *machine) detach(ctx workflow.Context, d activities.MachineDecision) error {
@@ -169,7 +172,7 @@ func (m *machine) detach(ctx workflow.Context, d activities.MachineDecision) err
 	}
 	in := activities.Detaching{Machine: m.ref, NodeName: d.NodeName, Since: since}
 	var left activities.Detached
-	options, cancel := workflow.WithCancel(draining(ctx, "await-detach", m.shown.why))
+	options, cancel := workflow.WithCancel(draining(ctx, m.activityID(awaitDetach), m.shown.why))
 	defer cancel()
 	future := workflow.ExecuteActivity(options, core().AwaitDetach, in)
 	for !future.IsReady() {
@@ -185,7 +188,7 @@ func (m *machine) detach(ctx workflow.Context, d activities.MachineDecision) err
 		}
 		if now.Deletion == nil || now.Deletion.Stage != deletion.Detach || now.Deletion.BlockedBy != "" {
 			cancel()
-			_ = future.Get(ctx, nil) // its end is all that matters
+			m.givenUp(awaitDetach, future.Get(ctx, nil)) // its end is all that matters
 			return ctx.Err()
 		}
 	}
@@ -224,8 +227,8 @@ func (m *machine) release(ctx workflow.Context, d activities.MachineDecision, su
 	return m.onTarget(ctx, d, summary, core().ReleaseMachine, in, nil)
 }
 
-// targetUnavailable is what a machine is blocked by whose target cluster does not answer.
-const targetUnavailable = "TargetUnavailable"
+// TargetUnavailable is what a machine is blocked by whose target cluster does not answer.
+const TargetUnavailable = "TargetUnavailable"
 
 // onTarget does something in the target cluster, and reports whether it was done. While that cluster does not answer, people
 // see it, and whatever changes is looked at. A person who wants the deletion to go on does not wait for it.
@@ -238,7 +241,7 @@ func (m *machine) onTarget(ctx workflow.Context, d activities.MachineDecision, s
 		return true, nil
 	}
 	s := m.shown
-	s.why, s.node, s.phase, s.blockedBy, s.stuck = "the target cluster does not answer: "+summary, d.NodeName, "Terminating", targetUnavailable, true
+	s.why, s.node, s.phase, s.blockedBy, s.stuck = "the target cluster does not answer: "+summary, d.NodeName, "Terminating", TargetUnavailable, true
 	if s.name == "" {
 		s.name = "announce"
 	}

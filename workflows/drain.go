@@ -199,6 +199,9 @@ func (d *nodeDrain) begin(ctx workflow.Context, next activities.DrainDecision) (
 	return true, d.write(ctx, next.Why, core().ReportMachine, report)
 }
 
+// evictPods is the name of the activity in Temporal's UI.
+const evictPods = "evict-pods"
+
 // evict makes pods go by the means decided until that ends, until the picture changes, or until another decision is needed.
 func (d *nodeDrain) evict(ctx workflow.Context, next activities.DrainDecision) (outcome string, err error) {
 	if err := d.publish(ctx, next); err != nil {
@@ -211,7 +214,7 @@ func (d *nodeDrain) evict(ctx workflow.Context, next activities.DrainDecision) (
 		Machine: d.ref, NodeName: d.NodeName, Means: next.Step.Means, Until: next.Step.Until, Shown: d.seen.Blockers, Known: d.seen.Picture.Rows,
 		Gone: d.seen.Picture.Counts.Gone, Departed: d.seen.Departed,
 	}
-	options, cancel := workflow.WithCancel(draining(ctx, "evict-pods", d.shown.why))
+	options, cancel := workflow.WithCancel(draining(ctx, d.activityID(evictPods), d.shown.why))
 	defer cancel()
 	future := workflow.ExecuteActivity(options, core().EvictPods, in)
 	for !future.IsReady() {
@@ -229,7 +232,9 @@ func (d *nodeDrain) evict(ctx workflow.Context, next activities.DrainDecision) (
 		if now.Result != "" || now.Hold != next.Hold || now.Retry != next.Retry || now.Step.Means != next.Step.Means || !now.Step.Until.Equal(next.Step.Until) {
 			cancel()
 			var seen activities.Evicted
-			if err := future.Get(ctx, &seen); err == nil {
+			err := future.Get(ctx, &seen)
+			d.givenUp(evictPods, err)
+			if err == nil {
 				seen.Outcome = activities.OutcomeChanged
 				return seen.Outcome, d.look(ctx, next, seen)
 			}

@@ -17,6 +17,7 @@ type machine struct {
 	*object
 	attempt string          // names the creation attempt, for its bootstrap token
 	running workflow.Future // a call of the provider that was given up and has yet to end
+	calling string          // the name of that activity
 	looked  bool            // this run has asked the provider whether the instance is gone
 
 	insisted   bool   // a sync of the node wrote nothing, and the facts were read again
@@ -258,16 +259,19 @@ func (m *machine) awaitDeadline(ctx workflow.Context, d activities.MachineDecisi
 	return nil
 }
 
+// instanceStatus is the name of the activity in Temporal's UI.
+const instanceStatus = "instance-status"
+
 // look asks the provider whether the instance is gone. No answer is as good as "no".
 func (m *machine) look(ctx workflow.Context, d activities.MachineDecision) error {
 	if err := m.settle(ctx); err != nil {
 		return err
 	}
-	options, cancel := workflow.WithCancel(glance(ctx, d.Provider, "instance-status", "is instance "+d.ProviderID+" still there?"))
+	options, cancel := workflow.WithCancel(glance(ctx, d.Provider, m.activityID(instanceStatus), "is instance "+d.ProviderID+" still there?"))
 	defer cancel()
 	future := workflow.ExecuteActivity(options, cloudCalls().InstanceStatus, m.call(d))
 	if err := m.awaitMachine(ctx, d, future); err != nil || !future.IsReady() {
-		m.running = future // a provider that does not answer holds up nothing
+		m.running, m.calling = future, instanceStatus // a provider that does not answer holds up nothing
 		return err
 	}
 	var answer activities.InstanceAnswer

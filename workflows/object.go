@@ -50,6 +50,7 @@ type object struct {
 	verbs   workflow.ReceiveChannel // of the kinds that hear them
 	giving  bool                    // a verb that came by signal is being written
 	timers  map[string]*timer
+	spent   map[string]int // by name of an activity: how many of its IDs the run cannot use again
 	shown   step
 }
 
@@ -83,9 +84,26 @@ func newObject(ctx workflow.Context, kind Kind, in Input) *object {
 			Description: "the object, or something that it depends on, changed: look again",
 		}),
 		timers: map[string]*timer{},
+		spent:  map[string]int{},
 	}
 	o.raise(in.Gate)
 	return o
+}
+
+// activityID is the ID by which the next activity of a name runs: its name, as long as that may be used.
+func (o *object) activityID(name string) string {
+	if n := o.spent[name]; n > 0 {
+		return fmt.Sprintf("%s-%d", name, n+1)
+	}
+	return name
+}
+
+// givenUp takes in how an activity ended that was cancelled. One that ended by itself all the same keeps its ID: for the rest
+// of the run the SDK takes another one of that ID for a mistake, and fails each workflow task (TMPRL1100).
+func (o *object) givenUp(name string, end error) {
+	if !temporal.IsCanceledError(end) {
+		o.spent[name]++
+	}
 }
 
 // read says how fresh the next facts must be. The gate is copied: a local activity gets its input as it is, and may still

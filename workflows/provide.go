@@ -85,9 +85,9 @@ func (m *machine) interruptible(ctx workflow.Context, d activities.MachineDecisi
 	if d.Need == attention.Instance {
 		futures = append(futures, m.creationTimer(ctx, d.CreateBy))
 	}
-	options, cancel := workflow.WithCancel(cloud(ctx, d.Provider, m.shown.name, m.shown.why))
+	options, cancel := workflow.WithCancel(cloud(ctx, d.Provider, m.activityID(m.shown.name), m.shown.why))
 	defer cancel()
-	future := workflow.ExecuteActivity(options, activity, call)
+	future, name := workflow.ExecuteActivity(options, activity, call), m.shown.name
 	futures = append(futures, future)
 	for {
 		if err := m.awaken(ctx, futures...); err != nil {
@@ -98,14 +98,14 @@ func (m *machine) interruptible(ctx workflow.Context, d activities.MachineDecisi
 		case future.IsReady():
 			return answer, end, future.Get(ctx, &answer)
 		case futures[0].IsReady(): // a creation's time is over
-			m.live, m.running = true, future
+			m.live, m.running, m.calling = true, future, name
 			return answer, aborted, nil
 		case !changed:
 			continue
 		}
 		now, createBy, err := m.reconsider(ctx, d, call)
 		if err != nil || now != overtaken {
-			m.running = future
+			m.running, m.calling = future, name
 			return answer, now, err
 		}
 		if end = now; len(futures) > 1 { // somebody may have changed the timeout
@@ -143,7 +143,7 @@ func (m *machine) settle(ctx workflow.Context) error {
 	if m.running == nil {
 		return nil
 	}
-	_ = m.running.Get(ctx, nil)
+	m.givenUp(m.calling, m.running.Get(ctx, nil))
 	m.running = nil
 	return ctx.Err()
 }

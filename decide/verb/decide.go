@@ -18,6 +18,7 @@ type Facts struct {
 	Now     time.Time
 
 	Deleting  bool
+	Emptying  bool           // its node is being emptied although the machine is to stay
 	Stage     deletion.Stage // of the deletion; empty before anything is recorded
 	DrainOver bool           // nothing is done to the node's pods any more
 	Means     drain.Means    // by which pods go now; empty when none are made to
@@ -76,7 +77,7 @@ func (o Order) refused(f Facts) string {
 	switch {
 	case o.Verb == Preserve || o.Verb == Unpreserve:
 		return o.unkept(f)
-	case f.Deleting:
+	case f.Deleting, f.Emptying && o.Verb != Release:
 		return o.late(f)
 	case o.InAdvance && o.Verb.MayWait():
 		return o.late(f)
@@ -91,15 +92,13 @@ func notDeleting(f Facts) string {
 	return fmt.Sprintf("machine %s is not being deleted: its phase is %s", f.Machine, f.Phase)
 }
 
-// late says why a verb comes too late.
+// late says why a verb comes too late. Release never does: each stage may wait for the target cluster.
 func (o Order) late(f Facts) string {
 	switch {
 	case o.Verb.ofPods() && f.DrainOver:
 		return fmt.Sprintf("the drain of machine %s is over, and its deletion is in stage %s: %s would change nothing", f.Machine, f.Stage, o.Verb)
 	case o.Verb == Extend && (f.Means == drain.Delete || f.Means == drain.Kill):
 		return fmt.Sprintf("the deadline of machine %s has passed, its pods are deleted, and nothing is evicted again: extend comes too late", f.Machine)
-	case o.Verb == Release && deletion.Later(f.Stage, deletion.Instance) != deletion.Instance:
-		return fmt.Sprintf("the instance of machine %s is gone, and its deletion is in stage %s: release would change nothing", f.Machine, f.Stage)
 	default:
 		return ""
 	}

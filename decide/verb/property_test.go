@@ -28,6 +28,7 @@ func everything(test func(verb.Order, verb.Facts)) {
 						f := going(deadline(present))
 						f.Stage, f.DrainOver = stage, slices.Index(stages, stage) > 2
 						f.Deleting, f.KeptTill = stage != "", present
+						f.Emptying = !f.Deleting && said != "bob: x"
 						if said != "" {
 							f.Said[v] = said
 						}
@@ -106,13 +107,14 @@ func TestExtensionsOnlyGiveMoreTime(t *testing.T) {
 	assert.Positive(t, tried)
 }
 
-// A deletion is never steered by accident before it was asked for, and never when it is too late.
+// A deletion or a drain is never steered by accident before there is one, and never when it is too late.
 func TestVerbsOfADeletionNeedOne(t *testing.T) {
 	everything(func(o verb.Order, f verb.Facts) {
 		d := verb.Decide(o, f)
 		steers := !slices.Contains([]verb.Verb{verb.Resume, verb.Preserve, verb.Unpreserve}, o.Verb)
 		if steers && d.Refused == "" && !d.Same {
-			require.True(t, f.Deleting || o.InAdvance, "%+v", o)
+			require.True(t, f.Deleting || f.Emptying || o.InAdvance, "%+v", o)
+			require.True(t, f.Deleting || o.Verb != verb.Release, "%+v", o)
 			require.False(t, f.DrainOver && slices.Contains([]verb.Verb{verb.Extend, verb.Force, verb.Skip}, o.Verb), "%+v", o)
 		}
 	})

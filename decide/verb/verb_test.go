@@ -35,6 +35,9 @@ func with(f verb.Facts, change []func(*verb.Facts)) verb.Facts {
 	return f
 }
 
+// emptied makes a machine one whose node is emptied although it is to stay.
+func emptied(f *verb.Facts) { f.Emptying, f.Means = true, drain.Evict }
+
 func said(v verb.Verb, text string) func(*verb.Facts) {
 	return func(f *verb.Facts) { f.Said[v] = text }
 }
@@ -85,6 +88,15 @@ func TestVerbsWrite(t *testing.T) {
 		"retry, in a later stage":          {order(verb.Retry), going(drained(deletion.Instance)), verb.Decision{Value: "2026-11-21T14:06:07Z ann: why"}},
 		"release":                          {order(verb.Release), going(), verb.Decision{Value: "ann: why"}},
 		"release when it is time":          {order(verb.Release), going(drained(deletion.Instance)), verb.Decision{Value: "ann: why"}},
+		"release of what is left":          {order(verb.Release), going(drained(deletion.Node)), verb.Decision{Value: "ann: why"}},
+		"release at the very end":          {order(verb.Release), going(drained(deletion.Release)), verb.Decision{Value: "ann: why"}},
+		"force of a node that is emptied":  {order(verb.Force), running(emptied), verb.Decision{Value: "ann: why"}},
+		"skip of a node that is emptied":   {order(verb.Skip), running(emptied), verb.Decision{Value: "ann: why"}},
+		"hold of a node that is emptied":   {order(verb.Hold), running(emptied), verb.Decision{Value: "ann: why"}},
+		"resume of such a drain":           {order(verb.Resume), running(emptied, said(verb.Resume, "bob: wait")), verb.Decision{Remove: true}},
+		"retry of such a drain":            {order(verb.Retry), running(emptied), verb.Decision{Value: "2026-11-21T14:06:07Z ann: why"}},
+		"extend such a drain":              {order(verb.Extend, by("1h")), running(emptied, deadline(in(time.Hour))), verb.Decision{Value: "2026-11-21T16:06:07Z ann: why"}},
+		"preserve while it is emptied":     {order(verb.Preserve), running(emptied), verb.Decision{Value: "now"}},
 		"extend by":                        {order(verb.Extend, by("1h")), going(), verb.Decision{Value: "2026-11-21T15:06:07Z ann: why"}},
 		"extend the deadline":              {order(verb.Extend, by("1h")), going(deadline(in(time.Hour))), verb.Decision{Value: "2026-11-21T16:06:07Z ann: why"}},
 		"extend what somebody extended":    {order(verb.Extend, by("1h")), going(func(f *verb.Facts) { f.Extended = in(2 * time.Hour) }), verb.Decision{Value: "2026-11-21T17:06:07Z ann: why"}},
@@ -141,7 +153,8 @@ func TestVerbsAreRefused(t *testing.T) {
 		{order(verb.Force), going(drained(deletion.Instance)), "the drain of machine shop/m-1 is over, and its deletion is in stage Instance: force would change nothing"},
 		{order(verb.Force), going(drained(deletion.Instance), said(verb.Force, "ann: why")), "the drain of machine shop/m-1 is over"},
 		{order(verb.Skip), going(drained(deletion.Detach)), "the drain of machine shop/m-1 is over"},
-		{order(verb.Release), going(drained(deletion.Node)), "the instance of machine shop/m-1 is gone, and its deletion is in stage Node: release would change nothing"},
+		{order(verb.Extend, by("1h")), running(emptied, means(drain.Delete)), "extend comes too late"},
+		{order(verb.Release), running(emptied), "machine shop/m-1 is not being deleted: its phase is Running"},
 		{order(verb.Preserve), going(), "machine shop/m-1 is being deleted: preserve would change nothing"},
 		{order(verb.Unpreserve), going(), "machine shop/m-1 is being deleted: unpreserve would change nothing"},
 		{order(verb.Preserve), running(func(f *verb.Facts) { f.NodeSays = "false" }), `node n-1 says "false" for machine shop/m-1, and its word counts as long as it is there: annotate the node instead`},

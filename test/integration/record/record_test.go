@@ -158,6 +158,17 @@ func TestRecord(t *testing.T) {
 	condition(t, drained, "Blocked")
 	save(t, "drain/blocked", kind(workflows.KindDrain, "drained"), true)
 	save(t, "machine/draining", kind(workflows.KindMachine, "drained")+of, true)
+	// Another drainTimeout makes the drain give its activity up, which ends with what it saw: the next one has another ID.
+	_, err = r.Stack.Kubectl(t.Context(), "patch", "machine", "-n", "drained", host.Name, "--type=merge", `--patch={"spec":{"drainTimeout":"5h"}}`)
+	require.NoError(t, err)
+	rig.Eventually(t, 30*time.Second, "another activity", func() (bool, any) {
+		w := r.Workflows(t, kind(workflows.KindDrain, "drained"))[0].Execution
+		d, err := r.Temporal.DescribeWorkflowExecution(t.Context(), w.WorkflowId, w.RunId)
+		require.NoError(t, err)
+		pending := d.GetPendingActivities()
+		return len(pending) == 1 && pending[0].GetActivityId() == "evict-pods-2", pending
+	})
+	save(t, "drain/given-up", kind(workflows.KindDrain, "drained"), true)
 	drained.Loosen(t, "web", 1)
 	save(t, "drain/drained", kind(workflows.KindDrain, "drained"), false)
 	save(t, "machine/drained-and-deleted", kind(workflows.KindMachine, "drained")+of, false)
