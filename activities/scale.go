@@ -71,7 +71,7 @@ func (a *Activities) DecideScale(ctx context.Context, in SetRead) (SetDecision, 
 	d.Report = !observe.Reports(set, scale.Report(observed)) || facts.Generation != facts.ObservedGeneration ||
 		(need.Calm() && set.Status.CurrentOperation != nil)
 	d.Seen.Raise(observe.Sets, set.ResourceVersion)
-	for _, m := range around.Members {
+	for _, m := range slices.Concat(around.Members, around.Orphans) {
 		d.Seen.Raise(observe.Machines, m.ResourceVersion)
 	}
 	return d, nil

@@ -69,7 +69,7 @@ func Blocked(m *v1alpha1.Machine) (reason, message string) {
 		return "", ""
 	}
 	for _, c := range m.Status.Conditions {
-		if isReserved(c) && c.Type != v1alpha1.MachineReplacementDue && c.Status == corev1.ConditionFalse {
+		if (c.Type == v1alpha1.MachineClassReady || c.Type == v1alpha1.MachineInstanceReady) && c.Status == corev1.ConditionFalse {
 			return c.Reason, c.Message
 		}
 	}

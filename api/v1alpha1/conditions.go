@@ -108,6 +108,10 @@ const (
 	// MachineDrained: the pods of the node of a machine that is to go are gone. While they are not, the reason is Draining,
 	// Blocked or Forcing, and the message says what the drain waits for.
 	MachineDrained corev1.NodeConditionType = "Drained"
+	// MachineHealthCheckSucceeded and MachineOwnerRemediated are a health check's, as Cluster API has them: False both times
+	// asks the machine's set to replace it. Who writes them also takes them back.
+	MachineHealthCheckSucceeded corev1.NodeConditionType = "HealthCheckSucceeded"
+	MachineOwnerRemediated      corev1.NodeConditionType = "OwnerRemediated"
 )
 
 // Reasons of Drained.
@@ -152,7 +156,7 @@ const (
 // not copied from its node.
 func IsReservedConditionType(conditionType corev1.NodeConditionType) bool {
 	switch conditionType {
-	case MachineClassReady, MachineInstanceReady, MachineReplacementDue, MachineDrained:
+	case MachineClassReady, MachineInstanceReady, MachineReplacementDue, MachineDrained, MachineHealthCheckSucceeded, MachineOwnerRemediated:
 		return true
 	default:
 		return false

@@ -62,9 +62,10 @@ func machinePrints(m *v1alpha1.Machine) prints {
 	phase, operation := m.Status.CurrentStatus.Phase, m.Status.LastOperation
 	operation.LastUpdateTime = metav1.Time{}
 	blocked, _ := observe.Blocked(m)
+	check, marked := observe.HealthChecked(m)
 	return prints{
 		self: hash(m.UID, spec, deleting(m), foreign(m)),
-		owner: hash(m.UID, phase, operation, deleting(m), metav1.GetControllerOf(m), foreign(m), labels, spec, observe.ReadySince(m),
+		owner: hash(m.UID, phase, operation, check, marked, deleting(m), metav1.GetControllerOf(m), foreign(m), labels, spec, observe.ReadySince(m),
 			observe.Priority(m), blocked, observe.IsPreserved(m), m.Annotations[v1alpha1.AnnotationMarkedForDeletionTime],
 			m.Annotations[v1alpha1.AnnotationMachineJoinDuration]),
 		own: hash(m.UID, phase, m.Labels[v1alpha1.LabelNode], m.Spec.ProviderID, observe.HasFinalizer(m.Finalizers),

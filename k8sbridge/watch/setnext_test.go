@@ -3,6 +3,7 @@ package watch
 import (
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -62,6 +63,11 @@ func nextRows() []factRow {
 		{name: "U59: nobody wants it kept", fact: "Next", before: objects(machineWith(failed, granted, wellKept), setWith(machineWith(failed, granted, wellKept))), change: replace(aMachine(), failed, granted)},
 
 		{name: "MS-11: marked by a person", fact: "Next", change: replace(aMachine(), annotated[*v1alpha1.Machine](v1alpha1.AnnotationRemediateMachine, ""))},
+		{name: "MS-11: marked by a health check", fact: "Next", change: replace(aMachine(), func(m *v1alpha1.Machine) {
+			for _, kind := range []corev1.NodeConditionType{v1alpha1.MachineHealthCheckSucceeded, v1alpha1.MachineOwnerRemediated} {
+				m.Status.Conditions = append(m.Status.Conditions, corev1.NodeCondition{Type: kind, Status: corev1.ConditionFalse})
+			}
+		})},
 		{name: "U46: marked by the autoscaler", fact: "Next", before: objects(sizedSet(1, scaled, aMachine()), machineWith(chosen)), change: replace(aMachine(), chosen, marked)},
 		{name: "U46: given the priority that goes with it", fact: "Next", before: objects(sizedSet(1, scaled, aMachine()), machineWith(marked)), change: replace(aMachine(), chosen, marked)},
 		{name: "U47: the size changed after that", fact: "Next", before: objects(machineWith(chosen, marked)), change: replace(aSet(), scaled)},
