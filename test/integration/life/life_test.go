@@ -214,7 +214,9 @@ func TestU64_QuotaErrorsOfTwoMinutesHealByThemselves(t *testing.T) {
 		set, deployment := "", ""
 		for _, s := range p.Sets(t) {
 			for _, c := range s.Status.Conditions {
-				set = c.Reason
+				if c.Type == v1alpha1.MachineSetReplicaFailure {
+					set = c.Reason
+				}
 			}
 		}
 		for _, c := range p.Deployment(t).Status.Conditions {
@@ -235,8 +237,10 @@ func TestU64_QuotaErrorsOfTwoMinutesHealByThemselves(t *testing.T) {
 	require.Equal(t, before, names(p, t), "nobody was replaced for it")
 	rig.Eventually(t, 20*time.Second, "the reason is gone", func() (bool, any) {
 		for _, s := range p.Sets(t) {
-			if len(s.Status.Conditions) > 0 {
-				return false, s.Status.Conditions
+			for _, c := range s.Status.Conditions {
+				if c.Type == v1alpha1.MachineSetReplicaFailure {
+					return false, c
+				}
 			}
 		}
 		return true, nil
@@ -330,9 +334,7 @@ func TestU122_NodeCarriesWhatItsTemplateSays(t *testing.T) {
 	_, err := nodes.Patch(t.Context(), m.Name, types.MergePatchType, []byte(`{"metadata":{"labels":{"team":"z","foreign":"stays"}},"spec":{"taints":null}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 	carries()
-	_, err = r.Machines.MachineV1alpha1().Machines(p.Namespace).Patch(t.Context(), m.Name, types.MergePatchType,
-		[]byte(`{"spec":{"nodeTemplate":{"metadata":{"labels":{"team":null}},"spec":{"taints":null}}}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	p.PatchSets(t, `{"spec":{"template":{"spec":{"nodeTemplate":{"metadata":{"labels":{"team":null}},"spec":{"taints":null}}}}}}`)
 	rig.Eventually(t, 15*time.Second, "what left the template left the node", func() (bool, any) {
 		n, err := nodes.Get(t.Context(), m.Name, metav1.GetOptions{})
 		require.NoError(t, err)

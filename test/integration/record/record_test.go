@@ -159,8 +159,7 @@ func TestRecord(t *testing.T) {
 	save(t, "drain/blocked", kind(workflows.KindDrain, "drained"), true)
 	save(t, "machine/draining", kind(workflows.KindMachine, "drained")+of, true)
 	// Another drainTimeout makes the drain give its activity up, which ends with what it saw: the next one has another ID.
-	_, err = r.Stack.Kubectl(t.Context(), "patch", "machine", "-n", "drained", host.Name, "--type=merge", `--patch={"spec":{"drainTimeout":"5h"}}`)
-	require.NoError(t, err)
+	drained.PatchSets(t, `{"spec":{"template":{"spec":{"drainTimeout":"5h"}}}}`)
 	rig.Eventually(t, 30*time.Second, "another activity", func() (bool, any) {
 		w := r.Workflows(t, kind(workflows.KindDrain, "drained"))[0].Execution
 		d, err := r.Temporal.DescribeWorkflowExecution(t.Context(), w.WorkflowId, w.RunId)
