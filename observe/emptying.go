@@ -17,8 +17,8 @@ type Emptying struct {
 	Occasion time.Time // which one of that purpose; zero where it is not known
 }
 
-// EmptyingOf says what the node of a machine has to be empty for. A node that was emptied for it, or was given up, has not
-// to be empty any more. Nothing that it is given is changed.
+// EmptyingOf says what the node of a machine has to be empty for. One of a preserved machine has to be so no more once its
+// drain has ended; for an update the node itself has to say so. Nothing that it is given is changed.
 func EmptyingOf(m *v1alpha1.Machine, node *corev1.Node, now time.Time) Emptying {
 	if node == nil || m.DeletionTimestamp != nil {
 		return Emptying{}

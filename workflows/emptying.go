@@ -44,32 +44,22 @@ func (m *machine) queue(ctx workflow.Context, d activities.MachineDecision, why 
 
 // vacate empties the node of a machine that has failed and is kept for people to look at.
 func (m *machine) vacate(ctx workflow.Context, d activities.MachineDecision) error {
-	if err := m.withdraw(ctx, d); err != nil {
+	if err := m.showKept(ctx, d, "drain"); err != nil {
 		return err
-	}
-	s := step{name: "drain", why: d.Why, phase: d.Phase, node: d.NodeName, deadline: d.PreserveUntil}
-	changes := s.name != m.shown.name
-	if err := m.show(ctx, s); err != nil {
-		return err
-	}
-	if changes {
-		if err := m.write(ctx, d.Why, core().ReportMachine, activities.MachineReport{Read: m.read(), Step: m.report()}); err != nil {
-			return err
-		}
 	}
 	_, err := m.runDrain(ctx, d, activities.ForPreservation)
 	return err
 }
 
-// empty cordons the node of a machine that is to stay and empties it. It reports false when the machine needs something else
-// first.
-func (m *machine) empty(ctx workflow.Context, d activities.MachineDecision, purpose activities.Purpose) (bool, error) {
+// empty cordons the node that is to be updated in place and empties it. It reports false when the machine needs something
+// else first.
+func (m *machine) empty(ctx workflow.Context, d activities.MachineDecision) (bool, error) {
 	var made activities.Gate
 	if done, err := m.unlessChanged(ctx, "cordons node "+d.NodeName, core().CordonNode, m.read(), &made); err != nil || !done {
 		return false, err
 	}
 	m.raise(made)
-	return m.runDrain(ctx, d, purpose)
+	return m.runDrain(ctx, d, activities.ForUpdate)
 }
 
 // runDrain runs a drain, and reports whether it came to its end. What else than that may have happened is dealt with: the

@@ -26,7 +26,7 @@ func (m *machine) updateInPlace(ctx workflow.Context, d activities.MachineDecisi
 	case inplace.Nothing:
 		return m.awaitMachine(ctx, d)
 	case inplace.Drain:
-		empty, err := m.empty(ctx, d, activities.ForUpdate)
+		empty, err := m.empty(ctx, d)
 		if err != nil || !empty {
 			return err
 		}

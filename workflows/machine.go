@@ -361,20 +361,22 @@ func (m *machine) preserve(ctx workflow.Context, d activities.MachineDecision) e
 
 // keep waits for the end of a preservation.
 func (m *machine) keep(ctx workflow.Context, d activities.MachineDecision) error {
+	if err := m.showKept(ctx, d, "preserved"); err != nil {
+		return err
+	}
+	return m.awaitDeadline(ctx, d)
+}
+
+// showKept shows a step of a preservation, and records it where it is another one than before.
+func (m *machine) showKept(ctx workflow.Context, d activities.MachineDecision, name string) error {
 	if err := m.withdraw(ctx, d); err != nil {
 		return err
 	}
-	s := step{name: "preserved", why: d.Why, phase: d.Phase, node: d.NodeName, deadline: d.PreserveUntil}
-	changes := s.name != m.shown.name
-	if err := m.show(ctx, s); err != nil {
+	changes := name != m.shown.name
+	if err := m.show(ctx, step{name: name, why: d.Why, phase: d.Phase, node: d.NodeName, deadline: d.PreserveUntil}); err != nil || !changes {
 		return err
 	}
-	if changes {
-		if err := m.write(ctx, d.Why, core().ReportMachine, activities.MachineReport{Read: m.read(), Step: m.report()}); err != nil {
-			return err
-		}
-	}
-	return m.awaitDeadline(ctx, d)
+	return m.write(ctx, d.Why, core().ReportMachine, activities.MachineReport{Read: m.read(), Step: m.report()})
 }
 
 // progress is a report of the step in flight.
