@@ -16,6 +16,7 @@ import (
 	"millwright/decide/health"
 	"millwright/decide/rollout"
 	"millwright/decide/scale"
+	"millwright/decide/steer"
 	"millwright/decide/verb"
 	"millwright/observe"
 )
@@ -36,9 +37,12 @@ func crowd() []runtime.Object {
 		}
 	}
 	old.Spec.Selector.MatchLabels = map[string]string{"app": "old"}
-	s, oldSet := owned(d, "s", 3), set("old-s", 0, going[*v1alpha1.MachineSet])
-	for _, x := range []*v1alpha1.MachineSet{s, oldSet} {
+	d.Spec.Rollout = &v1alpha1.RolloutPolicy{AutomaticRollback: &v1alpha1.AutomaticRollback{MaxFailedMachines: new(int32(1))}}
+	d.Status.Rollout = &v1alpha1.RolloutStatus{Revision: 7, FailedMachines: []string{"z", "a"}}
+	s, other, oldSet := owned(d, "s", 3, forbidden), owned(d, "s-2", 0, former, forbidden), set("old-s", 0, going[*v1alpha1.MachineSet])
+	for _, x := range []*v1alpha1.MachineSet{s, other, oldSet} {
 		x.Finalizers = finalizers
+		x.Annotations = map[string]string{"note": "s", v1alpha1.AnnotationRevision: "7", v1alpha1.AnnotationRevisionHistory: "1,3"}
 		x.Status.FailedMachines = []v1alpha1.MachineSummary{{Name: "z"}, {Name: "a"}}
 		x.Status.Conditions = []v1alpha1.MachineSetCondition{
 			{Type: v1alpha1.MachineSetReplicaFailure, Status: "True", Reason: "Some", Message: "once"}, {Type: v1alpha1.MachineSetFrozen, Status: "False"},
@@ -47,7 +51,7 @@ func crowd() []runtime.Object {
 	m, oldMachine := machine("m", ownedBy[*v1alpha1.Machine](s), onNode, wishing), machine("old-m", going[*v1alpha1.Machine])
 	for _, x := range []*v1alpha1.Machine{m, oldMachine} {
 		x.Finalizers = finalizers
-		x.Annotations = map[string]string{"note": "m"}
+		x.Annotations = map[string]string{"note": "m", v1alpha1.AnnotationMarkedForDeletionTime: "2026-01-01T00:00:00Z"}
 		x.Status.CurrentStatus.Phase = v1alpha1.MachineRunning
 		x.Status.Health = &v1alpha1.MachineHealth{UnhealthySince: longAgo}
 		x.Status.CreationStopped = &v1alpha1.CreationStopped{Since: &since}
@@ -56,13 +60,19 @@ func crowd() []runtime.Object {
 			{Type: v1alpha1.MachineInstanceReady, Status: "True"}, {Type: "Ready", Status: "Unknown"}, {Type: v1alpha1.MachineReplacementDue, Status: "True", Reason: "HealthTimeout"},
 		}
 	}
+	m.Labels[v1alpha1.LabelUpdateResult] = v1alpha1.ValueUpdateSuccessful
 	due := machine("due", ownedBy[*v1alpha1.Machine](s), phase(v1alpha1.MachineFailed), dueFor("CreationTimeout"))
 	n := node(used, func(n *corev1.Node) { n.Finalizers = []string{backup, v1alpha1.FinalizerNode, "example.com/other"} })
 	n.Status.Conditions[0].LastHeartbeatTime = since
 	oldClass := class(going[*v1alpha1.MachineClass], func(c *v1alpha1.MachineClass) { c.Name, c.UID, c.Finalizers = "old-c", "uid-old-c", finalizers })
 	return []runtime.Object{
-		d, old, s, oldSet, m, oldMachine, due, n, class(rich, needing("a")), oldClass, keys("a", backup), keys("unused", backup, v1alpha1.FinalizerSecret),
+		d, old, s, other, oldSet, m, oldMachine, due, n, class(rich, needing("a")), oldClass, keys("a", backup), keys("unused", backup, v1alpha1.FinalizerSecret),
 	}
+}
+
+// forbidden makes a set one that makes no machine.
+func forbidden(s *v1alpha1.MachineSet) {
+	s.Labels = map[string]string{v1alpha1.LabelScaleUpDisabled: v1alpha1.ValueLowerTrue, "app": "web"}
 }
 
 func rich(c *v1alpha1.MachineClass) {
@@ -76,14 +86,18 @@ func wishing(m *v1alpha1.Machine) {
 }
 
 func used(n *corev1.Node) {
-	n.Labels, n.Annotations = map[string]string{"pool": "mine"}, map[string]string{"volumes": "true"}
-	n.Spec.Taints = []corev1.Taint{{Key: "only", Value: "mine", Effect: "NoSchedule"}, {Key: "theirs", Effect: "NoSchedule"}}
+	n.Labels = map[string]string{"pool": "mine", v1alpha1.LabelCandidateForUpdate: "true"}
+	n.Annotations = map[string]string{"volumes": "true", v1alpha1.AnnotationScaleDownDisabled: "true", v1alpha1.AnnotationScaleDownDisabledByMCM: "true"}
+	n.Spec.Taints = []corev1.Taint{
+		{Key: v1alpha1.TaintPreferNoSchedule, Effect: "PreferNoSchedule"}, {Key: "only", Value: "mine", Effect: "NoSchedule"}, {Key: "theirs", Effect: "NoSchedule"},
+	}
 	n.Status.Capacity = corev1.ResourceList{"cpu": resource.MustParse("4")}
 }
 
 // inputs are those of the activities that take more than a Read.
 func inputs() map[string][]any {
 	m, s, d := machine("m"), set("s", 3), deployment("d", 5)
+	marked, current := []rollout.Target{{Name: "m", UID: "uid-m", Version: "900", Node: "n"}}, []rollout.Target{{Name: "s", UID: "uid-s", Version: "900"}}
 	report := activities.MachineReport{
 		Read: read(m), Phase: "Unknown", LastKnownState: "x", Clock: &health.Clock{RecoveredAt: longAgo.Time}, InstanceGone: true,
 		Operation: &activities.LastOperation{Type: "HealthCheck"}, Step: &activities.Step{Name: "x"},
@@ -114,10 +128,32 @@ func inputs() map[string][]any {
 		"CreateMachines":   {create(s, "s-a")},
 		"DeleteMachines":   {batch},
 		"ReportSet":        {activities.SetReport{SetRead: setRead(s), Step: &activities.Step{Name: "x"}}},
+		"DecideDeployment": {activities.DeploymentRead{Read: read(d)}, activities.DeploymentRead{Read: live(d), WorkflowID: "rollout/shop/d"}, deploymentRead(deployment("old-d", 0))},
 		"CreateSet":        {createSet(d)},
-		"ChangeSets":       {activities.SetChanges{Deployment: ref(d), Resize: []rollout.Resize{{Name: "s", UID: "uid-s", Version: "900", From: 3, To: 5}}}},
-		"ReportDeployment": {activities.DeploymentReport{Read: read(d), Pending: true, Step: &activities.Step{Name: "x"}}},
-		"FinalizeSecrets":  {activities.SecretChanges{Class: ref(class()), Secrets: []activities.SecretTarget{target("a", backup, v1alpha1.FinalizerSecret)}}},
+		"ChangeSets": {
+			activities.SetChanges{Deployment: ref(d), Open: current},
+			activities.SetChanges{Deployment: ref(d), Close: current},
+			activities.SetChanges{Deployment: ref(d), Revise: &rollout.Revise{Target: current[0], Revision: 8}},
+			activities.SetChanges{Deployment: ref(d), Sync: current},
+			activities.SetChanges{Deployment: ref(d), Delete: current},
+			activities.SetChanges{Deployment: ref(d), Resize: []rollout.Resize{{Name: "s", UID: "uid-s", Version: "900", From: 3, To: 5}}},
+		},
+		"ChangeNodes": {
+			activities.NodeChanges{Deployment: ref(d), Candidates: marked, Select: marked, Taint: marked, Untaint: marked, Guard: marked, Unguard: marked},
+			activities.NodeChanges{Deployment: ref(d), Settle: marked, Strip: marked},
+		},
+		"ChangeMachines": {
+			activities.MachineChanges{Deployment: ref(d), Accept: marked},
+			activities.MachineChanges{Deployment: ref(d), Move: []rollout.Move{{Machine: marked[0], From: "s", To: "s-2", ToUID: "uid-s-2"}}},
+		},
+		"MarkMachines": {
+			activities.Marks{Deployment: ref(d), Version: "900", Trigger: &rollout.Trigger{Value: "m~x"}, Mark: []rollout.Mark{{Target: marked[0], At: "x"}}},
+			activities.Marks{Deployment: ref(d), Version: "900", Trigger: &rollout.Trigger{}, Unmark: marked},
+		},
+		"RollBackDeployment": {activities.RollBack{Deployment: ref(d), Version: "900", Rollback: rollout.Rollback{Set: &rollout.Target{Name: "s-2", UID: "uid-s-2"}, Automatic: true}}},
+		"GiveSteer":          {steered(d, steer.Order{Verb: steer.Pause}), steered(d, steer.Order{Verb: steer.Start})},
+		"ReportDeployment":   {activities.DeploymentReport{DeploymentRead: deploymentRead(d), Step: &activities.Step{Name: "x"}, Record: &rollout.Progress{Revision: 8, Failed: []string{"m"}}}},
+		"FinalizeSecrets":    {activities.SecretChanges{Class: ref(class()), Secrets: []activities.SecretTarget{target("a", backup, v1alpha1.FinalizerSecret)}}},
 	}
 }
 

@@ -1,13 +1,15 @@
 package activities_test
 
 import (
+	"fmt"
+	"maps"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/intstr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"millwright/activities"
 	"millwright/api/v1alpha1"
@@ -18,7 +20,11 @@ import (
 
 func decideDeployment(w *world, in activities.Read) activities.DeploymentDecision {
 	w.t.Helper()
-	return twice[activities.DeploymentDecision](w, w.DecideDeployment, in)
+	return twice[activities.DeploymentDecision](w, w.DecideDeployment, activities.DeploymentRead{Read: in})
+}
+
+func deploymentRead(o metav1.Object) activities.DeploymentRead {
+	return activities.DeploymentRead{Read: read(o)}
 }
 
 // owned returns a set of a deployment.
@@ -26,34 +32,90 @@ func owned(d *v1alpha1.MachineDeployment, name string, replicas int32, change ..
 	return set(name, replicas, append(change, ownedBy[*v1alpha1.MachineSet](d))...)
 }
 
+// revised gives a deployment or set its revision.
+func revised[T metav1.Object](revision string) func(T) {
+	return func(o T) {
+		annotations := maps.Clone(o.GetAnnotations())
+		if annotations == nil {
+			annotations = map[string]string{}
+		}
+		annotations[v1alpha1.AnnotationRevision] = revision
+		o.SetAnnotations(annotations)
+	}
+}
+
+// settled returns a set of a deployment that did what its size asks for, and says of it what its deployment wants said.
+func settled(d *v1alpha1.MachineDeployment, name string, replicas int32, change ...func(*v1alpha1.MachineSet)) *v1alpha1.MachineSet {
+	s := counted(owned(d, name, replicas), replicas, replicas)
+	s.Status.ObservedReplicas = replicas
+	observe.FollowDeployment(s, d)
+	revised[*v1alpha1.MachineSet](d.Annotations[v1alpha1.AnnotationRevision])(s)
+	s.Annotations[v1alpha1.AnnotationDesiredReplicas] = strconv.Itoa(int(d.Spec.Replicas))
+	s.Annotations[v1alpha1.AnnotationMaxReplicas] = strconv.Itoa(int(d.Spec.Replicas) + 1)
+	return with(s, change)
+}
+
+// staffed returns a set with its machines, which run: set-0, set-1 and so on.
+func staffed(s *v1alpha1.MachineSet, change ...func(*v1alpha1.Machine)) []runtime.Object {
+	objects := []runtime.Object{s}
+	for i := range s.Spec.Replicas {
+		m := machine(fmt.Sprintf("%s-%d", s.Name, i), ownedBy[*v1alpha1.Machine](s), phase(v1alpha1.MachineRunning))
+		objects = append(objects, with(m, change))
+	}
+	return objects
+}
+
+func former(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class.Name = "old" }
+
+// calmDeployment returns a world in which all is done for a deployment of so many machines and its set d-1.
+func calmDeployment(t *testing.T, replicas int32) (*world, *v1alpha1.MachineDeployment) {
+	t.Helper()
+	d := deployment("d", replicas, revised[*v1alpha1.MachineDeployment]("1"))
+	w := newWorld(t, append(staffed(settled(d, "d-1", replicas)), d)...)
+	reportDeployment(w, activities.DeploymentReport{DeploymentRead: deploymentRead(d), Record: &rollout.Progress{Revision: 1}})
+	w.forget()
+	return w, d
+}
+
 func TestDecideDeployment(t *testing.T) {
 	t.Parallel()
 	t.Run("U2: makes a set where there is none", func(t *testing.T) {
 		d := deployment("d", 3)
 		decision := decideDeployment(newWorld(t, d), read(d))
-		assert.True(t, decision.Create)
+		assert.Equal(t, &rollout.Creation{Replicas: 3, Revision: 1, Desired: 3, Max: 4}, decision.Create)
 		assert.Equal(t, attention.Scale, decision.Need)
 		assert.Equal(t, "900", decision.Version)
-		assert.Equal(t, "create a set of 3 machines: there is none", decision.Decision.Why)
+		assert.Equal(t, "create a set of 3 machines for revision 1: the template has none", decision.Decision.Why)
+		assert.False(t, decision.Rolling, "nothing gives way")
 	})
 	t.Run("gives its set its size", func(t *testing.T) {
-		d := deployment("d", 3)
-		decision := decideDeployment(newWorld(t, d, owned(d, "d-1", 1)), read(d))
-		assert.Equal(t, []rollout.Resize{{Name: "d-1", UID: "uid-d-1", Version: "900", From: 1, To: 3}}, decision.Resize)
+		d := deployment("d", 3, revised[*v1alpha1.MachineDeployment]("1"))
+		decision := decideDeployment(newWorld(t, append(staffed(settled(d, "d-1", 1)), d)...), read(d))
+		require.Len(t, decision.Resize, 1)
+		decision.Resize[0].Why = ""
+		assert.Equal(t, []rollout.Resize{{Name: "d-1", UID: "uid-d-1", Version: "900", From: 1, To: 3, Desired: 3, Max: 4}}, decision.Resize)
 	})
 	t.Run("U1: does nothing where there is nothing to do", func(t *testing.T) {
-		d := deployment("d", 3)
-		d.Status = v1alpha1.MachineDeploymentStatus{ObservedGeneration: 1, Replicas: 3, UpdatedReplicas: 3, ReadyReplicas: 3, AvailableReplicas: 3}
-		decision := decideDeployment(newWorld(t, d, counted(owned(d, "d-1", 3), 3, 3)), read(d))
+		w, d := calmDeployment(t, 3)
+		decision := decideDeployment(w, read(d))
 		assert.Equal(t, attention.Nothing, decision.Need)
-		assert.False(t, decision.Create || decision.Pending || decision.Report || decision.Prepare || decision.Release)
+		assert.True(t, decision.Complete)
+		assert.False(t, decision.Acts() || decision.Pending || decision.Report || decision.Prepare || decision.Release)
 	})
-	t.Run("a changed template is pending", func(t *testing.T) {
-		d := deployment("d", 3)
-		old := owned(d, "d-1", 3, func(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class.Name = "old" })
-		decision := decideDeployment(newWorld(t, d, old), read(d))
+	t.Run("a changed template gets its set, and the other gives way", func(t *testing.T) {
+		d := deployment("d", 3, revised[*v1alpha1.MachineDeployment]("1"))
+		decision := decideDeployment(newWorld(t, append(staffed(settled(d, "d-1", 3, former)), d)...), read(d))
+		assert.Equal(t, &rollout.Creation{Replicas: 1, Revision: 2, Desired: 3, Max: 4}, decision.Create, "as many as the surge")
+		assert.True(t, decision.Rolling)
+		assert.False(t, decision.Pending)
+		assert.Equal(t, attention.Scale, decision.Need)
+	})
+	t.Run("one that is paused keeps the old template", func(t *testing.T) {
+		d := deployment("d", 3, revised[*v1alpha1.MachineDeployment]("1"), func(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true })
+		decision := decideDeployment(newWorld(t, append(staffed(settled(d, "d-1", 3, former)), d)...), read(d))
 		assert.True(t, decision.Pending)
-		assert.False(t, decision.Create)
+		assert.Nil(t, decision.Create)
+		assert.Equal(t, "Paused", decision.HoldBy)
 	})
 	t.Run("U15: one that is to go deletes its sets", func(t *testing.T) {
 		d := deployment("d", 3, going[*v1alpha1.MachineDeployment])
@@ -74,165 +136,10 @@ func TestDecideDeployment(t *testing.T) {
 	})
 	t.Run("says what was read", func(t *testing.T) {
 		d := deployment("d", 3)
-		decision := decideDeployment(newWorld(t, d, owned(d, "d-1", 1)), live(d))
-		assert.Equal(t, activities.Gate{observe.Deployments: "900", observe.Sets: "900"}, decision.Seen)
-	})
-}
-
-func createSet(d *v1alpha1.MachineDeployment) activities.SetCreation {
-	return activities.SetCreation{Deployment: ref(d), Version: d.ResourceVersion}
-}
-
-// nameOf returns the name and hash of the set that a deployment's template asks for.
-func nameOf(t *testing.T, d *v1alpha1.MachineDeployment, collisions *int32) (name, hash string) {
-	t.Helper()
-	hash, err := observe.TemplateHash(&d.Spec.Template, collisions)
-	require.NoError(t, err)
-	return observe.SetName(d.Name, hash), hash
-}
-
-func TestCreateSet(t *testing.T) {
-	t.Parallel()
-	d := deployment("d", 3, func(d *v1alpha1.MachineDeployment) {
-		d.Spec.MinReadySeconds, d.Spec.AutoPreserveFailedMachineMax = 5, 2
-		d.Spec.Strategy.RollingUpdate = &v1alpha1.RollingUpdateMachineDeployment{}
-		d.Spec.Strategy.RollingUpdate.MaxSurge = new(intstr.FromString("50%"))
-		d.Annotations = map[string]string{
-			"note": "copied", v1alpha1.AnnotationLastScalerChange: "2026-01-01T00:00:00Z", v1alpha1.AnnotationEffectiveCreationTimeout: "7m",
-			"kubectl.kubernetes.io/last-applied-configuration": "{}", v1alpha1.AnnotationRevision: "9", v1alpha1.AnnotationRevisionHistory: "8",
-			v1alpha1.AnnotationDesiredReplicas: "9", v1alpha1.AnnotationMaxReplicas: "9", v1alpha1.AnnotationPreferNoSchedule: "True",
-			v1alpha1.AnnotationUnfreeze: "1", v1alpha1.AnnotationTriggerDeletion: "m~2026-01-01T00:00:00Z",
+		w := newWorld(t, append(staffed(owned(d, "d-1", 1)), d)...)
+		for _, in := range []activities.Read{read(d), live(d)} {
+			assert.Equal(t, activities.Gate{observe.Deployments: "900", observe.Sets: "900", observe.Machines: "900"}, decideDeployment(w, in).Seen)
 		}
-	})
-	w := newWorld(t, d)
-	gate := twice[activities.Gate](w, w.CreateSet, createSet(d))
-	name, hash := nameOf(t, d, nil)
-	s := w.set(name)
-	require.NotNil(t, s, "its name follows from the template")
-	labels := map[string]string{"app": "web", v1alpha1.LabelMachineTemplateHash: hash}
-	assert.Equal(t, labels, s.Labels)
-	assert.Equal(t, labels, s.Spec.Selector.MatchLabels)
-	assert.Equal(t, labels, s.Spec.Template.Labels)
-	assert.Equal(t, map[string]string{
-		"note": "copied", v1alpha1.AnnotationLastScalerChange: "2026-01-01T00:00:00Z", v1alpha1.AnnotationEffectiveCreationTimeout: "7m",
-		v1alpha1.AnnotationRevision: "1", v1alpha1.AnnotationDesiredReplicas: "3", v1alpha1.AnnotationMaxReplicas: "5",
-	}, s.Annotations)
-	assert.Equal(t, []int32{3, 5, 2}, []int32{s.Spec.Replicas, s.Spec.MinReadySeconds, s.Spec.AutoPreserveFailedMachineMax})
-	assert.Equal(t, []string{v1alpha1.FinalizerMachine}, s.Finalizers)
-	assert.Equal(t, "uid-d", string(s.OwnerReferences[0].UID))
-	assert.Equal(t, map[string]string{"app": "web"}, w.deployment("d").Spec.Template.Labels, "the deployment itself has no hash")
-	assert.Equal(t, activities.Gate{observe.Sets: s.ResourceVersion}, gate)
-	assert.Equal(t, []string{"Normal ScalingMachineSet Scaled up machine set " + name + " to 3"}, w.told())
-	assert.Nil(t, w.deployment("d").Status.CollisionCount)
-
-	t.Run("U14: what the autoscaler wrote reaches the set, its list of machines does not", func(t *testing.T) {
-		assert.Contains(t, s.Annotations, v1alpha1.AnnotationLastScalerChange)
-		assert.NotContains(t, s.Annotations, v1alpha1.AnnotationTriggerDeletion)
-	})
-}
-
-func TestCreateSetWhoseNameIsTaken(t *testing.T) {
-	t.Parallel()
-	d := deployment("d", 3)
-	name, _ := nameOf(t, d, nil)
-	for what, taken := range map[string]*v1alpha1.MachineSet{
-		"by a stranger":                   set(name, 1),
-		"by a set of another template":    owned(d, name, 1, func(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class.Name = "old" }),
-		"by a set that is about to go":    owned(d, name, 1, going[*v1alpha1.MachineSet]),
-		"by a set of a former deployment": set(name, 1, ownedBy[*v1alpha1.MachineSet](deployment("former", 1))),
-	} {
-		t.Run(what, func(t *testing.T) {
-			w := newWorld(t, d, taken)
-			_, err := run[activities.Gate](w, w.CreateSet, createSet(d))
-			assertFailure(t, err, activities.TypeConflict, false)
-			assert.Equal(t, int32(1), *w.deployment("d").Status.CollisionCount)
-
-			_, err = run[activities.Gate](w, w.CreateSet, createSet(w.deployment("d")))
-			require.NoError(t, err)
-			other, _ := nameOf(t, d, new(int32(1)))
-			assert.NotNil(t, w.set(other), "the next name is free")
-			assert.Equal(t, int32(1), w.set(name).Spec.Replicas, "the other set is left alone")
-		})
-	}
-	t.Run("each collision counts", func(t *testing.T) {
-		d.Status.CollisionCount = new(int32(1))
-		second, _ := nameOf(t, d, d.Status.CollisionCount)
-		w := newWorld(t, d, set(second, 1))
-		_, err := run[activities.Gate](w, w.CreateSet, createSet(d))
-		assertFailure(t, err, activities.TypeConflict, false)
-		assert.Equal(t, int32(2), *w.deployment("d").Status.CollisionCount)
-	})
-}
-
-func TestCreateSetRefuses(t *testing.T) {
-	t.Parallel()
-	d := deployment("d", 3)
-	t.Run("a decision about another deployment", func(t *testing.T) {
-		w := newWorld(t, d)
-		_, err := run[activities.Gate](w, w.CreateSet, activities.SetCreation{Deployment: stranger(d), Version: "900"})
-		assertFailure(t, err, activities.TypeObjectGone, false)
-	})
-	t.Run("a decision that is out of date", func(t *testing.T) {
-		w := newWorld(t, d)
-		_, err := run[activities.Gate](w, w.CreateSet, activities.SetCreation{Deployment: ref(d), Version: "899"})
-		assertFailure(t, err, activities.TypeConflict, false)
-		assert.Empty(t, w.writes())
-	})
-	t.Run("D19: what the API server will not take, and people hear of it", func(t *testing.T) {
-		w := newWorld(t, d)
-		failing(w.machines, "create", "machinesets", -1, apierrors.NewInvalid(schema.GroupKind{Kind: "MachineSet"}, "d-x", nil), nil)
-		_, err := run[activities.Gate](w, w.CreateSet, createSet(d))
-		assertFailure(t, err, activities.TypeRefused, false)
-		assert.Equal(t, []string{`Warning MachineSetCreateError Error creating machine set: MachineSet "d-x" is invalid`}, w.told())
-	})
-}
-
-func changeSets(w *world, d *v1alpha1.MachineDeployment, resize []rollout.Resize, remove []rollout.Target) (activities.Gate, error) {
-	w.t.Helper()
-	return run[activities.Gate](w, w.ChangeSets, activities.SetChanges{Deployment: ref(d), Resize: resize, Delete: remove})
-}
-
-func TestChangeSets(t *testing.T) {
-	t.Parallel()
-	d := deployment("d", 5)
-	grow := []rollout.Resize{{Name: "s", UID: "uid-s", Version: "900", From: 3, To: 5}}
-	t.Run("resizes a set, if it still is what was seen", func(t *testing.T) {
-		w := newWorld(t, d, owned(d, "s", 3))
-		gate, err := changeSets(w, d, grow, nil)
-		require.NoError(t, err)
-		assert.Equal(t, int32(5), w.set("s").Spec.Replicas)
-		assert.Equal(t, activities.Gate{observe.Sets: w.set("s").ResourceVersion}, gate)
-		assert.Equal(t, []string{"Normal ScalingMachineSet Scaled up machine set s to 5"}, w.told())
-
-		before := w.snapshot()
-		_, err = changeSets(w, d, grow, nil)
-		assertFailure(t, err, activities.TypeConflict, false)
-		assert.Equal(t, before, w.snapshot(), "run again it meets its own version")
-	})
-	t.Run("leaves a set alone that changed or was replaced", func(t *testing.T) {
-		for _, other := range []rollout.Resize{
-			{Name: "s", UID: "uid-s", Version: "899", From: 3, To: 5},
-			{Name: "s", UID: "uid-of-a-former-one", Version: "900", From: 3, To: 5},
-		} {
-			w := newWorld(t, d, owned(d, "s", 3))
-			_, err := changeSets(w, d, []rollout.Resize{other}, nil)
-			assertFailure(t, err, activities.TypeConflict, false)
-			assert.Equal(t, int32(3), w.set("s").Spec.Replicas)
-		}
-	})
-	t.Run("deletes sets, in the same way", func(t *testing.T) {
-		w := newWorld(t, d, owned(d, "s", 3), owned(d, "changed", 3))
-		all := []rollout.Target{{Name: "gone", UID: "uid-gone", Version: "900"}, {Name: "s", UID: "uid-s", Version: "900"}, {Name: "changed", UID: "uid-changed", Version: "899"}}
-		_, err := changeSets(w, d, nil, all)
-		assertFailure(t, err, activities.TypeConflict, false)
-		assert.NotNil(t, w.set("s").DeletionTimestamp)
-		assert.Nil(t, w.set("changed").DeletionTimestamp)
-	})
-	t.Run("a set that is gone is not the deployment", func(t *testing.T) {
-		w := newWorld(t, d)
-		_, err := changeSets(w, d, grow, nil)
-		assertFailure(t, err, activities.TypeObjectGone, false)
-		assert.ErrorContains(t, err, "shop/s")
 	})
 }
 

@@ -10,13 +10,14 @@ import (
 
 	"millwright/activities"
 	"millwright/api/v1alpha1"
+	"millwright/decide/rollout"
 	"millwright/observe"
 )
 
 func reportDeployment(w *world, in activities.DeploymentReport) v1alpha1.MachineDeploymentStatus {
 	w.t.Helper()
 	version := twice[string](w, w.ReportDeployment, in)
-	d := w.deployment(in.Read.Ref.Name)
+	d := w.deployment(in.Ref.Name)
 	assert.Equal(w.t, d.ResourceVersion, version, "the version to wait for")
 	return d.Status
 }
@@ -32,9 +33,11 @@ func said(status v1alpha1.MachineDeploymentStatus) []string {
 
 func TestReportDeployment(t *testing.T) {
 	t.Parallel()
-	d := deployment("d", 1)
-	w := newWorld(t, d, counted(owned(d, "s", 1), 1, 1))
-	status := reportDeployment(w, activities.DeploymentReport{Read: read(d), Step: &activities.Step{WorkflowID: "machinedeployment/shop/d"}})
+	d := deployment("d", 1, revised[*v1alpha1.MachineDeployment]("1"))
+	w := newWorld(t, append(staffed(settled(d, "s", 1)), d)...)
+	status := reportDeployment(w, activities.DeploymentReport{
+		DeploymentRead: deploymentRead(d), Step: &activities.Step{WorkflowID: "machinedeployment/shop/d"}, Record: &rollout.Progress{Revision: 1},
+	})
 	t.Run("I5: one machine is wanted and there: exactly two conditions", func(t *testing.T) {
 		assert.Equal(t, []string{"Available True MinimumReplicasAvailable", "Progressing True NewMachineSetAvailable"}, said(status))
 		assert.Equal(t, int32(1), status.AvailableReplicas)
@@ -48,70 +51,113 @@ func TestReportDeployment(t *testing.T) {
 
 	t.Run("says the same again without a write", func(t *testing.T) {
 		w.forget()
-		reportDeployment(w, activities.DeploymentReport{Read: read(d)})
+		reportDeployment(w, activities.DeploymentReport{DeploymentRead: deploymentRead(d)})
 		assert.Empty(t, w.writes())
 	})
 	t.Run("times of a condition move with what they stand for", func(t *testing.T) {
 		w.edit(observe.Deployments, "d", map[string]any{"spec": map[string]any{"replicas": 2}})
-		old := w.deployment("d")
-		for i := range old.Status.Conditions {
-			old.Status.Conditions[i].LastTransitionTime, old.Status.Conditions[i].LastUpdateTime = longAgo, longAgo
-		}
-		w.rewrite(old)
-		status := reportDeployment(w, activities.DeploymentReport{Read: read(d)})
-		assert.Equal(t, []string{"Available False MinimumReplicasUnavailable", "Progressing True MachineSetUpdated"}, said(status))
+		w.rewrite(longSaid(w.deployment("d")))
+		status := reportDeployment(w, activities.DeploymentReport{DeploymentRead: deploymentRead(d)})
+		assert.Equal(t, []string{"Available False MinimumReplicasUnavailable", "Progressing True NewMachineSetAvailable"}, said(status))
 		assert.False(t, status.Conditions[0].LastTransitionTime.Equal(&longAgo), "Available is another now")
+		assert.False(t, status.Conditions[0].LastUpdateTime.Equal(&longAgo), "and says something else")
 		assert.True(t, status.Conditions[1].LastTransitionTime.Equal(&longAgo), "Progressing is True as before")
-		assert.False(t, status.Conditions[1].LastUpdateTime.Equal(&longAgo), "and says something else")
+		assert.Contains(t, status.Conditions[1].Message, "1 of 2 machines")
+		assert.True(t, status.Conditions[1].LastUpdateTime.Equal(&longAgo), "and the last progress is as long ago: another number is no rollout")
+
+		w.edit(observe.Deployments, "d", anotherClass())
+		w.rewrite(longSaid(w.deployment("d")))
+		status = reportDeployment(w, activities.DeploymentReport{DeploymentRead: deploymentRead(d)})
+		assert.Equal(t, "Progressing True MachineSetUpdated", said(status)[1])
+		assert.True(t, status.Conditions[1].LastTransitionTime.Equal(&longAgo), "True as before")
+		assert.False(t, status.Conditions[1].LastUpdateTime.Equal(&longAgo), "a rollout has its time from the start")
 	})
 }
 
-func TestReportDeploymentAddsUpItsSets(t *testing.T) {
+// longSaid makes a deployment's conditions as old as longAgo.
+func longSaid(d *v1alpha1.MachineDeployment) *v1alpha1.MachineDeployment {
+	for i := range d.Status.Conditions {
+		d.Status.Conditions[i].LastTransitionTime, d.Status.Conditions[i].LastUpdateTime = longAgo, longAgo
+	}
+	return d
+}
+
+func TestReportDeploymentAddsUpItsMachines(t *testing.T) {
 	t.Parallel()
-	failed := func(names ...string) func(*v1alpha1.MachineSet) {
-		return func(s *v1alpha1.MachineSet) {
-			for _, name := range names {
-				s.Status.FailedMachines = append(s.Status.FailedMachines, v1alpha1.MachineSummary{Name: name, OwnerRef: s.Name})
-			}
-		}
-	}
+	failing := func(m *v1alpha1.Machine) { m.Status.LastOperation.State = v1alpha1.MachineStateFailed }
 	d := deployment("d", 5)
-	old := func(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class.Name = "old" }
-	w := newWorld(t, d, counted(owned(d, "a", 3), 3, 2), counted(owned(d, "b", 2, old), 2, 1), counted(set("foreign", 9), 9, 9))
-	for name, names := range map[string][]string{"a": {"y", "x"}, "b": {"a"}} {
-		s := w.set(name)
-		failed(names...)(s)
-		w.rewrite(s)
-	}
+	now, old, foreign := settled(d, "a", 3), settled(d, "b", 2, former), counted(set("foreign", 9), 9, 9)
+	of := ownedBy[*v1alpha1.Machine]
+	w := newWorld(
+		t, d, now, old, foreign, machine("f", of(foreign), phase(v1alpha1.MachineRunning), failing),
+		machine("n", of(now), phase(v1alpha1.MachineRunning)), machine("y", of(now), phase(v1alpha1.MachineCrashLoopBackOff), failing),
+		machine("x", of(now), phase(v1alpha1.MachineRunning), failing),
+		machine("o", of(old), phase(v1alpha1.MachineRunning)), machine("a", of(old), phase(v1alpha1.MachineCrashLoopBackOff), failing),
+	)
 	step := &activities.Step{WorkflowID: "machinedeployment/shop/d", Name: "await"}
-	status := reportDeployment(w, activities.DeploymentReport{Read: read(d)})
+	status := reportDeployment(w, activities.DeploymentReport{DeploymentRead: deploymentRead(d)})
 	assert.Equal(t, []int32{5, 3, 3, 3, 2}, []int32{
 		status.Replicas, status.UpdatedReplicas, status.ReadyReplicas, status.AvailableReplicas, status.UnavailableReplicas,
-	})
+	}, "whatever the statuses of sets say")
 	require.Len(t, status.FailedMachines, 3)
-	assert.Equal(t, "a", status.FailedMachines[0].Name, "by name")
+	assert.Equal(t, []string{"a", "b"}, []string{status.FailedMachines[0].Name, status.FailedMachines[0].OwnerRef}, "by name")
 
 	w.edit(observe.Deployments, "d", map[string]any{"spec": map[string]any{"replicas": 6}})
 	w.settle()
-	assert.Equal(t, "await", reportDeployment(w, activities.DeploymentReport{Read: read(d), Step: step}).CurrentOperation.Step, "there is more to do")
+	assert.Equal(t, "await", reportDeployment(w, activities.DeploymentReport{DeploymentRead: deploymentRead(d), Step: step}).CurrentOperation.Step, "there is more to do")
 }
 
 func TestReportDeploymentWithAChangedTemplate(t *testing.T) {
 	t.Parallel()
-	d := deployment("d", 1)
-	old := counted(owned(d, "s", 1, func(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class.Name = "old" }), 1, 1)
-	w := newWorld(t, d, old)
-	status := reportDeployment(w, activities.DeploymentReport{Read: read(d), Pending: true})
-	assert.Equal(t, []string{"Available True MinimumReplicasAvailable", "Progressing False RolloutPending"}, said(status))
-	assert.Contains(t, status.Conditions[1].Message, "the template changed")
-	assert.Zero(t, status.UpdatedReplicas)
+	for name, row := range map[string]struct {
+		change func(*v1alpha1.MachineDeployment)
+		says   string
+		words  string
+	}{
+		"that is rolled out": {func(*v1alpha1.MachineDeployment) {}, "Progressing True MachineSetUpdated", "0 of 1 machine up to date, 1 available"},
+		"that waits: paused": {
+			func(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true }, "Progressing Unknown DeploymentPaused", "the template is not rolled out",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := deployment("d", 1, row.change)
+			w := newWorld(t, append(staffed(settled(d, "s", 1, former)), d)...)
+			status := reportDeployment(w, activities.DeploymentReport{DeploymentRead: deploymentRead(d)})
+			assert.Equal(t, []string{"Available True MinimumReplicasAvailable", row.says}, said(status))
+			assert.Contains(t, status.Conditions[1].Message, row.words)
+			assert.Zero(t, status.UpdatedReplicas)
+		})
+	}
+}
+
+// D35: one number that differs is reason enough to write the status.
+func TestD35_AMachineThatIsKeptIsReported(t *testing.T) {
+	t.Parallel()
+	d := deployment("d", 2, revised[*v1alpha1.MachineDeployment]("1"))
+	objects := staffed(settled(d, "s", 2), onlyOf("s-0", phase(v1alpha1.MachineFailed)))
+	w := newWorld(t, append(objects, d)...)
+	before := reportDeployment(w, counts(d))
+	assert.False(t, decideDeployment(w, read(d)).Report)
+	w.change("s-0", func(m *v1alpha1.Machine) { m.Status.CurrentStatus.PreserveExpiryTime = &longAgo })
+	assert.True(t, decideDeployment(w, read(d)).Report)
+	after := reportDeployment(w, activities.DeploymentReport{DeploymentRead: deploymentRead(d)})
+	assert.Equal(t, []int32{0, 1}, []int32{before.PreservedFailedReplicas, after.PreservedFailedReplicas})
+	assert.False(t, decideDeployment(w, read(d)).Report)
+}
+
+func onlyOf(name string, change func(*v1alpha1.Machine)) func(*v1alpha1.Machine) {
+	return func(m *v1alpha1.Machine) {
+		if m.Name == name {
+			change(m)
+		}
+	}
 }
 
 func TestReportDeploymentWhoseSelectorOverlaps(t *testing.T) {
 	t.Parallel()
 	d, a, b := deployment("d", 0), deployment("a", 0), deployment("b", 0)
 	w := newWorld(t, d, a, b, owned(d, "s", 0))
-	status := reportDeployment(w, activities.DeploymentReport{Read: read(d)})
+	status := reportDeployment(w, activities.DeploymentReport{DeploymentRead: deploymentRead(d)})
 	assert.Contains(t, said(status), "SelectorOverlap True SelectorOverlap")
 	t.Run("D19: what admission cannot see is told once", func(t *testing.T) {
 		assert.Equal(t, []string{"Warning SelectorOverlap the selector of a, b matches the machines of this deployment"}, w.told())
@@ -121,7 +167,7 @@ func TestReportDeploymentWhoseSelectorOverlaps(t *testing.T) {
 			w.edit(observe.Deployments, other, map[string]any{"spec": map[string]any{"selector": map[string]any{"matchLabels": map[string]any{"app": "api"}}}})
 		}
 		w.settle()
-		status := reportDeployment(w, activities.DeploymentReport{Read: read(d)})
+		status := reportDeployment(w, activities.DeploymentReport{DeploymentRead: deploymentRead(d)})
 		assert.Len(t, status.Conditions, 2)
 		assert.Empty(t, w.told())
 	})
@@ -130,7 +176,9 @@ func TestReportDeploymentWhoseSelectorOverlaps(t *testing.T) {
 func TestReportDeploymentGone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, deployment("d", 1))
-	_, err := run[string](w, w.ReportDeployment, activities.DeploymentReport{Read: activities.Read{Ref: stranger(deployment("d", 1))}})
+	_, err := run[string](w, w.ReportDeployment, activities.DeploymentReport{
+		DeploymentRead: activities.DeploymentRead{Read: activities.Read{Ref: stranger(deployment("d", 1))}},
+	})
 	assertFailure(t, err, activities.TypeObjectGone, false)
 }
 
@@ -167,17 +215,19 @@ func TestHowManyMachinesMayBeMissingAndHowManyMayBeTooMany(t *testing.T) {
 		"percentages: up and down":         {rolling("30%", "30%"), 5, "7", "4 needed"},
 		"a string without percent is one":  {strategy{RollingUpdate: &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: v1alpha1.UpdateConfiguration{MaxSurge: new(intstr.FromString("30"))}}}, 5, "7", "5 needed"},
 		"more than can be counted":         {rolling("2147483647", "0"), 5, "2147483652", "5 needed"},
-		"a percentage of more than that":   {rolling("999999999%", "999999999%"), math.MaxInt32, "4294967294", "0 needed"},
+		"a percentage of more than that":   {rolling("999999999%", "999999999%"), math.MaxInt32, "21474838596008811", "0 needed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := deployment("d", row.replicas)
 			d.Spec.Strategy = row.strategy
 			w := newWorld(t, d)
-			_, err := run[activities.Gate](w, w.CreateSet, createSet(d))
+			creation := decideDeployment(w, read(d)).Create
+			require.NotNil(t, creation)
+			_, err := run[activities.Gate](w, w.CreateSet, activities.SetCreation{Deployment: ref(d), Version: d.ResourceVersion, Creation: *creation})
 			require.NoError(t, err)
 			set, _ := nameOf(t, d, nil)
 			assert.Equal(t, row.most, w.set(set).Annotations[v1alpha1.AnnotationMaxReplicas])
-			assert.Contains(t, reportDeployment(w, activities.DeploymentReport{Read: read(d)}).Conditions[0].Message, row.needed)
+			assert.Contains(t, reportDeployment(w, activities.DeploymentReport{DeploymentRead: deploymentRead(d)}).Conditions[0].Message, row.needed)
 		})
 	}
 }

@@ -77,6 +77,12 @@ func (a *Activities) UncordonNode(ctx context.Context, in Read) (Gate, error) {
 // do. It returns the version that the node has then. A node that is not there, or that another machine names too, is left
 // alone: then the gate is empty.
 func (a *Activities) changeNode(ctx context.Context, in Read, change func(*v1alpha1.Machine, *corev1.Node) map[string]any, subresources ...string) (Gate, error) {
+	return a.changeNodeAsSeen(ctx, in, true, change, subresources...)
+}
+
+// changeNodeAsSeen is changeNode, which looks at the node as the cache has it first, unless it is to be live from the start: for
+// what was decided from the cache, too.
+func (a *Activities) changeNodeAsSeen(ctx context.Context, in Read, live bool, change func(*v1alpha1.Machine, *corev1.Node) map[string]any, subresources ...string) (Gate, error) {
 	gate := Gate{}
 	m, _, err := a.machine(ctx, in)
 	if err != nil {
@@ -85,8 +91,8 @@ func (a *Activities) changeNode(ctx context.Context, in Read, change func(*v1alp
 	if m == nil || a.claimed(NodeRemoval{Machine: in.Ref, NodeName: m.Labels[v1alpha1.LabelNode]}) {
 		return gate, nil
 	}
-	for range maxConflicts {
-		node, err := a.node(ctx, m, true)
+	for attempt := range maxConflicts {
+		node, err := a.node(ctx, m, live || attempt > 0)
 		if err != nil || node == nil {
 			return gate, err
 		}

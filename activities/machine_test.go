@@ -71,7 +71,7 @@ func TestWritersThatAlwaysMeetAnother(t *testing.T) {
 			return err
 		}},
 		"D20: the status of a deployment": {"machinedeployments", func(w *world) error {
-			_, err := run[string](w, w.ReportDeployment, activities.DeploymentReport{Read: read(d)})
+			_, err := run[string](w, w.ReportDeployment, activities.DeploymentReport{DeploymentRead: deploymentRead(d)})
 			return err
 		}},
 	} {

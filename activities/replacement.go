@@ -27,10 +27,11 @@ type Granted struct {
 // that the decision saw, so that no two grants are made of one piece of the budget, then by marks on the machines. A mark
 // that is lost between the two is written by the next run. Running it twice grants nothing twice.
 func (a *Activities) GrantReplacements(ctx context.Context, in Read) (Granted, error) {
-	d, _, members, err := a.family(ctx, in)
+	family, err := a.family(ctx, in)
 	if err != nil {
 		return Granted{}, err
 	}
+	d, members := family.Deployment, family.Members
 	if d == nil {
 		return Granted{}, objectGone(in.Ref)
 	}

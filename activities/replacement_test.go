@@ -21,7 +21,8 @@ import (
 // troubled returns a deployment with its set and so many machines, m-0, m-1 and so on: those that are due come first.
 func troubled(d *v1alpha1.MachineDeployment, due, well int, change ...func(*v1alpha1.Machine)) []runtime.Object {
 	d.Spec.Replicas = int32(due + well)
-	s := counted(owned(d, d.Name+"-s", int32(due+well)), int32(due+well), int32(well))
+	revised[*v1alpha1.MachineDeployment]("1")(d)
+	s := settled(d, d.Name+"-s", int32(due+well))
 	objects := []runtime.Object{d, s, class()}
 	for i := range due + well {
 		m := machine(fmt.Sprintf("%s-%d", d.Name, i), ownedBy[*v1alpha1.Machine](s), phase(v1alpha1.MachineRunning))

@@ -10,6 +10,7 @@ import (
 	"millwright/activities"
 	"millwright/api/v1alpha1"
 	"millwright/decide/attention"
+	"millwright/decide/rollout"
 )
 
 // flags are those of a deployment's decision that speak of replacements.
@@ -25,10 +26,15 @@ func flags(w *world, in activities.Read) (need attention.Need, flags map[string]
 	return d.Need, flags
 }
 
+// counts asks for a report of what is counted, and puts the only rollout of a deployment on record.
+func counts(d *v1alpha1.MachineDeployment) activities.DeploymentReport {
+	return activities.DeploymentReport{DeploymentRead: deploymentRead(d), Record: &rollout.Progress{Revision: 1}}
+}
+
 // held returns the condition ReplacementHeld after a report; nil when there is none.
 func held(w *world, d *v1alpha1.MachineDeployment) *v1alpha1.MachineDeploymentCondition {
 	w.t.Helper()
-	for _, c := range reportDeployment(w, activities.DeploymentReport{Read: read(d)}).Conditions {
+	for _, c := range reportDeployment(w, activities.DeploymentReport{DeploymentRead: deploymentRead(d)}).Conditions {
 		if c.Type == v1alpha1.MachineDeploymentReplacementHeld {
 			return &c
 		}
@@ -48,7 +54,7 @@ func TestADeploymentSaysWhyMachinesAreNotReplaced(t *testing.T) {
 	t.Parallel()
 	d := deployment("d", 0)
 	w := newWorld(t, troubled(d, 2, 1)...)
-	reportDeployment(w, activities.DeploymentReport{Read: read(d)}) // of the counts
+	reportDeployment(w, counts(d))
 
 	need, is := flags(w, read(d))
 	assert.Equal(t, attention.Replace, need)
@@ -117,7 +123,7 @@ func TestADeploymentHearsOfItsMachines(t *testing.T) {
 	t.Parallel()
 	d := budgetOf(intstr.FromInt32(0))
 	w := newWorld(t, troubled(d, 0, 1)...)
-	reportDeployment(w, activities.DeploymentReport{Read: read(d)})
+	reportDeployment(w, counts(d))
 	need, is := flags(w, read(d))
 	assert.Equal(t, attention.Nothing, need)
 	assert.Empty(t, is)

@@ -47,7 +47,7 @@ func TestASetSaysWhyItsMachinesGetNoInstance(t *testing.T) {
 	list := conditions()
 	require.Len(t, list, 1)
 	first := list[0]
-	assert.Equal(t, []string{"ReplicaFailure", "True", "ResourceExhausted", "2 machines get no instance; machine a: no room for a"},
+	assert.Equal(t, []string{"ReplicaFailure", "True", "ResourceExhausted", "machines get no instance; machine a: no room for a"},
 		[]string{string(first.Type), string(first.Status), first.Reason, first.Message})
 	assert.False(t, first.LastTransitionTime.IsZero())
 	assert.False(t, decideScale(w, read(s)).Report)
@@ -93,7 +93,7 @@ func TestADeploymentSaysWhyItsMachinesGetNoInstance(t *testing.T) {
 	}
 	w := newWorld(t, d, counted(owned(d, "a", 1), 1, 1), with(counted(owned(d, "b", 1), 1, 0), []func(*v1alpha1.MachineSet){failing("ResourceExhausted", "no room")}))
 	failure := func() *v1alpha1.MachineDeploymentCondition {
-		for _, c := range reportDeployment(w, activities.DeploymentReport{Read: read(d)}).Conditions {
+		for _, c := range reportDeployment(w, activities.DeploymentReport{DeploymentRead: deploymentRead(d)}).Conditions {
 			if c.Type == v1alpha1.MachineDeploymentReplicaFailure {
 				return &c
 			}

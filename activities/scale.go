@@ -54,27 +54,36 @@ func (a *Activities) DecideScale(ctx context.Context, in SetRead) (SetDecision, 
 	if set == nil {
 		return SetDecision{Gone: true, Why: "the object is gone"}, nil
 	}
-	now := later(time.Now(), in.At)
-	facts := observe.SetFacts(set, around, now)
+	plan := planSet(set, around, in, rand.Uint64())
+	facts := plan.Facts(set)
 	need := attention.MachineSet(facts)
-	observed := observe.ScaleObserved(set, around, now, rand.Uint64())
-	observed.LastFailure = in.Failure
 	d := SetDecision{
 		Need:     need.Need,
 		Why:      need.Why,
 		Version:  set.ResourceVersion,
-		Decision: scale.Decide(observed),
+		Decision: plan.Decision,
 		Prepare:  !facts.Deleting && !facts.Finalizer,
 		Seen:     Gate{},
 	}
 	d.Free = facts.Deleting && facts.Finalizer && d.Done
-	d.Report = !observe.Reports(set, scale.Report(observed)) || facts.Generation != facts.ObservedGeneration ||
+	d.Report = facts.Unreported || facts.Generation != facts.ObservedGeneration ||
 		(need.Calm() && set.Status.CurrentOperation != nil)
 	d.Seen.Raise(observe.Sets, set.ResourceVersion)
+	d.Seen.Raise(observe.Classes, around.Class)
 	for _, m := range slices.Concat(around.Members, around.Orphans) {
 		d.Seen.Raise(observe.Machines, m.ResourceVersion)
+		if node := around.NodeAsked(m); node != nil {
+			d.Seen.Raise(observe.Nodes, node.ResourceVersion)
+		}
 	}
 	return d, nil
+}
+
+// planSet plans a set by one look at it, and by what the run knows. Seed is the source of new names.
+func planSet(set *v1alpha1.MachineSet, around observe.AroundSet, in SetRead, seed uint64) observe.SetPlan {
+	o := observe.ScaleObserved(set, around, later(time.Now(), in.At), seed)
+	o.LastFailure = in.Failure
+	return observe.PlanSet(o)
 }
 
 // set returns a set and what stands around it as fresh as asked for; nil when it is gone.
@@ -274,7 +283,7 @@ func (a *Activities) ReportSet(ctx context.Context, in SetReport) (string, error
 			return "", objectGone(in.Ref)
 		}
 		changed := set.DeepCopy()
-		a.applySetReport(changed, around, in, later(time.Now(), in.At))
+		a.applySetReport(changed, around, in)
 		if equality.Semantic.DeepEqual(changed.Status, set.Status) {
 			return set.ResourceVersion, nil
 		}
@@ -312,7 +321,7 @@ func (a *Activities) tellOfSet(before, after *v1alpha1.MachineSet) {
 }
 
 // applySetReport changes the status of a set as a report wants it.
-func (a *Activities) applySetReport(set *v1alpha1.MachineSet, around observe.AroundSet, in SetReport, now time.Time) {
+func (a *Activities) applySetReport(set *v1alpha1.MachineSet, around observe.AroundSet, in SetReport) {
 	s := &set.Status
 	if g := in.Generations; g != nil {
 		s.FailedGenerations = nil
@@ -320,14 +329,13 @@ func (a *Activities) applySetReport(set *v1alpha1.MachineSet, around observe.Aro
 			s.FailedGenerations = &v1alpha1.FailedGenerations{Count: int32(g.Failed), LastFailedAt: metav1.NewTime(g.Last).Rfc3339Copy()}
 		}
 	}
-	observed := observe.ScaleObserved(set, around, now, 0)
-	observed.LastFailure = in.Failure
-	observe.ApplySetStatus(s, scale.Report(observed), metav1.NewTime(now).Rfc3339Copy())
+	plan := planSet(set, around, in.SetRead, 0)
+	observe.ApplySetStatus(s, plan.Status, metav1.NewTime(plan.Observed.Now).Rfc3339Copy())
 	s.ObservedGeneration = set.Generation
-	s.FailedMachines = summary(around.Members, set.Name)
+	s.FailedMachines = summary(around.Members)
 	s.Selector = selectorText(set.Spec.Selector)
 	s.CurrentOperation = operation(in.Step)
-	if attention.MachineSet(observe.SetFacts(set, around, now)).Calm() { // often that was all there was to do
+	if attention.MachineSet(plan.Facts(set)).Calm() { // often that was all there was to do
 		s.CurrentOperation = nil
 	}
 }

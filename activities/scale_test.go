@@ -46,7 +46,7 @@ func TestDecideScale(t *testing.T) {
 	t.Parallel()
 	t.Run("U40: creates what is missing", func(t *testing.T) {
 		s := set("s", 3)
-		d := decideScale(newWorld(t, members(s, 1)...), read(s))
+		d := decideScale(newWorld(t, append(members(s, 1), class())...), read(s))
 		assert.Len(t, d.Create, 2)
 		assert.Equal(t, "create 2 machines: 3 wanted, 1 there", d.Decision.Why)
 		assert.Equal(t, attention.Scale, d.Need)
@@ -100,7 +100,7 @@ func TestDecideScale(t *testing.T) {
 	})
 	t.Run("never asks for more than a batch", func(t *testing.T) {
 		s := set("s", 1000)
-		assert.Len(t, decideScale(newWorld(t, s), read(s)).Create, 50)
+		assert.Len(t, decideScale(newWorld(t, s, class()), read(s)).Create, 50)
 	})
 }
 

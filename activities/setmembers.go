@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"millwright/api/v1alpha1"
-	"millwright/decide/scale"
 	"millwright/observe"
 )
 
@@ -92,7 +91,8 @@ func (a *Activities) changeMembers(ctx context.Context, in Batch, change func(*v
 	set, found := a.Cluster.Set(in.Set.Key())
 	err := inParallel(len(in.Machines), func(i int) error {
 		target := in.Machines[i]
-		version, changed, err := a.changeMember(ctx, in.Set, target, change)
+		ref := Ref{Namespace: in.Set.Namespace, Name: target.Name, UID: target.UID}
+		version, changed, err := a.changeMember(ctx, ref, target.Version, change)
 		if err != nil {
 			return err
 		}
@@ -111,19 +111,19 @@ func (a *Activities) changeMembers(ctx context.Context, in Batch, change func(*v
 	return gate, err
 }
 
-// changeMember writes one machine, and returns the version that it has now; empty for one that is gone.
-func (a *Activities) changeMember(ctx context.Context, set Ref, target scale.Target, change func(*v1alpha1.Machine) bool) (version string, changed bool, err error) {
-	machines := a.Cluster.Client().MachineV1alpha1().Machines(set.Namespace)
-	ref := Ref{Namespace: set.Namespace, Name: target.Name, UID: target.UID}
-	m, err := machines.Get(ctx, target.Name, metav1.GetOptions{})
+// changeMember writes one machine that still has the version that a decision saw, and returns the version that it has now; empty for
+// one that is gone.
+func (a *Activities) changeMember(ctx context.Context, ref Ref, seen string, change func(*v1alpha1.Machine) bool) (version string, changed bool, err error) {
+	machines := a.Cluster.Client().MachineV1alpha1().Machines(ref.Namespace)
+	m, err := machines.Get(ctx, ref.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return "", false, nil
 	case err != nil:
 		return "", false, fmt.Errorf("get machine %s: %w", ref.Key(), err)
-	case string(m.UID) != target.UID:
+	case string(m.UID) != ref.UID:
 		return "", false, nil
-	case m.ResourceVersion != target.Version:
+	case m.ResourceVersion != seen:
 		return "", false, conflict(ref)
 	case !change(m):
 		return m.ResourceVersion, false, nil

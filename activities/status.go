@@ -259,17 +259,25 @@ func (a *Activities) tell(object runtime.Object, e *Event) {
 }
 
 // summary lists machines whose last operation failed, as dashboards expect it.
-func summary(machines []*v1alpha1.Machine, owner string) []v1alpha1.MachineSummary {
+func summary(machines []*v1alpha1.Machine) []v1alpha1.MachineSummary {
 	var failed []v1alpha1.MachineSummary
 	for _, m := range machines {
 		if m.Status.LastOperation.State == v1alpha1.MachineStateFailed {
 			failed = append(failed, v1alpha1.MachineSummary{
-				Name: m.Name, ProviderID: m.Spec.ProviderID, LastOperation: m.Status.LastOperation, OwnerRef: owner,
+				Name: m.Name, ProviderID: m.Spec.ProviderID, LastOperation: m.Status.LastOperation, OwnerRef: controllerName(m),
 			})
 		}
 	}
 	slices.SortFunc(failed, func(x, y v1alpha1.MachineSummary) int { return cmp.Compare(x.Name, y.Name) })
 	return failed
+}
+
+// controllerName returns the name of what controls an object; empty when nothing does.
+func controllerName(o metav1.Object) string {
+	if ref := metav1.GetControllerOf(o); ref != nil {
+		return ref.Name
+	}
+	return ""
 }
 
 func selectorText(selector *metav1.LabelSelector) string {

@@ -26,8 +26,8 @@ const root = ".."
 // foreign are paths in the documents that lie in other repositories, or that a build makes.
 var foreign = []string{
 	"bin/", ".devstack", ".devstack/", // made here, and not kept
-	"k8s.io/kubernetes",                                                                                                      // a module
-	"machine.sapcloud.io/kubernetes-version", "machineset.cluster.x-k8s.io/skip-preflight-checks", "cluster.x-k8s.io/paused", // annotations
+	"k8s.io/kubernetes",                                                                                                                                                                                                                          // a module
+	"rollout.machine.sapcloud.io/hold", "rollout.machine.sapcloud.io/approve", "rollout.machine.sapcloud.io/last-verb", "machine.sapcloud.io/kubernetes-version", "machineset.cluster.x-k8s.io/skip-preflight-checks", "cluster.x-k8s.io/paused", // annotations
 	"cluster.x-k8s.io/delete-machine", "cluster.x-k8s.io/remediate-machine",
 	"service/worker/scheduler", "service/worker/workerdeployment", // of go.temporal.io/server
 }

@@ -36,12 +36,14 @@ type options struct {
 	identity       string
 	guardSecrets   bool
 	preflight      process.PreflightFlags
+	rollout        process.RolloutFlags
 }
 
 func main() {
 	var o options
 	o.Register(flag.CommandLine)
 	o.preflight.Register(flag.CommandLine)
+	o.rollout.Register(flag.CommandLine)
 	host, _ := os.Hostname() // an empty one still leaves the process ID
 	flag.StringVar(&o.leaseNamespace, "lease-namespace", "default", "namespace of the Lease that elects the leader")
 	flag.StringVar(&o.identity, "identity", fmt.Sprintf("%s-%d", host, os.Getpid()), "name of this process in the election")
@@ -118,6 +120,7 @@ func caches(ctx context.Context, o options, config *rest.Config) (*observe.Clust
 		return nil, err
 	}
 	cluster.Unguarded = !o.guardSecrets
+	o.rollout.Apply(cluster)
 	if err := o.preflight.Watch(cluster, config); err != nil {
 		return nil, err
 	}

@@ -83,7 +83,7 @@ func stripSecret(object any) (any, error) {
 
 // ClassOf returns the name of the MachineClass that a machine refers to; empty when it names a class of another kind.
 func ClassOf(m *v1alpha1.Machine) string {
-	if m.Spec.Class.Kind != "MachineClass" {
+	if m.Spec.Class.Kind != kindClass {
 		return ""
 	}
 	return m.Spec.Class.Name

@@ -47,7 +47,7 @@ const (
 // The indexes of the caches.
 const (
 	byOwner = "owner" // UID of the controller
-	byClass = "class" // namespace/name of a machine's class
+	byClass = "class" // namespace/name of the class of a machine, or of a set's template
 	byNode  = "node"  // namespace-less name of a machine's node
 )
 
@@ -64,6 +64,8 @@ type Cluster struct {
 
 	// Unguarded: the Secrets that classes name get no finalizers, and none of them is a fact. Set it before Start.
 	Unguarded bool
+	// Unguided: the cluster autoscaler is not kept off nodes during a rollout. Set it before Start.
+	Unguided bool
 }
 
 // NewCluster prepares caches that read with the given clients; Start fills them. Without a target, with nil, machines become
@@ -98,7 +100,7 @@ func NewCluster(client versioned.Interface, target kubernetes.Interface, meta me
 	if err := c.informers[Machines].AddIndexers(cache.Indexers{byOwner: ownerIndex, byClass: classIndex, byNode: nodeIndex}); err != nil {
 		return nil, fmt.Errorf("index machines: %w", err)
 	}
-	if err := c.informers[Sets].AddIndexers(cache.Indexers{byOwner: ownerIndex}); err != nil {
+	if err := c.informers[Sets].AddIndexers(cache.Indexers{byOwner: ownerIndex, byClass: setClassIndex}); err != nil {
 		return nil, fmt.Errorf("index sets: %w", err)
 	}
 	return c, nil

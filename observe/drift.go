@@ -68,3 +68,35 @@ func follow(to *map[string]string, from map[string]string) (changed bool) {
 func isWish(key string) bool {
 	return key == v1alpha1.AnnotationMachinePriority || key == v1alpha1.AnnotationPreserve || v1alpha1.IsOwnMetadataKey(key)
 }
+
+// notCopied are the annotations of a deployment that its sets do not get: those that say something about the deployment's own
+// object, size or rollout. Source: MCM's list, and ours.
+var notCopied = []string{
+	"kubectl.kubernetes.io/last-applied-configuration",
+	v1alpha1.AnnotationRevision, v1alpha1.AnnotationRevisionHistory,
+	v1alpha1.AnnotationDesiredReplicas, v1alpha1.AnnotationMaxReplicas,
+	v1alpha1.AnnotationPreferNoSchedule, v1alpha1.AnnotationUnfreeze, v1alpha1.AnnotationTriggerDeletion,
+	v1alpha1.AnnotationPaused, v1alpha1.AnnotationRolloutHold, v1alpha1.AnnotationRolloutApprove, v1alpha1.AnnotationRolloutVerb,
+}
+
+// FollowDeployment makes a set follow its deployment in what changes live machines in place, or concerns the set alone, and
+// reports whether anything differed. Annotations that others gave the set stay.
+func FollowDeployment(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) (changed bool) {
+	for _, key := range slices.Sorted(maps.Keys(d.Annotations)) {
+		if value, there := set.Annotations[key]; slices.Contains(notCopied, key) || there && value == d.Annotations[key] {
+			continue
+		}
+		if set.Annotations == nil {
+			set.Annotations = map[string]string{}
+		}
+		set.Annotations[key], changed = d.Annotations[key], true
+	}
+	before := set.Spec.DeepCopy()
+	to, from := &set.Spec, &d.Spec
+	to.MinReadySeconds, to.AutoPreserveFailedMachineMax = from.MinReadySeconds, from.AutoPreserveFailedMachineMax
+	to.DeletionOrder, to.Remediation = from.DeletionOrder, from.Remediation.DeepCopy()
+	to.Template.Spec.NodeTemplateSpec = *from.Template.Spec.NodeTemplateSpec.DeepCopy()
+	to.Template.Spec.MachineConfiguration = from.Template.Spec.MachineConfiguration.DeepCopy()
+	to.Template.Spec.Class.Kind = from.Template.Spec.Class.Kind
+	return changed || !equality.Semantic.DeepEqual(before, to)
+}

@@ -1,7 +1,6 @@
 package observe
 
 import (
-	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -12,10 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"millwright/api/v1alpha1"
-	"millwright/decide/attention"
 	"millwright/decide/preserve"
 	"millwright/decide/replace"
-	"millwright/decide/rollout"
 )
 
 // isDismissed reports whether a failed machine is not to be kept: somebody does not want it, or its set has asked once.
@@ -86,16 +83,6 @@ func BlockedSet(set *v1alpha1.MachineSet) string {
 	return ""
 }
 
-// BlockedDeployment returns the reason of Blocked as the deployment's status says it; empty when nothing blocks.
-func BlockedDeployment(d *v1alpha1.MachineDeployment) string {
-	for _, c := range d.Status.Conditions {
-		if c.Type == v1alpha1.MachineDeploymentReplicaFailure && c.Status == v1alpha1.ConditionTrue {
-			return c.Reason
-		}
-	}
-	return ""
-}
-
 // Priority returns a machine's deletion priority: lower goes first; 3 where the annotation is absent or no number, as in
 // MCM.
 func Priority(m *v1alpha1.Machine) int {
@@ -103,64 +90,6 @@ func Priority(m *v1alpha1.Machine) int {
 		return p
 	}
 	return v1alpha1.PriorityDefault
-}
-
-// DeploymentFacts turns a deployment and its sets into the facts that say whether the deployment is calm. Counts come from
-// the sets' statuses; members are the sets' machines.
-func DeploymentFacts(d *v1alpha1.MachineDeployment, sets []*v1alpha1.MachineSet, members []*v1alpha1.Machine) attention.GroupFacts {
-	f := attention.GroupFacts{
-		Deleting:           d.DeletionTimestamp != nil,
-		Finalizer:          HasFinalizer(d.Finalizers),
-		Generation:         d.Generation,
-		ObservedGeneration: d.Status.ObservedGeneration,
-		Wanted:             d.Spec.Replicas,
-		Reported: attention.Counts{
-			Replicas:    d.Status.Replicas,
-			Ready:       d.Status.ReadyReplicas,
-			Available:   d.Status.AvailableReplicas,
-			Updated:     d.Status.UpdatedReplicas,
-			Unavailable: d.Status.UnavailableReplicas,
-			Blocked:     BlockedDeployment(d),
-		},
-		Replacing: int32(min(len(d.Status.Replacements), math.MaxInt32)),
-	}
-	for _, m := range members {
-		if IsWaiting(m) {
-			f.Due++
-		}
-	}
-	for _, s := range sets {
-		if s.DeletionTimestamp == nil {
-			f.Sets++
-			f.Live += s.Spec.Replicas
-		}
-		f.Actual.Replicas += s.Status.Replicas
-		f.Actual.Ready += s.Status.ReadyReplicas
-		f.Actual.Available += s.Status.AvailableReplicas
-		if SameTemplate(&s.Spec.Template, &d.Spec.Template) {
-			f.Actual.Updated += s.Status.Replicas
-		}
-		f.Actual.Blocked = max(f.Actual.Blocked, BlockedSet(s))
-	}
-	f.Actual.Unavailable = max(f.Live-f.Actual.Available, 0)
-	return f
-}
-
-// RolloutObserved turns a deployment and its sets into what decide/rollout asks for.
-func RolloutObserved(d *v1alpha1.MachineDeployment, sets []*v1alpha1.MachineSet) rollout.Observed {
-	o := rollout.Observed{Replicas: d.Spec.Replicas, Deleting: d.DeletionTimestamp != nil}
-	for _, s := range sets {
-		o.Sets = append(o.Sets, rollout.Set{
-			Name:     s.Name,
-			UID:      string(s.UID),
-			Version:  s.ResourceVersion,
-			Replicas: s.Spec.Replicas,
-			Current:  SameTemplate(&s.Spec.Template, &d.Spec.Template),
-			Deleting: s.DeletionTimestamp != nil,
-			Created:  s.CreationTimestamp.Time,
-		})
-	}
-	return o
 }
 
 // OverlappingDeployments returns the names of the other deployments in the namespace whose selector matches the labels of

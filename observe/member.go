@@ -29,7 +29,9 @@ func ScaleObserved(set *v1alpha1.MachineSet, around AroundSet, now time.Time, se
 		Frozen:   isFrozen(set),
 		Scaled:   timeIn(set.Annotations[v1alpha1.AnnotationLastScalerChange]),
 		Peak:     int(set.Status.PeakReplicas),
+		Seen:     int(set.Status.ObservedReplicas),
 
+		Missing:     around.Missing,
 		Preflight:   around.Preflight,
 		Remediation: remediation(set, around.Deployment),
 	}
@@ -39,6 +41,7 @@ func ScaleObserved(set *v1alpha1.MachineSet, around AroundSet, now time.Time, se
 		if _, paused := d.Annotations[v1alpha1.AnnotationPaused]; paused {
 			o.OwnerPaused = "MachineDeployment"
 		}
+		o.Frozen = o.Frozen || isFrozen(d)
 	}
 	if g := set.Status.FailedGenerations; g != nil {
 		o.Generations = scale.Generations{Failed: int(g.Count), Last: g.LastFailedAt.Time}
@@ -52,7 +55,11 @@ func ScaleObserved(set *v1alpha1.MachineSet, around AroundSet, now time.Time, se
 		o.Invalid = "the selector does not match the labels of the template"
 	}
 	for _, m := range around.Members {
-		o.Members = append(o.Members, member(m, set, selector, around.Deployment))
+		f := member(m, set, selector, around.Deployment)
+		if around.keptByNode(m) {
+			f.Preserved, f.Replace = true, false
+		}
+		o.Members = append(o.Members, f)
 	}
 	for _, m := range around.Orphans {
 		o.Orphans = append(o.Orphans, scale.Orphan{
@@ -65,10 +72,10 @@ func ScaleObserved(set *v1alpha1.MachineSet, around AroundSet, now time.Time, se
 	return o
 }
 
-// isFrozen reports whether a set makes no machine for safety, and nobody has said otherwise.
-func isFrozen(set *v1alpha1.MachineSet) bool {
-	_, ended := set.Annotations[v1alpha1.AnnotationUnfreeze]
-	return set.Labels[v1alpha1.LabelFreeze] == v1alpha1.ValueTrue && !ended
+// isFrozen reports whether a set or deployment makes no machine for safety, and nobody has said otherwise.
+func isFrozen(o metav1.Object) bool {
+	_, ended := o.GetAnnotations()[v1alpha1.AnnotationUnfreeze]
+	return o.GetLabels()[v1alpha1.LabelFreeze] == v1alpha1.ValueTrue && !ended
 }
 
 func timeIn(text string) time.Time {

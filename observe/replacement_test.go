@@ -42,7 +42,7 @@ func TestWhoWaitsToBeReplaced(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			assert.Equal(t, row.due, observe.IsDue(row.machine))
 			assert.Equal(t, row.waiting, observe.IsWaiting(row.machine))
-			waiting := observe.DeploymentFacts(deployment("d"), nil, []*v1alpha1.Machine{row.machine}).Due == 1
+			waiting := observe.DeploymentFacts(observe.Family{Deployment: deployment("d"), Members: []*v1alpha1.Machine{row.machine}}, noon).Due == 1
 			assert.Equal(t, row.waiting, waiting)
 		})
 	}

@@ -80,6 +80,12 @@ func TestScaleObserved(t *testing.T) {
 	pausing := func(d *v1alpha1.MachineDeployment) {
 		metav1.SetMetaDataAnnotation(&d.ObjectMeta, v1alpha1.AnnotationPaused, "")
 	}
+	freezing := func(d *v1alpha1.MachineDeployment) {
+		metav1.SetMetaDataLabel(&d.ObjectMeta, v1alpha1.LabelFreeze, "True")
+	}
+	ending := func(d *v1alpha1.MachineDeployment) {
+		metav1.SetMetaDataAnnotation(&d.ObjectMeta, v1alpha1.AnnotationUnfreeze, "")
+	}
 	selecting := func(selector *metav1.LabelSelector) onSet {
 		return func(s *v1alpha1.MachineSet) { s.Spec.Selector = selector }
 	}
@@ -119,6 +125,10 @@ func TestScaleObserved(t *testing.T) {
 		{name: "another value", fact: "Frozen", set: labelSet(v1alpha1.LabelFreeze, "true"), want: false},
 		{name: "ended", fact: "Frozen", set: both(labelSet(v1alpha1.LabelFreeze, "True"), noteSet(v1alpha1.AnnotationUnfreeze, "")), want: false},
 		{name: "nothing to end", fact: "Frozen", set: noteSet(v1alpha1.AnnotationUnfreeze, ""), want: false},
+		{name: "I8: its deployment", fact: "Frozen", around: aroundD(freezing), want: true},
+		{name: "I8: its deployment's freeze ended", fact: "Frozen", around: aroundD(freezing, ending), want: false},
+		{name: "I8: only that of its deployment ended", fact: "Frozen", set: labelSet(v1alpha1.LabelFreeze, "True"), around: aroundD(freezing, ending), want: true},
+		{name: "a deployment that is not frozen", fact: "Frozen", around: aroundD(), want: false},
 		{fact: "NoScaleUp", set: labelSet(v1alpha1.LabelScaleUpDisabled, "true"), want: true},
 		{name: "by its presence", fact: "NoScaleUp", set: labelSet(v1alpha1.LabelScaleUpDisabled, ""), want: true},
 		{name: "when the size changed", fact: "Scaled", set: noteSet(v1alpha1.AnnotationLastScalerChange, "2026-01-01T11:00:00Z"), want: noon.Add(-time.Hour)},
@@ -142,11 +152,12 @@ func TestScaleObserved(t *testing.T) {
 		{fact: "Generations.Last", set: generations, want: ago(3).Time},
 		{fact: "Preflight", around: observe.AroundSet{Preflight: []preflight.Failure{{Check: "All", Why: "no"}}}, want: []preflight.Failure{{Check: "All", Why: "no"}}},
 		{fact: "Peak", set: func(s *v1alpha1.MachineSet) { s.Status.PeakReplicas = 4 }, want: 4},
+		{fact: "Seen", set: func(s *v1alpha1.MachineSet) { s.Status.ObservedReplicas = 4 }, want: 4},
+		{fact: "Missing", around: observe.AroundSet{Missing: []string{"MachineClass"}}, want: []string{"MachineClass"}},
 	}, map[string]string{
 		"Members":              "TestObservedMember",
 		"Taken":                "the names of members and orphans are all that is known",
 		"ListFailed":           "an activity that cannot read fails",
-		"Missing":              "a machine says by itself that its class is missing",
 		"LastFailure.Deleting": "the run knows what it was refused",
 		"LastFailure.Message":  "the run knows what it was refused",
 	})

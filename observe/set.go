@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
@@ -22,9 +23,14 @@ type AroundSet struct {
 	Members    []*v1alpha1.Machine // that it controls, in no order
 	Orphans    []*v1alpha1.Machine // of its namespace that nothing controls, in no order
 	Deployment *v1alpha1.MachineDeployment
-	Preflight  []preflight.Failure // checks that keep the set from making machines
+	// Node returns the node of a machine, nil when it has none; nil: nothing is known of nodes.
+	Node      func(*v1alpha1.Machine) *corev1.Node
+	Missing   []string            // kinds that the template names and that do not exist
+	Preflight []preflight.Failure // checks that keep the set from making machines
 	// ControlPlane is the version of the control plane that was looked at; empty when there is none.
 	ControlPlane string
+	// Class is the version of the class that the template names; empty when there is none.
+	Class string
 }
 
 // AroundSet returns what stands around a set, from the caches.
@@ -32,12 +38,15 @@ func (c *Cluster) AroundSet(set *v1alpha1.MachineSet) AroundSet {
 	around := AroundSet{
 		Members: c.MachinesOf(string(set.UID)),
 		Orphans: indexed[*v1alpha1.Machine](c.informers[Machines], byOwner, orphansOf(set.Namespace)),
+		Node:    c.NodeOf,
 	}
 	if owner := metav1.GetControllerOf(set); owner != nil {
 		if d, found := c.Deployment(set.Namespace + "/" + owner.Name); found && d.UID == owner.UID {
 			around.Deployment = d
 		}
 	}
+	class, _ := c.Class(classOfSet(set))
+	around.seeClass(set, class)
 	around.check(c, set, c.controlPlane())
 	return around
 }
@@ -50,7 +59,7 @@ func (a *AroundSet) check(c *Cluster, set *v1alpha1.MachineSet, controlPlane *un
 	}
 }
 
-// LiveAroundSet reads the machines around a set from the API server. Machines that the set owns although its selector does
+// LiveAroundSet reads the machines around a set from the API server, and its class where the cache has none. Machines that the set owns although its selector does
 // not match their labels any more come from the cache: a live look that left them out would count other members than
 // AroundSet does, and each would undo what the other asked for.
 func (c *Cluster) LiveAroundSet(ctx context.Context, set *v1alpha1.MachineSet) (AroundSet, error) {
@@ -62,6 +71,9 @@ func (c *Cluster) LiveAroundSet(ctx context.Context, set *v1alpha1.MachineSet) (
 	list, err := c.client.MachineV1alpha1().Machines(set.Namespace).List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
 	if err != nil {
 		return around, fmt.Errorf("list machines of set %s: %w", set.Name, err)
+	}
+	if err := around.seeLiveClass(ctx, c, set); err != nil {
+		return around, err
 	}
 	controlPlane, err := c.liveControlPlane(ctx)
 	if err != nil {
@@ -90,24 +102,41 @@ func keep[T any](list []T, wanted func(T) bool) []T {
 	return slices.DeleteFunc(slices.Clone(list), func(item T) bool { return !wanted(item) })
 }
 
-// SetFacts turns a set and what stands around it into the facts that say whether the set is calm at that time.
-func SetFacts(set *v1alpha1.MachineSet, around AroundSet, now time.Time) attention.SetFacts {
-	o := ScaleObserved(set, around, now, 0)
-	d := scale.Decide(o)
+// SetPlan is what one look at a set comes to.
+type SetPlan struct {
+	Observed scale.Observed
+	Decision scale.Decision
+	Status   scale.Status
+}
+
+// PlanSet plans a set by what was observed of it.
+func PlanSet(o scale.Observed) SetPlan {
+	p := SetPlan{Observed: o}
+	p.Decision, p.Status = scale.Look(o)
+	return p
+}
+
+// Facts returns the facts that say whether the planned set is calm, with its status as it is now.
+func (p SetPlan) Facts(set *v1alpha1.MachineSet) attention.SetFacts {
 	f := attention.SetFacts{
-		Deleting:           o.Deleting,
+		Deleting:           p.Observed.Deleting,
 		Finalizer:          HasFinalizer(set.Finalizers),
 		Generation:         set.Generation,
 		ObservedGeneration: set.Status.ObservedGeneration,
-		Wanted:             o.Replicas,
-		Members:            len(o.Members),
-		Unreported:         !Reports(set, scale.Report(o)),
-		Recheck:            !d.Recheck.IsZero(),
+		Wanted:             p.Observed.Replicas,
+		Members:            len(p.Observed.Members),
+		Unreported:         !Reports(set, p.Status),
+		Recheck:            !p.Decision.Recheck.IsZero(),
 	}
-	if d.Acts() {
-		f.Next = d.Why
+	if p.Decision.Acts() {
+		f.Next = p.Decision.Why
 	}
 	return f
+}
+
+// SetFacts turns a set and what stands around it into the facts that say whether the set is calm at that time.
+func SetFacts(set *v1alpha1.MachineSet, around AroundSet, now time.Time) attention.SetFacts {
+	return PlanSet(ScaleObserved(set, around, now, 0)).Facts(set)
 }
 
 // SetsSelecting returns the sets of a machine's namespace whose selector matches its labels, and the one that released it, in

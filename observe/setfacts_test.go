@@ -43,6 +43,13 @@ func members(machines ...*v1alpha1.Machine) observe.AroundSet {
 	return observe.AroundSet{Members: machines}
 }
 
+func missingClass(around observe.AroundSet) observe.AroundSet {
+	around.Missing = []string{"MachineClass"}
+	return around
+}
+
+func frozenSet(s *v1alpha1.MachineSet) { labelSet(v1alpha1.LabelFreeze, "True")(s) }
+
 func TestSetFacts(t *testing.T) {
 	calm := attention.SetFacts{Finalizer: true, Generation: 1, ObservedGeneration: 1, Wanted: 2, Members: 2}
 	two := members(running("a"), running("b"))
@@ -87,6 +94,12 @@ func TestSetFacts(t *testing.T) {
 			f.Unreported = true
 		})},
 		{"the status is of another time", caredFor(2), two, noon, edited(func(f *attention.SetFacts) { f.Unreported = true })},
+		{"that its class is missing was not told yet", reporting(caredFor(3, frozenSet), two), missingClass(two), noon, edited(func(f *attention.SetFacts) {
+			f.Wanted, f.Unreported = 3, true
+		})},
+		{"its class is missing, and that is told", reporting(caredFor(3), missingClass(two)), missingClass(two), noon, edited(func(f *attention.SetFacts) {
+			f.Wanted = 3
+		})},
 		{"what is missing cannot be made, and that is told", reporting(caredFor(3, labelSet(v1alpha1.LabelFreeze, "True")), two), two, noon, edited(func(f *attention.SetFacts) {
 			f.Wanted = 3
 		})},
@@ -108,6 +121,21 @@ func TestSetFacts(t *testing.T) {
 			assert.Equal(t, before, row.set, "what is looked at stays as it is")
 		})
 	}
+}
+
+// What the run knows of its last batch is in the facts, too: what is told already is not told again and again.
+func TestARefusedBatchIsToldOnce(t *testing.T) {
+	s, around := caredFor(3), members(running("a"), running("b"))
+	o := observe.ScaleObserved(s, around, noon, 0)
+	o.LastFailure = scale.Failure{Message: "quota"}
+	plan := observe.PlanSet(o)
+	assert.True(t, plan.Facts(s).Unreported)
+	observe.ApplySetStatus(&s.Status, plan.Status, metav1.NewTime(noon))
+	assert.Equal(t, int32(3), s.Status.ObservedReplicas, "nothing is under way until it is tried again")
+	facts := plan.Facts(s)
+	assert.False(t, facts.Unreported)
+	assert.Equal(t, "create 1 machine: 3 wanted, 2 there", facts.Next)
+	assert.True(t, observe.SetFacts(s, around, noon).Unreported, "whoever knows of no failure would take it back")
 }
 
 func goingAt(at time.Time) func(*v1alpha1.Machine) {
@@ -205,6 +233,8 @@ func TestWhatASetDoesAboutWhatItSees(t *testing.T) {
 		{"frozen", caredFor(5, labelSet(v1alpha1.LabelFreeze, "True")), members(running("a")), ""},
 		{"frozen, and still too many", caredFor(0, labelSet(v1alpha1.LabelFreeze, "True")), members(running("a")), "delete a"},
 		{"a person ended the freeze", caredFor(5, labelSet(v1alpha1.LabelFreeze, "True"), noteSet(v1alpha1.AnnotationUnfreeze, "")), members(running("a")), "create"},
+		{"its class is missing", caredFor(5), missingClass(members(running("a"))), ""},
+		{"its class is missing, and there are too many", caredFor(0), missingClass(members(running("a"))), "delete a"},
 		{"others took its place", caredFor(5, labelSet(v1alpha1.LabelScaleUpDisabled, "true")), members(running("a")), ""},
 		{"MS-10: the template has another timeout", caredFor(1, func(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.MachineConfiguration = drained(time.Minute) }), members(running("a")), "sync a"},
 	} {

@@ -22,6 +22,7 @@ func sameSetStatus(a, b *v1alpha1.MachineSetStatus) bool {
 		a.AvailableReplicas == b.AvailableReplicas && a.UpToDateReplicas == b.UpToDateReplicas &&
 		a.PreservedFailedReplicas == b.PreservedFailedReplicas && a.AutoPreserveFailedMachineCount == b.AutoPreserveFailedMachineCount &&
 		a.PeakReplicas == b.PeakReplicas && a.Overshoot == b.Overshoot &&
+		a.ObservedReplicas == b.ObservedReplicas &&
 		slices.EqualFunc(a.Conditions, b.Conditions, func(x, y v1alpha1.MachineSetCondition) bool {
 			return x.Type == y.Type && x.Status == y.Status && x.Reason == y.Reason && x.Message == y.Message
 		})
@@ -35,7 +36,7 @@ func ApplySetStatus(s *v1alpha1.MachineSetStatus, want scale.Status, now metav1.
 		s.AvailableReplicas, s.UpToDateReplicas = int32(c.Available), int32(c.UpToDate)
 		s.PreservedFailedReplicas, s.AutoPreserveFailedMachineCount = int32(c.PreservedFailed), int32(c.AutoPreserved)
 	}
-	s.PeakReplicas, s.Overshoot = int32(want.Peak), int32(want.Overshoot)
+	s.PeakReplicas, s.Overshoot, s.ObservedReplicas = int32(want.Peak), int32(want.Overshoot), int32(want.Seen)
 	was := s.Conditions
 	s.Conditions = make([]v1alpha1.MachineSetCondition, 0, len(want.Conditions))
 	for _, c := range want.Conditions {

@@ -30,12 +30,12 @@ func TestApplySetStatus(t *testing.T) {
 	at := metav1.NewTime(noon)
 	observe.ApplySetStatus(&s, scale.Status{
 		Counts: &scale.Counts{Replicas: 1, Labelled: 2, Ready: 3, Available: 4, UpToDate: 5, PreservedFailed: 6, AutoPreserved: 7},
-		Peak:   8, Overshoot: 9,
+		Peak:   8, Overshoot: 9, Seen: 10,
 		Conditions: []scale.Condition{{Type: "ScalingUp", Status: scale.True, Reason: "Because", Message: "so"}, {Type: "Deleting", Status: scale.Unknown, Reason: "X"}},
 	}, at)
 	assert.Equal(t, v1alpha1.MachineSetStatus{
 		Replicas: 1, FullyLabeledReplicas: 2, ReadyReplicas: 3, AvailableReplicas: 4, UpToDateReplicas: 5,
-		PreservedFailedReplicas: 6, AutoPreserveFailedMachineCount: 7, PeakReplicas: 8, Overshoot: 9,
+		PreservedFailedReplicas: 6, AutoPreserveFailedMachineCount: 7, PeakReplicas: 8, Overshoot: 9, ObservedReplicas: 10,
 		Conditions: []v1alpha1.MachineSetCondition{
 			{Type: v1alpha1.MachineSetScalingUp, Status: "True", Reason: "Because", Message: "so", LastTransitionTime: at},
 			{Type: v1alpha1.MachineSetDeleting, Status: "Unknown", Reason: "X", LastTransitionTime: at},
@@ -130,6 +130,7 @@ func TestReports(t *testing.T) {
 		{"UpToDateReplicas", func(s *v1alpha1.MachineSetStatus) { s.UpToDateReplicas = 0 }, false},
 		{"PeakReplicas", func(s *v1alpha1.MachineSetStatus) { s.PeakReplicas = 0 }, false},
 		{"Overshoot", func(s *v1alpha1.MachineSetStatus) { s.Overshoot = 1 }, false},
+		{"ObservedReplicas", func(s *v1alpha1.MachineSetStatus) { s.ObservedReplicas = 0 }, false},
 		{"AutoPreserveFailedMachineCount", func(s *v1alpha1.MachineSetStatus) { s.AutoPreserveFailedMachineCount = 0 }, false},
 		{"Conditions", func(s *v1alpha1.MachineSetStatus) { s.Conditions = nil }, false},
 		{"Conditions", func(s *v1alpha1.MachineSetStatus) { s.Conditions = s.Conditions[1:] }, false},
@@ -181,6 +182,32 @@ func TestU51_WhatAStatusCounts(t *testing.T) {
 	assert.Equal(t, []int32{6, 5, 2, 3, 4, 1, 0}, []int32{
 		s.Replicas, s.FullyLabeledReplicas, s.ReadyReplicas, s.AvailableReplicas, s.UpToDateReplicas, s.PreservedFailedReplicas, s.AutoPreserveFailedMachineCount,
 	})
+}
+
+// A size is seen when nothing is left to do for it, and that alone is worth a write: the deployment waits for it.
+func TestTheSizeThatASetHasSeen(t *testing.T) {
+	two := members(running("a"), running("b"))
+	s := reporting(caredFor(2), two)
+	require.Equal(t, int32(2), s.Status.ObservedReplicas)
+	look := func(around observe.AroundSet) (unreported bool, seen int32) {
+		unreported = observe.SetFacts(s, around, noon).Unreported
+		return unreported, reporting(s, around).Status.ObservedReplicas
+	}
+
+	s.Spec.Replicas = 1
+	_, seen := look(two)
+	assert.Equal(t, int32(2), seen, "one is yet to be deleted")
+	_, seen = look(members(running("a"), running("b", goingAt(noon))))
+	assert.Equal(t, int32(1), seen, "it goes")
+	s.Spec.Replicas = 3
+	_, seen = look(two)
+	assert.Equal(t, int32(1), seen)
+
+	s = reporting(caredFor(2, labelSet(v1alpha1.LabelScaleUpDisabled, "")), members())
+	s.Status.ObservedReplicas = 5
+	unreported, seen := look(members())
+	assert.True(t, unreported, "nothing else changed")
+	assert.Equal(t, int32(2), seen, "more than that cannot be done now")
 }
 
 func TestD12_AMachineIsAvailableWhenItWasReadyForLongEnough(t *testing.T) {

@@ -29,6 +29,7 @@ type clients struct {
 	objects  dynamic.Interface
 	mapper   meta.RESTMapper
 	events   typedcorev1.EventsGetter
+	nodes    typedcorev1.NodesGetter
 }
 
 func connect(kubeconfig string) (clients, error) {
@@ -51,11 +52,11 @@ func connect(kubeconfig string) (clients, error) {
 	if err != nil {
 		return clients{}, fmt.Errorf("make client: %w", err)
 	}
-	events, err := typedcorev1.NewForConfig(config)
+	core, err := typedcorev1.NewForConfig(config)
 	if err != nil {
 		return clients{}, fmt.Errorf("make client: %w", err)
 	}
-	return clients{machines, objects, restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(finder)), events}, nil
+	return clients{machines, objects, restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(finder)), core, core}, nil
 }
 
 // apply applies every object of a file, as `kubectl apply --server-side` does, and returns the one MachineDeployment among

@@ -18,10 +18,11 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// door is how the commands for machines reach the world.
+// door is how the commands for machines and deployments reach the world.
 type door struct {
 	machines func(kubeconfig string) (versioned.Interface, error)
 	events   func(kubeconfig string) (typedcorev1.EventsGetter, error)
+	nodes    func(kubeconfig string) (typedcorev1.NodesGetter, error)
 	temporal func(temporalFlags) (temporal, error)
 	now      func() time.Time
 }
@@ -35,6 +36,10 @@ func frontDoor() door {
 		events: func(kubeconfig string) (typedcorev1.EventsGetter, error) {
 			c, err := connect(kubeconfig)
 			return c.events, err
+		},
+		nodes: func(kubeconfig string) (typedcorev1.NodesGetter, error) {
+			c, err := connect(kubeconfig)
+			return c.nodes, err
 		},
 		temporal: dial,
 		now:      time.Now,
@@ -76,15 +81,20 @@ A machine is given as NAMESPACE/NAME, or as NAME with --namespace. All clock tim
 
 // key reads the name of a machine as people give it.
 func (f *drains) key(c *cobra.Command, text string) (types.NamespacedName, error) {
+	return readKey(c, "machine", text, f.namespace)
+}
+
+// readKey reads the name of an object of some kind as people give it: with its namespace, or without when a flag says that.
+func readKey(c *cobra.Command, kind, text, flag string) (types.NamespacedName, error) {
 	namespace, name, both := strings.Cut(text, "/")
 	if !both {
-		namespace, name = f.namespace, text
+		namespace, name = flag, text
 	}
 	switch {
 	case namespace == "" || name == "" || strings.Contains(name, "/"):
-		return types.NamespacedName{}, fmt.Errorf("%q names no machine: give NAME or NAMESPACE/NAME", text)
-	case both && c.Flags().Changed("namespace") && namespace != f.namespace:
-		return types.NamespacedName{}, fmt.Errorf("%s is in namespace %s, but --namespace says %s", text, namespace, f.namespace)
+		return types.NamespacedName{}, fmt.Errorf("%q names no %s: give NAME or NAMESPACE/NAME", text, kind)
+	case both && c.Flags().Changed("namespace") && namespace != flag:
+		return types.NamespacedName{}, fmt.Errorf("%s is in namespace %s, but --namespace says %s", text, namespace, flag)
 	}
 	return types.NamespacedName{Namespace: namespace, Name: name}, nil
 }
@@ -106,7 +116,7 @@ func notDeleting(m *v1alpha1.Machine) error {
 	return fmt.Errorf("machine %s is not being deleted: its phase is %s", keyOf(m), status(*m))
 }
 
-func keyOf(m *v1alpha1.Machine) string { return m.Namespace + "/" + m.Name }
+func keyOf(o metav1.Object) string { return o.GetNamespace() + "/" + o.GetName() }
 
 // clock is a time in UTC, with the day only when that is not today.
 func clock(t, now time.Time) string {

@@ -121,7 +121,7 @@ func (f *drains) verbCommand(w wish) *cobra.Command {
 	}
 	flags := c.Flags()
 	if w.name != resume {
-		o.signed(c)
+		signed(c, &o.Reason, &o.Actor)
 	}
 	if w.name.MayWait() {
 		flags.BoolVar(&o.InAdvance, "in-advance", false, "write it although the machine is not being deleted yet")
@@ -137,9 +137,9 @@ func (f *drains) verbCommand(w wish) *cobra.Command {
 }
 
 // signed lets people say who they are, and why they want it.
-func (o *order) signed(c *cobra.Command) {
-	c.Flags().StringVar(&o.Reason, "reason", "", "why; people read it wherever the verb acts")
-	c.Flags().StringVar(&o.Actor, "as-user", cmp.Or(os.Getenv("USER"), "somebody"), "who wants it")
+func signed(c *cobra.Command, reason, actor *string) {
+	c.Flags().StringVar(reason, "reason", "", "why; people read it wherever the verb acts")
+	c.Flags().StringVar(actor, "as-user", cmp.Or(os.Getenv("USER"), "somebody"), "who wants it")
 }
 
 // complete refuses what cannot be written whatever the machine is.

@@ -87,7 +87,7 @@ func outcome(m *v1alpha1.Machine) string {
 // interrupted reports whether somebody has pressed Ctrl-C.
 func interrupted(ctx context.Context) bool { return ctx.Err() != nil }
 
-// watching shows one machine. On a terminal it draws itself anew; elsewhere it prints a line for each change.
+// watching shows one object. On a terminal it draws itself anew; elsewhere it prints a line for each change.
 type watching struct {
 	out  io.Writer
 	live bool
@@ -96,12 +96,15 @@ type watching struct {
 
 const clearScreen = "\x1b[H\x1b[2J\x1b[3J"
 
-func (w *watching) draw(s sight) {
+func (w *watching) draw(s sight) { w.frame(s.now, s.text(), s.summary()) }
+
+// frame shows all of it on a terminal, and elsewhere the summary when that has changed.
+func (w *watching) frame(now time.Time, text, summary string) {
 	if w.live {
-		_, _ = io.WriteString(w.out, clearScreen+s.text())
+		_, _ = io.WriteString(w.out, clearScreen+text)
 		return
 	}
-	w.change(s.now, s.summary())
+	w.change(now, summary)
 }
 
 // fail shows what went wrong, below what was seen last.

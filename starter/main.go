@@ -1,5 +1,5 @@
-// Package main is the operator's command line. It prepares Temporal, shows and steers drains, preserves machines, and runs the
-// demo.
+// Package main is the operator's command line. It prepares Temporal, shows and steers drains, steers rollouts, preserves machines,
+// and runs the demo.
 package main
 
 import (
@@ -28,10 +28,16 @@ func run() error {
 func command() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "starter",
-		Short:         "Operate Millwright: prepare Temporal, see and steer drains, preserve machines, run the demo",
+		Short:         "Operate Millwright: prepare Temporal, see and steer drains, steer rollouts, preserve machines, run the demo",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(bootstrapCommand(), drainCommand(frontDoor()), preserveCommand(frontDoor()), demoCommand())
+	root.AddCommand(
+		bootstrapCommand(),
+		drainCommand(frontDoor()),
+		rolloutCommand(frontDoor()),
+		preserveCommand(frontDoor()),
+		demoCommand(),
+	)
 	return root
 }

@@ -50,7 +50,7 @@ as NAMESPACE/NAME, or as NAME with --namespace.`,
 	c.Flags().StringVar(&f.kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "kubeconfig of the cluster that holds the machines")
 	c.Flags().StringVarP(&f.namespace, "namespace", "n", metav1.NamespaceDefault, "namespace of the machine")
 	c.Flags().BoolVar(&stop, "stop", false, "keep it no longer")
-	o.signed(c)
+	signed(c, &o.Reason, &o.Actor)
 	return c
 }
 

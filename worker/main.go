@@ -36,12 +36,14 @@ type options struct {
 	draining     drain.Settings
 	maxDrains    int
 	preflight    process.PreflightFlags
+	rollout      process.RolloutFlags
 }
 
 func main() {
 	var o options
 	o.Register(flag.CommandLine)
 	o.preflight.Register(flag.CommandLine)
+	o.rollout.Register(flag.CommandLine)
 	flag.StringVar(&o.clusterName, "cluster-name", "", "name of this installation; instances carry it as a tag (required)")
 	flag.StringVar(&o.queues, "queues", "machines,kubernetes,drains,provider-virtual", "task queues to serve, separated by commas")
 	flag.StringVar(&o.virtualcloud, "virtualcloud-address", "", "URL of virtualcloud, for the queue provider-virtual")
@@ -129,6 +131,7 @@ func watch(ctx context.Context, o options, clients clients) (*observe.Cluster, e
 	if err := cluster.WatchDrains(); err != nil {
 		return nil, err
 	}
+	o.rollout.Apply(cluster)
 	if err := o.preflight.Watch(cluster, clients.config); err != nil {
 		return nil, err
 	}

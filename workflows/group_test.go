@@ -45,7 +45,9 @@ type setWorld struct {
 	deleting bool
 	reads    []activities.Read
 	log      []string
-	conflict int // so many creations meet a conflict
+	conflict int      // so many creations meet a conflict
+	refuses  string   // why the API server takes no machine; empty: it does
+	told     []string // the failures that were reported
 }
 
 func newSetWorld(t *testing.T) *setWorld {
@@ -59,6 +61,10 @@ func newSetWorld(t *testing.T) *setWorld {
 			w.conflict--
 			return activities.Written{}, temporal.NewNonRetryableApplicationError("changed", activities.TypeConflict, nil)
 		}
+		if w.refuses != "" {
+			w.log = append(w.log, fmt.Sprintf("create %d: %s", len(in.Names), w.refuses))
+			return activities.Written{Failure: scale.Failure{Message: w.refuses}}, nil
+		}
 		w.log = append(w.log, fmt.Sprintf("create %d", len(in.Names)))
 		w.machines += len(in.Names)
 		return activities.Written{Versions: activities.Gate{activities.MachinesResource: fmt.Sprint(100 + w.machines)}}, nil
@@ -68,8 +74,9 @@ func newSetWorld(t *testing.T) *setWorld {
 		w.machines -= len(in.Machines)
 		return activities.Written{}, nil
 	})
-	w.env.OnActivity("ReportSet", mock.Anything, mock.Anything).Return(func(context.Context, activities.SetReport) (string, error) {
+	w.env.OnActivity("ReportSet", mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.SetReport) (string, error) {
 		w.reported = w.machines
+		w.told = append(w.told, in.Failure.Message)
 		return "50", nil
 	})
 	w.env.OnActivity("FinalizeSet", mock.Anything, mock.Anything).Return(func(context.Context, activities.Read) (string, error) {
@@ -143,17 +150,27 @@ func TestU50_MachineSetDeletesItsMachinesBeforeItGoes(t *testing.T) {
 	require.Equal(t, []string{"delete 50", "delete 20", "release"}, w.log)
 }
 
+// What was refused is forgotten, and told no more, when the size was changed so that nothing is to be done.
+func TestMachineSetForgetsAFailureWhenNothingIsToBeDone(t *testing.T) {
+	w := newSetWorld(t)
+	w.wanted, w.refuses = 1, "quota"
+	w.env.RegisterDelayedCallback(func() { w.wanted = 0; changed(w.env) }, 15*time.Second)
+	require.Equal(t, workflows.OutcomeCalm, w.run(t, workflows.Input{Ref: ref}).Outcome)
+	require.Equal(t, []string{"create 1: quota", "create 1: quota"}, w.log, "tried again after ten seconds")
+	require.Equal(t, []string{"quota", ""}, w.told)
+}
+
 func TestMachineDeploymentContinuesAsNewWhenSettled(t *testing.T) {
 	env := newEnvironment(t)
-	created := false
-	env.OnActivity("DecideDeployment", mock.Anything, mock.Anything).Return(func(context.Context, activities.Read) (activities.DeploymentDecision, error) {
+	created, wanted := false, rollout.Creation{Replicas: 3, Revision: 1, Desired: 3, Max: 4}
+	env.OnActivity("DecideDeployment", mock.Anything, mock.Anything).Return(func(context.Context, activities.DeploymentRead) (activities.DeploymentDecision, error) {
 		if created {
 			return activities.DeploymentDecision{Why: "3 of 3 machines ready"}, nil
 		}
-		return activities.DeploymentDecision{Need: attention.Scale, Version: "4", Decision: rollout.Decision{Create: true, Why: "create a set"}}, nil
+		return activities.DeploymentDecision{Need: attention.Scale, Version: "4", Decision: rollout.Decision{Create: &wanted, Why: "create a set"}}, nil
 	})
 	env.OnActivity("CreateSet", mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.SetCreation) (activities.Gate, error) {
-		require.Equal(t, activities.SetCreation{Deployment: ref, Version: "4"}, in)
+		require.Equal(t, activities.SetCreation{Deployment: ref, Version: "4", Creation: wanted}, in)
 		created = true
 		return activities.Gate{activities.SetsResource: "9"}, nil
 	})
@@ -169,7 +186,7 @@ func TestD24_HeldReplacementsAreLookedAtAgainWhenTheHoldEnds(t *testing.T) {
 	env := newEnvironment(t)
 	begun := env.Now()
 	var looks []time.Duration
-	env.OnActivity("DecideDeployment", mock.Anything, mock.Anything).Return(func(context.Context, activities.Read) (activities.DeploymentDecision, error) {
+	env.OnActivity("DecideDeployment", mock.Anything, mock.Anything).Return(func(context.Context, activities.DeploymentRead) (activities.DeploymentDecision, error) {
 		looks = append(looks, env.Now().Sub(begun).Round(time.Second))
 		held := activities.DeploymentDecision{Need: attention.Replace, Held: true, HeldUntil: begun.Add(time.Minute), Why: "wait"}
 		return held, map[bool]error{true: temporal.NewNonRetryableApplicationError("enough", "Enough", nil)}[len(looks) == 3]
@@ -181,7 +198,7 @@ func TestD24_HeldReplacementsAreLookedAtAgainWhenTheHoldEnds(t *testing.T) {
 func TestMachineDeploymentEndsWithItsObject(t *testing.T) {
 	env := newEnvironment(t)
 	gone := false
-	env.OnActivity("DecideDeployment", mock.Anything, mock.Anything).Return(func(context.Context, activities.Read) (activities.DeploymentDecision, error) {
+	env.OnActivity("DecideDeployment", mock.Anything, mock.Anything).Return(func(context.Context, activities.DeploymentRead) (activities.DeploymentDecision, error) {
 		return activities.DeploymentDecision{Gone: gone}, nil
 	})
 	env.RegisterDelayedCallback(func() { gone = true; changed(env) }, 24*time.Hour) // calm deployments wait as long as it takes

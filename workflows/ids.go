@@ -3,6 +3,7 @@ package workflows
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"strconv"
 	"strings"
 
 	"millwright/activities"
@@ -17,7 +18,8 @@ const (
 	KindMachineSet        Kind = "MachineSet"
 	KindMachineDeployment Kind = "MachineDeployment"
 	KindMachineClass      Kind = "MachineClass"
-	KindDrain             Kind = "Drain" // named after its machine
+	KindDrain             Kind = "Drain"   // named after its machine
+	KindRollout           Kind = "Rollout" // named after its deployment and the revision
 )
 
 // The task queues. Each provider has one of its own besides: ProviderQueue.
@@ -48,11 +50,15 @@ func ProviderQueue(provider string) string { return "provider-" + provider }
 // and UID need their share.
 const maxID = 200
 
-// ID returns the workflow ID of an object: kind/namespace/name/uid. Where that would be too long, the name is cut and ends
-// in a hash of the whole. It is the only function that makes IDs.
-func ID(kind Kind, ref activities.Ref) string {
+// ID returns the workflow ID of an object: kind/namespace/name/uid, and the revision of a rollout behind it. Where that would be
+// too long, the name is cut and ends in a hash of the whole. It is the only function that makes IDs.
+func ID(kind Kind, ref activities.Ref, revision ...int64) string {
+	end := "/" + ref.UID
+	for _, n := range revision {
+		end += "/" + strconv.FormatInt(n, 10)
+	}
 	id := func(name string) string {
-		return strings.ToLower(string(kind)) + "/" + ref.Namespace + "/" + name + "/" + ref.UID
+		return strings.ToLower(string(kind)) + "/" + ref.Namespace + "/" + name + end
 	}
 	whole := id(ref.Name)
 	if len(whole) <= maxID {

@@ -1,25 +1,30 @@
 package workflows
 
 import (
-	"time"
-
+	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"millwright/activities"
 	"millwright/decide/attention"
+	"millwright/decide/rollout"
 )
 
 // machineDeployment is one run of a MachineDeployment's workflow.
 type machineDeployment struct {
-	*object
+	setWriter
 	acted bool // something was done in this run: history has grown
 }
 
-// MachineDeployment makes the set of its object, gives it its size and writes the deployment's status. The workflow lives
-// as long as its object; it continues as new after each settled change, so that its history stays short.
+// MachineDeployment makes the set of its object, gives it its size and writes the deployment's status. When machines of another
+// template are there, it starts a rollout, and leaves the sets to that until it has ended. The workflow lives as long as its
+// object; it continues as new after each settled change, so that its history stays short.
 func MachineDeployment(ctx workflow.Context, in Input) (Result, error) {
-	m := &machineDeployment{object: newObject(ctx, KindMachineDeployment, in)}
+	m := &machineDeployment{setWriter: setWriter{object: newObject(ctx, KindMachineDeployment, in)}}
 	m.live = !in.Continued
+	return answering(ctx, m.object, func() (Result, error) { return m.run(ctx) })
+}
+
+func (m *machineDeployment) run(ctx workflow.Context) (Result, error) {
 	for {
 		m.receive()
 		d, err := m.decide(ctx)
@@ -29,7 +34,7 @@ func MachineDeployment(ctx workflow.Context, in Input) (Result, error) {
 		if d.Gone {
 			return Result{OutcomeGone, d.Why}, nil
 		}
-		acted, err := m.act(ctx, d)
+		acted, err := m.step(ctx, d)
 		m.acted = m.acted || acted
 		switch {
 		case failedWith(err, activities.TypeObjectGone):
@@ -51,26 +56,52 @@ func MachineDeployment(ctx workflow.Context, in Input) (Result, error) {
 	}
 }
 
-// decide asks which set to make, resize or delete next.
-func (m *machineDeployment) decide(ctx workflow.Context) (d activities.DeploymentDecision, err error) {
-	err = quick(ctx, "which set to make, resize or delete next?", core().DecideDeployment, m.read(), &d)
-	m.live = false
-	m.raise(d.Seen)
-	return d, err
+// step does what was decided, and reports whether there was anything to do.
+func (m *machineDeployment) step(ctx workflow.Context, d activities.DeploymentDecision) (acted bool, err error) {
+	if err := m.show(ctx, m.doing(d)); err != nil {
+		return false, err
+	}
+	if d.Rolling && d.HoldBy != rollout.HeldBy && d.Create == nil && !d.Prepare {
+		return true, m.roll(ctx, d)
+	}
+	return m.act(ctx, d)
+}
+
+// roll leaves the sets to a rollout, and waits until it has ended. One that is open already, because a former run of this
+// workflow started it, is waited for likewise: when it ends, the bridge tells.
+func (m *machineDeployment) roll(ctx workflow.Context, d activities.DeploymentDecision) error {
+	options := rolloutOptions(ctx, m.ref, d.Revision, d.Decision.Why)
+	child := workflow.ExecuteChildWorkflow(options, Rollout, RolloutInput{Input: Input{Ref: m.ref, Gate: m.gate}, Revision: d.Revision})
+	m.live = true // whatever follows
+	if err := child.GetChildWorkflowExecution().Get(ctx, nil); err != nil {
+		if temporal.IsWorkflowExecutionAlreadyStartedError(err) {
+			return m.awaken(ctx, m.timer(ctx, "attach", "looks again whether the rollout has ended", workflow.Now(ctx).Add(recheckRollout)))
+		}
+		return err
+	}
+	for !child.IsReady() {
+		if err := m.awaken(ctx, child); err != nil {
+			disconnected, done := workflow.NewDisconnectedContext(ctx)
+			defer done()
+			_ = child.Get(disconnected, nil) // it writes the hold, and ends
+			return err
+		}
+		if m.receive() && !child.IsReady() {
+			_ = child.SignalChildWorkflow(ctx, SignalChanged, Changed{UID: m.ref.UID, Versions: m.gate}).Get(ctx, nil) // it may have ended: then there is nothing to tell
+		}
+	}
+	var result RolloutResult
+	if err := child.Get(ctx, &result); err != nil {
+		return m.awaken(ctx, m.timer(ctx, "again", "the rollout came to no end: it is started again", workflow.Now(ctx).Add(rolloutAgain)))
+	}
+	m.raise(result.Versions)
+	return nil
 }
 
 // rest waits for a change. A calm run that has done something continues as new after the linger.
 func (m *machineDeployment) rest(ctx workflow.Context, d activities.DeploymentDecision) error {
-	if !d.HeldUntil.IsZero() {
-		at := workflow.Now(ctx).Add(time.Second) // should the worker's clock be behind this one: no decision is made in a hurry
-		if d.HeldUntil.After(at) {
-			at = d.HeldUntil
-		}
-		return m.awaken(ctx, m.timer(ctx, "hold", d.Why, at))
-	}
-	m.disarm("hold")
-	if d.Need != attention.Nothing || !m.acted {
-		return m.awaken(ctx)
+	if waits := m.resting(ctx, d); len(waits) > 0 || d.Need != attention.Nothing || !m.acted {
+		return m.awaken(ctx, waits...)
 	}
 	over, err := m.lingered(ctx)
 	if err != nil {
@@ -87,52 +118,13 @@ func (m *machineDeployment) again(ctx workflow.Context) error {
 	return workflow.NewContinueAsNewError(ctx, MachineDeployment, Input{Ref: m.ref, Gate: m.gate, Continued: true})
 }
 
-// act does what was decided, and reports whether there was anything to do.
-func (m *machineDeployment) act(ctx workflow.Context, d activities.DeploymentDecision) (acted bool, err error) {
-	if err := m.show(ctx, m.step(d)); err != nil {
-		return false, err
-	}
-	if d.Prepare || d.Release {
-		return true, m.write(ctx, "finalizer: "+d.Why, core().FinalizeDeployment, m.read())
-	}
-	var made activities.Gate
+// doing is what the deployment is doing, for people.
+func (m *machineDeployment) doing(d activities.DeploymentDecision) step {
 	switch {
-	case d.Create:
-		creation := activities.SetCreation{Deployment: m.ref, Version: d.Version}
-		acted, err = true, workflow.ExecuteActivity(batch(ctx, d.Decision.Why), core().CreateSet, creation).Get(ctx, &made)
-	case len(d.Resize) > 0 || len(d.Delete) > 0:
-		changes := activities.SetChanges{Deployment: m.ref, Resize: d.Resize, Delete: d.Delete}
-		acted, err = true, workflow.ExecuteActivity(batch(ctx, d.Decision.Why), core().ChangeSets, changes).Get(ctx, &made)
-	}
-	if err != nil {
-		return acted, err
-	}
-	m.raise(made)
-	if d.Replace {
-		var granted activities.Granted
-		if err := quick(ctx, d.Why, core().GrantReplacements, m.read(), &granted); err != nil {
-			return true, err
-		}
-		m.raise(granted.Versions)
-		if granted.Wrote {
-			return true, nil
-		}
-	}
-	if d.Report {
-		report := activities.DeploymentReport{Read: m.read(), Pending: d.Pending}
-		if d.Need != attention.Nothing {
-			report.Step = m.report()
-		}
-		return true, m.write(ctx, "status: "+d.Why, core().ReportDeployment, report)
-	}
-	return acted, nil
-}
-
-// step is what the deployment is doing, for people.
-func (m *machineDeployment) step(d activities.DeploymentDecision) step {
-	switch {
-	case d.Create:
+	case d.Create != nil:
 		return step{name: "create-set", why: d.Decision.Why}
+	case d.Rolling && d.HoldBy != rollout.HeldBy:
+		return step{name: "rollout", why: d.Why, table: setTable(d.Picture)}
 	case len(d.Resize) > 0:
 		return step{name: "resize-set", why: d.Decision.Why}
 	case d.Need == attention.Deletion:
@@ -141,7 +133,9 @@ func (m *machineDeployment) step(d activities.DeploymentDecision) step {
 		return step{name: "await-replacements", why: d.Why, blockedBy: "ReplacementHeld"}
 	case d.Need == attention.Replace:
 		return step{name: "await-replacements", why: d.Why}
+	case d.HoldBy == rollout.HeldByFault:
+		return step{name: "invalid", why: d.Why, blockedBy: "Invalid", stuck: true}
 	default: // calm, or nothing but a status to write
-		return step{why: d.Why}
+		return step{why: d.Why, table: setTable(d.Picture)}
 	}
 }

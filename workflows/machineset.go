@@ -102,10 +102,8 @@ func (s *machineSet) act(ctx workflow.Context, d activities.SetDecision) (acted 
 	if err != nil {
 		return acted, err
 	}
-	if d.Report || s.failure != failed {
-		if acted {
-			s.failure = failed
-		}
+	was := s.failure
+	if s.failure = failed; d.Report || was != failed {
 		if err := s.report(ctx, d); err != nil {
 			return true, err
 		}
@@ -157,7 +155,7 @@ func (s *machineSet) carryOut(ctx workflow.Context, d activities.SetDecision) (f
 		s.live = true // a deletion tells no version to wait for, and an older look would choose other victims
 		return done.Failure, true, err
 	}
-	return s.failure, false, nil
+	return scale.Failure{}, false, nil // what was refused is not to be done any more
 }
 
 // refused is what the API server said against a write; the zero Failure when it took it.

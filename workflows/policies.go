@@ -112,6 +112,28 @@ func drainOptions(ctx workflow.Context, machine activities.Ref, node string, pur
 	})
 }
 
+// rolloutOptions are those of a deployment's rollout. One that loses its parent goes on: the next run of the deployment's
+// workflow finds it open. To cancel the parent is to cancel it, too.
+func rolloutOptions(ctx workflow.Context, deployment activities.Ref, revision int64, why string) workflow.Context {
+	return workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{
+		WorkflowID:            ID(KindRollout, deployment, revision),
+		TaskQueue:             QueueMachines,
+		WaitForCancellation:   true,
+		ParentClosePolicy:     enumspb.PARENT_CLOSE_POLICY_ABANDON,
+		WorkflowIDReusePolicy: enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
+		TypedSearchAttributes: inherited(ctx),
+		StaticSummary:         fmt.Sprintf("Rollout of %s to revision %d", deployment.Key(), revision),
+		StaticDetails:         "started because: " + why,
+	})
+}
+
+// recheckRollout is when a deployment looks by itself whether a rollout has ended that a former run started. Source: the bridge's
+// resync.
+const recheckRollout = time.Minute
+
+// rolloutAgain is when a rollout is started again that came to no end by itself: somebody terminated it, or it failed.
+const rolloutAgain = 5 * time.Second
+
 // glance is for a question to a provider whose answer is welcome and not needed: half a minute at the most.
 func glance(ctx workflow.Context, provider, id, summary string) workflow.Context {
 	options := workflow.GetActivityOptions(cloud(ctx, provider, id, summary))

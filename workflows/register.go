@@ -15,6 +15,7 @@ func Register(r worker.WorkflowRegistry) {
 		KindMachineDeployment: MachineDeployment,
 		KindMachineClass:      MachineClass,
 		KindDrain:             Drain,
+		KindRollout:           Rollout,
 	} {
 		r.RegisterWorkflowWithOptions(function, workflow.RegisterOptions{
 			Name:               string(kind),

@@ -42,7 +42,7 @@ func TestReplay(t *testing.T) {
 		})
 		return nil
 	}))
-	for _, kind := range []string{"machine", "machineset", "machinedeployment", "machineclass", "drain"} {
+	for _, kind := range []string{"machine", "machineset", "machinedeployment", "machineclass", "drain", "rollout"} {
 		require.Positive(t, kinds[kind], "no history of %s is recorded", kind)
 	}
 }

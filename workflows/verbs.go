@@ -8,11 +8,12 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"millwright/activities"
+	"millwright/decide/steer"
 	"millwright/decide/verb"
 )
 
-// MessageVerb is the name of the signal and of the update by which people give a machine a verb, or its drain. The signal has
-// no answer: what becomes of it is told by an event of the machine.
+// MessageVerb is the name of the signal and of the update by which people give an object a verb: a machine or its drain, a
+// deployment or its rollout. The signal has no answer: what becomes of it is told by an event of the object.
 const MessageVerb = "verb"
 
 // TypeVerbRefused is the type of the failure of an update whose verb was refused. Its message says why.
@@ -27,7 +28,10 @@ type VerbInput struct {
 	For       string `json:"for,omitempty"`    // extend: a Go duration
 	Until     string `json:"until,omitempty"`  // extend: an RFC 3339 time
 	InAdvance bool   `json:"inAdvance,omitempty"`
-	UID       string `json:"uid,omitempty"` // of the machine that is meant; empty: that of the workflow
+	UID       string `json:"uid,omitempty"`      // of the object that is meant; empty: that of the workflow
+	Revision  *int64 `json:"revision,omitempty"` // undo: to which; cancel and approve: that is meant
+	Back      bool   `json:"back,omitempty"`     // cancel: and return to the revision before
+	Stages    int    `json:"stages,omitempty"`   // approve: how many stages are passed in all
 	unread    string // why it could not be read
 }
 
@@ -41,6 +45,9 @@ func (in *VerbInput) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
+const describesSteering = `a person's wish, written on the MachineDeployment with who and why, and then acted upon: ` +
+	`{"verb":"cancel","actor":"ann","reason":"the image is bad","back":true}; start, pause, resume, undo (with "revision") and approve (with "stages") likewise`
+
 const describesVerb = `a person's wish, written on the Machine with who and why, and then acted upon: ` +
 	`{"verb":"force","actor":"ann","reason":"the node burns"}; extend takes "for" or "until", and "inAdvance" is for machines that are not deleted yet`
 
@@ -49,6 +56,24 @@ func (in VerbInput) order() verb.Order {
 		Verb: verb.Verb(in.Verb), Actor: cmp.Or(in.Actor, "somebody, in Temporal"), Reason: in.Reason, For: in.For, Until: in.Until, InAdvance: in.InAdvance, UID: in.UID,
 		Unread: in.unread,
 	}.Cleaned()
+}
+
+func (in VerbInput) steering() steer.Order {
+	return steer.Order{
+		Verb: steer.Verb(in.Verb), Actor: cmp.Or(in.Actor, "somebody, in Temporal"), Reason: in.Reason, Revision: in.Revision, Back: in.Back, Stages: in.Stages,
+		UID: in.UID, Unread: in.unread,
+	}.Cleaned()
+}
+
+// steers reports whether the object is a deployment, whose verbs are others than a machine's.
+func (o *object) steers() bool { return o.kind == KindMachineDeployment || o.kind == KindRollout }
+
+// describes tells people what MessageVerb carries.
+func (o *object) describes() string {
+	if o.steers() {
+		return describesSteering
+	}
+	return describesVerb
 }
 
 // provisional is a result after which a run may as well go on.
@@ -81,7 +106,7 @@ func answering[R provisional](ctx workflow.Context, o *object, run func() (R, er
 
 // hear makes the workflow take verbs, whatever it does meanwhile.
 func (o *object) hear(ctx workflow.Context) error {
-	o.verbs = workflow.GetSignalChannelWithOptions(ctx, MessageVerb, workflow.SignalChannelOptions{Description: describesVerb})
+	o.verbs = workflow.GetSignalChannelWithOptions(ctx, MessageVerb, workflow.SignalChannelOptions{Description: o.describes()})
 	ctx, _ = workflow.NewDisconnectedContext(ctx) // it ends with the run
 	workflow.Go(ctx, func(ctx workflow.Context) {
 		for {
@@ -92,12 +117,12 @@ func (o *object) hear(ctx workflow.Context) error {
 			var in VerbInput
 			if o.verbs.ReceiveAsync(&in) {
 				o.giving = true
-				_, _ = o.give(ctx, in.order(), true) // a failure that nobody can mend by waiting; it is in the history
+				_, _ = o.give(ctx, in, true) // a failure that nobody can mend by waiting; it is in the history
 				o.giving = false
 			}
 		}
 	})
-	return workflow.SetUpdateHandlerWithOptions(ctx, MessageVerb, o.update, workflow.UpdateHandlerOptions{Validator: o.validate, Description: describesVerb})
+	return workflow.SetUpdateHandlerWithOptions(ctx, MessageVerb, o.update, workflow.UpdateHandlerOptions{Validator: o.validate, Description: o.describes()})
 }
 
 // answered reports whether no verb waits, nor is being written.
@@ -107,6 +132,13 @@ func (o *object) answered(ctx workflow.Context) bool {
 
 // validate refuses what makes no sense whatever the machine is. An update that it refuses is in no history.
 func (o *object) validate(in VerbInput) error {
+	if o.steers() {
+		order := in.steering()
+		if refused := cmp.Or(steer.Check(order), steer.Meant(order, o.ref.UID)); refused != "" {
+			return verbRefused(refused)
+		}
+		return nil
+	}
 	order := in.order()
 	if refused := cmp.Or(verb.Check(order), verb.Meant(order, o.ref.UID)); refused != "" {
 		return verbRefused(refused)
@@ -116,7 +148,7 @@ func (o *object) validate(in VerbInput) error {
 
 // update writes a verb, and answers what was written.
 func (o *object) update(ctx workflow.Context, in VerbInput) (string, error) {
-	answer, err := o.give(ctx, in.order(), false)
+	answer, err := o.give(ctx, in, false)
 	switch {
 	case err != nil:
 		return "", err
@@ -131,13 +163,25 @@ func verbRefused(why string) error {
 	return temporal.NewNonRetryableApplicationError(why, TypeVerbRefused, nil)
 }
 
-// give writes a verb on the machine, and does no more: what it brings about comes back as a change, as if kubectl had written
+// give writes a verb on the object, and does no more: what it brings about comes back as a change, as if kubectl had written
 // it. It is not given up when the run is cancelled.
-func (o *object) give(ctx workflow.Context, order verb.Order, unheard bool) (answer activities.VerbAnswer, err error) {
+func (o *object) give(ctx workflow.Context, in VerbInput, unheard bool) (answer activities.VerbAnswer, err error) {
+	if o.steers() {
+		return o.steer(ctx, in.steering(), unheard)
+	}
+	order := in.order()
+	return o.written(ctx, order.Wish(), core().GiveVerb, activities.VerbOrder{Machine: o.ref, Order: order, At: workflow.Now(ctx), Unheard: unheard})
+}
+
+// steer is give for a deployment.
+func (o *object) steer(ctx workflow.Context, order steer.Order, unheard bool) (activities.VerbAnswer, error) {
+	return o.written(ctx, order.Wish(), core().GiveSteer, activities.SteerOrder{Deployment: o.ref, Order: order, At: workflow.Now(ctx), Unheard: unheard})
+}
+
+func (o *object) written(ctx workflow.Context, wish string, activity, order any) (answer activities.VerbAnswer, err error) {
 	ctx, done := workflow.NewDisconnectedContext(ctx)
 	defer done()
-	in := activities.VerbOrder{Machine: o.ref, Order: order, At: workflow.Now(ctx), Unheard: unheard}
-	if err := quick(ctx, order.Wish(), core().GiveVerb, in, &answer); err != nil {
+	if err := quick(ctx, wish, activity, order, &answer); err != nil {
 		return answer, err
 	}
 	o.wrote(answer.Version)

@@ -74,8 +74,12 @@ const (
 	ReasonMachineSetCreateError    = "MachineSetCreateError"
 	ReasonDeploymentPaused         = "DeploymentPaused"
 	ReasonDeploymentResumed        = "DeploymentResumed"
-	// ReasonRolloutPending: the template changed and no rollout of it has begun; the machines keep the former template.
-	ReasonRolloutPending = "RolloutPending"
+	// ReasonRolloutHeld: somebody cancelled the rollout; it stays where it is.
+	ReasonRolloutHeld = "RolloutHeld"
+	// ReasonRolloutWaiting: a stage of the rollout has its machines and is not over.
+	ReasonRolloutWaiting = "RolloutWaiting"
+	// ReasonInvalid: nothing can be done with the deployment as it is.
+	ReasonInvalid = "Invalid"
 )
 
 // Reasons of ReplicaFailure.

@@ -35,18 +35,18 @@ func TestJSONNamesAreTheContract(t *testing.T) {
 		{MachineSetSpec{}, "replicas selector machineClass template minReadySeconds autoPreserveFailedMachineMax | deletionOrder remediation"},
 		{MachineSetStatus{}, `replicas fullyLabeledReplicas readyReplicas availableReplicas preservedFailedReplicas
 			observedGeneration machineSetCondition lastOperation failedMachines autoPreserveFailedMachineCount
-			| selector currentOperation upToDateReplicas peakReplicas overshoot failedGenerations`},
+			| selector currentOperation upToDateReplicas peakReplicas overshoot failedGenerations observedReplicas`},
 		{MachineSetCondition{}, "type status lastTransitionTime reason message"},
 
 		{MachineDeployment{}, "kind apiVersion metadata spec status"},
 		{MachineDeploymentSpec{}, `replicas selector template strategy minReadySeconds revisionHistoryLimit paused rollbackTo
-			progressDeadlineSeconds autoPreserveFailedMachineMax | maxReplacements`},
+			progressDeadlineSeconds autoPreserveFailedMachineMax | maxReplacements deletionOrder remediation rollout`},
 		{MachineDeploymentStrategy{}, "type rollingUpdate inPlaceUpdate"},
 		{RollingUpdateMachineDeployment{}, "maxUnavailable maxSurge"},
 		{InPlaceUpdateMachineDeployment{}, "maxUnavailable maxSurge orchestrationType"},
 		{RollbackConfig{}, "revision"},
 		{MachineDeploymentStatus{}, `observedGeneration replicas updatedReplicas readyReplicas availableReplicas
-			preservedFailedReplicas unavailableReplicas conditions collisionCount failedMachines | replacements selector currentOperation`},
+			preservedFailedReplicas unavailableReplicas conditions collisionCount failedMachines | replacements selector currentOperation rollout`},
 		{MachineDeploymentCondition{}, "type status lastUpdateTime lastTransitionTime reason message"},
 
 		{MachineClass{}, `kind apiVersion metadata nodeTemplate credentialsSecretRef providerSpec provider secretRef | status`},

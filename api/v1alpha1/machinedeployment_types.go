@@ -78,6 +78,72 @@ type MachineDeploymentSpec struct {
 	// +nullable
 	// +kubebuilder:validation:XValidation:rule=`type(self) == int ? self >= 0 && self <= 2147483647 : type(self) == string && self.matches('^[0-9]{1,9}%$')`,messageExpression=`'maxReplacements is ' + (type(self) == string ? '"' + string(self) + '"' : string(self)) + '; allowed is a number of machines from 0 to 2147483647, such as 2, or a percentage of the machines of a failure domain, such as "20%"'`
 	MaxReplacements *intstr.IntOrString `json:"maxReplacements,omitempty"`
+	// Which machines go first when there are too many; see the same field of a machine set. Default Newest.
+	// +optional
+	// +kubebuilder:validation:Enum=Newest;Oldest;Random
+	DeletionOrder DeletionOrder `json:"deletionOrder,omitempty"`
+	// How machines are replaced that are marked unhealthy; see the same field of a machine set.
+	// +optional
+	Remediation *MachineSetRemediation `json:"remediation,omitempty"`
+	// How a rollout goes on, beyond the bounds of its strategy.
+	// +optional
+	Rollout *RolloutPolicy `json:"rollout,omitempty"`
+}
+
+// RolloutPolicy says how a rollout goes on, beyond the bounds of its strategy.
+type RolloutPolicy struct {
+	// The stages of a rollout, in order; after the last one all machines follow. Left out means all at once. Read by the
+	// strategies RollingUpdate and InPlaceUpdate Auto.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=20
+	Steps []RolloutStep `json:"steps,omitempty"`
+	// When a rollout gives up by itself and returns to the former template. Left out means never.
+	// +optional
+	AutomaticRollback *AutomaticRollback `json:"automaticRollback,omitempty"`
+	// From when on a machine that goes holds no place any more: TerminationComplete, when its instance is gone, so that there
+	// are never more instances than replicas and maxSurge; or TerminationStarted, when its deletion begins. Default
+	// TerminationComplete.
+	// +optional
+	// +kubebuilder:validation:Enum=TerminationComplete;TerminationStarted
+	MachineReplacementPolicy MachineReplacementPolicy `json:"machineReplacementPolicy,omitempty"`
+}
+
+// MachineReplacementPolicy is from when on a machine that goes holds no place any more.
+type MachineReplacementPolicy string
+
+// The policies. Empty means MachineTerminationComplete.
+const (
+	MachineTerminationComplete MachineReplacementPolicy = "TerminationComplete"
+	MachineTerminationStarted  MachineReplacementPolicy = "TerminationStarted"
+)
+
+// RolloutStep is one stage of a rollout.
+//
+// +kubebuilder:validation:XValidation:rule=`has(self.wait) != (has(self.approve) && self.approve)`,message=`a step needs either wait, how long the stage lasts, or approve: true`
+type RolloutStep struct {
+	// How many machines have the new template at this stage: a number, or a percentage of replicas, rounded up.
+	// +required
+	// +kubebuilder:validation:XValidation:rule=`type(self) == int ? self >= 0 && self <= 2147483647 : self.endsWith('%')`,message=`allowed is a number of machines from 0 to 2147483647, such as 2, or a percentage of replicas, such as "20%"`
+	Replicas intstr.IntOrString `json:"replicas"`
+	// How long the stage lasts once its machines are available.
+	// +optional
+	Wait *metav1.Duration `json:"wait,omitempty"`
+	// True: it lasts until a person approves it.
+	// +optional
+	Approve bool `json:"approve,omitempty"`
+}
+
+// AutomaticRollback is when a rollout gives up by itself.
+type AutomaticRollback struct {
+	// True: when progressDeadlineSeconds passes without progress.
+	// +optional
+	OnProgressDeadline bool `json:"onProgressDeadline,omitempty"`
+	// When more new machines than that have failed. Left out means that they are not counted; 0, that none may fail.
+	// +optional
+	// +nullable
+	// +kubebuilder:validation:Minimum=0
+	MaxFailedMachines *int32 `json:"maxFailedMachines,omitempty"`
 }
 
 // MachineDeploymentStrategy is how old machines give way to new ones.
@@ -85,10 +151,10 @@ type MachineDeploymentSpec struct {
 // +kubebuilder:validation:XValidation:rule=`self.type != 'InPlaceUpdate' || has(self.inPlaceUpdate)`,fieldPath=`.inPlaceUpdate`,reason=FieldValueRequired,message=`strategy.type is InPlaceUpdate; it needs the block inPlaceUpdate with orchestrationType Auto or Manual`
 // +kubebuilder:validation:XValidation:rule=`self.type != 'InPlaceUpdate' || !has(self.inPlaceUpdate) || has(self.inPlaceUpdate.orchestrationType)`,fieldPath=`.inPlaceUpdate.orchestrationType`,reason=FieldValueRequired,message=`strategy.type is InPlaceUpdate; orchestrationType must be Auto or Manual`
 type MachineDeploymentStrategy struct {
-	// Recreate, RollingUpdate or InPlaceUpdate.
+	// Recreate, RollingUpdate, InPlaceUpdate or OnDelete.
 	// +optional
 	// +kubebuilder:default=RollingUpdate
-	// +kubebuilder:validation:Enum=Recreate;RollingUpdate;InPlaceUpdate
+	// +kubebuilder:validation:Enum=Recreate;RollingUpdate;InPlaceUpdate;OnDelete
 	Type MachineDeploymentStrategyType `json:"type,omitempty"`
 	// Read when type is RollingUpdate. Left out means maxSurge 1 and maxUnavailable 0.
 	// +optional
@@ -109,6 +175,8 @@ const (
 	RollingUpdateMachineDeploymentStrategyType MachineDeploymentStrategyType = "RollingUpdate"
 	// InPlaceUpdateMachineDeploymentStrategyType: machines keep instance and name; the software on the node is updated.
 	InPlaceUpdateMachineDeploymentStrategyType MachineDeploymentStrategyType = "InPlaceUpdate"
+	// OnDeleteMachineDeploymentStrategyType: an old machine stays until somebody deletes it; a new one comes in its place.
+	OnDeleteMachineDeploymentStrategyType MachineDeploymentStrategyType = "OnDelete"
 )
 
 // RollingUpdateMachineDeployment bounds a rolling update.
@@ -187,6 +255,9 @@ type MachineDeploymentStatus struct {
 	// +listType=map
 	// +listMapKey=uid
 	Replacements []MachineReplacement `json:"replacements,omitempty"`
+	// How far the rollout of the newest template is. Absent before the first one.
+	// +optional
+	Rollout *RolloutStatus `json:"rollout,omitempty"`
 	// Conditions of the deployment.
 	// +optional
 	Conditions []MachineDeploymentCondition `json:"conditions,omitempty"`
@@ -203,6 +274,25 @@ type MachineDeploymentStatus struct {
 	// What is in motion. Absent means calm.
 	// +optional
 	CurrentOperation *Operation `json:"currentOperation,omitempty"`
+}
+
+// RolloutStatus is how far a rollout is.
+type RolloutStatus struct {
+	// The revision that is being rolled out, or was last.
+	// +required
+	Revision int64 `json:"revision"`
+	// The stage that is in force, counted from 0; the number of stages once all are passed.
+	// +optional
+	Step int32 `json:"step,omitempty"`
+	// When the stage had its machines. Absent while it has not.
+	// +optional
+	ReachedAt *metav1.Time `json:"reachedAt,omitempty"`
+	// New machines that failed, as far as automaticRollback counts them.
+	// +optional
+	FailedMachines []string `json:"failedMachines,omitempty"`
+	// True: an automatic rollback brought this revision. It does not roll back by itself again.
+	// +optional
+	Automatic bool `json:"automatic,omitempty"`
 }
 
 // MachineDeploymentCondition is one statement about a deployment.

@@ -115,6 +115,10 @@ type MachineSetStatus struct {
 	// Generations of machines in a row that failed before they had joined. Absent when there was none.
 	// +optional
 	FailedGenerations *FailedGenerations `json:"failedGenerations,omitempty"`
+	// The number of machines that was wanted when the set last had nothing more to make or to delete for it. Where it is not
+	// spec.replicas, the set is about to.
+	// +optional
+	ObservedReplicas int32 `json:"observedReplicas,omitempty"`
 	// Generation of the spec that this status speaks of.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`

@@ -112,6 +112,23 @@ const (
 	AnnotationReplacementGranted = "machine.sapcloud.io/replacement-granted"
 )
 
+// Annotations by which people steer the rollout of a MachineDeployment. The words after the revision tell who and why.
+const (
+	// AnnotationRolloutHold holds the rollout of one revision where it is: "7 ann: the new image is bad". It ends with the
+	// revision.
+	AnnotationRolloutHold = "rollout.machine.sapcloud.io/hold"
+	// AnnotationRolloutApprove passes the stages of one revision up to a number of them: "7/2 ann: looks well".
+	AnnotationRolloutApprove = "rollout.machine.sapcloud.io/approve"
+	// AnnotationRolloutVerb tells which verb was given last, when, by whom and why: "2026-11-21T14:06:07Z ann wants pause: lunch".
+	// Some verbs leave no other trace of that. An order that is carried out twice is known by it.
+	AnnotationRolloutVerb = "rollout.machine.sapcloud.io/last-verb"
+	// AnnotationRestartedAt in the template of a MachineDeployment is how all machines are made anew without any other change:
+	// an RFC 3339 time.
+	AnnotationRestartedAt = "rollout.machine.sapcloud.io/restarted-at"
+	// AnnotationChangeCause on MachineDeployment and MachineSet tells people why a revision was made, as in kubectl.
+	AnnotationChangeCause = "kubernetes.io/change-cause"
+)
+
 // Annotations that steer sets and their machines, as Cluster API has them. Each counts by its presence.
 const (
 	// AnnotationPaused on a MachineSet, or on the MachineDeployment above it: the set makes and deletes nothing.
@@ -239,6 +256,7 @@ var ownMetadataKeys = map[string]bool{
 	AnnotationMarkedForDeletionTime:      true,
 	AnnotationLastAppliedPreserve:        true,
 	AnnotationMachineJoinDuration:        true,
+	AnnotationRolloutVerb:                true,
 	AnnotationLastAppliedTemplate:        true,
 	AnnotationLastAppliedVirtualCapacity: true,
 	AnnotationNotManaged:                 true,

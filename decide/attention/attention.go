@@ -22,6 +22,7 @@ const (
 	Emptying Need = "Emptying" // a machine's node has to be empty although the machine is to stay
 	Deletion Need = "Deletion" // the object is to go
 	Scale    Need = "Scale"    // a set or deployment has other members, or another status, than it should have
+	Rollout  Need = "Rollout"  // a deployment has machines of other templates, and waits for others to give way
 	Replace  Need = "Replace"  // a deployment has machines that wait to be replaced, or that are being replaced
 )
 
@@ -194,30 +195,20 @@ func waitsFor(f MachineFacts) string {
 	}
 }
 
-// Counts are the numbers of a deployment's status.
-type Counts struct {
-	Replicas    int32 // every member, terminating ones included
-	Ready       int32 // phase Running
-	Available   int32 // phase Running or Available
-	Updated     int32 // members made from the current template; deployments only
-	Unavailable int32 // wanted and not available; deployments only
-
-	Blocked string // why a provider makes no instance for one of the members; empty when nothing blocks
-}
-
-// GroupFacts is what the API server says of a MachineDeployment and its members.
-type GroupFacts struct {
+// DeploymentFacts is what the API server says of a MachineDeployment and all below it.
+type DeploymentFacts struct {
 	Deleting           bool
-	Finalizer          bool  // ours is on
-	Generation         int64 // metadata.generation
-	ObservedGeneration int64 // status.observedGeneration
-	Wanted             int32 // spec.replicas
-	Live               int32 // machines that its sets want
-	Due                int32 // members that wait until they may be replaced; deployments only
-	Replacing          int32 // replacements that were granted and are not complete; deployments only
-	Sets               int32 // sets that are not terminating
-	Actual             Counts
-	Reported           Counts // as status says
+	Finalizer          bool   // ours is on
+	Generation         int64  // metadata.generation
+	ObservedGeneration int64  // status.observedGeneration
+	Machines           int    // of its sets, terminating ones included
+	Next               string // what is to be done next, by decide/rollout; empty when nothing is
+	Rolling            bool   // machines of other templates are there and are to give way, and nobody cancelled that
+	Says               string // how it stands, in a sentence
+	Unreported         bool   // the status does not say what is counted and decided
+	Recheck            bool   // as time passes, something else will be said or done
+	Due                int    // machines that wait until they may be replaced
+	Replacing          int    // replacements that were granted and are not complete
 }
 
 // SetFacts is what the API server says of a MachineSet and its machines.
@@ -256,32 +247,27 @@ func MachineSet(f SetFacts) Decision {
 }
 
 // MachineDeployment decides for a MachineDeployment.
-func MachineDeployment(f GroupFacts) Decision {
-	if !f.Deleting && f.Sets == 0 {
-		return Decision{Scale, "has no set yet"}
-	}
-	d := group(f)
-	if d.Calm() && !f.Deleting && f.Due+f.Replacing > 0 {
-		return Decision{Replace, fmt.Sprintf("%d machines are being replaced, %d wait for it", f.Replacing, f.Due)}
-	}
-	return d
-}
-
-func group(f GroupFacts) Decision {
+func MachineDeployment(f DeploymentFacts) Decision {
 	switch {
 	case f.Deleting && !f.Finalizer:
 		return Decision{Nothing, "released: the API server removes it"}
 	case f.Deleting:
-		return Decision{Deletion, fmt.Sprintf("deletion was asked for; %d machines left", f.Actual.Replicas)}
+		return Decision{Deletion, fmt.Sprintf("deletion was asked for; %d machines left", f.Machines)}
 	case !f.Finalizer:
 		return Decision{Scale, "new: not yet taken care of"}
 	case f.Generation != f.ObservedGeneration:
 		return Decision{Scale, fmt.Sprintf("generation %d was not seen yet (last seen: %d)", f.Generation, f.ObservedGeneration)}
-	case f.Live != f.Wanted:
-		return Decision{Scale, fmt.Sprintf("%d machines wanted, %d there", f.Wanted, f.Live)}
-	case f.Actual != f.Reported:
+	case f.Next != "":
+		return Decision{Scale, f.Next}
+	case f.Unreported:
 		return Decision{Scale, "status is out of date"}
+	case f.Rolling:
+		return Decision{Rollout, f.Says}
+	case f.Due+f.Replacing > 0:
+		return Decision{Replace, fmt.Sprintf("%d machines are being replaced, %d wait for it", f.Replacing, f.Due)}
+	case f.Recheck:
+		return Decision{Scale, f.Says + "; it waits for the time to pass"}
 	default:
-		return Decision{Nothing, fmt.Sprintf("%d of %d machines ready", f.Actual.Ready, f.Wanted)}
+		return Decision{Nothing, f.Says}
 	}
 }

@@ -156,43 +156,34 @@ func TestOnlyAMachineThatIsAsItShouldBeIsCalm(t *testing.T) {
 }
 
 func TestMachineDeployment(t *testing.T) {
-	counts := attention.Counts{Replicas: 3, Ready: 3, Available: 3}
-	calm := attention.GroupFacts{
-		Finalizer: true, Generation: 2, ObservedGeneration: 2, Wanted: 3, Live: 3, Sets: 1, Actual: counts, Reported: counts,
-	}
-	change := func(c func(*attention.GroupFacts)) attention.GroupFacts {
+	calm := attention.DeploymentFacts{Finalizer: true, Generation: 2, ObservedGeneration: 2, Machines: 3, Says: "3 machines wanted, 3 available"}
+	change := func(c func(*attention.DeploymentFacts)) attention.DeploymentFacts {
 		f := calm
 		c(&f)
 		return f
 	}
 	for _, row := range []struct {
 		name  string
-		facts attention.GroupFacts
+		facts attention.DeploymentFacts
 		need  attention.Need
 		why   string
 	}{
-		{"calm", calm, attention.Nothing, "3 of 3 machines ready"},
-		{"calm while one is terminating", change(func(f *attention.GroupFacts) { f.Actual.Replicas, f.Reported.Replicas = 4, 4 }), attention.Nothing, "3 of 3 machines ready"},
-		{"calm while it is known what blocks it", change(func(f *attention.GroupFacts) {
-			f.Actual.Blocked, f.Reported.Blocked = "ResourceExhausted", "ResourceExhausted"
-		}), attention.Nothing, "3 of 3 machines ready"},
-		{"no finalizer", change(func(f *attention.GroupFacts) { f.Finalizer = false }), attention.Scale, "new: not yet taken care of"},
-		{"spec changed", change(func(f *attention.GroupFacts) { f.Generation = 3 }), attention.Scale, "generation 3 was not seen yet (last seen: 2)"},
-		{"too few", change(func(f *attention.GroupFacts) { f.Live = 2 }), attention.Scale, "3 machines wanted, 2 there"},
-		{"too many", change(func(f *attention.GroupFacts) { f.Live = 4 }), attention.Scale, "3 machines wanted, 4 there"},
-		{"status late", change(func(f *attention.GroupFacts) { f.Actual.Ready = 2 }), attention.Scale, "status is out of date"},
-		{"something blocks it since a moment", change(func(f *attention.GroupFacts) { f.Actual.Blocked = "ResourceExhausted" }), attention.Scale, "status is out of date"},
-		{"nothing blocks it any more", change(func(f *attention.GroupFacts) { f.Reported.Blocked = "ResourceExhausted" }), attention.Scale, "status is out of date"},
-		{"to be deleted", change(func(f *attention.GroupFacts) { f.Deleting = true }), attention.Deletion, "deletion was asked for; 3 machines left"},
-		{"released", change(func(f *attention.GroupFacts) { f.Deleting, f.Finalizer = true, false }), attention.Nothing, "released: the API server removes it"},
-		{"a deployment without a set", change(func(f *attention.GroupFacts) { f.Sets = 0 }), attention.Scale, "has no set yet"},
-		{"a deployment without a set that is to go", change(func(f *attention.GroupFacts) { f.Sets, f.Deleting = 0, true }), attention.Deletion, "deletion was asked for; 3 machines left"},
-		{"machines wait to be replaced", change(func(f *attention.GroupFacts) { f.Due = 2 }), attention.Replace, "0 machines are being replaced, 2 wait for it"},
-		{"machines are being replaced", change(func(f *attention.GroupFacts) { f.Due, f.Replacing = 2, 1 }), attention.Replace, "1 machines are being replaced, 2 wait for it"},
-		{"the last one is being replaced", change(func(f *attention.GroupFacts) { f.Replacing = 1 }), attention.Replace, "1 machines are being replaced, 0 wait for it"},
-		{"its size comes first", change(func(f *attention.GroupFacts) { f.Due, f.Live = 2, 2 }), attention.Scale, "3 machines wanted, 2 there"},
-		{"to be deleted: nothing is replaced", change(func(f *attention.GroupFacts) { f.Due, f.Replacing, f.Deleting = 2, 1, true }), attention.Deletion, "deletion was asked for; 3 machines left"},
-		{"released: nothing is replaced", change(func(f *attention.GroupFacts) { f.Due, f.Deleting, f.Finalizer = 2, true, false }), attention.Nothing, "released: the API server removes it"},
+		{"calm", calm, attention.Nothing, "3 machines wanted, 3 available"},
+		{"no finalizer", change(func(f *attention.DeploymentFacts) { f.Finalizer = false }), attention.Scale, "new: not yet taken care of"},
+		{"spec changed", change(func(f *attention.DeploymentFacts) { f.Generation = 3 }), attention.Scale, "generation 3 was not seen yet (last seen: 2)"},
+		{"something to do", change(func(f *attention.DeploymentFacts) { f.Next = "resize set s 3→5" }), attention.Scale, "resize set s 3→5"},
+		{"status late", change(func(f *attention.DeploymentFacts) { f.Unreported = true }), attention.Scale, "status is out of date"},
+		{"a rollout has a next step", change(func(f *attention.DeploymentFacts) { f.Rolling, f.Next = true, "resize" }), attention.Scale, "resize"},
+		{"a rollout waits", change(func(f *attention.DeploymentFacts) { f.Rolling, f.Due = true, 1 }), attention.Rollout, "3 machines wanted, 3 available"},
+		{"as time passes it is late", change(func(f *attention.DeploymentFacts) { f.Recheck = true }), attention.Scale, "3 machines wanted, 3 available; it waits for the time to pass"},
+		{"to be deleted", change(func(f *attention.DeploymentFacts) { f.Deleting, f.Rolling = true, true }), attention.Deletion, "deletion was asked for; 3 machines left"},
+		{"released", change(func(f *attention.DeploymentFacts) { f.Deleting, f.Finalizer = true, false }), attention.Nothing, "released: the API server removes it"},
+		{"machines wait to be replaced", change(func(f *attention.DeploymentFacts) { f.Due = 2 }), attention.Replace, "0 machines are being replaced, 2 wait for it"},
+		{"machines are being replaced", change(func(f *attention.DeploymentFacts) { f.Due, f.Replacing = 2, 1 }), attention.Replace, "1 machines are being replaced, 2 wait for it"},
+		{"the last one is being replaced", change(func(f *attention.DeploymentFacts) { f.Replacing = 1 }), attention.Replace, "1 machines are being replaced, 0 wait for it"},
+		{"its size comes first", change(func(f *attention.DeploymentFacts) { f.Due, f.Next = 2, "resize" }), attention.Scale, "resize"},
+		{"to be deleted: nothing is replaced", change(func(f *attention.DeploymentFacts) { f.Due, f.Replacing, f.Deleting = 2, 1, true }), attention.Deletion, "deletion was asked for; 3 machines left"},
+		{"released: nothing is replaced", change(func(f *attention.DeploymentFacts) { f.Due, f.Deleting, f.Finalizer = 2, true, false }), attention.Nothing, "released: the API server removes it"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			assert.Equal(t, attention.Decision{Need: row.need, Why: row.why}, attention.MachineDeployment(row.facts))

@@ -1,93 +1,146 @@
-// Package rollout answers how big each set of a deployment should be next. The DecideDeployment activity calls it with
-// what it read. It knows no API kind and writes nothing. Today it makes and sizes one set; moving machines from an old
-// set to a new one is not part of it yet, and it says so where a template has changed.
+// Package rollout answers what a deployment has to do next with its sets, and what its status says meanwhile: which set to
+// make, how big each shall be, what to do at nodes, what a stage waits for, when to give up or to be content. Scaling and
+// rolling are one decision. The DecideDeployment activity and the one of a Rollout call it with what they read. It knows no
+// API kind and changes nothing.
 package rollout
 
-import (
-	"cmp"
-	"fmt"
-	"slices"
-	"time"
-)
+import "strings"
 
-// Set is a set that the deployment owns.
-type Set struct {
-	Name     string
-	UID      string
-	Version  string // resourceVersion that was read
-	Replicas int32  // spec.replicas
-	Current  bool   // made from the deployment's template as it is now
-	Deleting bool
-	Created  time.Time
-}
+// Decide takes the next step. What changes the template or has to be seen before sizes change stands alone; everything else
+// goes together, so that a step costs one round. Never are there more places for machines than Replicas and surge, unless
+// fewer became wanted; never does a step take available machines below Replicas less maxUnavailable, unless it is Forced. The
+// same input gives the same output, in whatever order sets and machines stand.
+func Decide(o Observed) Decision { return next(o) }
 
-// Observed is what DecideDeployment read, at one moment.
-type Observed struct {
-	Replicas int32 // machines wanted
-	Deleting bool  // the deployment itself is to go
-	Sets     []Set // in any order
-}
-
-// Resize sets spec.replicas of one set, if it still has the UID and version that were seen.
-type Resize struct {
-	Name    string
-	UID     string
-	Version string
-	From    int32
-	To      int32
-}
-
-// Target names a set to delete, as it was seen.
-type Target struct {
-	Name    string
-	UID     string
-	Version string
-}
-
-// Decision says what to do next.
-type Decision struct {
-	Create  bool // make the set of the current template, with Observed.Replicas machines
-	Resize  []Resize
-	Delete  []Target
-	Pending bool   // the template differs from the one set's: a rollout is due
-	Why     string `json:"Plan"` // not Why: whoever embeds a Decision has a Why too, and JSON would drop this one
-}
-
-// Decide makes one set if there is none and gives it the size of the deployment. With a changed template it keeps the
-// machines as they are, still follows Replicas, and reports Pending. A deployment that is to go deletes its sets.
-func Decide(o Observed) Decision {
-	sets := slices.Clone(o.Sets)
-	slices.SortFunc(sets, func(a, b Set) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name)) })
-	live := slices.DeleteFunc(sets, func(s Set) bool { return s.Deleting })
-	if o.Deleting {
-		d := Decision{Why: fmt.Sprintf("delete %d sets: the deployment is being deleted", len(live))}
-		for _, s := range live {
-			d.Delete = append(d.Delete, Target{s.Name, s.UID, s.Version})
-		}
-		return d
-	}
-	if len(live) == 0 {
-		return Decision{Create: true, Why: fmt.Sprintf("create a set of %d machines: there is none", o.Replicas)}
-	}
-	set := governing(live)
-	d := Decision{Pending: !set.Current}
-	if set.Replicas != o.Replicas {
-		d.Resize = []Resize{{set.Name, set.UID, set.Version, set.Replicas, o.Replicas}}
-		d.Why = fmt.Sprintf("resize set %s %d→%d", set.Name, set.Replicas, o.Replicas)
-		return d
-	}
-	d.Why = fmt.Sprintf("set %s has the wanted size %d", set.Name, o.Replicas)
-	if d.Pending {
-		d.Why += "; its template is not the deployment's any more"
+func next(o Observed) Decision {
+	o = o.sorted()
+	b := open(o)
+	d := b.decide()
+	if b.now != nil && d.Create == nil {
+		d.Revision = b.revision()
 	}
 	return d
 }
 
-// governing returns the set that carries the deployment's size: the oldest one of the current template, else the newest.
-// live is sorted by age and not empty.
-func governing(live []Set) Set {
-	if i := slices.IndexFunc(live, func(s Set) bool { return s.Current }); i >= 0 {
-		return live[i]
+func (b *book) decide() Decision {
+	o := b.o
+	switch {
+	case o.Deleting:
+		return b.teardown()
+	case o.Invalid != "":
+		return Decision{HoldBy: HeldByFault, Hold: o.Invalid, Why: "hold: " + o.Invalid}
 	}
-	return live[len(live)-1]
+	if d, alone := b.alone(); alone {
+		return d
+	}
+	return b.step()
+}
+
+// What holds a rollout, in one word.
+const (
+	HeldBy         = "Held" // somebody cancelled it
+	HeldByPause    = "Paused"
+	HeldByStage    = "Stage"
+	HeldByMachines = "Machines"
+	HeldByFault    = "Invalid" // nothing can be done with the deployment
+)
+
+// teardown deletes all sets of a deployment that is to go.
+func (b *book) teardown() Decision {
+	d := Decision{Done: len(b.o.Sets) == 0, Why: phrase("the deployment is being deleted, %d sets left", len(b.o.Sets))}
+	for _, e := range b.sets[:min(len(b.sets), MaxBatch)] {
+		d.Delete = append(d.Delete, e.target("the deployment is being deleted"))
+	}
+	if len(d.Delete) > 0 {
+		d.Why = phrase("delete %d sets: the deployment is being deleted", len(d.Delete))
+	}
+	return d
+}
+
+// resize runs the strategy.
+func (b *book) resize() {
+	switch {
+	case b.o.stopped() != "" || b.now == nil:
+		b.frozen()
+	case b.o.Strategy == Recreate:
+		b.recreate()
+	case b.o.Strategy == OnDelete:
+		b.onDelete()
+	case b.o.inPlace():
+		b.updateInPlace()
+	default:
+		b.rolling()
+	}
+}
+
+// step sizes the sets and does what goes with it.
+func (b *book) step() Decision {
+	p, gate := b.progress()
+	b.resize()
+	stopped := b.o.stopped()
+	d := Decision{
+		Rolling: b.underway() && b.now != nil, Pending: b.now == nil, Complete: b.complete(), Gate: gate, Late: b.late(), Recheck: b.due(),
+	}
+	if !p.equal(b.o.Progress) {
+		d.Record = &p
+	}
+	b.resizes(&d)
+	if stopped == "" {
+		b.handOver(&d)
+	}
+	b.taints(&d, stopped == "")
+	b.guards(&d, stopped == "")
+	d.bound()
+	if d.Complete || b.o.Paused {
+		d.Delete = b.cleanup()
+	}
+	if gate != nil && (d.Recheck.IsZero() || !gate.Until.IsZero() && gate.Until.Before(d.Recheck)) {
+		d.Recheck = gate.Until
+	}
+	b.holds(&d, stopped)
+	d.Why = b.sentence(d)
+	return d
+}
+
+// holds says what the rollout waits for.
+func (b *book) holds(d *Decision, stopped string) {
+	switch {
+	case b.o.Paused:
+		d.HoldBy, d.Hold = HeldByPause, stopped
+	case stopped != "":
+		d.HoldBy, d.Hold = HeldBy, stopped
+	case d.Gate != nil:
+		d.HoldBy, d.Hold = HeldByStage, d.Gate.says()
+	case b.why != "" && len(d.Select)+len(d.Move) == 0:
+		d.HoldBy, d.Hold = HeldByMachines, b.why
+	}
+}
+
+// sentence tells the step.
+func (b *book) sentence(d Decision) string {
+	var why []string
+	for _, r := range d.Resize {
+		if r.From != r.To && len(why) < 20 {
+			why = append(why, phrase("resize set %s %d→%d: %s", r.Name, r.From, r.To, r.Why))
+		}
+	}
+	if n := len(d.Move); n > 0 {
+		why = append(why, phrase("hand over %s", machines(n)))
+	}
+	if n := len(d.Select); n > 0 {
+		why = append(why, phrase("select %s for the in-place update", machines(n)))
+	}
+	if n := len(d.Delete); n > 0 {
+		why = append(why, phrase("delete %d old sets: %d are kept", n, *b.o.HistoryLimit))
+	}
+	switch {
+	case len(why) > 0:
+		return strings.Join(why, "; ")
+	case d.Hold != "":
+		return "hold: " + d.Hold
+	case d.Complete:
+		return phrase("%s wanted and there, all of revision %d", machines(b.o.Replicas), b.now.Revision)
+	default:
+		return phrase("%s wanted, %d available", machines(b.o.Replicas), b.available())
+	}
 }

@@ -149,6 +149,7 @@ type Observed struct {
 	Generations Generations // as recorded
 	LastFailure Failure
 	Peak        int // as recorded: see Status
+	Seen        int // as recorded: see Status
 }
 
 // target names a member for a decision.

@@ -157,7 +157,8 @@ func TestDecisionsEnd(t *testing.T) {
 			made, live := w.made, w.alive()
 			w.carryOut(d)
 			require.LessOrEqual(t, live+w.made-made, max(w.Replicas, live), "more than wanted")
-			w.Peak = scale.Report(w.Observed).Peak
+			s := scale.Report(w.Observed)
+			w.Peak, w.Seen = s.Peak, s.Seen
 			if idle(d) && !w.moves() && (d.Recheck.IsZero() || d.Recheck.After(w.Now.Add(24*time.Hour))) {
 				break
 			}
@@ -169,6 +170,7 @@ func TestDecisionsEnd(t *testing.T) {
 				w.live()
 			}
 		}
+		require.True(t, w.ListFailed || w.Seen == w.Replicas, "all is done for a size that was not seen")
 		if !stuck(w.Observed) && w.Released < w.Replicas+2 {
 			handed := 0
 			for _, m := range w.Members {

@@ -116,6 +116,9 @@ func (m Member) worth() worth {
 	}
 }
 
+// Sick reports whether a member goes before any healthy one that is worth the same to people.
+func (m Member) Sick() bool { return m.worth() < worthHealthy }
+
 // surplus says why just this member goes.
 func (m Member) surplus() string {
 	switch {

@@ -34,20 +34,39 @@ type Status struct {
 	Peak int
 	// Overshoot is how many members are beyond Peak. It is shown and told, and stops nothing: what is too much is deleted.
 	Overshoot int
+	// Seen is the number wanted for which nothing was left to make or to delete. What cannot be made or deleted now, or was
+	// refused and is tried again later, is not left: nothing is under way for it.
+	Seen int
 }
 
 // Report says what the set's status shall say. The same input gives the same output, in whatever order members stand.
 func Report(o Observed) Status {
-	o = o.sorted()
-	s := Status{Peak: o.Peak}
+	_, s := Look(o)
+	return s
+}
+
+// report is Report for facts in order, whose decision is known.
+func report(o Observed, d Decision) Status {
+	s := Status{Peak: o.Peak, Seen: o.Seen}
 	if !o.ListFailed {
 		s.Counts = new(count(o))
 		s.Peak, s.Overshoot = overshoot(o)
+	}
+	if settled(o, d) {
+		s.Seen = o.Replicas
 	}
 	s.Conditions = append([]Condition{
 		created(o), ready(o), upToDate(o), scalingUp(o), scalingDown(o), remediating(o), deleting(o), paused(o),
 	}, alarms(o, s)...)
 	return s
+}
+
+// settled reports whether nothing is made or deleted until something changes, be it the clock. Ownership, marks and what is
+// kept come before machines are made or deleted: until that is done it is not known what follows. What is copied in place
+// comes after.
+func settled(o Observed, d Decision) bool {
+	pending := d.Acting() && len(d.Sync) == 0
+	return !o.ListFailed && (!pending || o.LastFailure.Message != "")
 }
 
 // count counts the members. Those that are being deleted or updated in place are neither ready nor available nor up to
@@ -71,7 +90,7 @@ func count(o Observed) Counts {
 		if m.Ready == True {
 			c.Ready++
 		}
-		if m.available(o.Now, o.MinReady) {
+		if m.Available(o.Now, o.MinReady) {
 			c.Available++
 		}
 		if m.UpToDate == True {
@@ -81,8 +100,8 @@ func count(o Observed) Counts {
 	return c
 }
 
-// available reports whether a member has been ready for long enough.
-func (m Member) available(now time.Time, after time.Duration) bool {
+// Available reports whether a member has been ready for long enough.
+func (m Member) Available(now time.Time, after time.Duration) bool {
 	return m.Serves || m.Ready == True && !now.Before(m.ReadyFrom.Add(after))
 }
 
@@ -120,7 +139,8 @@ func alarms(o Observed, s Status) []Condition {
 	return list
 }
 
-// replicaFailure says that machines could not be made or deleted, or that their provider makes no instance.
+// replicaFailure says that machines could not be made or deleted, or that their provider makes no instance. It says not how
+// many: whoever writes it keeps the sentence while the reason stays.
 func replicaFailure(o Observed) (Condition, bool) {
 	c := Condition{Type: "ReplicaFailure", Status: True}
 	if f := o.LastFailure; f.Message != "" {
@@ -130,20 +150,10 @@ func replicaFailure(o Observed) (Condition, bool) {
 		}
 		return c, true
 	}
-	blocked, sentence := 0, ""
 	for _, m := range o.Members { // by name: the sentence of the first one stands for all with its reason
-		switch {
-		case m.Deleting || m.Blocked.Reason < c.Reason || m.Blocked.Reason == "":
-		case m.Blocked.Reason > c.Reason:
-			c.Reason, blocked, sentence = m.Blocked.Reason, 1, fmt.Sprintf("machine %s: %s", m.Name, m.Blocked.Message)
-		default:
-			blocked++
+		if !m.Deleting && m.Blocked.Reason > c.Reason {
+			c.Reason, c.Message = m.Blocked.Reason, fmt.Sprintf("machines get no instance; machine %s: %s", m.Name, m.Blocked.Message)
 		}
 	}
-	get := "get"
-	if blocked == 1 {
-		get = "gets"
-	}
-	c.Message = fmt.Sprintf("%s %s no instance; %s", machines(blocked), get, sentence)
-	return c, blocked > 0
+	return c, c.Reason != ""
 }

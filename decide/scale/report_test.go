@@ -181,9 +181,9 @@ func TestAlarms(t *testing.T) {
 		o := set(3, member("b", 0, blocked("ResourceExhausted", "no capacity")), member("c", 0, blocked("Internal", "oops")), member("a", 0, blocked("ResourceExhausted", "zone is full")))
 		c := condition(t, o, "ReplicaFailure")
 		assert.Equal(t, "ResourceExhausted", c.Reason)
-		assert.Equal(t, "2 machines get no instance; machine a: zone is full", c.Message)
+		assert.Equal(t, "machines get no instance; machine a: zone is full", c.Message)
 		o.Members = o.Members[1:2]
-		assert.Equal(t, "1 machine gets no instance; machine c: oops", condition(t, o, "ReplicaFailure").Message)
+		assert.Equal(t, "machines get no instance; machine c: oops", condition(t, o, "ReplicaFailure").Message)
 	})
 	t.Run("machines cannot be made, or not be deleted", func(t *testing.T) {
 		o := set(1, member("a", 0, blocked("Internal", "oops")))

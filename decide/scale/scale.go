@@ -54,8 +54,16 @@ func (d Decision) Acting() bool {
 // preserve what failed, delete what failed, what is unhealthy, what the autoscaler chose, what is too much; then create,
 // then bring up to date. Machines that are being deleted are gone for every count. A set that is to go deletes all it owns;
 // a paused one does nothing. The same input gives the same output, in whatever order members and orphans stand.
-func Decide(o Observed) Decision {
+func Decide(o Observed) Decision { return decide(o.sorted()) }
+
+// Look is Decide and Report of the same facts. They are planned once.
+func Look(o Observed) (Decision, Status) {
 	o = o.sorted()
+	d := decide(o)
+	return d, report(o, d)
+}
+
+func decide(o Observed) Decision {
 	d := step(o)
 	if !o.ListFailed {
 		d.Recheck = recheck(o)

@@ -82,7 +82,7 @@ func (o Order) refused(f Facts) string {
 	case o.InAdvance && o.Verb.MayWait():
 		return o.late(f)
 	case o.Verb.MayWait():
-		return fmt.Sprintf("%s; with %s, %s waits for its deletion", notDeleting(f), o.Door.call("in-advance"), o.Verb)
+		return fmt.Sprintf("%s; with %s, %s waits for its deletion", notDeleting(f), o.Door.Call("in-advance"), o.Verb)
 	default:
 		return notDeleting(f)
 	}

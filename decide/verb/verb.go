@@ -55,8 +55,8 @@ const (
 	CommandLine Door = "command line"
 )
 
-// call is the name of a part of the order, which is given as it is on a command line.
-func (d Door) call(part string) string {
+// Call is the name of a part of the order, which is given as it is on a command line.
+func (d Door) Call(part string) string {
 	if d == CommandLine {
 		return "--" + part
 	}
@@ -87,7 +87,7 @@ const mostWords = 200
 // Cleaned returns the order with the words of people each in one line of at most 200 bytes.
 func (o Order) Cleaned() Order {
 	for _, text := range []*string{(*string)(&o.Verb), &o.Actor, &o.Reason, &o.For, &o.Until, &o.UID, &o.Unread} {
-		*text = oneLine(*text)
+		*text = OneLine(*text)
 	}
 	return o
 }
@@ -101,18 +101,18 @@ func Check(o Order) (refused string) {
 	case !slices.Contains(Names(), o.Verb):
 		return fmt.Sprintf("there is no verb %q: the verbs are %s", o.Verb, list(Names()))
 	case o.Verb.NeedsReason() && o.Reason == "":
-		return fmt.Sprintf("%s needs a reason for those who come after you: %s TEXT", o.Verb, o.Door.call("reason"))
+		return fmt.Sprintf("%s needs a reason for those who come after you: %s TEXT", o.Verb, o.Door.Call("reason"))
 	case o.Verb == Extend:
 		return o.checkTimes()
 	case o.For != "" || o.Until != "":
-		return fmt.Sprintf("%s takes no time: %s and %s are for extend", o.Verb, o.Door.call("for"), o.Door.call("until"))
+		return fmt.Sprintf("%s takes no time: %s and %s are for extend", o.Verb, o.Door.Call("for"), o.Door.Call("until"))
 	default:
 		return ""
 	}
 }
 
 func (o Order) checkTimes() string {
-	byFor, byUntil := o.Door.call("for"), o.Door.call("until")
+	byFor, byUntil := o.Door.Call("for"), o.Door.Call("until")
 	if (o.For == "") == (o.Until == "") {
 		return fmt.Sprintf("extend needs either %s DURATION or %s TIME", byFor, byUntil)
 	}
@@ -140,5 +140,5 @@ func Meant(o Order, uid string) (refused string) {
 	if o.UID == "" || o.UID == uid {
 		return ""
 	}
-	return fmt.Sprintf("the order is for a machine with UID %s, and this one has UID %s", oneLine(o.UID), uid)
+	return fmt.Sprintf("the order is for a machine with UID %s, and this one has UID %s", OneLine(o.UID), uid)
 }

@@ -38,15 +38,20 @@ func (d Decision) Written(key, before string) string {
 // Wish says in words who wants what, and why.
 func (o Order) Wish() string {
 	o = o.Cleaned()
-	text := cmp.Or(o.Actor, "somebody") + " wants " + string(cmp.Or(o.Verb, "?"))
-	if o.Reason != "" {
-		text += ": " + o.Reason
+	return Wish(o.Actor, string(o.Verb), o.Reason)
+}
+
+// Wish says in words who wants what, and why. Nobody counts as somebody, and no reason as none given.
+func Wish(actor, what, reason string) string {
+	text := cmp.Or(actor, "somebody") + " wants " + cmp.Or(what, "?")
+	if reason != "" {
+		text += ": " + reason
 	}
 	return text
 }
 
-// oneLine makes a text that people gave one line of at most mostWords bytes.
-func oneLine(text string) string {
+// OneLine makes a text that people gave one line of at most 200 bytes.
+func OneLine(text string) string {
 	text = strings.Join(strings.Fields(strings.ToValidUTF8(text, "")), " ")
 	return strings.ToValidUTF8(text[:min(len(text), mostWords)], "")
 }

@@ -67,14 +67,16 @@ func (b *Bridge) note(e event) {
 			}
 		}
 	case *v1alpha1.MachineClass:
-		if b.noteOwned(e, workflows.KindMachineClass, "", classPrints(object)).self {
+		changed := b.noteOwned(e, workflows.KindMachineClass, "", classPrints(object))
+		if changed.self {
 			b.wakeMachines(object, e.versions())
+		}
+		if changed.news {
+			b.wakeSetsOf(object, e.versions())
 		}
 	case *corev1.Node:
 		if b.changes(e, nodePrints(object)).self {
-			for _, m := range b.cluster.MachinesOfNode(object.Name) {
-				b.enqueue(key{workflows.KindMachine, m.Namespace, m.Name}, wake{versions: e.versions(), cause: byNode})
-			}
+			b.wakeMachinesOn(object, wake{versions: e.versions(), cause: byNode})
 		}
 	case *unstructured.Unstructured: // the control plane
 		if b.changes(e, prints{self: hash(object.GetUID(), object.GetGeneration(), object.Object["status"])}).self {
@@ -82,6 +84,16 @@ func (b *Bridge) note(e event) {
 		}
 	case *metav1.PartialObjectMetadata:
 		b.noteSecret(e, object)
+	}
+}
+
+// wakeMachinesOn wakes the machines of a node, and the sets of those that failed: a node may ask for its machine to be kept.
+func (b *Bridge) wakeMachinesOn(node *corev1.Node, w wake) {
+	for _, m := range b.cluster.MachinesOfNode(node.Name) {
+		b.enqueue(key{workflows.KindMachine, m.Namespace, m.Name}, w)
+		if set := controller(m); set != "" && m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed {
+			b.enqueue(key{workflows.KindMachineSet, m.Namespace, set}, w)
+		}
 	}
 }
 
@@ -94,7 +106,7 @@ func (b *Bridge) noteMachine(e event, m *v1alpha1.Machine) {
 	if changed.loose {
 		b.wakeAdopters(m, e.versions())
 	}
-	if changed.waiting {
+	if changed.above {
 		b.wakeDeployment(m, e.versions())
 	}
 	if changed.drained {
@@ -162,6 +174,13 @@ func (b *Bridge) wakeSets(versions observe.Gate) {
 	}
 }
 
+// wakeSetsOf wakes the sets whose template names a class that came or went: without it they make no machine.
+func (b *Bridge) wakeSetsOf(class *v1alpha1.MachineClass, versions observe.Gate) {
+	for _, set := range b.cluster.SetsOfClass(class.Namespace + "/" + class.Name) {
+		b.enqueue(key{workflows.KindMachineSet, set.Namespace, set.Name}, wake{versions: versions, cause: byObject})
+	}
+}
+
 // wokenAtOnce is how many of the machines that wait for their turn are woken when a place is free. One would do; the others
 // make up for those that have gone meanwhile, and each is asked once only.
 const wokenAtOnce = 5
@@ -183,7 +202,7 @@ func (b *Bridge) wakeMachines(class *v1alpha1.MachineClass, versions observe.Gat
 // difference says which fingerprints of an object changed.
 type difference struct {
 	loose   bool // nothing controls the object, or did when it went, and what its parent would look at is news
-	waiting bool // a machine began or ended to wait for its replacement
+	above   bool // something that only the deployment above a machine's set looks at
 	drained bool // a machine that took a place in the order of drains does not any more
 	news    bool // the object is new, or gone: all of them changed
 	self    bool
@@ -206,7 +225,7 @@ func (b *Bridge) changes(e event, now prints) difference {
 	}
 	news := e.deleted || !known
 	draining := now.draining && !e.deleted
-	d := difference{drained: known && before.draining && !draining, waiting: now.waiting != (known && before.waiting), news: news, self: news || before.self != now.self, own: news || before.own != now.own, below: news || before.below != now.below}
+	d := difference{drained: known && before.draining && !draining, above: now.above != before.above || e.deleted, news: news, self: news || before.self != now.self, own: news || before.own != now.own, below: news || before.below != now.below}
 	if news || before.owner != now.owner {
 		d.loose = now.parent == ""
 		d.parents = named(now.parent, before.parent)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"maps"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,8 +24,8 @@ type prints struct {
 	parent string // name of what controls it
 	class  string // name of the class that a machine refers to
 
-	waiting  bool // a machine waits until its deployment lets it be replaced
-	draining bool // a machine takes a place in the order in which nodes are drained
+	above    string // what the deployment above a machine's set looks at and the set does not; empty when nothing
+	draining bool   // a machine takes a place in the order in which nodes are drained
 }
 
 // hash returns a number that differs when the parts differ.
@@ -70,17 +71,37 @@ func machinePrints(m *v1alpha1.Machine) prints {
 			m.Annotations[v1alpha1.AnnotationMachineJoinDuration]),
 		own: hash(m.UID, phase, m.Labels[v1alpha1.LabelNode], m.Spec.ProviderID, observe.HasFinalizer(m.Finalizers),
 			m.Status.Conditions, observe.IsPreserved(m)),
-		waiting:  observe.IsWaiting(m),
+		above:    above(m),
 		draining: observe.InDrain(m),
 		parent:   controller(m),
 		class:    observe.ClassOf(m),
 	}
 }
 
+// above says what a machine's deployment looks at without waiting for the set: whether it runs, or waits to be replaced, how far its
+// in-place update is, what the autoscaler wants of it.
+func above(m *v1alpha1.Machine) string {
+	parts := []string{m.Labels[v1alpha1.LabelUpdateResult], m.Annotations[v1alpha1.AnnotationMarkedForDeletionTime]}
+	if phase := string(m.Status.CurrentStatus.Phase); strings.HasPrefix(phase, "InPlace") {
+		parts = append(parts, phase)
+	}
+	if phase := m.Status.CurrentStatus.Phase; phase == v1alpha1.MachineRunning && m.DeletionTimestamp == nil {
+		parts = append(parts, string(phase)) // a rollout waits for nothing more often
+	}
+	if observe.IsWaiting(m) {
+		parts = append(parts, "waits")
+	}
+	return strings.Trim(strings.Join(parts, " "), " ")
+}
+
 // setPrints: the generation stands for those parts of the spec, too, that we do not know. What controls a set decides when its
 // failed machines go.
 func setPrints(s *v1alpha1.MachineSet) prints {
 	status := s.Status.DeepCopy()
+	var failed []string
+	for _, m := range s.Status.FailedMachines {
+		failed = append(failed, m.Name)
+	}
 	status.CurrentOperation, status.LastOperation, status.FailedMachines = nil, v1alpha1.LastOperation{}, nil
 	for i := range status.Conditions {
 		status.Conditions[i].LastTransitionTime = metav1.Time{}
@@ -88,24 +109,22 @@ func setPrints(s *v1alpha1.MachineSet) prints {
 	counts := []int32{status.Replicas, status.FullyLabeledReplicas, status.ReadyReplicas, status.AvailableReplicas}
 	return prints{
 		self: hash(s.UID, s.Spec, s.Generation, deleting(s), foreign(s), metav1.GetControllerOf(s)),
-		owner: hash(s.UID, s.Spec, deleting(s), metav1.GetControllerOf(s), counts, status.ObservedGeneration,
-			len(s.Status.FailedMachines), observe.BlockedSet(s)),
+		owner: hash(s.UID, s.Spec, deleting(s), metav1.GetControllerOf(s), counts, status.ObservedGeneration, status.ObservedReplicas,
+			failed, observe.BlockedSet(s), foreign(s)),
 		own:    hash(s.UID, status, observe.HasFinalizer(s.Finalizers)),
 		parent: controller(s),
 	}
 }
 
 func deploymentPrints(d *v1alpha1.MachineDeployment) prints {
-	status := &d.Status
+	status := d.Status.DeepCopy()
+	status.CurrentOperation = nil
 	_, paused := d.Annotations[v1alpha1.AnnotationPaused]
-	counts := []int32{
-		status.Replicas, status.ReadyReplicas, status.AvailableReplicas, status.UpdatedReplicas, status.UnavailableReplicas,
-	}
+	_, unfrozen := d.Annotations[v1alpha1.AnnotationUnfreeze]
 	return prints{
-		self: hash(d.UID, d.Spec, d.Generation, deleting(d), foreign(d)),
-		own: hash(d.UID, counts, status.ObservedGeneration, observe.HasFinalizer(d.Finalizers), observe.BlockedDeployment(d),
-			len(status.Replacements)),
-		below: hash(d.UID, d.Spec.Template, paused),
+		self:  hash(d.UID, d.Spec, d.Generation, deleting(d), foreign(d)),
+		own:   hash(d.UID, status, observe.HasFinalizer(d.Finalizers), observe.Revision(d)),
+		below: hash(d.UID, d.Spec.Template, paused, d.Labels[v1alpha1.LabelFreeze], unfrozen),
 	}
 }
 

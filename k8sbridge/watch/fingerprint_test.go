@@ -26,6 +26,9 @@ func which(a, b prints) (names []string) {
 	if a.below != b.below {
 		names = append(names, "below")
 	}
+	if a.above != b.above {
+		names = append(names, "above")
+	}
 	return names
 }
 
@@ -58,7 +61,7 @@ func TestMachinePrints(t *testing.T) {
 			types := "DiskPressure"
 			m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{NodeConditions: &types}
 		}, []string{"self", "owner"}},
-		{"deletion", toBeDeleted[*v1alpha1.Machine], []string{"self", "owner"}},
+		{"deletion", toBeDeleted[*v1alpha1.Machine], []string{"self", "owner", "above"}},
 		{"another object of that name", func(m *v1alpha1.Machine) { m.UID = "other" }, []string{"self", "owner", "own"}},
 		{"a foreign label", func(m *v1alpha1.Machine) { m.Labels["color"] = "red" }, []string{"self", "owner"}},
 		{"a wish: force-deletion", func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelForceDeletion] = "true" }, []string{"self", "owner"}},
@@ -77,7 +80,10 @@ func TestMachinePrints(t *testing.T) {
 		{"label node", func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelNode] = "n-2" }, []string{"own"}},
 		{"providerID", func(m *v1alpha1.Machine) { m.Spec.ProviderID = "virtual:///i-2" }, []string{"own"}},
 		{"the default priority instead of none", func(m *v1alpha1.Machine) { delete(m.Annotations, v1alpha1.AnnotationMachinePriority) }, none},
-		{"phase", inPhase(v1alpha1.MachineUnknown), []string{"owner", "own"}},
+		{"phase", inPhase(v1alpha1.MachineUnknown), []string{"owner", "own", "above"}},
+		{"phase, and it waits to be replaced", inPhase(v1alpha1.MachineFailed), []string{"owner", "own", "above"}},
+		{"phase of an in-place update", inPhase(v1alpha1.MachineInPlaceUpdating), []string{"owner", "own", "above"}},
+		{"handed over after an in-place update", func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelUpdateResult] = v1alpha1.ValueUpdateSuccessful }, []string{"self", "owner", "above"}},
 		{"last operation: state", func(m *v1alpha1.Machine) { m.Status.LastOperation.State = v1alpha1.MachineStateFailed }, []string{"owner"}},
 		{"last operation: text, which its set tells", func(m *v1alpha1.Machine) { m.Status.LastOperation.Description = "still creating" }, []string{"owner"}},
 		{"last operation: time", func(m *v1alpha1.Machine) { m.Status.LastOperation.LastUpdateTime = born }, none},
@@ -91,7 +97,7 @@ func TestMachinePrints(t *testing.T) {
 				}
 			}
 		}, none},
-		{"when the autoscaler chose it", annotated[*v1alpha1.Machine](v1alpha1.AnnotationMarkedForDeletionTime, "2026-01-01T00:00:00Z"), []string{"owner"}},
+		{"when the autoscaler chose it", annotated[*v1alpha1.Machine](v1alpha1.AnnotationMarkedForDeletionTime, "2026-01-01T00:00:00Z"), []string{"owner", "above"}},
 		{"how long it took to join", annotated[*v1alpha1.Machine](v1alpha1.AnnotationMachineJoinDuration, "1m"), []string{"owner"}},
 		{"a wish: deleted before others", annotated[*v1alpha1.Machine](v1alpha1.AnnotationDeleteMachine, ""), []string{"self", "owner"}},
 		{"a wish: replaced", annotated[*v1alpha1.Machine](v1alpha1.AnnotationRemediateMachine, ""), []string{"self", "owner"}},
@@ -117,14 +123,15 @@ func TestGroupPrints(t *testing.T) {
 		{"template", func(s *v1alpha1.MachineSet) { s.Spec.Template.Labels["pool"] = "b" }, []string{"self", "owner"}},
 		{"a part of the spec that we do not know", func(s *v1alpha1.MachineSet) { s.Generation = 2 }, []string{"self"}},
 		{"deletion", toBeDeleted[*v1alpha1.MachineSet], []string{"self", "owner"}},
-		{"a wish: freeze", func(s *v1alpha1.MachineSet) { s.Labels[v1alpha1.LabelFreeze] = v1alpha1.ValueTrue }, []string{"self"}},
+		{"a wish: freeze", func(s *v1alpha1.MachineSet) { s.Labels[v1alpha1.LabelFreeze] = v1alpha1.ValueTrue }, []string{"self", "owner"}},
 		{"owner: its replacement budget goes with it", func(s *v1alpha1.MachineSet) { s.OwnerReferences = nil }, []string{"self", "owner"}},
-		{"a wish: paused", annotated[*v1alpha1.MachineSet](v1alpha1.AnnotationPaused, ""), []string{"self"}},
-		{"a wish: no freeze", annotated[*v1alpha1.MachineSet](v1alpha1.AnnotationUnfreeze, ""), []string{"self"}},
-		{"when the autoscaler changed its size", annotated[*v1alpha1.MachineSet](v1alpha1.AnnotationLastScalerChange, "2026-01-01T00:00:00Z"), []string{"self"}},
+		{"a wish: paused", annotated[*v1alpha1.MachineSet](v1alpha1.AnnotationPaused, ""), []string{"self", "owner"}},
+		{"a wish: no freeze", annotated[*v1alpha1.MachineSet](v1alpha1.AnnotationUnfreeze, ""), []string{"self", "owner"}},
+		{"when the autoscaler changed its size", annotated[*v1alpha1.MachineSet](v1alpha1.AnnotationLastScalerChange, "2026-01-01T00:00:00Z"), []string{"self", "owner"}},
 		{"finalizer", func(s *v1alpha1.MachineSet) { s.Finalizers = nil }, []string{"own"}},
 		{"counts", func(s *v1alpha1.MachineSet) { s.Status.ReadyReplicas = 0 }, []string{"owner", "own"}},
 		{"observed generation", func(s *v1alpha1.MachineSet) { s.Status.ObservedGeneration = 0 }, []string{"owner", "own"}},
+		{"the size that it has seen, which its deployment waits for", func(s *v1alpha1.MachineSet) { s.Status.ObservedReplicas = 7 }, []string{"owner", "own"}},
 		{"other counts", func(s *v1alpha1.MachineSet) { s.Status.UpToDateReplicas, s.Status.PeakReplicas = 0, 7 }, []string{"own"}},
 		{"a condition", func(s *v1alpha1.MachineSet) { s.Status.Conditions[0].Message = "odd" }, []string{"own"}},
 		{"why machines get no instance", func(s *v1alpha1.MachineSet) {
@@ -151,16 +158,26 @@ func TestGroupPrints(t *testing.T) {
 		{"size", func(d *v1alpha1.MachineDeployment) { d.Spec.Replicas = 2 }, []string{"self"}},
 		{"paused", func(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true }, []string{"self"}},
 		{"paused with its sets", annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationPaused, ""), []string{"self", "below"}},
+		{"I8: frozen with its sets", func(d *v1alpha1.MachineDeployment) { d.Labels[v1alpha1.LabelFreeze] = v1alpha1.ValueTrue }, []string{"self", "below"}},
+		{"I8: a person ends the freeze", annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationUnfreeze, ""), []string{"self", "below"}},
+		{"another label", func(d *v1alpha1.MachineDeployment) { d.Labels["color"] = "red" }, []string{"self"}},
 		{"template", func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "large" }, []string{"self", "below"}},
 		{"another one of that name", func(d *v1alpha1.MachineDeployment) { d.UID = "other" }, []string{"self", "own", "below"}},
 		{"deletion", toBeDeleted[*v1alpha1.MachineDeployment], []string{"self"}},
 		{"what the autoscaler asks for", annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationTriggerDeletion, "m"), []string{"self"}},
+		{"a note of who gave a verb", annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationRolloutVerb, "x"), nil},
 		{"finalizer", func(d *v1alpha1.MachineDeployment) { d.Finalizers = nil }, []string{"own"}},
 		{"counts", func(d *v1alpha1.MachineDeployment) { d.Status.UpdatedReplicas = 0 }, []string{"own"}},
 		{"conditions", func(d *v1alpha1.MachineDeployment) {
 			d.Status.Conditions = []v1alpha1.MachineDeploymentCondition{{Type: v1alpha1.MachineDeploymentAvailable}}
+		}, []string{"own"}},
+		{"how far its rollout is", func(d *v1alpha1.MachineDeployment) { d.Status.Rollout.Step = 2 }, []string{"own"}},
+		{"which rollout is open", func(d *v1alpha1.MachineDeployment) {
+			d.Status.CurrentOperation = &v1alpha1.Operation{WorkflowID: "rollout/ns/d/uid-d/2"}
 		}, nil},
-		{"revision", annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationRevision, "2"), nil},
+		{"revision", annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationRevision, "2"), []string{"own"}},
+		{"a wish: held where it is", annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationRolloutHold, "1 ann: no"), []string{"self"}},
+		{"a wish: a stage is passed", annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationRolloutApprove, "1/1 ann"), []string{"self"}},
 	} {
 		t.Run("deployment: "+row.name, func(t *testing.T) {
 			assert.Equal(t, row.want, which(deploymentPrints(aDeployment()), deploymentPrints(changed(aDeployment(), row.change))))

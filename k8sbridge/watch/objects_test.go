@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"millwright/api/v1alpha1"
+	"millwright/decide/rollout"
 	"millwright/decide/scale"
 	"millwright/observe"
 )
@@ -45,10 +46,32 @@ func template() v1alpha1.MachineTemplateSpec {
 
 // A calm stack: a deployment with one set, which has one machine, which has a healthy node.
 func aDeployment() *v1alpha1.MachineDeployment {
+	return reportingRollout(bareDeployment(), objects(aSet(), aMachine())...)
+}
+
+// bareDeployment is the deployment with an empty status.
+func bareDeployment() *v1alpha1.MachineDeployment {
 	d := &v1alpha1.MachineDeployment{ObjectMeta: objectMeta("d")}
+	d.Annotations = map[string]string{v1alpha1.AnnotationRevision: "1"}
 	d.Spec.Replicas, d.Spec.Template = 1, template()
+	d.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"pool": "a"}}
 	d.Status.ObservedGeneration = 1
-	d.Status.Replicas, d.Status.ReadyReplicas, d.Status.AvailableReplicas, d.Status.UpdatedReplicas = 1, 1, 1, 1
+	d.Status.Rollout = &v1alpha1.RolloutStatus{Revision: 1}
+	return d
+}
+
+// reportingRollout makes a deployment's status say what there is to say of these sets and machines.
+func reportingRollout(d *v1alpha1.MachineDeployment, below ...runtime.Object) *v1alpha1.MachineDeployment {
+	family := observe.Family{Deployment: d}
+	for _, o := range below {
+		switch o := o.(type) {
+		case *v1alpha1.MachineSet:
+			family.Sets = append(family.Sets, o)
+		case *v1alpha1.Machine:
+			family.Members = append(family.Members, o)
+		}
+	}
+	observe.ApplyRolloutStatus(&d.Status, rollout.Report(observe.RolloutObserved(family, born.Time)), born)
 	return d
 }
 
@@ -57,7 +80,10 @@ func aSet() *v1alpha1.MachineSet { return reporting(bareSet(), aMachine()) }
 // bareSet is the set with an empty status.
 func bareSet() *v1alpha1.MachineSet {
 	s := &v1alpha1.MachineSet{ObjectMeta: objectMeta("s")}
-	s.OwnerReferences = ownedBy(aDeployment(), "MachineDeployment")
+	s.OwnerReferences = ownedBy(bareDeployment(), "MachineDeployment")
+	s.Annotations = map[string]string{
+		v1alpha1.AnnotationRevision: "1", v1alpha1.AnnotationDesiredReplicas: "1", v1alpha1.AnnotationMaxReplicas: "2",
+	}
 	s.Spec.Replicas, s.Spec.Template = 1, template()
 	s.Spec.Selector = &metav1.LabelSelector{MatchLabels: template().Labels}
 	s.Status.ObservedGeneration = 1
@@ -66,7 +92,7 @@ func bareSet() *v1alpha1.MachineSet {
 
 // reporting makes a set's status say what there is to say of these machines.
 func reporting(s *v1alpha1.MachineSet, machines ...*v1alpha1.Machine) *v1alpha1.MachineSet {
-	return reportingBelow(aDeployment(), s, machines...)
+	return reportingBelow(bareDeployment(), s, machines...)
 }
 
 func reportingBelow(d *v1alpha1.MachineDeployment, s *v1alpha1.MachineSet, machines ...*v1alpha1.Machine) *v1alpha1.MachineSet {

@@ -2,6 +2,7 @@ package watch
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"millwright/api/v1alpha1"
@@ -46,26 +48,45 @@ func TestABurstIsTwoSignals(t *testing.T) {
 				calls := w.took()
 				require.Len(t, calls, 2)
 				assert.Equal(t, start, calls[0].at, "the first at once")
-				assert.Equal(t, []time.Duration{0, perObject}, times(calls))
+				assert.Equal(t, []time.Duration{0, 250 * time.Millisecond}, times(calls))
 				assert.Equal(t, last, calls[1].changed.Versions[observe.Deployments], "the second carries the last version")
 			})
 		})
 	}
 }
 
-func TestASteadyStreamIsOneSignalASecond(t *testing.T) {
-	inWorld(t, []runtime.Object{aDeployment(), aSet()}, func(w *world) {
-		w.took()
-		for i := range 95 {
-			w.scale(2 + i)
-			w.pass(100 * time.Millisecond)
-		}
-		calls := w.took()
-		assert.Len(t, calls, 10)
-		for i, at := range times(calls) {
-			assert.Equal(t, time.Duration(i)*perObject, at)
-		}
-	})
+// A machine may have one signal a second, and what a rollout passes through four times for each step, four.
+func TestASteadyStreamIsOneSignalInAWhile(t *testing.T) {
+	machine := changed(aMachine(), uncreated)
+	for _, row := range []struct {
+		object metav1.Object
+		change func(w *world, i int)
+		pause  time.Duration
+	}{
+		{aDeployment(), func(w *world, i int) { w.scale(2 + i) }, 250 * time.Millisecond},
+		{aSet(), func(w *world, i int) { w.put(sizedSet(int32(2+i), nil)) }, 250 * time.Millisecond},
+		{machine, func(w *world, i int) {
+			w.put(changed(machine, func(m *v1alpha1.Machine) { m.Labels["color"] = strconv.Itoa(i) }))
+		}, time.Second},
+		{aClass(), func(w *world, i int) {
+			w.put(changed(aClass(), bare[*v1alpha1.MachineClass], func(c *v1alpha1.MachineClass) { c.Generation = int64(2 + i) }))
+		}, time.Second},
+	} {
+		t.Run(idOf(row.object), func(t *testing.T) {
+			inWorld(t, []runtime.Object{aDeployment(), aSet(), machine, aClass()}, func(w *world) {
+				w.took()
+				for i := range 95 {
+					row.change(w, i)
+					w.pass(100 * time.Millisecond)
+				}
+				calls := slices.DeleteFunc(w.took(), func(c call) bool { return c.id != idOf(row.object) })
+				require.Len(t, calls, int(9500*time.Millisecond/row.pause)+1)
+				for i, at := range times(calls) {
+					assert.Equal(t, time.Duration(i)*row.pause, at)
+				}
+			})
+		})
+	}
 }
 
 func TestVersionsNeverGoBack(t *testing.T) {

@@ -73,7 +73,7 @@ func TestGroupsReadWhatTheBridgeRead(t *testing.T) {
 			gates[c.id] = c.changed.Versions
 		}
 		assert.Equal(t, observe.Gate{observe.Sets: set, observe.Machines: machine, observe.Deployments: deployment}, gates[idOf(aSet())])
-		assert.Equal(t, observe.Gate{observe.Deployments: deployment, observe.Sets: set}, gates[idOf(aDeployment())])
+		assert.Equal(t, observe.Gate{observe.Deployments: deployment, observe.Sets: set, observe.Machines: machine}, gates[idOf(aDeployment())])
 	})
 }
 
@@ -97,13 +97,13 @@ func TestANewLeaderLooksAtEverything(t *testing.T) {
 	sick := machineNamed("sick")
 	inWorld(t, append(calmStack(), waiting, sick), func(w *world) {
 		first := slices.Compact(w.asked()) // a set hears of itself, and of its machines
-		assert.Equal(t, []string{awake(sick), awake(waiting), awake(aSet())}, first)
+		assert.Equal(t, []string{awake(sick), awake(waiting), awake(aDeployment()), awake(aSet())}, first)
 		w.lead()
 		w.pass(3 * time.Second)
 		assert.Equal(t, first, slices.Compact(w.asked()), "whatever the leader before has told")
 		w.put(changed(aMachine(), toBeDeleted[*v1alpha1.Machine]))
 		w.flush()
-		assert.Equal(t, []string{awake(aMachine()), awake(aSet())}, w.asked(), "and the one before tells no more")
+		assert.Equal(t, []string{awake(aMachine()), awake(aDeployment()), awake(aSet())}, w.asked(), "and the one before tells no more")
 	})
 }
 

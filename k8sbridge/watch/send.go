@@ -3,6 +3,7 @@ package watch
 import (
 	"context"
 	"errors"
+	"time"
 
 	"go.temporal.io/api/serviceerror"
 
@@ -89,18 +90,38 @@ func (b *Bridge) tell(ctx context.Context, k key, w wake) (sent bool, err error)
 	if err := b.limiter.Wait(ctx); err != nil {
 		return sent, err // shutting down
 	}
-	b.hush(k, perObject)
+	b.hush(k, pause(k.kind))
 	w.merge(wake{versions: s.versions})
 	changed := workflows.Changed{UID: s.ref.UID, Generation: s.generation, Versions: w.versions, Deleting: s.deleting}
-	_, err = b.starter.SignalWithStartWorkflow(ctx, workflows.ID(k.kind, s.ref), workflows.SignalChanged, changed,
-		s.options(k), string(k.kind), workflows.Input{Ref: s.ref, Gate: w.versions})
-	if err != nil {
+	if err := b.signal(ctx, k, s, changed); err != nil {
 		return true, err
 	}
 	b.remember(k, said) // not before: a signal that failed has told nothing
 	b.metrics.signals.WithLabelValues(string(k.kind)).Inc()
 	b.log.Debug("signaled", "kind", k.kind, "namespace", k.namespace, "name", k.name, "why", said)
 	return true, nil
+}
+
+// pause is the least time between two signals to one object.
+func pause(kind workflows.Kind) time.Duration {
+	if kind == workflows.KindMachineSet || kind == workflows.KindMachineDeployment {
+		return perGroup
+	}
+	return perObject
+}
+
+// signal tells an object's workflow, and starts it when it is not open. Where a rollout is open, that is the one to be told: it
+// writes the deployment's sets.
+func (b *Bridge) signal(ctx context.Context, k key, s subject, changed workflows.Changed) error {
+	if s.rollout != "" {
+		err := b.starter.SignalWorkflow(ctx, s.rollout, "", workflows.SignalChanged, changed)
+		if absent := new(serviceerror.NotFound); !errors.As(err, &absent) {
+			return err
+		}
+	}
+	_, err := b.starter.SignalWithStartWorkflow(ctx, workflows.ID(k.kind, s.ref), workflows.SignalChanged, changed,
+		s.options(k), string(k.kind), workflows.Input{Ref: s.ref, Gate: changed.Versions})
+	return err
 }
 
 // tellGone signals the workflow of an object that is gone, if it is still open.

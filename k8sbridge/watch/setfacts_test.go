@@ -104,6 +104,7 @@ func statusRows() []factRow {
 		status("kept", func(s *v1alpha1.MachineSetStatus) { s.AutoPreserveFailedMachineCount = 1 }),
 		status("peak", func(s *v1alpha1.MachineSetStatus) { s.PeakReplicas = 0 }),
 		status("overshoot", func(s *v1alpha1.MachineSetStatus) { s.Overshoot = 1 }),
+		status("the size that was seen", func(s *v1alpha1.MachineSetStatus) { s.ObservedReplicas = 0 }),
 		status("no conditions", func(s *v1alpha1.MachineSetStatus) { s.Conditions = nil }),
 		status("one more condition", func(s *v1alpha1.MachineSetStatus) {
 			s.Conditions = append(s.Conditions, v1alpha1.MachineSetCondition{Type: v1alpha1.MachineSetReplicaFailure, Status: v1alpha1.ConditionTrue, Reason: "ResourceExhausted"})
@@ -128,6 +129,14 @@ func statusRows() []factRow {
 		})},
 		{name: "its deployment has another template", fact: "Unreported", change: replace(aDeployment(), func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "large" })},
 		{name: "its deployment is paused", fact: "Unreported", change: replace(aDeployment(), annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationPaused, ""))},
+		{name: "I8: its deployment is frozen", fact: "Unreported", change: replace(aDeployment(), func(d *v1alpha1.MachineDeployment) {
+			d.Labels[v1alpha1.LabelFreeze] = v1alpha1.ValueTrue
+		})},
+		{name: "MS-08: its class is gone", fact: "Unreported", change: func(w *world) { w.remove(aClass()) }},
+		{name: "MS-08: the template names a class that does not exist", fact: "Unreported", change: replace(aSet(), func(s *v1alpha1.MachineSet) {
+			s.Spec.Template.Spec.Class.Name = "none"
+		})},
+		{name: "U59: the node of a failed machine asks for it", fact: "Unreported", before: failedBefore(), change: replace(aNode(), annotated[*corev1.Node](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveNow))},
 		{name: "paused", fact: "Unreported", change: replace(aSet(), annotated[*v1alpha1.MachineSet](v1alpha1.AnnotationPaused, ""))},
 	}
 }

@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 
 	"millwright/api/v1alpha1"
 	"millwright/observe"
@@ -22,6 +23,14 @@ func nextRows() []factRow {
 	pausedBelow := bareSet()
 	pausedBelow.Spec.Replicas = 2
 	reportingBelow(pausing, pausedBelow, aMachine())
+	freezing := changed(aDeployment(), func(d *v1alpha1.MachineDeployment) { d.Labels[v1alpha1.LabelFreeze] = v1alpha1.ValueTrue })
+	frozenBelow := bareSet()
+	frozenBelow.Spec.Replicas = 2
+	reportingBelow(freezing, frozenBelow, aMachine())
+	classless := bareSet()
+	classless.Spec.Replicas, classless.Spec.Template.Spec.Class.Name = 2, "large"
+	reportingOf(classless, observe.AroundSet{Members: []*v1alpha1.Machine{aMachine()}, Deployment: aDeployment(), Missing: []string{"MachineClass"}})
+	askingNode := changed(aNode(), annotated[*corev1.Node](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveNow))
 	scaled := annotated[*v1alpha1.MachineSet](v1alpha1.AnnotationLastScalerChange, "2026-01-01T01:00:00Z")
 	marked := annotated[*v1alpha1.Machine](v1alpha1.AnnotationMarkedForDeletionTime, "2026-01-01T00:30:00Z")
 	chosen := func(m *v1alpha1.Machine) { m.Annotations[v1alpha1.AnnotationMachinePriority] = "1" }
@@ -36,7 +45,7 @@ func nextRows() []factRow {
 	reporting(richer, rich)
 	machineWith := func(changes ...onMachine) *v1alpha1.Machine { return changed(aMachine(), changes...) }
 	setWith := func(m *v1alpha1.Machine) *v1alpha1.MachineSet { return sizedSet(1, nil, m) }
-	failedOne := machineWith(failed)
+	failedOne, failedGranted := machineWith(failed), machineWith(failed, granted)
 	return []factRow{
 		{name: "U40: one is gone", fact: "Next", change: func(w *world) { w.remove(aMachine()) }},
 		{name: "U40: one goes", fact: "Next", change: replace(aMachine(), toBeDeleted[*v1alpha1.Machine])},
@@ -75,6 +84,10 @@ func nextRows() []factRow {
 		{name: "frozen", fact: "Next", before: objects(short(nil)), change: replace(short(nil), labelledSet(v1alpha1.LabelFreeze, v1alpha1.ValueTrue))},
 		{name: "not frozen any more", fact: "Next", before: objects(frozen), change: lacks(frozen, v1alpha1.LabelFreeze)},
 		{name: "a person ends the freeze", fact: "Next", before: objects(frozen), change: replace(frozen, annotated[*v1alpha1.MachineSet](v1alpha1.AnnotationUnfreeze, ""))},
+		{name: "I8: its deployment is not frozen any more", fact: "Next", before: objects(freezing, frozenBelow), change: replace(aDeployment())},
+		{name: "I8: a person ends the freeze of its deployment", fact: "Next", before: objects(freezing, frozenBelow), change: replace(freezing, annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationUnfreeze, ""))},
+		{name: "MS-08: its class comes", fact: "Next", before: objects(classless), change: replace(classNamed("large"))},
+		{name: "U59: the node of a failed machine asks for it no more", fact: "Next", before: objects(failedGranted, askingNode, setWith(failedGranted)), change: replace(aNode())},
 		{name: "current once more", fact: "Next", before: objects(closed), change: lacks(closed, v1alpha1.LabelScaleUpDisabled)},
 		{name: "not paused any more", fact: "Next", before: objects(paused), change: lacks(paused, v1alpha1.AnnotationPaused)},
 		{name: "its deployment is not paused any more", fact: "Next", before: objects(pausing, pausedBelow), change: replace(aDeployment())},
@@ -95,6 +108,10 @@ func nextRows() []factRow {
 		{name: "MS-10: the machine has lost a label", fact: "Next", before: objects(withSelector(richer), rich), change: lacks(rich, "tier")},
 		{name: "MS-10: the machine has lost an annotation", fact: "Next", before: objects(withSelector(richer), rich), change: lacks(rich, "team")},
 	}
+}
+
+func classNamed(name string) *v1alpha1.MachineClass {
+	return changed(aClass(), func(c *v1alpha1.MachineClass) { c.Name, c.UID = name, types.UID("uid-"+name) })
 }
 
 // withSelector makes a set select its machines by less than all labels of its template.

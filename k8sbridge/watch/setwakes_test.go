@@ -1,10 +1,12 @@
 package watch
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -80,6 +82,49 @@ func TestASetReadsTheOrphansThatTheBridgeRead(t *testing.T) {
 			}
 		}
 		assert.Fail(t, "nobody was told")
+	})
+}
+
+// Whoever is told must see the class and the node of a failed machine as the bridge saw them.
+func TestASetReadsTheClassAndTheNodesThatTheBridgeRead(t *testing.T) {
+	lone := changed(aSet(), func(s *v1alpha1.MachineSet) { s.OwnerReferences = nil })
+	inWorld(t, append(calmStack(), lone), func(w *world) {
+		class := w.put(changed(aClass(), func(c *v1alpha1.MachineClass) { c.Generation = 2 }))
+		node := w.put(changed(aNode(), heartbeat))
+		w.pass(5 * time.Second)
+		w.took()
+		w.put(changed(aMachine(), inPhase(v1alpha1.MachineFailed)))
+		w.flush()
+		for _, c := range w.took() {
+			if c.id == idOf(lone) {
+				assert.Equal(t, []string{class, node}, []string{c.changed.Versions[observe.Classes], c.changed.Versions[observe.Nodes]})
+				return
+			}
+		}
+		assert.Fail(t, "nobody was told")
+	})
+}
+
+// A class wakes the sets that name it when it comes or goes, and not when it changes.
+func TestMS08_WhichSetsHearOfAClass(t *testing.T) {
+	waiting := bareSet()
+	waiting.Name, waiting.UID, waiting.Spec.Template.Spec.Class.Name = "waiting", "uid-waiting", "large"
+	reportingOf(waiting, observe.AroundSet{Deployment: aDeployment(), Missing: []string{"MachineClass"}})
+	inWorld(t, append(calmStack(), waiting), func(w *world) {
+		told := func() []call {
+			return slices.DeleteFunc(w.took(), func(c call) bool { return c.id != idOf(aSet()) && c.id != idOf(waiting) })
+		}
+		told()
+		version := w.put(classNamed("large"))
+		w.flush()
+		calls := told()
+		require.Len(t, calls, 1)
+		assert.Equal(t, idOf(waiting), calls[0].id)
+		assert.Equal(t, version, calls[0].changed.Versions[observe.Classes])
+		w.pass(2 * time.Second)
+		w.put(changed(classNamed("large"), func(c *v1alpha1.MachineClass) { c.Generation = 2 }))
+		w.pass(2 * time.Second)
+		assert.Empty(t, told())
 	})
 }
 

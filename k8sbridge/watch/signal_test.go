@@ -36,10 +36,11 @@ func TestOwnWritesOfACalmStackSendNoSignal(t *testing.T) {
 		}))
 		w.put(changed(aSet(), func(s *v1alpha1.MachineSet) {
 			s.Status.CurrentOperation, s.Status.Selector = &v1alpha1.Operation{Step: "x"}, "pool=a"
-		}, annotated[*v1alpha1.MachineSet](v1alpha1.AnnotationRevision, "2")))
+		}, annotated[*v1alpha1.MachineSet](v1alpha1.AnnotationRevisionHistory, "1")))
 		w.put(changed(aDeployment(), func(d *v1alpha1.MachineDeployment) {
-			d.Status.Conditions = []v1alpha1.MachineDeploymentCondition{{Type: v1alpha1.MachineDeploymentAvailable}}
-		}, annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationRevision, "2")))
+			d.Status.CurrentOperation, d.Status.Selector = &v1alpha1.Operation{Step: "x"}, "pool=a"
+			d.Status.Conditions[0].LastUpdateTime = metav1.Now()
+		}, annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationRolloutVerb, "ann paused it")))
 		w.pass(time.Minute + 10*time.Second)
 		assert.Empty(t, w.asked())
 	})
@@ -193,7 +194,7 @@ func TestClassAndSecretWakeWhoIsNotCalm(t *testing.T) {
 		assert.Empty(t, w.asked(), "a Secret of nobody's, and a class of the same generation")
 		w.remove(class)
 		w.flush()
-		assert.Equal(t, []string{awake(gone), awake(waiting)}, w.asked(), "the class is gone")
+		assert.Equal(t, []string{awake(gone), awake(waiting), awake(aSet())}, w.asked(), "the class is gone: the set can make no machine")
 	})
 }
 

@@ -3,6 +3,7 @@ package watch
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
@@ -25,6 +26,7 @@ type subject struct {
 	// versions are those of all that the decision was made of. Who is told to look must see no less: the caches of the
 	// worker may be behind ours in a resource of which nothing was to be told, such as the class of a new machine.
 	versions observe.Gate
+	rollout  string // workflow ID of the rollout that is open, as the status names it; empty when none is
 }
 
 // subject reads an object from the caches and asks whether it is calm.
@@ -46,8 +48,12 @@ func (b *Bridge) subject(k key) (subject, bool) {
 		s := describe(observe.Sets, set, attention.MachineSet(observe.SetFacts(set, around, time.Now())))
 		for _, m := range slices.Concat(around.Members, around.Orphans) {
 			s.versions.Raise(observe.Machines, m.ResourceVersion)
+			if node := around.NodeAsked(m); node != nil {
+				s.versions.Raise(observe.Nodes, node.ResourceVersion)
+			}
 		}
 		s.versions.Raise(observe.ControlPlanes, around.ControlPlane)
+		s.versions.Raise(observe.Classes, around.Class)
 		if around.Deployment != nil {
 			s.versions.Raise(observe.Deployments, around.Deployment.ResourceVersion)
 		}
@@ -70,15 +76,29 @@ func (b *Bridge) subject(k key) (subject, bool) {
 		if !found {
 			return subject{}, false
 		}
-		sets := b.cluster.SetsOf(string(d.UID))
-		s := describe(observe.Deployments, d, attention.MachineDeployment(observe.DeploymentFacts(d, sets, b.cluster.MembersOf(sets))))
-		for _, set := range sets {
-			s.versions.Raise(observe.Sets, set.ResourceVersion)
-		}
-		s.owner = workflows.Owner{MachineDeployment: d.Name}
-		return s, true
+		return b.deployment(d), true
 	}
 }
+
+// deployment describes a deployment with all below it.
+func (b *Bridge) deployment(d *v1alpha1.MachineDeployment) subject {
+	family := b.cluster.Family(d)
+	s := describe(observe.Deployments, d, attention.MachineDeployment(observe.DeploymentFacts(family, b.now())))
+	for _, set := range family.Sets {
+		s.versions.Raise(observe.Sets, set.ResourceVersion)
+	}
+	for _, m := range family.Members {
+		s.versions.Raise(observe.Machines, m.ResourceVersion)
+	}
+	s.owner = workflows.Owner{MachineDeployment: d.Name}
+	if o := d.Status.CurrentOperation; o != nil && strings.HasPrefix(o.WorkflowID, rolloutIDs) {
+		s.rollout = o.WorkflowID
+	}
+	return s
+}
+
+// rolloutIDs is how the workflow ID of every rollout begins.
+var rolloutIDs = strings.ToLower(string(workflows.KindRollout)) + "/"
 
 // machine describes a machine with its node, class and parents.
 func (b *Bridge) machine(m *v1alpha1.Machine) subject {

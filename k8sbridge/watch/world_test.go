@@ -16,6 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -53,6 +54,7 @@ type temporal struct {
 	calls  []call
 	answer error         // of every call
 	delay  time.Duration // before each answer
+	closed string        // ID of a workflow that is not open: a plain signal does not find it
 	open   map[string]int
 	most   int // calls under way at once for one workflow
 }
@@ -85,7 +87,13 @@ func (f *temporal) SignalWithStartWorkflow(ctx context.Context, id, signal strin
 }
 
 func (f *temporal) SignalWorkflow(ctx context.Context, id, _, _ string, arg any) error {
-	return f.take(ctx, call{verb: "signal", id: id, changed: arg.(workflows.Changed)})
+	err := f.take(ctx, call{verb: "signal", id: id, changed: arg.(workflows.Changed)})
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err == nil && id == f.closed {
+		return serviceerror.NewNotFound("workflow execution already completed")
+	}
+	return err
 }
 
 func (f *temporal) ExecuteWorkflow(ctx context.Context, options client.StartWorkflowOptions, workflow any, args ...any) (client.WorkflowRun, error) {
@@ -97,6 +105,13 @@ func (f *temporal) reply(answer error, delay time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.answer, f.delay = answer, delay
+}
+
+// close makes a workflow one that is not open.
+func (f *temporal) close(id string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed = id
 }
 
 // world is a bridge over fake clusters and a fake Temporal. It runs in a bubble of synctest: its seconds cost nothing.

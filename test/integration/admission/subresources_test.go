@@ -117,7 +117,7 @@ func testStatus(t *testing.T, api *api) {
 			Status: v1alpha1.MachineDeploymentStatus{
 				Replicas: 1, CurrentOperation: motion, CollisionCount: new(int32),
 				Conditions: []v1alpha1.MachineDeploymentCondition{{
-					Type: v1alpha1.MachineDeploymentProgressing, Status: v1alpha1.ConditionUnknown, Reason: v1alpha1.ReasonRolloutPending,
+					Type: v1alpha1.MachineDeploymentProgressing, Status: v1alpha1.ConditionUnknown, Reason: v1alpha1.ReasonDeploymentPaused,
 				}},
 			},
 		}, map[string]any{"replicas": 7}},

@@ -99,28 +99,18 @@ func TestMCMScenarios(t *testing.T) {
 		rig.Eventually(t, 20*time.Second, "the nodes are gone too", func() (bool, any) { return nodes() == before+2, nodes() })
 		require.Len(t, pool.Instances(t), 2)
 	})
-	t.Run("a changed template says that rollouts come next, and keeps the machines", func(t *testing.T) {
-		names := map[string]bool{}
+	t.Run("I9: another class and 4 replicas in one change", func(t *testing.T) {
+		other := rig.Class(pool.Namespace, "")
+		other.Name = "other"
+		_, err := r.Machines.MachineV1alpha1().MachineClasses(pool.Namespace).Create(t.Context(), other, metav1.CreateOptions{})
+		require.NoError(t, err)
+		pool.Patch(t, `{"spec":{"template":{"spec":{"class":{"name":"other"}}},"replicas":4}}`)
+		pool.AwaitRunning(t, 4, time.Minute)
 		for _, m := range pool.Machines(t) {
-			names[m.Name] = true
+			require.Equal(t, "other", m.Spec.Class.Name)
 		}
-		pool.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"more":"labels"}}},"replicas":3}}`)
-		rig.Eventually(t, 20*time.Second, "the condition says so and the size follows", func() (bool, any) {
-			d := pool.Deployment(t)
-			for _, c := range d.Status.Conditions {
-				if c.Type == v1alpha1.MachineDeploymentProgressing && c.Reason == v1alpha1.ReasonRolloutPending {
-					return d.Status.ReadyReplicas == 3, d.Status
-				}
-			}
-			return false, d.Status
-		})
-		kept := 0
-		for _, m := range pool.Machines(t) {
-			if names[m.Name] {
-				kept++
-			}
-		}
-		require.Equal(t, 2, kept)
+		require.Equal(t, "2", pool.Deployment(t).Annotations[v1alpha1.AnnotationRevision])
+		require.Equal(t, before+4, nodes())
 	})
 	t.Run("I10: delete the deployment", func(t *testing.T) {
 		pool.Delete(t)
@@ -159,18 +149,29 @@ func TestCreationIsInterruptedByADeletion(t *testing.T) {
 }
 
 // What only a controller can see becomes a condition and an event on the object that suffers, and heals by itself when the
-// missing thing appears.
+// missing thing appears. A set makes no machine of a class that does not exist; a machine that nobody's set made says so itself.
 func TestMissingClassAndSecretAreShown(t *testing.T) {
 	const namespace = "missing"
 	r.Namespace(t, namespace, "")
 	classes, secrets := r.Machines.MachineV1alpha1().MachineClasses(namespace), r.Kube.CoreV1().Secrets(namespace)
+	machines := r.Machines.MachineV1alpha1().Machines(namespace)
 	r.Bare(t, namespace)
 	pool := r.Pool(t, namespace, "missing", 1)
+	_, err := machines.Create(t.Context(), &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "alone", Namespace: namespace}, Spec: rig.Spec()}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	alone := func() []v1alpha1.Machine {
+		m, err := machines.Get(t.Context(), "alone", metav1.GetOptions{})
+		if err != nil {
+			return nil
+		}
+		return []v1alpha1.Machine{*m}
+	}
+	pooled := func() []v1alpha1.Machine { return pool.Machines(t) }
 
-	shows := func(reason, message string) {
+	shows := func(of func() []v1alpha1.Machine, reason, message string) {
 		t.Helper()
 		rig.Eventually(t, 15*time.Second, "the machine says "+reason, func() (bool, any) {
-			machines := pool.Machines(t)
+			machines := of()
 			if len(machines) != 1 {
 				return false, len(machines)
 			}
@@ -187,15 +188,38 @@ func TestMissingClassAndSecretAreShown(t *testing.T) {
 			return len(events.Items) > 0 && events.Items[0].Message == message, events.Items
 		})
 	}
-	shows(v1alpha1.ReasonClassNotFound, "MachineClass small does not exist in namespace missing")
+	says := func(kind v1alpha1.MachineSetConditionType, status v1alpha1.ConditionStatus, reason, message string) {
+		t.Helper()
+		rig.Eventually(t, 15*time.Second, "the set says "+reason, func() (bool, any) {
+			sets := pool.Sets(t)
+			if len(sets) != 1 {
+				return false, len(sets)
+			}
+			for _, c := range sets[0].Status.Conditions {
+				if c.Type == kind {
+					return c.Status == status && c.Reason == reason && c.Message == message, c
+				}
+			}
+			return false, sets[0].Status
+		})
+	}
+	says(v1alpha1.MachineSetMachinesCreated, v1alpha1.ConditionFalse, "TemplateNotFound", "MachineClass does not exist")
+	says(v1alpha1.MachineSetScalingUp, v1alpha1.ConditionTrue, "ScalingUp", "Scaling up from 0 to 1 replicas is blocked because:\n* MachineClass does not exist")
+	require.Empty(t, pooled())
+	shows(alone, v1alpha1.ReasonClassNotFound, "MachineClass small does not exist in namespace missing")
 
-	_, err := classes.Create(t.Context(), rig.Class(namespace, ""), metav1.CreateOptions{})
+	_, err = classes.Create(t.Context(), rig.Class(namespace, ""), metav1.CreateOptions{})
 	require.NoError(t, err)
-	shows(v1alpha1.ReasonSecretNotFound, "Secret missing/small of MachineClass small does not exist")
+	says(v1alpha1.MachineSetMachinesCreated, v1alpha1.ConditionTrue, "MachinesCreated", "")
+	for _, machine := range []func() []v1alpha1.Machine{pooled, alone} {
+		shows(machine, v1alpha1.ReasonSecretNotFound, "Secret missing/small of MachineClass small does not exist")
+	}
 
 	_, err = secrets.Create(t.Context(), rig.Credentials(namespace), metav1.CreateOptions{})
 	require.NoError(t, err)
 	pool.AwaitRunning(t, 1, 15*time.Second)
+	require.NoError(t, machines.Delete(t.Context(), "alone", metav1.DeleteOptions{}))
+	rig.Eventually(t, 30*time.Second, "the machine without a set is gone", func() (bool, any) { return len(alone()) == 0, alone() })
 	pool.Delete(t)
 	pool.AwaitGone(t, 30*time.Second)
 }

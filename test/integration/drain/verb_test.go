@@ -131,7 +131,7 @@ func TestStuckDrainHearsVerbs(t *testing.T) {
 
 	// Of another drainTimeout only the workflow hears: it gives the activity up, which ends, mostly with what it saw, and begins another.
 	patched := time.Now()
-	p.PatchSets(t, `{"spec":{"template":{"spec":{"drainTimeout":"5h"}}}}`)
+	p.Patch(t, `{"spec":{"template":{"spec":{"drainTimeout":"5h"}}}}`)
 	rig.Eventually(t, 30*time.Second, "another activity", func() (bool, any) {
 		d, err := r.Temporal.DescribeWorkflowExecution(t.Context(), workflows.ID(workflows.KindDrain, refOf(m)), "")
 		require.NoError(t, err)

@@ -334,7 +334,7 @@ func TestU122_NodeCarriesWhatItsTemplateSays(t *testing.T) {
 	_, err := nodes.Patch(t.Context(), m.Name, types.MergePatchType, []byte(`{"metadata":{"labels":{"team":"z","foreign":"stays"}},"spec":{"taints":null}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 	carries()
-	p.PatchSets(t, `{"spec":{"template":{"spec":{"nodeTemplate":{"metadata":{"labels":{"team":null}},"spec":{"taints":null}}}}}}`)
+	p.Patch(t, `{"spec":{"template":{"spec":{"nodeTemplate":{"metadata":{"labels":{"team":null}},"spec":{"taints":null}}}}}}`)
 	rig.Eventually(t, 15*time.Second, "what left the template left the node", func() (bool, any) {
 		n, err := nodes.Get(t.Context(), m.Name, metav1.GetOptions{})
 		require.NoError(t, err)

@@ -18,6 +18,7 @@ import (
 	historypb "go.temporal.io/api/history/v1"
 	"go.temporal.io/api/temporalproto"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"millwright/api/v1alpha1"
 	"millwright/devstack/build"
@@ -145,6 +146,34 @@ func TestRecord(t *testing.T) {
 	r.Bare(t, "ill")
 	save(t, "machineclass/deleted", kind(workflows.KindMachineClass, "ill"), false)
 
+	// A rollout that is paused, resumed and superseded, and one that is completed.
+	r.Namespace(t, "rolled", "")
+	rolled := r.Pool(t, "rolled", "rolled", 6, func(d *v1alpha1.MachineDeployment) {
+		d.Spec.Rollout = &v1alpha1.RolloutPolicy{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(2), Approve: true}}}
+	})
+	rolled.AwaitRunning(t, 6, time.Minute)
+	edition := func(value string) {
+		rolled.Patch(t, fmt.Sprintf(`{"spec":{"template":{"metadata":{"labels":{"edition":%q}}}}}`, value))
+	}
+	edition("2")
+	progressing(t, rolled, v1alpha1.ReasonRolloutWaiting)
+	rolled.Patch(t, `{"spec":{"paused":true}}`)
+	progressing(t, rolled, v1alpha1.ReasonDeploymentPaused)
+	save(t, "rollout/paused", kind(workflows.KindRollout, "rolled"), true)
+	save(t, "machinedeployment/rolling", kind(workflows.KindMachineDeployment, "rolled"), true)
+	rolled.Patch(t, `{"spec":{"paused":false}}`)
+	progressing(t, rolled, v1alpha1.ReasonRolloutWaiting)
+	edition("3")
+	rig.Eventually(t, 30*time.Second, "the first rollout is superseded", func() (bool, any) {
+		list := r.Workflows(t, kind(workflows.KindRollout, "rolled")+` AND ExecutionStatus = "Completed"`)
+		return len(list) == 1, list
+	})
+	save(t, "rollout/superseded", kind(workflows.KindRollout, "rolled")+` AND ExecutionStatus = "Completed"`, false)
+	progressing(t, rolled, v1alpha1.ReasonRolloutWaiting)
+	rolled.Patch(t, `{"metadata":{"annotations":{"rollout.machine.sapcloud.io/approve":"3/1 ann"}}}`)
+	progressing(t, rolled, v1alpha1.ReasonNewMachineSetAvailable)
+	save(t, "rollout/completed", kind(workflows.KindRollout, "rolled")+` AND ExecutionStatus = "Completed"`, false)
+
 	// A machine whose node is drained: a budget blocks it, and then lets it go.
 	r.Namespace(t, "drained", "")
 	drained := r.Pool(t, "drained", "drained", 2, rig.Hosting)
@@ -159,7 +188,7 @@ func TestRecord(t *testing.T) {
 	save(t, "drain/blocked", kind(workflows.KindDrain, "drained"), true)
 	save(t, "machine/draining", kind(workflows.KindMachine, "drained")+of, true)
 	// Another drainTimeout makes the drain give its activity up, which ends with what it saw: the next one has another ID.
-	drained.PatchSets(t, `{"spec":{"template":{"spec":{"drainTimeout":"5h"}}}}`)
+	drained.Patch(t, `{"spec":{"template":{"spec":{"drainTimeout":"5h"}}}}`)
 	rig.Eventually(t, 30*time.Second, "another activity", func() (bool, any) {
 		w := r.Workflows(t, kind(workflows.KindDrain, "drained"))[0].Execution
 		d, err := r.Temporal.DescribeWorkflowExecution(t.Context(), w.WorkflowId, w.RunId)
@@ -176,6 +205,17 @@ func TestRecord(t *testing.T) {
 	time.Sleep(25 * time.Second)
 	save(t, "machine/created-and-calm", kind(workflows.KindMachine, "stuck"), false)
 	save(t, "machinedeployment/continued-as-new", kind(workflows.KindMachineDeployment, "life"), false)
+}
+
+// progressing waits until the deployment's condition has this reason.
+func progressing(t *testing.T, p *rig.Pool, reason string) {
+	t.Helper()
+	rig.Eventually(t, time.Minute, "Progressing: "+reason, func() (bool, any) {
+		conditions := p.Deployment(t).Status.Conditions
+		return slices.ContainsFunc(conditions, func(c v1alpha1.MachineDeploymentCondition) bool {
+			return c.Type == v1alpha1.MachineDeploymentProgressing && c.Reason == reason
+		}), conditions
+	})
 }
 
 func kind(k workflows.Kind, namespace string) string {

@@ -116,15 +116,6 @@ func (p *Pool) Sets(t *testing.T) []v1alpha1.MachineSet {
 	return list.Items
 }
 
-// PatchSets merges a patch into the pool's MachineSets. What it changes in their template of live machines reaches these.
-func (p *Pool) PatchSets(t *testing.T, patch string) {
-	t.Helper()
-	for _, s := range p.Sets(t) {
-		_, err := p.rig.Machines.MachineV1alpha1().MachineSets(p.Namespace).Patch(t.Context(), s.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-		require.NoError(t, err)
-	}
-}
-
 // Nodes reads the nodes of the pool's machines.
 func (p *Pool) Nodes(t *testing.T) []corev1.Node {
 	t.Helper()

@@ -20,7 +20,7 @@ import (
 // From 0 to 300 while the API server is killed twice: there are never more than 300 machines, exactly 300 are ever made, and
 // no instance is made twice.
 func TestN6_D11_ThreeHundredWhileTheAPIServerIsKilledTwice(t *testing.T) {
-	const wanted = 180
+	const wanted = 300
 	r.Namespace(t, "many", "")
 	before := stats(t)
 	s := newSet(t, "many", "many", wanted)

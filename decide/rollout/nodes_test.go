@@ -1,0 +1,114 @@
+package rollout_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"millwright/decide/rollout"
+)
+
+func TestTaints(t *testing.T) {
+	bare := func(m *rollout.Member) { m.Tainted = false }
+	t.Run("U27: nodes of old sets, also of those that joined late", func(t *testing.T) {
+		o := rolling(3, 1, 0, with(with(old(1, 3, 3, 3), 1, bare), 2, bare, nodeless), now(2, 1, 1, 0))
+		assert.Equal(t, []string{"ms1-01"}, names(rollout.Decide(o).Taint))
+		assert.Equal(t, "node-ms1-01", rollout.Decide(o).Taint[0].Node)
+	})
+	t.Run("P22: the taint goes when the set is the current one again", func(t *testing.T) {
+		o := rolling(3, 1, 0, with(now(1, 3, 3, 3), 1, tainted))
+		assert.Equal(t, []string{"ms1-01"}, names(rollout.Decide(o).Untaint))
+		assert.Equal(t, []string{"ms1-01"}, names(rollout.Decide(paused(o)).Untaint))
+	})
+	t.Run("not while paused, and not for Recreate", func(t *testing.T) {
+		o := rolling(3, 1, 0, with(old(1, 3, 3, 3), 1, bare), now(2, 1, 1, 0))
+		assert.Empty(t, rollout.Decide(paused(o)).Taint)
+		assert.Empty(t, rollout.Decide(by(rollout.Recreate, o)).Taint)
+	})
+}
+
+func TestGuards(t *testing.T) {
+	own := func(value string) func(*rollout.Member) { return func(m *rollout.Member) { m.Guard = value } }
+	mixed := func(changes ...func(*rollout.Member)) rollout.Observed {
+		o := rolling(2, 1, 0, all(old(1, 2, 2, 2), guarded), with(now(2, 1, 1, 0), 0, changes...))
+		o.Guard = true
+		return o
+	}
+	for _, row := range []struct {
+		name string
+		in   rollout.Observed
+		want []string
+	}{
+		{"U28: no annotation yet", mixed(), []string{"ms2-00"}},
+		{"U28: the same is there", mixed(guarded), nil},
+		{"U28: the same is there, from somebody else", mixed(own("true")), nil},
+		{"U28: another value", mixed(own("false")), []string{"ms2-00"}},
+		{"U28: no node", mixed(nodeless), nil},
+		{"paused", paused(mixed()), nil},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			d := rollout.Decide(row.in)
+			assert.Equal(t, row.want, names(d.Guard))
+			assert.Empty(t, d.Unguard)
+		})
+	}
+	t.Run("U29: taken away where our marker stands, and not from a preserved machine", func(t *testing.T) {
+		s := with(with(with(now(1, 3, 3, 3), 0, guarded), 1, own("true")), 2, guarded, preserved)
+		o := rolling(3, 1, 0, s)
+		o.Guard = true
+		assert.Equal(t, []string{"ms1-00"}, names(rollout.Decide(o).Unguard))
+		o.Guard = false
+		assert.Equal(t, []string{"ms1-00"}, names(rollout.Decide(o).Unguard))
+	})
+}
+
+func TestScaler(t *testing.T) {
+	const at1, at2 = "2026-01-01T10:00:00Z", "2026-01-01T11:00:00Z"
+	marked := func(at string) func(*rollout.Member) {
+		return func(m *rollout.Member) { m.Priority, m.MarkedAt = 1, at }
+	}
+	named := func(trigger string, set rollout.Set) rollout.Decision {
+		o := rolling(3, 1, 0, set)
+		o.Trigger, o.Scaled = trigger, at2
+		return rollout.Decide(o)
+	}
+	for _, row := range []struct {
+		name    string
+		in      rollout.Decision
+		mark    map[string]string
+		trigger *rollout.Trigger
+		unmark  []string
+	}{
+		{"U13: a named machine is marked", named("ms1-00~"+at1, now(1, 3, 3, 3)), map[string]string{"ms1-00": at1}, nil, nil},
+		{"U16: nothing changed", named("ms1-00~"+at1, with(now(1, 3, 3, 3), 0, marked(at1))), map[string]string{}, nil, nil},
+		{"U16: a machine that is gone is dropped", named("ms1-00~"+at1+",x~"+at1, with(now(1, 3, 3, 3), 0, marked(at1))), map[string]string{}, &rollout.Trigger{Value: "ms1-00~" + at1}, nil},
+		{"U17: the old form gets the time of the last change", named("ms1-00,ms1-01~"+at1, now(1, 3, 3, 3)), map[string]string{"ms1-00": at2, "ms1-01": at1}, &rollout.Trigger{Value: "ms1-00~" + at2 + ",ms1-01~" + at1}, nil},
+		{"nonsense is dropped, and the annotation goes", named("ms1-00~soon,,~"+at1, now(1, 3, 3, 3)), map[string]string{}, &rollout.Trigger{}, nil},
+		{"failed and going ones are dropped", named("ms1-00~"+at1+",ms1-01~"+at1, with(with(now(1, 3, 3, 3), 0, failed), 1, deleting)), map[string]string{}, &rollout.Trigger{}, nil},
+		{"N19: one that is not named any more is let off", named("", with(now(1, 3, 3, 3), 0, marked(at1))), map[string]string{}, nil, []string{"ms1-00"}},
+		{"a time that stands is kept", named("ms1-00~"+at2, with(now(1, 3, 3, 3), 0, func(m *rollout.Member) { m.MarkedAt = at1 })), map[string]string{"ms1-00": at1}, nil, nil},
+		{"a priority that a person gave is left alone", named("", with(now(1, 3, 3, 3), 0, func(m *rollout.Member) { m.Priority = 1 })), map[string]string{}, nil, nil},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			got := map[string]string{}
+			for _, m := range row.in.Mark {
+				got[m.Name] = m.At
+			}
+			assert.Equal(t, row.mark, got)
+			assert.Equal(t, row.trigger, row.in.Trigger)
+			assert.Equal(t, row.unmark, names(row.in.Unmark))
+		})
+	}
+	t.Run("U17: without such a time it is now", func(t *testing.T) {
+		o := rolling(3, 1, 0, now(1, 3, 3, 3))
+		o.Trigger = "ms1-00"
+		assert.Equal(t, "2026-01-01T00:00:00Z", rollout.Decide(o).Mark[0].At)
+	})
+	t.Run("marks stand before a size changes", func(t *testing.T) {
+		o := rolling(2, 1, 0, now(1, 3, 3, 3))
+		o.Trigger = "ms1-00~" + at1
+		assert.Empty(t, rollout.Decide(o).Resize)
+		o.Sets[0] = with(o.Sets[0], 0, marked(at1))
+		assert.Equal(t, map[string]int{"ms1": 2}, sizes(rollout.Decide(o)))
+	})
+}

@@ -1,0 +1,109 @@
+package rollout_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"millwright/decide/rollout"
+)
+
+// say is the condition Progressing as it stands.
+func say(reason string, updated time.Time) []rollout.Condition {
+	return []rollout.Condition{{Type: "Progressing", Status: "True", Reason: reason, Updated: updated}}
+}
+
+func TestCounts(t *testing.T) {
+	o := rolling(5, 1, 0, plus(with(old(1, 3, 3, 3), 0, failed, preserved), machine("out", deleting)), with(now(2, 2, 2, 2), 1, failed))
+	status := rollout.Report(o)
+	assert.Equal(t, rollout.Counts{Replicas: 6, Updated: 2, Ready: 3, Available: 3, Unavailable: 2, PreservedFailed: 1}, status.Counts)
+	assert.Equal(t, []string{"ms2-01"}, status.Failed)
+	t.Run("D35: a change of one number alone is seen", func(t *testing.T) {
+		before := rollout.Report(rolling(3, 1, 0, with(now(1, 3, 3, 3), 0, failed)))
+		after := rollout.Report(rolling(3, 1, 0, with(now(1, 3, 3, 3), 0, failed, preserved)))
+		before.Counts.PreservedFailed++
+		assert.Equal(t, before.Counts, after.Counts)
+		assert.NotEqual(t, 0, after.Counts.PreservedFailed)
+	})
+}
+
+func TestAvailable(t *testing.T) {
+	for _, row := range []struct {
+		name           string
+		in             rollout.Observed
+		status, reason string
+	}{
+		{"all", rolling(3, 1, 0, now(1, 3, 3, 3)), "True", "MinimumReplicasAvailable"},
+		{"as many as needed", rolling(3, 1, 1, now(1, 3, 3, 2)), "True", "MinimumReplicasAvailable"},
+		{"too few", rolling(3, 1, 1, now(1, 3, 3, 1)), "False", "MinimumReplicasUnavailable"},
+		{"a preserved failed one is not missed", rolling(3, 1, 0, with(now(1, 3, 3, 3), 0, failed, preserved)), "True", "MinimumReplicasAvailable"},
+		{"none wanted", rolling(0, 1, 0), "True", "MinimumReplicasAvailable"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			c := rollout.Report(row.in).Conditions[0]
+			assert.Equal(t, []string{"Available", row.status, row.reason}, []string{c.Type, c.Status, c.Reason})
+		})
+	}
+}
+
+func TestProgressing(t *testing.T) {
+	half := func() rollout.Observed { return rolling(3, 1, 0, old(1, 2, 2, 2), now(2, 2, 2, 1)) }
+	reported := func(o rollout.Observed, reason string, updated time.Time) rollout.Observed {
+		o.Reported, o.Conditions = rollout.Report(o).Counts, say(reason, updated)
+		return o
+	}
+	due := func(o rollout.Observed) rollout.Observed { o.Deadline = new(time.Minute); return o }
+	held := func(o rollout.Observed) rollout.Observed { o.Held = "cancelled by ann"; return o }
+	early := at(-time.Hour)
+	for _, row := range []struct {
+		name           string
+		in             rollout.Observed
+		status, reason string
+		updated        time.Time
+	}{
+		{"complete", reported(rolling(3, 1, 0, now(1, 3, 3, 3)), "NewMachineSetAvailable", early), "True", "NewMachineSetAvailable", early},
+		{"just completed", reported(rolling(3, 1, 0, now(1, 3, 3, 3)), "MachineSetUpdated", early), "True", "NewMachineSetAvailable", epoch},
+		{"progress", rolling(3, 1, 0, old(1, 2, 2, 2), now(2, 2, 2, 1)), "True", "MachineSetUpdated", epoch},
+		{"none since", reported(half(), "MachineSetUpdated", early), "True", "MachineSetUpdated", early},
+		{"the deadline passed", reported(due(half()), "MachineSetUpdated", early), "False", "ProgressDeadlineExceeded", epoch},
+		{"and stays passed", reported(due(half()), "ProgressDeadlineExceeded", early), "False", "ProgressDeadlineExceeded", early},
+		{"it goes on after all", func() rollout.Observed {
+			o := reported(due(half()), "ProgressDeadlineExceeded", early)
+			o.Reported.Available--
+			return o
+		}(), "True", "MachineSetUpdated", epoch},
+		{"paused", reported(paused(half()), "MachineSetUpdated", early), "Unknown", "DeploymentPaused", epoch},
+		{"paused after the deadline: it stays", reported(paused(due(half())), "ProgressDeadlineExceeded", early), "True", "ProgressDeadlineExceeded", early},
+		{"resumed", reported(half(), "DeploymentPaused", early), "Unknown", "DeploymentResumed", epoch},
+		{"resumed, and its time begins anew", reported(due(half()), "DeploymentResumed", early), "True", "MachineSetUpdated", epoch},
+		{"held", reported(held(half()), "MachineSetUpdated", early), "Unknown", "RolloutHeld", epoch},
+		{"waits at a stage", staged(rolling(3, 1, 0, old(1, 2, 2, 2), now(2, 1, 1, 1)), rollout.Step{Size: count(1), Approve: true}), "Unknown", "RolloutWaiting", epoch},
+		{"invalid", invalid(half()), "False", "Invalid", epoch},
+		{"paused, and the template has no set", paused(rolling(3, 1, 0, old(1, 3, 3, 3))), "Unknown", "DeploymentPaused", epoch},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			c := rollout.Report(row.in).Conditions[1]
+			assert.Equal(t, []string{"Progressing", row.status, row.reason}, []string{c.Type, c.Status, c.Reason})
+			assert.Equal(t, row.updated, c.Updated)
+			assert.Len(t, rollout.Report(row.in).Conditions, 2)
+		})
+	}
+	t.Run("late is told by the decision, too", func(t *testing.T) {
+		assert.True(t, rollout.Decide(reported(due(half()), "MachineSetUpdated", early)).Late)
+		assert.False(t, rollout.Decide(reported(half(), "MachineSetUpdated", early)).Late)
+	})
+}
+
+func TestAlarms(t *testing.T) {
+	o := rolling(3, 1, 0, old(1, 2, 2, 2), now(2, 2, 2, 1))
+	o.Sets[0].Failure = rollout.Problem{Reason: "FailedDelete", Message: "old"}
+	assert.Equal(t, rollout.Condition{Type: "ReplicaFailure", Status: "True", Reason: "FailedDelete", Message: "old"}, rollout.Report(o).Conditions[2])
+	o.Sets[1].Failure = rollout.Problem{Reason: "FailedCreate", Message: "new"}
+	assert.Equal(t, "FailedCreate", rollout.Report(o).Conditions[2].Reason, "what the current set says comes first")
+	o.Sets[1].Frozen = true
+	assert.Equal(t, "No machine is created while the label freeze of set ms2 is True", rollout.Report(o).Conditions[3].Message)
+	o.Frozen = true
+	assert.Equal(t, "No machine is created while the label freeze is True", rollout.Report(o).Conditions[3].Message)
+	assert.Equal(t, "MachineDeploymentStateSync", rollout.Report(o).Conditions[3].Reason)
+}

@@ -1,0 +1,161 @@
+package rollout_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"millwright/decide/rollout"
+)
+
+func TestRollback(t *testing.T) {
+	to := func(revision int64, sets ...rollout.Set) *rollout.Rollback {
+		o := rolling(3, 1, 0, sets...)
+		o.RollbackTo = &revision
+		return rollout.Decide(o).Rollback
+	}
+	r := to(1, old(1, 0, 0, 0), old(2, 0, 0, 0), now(3, 3, 3, 3))
+	t.Run("U11: the set of the revision gives its template", func(t *testing.T) {
+		assert.Equal(t, &rollout.Rollback{
+			Set:      &rollout.Target{Name: "ms1", UID: "uid-ms1", Version: "5", Why: "its template returns"},
+			Revision: 1, Reason: "DeploymentRollback", Why: "return to revision 1, set ms1",
+		}, r)
+	})
+	t.Run("0 is the one before", func(t *testing.T) {
+		assert.Equal(t, int64(2), to(0, old(1, 0, 0, 0), old(2, 0, 0, 0), now(3, 3, 3, 3)).Revision)
+	})
+	t.Run("there is none", func(t *testing.T) {
+		assert.Equal(t, "DeploymentRollbackRevisionNotFound", to(0, now(3, 3, 3, 3)).Reason)
+		assert.Equal(t, "DeploymentRollbackRevisionNotFound", to(7, old(1, 0, 0, 0), now(3, 3, 3, 3)).Reason)
+		assert.Nil(t, to(7, old(1, 0, 0, 0), now(3, 3, 3, 3)).Set)
+	})
+	t.Run("it is the same", func(t *testing.T) {
+		assert.Equal(t, "DeploymentRollbackTemplateUnchanged", to(3, old(1, 0, 0, 0), now(3, 3, 3, 3)).Reason)
+	})
+	t.Run("not while paused, as in MCM", func(t *testing.T) {
+		o := paused(rolling(3, 1, 0, old(1, 0, 0, 0), now(3, 3, 3, 3)))
+		o.RollbackTo = new(int64(1))
+		assert.Nil(t, rollout.Decide(o).Rollback)
+	})
+	t.Run("a held rollout is undone", func(t *testing.T) {
+		o := rolling(3, 1, 0, old(1, 0, 0, 0), now(3, 3, 3, 3))
+		o.RollbackTo, o.Held = new(int64(1)), "cancelled"
+		assert.NotNil(t, rollout.Decide(o).Rollback)
+	})
+}
+
+func TestAutomaticRollback(t *testing.T) {
+	bad := func(failures int, policy rollout.AutoRollback) rollout.Observed {
+		o := rolling(5, 2, 0, old(1, 0, 0, 0), old(2, 5, 5, 5), now(3, 2, 2, 0))
+		for i := range failures {
+			o.Sets[2] = with(o.Sets[2], i, failed)
+		}
+		o.Automatic = policy
+		return o
+	}
+	t.Run("off by default", func(t *testing.T) {
+		o := bad(2, rollout.AutoRollback{})
+		assert.Nil(t, rollout.Decide(o).Rollback)
+		assert.Nil(t, rollout.Decide(o).Record)
+	})
+	t.Run("too many new machines failed", func(t *testing.T) {
+		d := rollout.Decide(bad(2, rollout.AutoRollback{Failed: true, MaxFailed: 1}))
+		assert.True(t, d.Rollback.Automatic)
+		assert.Equal(t, int64(4), d.Rollback.Becomes)
+		assert.Equal(t, "return to revision 2, set ms2: 2 machines of the new template failed, 1 may", d.Rollback.Why)
+	})
+	t.Run("one may: it is noted, for it is soon replaced", func(t *testing.T) {
+		o := bad(1, rollout.AutoRollback{Failed: true, MaxFailed: 1})
+		d := rollout.Decide(o)
+		assert.Nil(t, d.Rollback)
+		assert.Equal(t, []string{"ms3-00"}, d.Record.Failed)
+		o.Progress = *d.Record
+		o.Sets[2] = plus(now(3, 2, 1, 1), machine("ms3-99", failed))
+		assert.NotNil(t, rollout.Decide(o).Rollback)
+	})
+	t.Run("the deadline passed", func(t *testing.T) {
+		o := bad(0, rollout.AutoRollback{OnDeadline: true})
+		o.Deadline = new(time.Minute)
+		o.Reported = rollout.Report(o).Counts
+		o.Conditions = []rollout.Condition{{Type: "Progressing", Status: "True", Reason: "MachineSetUpdated", Updated: at(-59 * time.Second)}}
+		d := rollout.Decide(o)
+		assert.Nil(t, d.Rollback)
+		assert.Equal(t, at(time.Second), d.Recheck)
+		o.Now = at(time.Second)
+		assert.Equal(t, "return to revision 2, set ms2: no progress for 1m0s", rollout.Decide(o).Rollback.Why)
+		o.Held = "cancelled"
+		assert.Nil(t, rollout.Decide(o).Rollback)
+	})
+	t.Run("what came by a rollback does not roll back again", func(t *testing.T) {
+		o := bad(2, rollout.AutoRollback{Failed: true})
+		o.Progress.Automatic = true
+		assert.Nil(t, rollout.Decide(o).Rollback)
+	})
+	t.Run("the record is that of the revision that the set then has", func(t *testing.T) {
+		o := bad(2, rollout.AutoRollback{Failed: true, MaxFailed: 1})
+		o.Progress = rollout.Progress{Revision: rollout.Decide(o).Rollback.Becomes, Automatic: true}
+		o.Sets[1].Current, o.Sets[2].Current = true, false
+		assert.Equal(t, o.Progress.Revision, rollout.Decide(o).Revise.Revision)
+		o.Sets[1].Revision = o.Progress.Revision
+		o.Sets[1] = with(with(o.Sets[1], 0, failed), 1, failed)
+		assert.Nil(t, rollout.Decide(o).Rollback)
+		assert.True(t, rollout.Decide(o).Record.Automatic)
+	})
+	t.Run("there is nothing to return to", func(t *testing.T) {
+		o := bad(2, rollout.AutoRollback{Failed: true})
+		o.Sets = o.Sets[2:]
+		assert.Nil(t, rollout.Decide(o).Rollback)
+	})
+	t.Run("a rollout that is complete stays", func(t *testing.T) {
+		o := rolling(1, 1, 0, old(1, 0, 0, 0), now(2, 1, 1, 1))
+		o.Automatic = rollout.AutoRollback{Failed: true}
+		o.Progress.Failed = []string{"x"}
+		assert.Nil(t, rollout.Decide(o).Rollback)
+	})
+}
+
+func TestHistory(t *testing.T) {
+	t.Run("a set that is used again gets a new revision, and remembers the former", func(t *testing.T) {
+		o := rolling(3, 1, 0, now(1, 0, 0, 0), old(2, 3, 3, 3))
+		o.Sets[0].History = "7"
+		d := rollout.Decide(o)
+		assert.Equal(t, int64(3), d.Revise.Revision)
+		assert.Equal(t, "7,1", d.Revise.History)
+		assert.Empty(t, d.Resize)
+	})
+	t.Run("D8: the history has an end, and no entry where the revision stays", func(t *testing.T) {
+		o := rolling(3, 1, 0, now(1, 0, 0, 0), old(2, 3, 3, 3))
+		o.Sets[0].History = "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20"
+		assert.Equal(t, "2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,1", rollout.Decide(o).Revise.History)
+		o.Sets[0].Revision = 5
+		o.Sets[0].Drift = true
+		d := rollout.Decide(o)
+		assert.Nil(t, d.Revise)
+		assert.Equal(t, []string{"ms1"}, names(d.Sync))
+	})
+	limited := func(limit int, sets ...rollout.Set) []string {
+		o := rolling(1, 1, 0, append(sets, now(9, 1, 1, 1))...)
+		o.HistoryLimit = &limit
+		return names(rollout.Decide(o).Delete)
+	}
+	t.Run("old sets that nobody needs go, by revision", func(t *testing.T) {
+		again := old(1, 0, 0, 0)
+		again.Revision = 8
+		assert.Equal(t, []string{"ms2"}, limited(2, again, old(2, 0, 0, 0), old(3, 0, 0, 0)))
+		assert.Len(t, limited(0, again, old(2, 0, 0, 0), old(3, 0, 0, 0)), 3)
+		assert.Empty(t, limited(3, again, old(2, 0, 0, 0), old(3, 0, 0, 0)))
+	})
+	t.Run("without a limit all are kept; during a rollout, too", func(t *testing.T) {
+		assert.Empty(t, rollout.Decide(rolling(1, 1, 0, old(1, 0, 0, 0), now(2, 1, 1, 1))).Delete)
+		o := rolling(1, 1, 0, old(1, 0, 0, 0), now(2, 1, 1, 0))
+		o.HistoryLimit = new(0)
+		assert.Empty(t, rollout.Decide(o).Delete)
+		assert.Len(t, rollout.Decide(paused(o)).Delete, 1)
+	})
+	t.Run("one that has machines, or may still make some, stays", func(t *testing.T) {
+		o := rolling(1, 1, 0, unseen(old(1, 0, 0, 0), 2), counted(old(2, 0, 0, 0), 1), now(3, 1, 1, 1))
+		o.HistoryLimit = new(0)
+		assert.Empty(t, rollout.Decide(o).Delete)
+	})
+}

@@ -1,0 +1,222 @@
+package rollout_test
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"millwright/decide/rollout"
+	"millwright/decide/scale"
+)
+
+// unit is a machine of the world.
+type unit struct {
+	rollout.Member
+	readyAt  time.Time
+	goneAt   time.Time
+	doomed   bool // it fails instead of becoming ready
+	replaced bool // its set deleted it because it had failed
+}
+
+// group is a set of the world with a workflow of its own: it looks, and acts on what it saw at its next turn.
+type group struct {
+	rollout.Set
+	template string
+	intent   int // size that its workflow acts on
+	units    []*unit
+	saw      *scale.Decision
+}
+
+// world is a small cluster in which rollout.Decide and scale.Decide run a deployment. Its promises are checked after every action.
+type world struct {
+	dice     dice
+	now      time.Time
+	spec     rollout.Observed // what is wanted
+	template string
+	edited   int // how often the deployment was changed
+	decided  int // and when the last decision was made
+	sets     []*group
+	names    int
+	made     int
+	create   func() time.Duration
+	remove   func() time.Duration
+	doom     func() bool
+	stale    bool // a decision may be carried out after others have acted
+	saw      *rollout.Decision
+
+	said     []string
+	broken   string      // the first promise that was broken
+	limit    int         // machines that may exist
+	floor    int         // machines that have to be available
+	failures []time.Time // of machines, by themselves
+	forced   int
+	forcedAt time.Time
+	last     rollout.Decision
+}
+
+func newWorld(seed uint64, spec rollout.Observed) *world {
+	w := &world{
+		dice: dice(seed), now: epoch, spec: spec, template: "v1",
+		create: func() time.Duration { return 2 * time.Second }, remove: func() time.Duration { return time.Second },
+		doom: func() bool { return false },
+	}
+	w.bound()
+	return w
+}
+
+// observe is what the deployment's activity would read.
+func (w *world) observe() rollout.Observed {
+	o := w.spec
+	o.Now, o.Sets = w.now, nil
+	for _, g := range w.sets {
+		s := g.Set
+		s.Current = g.template == w.template
+		s.Machines = nil
+		for _, u := range g.units {
+			s.Machines = append(s.Machines, u.Member)
+		}
+		o.Sets = append(o.Sets, s)
+	}
+	return o
+}
+
+// roll takes one turn of the rollout: it decides, and carries that out at once or at its next turn.
+func (w *world) roll() {
+	if w.saw == nil {
+		d := rollout.Decide(w.observe())
+		w.saw, w.last, w.decided = &d, d, w.edited
+		if w.stale && w.dice.oneIn(2) {
+			return
+		}
+	}
+	d := *w.saw
+	w.saw = nil
+	w.carryOut(d)
+	status := rollout.Report(w.observe())
+	w.spec.Reported, w.spec.Conditions = status.Counts, status.Conditions
+	w.check("rollout: " + d.Why)
+}
+
+func (w *world) group(uid, version string) *group {
+	for _, g := range w.sets {
+		if g.UID == uid && (version == "" || version == g.Version) {
+			return g
+		}
+	}
+	return nil // gone, or changed since: the write would be refused
+}
+
+func (g *group) write() { g.Version += "+" }
+
+func (w *world) carryOut(d rollout.Decision) {
+	if d.Create != nil && w.decided == w.edited {
+		w.addSet(w.template, *d.Create)
+	}
+	if d.Record != nil {
+		w.spec.Progress = *d.Record
+	}
+	for _, t := range d.Open {
+		if g := w.group(t.UID, t.Version); g != nil {
+			g.NoScaleUp = false
+			g.write()
+		}
+	}
+	for _, t := range d.Close {
+		if g := w.group(t.UID, t.Version); g != nil {
+			g.NoScaleUp = true
+			g.write()
+		}
+	}
+	if d.Revise != nil {
+		if g := w.group(d.Revise.UID, d.Revise.Version); g != nil {
+			g.Revision, g.History = d.Revise.Revision, d.Revise.History
+			g.write()
+		}
+	}
+	for _, r := range d.Resize {
+		g := w.group(r.UID, r.Version)
+		if g == nil {
+			return // the others are decided again as well
+		}
+		if r.From != r.To {
+			w.tell("resize %s %d→%d", g.Name, r.From, r.To)
+		}
+		if r.Forced {
+			w.forced, w.forcedAt = w.forced+1, w.now
+		}
+		g.Replicas, g.Desired, g.Max = r.To, r.Desired, r.Max
+		g.write()
+	}
+	for _, t := range d.Delete {
+		if g := w.group(t.UID, t.Version); g != nil && len(g.units) == 0 {
+			w.sets = slices.DeleteFunc(w.sets, func(x *group) bool { return x == g })
+		}
+	}
+	w.atMachines(d)
+}
+
+func (w *world) addSet(template string, c rollout.Creation) *group {
+	w.names++
+	name := fmt.Sprintf("ms%d", w.names)
+	g := &group{template: template, Set: rollout.Set{
+		Name: name, UID: "uid-" + name, Version: "1", Created: w.now.Add(time.Duration(w.names)), Replicas: c.Replicas,
+		Revision: c.Revision, Desired: c.Desired, Max: c.Max,
+	}}
+	w.sets = append(w.sets, g)
+	w.tell("create %s with %d", name, c.Replicas)
+	return g
+}
+
+// atMachines does what is decided about machines and nodes.
+func (w *world) atMachines(d rollout.Decision) {
+	each := func(list []rollout.Target, do func(*unit)) {
+		for _, t := range list {
+			if u := w.unit(t.UID); u != nil && !u.Deleting {
+				do(u)
+			}
+		}
+	}
+	each(d.Candidates, func(u *unit) { u.Candidate, u.Marks = true, true })
+	each(d.Select, func(u *unit) {
+		u.Updating, u.Available, u.Ready = true, false, false
+		u.readyAt = w.now.Add(w.create())
+		w.tell("select %s", u.Name)
+	})
+	each(d.Settle, func(u *unit) { u.Candidate, u.Marks, u.Updated = false, false, false })
+	each(d.Strip, func(u *unit) { u.Candidate, u.Marks = false, false })
+	each(d.Accept, func(u *unit) { u.Handed = false })
+	each(d.Taint, func(u *unit) { u.Tainted = true })
+	each(d.Untaint, func(u *unit) { u.Tainted = false })
+	each(d.Guard, func(u *unit) { u.Guard, u.Guarded = "true", true })
+	each(d.Unguard, func(u *unit) { u.Guard, u.Guarded = "", false })
+	for _, move := range d.Move {
+		from, to, u := w.group(w.owner(move.Machine.UID), ""), w.group(move.ToUID, ""), w.unit(move.Machine.UID)
+		if u == nil || to == nil || u.Deleting {
+			continue
+		}
+		from.units = slices.DeleteFunc(from.units, func(x *unit) bool { return x == u })
+		to.units = append(to.units, u)
+		u.Handed = true
+		w.tell("hand %s to %s", u.Name, to.Name)
+	}
+}
+
+func (w *world) unit(uid string) *unit {
+	for _, g := range w.sets {
+		for _, u := range g.units {
+			if u.UID == uid {
+				return u
+			}
+		}
+	}
+	return nil
+}
+
+func (w *world) owner(uid string) string {
+	for _, g := range w.sets {
+		if slices.ContainsFunc(g.units, func(u *unit) bool { return u.UID == uid }) {
+			return g.UID
+		}
+	}
+	return ""
+}

@@ -1,0 +1,201 @@
+package rollout_test
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"millwright/decide/rollout"
+	"millwright/decide/scale"
+)
+
+// work takes one turn of a set's workflow: it looks and decides, or carries out what it decided at its last turn.
+func (w *world) work(g *group) {
+	if g.saw == nil {
+		g.intent = g.Replicas
+		d := scale.Decide(g.observe(w))
+		if len(d.Create)+len(d.Delete)+len(d.Remediate) > 0 {
+			g.saw = &d
+			return
+		}
+		g.Seen = g.intent
+		return
+	}
+	d := *g.saw
+	g.saw, g.Seen = nil, g.intent
+	for _, name := range d.Create {
+		w.made++
+		w.addUnit(g, name)
+	}
+	for _, t := range slices.Concat(d.Delete, d.Remediate) {
+		if u := w.unit(t.UID); u != nil && !u.Deleting && w.owner(t.UID) == g.UID {
+			w.drop(g, u)
+		}
+	}
+	w.check("set " + g.Name + ": " + d.Why)
+}
+
+func (w *world) addUnit(g *group, name string) {
+	u := &unit{doomed: w.doom(), readyAt: w.now.Add(w.create())}
+	u.Member = machine(name, sick, nodeless)
+	u.Created = w.now
+	g.units = append(g.units, u)
+}
+
+// drop deletes a machine, and notes whether that costs an available one.
+func (w *world) drop(g *group, u *unit) {
+	available := u.Available
+	u.replaced = u.Failed
+	u.goneAt = w.now.Add(w.remove())
+	deleting(&u.Member)
+	if n := w.available(); available && n+w.hurt() < w.floor && !w.free() && w.broken == "" {
+		w.broken = fmt.Sprintf("%s deletes %s: %d available, %d needed;%s", g.Name, u.Name, n, w.floor, w.state())
+	}
+}
+
+// observe is what the set's activity would read.
+func (g *group) observe(w *world) scale.Observed {
+	o := scale.Observed{Now: w.now, Set: g.Name, Replicas: g.Replicas, NoScaleUp: g.NoScaleUp, Seed: uint64(w.made*31 + len(g.Name))}
+	for _, u := range g.units {
+		m := scale.Member{
+			Name: u.Name, UID: u.UID, Version: "7", Created: u.Created, Matches: true, Labelled: true, UpToDate: scale.True,
+			Deleting: u.Deleting, DeletingSince: w.now, Failed: u.Failed, Replace: u.Failed, Updating: u.Updating, Updated: u.Handed,
+			Joined: u.Node != "", Priority: u.Priority, Phase: "Running",
+		}
+		switch {
+		case u.Available:
+			m.Node, m.Ready, m.ReadyFrom = scale.NodeHealthy, scale.True, u.Created
+		case u.Node != "":
+			m.Node, m.Ready = scale.NodeUnhealthy, scale.False
+		default:
+			m.Ready = scale.False
+		}
+		o.Members = append(o.Members, m)
+	}
+	return o
+}
+
+func (w *world) available() int {
+	n := 0
+	for _, g := range w.sets {
+		for _, u := range g.units {
+			if u.Available {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// existing counts machines, those on their way out included. One that failed and is being replaced by its set does not count: its
+// set makes another one before it is gone.
+func (w *world) existing() int {
+	n := 0
+	for _, g := range w.sets {
+		for _, u := range g.units {
+			if !u.replaced {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// places counts what exists or may come without another decision of the rollout.
+func (w *world) places() int {
+	n := 0
+	for _, g := range w.sets {
+		live, out := 0, 0
+		for _, u := range g.units {
+			if u.Deleting {
+				out++
+			} else {
+				live++
+			}
+		}
+		if g.saw != nil {
+			live += len(g.saw.Create)
+		}
+		n += max(live, g.Replicas) + out
+	}
+	return n
+}
+
+// bound takes over what is wanted now. More is allowed, and less needed, from this moment on; less is allowed, and more needed, once
+// it has been reached.
+func (w *world) bound() {
+	surge, unavailable := rollout.Bounds(w.spec)
+	limit, floor := w.spec.Replicas+surge, w.spec.Replicas-unavailable
+	if w.plain() {
+		limit += w.going() // outside of a rollout, the number is followed at once
+	}
+	if w.spec.Strategy == rollout.Recreate {
+		floor = 0 // it promises none
+	}
+	if w.limit = max(w.limit, limit); w.saw == nil && w.places() <= limit {
+		w.limit = limit
+	}
+	if w.floor = min(w.floor, floor); w.available() >= floor && w.settled() {
+		w.floor = floor
+	}
+}
+
+// plain reports whether only the number of machines can differ.
+func (w *world) plain() bool {
+	for _, g := range w.sets {
+		if g.template != w.template && (g.Replicas > 0 || len(g.units) > 0) {
+			return false
+		}
+	}
+	return len(w.spec.Conditions) > 1 && w.spec.Conditions[1].Reason == "NewMachineSetAvailable"
+}
+
+func (w *world) going() int {
+	n := 0
+	for _, g := range w.sets {
+		for _, u := range g.units {
+			if u.Deleting {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// settled reports whether no set has anything left to delete.
+func (w *world) settled() bool {
+	for _, g := range w.sets {
+		live := 0
+		for _, u := range g.units {
+			if !u.Deleting {
+				live++
+			}
+		}
+		if live > g.Replicas || g.saw != nil || g.Seen != g.Replicas {
+			return false
+		}
+	}
+	return w.saw == nil
+}
+
+// hurt returns how many machines failed by themselves lately.
+func (w *world) hurt() int {
+	n := 0
+	for _, t := range w.failures {
+		if w.now.Sub(t) < 15*time.Second {
+			n++
+		}
+	}
+	return n
+}
+
+// free reports whether a set was just now told to give one up whatever it takes.
+func (w *world) free() bool { return w.forced > 0 && w.now.Sub(w.forcedAt) < 15*time.Second }
+
+// check notes the first promise that is broken.
+func (w *world) check(after string) {
+	if n := w.existing(); n > w.limit && w.broken == "" {
+		w.broken = fmt.Sprintf("%s, after %s: %d machines, %d allowed;%s", w.now.Sub(epoch), after, n, w.limit, w.state())
+	}
+	w.bound()
+}

@@ -1,0 +1,117 @@
+package watch
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/attention"
+	"millwright/observe"
+)
+
+type onDeployment = func(*v1alpha1.MachineDeployment)
+
+func deploymentRows() []factRow {
+	with := func(change onDeployment) func(*world) { return replace(aDeployment(), change) }
+	return []factRow{
+		{fact: "Deleting", change: with(toBeDeleted[*v1alpha1.MachineDeployment])},
+		{fact: "Finalizer", change: with(func(d *v1alpha1.MachineDeployment) { d.Finalizers = nil })},
+		{fact: "Generation", change: with(func(d *v1alpha1.MachineDeployment) { d.Generation = 2 })},
+		{fact: "ObservedGeneration", change: with(func(d *v1alpha1.MachineDeployment) { d.Status.ObservedGeneration = 0 })},
+		{name: "one more that runs", fact: "Machines", change: replace(machineNamed("second"))},
+		{name: "handed to another one's set", fact: "Machines", change: func(w *world) {
+			w.put(changed(aMachine(), func(m *v1alpha1.Machine) { m.OwnerReferences = nil }))
+			w.flush()
+			w.put(changed(aSet(), func(s *v1alpha1.MachineSet) { s.Status.Replicas = 0 })) // its set has noticed
+		}},
+		{fact: "Due", change: replace(aMachine(), inPhase(v1alpha1.MachineFailed))},
+		{fact: "Replacing", change: with(func(d *v1alpha1.MachineDeployment) {
+			d.Status.Replacements = []v1alpha1.MachineReplacement{{UID: "uid-m"}}
+		})},
+		{name: "the template", fact: "Rolling", change: with(func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "large" })},
+		{name: "cancelled", fact: "Rolling", before: rollingStack(), change: replace(rollingDeployment(), held)},
+		{name: "resumed", fact: "Rolling", before: rollingStack(held), change: replace(rollingDeployment())},
+		{name: "the progress deadline", fact: "Recheck", before: rollingStack(), change: replace(rollingDeployment(late))},
+		{name: "paused, and the deadline stands still", fact: "Recheck", before: rollingStack(late), change: replace(rollingDeployment(late), func(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true })},
+		{name: "what it waits for", fact: "Says", before: rollingStack(), change: replace(newMachine(), joined)},
+		{name: "paused", fact: "Says", before: rollingStack(), change: replace(rollingDeployment(), func(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true })},
+	}
+}
+
+// doRows change what is to be done next.
+func doRows() []factRow {
+	named := func(name string, change onDeployment) factRow {
+		return factRow{name: name, fact: "Next", change: replace(aDeployment(), change)}
+	}
+	set := func(name string, change onSet) factRow {
+		return factRow{name: name, fact: "Next", change: replace(aSet(), change)}
+	}
+	return []factRow{
+		named("the size", func(d *v1alpha1.MachineDeployment) { d.Spec.Replicas = 2 }),
+		named("the template", func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "large" }),
+		named("to return to a former revision", func(d *v1alpha1.MachineDeployment) { d.Spec.RollbackTo = &v1alpha1.RollbackConfig{} }),
+		named("what its set copies", func(d *v1alpha1.MachineDeployment) { d.Spec.MinReadySeconds = 7 }),
+		named("an annotation for its sets", annotated[*v1alpha1.MachineDeployment]("team", "shop")),
+		named("its revision", annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationRevision, "7")),
+		named("maxSurge, of which its set tells", func(d *v1alpha1.MachineDeployment) {
+			d.Spec.Strategy.RollingUpdate = &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: v1alpha1.UpdateConfiguration{MaxSurge: new(intstr.FromInt32(7))}}
+		}),
+		named("what is recorded of the rollout", func(d *v1alpha1.MachineDeployment) { d.Status.Rollout = nil }),
+		named("what the autoscaler chose", annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationTriggerDeletion, "m")),
+		{name: "what it does not choose any more", fact: "Next", change: replace(aMachine(), annotated[*v1alpha1.Machine](v1alpha1.AnnotationMachinePriority, "1"), annotated[*v1alpha1.Machine](v1alpha1.AnnotationMarkedForDeletionTime, "2026-01-01T00:00:00Z"))},
+		{name: "the size of its set", fact: "Next", before: objects(machineNamed("second")), change: replace(sizedSet(2, nil, aMachine(), machineNamed("second")))},
+		set("its set is to go", toBeDeleted[*v1alpha1.MachineSet]),
+		set("its set is another one's", func(s *v1alpha1.MachineSet) { s.OwnerReferences = nil }),
+		set("its set has another template", func(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class.Name = "large" }),
+		set("its set may make no machines", labelledSet(v1alpha1.LabelScaleUpDisabled, v1alpha1.ValueLowerTrue)),
+		{name: "its set is gone", fact: "Next", change: func(w *world) { w.remove(aSet()) }},
+		{name: "a new machine runs: an old one may go", fact: "Next", before: rollingStack(), change: replace(newMachine(), joined)},
+		{name: "a person passes a stage", fact: "Next", before: gatedStack(), change: replace(gatedDeployment(), annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationRolloutApprove, "2/1 ann"))},
+	}
+}
+
+// sayRows wipe what a deployment's status says, each by itself, and make it say what is not so any more.
+func sayRows() []factRow {
+	status := func(name string, change func(*v1alpha1.MachineDeploymentStatus)) factRow {
+		return factRow{name: "status, " + name, fact: "Unreported", change: replace(aDeployment(), func(d *v1alpha1.MachineDeployment) { change(&d.Status) })}
+	}
+	set := func(name string, change onSet) factRow {
+		return factRow{name: name, fact: "Unreported", change: replace(aSet(), change)}
+	}
+	return []factRow{
+		status("replicas", func(s *v1alpha1.MachineDeploymentStatus) { s.Replicas = 0 }),
+		status("ready", func(s *v1alpha1.MachineDeploymentStatus) { s.ReadyReplicas = 0 }),
+		status("available", func(s *v1alpha1.MachineDeploymentStatus) { s.AvailableReplicas = 0 }),
+		status("unavailable", func(s *v1alpha1.MachineDeploymentStatus) { s.UnavailableReplicas = 1 }),
+		status("up to date", func(s *v1alpha1.MachineDeploymentStatus) { s.UpdatedReplicas = 0 }),
+		status("preserved", func(s *v1alpha1.MachineDeploymentStatus) { s.PreservedFailedReplicas = 1 }),
+		status("failed machines", func(s *v1alpha1.MachineDeploymentStatus) { s.FailedMachines = []v1alpha1.MachineSummary{{Name: "m"}} }),
+		status("no conditions", func(s *v1alpha1.MachineDeploymentStatus) { s.Conditions = nil }),
+		status("the message of a condition", func(s *v1alpha1.MachineDeploymentStatus) { s.Conditions[0].Message = "odd" }),
+
+		{name: "it runs no more", fact: "Unreported", change: replace(aMachine(), inPhase(v1alpha1.MachineUnknown))},
+		{name: "it is to go", fact: "Unreported", change: replace(aMachine(), toBeDeleted[*v1alpha1.Machine])},
+		set("frozen with its set", labelledSet(v1alpha1.LabelFreeze, v1alpha1.ValueTrue)),
+		set("machines get no instance", func(s *v1alpha1.MachineSet) {
+			s.Status.Conditions = append(s.Status.Conditions, v1alpha1.MachineSetCondition{
+				Type: v1alpha1.MachineSetReplicaFailure, Status: v1alpha1.ConditionTrue, Reason: "ResourceExhausted",
+			})
+		}),
+		{name: "I8: frozen", fact: "Unreported", change: replace(aDeployment(), func(d *v1alpha1.MachineDeployment) {
+			d.Labels[v1alpha1.LabelFreeze] = v1alpha1.ValueTrue
+		})},
+	}
+}
+
+func TestEveryFactOfADeploymentWakesIt(t *testing.T) {
+	read := func(w *world) any {
+		d, found := w.cluster.Deployment("ns/d")
+		require.True(t, found)
+		return observe.DeploymentFacts(w.cluster.Family(d), born.Time)
+	}
+	rows := append(append(deploymentRows(), doRows()...), sayRows()...)
+	proveFacts(t, reflect.TypeFor[attention.DeploymentFacts](), aDeployment(), read, rows, nil)
+}

@@ -1,0 +1,93 @@
+package watch
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"millwright/api/v1alpha1"
+)
+
+// rolloutOfD is the ID of the rollout that a deployment names in its status when one is open.
+const rolloutOfD = "rollout/ns/d/uid-d/2"
+
+// rollingStack is the calm stack on its way to revision 2: the new set has its machine, which is not ready yet. There is nothing to
+// do but to wait for it.
+func rollingStack(changes ...func(*v1alpha1.MachineDeployment)) []runtime.Object {
+	return []runtime.Object{rollingDeployment(changes...), aSet(), aMachine(), newSet(), newMachine(), guardedNode(), aClass(), aSecret()}
+}
+
+// rollingDeployment has a status that says so, after changes of what it wants.
+func rollingDeployment(changes ...func(*v1alpha1.MachineDeployment)) *v1alpha1.MachineDeployment {
+	d := bareDeployment()
+	d.Annotations[v1alpha1.AnnotationRevision], d.Spec.Template.Spec.Class.Name = "2", "large"
+	d.Status.Rollout.Revision = 2
+	for _, change := range changes {
+		change(d)
+	}
+	below := objects(aSet(), aMachine(), newSet(), newMachine())
+	return reportingRollout(reportingRollout(d, below...), below...) // the first report is progress
+}
+
+func newSet() *v1alpha1.MachineSet {
+	s := bareSet()
+	s.Name, s.UID = "s-2", "uid-s-2"
+	s.Annotations[v1alpha1.AnnotationRevision] = "2"
+	s.Spec.Template.Spec.Class.Name = "large"
+	s.Spec.Template.Labels[v1alpha1.LabelMachineTemplateHash] = "h-2"
+	s.Spec.Selector = &metav1.LabelSelector{MatchLabels: s.Spec.Template.Labels}
+	return reporting(s, newMachine())
+}
+
+func newMachine() *v1alpha1.Machine {
+	return changed(machineNamed("m-2"), uncreated, func(m *v1alpha1.Machine) {
+		s := bareSet()
+		s.Name, s.UID = "s-2", "uid-s-2"
+		m.OwnerReferences = ownedBy(s, "MachineSet")
+		m.Labels[v1alpha1.LabelMachineTemplateHash], m.Spec.Class.Name = "h-2", "large"
+	})
+}
+
+// guardedNode is the node of the old machine, as a rollout wants it.
+func guardedNode() *corev1.Node {
+	return changed(aNode(), annotated[*corev1.Node](v1alpha1.AnnotationScaleDownDisabled, "true"),
+		annotated[*corev1.Node](v1alpha1.AnnotationScaleDownDisabledByMCM, "true"), func(n *corev1.Node) {
+			n.Spec.Taints = []corev1.Taint{{Key: v1alpha1.TaintPreferNoSchedule, Value: "True", Effect: v1alpha1.TaintPreferNoScheduleEffect}}
+		})
+}
+
+// joined is a machine that runs since long ago.
+func joined(m *v1alpha1.Machine) {
+	m.Status = machineNamed(m.Name).Status
+	m.Spec.ProviderID = "virtual:///i-" + m.Name
+	m.Labels[v1alpha1.LabelNode] = "n-" + m.Name
+}
+
+func late(d *v1alpha1.MachineDeployment) { d.Spec.ProgressDeadlineSeconds = new(int32(600)) }
+
+// open makes a deployment's status name its rollout.
+func open(d *v1alpha1.MachineDeployment) {
+	d.Status.CurrentOperation = &v1alpha1.Operation{WorkflowID: rolloutOfD, Step: "await-machines"}
+}
+
+// gatedStack is a rollout that waits at its first stage, without a new machine, until a person passes it.
+func gatedStack() []runtime.Object {
+	return []runtime.Object{gatedDeployment(), aSet(), aMachine(), emptySet(), guardedNode(), aClass(), aSecret()}
+}
+
+func gatedDeployment() *v1alpha1.MachineDeployment {
+	d := changed(rollingDeployment(), func(d *v1alpha1.MachineDeployment) {
+		d.Spec.Rollout = &v1alpha1.RolloutPolicy{Steps: []v1alpha1.RolloutStep{{Approve: true}}}
+		d.Status.Rollout.ReachedAt = &born
+	})
+	return reportingRollout(d, aSet(), aMachine(), emptySet())
+}
+
+// emptySet is the new set before it has a machine.
+func emptySet() *v1alpha1.MachineSet {
+	s := newSet()
+	s.Spec.Replicas = 0
+	return reporting(s)
+}
+
+func held(d *v1alpha1.MachineDeployment) { d.Annotations[v1alpha1.AnnotationRolloutHold] = "2 ann: no" }

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/rollout"
+)
+
+// lines are the facts in words, each with its name. What there is nothing to say of is left out.
+func (s stand) lines() [][2]string {
+	lines := [][2]string{
+		{"machines", s.numbers()},
+		{"revision", s.made()},
+		{"strategy", s.strategy()},
+		{"stage", s.stage()},
+		{"deadline", s.deadline()},
+		{"rollback", s.giveUp()},
+	}
+	for _, c := range s.status.Conditions {
+		switch c.Type {
+		case string(v1alpha1.MachineDeploymentReplicaFailure):
+			lines = append(lines, [2]string{"failure", c.Reason + ": " + oneLine(c.Message)})
+		case string(v1alpha1.MachineDeploymentFrozen):
+			lines = append(lines, [2]string{"frozen", c.Message})
+		default: // the others are said already
+		}
+	}
+	if s.blind() {
+		lines = append(lines, [2]string{"nodes", "not read (--target-kubeconfig): what is updated in place is not known"})
+	}
+	return slices.DeleteFunc(lines, func(line [2]string) bool { return line[1] == "" })
+}
+
+// made tells of the current set.
+func (s stand) made() string {
+	i := s.current()
+	if i < 0 {
+		return "none of this template yet"
+	}
+	set := s.family.Sets[i]
+	return fmt.Sprintf("%d, set %s of class %s, made at %s", s.next.Revision, set.Name, orDash(set.Spec.Template.Spec.Class.Name),
+		since(set.CreationTimestamp.Time, s.now))
+}
+
+func (s stand) strategy() string {
+	o := s.facts
+	surge, unavailable := rollout.Bounds(o)
+	both := fmt.Sprintf(", maxSurge %s, maxUnavailable %s", resolved(o.Surge, surge), resolved(o.Unavailable, unavailable))
+	switch o.Strategy {
+	case rollout.InPlaceAuto:
+		return "InPlaceUpdate, Auto" + both
+	case rollout.InPlaceManual:
+		return "InPlaceUpdate, Manual, maxUnavailable " + resolved(o.Unavailable, unavailable)
+	case rollout.RollingUpdate:
+		return string(o.Strategy) + both
+	default:
+		return string(o.Strategy)
+	}
+}
+
+// resolved is a bound with the number of machines that it comes to, where that is another.
+func resolved(b rollout.Bound, n int) string {
+	switch {
+	case b.Percent:
+		return fmt.Sprintf("%d%% (%d)", b.Value, n)
+	case b.Value != n:
+		return fmt.Sprintf("%d (%d)", b.Value, n)
+	default:
+		return fmt.Sprint(n)
+	}
+}
+
+// stage tells which one is in force and what ends it; empty where there is none.
+func (s stand) stage() string {
+	o, d := s.facts, s.next
+	staged := o.Strategy == rollout.RollingUpdate || o.Strategy == rollout.InPlaceAuto
+	if len(o.Steps) == 0 || !staged || !d.Rolling {
+		return ""
+	}
+	p := o.Progress
+	if d.Record != nil {
+		p = *d.Record
+	}
+	if p.Revision != d.Revision {
+		p = rollout.Progress{}
+	}
+	if p.Step >= len(o.Steps) {
+		return fmt.Sprintf("all %d are passed", len(o.Steps))
+	}
+	step := o.Steps[p.Step]
+	if d.Gate != nil {
+		return gateSays(d.Gate, s.when)
+	}
+	then := fmt.Sprintf("then it lasts %s", step.Wait)
+	if step.Approve {
+		then = "then a person has to pass it"
+	}
+	available := 0
+	if i := s.current(); i >= 0 {
+		available = countIf(o.Sets[i].Machines, func(m rollout.Member) bool { return m.Available })
+	}
+	return fmt.Sprintf("%d of %d is to have %s, and %d available; %s", p.Step+1, len(o.Steps), machineCount(s.stageSize(p.Step)), available, then)
+}
+
+// stageSize is how many new machines a stage wants.
+func (s stand) stageSize(step int) int {
+	size := s.family.Deployment.Spec.Rollout.Steps[step].Replicas
+	n, err := intstr.GetScaledValueFromIntOrPercent(&size, s.facts.Replicas, true)
+	if err != nil {
+		return 0 // admission refuses such a size
+	}
+	return min(n, s.facts.Replicas)
+}
+
+// deadline tells when the progress deadline passes.
+func (s stand) deadline() string {
+	o, d := s.facts, s.next
+	if o.Deadline == nil {
+		return "none: progressDeadlineSeconds is not set"
+	}
+	text := o.Deadline.String() + " without progress"
+	switch {
+	case d.Late:
+		return text + ": it has passed"
+	case d.Gate == nil && !d.Recheck.IsZero():
+		return text + ": it passes at " + when(d.Recheck, s.now)
+	default:
+		return text + "; it does not count at the moment"
+	}
+}
+
+// giveUp tells when the rollout goes back by itself; empty when it never does.
+func (s stand) giveUp() string {
+	o := s.facts
+	var whens []string
+	if o.Automatic.OnDeadline {
+		whens = append(whens, "when the deadline passes")
+	}
+	if o.Automatic.Failed {
+		failed := 0
+		if o.Progress.Revision == s.next.Revision {
+			failed = len(o.Progress.Failed)
+		}
+		whens = append(whens, fmt.Sprintf("when more than %d new machines have failed, and %d have", o.Automatic.MaxFailed, failed))
+	}
+	switch {
+	case len(whens) == 0:
+		return ""
+	case o.Progress.Automatic && o.Progress.Revision == s.next.Revision:
+		return "not by itself again: an automatic rollback brought this revision"
+	default:
+		return "by itself " + strings.Join(whens, ", or ")
+	}
+}

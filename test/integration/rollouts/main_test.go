@@ -1,0 +1,172 @@
+//go:build integration
+
+// Package rollouts shows that a MachineDeployment comes to its newest template within its bounds, whatever people and chance do
+// meanwhile.
+package rollouts
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"millwright/api/v1alpha1"
+	"millwright/devstack/stack"
+	"millwright/test/integration/rig"
+	"millwright/workflows"
+)
+
+var r *rig.Rig
+
+func TestMain(m *testing.M) {
+	os.Exit(rig.Main(m, stack.Options{}, func(up *rig.Rig) { r = up }))
+}
+
+// latencies are those of the instances of a class: a moment to make one, a moment to delete one.
+const latencies = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"1s","deleteLatency":"500ms"}`
+
+// rolling bounds a rolling update.
+func rolling(surge, unavailable int32) func(*v1alpha1.MachineDeployment) {
+	return func(d *v1alpha1.MachineDeployment) {
+		d.Spec.Strategy = v1alpha1.MachineDeploymentStrategy{
+			Type: v1alpha1.RollingUpdateMachineDeploymentStrategyType,
+			RollingUpdate: &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: v1alpha1.UpdateConfiguration{
+				MaxSurge: new(intstr.FromInt32(surge)), MaxUnavailable: new(intstr.FromInt32(unavailable)),
+			}},
+		}
+	}
+}
+
+// fleet is a pool whose rollouts are watched.
+type fleet struct{ *rig.Pool }
+
+// newFleet makes a pool in a namespace of its own, and waits until it runs.
+func newFleet(t *testing.T, name string, replicas int32, changes ...func(*v1alpha1.MachineDeployment)) fleet {
+	t.Helper()
+	r.Namespace(t, name, latencies)
+	f := fleet{r.Pool(t, name, name, replicas, changes...)}
+	f.AwaitRunning(t, int(replicas), 3*time.Minute)
+	return f
+}
+
+// change gives the template a label that it had not: each value is another template.
+func (f fleet) change(t *testing.T, value string) {
+	t.Helper()
+	f.Patch(t, fmt.Sprintf(`{"spec":{"template":{"metadata":{"labels":{"edition":%q}}}}}`, value))
+}
+
+// awaitEdition waits until exactly n machines exist, all of this template and running, and the deployment says so.
+func (f fleet) awaitEdition(t *testing.T, value string, n int, within time.Duration) {
+	t.Helper()
+	rig.Eventually(t, within, fmt.Sprintf("%d machines of edition %q", n, value), func() (bool, any) {
+		counts := map[string]int{}
+		machines := f.Machines(t)
+		for _, m := range machines {
+			counts[m.Labels["edition"]+" "+string(m.Status.CurrentStatus.Phase)]++
+		}
+		c := f.condition(t, v1alpha1.MachineDeploymentProgressing)
+		done := len(machines) == n && counts[value+" Running"] == n && c.Reason == v1alpha1.ReasonNewMachineSetAvailable
+		return done, fmt.Sprintf("%v, %s: %s", counts, c.Reason, c.Message)
+	})
+}
+
+func (f fleet) condition(t *testing.T, kind v1alpha1.MachineDeploymentConditionType) v1alpha1.MachineDeploymentCondition {
+	t.Helper()
+	d, err := r.Machines.MachineV1alpha1().MachineDeployments(f.Namespace).Get(t.Context(), f.Name, metav1.GetOptions{})
+	if err != nil { // the API server may be away
+		return v1alpha1.MachineDeploymentCondition{Message: err.Error()}
+	}
+	for _, c := range d.Status.Conditions {
+		if c.Type == kind {
+			return c
+		}
+	}
+	return v1alpha1.MachineDeploymentCondition{}
+}
+
+// updated counts the machines of a template.
+func (f fleet) updated(t *testing.T, value string) int {
+	t.Helper()
+	n := 0
+	for _, m := range f.Machines(t) {
+		if m.Labels["edition"] == value {
+			n++
+		}
+	}
+	return n
+}
+
+// outcomes returns how the rollouts of the fleet ended, the oldest first.
+func (f fleet) outcomes(t *testing.T) []workflows.RolloutResult {
+	t.Helper()
+	var list []workflows.RolloutResult
+	runs := r.Workflows(t, fmt.Sprintf("WorkflowType = %q AND MachineNamespace = %q AND ExecutionStatus != 'Running'", workflows.KindRollout, f.Namespace))
+	slices.Reverse(runs)
+	for _, w := range runs {
+		var result workflows.RolloutResult
+		require.NoError(t, r.Temporal.GetWorkflow(t.Context(), w.Execution.WorkflowId, w.Execution.RunId).Get(t.Context(), &result))
+		list = append(list, result)
+	}
+	return list
+}
+
+// promise is what a rollout keeps to at each moment.
+type promise struct{ most, least int }
+
+// sampler looks ten times a second at what exists and what is available.
+type sampler struct {
+	stop    chan struct{}
+	done    chan struct{}
+	samples int
+	broken  []string
+}
+
+// watch samples until the returned function is called, which fails the test when a promise was broken. The promise may change
+// meanwhile; while the API server is away nothing is seen.
+func (f fleet) watch(t *testing.T, keeps func() promise) (verdict func()) {
+	t.Helper()
+	s := &sampler{stop: make(chan struct{}), done: make(chan struct{})}
+	go func() {
+		defer close(s.done)
+		for {
+			select {
+			case <-s.stop:
+				return
+			case <-time.After(100 * time.Millisecond):
+				s.look(f, keeps())
+			}
+		}
+	}()
+	return func() {
+		t.Helper()
+		close(s.stop)
+		<-s.done
+		t.Logf("%d samples", s.samples)
+		require.Empty(t, s.broken)
+		require.NotZero(t, s.samples)
+	}
+}
+
+func (s *sampler) look(f fleet, p promise) {
+	list, err := r.Machines.MachineV1alpha1().Machines(f.Namespace).List(context.Background(), metav1.ListOptions{LabelSelector: "pool=" + f.Name})
+	if err != nil {
+		return
+	}
+	s.samples++
+	available := 0
+	for _, m := range list.Items {
+		if m.DeletionTimestamp == nil && m.Status.CurrentStatus.Phase == v1alpha1.MachineRunning {
+			available++
+		}
+	}
+	if len(list.Items) > p.most || available < p.least {
+		s.broken = append(s.broken, fmt.Sprintf("%s: %d machines, %d available; promised at most %d, at least %d",
+			time.Now().Format(time.TimeOnly), len(list.Items), available, p.most, p.least))
+	}
+}

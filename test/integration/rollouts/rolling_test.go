@@ -1,0 +1,94 @@
+//go:build integration
+
+package rollouts
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"millwright/api/v1alpha1"
+	"millwright/devstack/stack"
+	"millwright/test/integration/rig"
+	"millwright/workflows"
+)
+
+func TestU6_AllMachinesAreReplacedWithinTheBounds(t *testing.T) {
+	f := newFleet(t, "plain", 12, rolling(3, 1))
+	verdict := f.watch(t, func() promise { return promise{most: 15, least: 11} })
+	f.change(t, "2")
+	f.awaitEdition(t, "2", 12, 3*time.Minute)
+	verdict()
+	rig.Eventually(t, 20*time.Second, "the rollout has its result", func() (bool, any) {
+		list := f.outcomes(t)
+		return len(list) == 1, list
+	})
+	result := f.outcomes(t)[0]
+	require.Equal(t, workflows.OutcomeCompleted, result.Outcome)
+	require.Equal(t, int64(2), result.Revision)
+	require.Equal(t, 12, result.Replaced)
+	require.Equal(t, 12, result.Machines)
+	d := f.Deployment(t)
+	require.Equal(t, "2", d.Annotations[v1alpha1.AnnotationRevision])
+	require.Nil(t, d.Status.CurrentOperation)
+	require.Len(t, f.Sets(t), 2, "the former set is kept for an undo")
+	t.Logf("took %s, slowest step %s: %s; waited %v", result.Took, result.SlowTook, result.Slowest, result.Waited)
+	f.Delete(t)
+	f.AwaitGone(t, time.Minute)
+}
+
+// In the middle of a rollout the deployment is made larger, then smaller, and its template changes twice more, the last time back to what
+// it was.
+func TestN17_N18_SizeAndTemplateChangeInTheMiddle(t *testing.T) {
+	f := newFleet(t, "restless", 20, rolling(4, 0))
+	var most, least atomic.Int64
+	most.Store(24)
+	least.Store(20)
+	verdict := f.watch(t, func() promise { return promise{int(most.Load()), int(least.Load())} })
+	f.change(t, "2")
+	rig.Eventually(t, time.Minute, "the rollout has begun", func() (bool, any) { n := f.updated(t, "2"); return n >= 4, n })
+	most.Store(28)
+	f.Scale(t, 24)
+	rig.Eventually(t, time.Minute, "it goes on", func() (bool, any) { n := f.updated(t, "2"); return n >= 10, n })
+	f.change(t, "3")
+	rig.Eventually(t, time.Minute, "the next one has begun", func() (bool, any) { n := f.updated(t, "3"); return n >= 4, n })
+	least.Store(16)
+	f.Scale(t, 16)
+	rig.Eventually(t, time.Minute, "it goes on", func() (bool, any) { n := f.updated(t, "3"); return n >= 8, n })
+	f.change(t, "2")
+	f.awaitEdition(t, "2", 16, 3*time.Minute)
+	verdict()
+	rig.Eventually(t, 20*time.Second, "the rollouts have their results", func() (bool, any) { n := len(f.outcomes(t)); return n == 3, n })
+	var outcomes []string
+	for _, o := range f.outcomes(t) {
+		outcomes = append(outcomes, o.Outcome)
+	}
+	require.Equal(t, []string{workflows.OutcomeSuperseded, workflows.OutcomeSuperseded, workflows.OutcomeCompleted}, outcomes)
+	f.Delete(t)
+	f.AwaitGone(t, time.Minute)
+}
+
+// Worker, bridge and Temporal are killed in the middle of a rollout, one after the other.
+func TestN1_KillsInTheMiddleOfARollout(t *testing.T) {
+	f := newFleet(t, "killed", 24, rolling(4, 0))
+	before, err := r.Cloud.Stats(t.Context())
+	require.NoError(t, err)
+	verdict := f.watch(t, func() promise { return promise{most: 28, least: 24} })
+	f.change(t, "2")
+	for i, component := range []string{stack.Worker, stack.Bridge, stack.Temporal, stack.Worker} {
+		rig.Eventually(t, 2*time.Minute, "the rollout goes on", func() (bool, any) { n := f.updated(t, "2"); return n >= 3+5*i, n })
+		require.NoError(t, r.Stack.Kill(t.Context(), component))
+		require.NoError(t, r.Stack.Start(t.Context(), component))
+	}
+	f.awaitEdition(t, "2", 24, 5*time.Minute)
+	verdict()
+	after, err := r.Cloud.Stats(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 24, after.Creates-before.Creates, "instances that were made for the new template")
+	require.Equal(t, before.DuplicateCreates, after.DuplicateCreates)
+	require.Len(t, f.Instances(t), 24, "no orphan")
+	f.Delete(t)
+	f.AwaitGone(t, 2*time.Minute)
+}

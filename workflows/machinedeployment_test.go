@@ -1,0 +1,188 @@
+package workflows_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"millwright/activities"
+	"millwright/decide/attention"
+	"millwright/decide/rollout"
+	"millwright/workflows"
+)
+
+var rolloutID = workflows.ID(workflows.KindRollout, ref, 7)
+
+// child answers when the deployment starts its rollout, with what it is given and how often it was started.
+func (w *deploymentWorld) child(run func(ctx workflow.Context, in workflows.RolloutInput, start int) (workflows.RolloutResult, error)) {
+	starts := 0
+	w.env.RegisterWorkflowWithOptions(func(ctx workflow.Context, in workflows.RolloutInput) (workflows.RolloutResult, error) {
+		w.note("start " + workflow.GetInfo(ctx).WorkflowExecution.ID)
+		starts++
+		return run(ctx, in, starts)
+	}, workflow.RegisterOptions{Name: "Rollout"})
+}
+
+// runDeployment runs the workflow until its object is gone.
+func (w *deploymentWorld) runDeployment(t *testing.T) {
+	w.env.ExecuteWorkflow(workflows.MachineDeployment, workflows.Input{Ref: ref})
+	var result workflows.Result
+	require.NoError(t, w.env.GetWorkflowError())
+	require.NoError(t, w.env.GetWorkflowResult(&result))
+	require.Equal(t, workflows.OutcomeGone, result.Outcome)
+}
+
+func TestMachineDeploymentLeavesTheSetsToItsRollout(t *testing.T) {
+	w := newDeploymentWorld(t, moving("grow"), gone())
+	w.answer(0)
+	var got workflows.RolloutInput
+	var told []workflows.Changed
+	w.child(func(ctx workflow.Context, in workflows.RolloutInput, _ int) (workflows.RolloutResult, error) {
+		got = in
+		signals, over := workflow.GetSignalChannel(ctx, workflows.SignalChanged), workflow.NewTimer(ctx, time.Hour)
+		for !over.IsReady() {
+			_ = workflow.Await(ctx, func() bool { return over.IsReady() || signals.Len() > 0 })
+			var c workflows.Changed
+			for signals.ReceiveAsync(&c) {
+				told = append(told, c)
+			}
+		}
+		return workflows.RolloutResult{Outcome: workflows.OutcomeCompleted, Versions: activities.Gate{activities.SetsResource: "77"}}, nil
+	})
+	w.env.RegisterDelayedCallback(func() {
+		w.env.SignalWorkflow(workflows.SignalChanged, workflows.Changed{UID: ref.UID, Versions: activities.Gate{activities.MachinesResource: "9"}})
+	}, time.Minute)
+	w.runDeployment(t)
+
+	require.Equal(t, []string{"start " + rolloutID}, w.log, "it writes nothing while the rollout is open")
+	require.Equal(t, []time.Duration{0, time.Hour}, w.looks, "nor does it decide anything")
+	require.Equal(t, workflows.RolloutInput{Input: workflows.Input{Ref: ref, Gate: activities.Gate{}}, Revision: 7}, got)
+	require.Equal(t, []workflows.Changed{{UID: ref.UID, Versions: activities.Gate{activities.MachinesResource: "9"}}}, told, "what still reaches it is passed on")
+	require.True(t, w.reads[1].Live, "the rollout wrote")
+	require.Equal(t, activities.Gate{activities.SetsResource: "77", activities.MachinesResource: "9"}, w.reads[1].Gate)
+	require.Empty(t, w.reads[0].WorkflowID, "the status may name the rollout")
+}
+
+func TestMachineDeploymentGoesOnWhenItsRolloutHasEnded(t *testing.T) {
+	w := newDeploymentWorld(t, awaiting(rollout.HeldByMachines), with(complete(), func(d *activities.DeploymentDecision) {
+		d.Need, d.Report = attention.Scale, true
+	}), complete())
+	w.child(func(workflow.Context, workflows.RolloutInput, int) (workflows.RolloutResult, error) {
+		return workflows.RolloutResult{Outcome: workflows.OutcomeCompleted}, nil
+	})
+	w.env.ExecuteWorkflow(workflows.MachineDeployment, workflows.Input{Ref: ref})
+	var again *workflow.ContinueAsNewError
+	require.ErrorAs(t, w.env.GetWorkflowError(), &again, "settled: the next run has an empty history")
+	require.Equal(t, []string{"start " + rolloutID, "ReportDeployment"}, w.log)
+}
+
+// A former run of the deployment's workflow may have started the rollout that is open. Nobody tells this one how it ended.
+func TestMachineDeploymentWaitsForARolloutThatIsOpenAlready(t *testing.T) {
+	w := newDeploymentWorld(t, moving("grow"))
+	w.answer(0)
+	w.env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: rolloutID, TaskQueue: workflows.QueueMachines}) // the ID is taken
+	w.child(func(workflow.Context, workflows.RolloutInput, int) (workflows.RolloutResult, error) {
+		return workflows.RolloutResult{}, nil
+	})
+	w.env.RegisterDelayedCallback(func() { changed(w.env) }, 150*time.Second)
+	w.after(10*time.Minute, gone())
+	w.runDeployment(t)
+	require.Empty(t, w.log, "it leaves the sets alone")
+	require.Equal(t, []time.Duration{0, time.Minute, 2 * time.Minute, 150 * time.Second}, w.looks[:4], "each minute, and when something changes")
+	require.Equal(t, 10*time.Minute, w.looks[len(w.looks)-1])
+	for i, read := range w.reads {
+		require.True(t, read.Live, "look %d", i)
+	}
+}
+
+func TestMachineDeploymentStartsARolloutAgainThatCameToNoEnd(t *testing.T) {
+	for name, end := range map[string]error{
+		"failed":     temporal.NewNonRetryableApplicationError("bad", "Bad", nil),
+		"cancelled":  temporal.NewCanceledError(), // and nobody holds the deployment
+		"terminated": errors.New("terminated"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newDeploymentWorld(t, moving("grow"), moving("grow"), gone())
+			w.answer(0)
+			w.child(func(_ workflow.Context, _ workflows.RolloutInput, start int) (workflows.RolloutResult, error) {
+				if start == 1 {
+					return workflows.RolloutResult{}, end
+				}
+				return workflows.RolloutResult{Outcome: workflows.OutcomeCompleted}, nil
+			})
+			w.runDeployment(t)
+			require.Equal(t, []string{"start " + rolloutID, "start " + rolloutID}, w.log)
+			require.Equal(t, []time.Duration{0, 5 * time.Second, 5 * time.Second}, w.looks)
+			require.True(t, w.reads[1].Live)
+		})
+	}
+}
+
+func TestCancellingAMachineDeploymentCancelsItsRollout(t *testing.T) {
+	w := newDeploymentWorld(t, moving("grow"))
+	w.answer(0)
+	w.child(func(ctx workflow.Context, _ workflows.RolloutInput, _ int) (workflows.RolloutResult, error) {
+		_ = workflow.Sleep(ctx, time.Hour)
+		if ctx.Err() == nil {
+			return workflows.RolloutResult{}, errors.New("nobody cancelled it")
+		}
+		disconnected, done := workflow.NewDisconnectedContext(ctx)
+		defer done()
+		err := workflow.Sleep(disconnected, 3*time.Second)
+		w.note("held")
+		return workflows.RolloutResult{Outcome: workflows.OutcomeCancelled}, err
+	})
+	w.env.RegisterDelayedCallback(w.env.CancelWorkflow, time.Minute)
+	w.env.ExecuteWorkflow(workflows.MachineDeployment, workflows.Input{Ref: ref})
+	require.True(t, temporal.IsCanceledError(w.env.GetWorkflowError()))
+	require.Equal(t, []string{"start " + rolloutID, "held"}, w.log)
+	require.Equal(t, 63*time.Second, w.env.Now().Sub(w.begun).Round(time.Second), "it ends when the hold is written")
+}
+
+func TestMachineDeploymentStartsNoRollout(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		change func(*activities.DeploymentDecision)
+		want   string
+	}{
+		{"somebody cancelled this revision", func(d *activities.DeploymentDecision) { d.HoldBy = rollout.HeldBy }, "ChangeSets"},
+		{"the set of the template is yet to be made", func(d *activities.DeploymentDecision) { d.Create, d.Resize = &rollout.Creation{Revision: 7}, nil }, "CreateSet"},
+		{"our finalizer is missing", func(d *activities.DeploymentDecision) { d.Prepare = true }, "FinalizeDeployment"},
+		{"there are no machines of another template", func(d *activities.DeploymentDecision) { d.Rolling = false }, "ChangeSets"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			w := newDeploymentWorld(t, with(moving("grow"), row.change), gone())
+			w.answer(0)
+			w.child(func(workflow.Context, workflows.RolloutInput, int) (workflows.RolloutResult, error) {
+				return workflows.RolloutResult{}, nil
+			})
+			w.runDeployment(t)
+			require.Equal(t, []string{row.want}, w.log)
+		})
+	}
+}
+
+func TestMachineDeploymentLooksAgainAfterAConflict(t *testing.T) {
+	w := newDeploymentWorld(t, with(moving("grow"), func(d *activities.DeploymentDecision) { d.Rolling = false }), gone())
+	w.answer(0)
+	w.fails["ChangeSets"] = conflicting()
+	w.env.ExecuteWorkflow(workflows.MachineDeployment, workflows.Input{Ref: ref, Continued: true})
+	require.NoError(t, w.env.GetWorkflowError())
+	require.False(t, w.reads[0].Live)
+	require.True(t, w.reads[1].Live)
+}
+
+// Nobody tells the deployment that time has passed, such as the one after which it waits no more for progress.
+func TestMachineDeploymentLooksAgainWhenTheTimeHasCome(t *testing.T) {
+	w := newDeploymentWorld(t)
+	w.script = []activities.DeploymentDecision{with(complete(), func(d *activities.DeploymentDecision) {
+		d.Need, d.Recheck = attention.Scale, w.begun.Add(time.Minute)
+	}), gone()}
+	w.runDeployment(t)
+	require.Equal(t, []time.Duration{0, time.Minute}, w.looks)
+}

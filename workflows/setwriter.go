@@ -1,0 +1,215 @@
+package workflows
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"go.temporal.io/sdk/workflow"
+
+	"millwright/activities"
+	"millwright/decide/attention"
+	"millwright/decide/rollout"
+)
+
+// setWriter is what the workflow of a deployment and that of its rollout share. While a rollout is open it is the only one that
+// writes the deployment's sets and status; at all other times the deployment's own workflow is.
+type setWriter struct {
+	*object
+	names string // workflow ID that the status has to name; empty: whichever it names
+}
+
+// decide asks what is to be done next with the sets.
+func (w *setWriter) decide(ctx workflow.Context) (d activities.DeploymentDecision, err error) {
+	err = quick(ctx, "what is to be done next with the sets?", core().DecideDeployment, w.deploymentRead(ctx), &d)
+	w.live = false
+	w.raise(d.Seen)
+	return d, err
+}
+
+func (w *setWriter) deploymentRead(ctx workflow.Context) activities.DeploymentRead {
+	read := w.read()
+	read.At = workflow.Now(ctx)
+	return activities.DeploymentRead{Read: read, WorkflowID: w.names}
+}
+
+// act does what was decided, and reports whether there was anything to do. What is recorded of a rollout is on record before
+// anything follows from it.
+func (w *setWriter) act(ctx workflow.Context, d activities.DeploymentDecision) (acted bool, err error) {
+	if d.Prepare || d.Release {
+		return true, w.write(ctx, "finalizer: "+d.Why, core().FinalizeDeployment, w.read())
+	}
+	if d.Record != nil {
+		if _, err := w.report(ctx, d, d.Record); err != nil {
+			return true, err
+		}
+	}
+	if d.Rollback != nil {
+		return true, w.rollBack(ctx, d)
+	}
+	acted, err = w.carryOut(ctx, d)
+	if err != nil {
+		return acted, err
+	}
+	if d.Replace {
+		var granted activities.Granted
+		if err := quick(ctx, d.Why, core().GrantReplacements, w.read(), &granted); err != nil {
+			return true, err
+		}
+		w.raise(granted.Versions)
+		if granted.Wrote {
+			return true, nil
+		}
+	}
+	if d.Report && d.Record == nil {
+		_, err := w.report(ctx, d, nil)
+		return true, err
+	}
+	return acted || d.Record != nil, nil
+}
+
+// report writes the status, and returns the version that the deployment has then.
+func (w *setWriter) report(ctx workflow.Context, d activities.DeploymentDecision, record *rollout.Progress) (version string, err error) {
+	report := activities.DeploymentReport{DeploymentRead: w.deploymentRead(ctx), Record: record}
+	if d.Need != attention.Nothing {
+		report.Step = w.object.report()
+	}
+	if err := quick(ctx, "status: "+d.Why, core().ReportDeployment, report, &version); err != nil {
+		return "", err
+	}
+	w.wrote(version)
+	return version, nil
+}
+
+// rollBack puts a former template into the deployment. Where nobody asked for it, that is on record first: a revision that came
+// by itself does not go by itself.
+func (w *setWriter) rollBack(ctx workflow.Context, d activities.DeploymentDecision) error {
+	back, version := *d.Rollback, d.Version
+	if back.Automatic && back.Set != nil {
+		var err error
+		if version, err = w.report(ctx, d, &rollout.Progress{Revision: back.Becomes, Automatic: true}); err != nil {
+			return err
+		}
+	}
+	order := activities.RollBack{Deployment: w.ref, Version: version, Rollback: back}
+	var done activities.Gate
+	err := workflow.ExecuteActivity(batch(ctx, back.Why), core().RollBackDeployment, order).Get(ctx, &done)
+	w.raise(done)
+	return err
+}
+
+// carryOut does what a decision lists. What is done at nodes waits for nothing else.
+func (w *setWriter) carryOut(ctx workflow.Context, d activities.DeploymentDecision) (acted bool, err error) {
+	why := d.Decision.Why
+	switch {
+	case d.Trigger != nil || len(d.Mark)+len(d.Unmark) > 0:
+		marks := activities.Marks{Deployment: w.ref, Version: d.Version, Trigger: d.Trigger, Mark: d.Mark, Unmark: d.Unmark}
+		return true, w.await(ctx, workflow.ExecuteActivity(batch(ctx, why), core().MarkMachines, marks))
+	case d.Create != nil:
+		creation := activities.SetCreation{Deployment: w.ref, Version: d.Version, Creation: *d.Create}
+		return true, w.await(ctx, workflow.ExecuteActivity(batch(ctx, why), core().CreateSet, creation))
+	}
+	var started []workflow.Future
+	if nodes := nodeChanges(w.ref, d.Decision); nodes != nil {
+		started = append(started, workflow.ExecuteActivity(batch(ctx, "nodes: "+why), core().ChangeNodes, nodes))
+	}
+	if len(d.Open)+len(d.Close)+len(d.Sync)+len(d.Resize)+len(d.Delete) > 0 || d.Revise != nil {
+		sets := activities.SetChanges{
+			Deployment: w.ref, Open: d.Open, Close: d.Close, Revise: d.Revise, Sync: d.Sync, Resize: d.Resize, Delete: d.Delete,
+		}
+		started = append(started, workflow.ExecuteActivity(batch(ctx, why), core().ChangeSets, sets))
+	}
+	if len(d.Move)+len(d.Accept) > 0 {
+		machines := activities.MachineChanges{Deployment: w.ref, Move: d.Move, Accept: d.Accept}
+		started = append(started, workflow.ExecuteActivity(batch(ctx, why), core().ChangeMachines, machines))
+	}
+	return len(started) > 0, w.await(ctx, started...)
+}
+
+// nodeChanges are what a decision lists for nodes; nil when nothing.
+func nodeChanges(deployment activities.Ref, d rollout.Decision) *activities.NodeChanges {
+	n := activities.NodeChanges{
+		Deployment: deployment, Settle: d.Settle, Strip: d.Strip, Candidates: d.Candidates, Select: d.Select,
+		Taint: d.Taint, Untaint: d.Untaint, Guard: d.Guard, Unguard: d.Unguard,
+	}
+	if len(n.Settle)+len(n.Strip)+len(n.Candidates)+len(n.Select)+len(n.Taint)+len(n.Untaint)+len(n.Guard)+len(n.Unguard) == 0 {
+		return nil
+	}
+	return &n
+}
+
+// await waits for writes that tell which versions to wait for. All are awaited, whatever becomes of one.
+func (w *setWriter) await(ctx workflow.Context, writes ...workflow.Future) (first error) {
+	for _, f := range writes {
+		var versions activities.Gate
+		if err := f.Get(ctx, &versions); err != nil && first == nil {
+			first = err
+		}
+		w.raise(versions)
+	}
+	return first
+}
+
+// setTable shows the sets, and how far they are.
+func setTable(p activities.Picture) string {
+	if len(p.Sets) == 0 {
+		return ""
+	}
+	lines := []string{
+		fmt.Sprintf("%d of %d up to date, %d available; %d of former templates left\n", p.Counts.Updated, p.Wanted, p.Counts.Available, p.Old),
+		"| revision | set | wanted | machines | available | going |\n|---|---|---|---|---|---|",
+	}
+	for _, s := range p.Sets {
+		name := s.Name
+		if s.Current {
+			name = "**" + name + "**"
+		}
+		lines = append(lines, fmt.Sprintf("| %d | %s | %d | %d | %d | %d |", s.Revision, name, s.Replicas, s.Machines, s.Available, s.Deleting))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// rolling is what a rollout is doing, for people; also that of a deployment whose rollout has yet to start.
+func rolling(d activities.DeploymentDecision) step {
+	s := step{name: "roll", why: d.Decision.Why, table: setTable(d.Picture), blockedBy: d.Picture.Blocked}
+	switch {
+	case d.Acts():
+	case d.HoldBy == rollout.HeldByFault:
+		s.name, s.blockedBy, s.stuck = "invalid", "Invalid", true
+	case d.HoldBy == rollout.HeldByPause:
+		s.name, s.blockedBy, s.stuck = "paused", "Paused", true
+	case d.Gate != nil && d.Gate.Approve:
+		s.name, s.blockedBy, s.stuck = "await-approval", "Approval", true
+	case d.Gate != nil:
+		s.name = "await-stage"
+	default:
+		s.name = "await-machines"
+	}
+	if d.Late {
+		s.stuck = true
+		s.why += "; the progress deadline has passed"
+	} else if d.Gate == nil {
+		s.deadline = d.Recheck
+	}
+	return s
+}
+
+// resting is what a deployment or rollout waits for besides what the bridge tells: the moment from which on something else is to
+// be said or done.
+func (w *setWriter) resting(ctx workflow.Context, d activities.DeploymentDecision) (futures []workflow.Future) {
+	for _, at := range []struct {
+		name string
+		time time.Time
+	}{{"hold", d.HeldUntil}, {"recheck", d.Recheck}} {
+		if at.time.IsZero() {
+			w.disarm(at.name)
+			continue
+		}
+		soon := workflow.Now(ctx).Add(time.Second) // should the worker's clock be behind this one: no decision is made in a hurry
+		if at.time.Before(soon) {
+			at.time = soon
+		}
+		futures = append(futures, w.timer(ctx, at.name, "then it looks again: "+d.Why, at.time))
+	}
+	return futures
+}
