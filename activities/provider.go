@@ -45,7 +45,7 @@ const (
 	shortRetryMost   = 2 * time.Minute        // and its limit
 	longRetry        = 30 * time.Second       // first back-off after ResourceExhausted: capacity does not come back in seconds
 	jitter           = 0.2                    // of each back-off, up or down, so that a hundred machines do not come back at once
-	terminatingRetry = 500 * time.Millisecond // between two looks at an instance that is being deleted, and that much more each time,
+	terminatingRetry = 230 * time.Millisecond // between the first two looks at an instance that is being deleted, and half as much more each time,
 	terminatingMost  = 15 * time.Second       // up to this: each look is two calls of the cloud, and a thousand machines may look at once
 	firstCallWithin  = 5 * time.Second        // past this, an attempt 1 may be one that an operator has reset
 	heartbeatEvery   = 3 * time.Second        // a third of the heartbeat timeout in workflows/policies.go
@@ -127,7 +127,11 @@ func (p *Provider) DeleteInstance(ctx context.Context, in InstanceCall) (Instanc
 
 // terminating makes Temporal look again soon; it is no failure.
 func terminating(machine string, attempt int32) error {
-	after := min(terminatingRetry*time.Duration(attempt), terminatingMost)
+	after := terminatingRetry
+	for range min(attempt-1, 20) {
+		after += after / 2
+	}
+	after = min(after, terminatingMost)
 	return temporal.NewApplicationErrorWithOptions(fmt.Sprintf("instance of machine %s is still terminating", machine), TypeTerminating,
 		temporal.ApplicationErrorOptions{NextRetryDelay: after, Category: temporal.ApplicationErrorCategoryBenign})
 }

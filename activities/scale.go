@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 
 	"millwright/api/v1alpha1"
 	"millwright/decide/attention"
@@ -132,6 +133,7 @@ type Creation struct {
 type Written struct {
 	Versions Gate          // to wait for
 	Failure  scale.Failure // of the first write that was refused; zero when all were taken
+	Unseen   bool          // something was written whose version nobody told: only a live read sees it for sure
 }
 
 // CreateMachines makes the machines of a batch from the set's template: one, then two, then four at a time, and none after
@@ -242,11 +244,10 @@ type Batch struct {
 // that is gone counts as deleted. One that changed is a Conflict, reported when the others are done.
 func (a *Activities) DeleteMachines(ctx context.Context, in Batch) (Written, error) {
 	set, found := a.Cluster.Set(in.Set.Key())
-	err := inParallel(len(in.Machines), func(i int) error {
+	versions := make([]string, len(in.Machines))
+	err := inParallel(len(in.Machines), func(i int) (err error) {
 		target := in.Machines[i]
-		err := a.Cluster.Client().MachineV1alpha1().Machines(in.Set.Namespace).Delete(ctx, target.Name, metav1.DeleteOptions{
-			Preconditions: &metav1.Preconditions{UID: ptr(types.UID(target.UID)), ResourceVersion: ptr(target.Version)},
-		})
+		versions[i], err = a.deleteMachine(ctx, in.Set.Namespace, target)
 		switch {
 		case apierrors.IsNotFound(err):
 			return nil
@@ -259,9 +260,39 @@ func (a *Activities) DeleteMachines(ctx context.Context, in Batch) (Written, err
 		if found {
 			a.Recorder.Event(set, corev1.EventTypeWarning, v1alpha1.ReasonFailedDelete, "Error deleting: "+refused)
 		}
-		return Written{Failure: scale.Failure{Deleting: true, Message: refused}}, nil
+		return Written{Failure: scale.Failure{Deleting: true, Message: refused}, Unseen: true}, nil
 	}
-	return Written{}, writeError(in.Set, err)
+	done := Written{Versions: Gate{}}
+	for _, version := range versions {
+		done.Versions.Raise(observe.Machines, version)
+		done.Unseen = done.Unseen || version == ""
+	}
+	return done, writeError(in.Set, err)
+}
+
+// deleteMachine asks for the deletion of a machine that still is as the decision saw it. It returns the version that the machine
+// has then, empty where nobody tells: it is gone already, or the client keeps the answer to itself.
+func (a *Activities) deleteMachine(ctx context.Context, namespace string, target scale.Target) (version string, err error) {
+	api := a.Cluster.Client().MachineV1alpha1()
+	options := metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: ptr(types.UID(target.UID)), ResourceVersion: ptr(target.Version)},
+	}
+	client, _ := api.RESTClient().(*rest.RESTClient)
+	if client == nil {
+		return "", api.Machines(namespace).Delete(ctx, target.Name, options)
+	}
+	answer := client.Delete().Namespace(namespace).Resource("machines").Name(target.Name).Body(&options).Do(ctx)
+	var m v1alpha1.Machine
+	if err := answer.Error(); err != nil {
+		return "", err
+	}
+	if err := answer.Into(&m); err != nil { // a status, not the object: nothing held it
+		return "", nil //nolint:nilerr // it was deleted all the same
+	}
+	if string(m.UID) != target.UID {
+		return "", nil
+	}
+	return m.ResourceVersion, nil
 }
 
 // SetReport is what a MachineSet's status should say besides what is counted.

@@ -13,8 +13,26 @@ import (
 // drift says in which parts a machine differs from its set's template that change live machines in place; empty when in
 // none. A machine that is to go takes nothing but its timeouts, by which people hurry its deletion.
 func drift(m *v1alpha1.Machine, set *v1alpha1.MachineSet) string {
+	if follows(m, &set.Spec.Template) { // nearly always, and cheaper than to try it on a copy
+		return ""
+	}
 	changed := m.DeepCopy()
 	return strings.Join(FollowTemplate(changed, set), ", ")
+}
+
+// follows reports whether FollowTemplate would surely change nothing.
+func follows(m *v1alpha1.Machine, t *v1alpha1.MachineTemplateSpec) bool {
+	has := func(all, some map[string]string) bool {
+		for key, value := range some {
+			if was, there := all[key]; !there || was != value {
+				return false
+			}
+		}
+		return true
+	}
+	return has(m.Labels, t.Labels) && has(m.Annotations, t.Annotations) && m.Spec.Class.Kind == t.Spec.Class.Kind &&
+		equality.Semantic.DeepEqual(m.Spec.MachineConfiguration, t.Spec.MachineConfiguration) &&
+		equality.Semantic.DeepEqual(m.Spec.NodeTemplateSpec, t.Spec.NodeTemplateSpec)
 }
 
 // FollowTemplate makes a machine follow its set's template in what changes live machines in place, and returns the names of

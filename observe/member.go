@@ -54,8 +54,12 @@ func ScaleObserved(set *v1alpha1.MachineSet, around AroundSet, now time.Time, se
 	case !selector.Matches(labels.Set(set.Spec.Template.Labels)):
 		o.Invalid = "the selector does not match the labels of the template"
 	}
+	outdated := ""
+	if o.Remediation.Outdated {
+		outdated = "MachineDeployment " + around.Deployment.Name + " has another template"
+	}
 	for _, m := range around.Members {
-		f := member(m, set, selector, around.Deployment)
+		f := member(m, set, selector, outdated)
 		if around.keptByNode(m) {
 			f.Preserved, f.Replace = true, false
 		}
@@ -106,8 +110,9 @@ func remediation(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) scale.
 	return r
 }
 
-// member turns a machine of a set into what decide/scale asks for.
-func member(m *v1alpha1.Machine, set *v1alpha1.MachineSet, selector labels.Selector, d *v1alpha1.MachineDeployment) scale.Member {
+// member turns a machine of a set into what decide/scale asks for. Outdated says why it is not what its deployment wants; empty
+// where it is.
+func member(m *v1alpha1.Machine, set *v1alpha1.MachineSet, selector labels.Selector, outdated string) scale.Member {
 	phase := m.Status.CurrentStatus.Phase
 	f := scale.Member{
 		Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion, Created: m.CreationTimestamp.Time,
@@ -134,8 +139,8 @@ func member(m *v1alpha1.Machine, set *v1alpha1.MachineSet, selector labels.Selec
 		Priority: Priority(m),
 		Chosen:   timeIn(m.Annotations[v1alpha1.AnnotationMarkedForDeletionTime]),
 	}
-	if d != nil && !SameTemplate(&set.Spec.Template, &d.Spec.Template) {
-		f.UpToDate, f.UpToDateWhy = scale.False, "MachineDeployment "+d.Name+" has another template"
+	if outdated != "" {
+		f.UpToDate, f.UpToDateWhy = scale.False, outdated
 	}
 	f.Ready, f.ReadyWhy, f.ReadyFrom, f.Node = readiness(m)
 	if reason, message := Blocked(m); reason != "" {

@@ -152,7 +152,8 @@ func (s *machineSet) carryOut(ctx workflow.Context, d activities.SetDecision) (f
 	}
 	if doomed := slices.Concat(d.Delete, d.Remediate); len(doomed) > 0 {
 		err := workflow.ExecuteActivity(batch(ctx, summary), core().DeleteMachines, activities.Batch{Set: s.ref, Machines: doomed}).Get(ctx, &done)
-		s.live = true // a deletion tells no version to wait for, and an older look would choose other victims
+		s.raise(done.Versions)
+		s.live = err != nil || done.Unseen // an older look would choose other victims
 		return done.Failure, true, err
 	}
 	return scale.Failure{}, false, nil // what was refused is not to be done any more

@@ -19,8 +19,7 @@ import (
 
 // Rates of the bridge. Source: docs/architecture.md, what wakes a workflow.
 const (
-	perObject  = time.Second            // least time between two signals to one machine or class
-	perGroup   = 250 * time.Millisecond // likewise to one set or deployment: a rollout passes through them four times for each step
+	perObject  = 250 * time.Millisecond // least time between two signals to one object: what a rollout waits for passes through it several times
 	signalRate = 300                    // signals a second in all: above what one small Temporal takes
 	senders    = 32                     // signals under way at once, each to another object
 	retryFirst = 500 * time.Millisecond

@@ -128,7 +128,7 @@ func TestU170_AMachineThatChangesIsNoNewsToItsClass(t *testing.T) {
 }
 
 // Of a hundred machines that go, the class hears once a second.
-func TestAClassThatWaitsHearsOnceASecond(t *testing.T) {
+func TestAClassThatWaitsHearsFourTimesASecond(t *testing.T) {
 	objects := append(calmStack(), goingClass())
 	var machines []*v1alpha1.Machine
 	for i := range 100 {
@@ -149,7 +149,7 @@ func TestAClassThatWaitsHearsOnceASecond(t *testing.T) {
 				told++
 			}
 		}
-		assert.Equal(t, 3, told, "at once, after one second and after two")
+		assert.Equal(t, 9, told, "at once, and each quarter of a second")
 	})
 }
 

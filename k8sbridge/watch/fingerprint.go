@@ -98,6 +98,8 @@ func above(m *v1alpha1.Machine) string {
 // failed machines go.
 func setPrints(s *v1alpha1.MachineSet) prints {
 	status := s.Status.DeepCopy()
+	spec := s.Spec.DeepCopy()
+	spec.Replicas = 0 // its deployment wrote that, or hears of it by the status that follows
 	var failed []string
 	for _, m := range s.Status.FailedMachines {
 		failed = append(failed, m.Name)
@@ -109,7 +111,7 @@ func setPrints(s *v1alpha1.MachineSet) prints {
 	counts := []int32{status.Replicas, status.FullyLabeledReplicas, status.ReadyReplicas, status.AvailableReplicas}
 	return prints{
 		self: hash(s.UID, s.Spec, s.Generation, deleting(s), foreign(s), metav1.GetControllerOf(s)),
-		owner: hash(s.UID, s.Spec, deleting(s), metav1.GetControllerOf(s), counts, status.ObservedGeneration, status.ObservedReplicas,
+		owner: hash(s.UID, spec, deleting(s), metav1.GetControllerOf(s), counts, status.ObservedGeneration, status.ObservedReplicas,
 			failed, observe.BlockedSet(s), foreign(s)),
 		own:    hash(s.UID, status, observe.HasFinalizer(s.Finalizers)),
 		parent: controller(s),

@@ -119,7 +119,7 @@ func TestGroupPrints(t *testing.T) {
 		change func(*v1alpha1.MachineSet)
 		want   []string
 	}{
-		{"size", func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 2 }, []string{"self", "owner"}},
+		{"size, which its deployment wrote, or hears of by the status", func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 2 }, []string{"self"}},
 		{"template", func(s *v1alpha1.MachineSet) { s.Spec.Template.Labels["pool"] = "b" }, []string{"self", "owner"}},
 		{"a part of the spec that we do not know", func(s *v1alpha1.MachineSet) { s.Generation = 2 }, []string{"self"}},
 		{"deletion", toBeDeleted[*v1alpha1.MachineSet], []string{"self", "owner"}},

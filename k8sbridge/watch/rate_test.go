@@ -67,10 +67,10 @@ func TestASteadyStreamIsOneSignalInAWhile(t *testing.T) {
 		{aSet(), func(w *world, i int) { w.put(sizedSet(int32(2+i), nil)) }, 250 * time.Millisecond},
 		{machine, func(w *world, i int) {
 			w.put(changed(machine, func(m *v1alpha1.Machine) { m.Labels["color"] = strconv.Itoa(i) }))
-		}, time.Second},
+		}, 250 * time.Millisecond},
 		{aClass(), func(w *world, i int) {
 			w.put(changed(aClass(), bare[*v1alpha1.MachineClass], func(c *v1alpha1.MachineClass) { c.Generation = int64(2 + i) }))
-		}, time.Second},
+		}, 250 * time.Millisecond},
 	} {
 		t.Run(idOf(row.object), func(t *testing.T) {
 			inWorld(t, []runtime.Object{aDeployment(), aSet(), machine, aClass()}, func(w *world) {

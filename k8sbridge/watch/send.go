@@ -3,7 +3,6 @@ package watch
 import (
 	"context"
 	"errors"
-	"time"
 
 	"go.temporal.io/api/serviceerror"
 
@@ -90,7 +89,7 @@ func (b *Bridge) tell(ctx context.Context, k key, w wake) (sent bool, err error)
 	if err := b.limiter.Wait(ctx); err != nil {
 		return sent, err // shutting down
 	}
-	b.hush(k, pause(k.kind))
+	b.hush(k, perObject)
 	w.merge(wake{versions: s.versions})
 	changed := workflows.Changed{UID: s.ref.UID, Generation: s.generation, Versions: w.versions, Deleting: s.deleting}
 	if err := b.signal(ctx, k, s, changed); err != nil {
@@ -100,14 +99,6 @@ func (b *Bridge) tell(ctx context.Context, k key, w wake) (sent bool, err error)
 	b.metrics.signals.WithLabelValues(string(k.kind)).Inc()
 	b.log.Debug("signaled", "kind", k.kind, "namespace", k.namespace, "name", k.name, "why", said)
 	return true, nil
-}
-
-// pause is the least time between two signals to one object.
-func pause(kind workflows.Kind) time.Duration {
-	if kind == workflows.KindMachineSet || kind == workflows.KindMachineDeployment {
-		return perGroup
-	}
-	return perObject
 }
 
 // signal tells an object's workflow, and starts it when it is not open. Where a rollout is open, that is the one to be told: it
