@@ -60,13 +60,13 @@ func (a *Activities) ReportDeployment(ctx context.Context, in DeploymentReport) 
 func (a *Activities) applyDeploymentReport(family observe.Family, in DeploymentReport, now time.Time) {
 	d, at := family.Deployment, metav1.NewTime(now).Rfc3339Copy()
 	s := &d.Status
+	want := rollout.Report(observe.RolloutObserved(family, now)) // before the record of a new revision is there, which starts its clock
 	if p := in.Record; p != nil {
 		s.Rollout = &v1alpha1.RolloutStatus{Revision: p.Revision, Step: int32(p.Step), FailedMachines: p.Failed, Automatic: p.Automatic}
 		if !p.Reached.IsZero() {
 			s.Rollout.ReachedAt = ptr(metav1.NewTime(p.Reached))
 		}
 	}
-	want := rollout.Report(observe.RolloutObserved(family, now))
 	observe.ApplyRolloutStatus(s, want, at)
 	s.FailedMachines = nil
 	for _, m := range summary(family.Members) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"millwright/api/v1alpha1"
 	"millwright/decide/deletion"
@@ -143,7 +144,7 @@ func (c *Cluster) Turns() []drain.Turn {
 		if !InDrain(m) {
 			continue
 		}
-		t := drain.Turn{UID: string(m.UID), Namespace: m.Namespace, Name: m.Name, DeletedAt: m.DeletionTimestamp.Time, Priority: Priority(m)}
+		t := drain.Turn{UID: string(m.UID), Namespace: m.Namespace, Name: m.Name, Group: c.groupOf(m), DeletedAt: m.DeletionTimestamp.Time, Priority: Priority(m)}
 		t.Queued = m.Status.CurrentOperation != nil && m.Status.CurrentOperation.Step == v1alpha1.StepQueued
 		if d := m.Status.Deletion.Drain; d != nil {
 			t.Started = d.StartedAt.Time
@@ -151,6 +152,20 @@ func (c *Cluster) Turns() []drain.Turn {
 		turns = append(turns, t)
 	}
 	return turns
+}
+
+// groupOf names what a machine shares its turns with: its deployment, or its set where there is none above.
+func (c *Cluster) groupOf(m *v1alpha1.Machine) string {
+	owner := metav1.GetControllerOf(m)
+	if owner == nil {
+		return ""
+	}
+	if set, found := c.Set(m.Namespace + "/" + owner.Name); found {
+		if above := metav1.GetControllerOf(set); above != nil {
+			return string(above.UID)
+		}
+	}
+	return string(owner.UID)
 }
 
 // NextToDrain returns the first machines that wait for their turn, at most so many.

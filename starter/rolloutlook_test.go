@@ -84,6 +84,9 @@ func (p *pool) set(name string, revision int, class string, replicas int32) *poo
 	if class == p.deployment.Spec.Template.Spec.Class.Name {
 		observe.FollowDeployment(s, p.deployment)
 		p.deployment.Annotations[v1alpha1.AnnotationRevision] = fmt.Sprint(revision)
+		if p.deployment.Status.Rollout == nil {
+			p.deployment.Status.Rollout = &v1alpha1.RolloutStatus{Revision: int64(revision)}
+		}
 	}
 	p.sets = append(p.sets, s)
 	return p

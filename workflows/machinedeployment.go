@@ -41,6 +41,10 @@ func (m *machineDeployment) run(ctx workflow.Context) (Result, error) {
 			m.live = true // the deployment, or one of its sets: the next decision tells
 		case failedWith(err, activities.TypeConflict), timedOut(err):
 			m.live = true // another writer was faster, or the decision grew too old: look at what is there now
+		case failedWith(err, activities.TypeRefused):
+			if err := m.refused(ctx, err); err != nil {
+				return Result{}, err
+			}
 		case err != nil:
 			return Result{}, err
 		case acted:

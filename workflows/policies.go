@@ -1,6 +1,9 @@
 package workflows
 
 import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"strings"
 	"time"
@@ -13,6 +16,19 @@ import (
 )
 
 // Every timeout and retry policy stands in this file. Time bounds, never counts, say when a step is given up.
+
+// Priority is in which order Temporal gives out the tasks of an object's workflow, and of its children, when workers are behind. The
+// few that decide for many go first. Objects of one deployment share a fairness key, so that a rollout of thousands takes turns with
+// others; a server heeds that only where its fairness is switched on.
+func Priority(kind Kind, namespace string, o Owner) temporal.Priority {
+	p := temporal.Priority{PriorityKey: 3} // the server's default
+	if kind == KindMachineDeployment || kind == KindMachineSet {
+		p.PriorityKey = 2
+	}
+	sum := sha256.Sum256([]byte(namespace + "/" + cmp.Or(o.MachineDeployment, o.MachineSet, o.Machine)))
+	p.FairnessKey = hex.EncodeToString(sum[:8]) // the server takes 64 bytes
+	return p
+}
 
 // linger is how long a calm run waits for more to do before it ends, so that a burst of changes shares a run.
 // Source: ADR 0002.
@@ -57,6 +73,13 @@ func cluster(ctx workflow.Context, queue, summary string) workflow.Context {
 func batch(ctx workflow.Context, summary string) workflow.Context {
 	options := workflow.GetActivityOptions(cluster(ctx, QueueKubernetes, summary))
 	options.ScheduleToCloseTimeout = time.Minute
+	return workflow.WithActivityOptions(ctx, options)
+}
+
+// soon is batch for writes that must not hold up others: what does not go within a few seconds is decided again.
+func soon(ctx workflow.Context, summary string) workflow.Context {
+	options := workflow.GetActivityOptions(cluster(ctx, QueueKubernetes, summary))
+	options.ScheduleToCloseTimeout = 5 * time.Second
 	return workflow.WithActivityOptions(ctx, options)
 }
 

@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/testsuite"
 	"go.temporal.io/sdk/workflow"
@@ -39,4 +40,14 @@ func TestRolloutOutlivesItsParent(t *testing.T) {
 		return nil
 	})
 	assert.NoError(t, env.GetWorkflowError())
+}
+
+func TestPriorityOfThoseThatDecideForMany(t *testing.T) {
+	deployment := Priority(KindMachineDeployment, "shop", Owner{MachineDeployment: "web"})
+	machine := Priority(KindMachine, "shop", Owner{MachineDeployment: "web", MachineSet: "web-1", Machine: "m"})
+	require.Less(t, deployment.PriorityKey, machine.PriorityKey)
+	require.Equal(t, deployment.FairnessKey, machine.FairnessKey, "they take turns together")
+	require.NotEqual(t, machine.FairnessKey, Priority(KindMachine, "shop", Owner{MachineDeployment: "api", Machine: "m"}).FairnessKey)
+	require.NotEqual(t, machine.FairnessKey, Priority(KindMachine, "other", Owner{MachineDeployment: "web", Machine: "m"}).FairnessKey)
+	require.LessOrEqual(t, len(machine.FairnessKey), 64)
 }

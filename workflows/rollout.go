@@ -21,7 +21,7 @@ type RolloutInput struct {
 
 // RolloutResult is how a rollout ended. Times are Go durations, for people to read.
 type RolloutResult struct {
-	Outcome  string // Completed, Cancelled, RolledBack, Superseded or Gone
+	Outcome  string // Completed, Cancelled, RolledBack, Superseded, Stopped or Gone
 	Why      string
 	Revision int64
 	Replaced int    // machines of former templates that went
@@ -45,6 +45,7 @@ const (
 	OutcomeCancelled  = "Cancelled"  // somebody holds it where it is
 	OutcomeRolledBack = "RolledBack" // a former template was put back
 	OutcomeSuperseded = "Superseded" // the template changed again, or the deployment is to go
+	OutcomeStopped    = "Stopped"    // its workflow was cancelled, and there was nothing to hold: what is left is the deployment's
 )
 
 func (r RolloutResult) goesOn() bool { return false }
@@ -84,6 +85,10 @@ func (r *rolled) run(ctx workflow.Context) (RolloutResult, error) {
 		case ctx.Err() != nil: // the next round holds it
 		case failedWith(err, activities.TypeObjectGone), failedWith(err, activities.TypeConflict), timedOut(err):
 			r.live = true // something changed, or the decision grew too old: look at what is there now
+		case failedWith(err, activities.TypeRefused):
+			if err := r.refused(ctx, err); err != nil && ctx.Err() == nil {
+				return RolloutResult{}, err
+			}
 		case err != nil:
 			return RolloutResult{}, err
 		}
@@ -102,9 +107,12 @@ func (r *rolled) hold(ctx workflow.Context) (RolloutResult, error) {
 	answer, err := r.steer(ctx, order, true)
 	result := r.tally.result(workflow.Now(ctx))
 	result.Outcome, result.Why, result.Revision, result.Versions = OutcomeCancelled, answer.Message, r.revision, r.gate
-	if failedWith(err, activities.TypeObjectGone) {
+	switch {
+	case failedWith(err, activities.TypeObjectGone):
 		result.Outcome, result.Why = OutcomeGone, "the object is gone"
 		return result, nil
+	case err == nil && !answer.Given:
+		result.Outcome = OutcomeStopped
 	}
 	return result, err
 }

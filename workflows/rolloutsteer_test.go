@@ -220,13 +220,13 @@ func TestRolloutThatIsCancelledInTemporalHoldsTheDeployment(t *testing.T) {
 	}
 }
 
-func TestRolloutIsCancelledAlthoughTheHoldIsRefused(t *testing.T) {
+func TestRolloutThatIsCancelledStopsWhenThereIsNothingToHold(t *testing.T) {
 	w := newDeploymentWorld(t, awaiting(rollout.HeldByMachines))
 	s := newWheel(w)
 	s.answer = activities.VerbAnswer{Message: "deployment default/m-1 is being deleted"}
 	w.env.RegisterDelayedCallback(w.env.CancelWorkflow, time.Minute)
 	result := w.rollOut(t)
-	require.Equal(t, []string{workflows.OutcomeCancelled, "deployment default/m-1 is being deleted"}, []string{result.Outcome, result.Why})
+	require.Equal(t, []string{workflows.OutcomeStopped, "deployment default/m-1 is being deleted"}, []string{result.Outcome, result.Why})
 }
 
 func TestRolloutThatIsCancelledWhenItsDeploymentIsGone(t *testing.T) {

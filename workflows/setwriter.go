@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"millwright/activities"
@@ -98,7 +99,7 @@ func (w *setWriter) rollBack(ctx workflow.Context, d activities.DeploymentDecisi
 	return err
 }
 
-// carryOut does what a decision lists. What is done at nodes waits for nothing else.
+// carryOut does what a decision lists. What is done at nodes runs beside the rest, and holds it up for a moment at the most.
 func (w *setWriter) carryOut(ctx workflow.Context, d activities.DeploymentDecision) (acted bool, err error) {
 	why := d.Decision.Why
 	switch {
@@ -109,9 +110,9 @@ func (w *setWriter) carryOut(ctx workflow.Context, d activities.DeploymentDecisi
 		creation := activities.SetCreation{Deployment: w.ref, Version: d.Version, Creation: *d.Create}
 		return true, w.await(ctx, workflow.ExecuteActivity(batch(ctx, why), core().CreateSet, creation))
 	}
-	var started []workflow.Future
+	var started, atNodes []workflow.Future
 	if nodes := nodeChanges(w.ref, d.Decision); nodes != nil {
-		started = append(started, workflow.ExecuteActivity(batch(ctx, "nodes: "+why), core().ChangeNodes, nodes))
+		atNodes = append(atNodes, workflow.ExecuteActivity(soon(ctx, "nodes: "+why), core().ChangeNodes, nodes))
 	}
 	if len(d.Open)+len(d.Close)+len(d.Sync)+len(d.Resize)+len(d.Delete) > 0 || d.Revise != nil {
 		sets := activities.SetChanges{
@@ -123,7 +124,24 @@ func (w *setWriter) carryOut(ctx workflow.Context, d activities.DeploymentDecisi
 		machines := activities.MachineChanges{Deployment: w.ref, Move: d.Move, Accept: d.Accept}
 		started = append(started, workflow.ExecuteActivity(batch(ctx, why), core().ChangeMachines, machines))
 	}
-	return len(started) > 0, w.await(ctx, started...)
+	err = w.await(ctx, started...)
+	if failed := w.await(ctx, atNodes...); failed != nil && err == nil {
+		err = failed
+		if timedOut(failed) { // the sizes stand: there is no need to look at once whether they do
+			err = temporal.NewNonRetryableApplicationError("nodes cannot be written now", activities.TypeRefused, failed)
+		}
+	}
+	return len(started)+len(atNodes) > 0, err
+}
+
+// refused waits a while after a write that was refused, or until something changes: doing it again at once would come to the same.
+func (w *setWriter) refused(ctx workflow.Context, err error) error {
+	why := refused(err).Message
+	if err := w.show(ctx, step{name: "refused", why: why, blockedBy: "Refused", stuck: true}); err != nil {
+		return err
+	}
+	w.live = true
+	return w.awaken(ctx, w.timer(ctx, "again", "tries again then: "+why, workflow.Now(ctx).Add(refusedAgain)))
 }
 
 // nodeChanges are what a decision lists for nodes; nil when nothing.

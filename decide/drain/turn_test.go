@@ -42,6 +42,36 @@ func TestN13_TheOrderInWhichNodesAreDrained(t *testing.T) {
 	assert.Len(t, drain.NextTurns(turns, 9), 4)
 }
 
+// A rollout of thirty has all places, and many wait. Another deployment that wants to drain one node gets the next place, and then they
+// take turns. What runs is not taken back.
+func TestAHugeRolloutLetsOthersPass(t *testing.T) {
+	var turns []drain.Turn
+	of := func(group string) func(*drain.Turn) { return func(t *drain.Turn) { t.Group = group } }
+	running := func(t *drain.Turn) { t.Started, t.Queued = epoch.Add(time.Minute), false }
+	late := func(t *drain.Turn) { t.DeletedAt = epoch.Add(time.Hour) }
+	for i := range 30 {
+		changes := []func(*drain.Turn){of("huge")}
+		if i < 3 {
+			changes = append(changes, running)
+		}
+		turns = append(turns, turn(fmt.Sprintf("huge-%02d", i), changes...))
+	}
+	turns = append(turns, turn("small-a", of("small"), late), turn("small-b", of("small"), late), turn("lone", of("other"), late))
+	var next []string
+	for _, t := range drain.NextTurns(turns, 6) {
+		next = append(next, t.Name)
+	}
+	assert.Equal(t, []string{"lone", "small-a", "small-b", "huge-03", "huge-04", "huge-05"}, next)
+	for i := range 3 {
+		may, _ := drain.MayDrain(turns, fmt.Sprintf("uid-huge-%02d", i), 3)
+		assert.True(t, may, "what runs keeps its place")
+	}
+	may, _ := drain.MayDrain(turns, "uid-small-a", 5)
+	assert.True(t, may)
+	may, _ = drain.MayDrain(turns, "uid-huge-03", 5)
+	assert.False(t, may)
+}
+
 func TestOneThatIsNotInTheQueueYetMayGo(t *testing.T) {
 	may, _ := drain.MayDrain([]drain.Turn{turn("a"), turn("b")}, "uid-c", 1)
 	assert.True(t, may, "the caches are behind: it is a rank, and no lock")

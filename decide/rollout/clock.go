@@ -51,8 +51,12 @@ func (b *book) complete() bool {
 }
 
 // moved reports whether there was progress since the status was written: more new machines, fewer old ones, more ready or
-// more available. Source: MCM. A rollout that was stopped and goes on has its time from the start.
+// more available. Source: MCM. A rollout that was stopped and goes on has its time from the start, and so has a revision of which
+// nothing is on record yet: the former one's lateness is not its own.
 func (b *book) moved() bool {
+	if b.now != nil && b.o.Progress.Revision != b.revision() {
+		return true
+	}
 	c, r := b.count(), b.o.Reported
 	if c.Updated > r.Updated || c.Replicas-c.Updated < r.Replicas-r.Updated || c.Ready > r.Ready || c.Available > r.Available {
 		return true
@@ -65,10 +69,10 @@ func (b *book) moved() bool {
 	}
 }
 
-// due returns when the progress deadline passes; zero when it never does.
+// due returns when the progress deadline passes; zero when it never does, or has.
 func (b *book) due() time.Time {
 	last := b.o.progressing()
-	if b.o.Deadline == nil || b.plain() || b.o.stopped() != "" || last.Updated.IsZero() || b.complete() || b.moved() {
+	if b.o.Deadline == nil || last.Reason == reasonLate || b.plain() || b.o.stopped() != "" || last.Updated.IsZero() || b.complete() || b.moved() {
 		return time.Time{}
 	}
 	return last.Updated.Add(*b.o.Deadline)

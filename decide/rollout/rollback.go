@@ -75,7 +75,7 @@ func (b *book) automatic(p Progress) *Rollback {
 	default:
 		return nil
 	}
-	old := b.old()
+	old := slices.DeleteFunc(b.old(), func(e *entry) bool { return e.Current }) // a twin would be no return
 	if len(old) == 0 {
 		return nil
 	}

@@ -87,6 +87,27 @@ func TestAutomaticRollback(t *testing.T) {
 		o.Held = "cancelled"
 		assert.Nil(t, rollout.Decide(o).Rollback)
 	})
+	t.Run("a new revision has its own time: the lateness of the one before is not its own", func(t *testing.T) {
+		o := bad(0, rollout.AutoRollback{OnDeadline: true})
+		o.Deadline = new(time.Minute)
+		o.Reported = rollout.Report(o).Counts
+		o.Reported.Updated, o.Reported.Available = 9, 9
+		o.Conditions = []rollout.Condition{{Type: "Progressing", Status: "False", Reason: "ProgressDeadlineExceeded", Updated: at(-time.Hour)}}
+		assert.NotNil(t, rollout.Decide(o).Rollback, "it is late")
+		assert.Zero(t, rollout.Decide(o).Recheck, "and nothing more comes with time")
+		o.Progress.Revision--
+		assert.Nil(t, rollout.Decide(o).Rollback, "a fix is given its chance")
+		assert.NotNil(t, rollout.Decide(o).Record)
+		assert.Equal(t, "MachineSetUpdated", rollout.Report(o).Conditions[1].Reason)
+		assert.Equal(t, o.Now, rollout.Report(o).Conditions[1].Updated)
+	})
+	t.Run("a set of the same template is none to return to", func(t *testing.T) {
+		o := bad(2, rollout.AutoRollback{Failed: true, MaxFailed: 1})
+		twin := o.Sets[1]
+		twin.Current = true
+		o.Sets = []rollout.Set{o.Sets[2], twin}
+		assert.Nil(t, rollout.Decide(o).Rollback)
+	})
 	t.Run("what came by a rollback does not roll back again", func(t *testing.T) {
 		o := bad(2, rollout.AutoRollback{Failed: true})
 		o.Progress.Automatic = true

@@ -108,7 +108,7 @@ func setPrints(s *v1alpha1.MachineSet) prints {
 	for i := range status.Conditions {
 		status.Conditions[i].LastTransitionTime = metav1.Time{}
 	}
-	counts := []int32{status.Replicas, status.FullyLabeledReplicas, status.ReadyReplicas, status.AvailableReplicas}
+	counts := []int32{status.Replicas, status.FullyLabeledReplicas, status.ReadyReplicas, status.AvailableReplicas, status.PreservedFailedReplicas}
 	return prints{
 		self: hash(s.UID, s.Spec, s.Generation, deleting(s), foreign(s), metav1.GetControllerOf(s)),
 		owner: hash(s.UID, spec, deleting(s), metav1.GetControllerOf(s), counts, status.ObservedGeneration, status.ObservedReplicas,

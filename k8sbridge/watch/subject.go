@@ -89,6 +89,9 @@ func (b *Bridge) deployment(d *v1alpha1.MachineDeployment) subject {
 	}
 	for _, m := range family.Members {
 		s.versions.Raise(observe.Machines, m.ResourceVersion)
+		if node := family.Node(m); node != nil && d.Spec.Strategy.EffectiveType() == v1alpha1.InPlaceUpdateMachineDeploymentStrategyType {
+			s.versions.Raise(observe.Nodes, node.ResourceVersion) // it says how the update went
+		}
 	}
 	s.owner = workflows.Owner{MachineDeployment: d.Name}
 	if o := d.Status.CurrentOperation; o != nil && strings.HasPrefix(o.WorkflowID, rolloutIDs) {
@@ -140,6 +143,7 @@ func (s subject) options(k key) client.StartWorkflowOptions {
 		TaskQueue:                workflows.QueueMachines,
 		WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
 		TypedSearchAttributes:    workflows.StartAttributes(k.namespace, s.owner),
+		Priority:                 workflows.Priority(k.kind, k.namespace, s.owner),
 		StaticSummary:            fmt.Sprintf("%s %s/%s", k.kind, k.namespace, k.name),
 		StaticDetails:            "started because: " + s.decision.Why,
 	}
