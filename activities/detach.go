@@ -43,10 +43,14 @@ func (a *Activities) AwaitDetach(ctx context.Context, in Detaching) (Detached, e
 	for {
 		left := slices.DeleteFunc(a.Cluster.AttachedTo(in.NodeName), func(name string) bool { return stay[name] })
 		activity.RecordHeartbeat(ctx, left[:min(len(left), drain.MaxRows)])
-		if len(left) == 0 || !time.Now().Before(until) {
+		known, next := a.Cluster.KnowsAttachments(), heartbeatEvery
+		if known && len(left) == 0 || !time.Now().Before(until) {
 			return Detached{Left: left[:min(len(left), drain.MaxRows)]}, nil
 		}
-		timer := time.NewTimer(min(heartbeatEvery, max(time.Until(until), shortestWait)))
+		if !known { // nobody tells when the watch is back
+			next = observe.LinkSettles
+		}
+		timer := time.NewTimer(min(next, max(time.Until(until), shortestWait)))
 		select {
 		case <-ctx.Done():
 			timer.Stop()

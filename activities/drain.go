@@ -146,7 +146,7 @@ func (a *Activities) WeighNode(ctx context.Context, in Read) (NodeLoad, error) {
 	if err != nil {
 		return NodeLoad{}, err
 	}
-	load := NodeLoad{Versions: gate, Attached: len(a.Cluster.AttachmentsOf(m.Labels[v1alpha1.LabelNode]))}
+	load := NodeLoad{Versions: gate, Attached: a.Cluster.Attached(m.Labels[v1alpha1.LabelNode])}
 	facts, err := a.podFacts(ctx, in.Ref, pods, namespaces{}, drain.Delete)
 	if err != nil {
 		return NodeLoad{}, err

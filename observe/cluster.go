@@ -61,6 +61,7 @@ type Cluster struct {
 	informers map[Resource]cache.SharedIndexInformer
 
 	preflight Preflight
+	attaching *link // of the attachments; nil when they are not watched
 
 	// Unguarded: the Secrets that classes name get no finalizers, and none of them is a fact. Set it before Start.
 	Unguarded bool

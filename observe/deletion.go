@@ -21,7 +21,7 @@ func (c *Cluster) DeletionFacts(m *v1alpha1.Machine, node *corev1.Node, done del
 		Done:              done,
 		NodeName:          m.Labels[v1alpha1.LabelNode],
 		Node:              node != nil,
-		Attached:          len(c.AttachmentsOf(m.Labels[v1alpha1.LabelNode])),
+		Attached:          c.Attached(m.Labels[v1alpha1.LabelNode]),
 		PreDrainHooks:     hooks(m, v1alpha1.AnnotationPreDrainHook),
 		PreTerminateHooks: hooks(m, v1alpha1.AnnotationPreTerminateHook),
 	}

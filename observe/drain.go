@@ -40,7 +40,8 @@ func (c *Cluster) WatchDrains() error {
 	c.factories = append(c.factories, factory, rules)
 	c.informers[Rules] = rules.Machine().V1alpha1().MachineDrainRules().Informer()
 	c.informers[Budgets] = factory.Policy().V1().PodDisruptionBudgets().Informer()
-	c.informers[Attachments] = factory.Storage().V1().VolumeAttachments().Informer()
+	c.attaching = &link{}
+	c.informers[Attachments] = factory.InformerFor(&storagev1.VolumeAttachment{}, c.attaching.attachments)
 	err := c.informers[Attachments].AddIndexers(cache.Indexers{
 		byNode: func(object any) ([]string, error) {
 			return []string{object.(*storagev1.VolumeAttachment).Spec.NodeName}, nil
@@ -62,6 +63,19 @@ func (c *Cluster) WatchDrains() error {
 func (c *Cluster) AttachmentsOf(node string) []*storagev1.VolumeAttachment {
 	return indexed[*storagev1.VolumeAttachment](c.informers[Attachments], byNode, node)
 }
+
+// Attached returns how many volumes are attached to a node, or about to be. While nobody knows, because the watch of
+// them is cut off, it is one at least: who takes none for an answer does not wait.
+func (c *Cluster) Attached(node string) int {
+	n := len(c.AttachmentsOf(node))
+	if n == 0 && !c.KnowsAttachments() {
+		return 1
+	}
+	return n
+}
+
+// KnowsAttachments reports whether the cache hears of changes of volume attachments. It is true when they are not watched.
+func (c *Cluster) KnowsAttachments() bool { return c.attaching == nil || c.attaching.up() }
 
 // AttachedTo returns what is attached to a node, or about to be, sorted: the names of persistent volumes, and those of
 // attachments that have none.

@@ -106,16 +106,21 @@ func follow(t *testing.T, m v1alpha1.Machine) (stages func() []v1alpha1.MachineD
 	}
 	machines := r.Machines.MachineV1alpha1().Machines(m.Namespace)
 	go func() {
+		version := "" // of the last event: the next watch goes on there, so that no stage is missed, however short
 		for ctx.Err() == nil {
-			w, err := machines.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + m.Name})
+			w, err := machines.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + m.Name, ResourceVersion: version})
 			if err != nil {
 				time.Sleep(100 * time.Millisecond)
 				continue
 			}
 			for event := range w.ResultChan() {
-				if now, ok := event.Object.(*v1alpha1.Machine); ok {
-					note(now)
+				now, ok := event.Object.(*v1alpha1.Machine)
+				if !ok { // the API server has forgotten that version
+					version = ""
+					break
 				}
+				version = now.ResourceVersion
+				note(now)
 			}
 		}
 	}()

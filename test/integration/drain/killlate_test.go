@@ -30,6 +30,10 @@ func TestN5_KillsInStagesThatWaitForOthers(t *testing.T) {
 	})
 	m, here := p.Host(t, "web")
 	node := m.Labels[v1alpha1.LabelNode]
+	for range 6 { // the caches of volumes are deaf for a while after this
+		require.NoError(t, r.Stack.Kill(t.Context(), stack.APIServer))
+		require.NoError(t, r.Stack.Start(t.Context(), stack.APIServer))
+	}
 	attach(t, volume, node)
 	allow := keep(t, node)
 	stages := follow(t, m)

@@ -1,0 +1,80 @@
+package observe
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+)
+
+// LinkSettles is how long a watch that was taken up again is not believed to have told all that it missed. Source: the API
+// server sends what it holds at once; a second is much for it, and little for a wait for volumes.
+const LinkSettles = time.Second
+
+// link knows whether a cache hears of changes. After an API server was away a cache can be deaf for up to a minute, the
+// longest pause of client-go between two tries, and no version that we wrote would tell: others write what it holds.
+type link struct {
+	mu    sync.Mutex
+	open  int       // watches that run: never more than one for long
+	since time.Time // when the newest of them began; zero for the first, which begins with the whole list
+	ever  bool      // a watch was open before
+}
+
+// up reports whether the cache hears of changes, and has had the time to hear of those that it missed.
+func (l *link) up() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.open > 0 && time.Since(l.since) >= LinkSettles
+}
+
+// watched is a watch that tells its link when it ends.
+type watched struct {
+	watch.Interface
+
+	ended func()
+}
+
+// Stop ends the watch. A Reflector calls it whenever it turns away from a watch, also from one that has broken off.
+func (w *watched) Stop() {
+	w.ended()
+	w.Interface.Stop()
+}
+
+// follow notes that a watch runs.
+func (l *link) follow(w watch.Interface) watch.Interface {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.open++; l.ever {
+		l.since = time.Now()
+	}
+	l.ever = true
+	return &watched{w, sync.OnceFunc(func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.open--
+	})}
+}
+
+// attachments returns an informer of volume attachments that notes when its watch is cut off.
+func (l *link) attachments(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
+	source := client.StorageV1().VolumeAttachments()
+	lister := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			return source.List(ctx, options)
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			w, err := source.Watch(ctx, options)
+			if err != nil {
+				return nil, err
+			}
+			return l.follow(w), nil
+		},
+	}
+	return cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(lister, client), &storagev1.VolumeAttachment{}, resync, cache.Indexers{})
+}
