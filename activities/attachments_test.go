@@ -86,13 +86,16 @@ func TestND11_ANodeThatCannotBeRemovedIsTriedAgain(t *testing.T) {
 	m := machine("m", onNode, going[*v1alpha1.Machine])
 	removal := activities.NodeRemoval{Machine: ref(m), NodeName: "n"}
 	for _, verb := range []string{"get", "delete"} {
-		w := newWorld(t, m, node())
+		w := newWorld(t, m)
+		release := w.hold()
+		require.NoError(t, w.target.Tracker().Add(node())) // the cache has yet to hear of it
 		failing(w.target, verb, "nodes", 1, errors.New("no answer"), nil)
 		_, err := run[any](w, w.DeleteNode, removal)
 		require.ErrorContains(t, err, verb+" node n: no answer")
 		_, retryable := failure(t, err)
 		assert.True(t, retryable)
 		assert.NotNil(t, w.node())
+		release()
 		twice[any](w, w.DeleteNode, removal)
 		assert.Nil(t, w.node(), "ND-10")
 	}

@@ -100,7 +100,7 @@ func ended(before, after *v1alpha1.Machine) (result string, took time.Duration) 
 // already keeps its reason. It returns the version of the node to decide with; the gate is empty where there is no node that
 // is the machine's alone. Running it twice writes once.
 func (a *Activities) AnnounceTermination(ctx context.Context, in Read) (Gate, error) {
-	return a.changeNode(ctx, in, func(m *v1alpha1.Machine, node *corev1.Node) map[string]any {
+	return a.changeNodeAsSeen(ctx, in, in.Live, func(m *v1alpha1.Machine, node *corev1.Node) map[string]any {
 		said := func(c corev1.NodeCondition) bool {
 			return c.Type == v1alpha1.NodeTerminating && c.Status == corev1.ConditionTrue
 		}

@@ -131,7 +131,7 @@ type NodeLoad struct {
 // WeighNode cordons the node of a machine that is to go, counts what has to leave it, and says whether it is its turn. It reads the pods live: a node
 // that is said to be empty gets no drain. Running it twice is harmless.
 func (a *Activities) WeighNode(ctx context.Context, in Read) (NodeLoad, error) {
-	gate, err := a.CordonNode(ctx, in)
+	gate, err := a.cordon(ctx, in, in.Live)
 	if err != nil {
 		return NodeLoad{}, err
 	}

@@ -2,6 +2,7 @@ package activities
 
 import (
 	"context"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -26,4 +27,18 @@ const MaxTokenNames = maxTokenNames
 // TokenName returns the name of the Secret that an attempt wants once n others are taken.
 func TokenName(uid, attempt string, n int) string {
 	return tokenPrefix + tokenID(types.UID(uid), attempt, n)
+}
+
+// Endings is what a worker remembers of the ends of instances.
+type Endings = endings
+
+// Looks plays the end of an instance that is gone after a time: it returns when that is seen, and by how many looks.
+func (e *endings) Looks(class string, ends time.Duration) (seen time.Duration, looks int32) {
+	for attempt := int32(1); ; attempt++ {
+		if seen >= ends {
+			e.gone(class, seen, attempt)
+			return seen, attempt
+		}
+		seen += e.next(class, seen, attempt)
+	}
 }

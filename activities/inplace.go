@@ -53,7 +53,12 @@ func marked(list []corev1.NodeCondition, in InPlaceMark, now metav1.Time) []core
 // node whose in-place update was called off, or is held. It returns the version of the node to decide with; the gate is empty where
 // there is no node that is the machine's alone. Running it twice writes once.
 func (a *Activities) CordonNode(ctx context.Context, in Read) (Gate, error) {
-	return a.changeNode(ctx, in, func(m *v1alpha1.Machine, node *corev1.Node) map[string]any {
+	return a.cordon(ctx, in, true)
+}
+
+// cordon is CordonNode, which looks at the node as the cache has it first, unless it is to be live.
+func (a *Activities) cordon(ctx context.Context, in Read, live bool) (Gate, error) {
+	return a.changeNodeAsSeen(ctx, in, live, func(m *v1alpha1.Machine, node *corev1.Node) map[string]any {
 		_, held := m.Annotations[v1alpha1.AnnotationHold]
 		if node.Spec.Unschedulable || (m.DeletionTimestamp == nil && (held || observe.InPlaceNode(node).CalledOff())) {
 			return nil
@@ -93,6 +98,9 @@ func (a *Activities) changeNodeAsSeen(ctx context.Context, in Read, live bool, c
 	}
 	for attempt := range maxConflicts {
 		node, err := a.node(ctx, m, live || attempt > 0)
+		if err == nil && node == nil && !live && attempt == 0 {
+			continue // a node that has just joined may not be in the cache yet
+		}
 		if err != nil || node == nil {
 			return gate, err
 		}

@@ -27,24 +27,42 @@ func (a *Activities) DeleteNode(ctx context.Context, in NodeRemoval) error {
 	if in.NodeName == "" || target == nil {
 		return nil
 	}
-	nodes := target.CoreV1().Nodes()
-	node, err := nodes.Get(ctx, in.NodeName, metav1.GetOptions{})
+	for attempt := range maxConflicts {
+		node, err := a.lastNode(ctx, in, attempt > 0)
+		switch {
+		case err != nil:
+			return err
+		case node == nil && a.claimed(in):
+			return nil
+		case node == nil:
+			return a.deleteAttachments(ctx, in)
+		case in.ProviderID != "" && node.Spec.ProviderID != "" && node.Spec.ProviderID != in.ProviderID, a.claimed(in):
+			return nil
+		}
+		if err := a.deleteAttachments(ctx, in); err != nil {
+			return err
+		}
+		if err := removeNode(ctx, target.CoreV1().Nodes(), node); !apierrors.IsConflict(err) {
+			return err
+		}
+	}
+	return contended(in.Machine)
+}
+
+// lastNode returns a node as the cache has it, and asks the API server when it is to be live or the cache has none: nil
+// then says that there is none.
+func (a *Activities) lastNode(ctx context.Context, in NodeRemoval, live bool) (*corev1.Node, error) {
+	if node, found := a.Cluster.Node(in.NodeName); found && !live {
+		return node, nil
+	}
+	node, err := a.Cluster.Target(in.Machine.Namespace).CoreV1().Nodes().Get(ctx, in.NodeName, metav1.GetOptions{})
 	switch {
-	case apierrors.IsNotFound(err) && !a.claimed(in):
-		return a.deleteAttachments(ctx, in)
 	case apierrors.IsNotFound(err):
-		return nil
+		return nil, nil
 	case err != nil:
-		return fmt.Errorf("get node %s: %w", in.NodeName, err)
-	case in.ProviderID != "" && node.Spec.ProviderID != "" && node.Spec.ProviderID != in.ProviderID:
-		return nil
-	case a.claimed(in):
-		return nil
+		return nil, fmt.Errorf("get node %s: %w", in.NodeName, err)
 	}
-	if err := a.deleteAttachments(ctx, in); err != nil {
-		return err
-	}
-	return removeNode(ctx, nodes, node)
+	return node, nil
 }
 
 // removeNode takes our finalizer off a node, and deletes it.
@@ -53,7 +71,10 @@ func removeNode(ctx context.Context, nodes typedcorev1.NodeInterface, node *core
 		node = node.DeepCopy()
 		node.Finalizers = list
 		var err error
-		if node, err = nodes.Update(ctx, node, metav1.UpdateOptions{}); err != nil {
+		switch node, err = nodes.Update(ctx, node, metav1.UpdateOptions{}); {
+		case apierrors.IsNotFound(err):
+			return nil
+		case err != nil:
 			return fmt.Errorf("release node: %w", err)
 		}
 	}

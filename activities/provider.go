@@ -34,6 +34,8 @@ type Provider struct {
 
 	// ExhaustedRetry bounds the back-off after ResourceExhausted; zero means DefaultExhaustedRetry.
 	ExhaustedRetry time.Duration
+
+	endings endings
 }
 
 // DefaultExhaustedRetry is the longest back-off after ResourceExhausted. Source: MCM flag default, --resource-exhausted-retry.
@@ -41,14 +43,12 @@ const DefaultExhaustedRetry = 10 * time.Minute
 
 // Times of the provider activities.
 const (
-	shortRetry       = 2 * time.Second        // first back-off after a failure that may pass, doubled each time
-	shortRetryMost   = 2 * time.Minute        // and its limit
-	longRetry        = 30 * time.Second       // first back-off after ResourceExhausted: capacity does not come back in seconds
-	jitter           = 0.2                    // of each back-off, up or down, so that a hundred machines do not come back at once
-	terminatingRetry = 230 * time.Millisecond // between the first two looks at an instance that is being deleted, and half as much more each time,
-	terminatingMost  = 15 * time.Second       // up to this: each look is two calls of the cloud, and a thousand machines may look at once
-	firstCallWithin  = 5 * time.Second        // past this, an attempt 1 may be one that an operator has reset
-	heartbeatEvery   = 3 * time.Second        // a third of the heartbeat timeout in workflows/policies.go
+	shortRetry      = 2 * time.Second  // first back-off after a failure that may pass, doubled each time
+	shortRetryMost  = 2 * time.Minute  // and its limit
+	longRetry       = 30 * time.Second // first back-off after ResourceExhausted: capacity does not come back in seconds
+	jitter          = 0.2              // of each back-off, up or down, so that a hundred machines do not come back at once
+	firstCallWithin = 5 * time.Second  // past this, an attempt 1 may be one that an operator has reset
+	heartbeatEvery  = 3 * time.Second  // a third of the heartbeat timeout in workflows/policies.go
 )
 
 // InstanceCall names a machine and its class to a provider. It holds no secret.
@@ -114,26 +114,17 @@ func (p *Provider) DeleteInstance(ctx context.Context, in InstanceCall) (Instanc
 		if err := p.Cloud.DeleteInstance(ctx, class, machine); err != nil && provider.CodeOf(err) != provider.NotFound {
 			return provider.Instance{}, err
 		}
+		info, key := activity.GetInfo(ctx), class.Namespace+"/"+class.Name
 		switch _, err := p.Cloud.InstanceStatus(ctx, class, machine); provider.CodeOf(err) {
 		case provider.NotFound, provider.Unimplemented: // without a status, the accepted deletion is all there is to know
+			p.endings.gone(key, time.Since(info.ScheduledTime), info.Attempt)
 			return provider.Instance{}, nil
 		case provider.OK, provider.NotInitialized, provider.OutOfRange: // one is still there, or several
-			return provider.Instance{}, terminating(machine.Name, activity.GetInfo(ctx).Attempt)
+			return provider.Instance{}, terminating(machine.Name, p.endings.next(key, time.Since(info.ScheduledTime), info.Attempt))
 		default:
 			return provider.Instance{}, err
 		}
 	})
-}
-
-// terminating makes Temporal look again soon; it is no failure.
-func terminating(machine string, attempt int32) error {
-	after := terminatingRetry
-	for range min(attempt-1, 20) {
-		after += after / 2
-	}
-	after = min(after, terminatingMost)
-	return temporal.NewApplicationErrorWithOptions(fmt.Sprintf("instance of machine %s is still terminating", machine), TypeTerminating,
-		temporal.ApplicationErrorOptions{NextRetryDelay: after, Category: temporal.ApplicationErrorCategoryBenign})
 }
 
 // call reads the class and its Secrets, calls the cloud with a heartbeat, and sorts its answer: a success, a problem that

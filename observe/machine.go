@@ -47,6 +47,7 @@ func (c *Cluster) NodeOf(m *v1alpha1.Machine) *corev1.Node {
 func MachineFacts(m *v1alpha1.Machine, around Around, now time.Time) attention.MachineFacts {
 	f := attention.MachineFacts{
 		Deleting:   m.DeletionTimestamp != nil,
+		Emptied:    isEmptied(m),
 		Finalizer:  HasFinalizer(m.Finalizers),
 		Phase:      string(m.Status.CurrentStatus.Phase),
 		ProviderID: m.Spec.ProviderID,
@@ -70,6 +71,12 @@ func MachineFacts(m *v1alpha1.Machine, around Around, now time.Time) attention.M
 	f.Undrained = EmptyingOf(m, around.Node, now).Purpose == v1alpha1.DrainForPreservation
 	f.Updated = UpdateResult(around.Node)
 	return f
+}
+
+// isEmptied reports whether a machine's deletion has come to its instance, or past it.
+func isEmptied(m *v1alpha1.Machine) bool {
+	d := m.Status.Deletion
+	return d != nil && (d.Stage == v1alpha1.MachineDeletionInstance || d.Stage == v1alpha1.MachineDeletionNode)
 }
 
 // isHeld reports whether the critical components of a node are not ready, by its taint.

@@ -37,6 +37,17 @@ func TestMachineFactsOfAMachineInUse(t *testing.T) {
 	assert.False(t, observe.MachineFacts(m, observe.Around{Node: inSync()}, time.Time{}).NodeHeld, "another taint holds nothing")
 }
 
+func TestHowANodeIsCountsUntilItsMachineIsPastTheDrain(t *testing.T) {
+	for stage, want := range map[v1alpha1.MachineDeletionStage]bool{
+		"": false, v1alpha1.MachineDeletionPreDrainHooks: false, v1alpha1.MachineDeletionDrain: false, v1alpha1.MachineDeletionDetach: false,
+		v1alpha1.MachineDeletionPreTerminateHooks: false, v1alpha1.MachineDeletionInstance: true, v1alpha1.MachineDeletionNode: true,
+	} {
+		m := machine("m", onNode("n"), goingMachine)
+		m.Status.Deletion = &v1alpha1.MachineDeletion{Stage: stage}
+		assert.Equal(t, want, observe.MachineFacts(m, observe.Around{}, time.Time{}).Emptied, stage)
+	}
+}
+
 func isDue(m *v1alpha1.Machine) {
 	m.Status.Conditions = append(m.Status.Conditions, corev1.NodeCondition{Type: v1alpha1.MachineReplacementDue, Status: "True", Reason: "HealthTimeout"})
 }

@@ -41,6 +41,7 @@ func (d Decision) Calm() bool { return d.Need == Nothing }
 // MachineFacts is what the API servers say of a Machine and its Node.
 type MachineFacts struct {
 	Deleting    bool   // metadata.deletionTimestamp is set
+	Emptied     bool   // its deletion is past the drain: how the Node is changes nothing any more
 	Finalizer   bool   // ours is on
 	Phase       string // status.currentStatus.phase
 	ProviderID  string // spec.providerID
@@ -70,7 +71,7 @@ func Machine(f MachineFacts) Decision {
 	case f.Deleting && !f.Finalizer:
 		return Decision{Nothing, "released: the API server removes it"}
 	case f.Deleting:
-		if f.NodeName == "" || f.NoTarget {
+		if f.NodeName == "" || f.NoTarget || f.Emptied {
 			return Decision{Deletion, "deletion was asked for"}
 		}
 		return Decision{Deletion, "deletion was asked for; " + waitsFor(f)} // a drain depends on how the node is

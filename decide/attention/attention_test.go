@@ -115,6 +115,7 @@ func TestMachine(t *testing.T) {
 		{"to be deleted when it has failed", running(deleting, phase("Failed")), attention.Deletion, "deletion was asked for; node m-1 is healthy"},
 		{"to be deleted when its replacement was granted", running(deleting, granted), attention.Deletion, "deletion was asked for; node m-1 is healthy"},
 		{"to be deleted while it is created", running(deleting, noInstance, phase("")), attention.Deletion, "deletion was asked for; node m-1 is healthy"},
+		{"to be deleted, and past the drain", running(deleting, func(f *attention.MachineFacts) { f.Emptied, f.NodeHealthy = true, false }), attention.Deletion, "deletion was asked for"},
 		{"U80: deleted without finalizer", running(deleting, released), attention.Nothing, "released: the API server removes it"},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -136,6 +136,7 @@ func TestEveryFactOfAMachineWakesIt(t *testing.T) {
 	}
 	proveFacts(t, reflect.TypeFor[attention.MachineFacts](), aMachine(), read, rows, map[string]string{
 		"NoTarget": "a flag of the process",
+		"Emptied":  "our own record: from then on the machine hears less",
 		"Alone":    "the owner of its set, or a wish to be preserved, which is told by itself: only a machine that is due needs it",
 	})
 }

@@ -1,0 +1,71 @@
+package activities
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+)
+
+// Times between two looks at an instance that is being deleted. Each look is two calls of the cloud and two reads of the API
+// server, and a thousand machines may look at once.
+const (
+	terminatingRetry = 230 * time.Millisecond // before the second look, and half as much more each time, while nobody knows how long it takes
+	terminatingMost  = 15 * time.Second       // never longer than this: one that was slow once makes nobody wait for the next
+	endingLeast      = 100 * time.Millisecond // between two looks once the usual time is over: people do not notice less
+	endingEarlier    = 8                      // the next instance is looked at an eighth earlier than one that was gone at the first look
+	endingShare      = 10                     // and a tenth of the usual time
+	endingClasses    = 1000                   // classes whose times are remembered: more than a namespace has, and a few kilobytes
+)
+
+// endings remembers how long the instances of a class take to be gone, from the moment that the call was scheduled, so that
+// the first look comes when there is something to see. It is a hint for one worker: losing it costs looks. The zero value
+// is ready, and safe for concurrent use.
+type endings struct {
+	mu    sync.Mutex
+	usual map[string]time.Duration // by class
+}
+
+// gone notes that an instance was seen to be gone, at which attempt.
+func (e *endings) gone(class string, took time.Duration, attempt int32) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	usual, known := e.usual[class]
+	switch {
+	case attempt == 1:
+		return // it was gone before it was looked at, or has never been: that says nothing of the next
+	case !known && len(e.usual) >= endingClasses:
+		clear(e.usual)
+	case known && took < usual+max(endingLeast, usual/endingShare): // at the first look: it may have been gone for long
+		took -= took / endingEarlier
+	}
+	if e.usual == nil {
+		e.usual = map[string]time.Duration{}
+	}
+	e.usual[class] = took
+}
+
+// next says after how long to look again, so long after the call was scheduled.
+func (e *endings) next(class string, since time.Duration, attempt int32) time.Duration {
+	e.mu.Lock()
+	usual, known := e.usual[class]
+	e.mu.Unlock()
+	if known && since < usual {
+		return min(max(usual-since, endingLeast), terminatingMost)
+	}
+	if known {
+		return min(max(endingLeast, usual/endingShare, (since-usual)/2), terminatingMost)
+	}
+	after := terminatingRetry
+	for range min(attempt-1, 20) {
+		after += after / 2
+	}
+	return min(after, terminatingMost)
+}
+
+// terminating makes Temporal look again soon; it is no failure.
+func terminating(machine string, after time.Duration) error {
+	return temporal.NewApplicationErrorWithOptions(fmt.Sprintf("instance of machine %s is still terminating", machine), TypeTerminating,
+		temporal.ApplicationErrorOptions{NextRetryDelay: after, Category: temporal.ApplicationErrorCategoryBenign})
+}
