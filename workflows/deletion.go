@@ -25,6 +25,9 @@ func (m *machine) delete(ctx workflow.Context, d activities.MachineDecision) (re
 	if s.Stage == deletion.Release && s.BlockedBy == "" && s.Released == "" {
 		return m.release(ctx, d, "takes the finalizer off: the object may go")
 	}
+	if s.Stage == deletion.Drain && s.BlockedBy == "" {
+		return false, m.drain(ctx, d)
+	}
 	if err := m.enter(ctx, d, s); err != nil {
 		return false, err
 	}
@@ -37,8 +40,6 @@ func (m *machine) delete(ctx workflow.Context, d activities.MachineDecision) (re
 // advance does what a stage is for.
 func (m *machine) advance(ctx workflow.Context, d activities.MachineDecision, s deletion.Step) (released bool, err error) {
 	switch s.Stage {
-	case deletion.Drain:
-		return false, m.drain(ctx, d)
 	case deletion.Detach:
 		return false, m.detach(ctx, d)
 	case deletion.Instance:

@@ -40,7 +40,7 @@ func TestU81_DeletionGoesThroughItsStages(t *testing.T) {
 	w.going.Attached = 2
 	require.Equal(t, workflows.OutcomeGone, w.run(t).Outcome)
 	require.Equal(t, []string{
-		"decide", "announce", "report Terminating", "weigh", "drain m-1",
+		"decide", "announce", "weigh", "report Terminating", "drain m-1",
 		"decide", "report Terminating", "detach m-1",
 		"decide", "report Terminating", "delete virtual:///i-1",
 		"decide", "report Terminating", "delete node m-1",
@@ -242,7 +242,7 @@ func TestInstanceThatNobodyRecordedIsDrainedToo(t *testing.T) {
 	w.decision.ProviderID, w.decision.NodeName, w.decision.Target = "", "", true
 	w.unrecorded = "virtual:///m-1"
 	require.Equal(t, workflows.OutcomeGone, w.run(t).Outcome)
-	require.Equal(t, []string{"decide", "look", "record virtual:///m-1", "decide", "announce", "report Terminating", "weigh", "drain m-1"}, w.log[:8])
+	require.Equal(t, []string{"decide", "look", "record virtual:///m-1", "decide", "announce", "weigh", "report Terminating", "drain m-1"}, w.log[:8])
 }
 
 func TestInstanceThatWasNeverMadeIsAskedForOnce(t *testing.T) {

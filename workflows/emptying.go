@@ -9,7 +9,8 @@ import (
 	"millwright/decide/deletion"
 )
 
-// drain empties the node of a machine that is to go, in a workflow of its own. A node on which nothing stands needs none.
+// drain empties the node of a machine that is to go, in a workflow of its own. A node on which nothing stands needs none: its
+// machine never enters the stage.
 func (m *machine) drain(ctx workflow.Context, d activities.MachineDecision) error {
 	var load activities.NodeLoad
 	if done, err := m.onTarget(ctx, d, "cordons node "+d.NodeName+", and looks what stands on it", core().WeighNode, m.read(), &load); err != nil || !done {
@@ -19,6 +20,9 @@ func (m *machine) drain(ctx workflow.Context, d activities.MachineDecision) erro
 	if load.Pods == 0 && load.Attached == 0 {
 		m.done = deletion.Detach
 		return nil
+	}
+	if err := m.enter(ctx, d, *d.Deletion); err != nil {
+		return err
 	}
 	if load.Queue != "" {
 		return m.queue(ctx, d, load.Queue)
