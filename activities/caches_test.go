@@ -147,7 +147,7 @@ func inputs() map[string][]any {
 			activities.MachineChanges{Deployment: ref(d), Move: []rollout.Move{{Machine: marked[0], From: "s", To: "s-2", ToUID: "uid-s-2"}}},
 		},
 		"MarkMachines": {
-			activities.Marks{Deployment: ref(d), Version: "900", Trigger: &rollout.Trigger{Value: "m~x"}, Mark: []rollout.Mark{{Target: marked[0], At: "x"}}},
+			activities.Marks{Deployment: ref(d), Version: "900", Trigger: &rollout.Trigger{Drop: []string{"m"}}, Mark: []rollout.Mark{{Target: marked[0], At: "x"}}},
 			activities.Marks{Deployment: ref(d), Version: "900", Trigger: &rollout.Trigger{}, Unmark: marked},
 		},
 		"RollBackDeployment": {activities.RollBack{Deployment: ref(d), Version: "900", Rollback: rollout.Rollback{Set: &rollout.Target{Name: "s-2", UID: "uid-s-2"}, Automatic: true}}},

@@ -24,6 +24,8 @@ type DeploymentRead struct {
 	Read
 	// WorkflowID of a rollout: as long as it is open, the deployment's status has to name it. Empty for others.
 	WorkflowID string
+	// Over is the workflow ID of a rollout that has ended, though the deployment's status may still name it. Empty: none is known.
+	Over string
 }
 
 // DeploymentDecision is what a MachineDeployment needs next.
@@ -32,6 +34,8 @@ type DeploymentDecision struct {
 	Need    attention.Need
 	Why     string
 	Version string // resourceVersion of the deployment that was read
+	// Operation is the workflow ID of the rollout that the status names, open or not; empty when it names none.
+	Operation string
 	rollout.Decision
 	Prepare bool // our finalizer is missing
 	Release bool // no set is left of a deployment that is being deleted
@@ -82,11 +86,12 @@ func (a *Activities) DecideDeployment(ctx context.Context, in DeploymentRead) (D
 	need := attention.MachineDeployment(facts)
 	observed := observe.RolloutObserved(family, now)
 	d := DeploymentDecision{
-		Need:     need.Need,
-		Why:      need.Why,
-		Version:  deployment.ResourceVersion,
-		Decision: rollout.Decide(observed),
-		Prepare:  !facts.Deleting && !facts.Finalizer,
+		Need:      need.Need,
+		Why:       need.Why,
+		Version:   deployment.ResourceVersion,
+		Operation: observe.RolloutNamed(deployment),
+		Decision:  rollout.Decide(observed),
+		Prepare:   !facts.Deleting && !facts.Finalizer,
 		Report: facts.Unreported || facts.Generation != facts.ObservedGeneration ||
 			misnamed(deployment.Status.CurrentOperation, need.Calm(), in.WorkflowID),
 		Picture: picture(observed),

@@ -21,11 +21,12 @@ import (
 type DeploymentReport struct {
 	DeploymentRead
 	Step   *Step             // nil clears it: the deployment is calm
-	Record *rollout.Progress // how far the rollout is, to put on record; nil keeps what is recorded
+	Record *rollout.Progress // how far the rollout is, to add to what is on record; nil keeps that
 }
 
 // ReportDeployment counts the machines of a deployment's sets and writes its status. Where the status says it already, nothing is
-// written. It returns the version to wait for, or ObjectGone.
+// written. Where it names a rollout that is not known to be over, only a rollout may write: else it is a Conflict. It returns the
+// version to wait for, or ObjectGone.
 func (a *Activities) ReportDeployment(ctx context.Context, in DeploymentReport) (string, error) {
 	for range maxConflicts {
 		family, err := a.family(ctx, in.Read)
@@ -36,10 +37,13 @@ func (a *Activities) ReportDeployment(ctx context.Context, in DeploymentReport) 
 		if d == nil {
 			return "", objectGone(in.Ref)
 		}
+		if named := observe.RolloutNamed(d); in.WorkflowID == "" && named != "" && named != in.Over {
+			return "", conflict(in.Ref)
+		}
 		changed := d.DeepCopy()
 		family.Deployment = changed
 		a.applyDeploymentReport(family, in, later(time.Now(), in.At))
-		if equality.Semantic.DeepEqual(changed.Status, d.Status) {
+		if equality.Semantic.DeepEqual(timeless(changed.Status), timeless(d.Status)) {
 			return d.ResourceVersion, nil
 		}
 		written, err := a.Cluster.Client().MachineV1alpha1().MachineDeployments(d.Namespace).UpdateStatus(ctx, changed, metav1.UpdateOptions{})
@@ -56,12 +60,25 @@ func (a *Activities) ReportDeployment(ctx context.Context, in DeploymentReport) 
 	return "", contended(in.Ref)
 }
 
+// timeless returns a status without the time of its last progress, which is no news by itself: of progress, something else
+// tells too.
+func timeless(s v1alpha1.MachineDeploymentStatus) v1alpha1.MachineDeploymentStatus {
+	s.Conditions = slices.Clone(s.Conditions)
+	for i := range s.Conditions {
+		if s.Conditions[i].Type == v1alpha1.MachineDeploymentProgressing {
+			s.Conditions[i].LastUpdateTime = metav1.Time{}
+		}
+	}
+	return s
+}
+
 // applyDeploymentReport changes the status of a family's deployment as a report wants it.
 func (a *Activities) applyDeploymentReport(family observe.Family, in DeploymentReport, now time.Time) {
 	d, at := family.Deployment, metav1.NewTime(now).Rfc3339Copy()
 	s := &d.Status
 	want := rollout.Report(observe.RolloutObserved(family, now)) // before the record of a new revision is there, which starts its clock
 	if p := in.Record; p != nil {
+		p := observe.RolloutProgress(d).Recorded(*p)
 		s.Rollout = &v1alpha1.RolloutStatus{Revision: p.Revision, Step: int32(p.Step), FailedMachines: p.Failed, Automatic: p.Automatic}
 		if !p.Reached.IsZero() {
 			s.Rollout.ReachedAt = ptr(metav1.NewTime(p.Reached))

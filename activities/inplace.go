@@ -97,10 +97,7 @@ func (a *Activities) changeNodeAsSeen(ctx context.Context, in Read, live bool, c
 		return gate, nil
 	}
 	for attempt := range maxConflicts {
-		node, err := a.node(ctx, m, live || attempt > 0)
-		if err == nil && node == nil && !live && attempt == 0 {
-			continue // a node that has just joined may not be in the cache yet
-		}
+		node, err := a.node(ctx, m, live || attempt > 0 || a.Cluster.NodeOf(m) == nil) // one that has just joined may not be in the cache yet
 		if err != nil || node == nil {
 			return gate, err
 		}

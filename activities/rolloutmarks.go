@@ -16,7 +16,7 @@ import (
 type Marks struct {
 	Deployment Ref
 	Version    string           // resourceVersion of the deployment that the decision saw
-	Trigger    *rollout.Trigger // what the deployment's list of chosen machines becomes; nil: it stays
+	Trigger    *rollout.Trigger // what becomes of the deployment's list of chosen machines; nil: it stays
 	Mark       []rollout.Mark   // machines to go first
 	Unmark     []rollout.Target // machines that are not chosen any more
 }
@@ -55,19 +55,27 @@ func (a *Activities) MarkMachines(ctx context.Context, in Marks) (Gate, error) {
 	return gate, err
 }
 
-// writeTrigger writes the deployment's list of chosen machines, and returns the version that it has then.
+// writeTrigger brings the deployment's list of chosen machines up to date, and returns the version that it has then.
 func (a *Activities) writeTrigger(ctx context.Context, in Marks) (string, error) {
-	var value any
-	if in.Trigger.Value != "" {
-		value = in.Trigger.Value
-	}
 	ref := in.Deployment
-	data, err := seen(map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationTriggerDeletion: value}}},
-		&metav1.ObjectMeta{Name: ref.Name, UID: types.UID(ref.UID), ResourceVersion: in.Version})
+	d, err := a.liveDeployment(ctx, ref)
+	switch {
+	case err != nil:
+		return "", err
+	case d == nil:
+		return "", objectGone(ref)
+	case d.ResourceVersion != in.Version:
+		return "", conflict(ref)
+	}
+	var value any
+	if list := in.Trigger.Apply(d.Annotations[v1alpha1.AnnotationTriggerDeletion]); list != "" {
+		value = list
+	}
+	data, err := seen(map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationTriggerDeletion: value}}}, d)
 	if err != nil {
 		return "", err
 	}
-	d, err := a.Cluster.Client().MachineV1alpha1().MachineDeployments(ref.Namespace).Patch(ctx, ref.Name, types.MergePatchType, data, metav1.PatchOptions{})
+	d, err = a.Cluster.Client().MachineV1alpha1().MachineDeployments(ref.Namespace).Patch(ctx, ref.Name, types.MergePatchType, data, metav1.PatchOptions{})
 	if err != nil {
 		return "", writeError(ref, err)
 	}

@@ -51,7 +51,7 @@ func TestMarkMachines(t *testing.T) {
 	t.Parallel()
 	t.Run("U13, U17: what is named goes first, and the list takes the new form afterwards", func(t *testing.T) {
 		w, d := chosenWorld(t, "m", machine("m", annotatedWith(map[string]string{priorityOf: "3", "note": "x"})))
-		gate, err := run[activities.Gate](w, w.MarkMachines, marks(d, &rollout.Trigger{Value: "m~" + noon}, w.machine("m")))
+		gate, err := run[activities.Gate](w, w.MarkMachines, marks(d, &rollout.Trigger{At: noon}, w.machine("m")))
 		require.NoError(t, err)
 		m, after := w.machine("m"), w.deployment("d")
 		assert.Equal(t, map[string]string{priorityOf: "1", markedAt: noon, "note": "x"}, m.Annotations)
@@ -61,7 +61,7 @@ func TestMarkMachines(t *testing.T) {
 	})
 	t.Run("U16: what is done is not done again, and an empty list goes", func(t *testing.T) {
 		w, d := chosenWorld(t, "gone~"+noon, machine("m", annotatedWith(map[string]string{priorityOf: "1", markedAt: noon})))
-		in := marks(d, &rollout.Trigger{}, w.machine("m"))
+		in := marks(d, &rollout.Trigger{Drop: []string{"gone"}}, w.machine("m"))
 		_, err := run[activities.Gate](w, w.MarkMachines, in)
 		require.NoError(t, err)
 		assert.Equal(t, map[string]string{"team": "shop"}, w.deployment("d").Annotations)
@@ -87,7 +87,7 @@ func TestMarkMachines(t *testing.T) {
 	})
 	t.Run("N19: a machine that is gone is passed over", func(t *testing.T) {
 		w, d := chosenWorld(t, "gone~"+noon)
-		_, err := run[activities.Gate](w, w.MarkMachines, marks(d, &rollout.Trigger{}, machine("gone")))
+		_, err := run[activities.Gate](w, w.MarkMachines, marks(d, &rollout.Trigger{Drop: []string{"gone"}}, machine("gone")))
 		require.NoError(t, err)
 		assert.NotContains(t, w.deployment("d").Annotations, triggerOfScaler)
 	})
@@ -95,7 +95,7 @@ func TestMarkMachines(t *testing.T) {
 
 func TestMarkMachinesFails(t *testing.T) {
 	t.Parallel()
-	list := &rollout.Trigger{Value: "a~" + noon + ",b~" + noon}
+	list := &rollout.Trigger{At: noon}
 	t.Run("a machine changed: the other is marked, and the list still says what is to be done", func(t *testing.T) {
 		w, d := chosenWorld(t, "a,b", machine("a"), machine("b"))
 		in := marks(d, list, w.machine("a"), w.machine("b"))
@@ -108,11 +108,11 @@ func TestMarkMachinesFails(t *testing.T) {
 		_, err = run[activities.Gate](w, w.MarkMachines, marks(d, list, w.machine("a"), w.machine("b")))
 		require.NoError(t, err)
 		assert.Equal(t, noon, w.machine("a").Annotations[markedAt])
-		assert.Equal(t, list.Value, w.deployment("d").Annotations[triggerOfScaler])
+		assert.Equal(t, "a~"+noon+",b~"+noon, w.deployment("d").Annotations[triggerOfScaler])
 	})
 	t.Run("the autoscaler named others meanwhile", func(t *testing.T) {
 		w, d := chosenWorld(t, "a", machine("a"), machine("b"))
-		in := marks(d, &rollout.Trigger{Value: "a~" + noon}, w.machine("a"))
+		in := marks(d, &rollout.Trigger{At: noon}, w.machine("a"))
 		w.edit(observe.Deployments, "d", annotated(triggerOfScaler, "b~"+one))
 		_, err := run[activities.Gate](w, w.MarkMachines, in)
 		assertFailure(t, err, activities.TypeConflict, false)
@@ -126,7 +126,7 @@ func TestMarkMachinesFails(t *testing.T) {
 		in = marks(d, list)
 		in.Deployment = stranger(d)
 		_, err = run[activities.Gate](w, w.MarkMachines, in)
-		assertFailure(t, err, activities.TypeConflict, false)
+		assertFailure(t, err, activities.TypeObjectGone, false)
 		assert.Equal(t, "a", w.deployment("d").Annotations[triggerOfScaler])
 	})
 	t.Run("the list cannot be written for now: the marks stay", func(t *testing.T) {

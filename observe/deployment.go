@@ -2,6 +2,7 @@ package observe
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -37,6 +38,16 @@ func DeploymentFacts(family Family, now time.Time) attention.DeploymentFacts {
 		}
 	}
 	return f
+}
+
+// RolloutNamed returns the workflow ID of the rollout that a deployment's status names as what is under way; empty when it names none. A
+// status that came with the object from elsewhere names one of another UID, which is none.
+func RolloutNamed(d *v1alpha1.MachineDeployment) string {
+	o := d.Status.CurrentOperation
+	if o == nil || !strings.HasPrefix(o.WorkflowID, "rollout/") || !strings.Contains(o.WorkflowID, "/"+string(d.UID)+"/") {
+		return ""
+	}
+	return o.WorkflowID
 }
 
 // ReportsDeployment reports whether a deployment's status says what was counted and decided.

@@ -59,7 +59,7 @@ func RolloutObserved(f Family, now time.Time) rollout.Observed {
 		Revision:   Revision(d),
 		Trigger:    d.Annotations[v1alpha1.AnnotationTriggerDeletion],
 		Scaled:     d.Annotations[v1alpha1.AnnotationLastScalerChange],
-		Progress:   progressOf(d),
+		Progress:   RolloutProgress(d),
 		Reported:   reportedCounts(d),
 		Conditions: reportedConditions(d),
 	}
@@ -228,7 +228,8 @@ func steered(d *v1alpha1.MachineDeployment, revision int64) (held string, approv
 	return held, approved
 }
 
-func progressOf(d *v1alpha1.MachineDeployment) rollout.Progress {
+// RolloutProgress returns what a deployment's status has on record of its rollout; the zero Progress when nothing.
+func RolloutProgress(d *v1alpha1.MachineDeployment) rollout.Progress {
 	r := d.Status.Rollout
 	if r == nil {
 		return rollout.Progress{}

@@ -10,7 +10,8 @@ import (
 )
 
 // delete takes the deletion one stage further, and reports whether it came to the end. The decision says which stage has
-// anything to do; the status is told before the stage begins, so that no later run enters one that came before it.
+// anything to do. The status is told of a stage before it begins, so that no later run enters one that came before it; one that is
+// over within a moment is not told at all.
 func (m *machine) delete(ctx workflow.Context, d activities.MachineDecision) (released bool, err error) {
 	if d.Problem != nil && d.NeverTried { // nothing was ever made for it: without a class, too, there is nothing to delete
 		return m.release(ctx, d, "no instance was ever made: the object may go")
@@ -22,11 +23,10 @@ func (m *machine) delete(ctx workflow.Context, d activities.MachineDecision) (re
 	if told, err := m.announce(ctx, d); err != nil || !told {
 		return false, err
 	}
-	if s.Stage == deletion.Release && s.BlockedBy == "" && s.Released == "" {
-		return m.release(ctx, d, "takes the finalizer off: the object may go")
-	}
-	if s.Stage == deletion.Drain && s.BlockedBy == "" {
-		return false, m.drain(ctx, d)
+	if s.BlockedBy == "" {
+		if over, released, err := m.pass(ctx, d, s); err != nil || over {
+			return released, err
+		}
 	}
 	if err := m.enter(ctx, d, s); err != nil {
 		return false, err
@@ -35,6 +35,30 @@ func (m *machine) delete(ctx workflow.Context, d activities.MachineDecision) (re
 		return false, m.awaken(ctx)
 	}
 	return m.advance(ctx, d, s)
+}
+
+// pass goes through a stage that may be over within a moment, before anything is told of it, and reports whether that was all.
+func (m *machine) pass(ctx workflow.Context, d activities.MachineDecision, s deletion.Step) (over, released bool, err error) {
+	switch {
+	case s.Stage == deletion.Drain:
+		return true, false, m.drain(ctx, d)
+	case s.Stage == deletion.Node && s.Record && s.Released == "":
+		err := workflow.ExecuteLocalActivity(quickly(ctx, "removes node "+d.NodeName), core().DeleteNode, m.removal(d)).Get(ctx, nil)
+		switch {
+		case err == nil:
+			m.done = deletion.Node
+			return true, false, nil
+		case final(err), ctx.Err() != nil:
+			return true, false, err
+		default: // it takes longer: then people are told
+			return false, false, nil
+		}
+	case s.Stage == deletion.Release && s.Released == "":
+		released, err = m.release(ctx, d, "takes the finalizer off: the object may go")
+		return true, released, err
+	default:
+		return false, false, nil
+	}
 }
 
 // advance does what a stage is for.
@@ -214,12 +238,15 @@ func (m *machine) deleteInstance(ctx workflow.Context, d activities.MachineDecis
 
 // deleteNode removes what is left of the node of an instance that is gone.
 func (m *machine) deleteNode(ctx workflow.Context, d activities.MachineDecision) error {
-	removal := activities.NodeRemoval{Machine: m.ref, NodeName: d.NodeName, ProviderID: d.ProviderID}
-	if done, err := m.onTarget(ctx, d, "removes node "+d.NodeName, core().DeleteNode, removal, nil); err != nil || !done {
+	if done, err := m.onTarget(ctx, d, "removes node "+d.NodeName, core().DeleteNode, m.removal(d), nil); err != nil || !done {
 		return err
 	}
 	m.done = deletion.Node
 	return nil
+}
+
+func (m *machine) removal(d activities.MachineDecision) activities.NodeRemoval {
+	return activities.NodeRemoval{Machine: m.ref, NodeName: d.NodeName, ProviderID: d.ProviderID}
 }
 
 // release removes what is left in the target cluster, and lets the object go.

@@ -43,12 +43,24 @@ func TestU81_DeletionGoesThroughItsStages(t *testing.T) {
 		"decide", "announce", "weigh", "report Terminating", "drain m-1",
 		"decide", "report Terminating", "detach m-1",
 		"decide", "report Terminating", "delete virtual:///i-1",
-		"decide", "report Terminating", "delete node m-1",
+		"decide", "delete node m-1",
 		"decide", "release",
 	}, w.log)
 	stages, words := w.stages()
-	require.Equal(t, []deletion.Stage{deletion.Drain, deletion.Detach, deletion.Instance, deletion.Node}, stages)
-	require.Equal(t, []string{"Initiate node drain", "Wait for volumes to be detached", "Initiate VM deletion", "Initiate node object deletion"}, words)
+	require.Equal(t, []deletion.Stage{deletion.Drain, deletion.Detach, deletion.Instance}, stages)
+	require.Equal(t, []string{"Initiate node drain", "Wait for volumes to be detached", "Initiate VM deletion"}, words)
+}
+
+func TestU81_TheRemovalOfANodeThatTakesLongIsAStage(t *testing.T) {
+	w := newGoing(t)
+	w.going.Recorded, w.going.Result, w.away = deletion.Instance, activities.Drained, true
+	w.after(time.Minute, func() {
+		stages, words := w.stages()
+		require.Equal(t, deletion.Node, stages[len(stages)-1])
+		require.Contains(t, words, "Initiate node object deletion")
+		w.away = false
+	})
+	require.Equal(t, workflows.OutcomeGone, w.run(t).Outcome)
 }
 
 func TestNodeOnWhichNothingStandsNeedsNoDrain(t *testing.T) {
@@ -102,7 +114,7 @@ func TestHooksHoldADeletionUntilSomebodyTakesThemOff(t *testing.T) {
 	})
 	require.Equal(t, workflows.OutcomeGone, w.run(t).Outcome)
 	stages, _ := w.stages()
-	require.Equal(t, []deletion.Stage{deletion.PreDrainHooks, deletion.Drain, deletion.PreTerminateHooks, deletion.Instance, deletion.Node}, stages)
+	require.Equal(t, []deletion.Stage{deletion.PreDrainHooks, deletion.Drain, deletion.PreTerminateHooks, deletion.Instance}, stages)
 	held := w.reports[0]
 	require.Equal(t, pre, held.Step.LastError)
 	require.Equal(t, "waits until nobody holds it by a pre-drain hook: "+pre, held.Event.Message)

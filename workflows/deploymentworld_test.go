@@ -20,16 +20,18 @@ import (
 // deploymentWorld plays the decisions of one deployment: each once, and the last one again and again. It notes what was asked of
 // it, in order.
 type deploymentWorld struct {
-	mu     sync.Mutex
-	env    *testsuite.TestWorkflowEnvironment
-	begun  time.Time
-	script []activities.DeploymentDecision
-	reads  []activities.DeploymentRead
-	looks  []time.Duration  // when each decision was made
-	log    []string         // the activities that ran besides
-	orders []any            // what each of them was given
-	fails  map[string]error // how the next call of an activity ends
-	shown  map[string]any   // the last value of each search attribute, after show
+	mu      sync.Mutex
+	env     *testsuite.TestWorkflowEnvironment
+	begun   time.Time
+	script  []activities.DeploymentDecision
+	beside  []activities.DeploymentDecision // the same for a rollout that is open beside the deployment's workflow; nil: there is one script
+	reads   []activities.DeploymentRead
+	besides []activities.DeploymentRead // those of that rollout
+	looks   []time.Duration             // when each decision was made
+	log     []string                    // the activities that ran besides
+	orders  []any                       // what each of them was given
+	fails   map[string]error            // how the next call of an activity ends
+	shown   map[string]any              // the last value of each search attribute, after show
 }
 
 func newDeploymentWorld(t *testing.T, script ...activities.DeploymentDecision) *deploymentWorld {
@@ -37,6 +39,10 @@ func newDeploymentWorld(t *testing.T, script ...activities.DeploymentDecision) *
 	w.begun = w.env.Now()
 	w.env.OnActivity("DecideDeployment", mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.DeploymentRead) (activities.DeploymentDecision, error) {
 		defer w.lock()()
+		if w.beside != nil && in.WorkflowID != "" {
+			w.besides = append(w.besides, in)
+			return w.beside[0], nil
+		}
 		w.reads, w.looks = append(w.reads, in), append(w.looks, w.env.Now().Sub(w.begun).Round(time.Second))
 		d := w.script[0]
 		w.script = w.script[min(1, len(w.script)-1):]

@@ -32,15 +32,19 @@ const (
 // Namespace is Temporal's namespace for Millwright.
 const Namespace = "millwright"
 
-// SignalChanged is the one signal of the bridge: something about the object changed, look again.
+// SignalChanged is the one signal of the bridge: something about the object changed, look again. A deployment that finds its rollout
+// open passes it on, and the rollout tells its end by it.
 const SignalChanged = "changed"
 
-// Changed is what SignalChanged carries. It says what happened and up to where to read, never what to do.
+// Changed is what SignalChanged carries. It says what happened and up to where to read, never what to do. Fields may be added, never
+// renamed or retyped.
 type Changed struct {
 	UID        string
 	Generation int64
 	Versions   activities.Gate // resource versions that the caches must have reached
 	Deleting   bool
+	Tell       string // to a rollout: the workflow that wants to hear of its end, having not started it; empty: no news
+	Ended      string // to a deployment: the rollout that has ended; empty: none
 }
 
 // ProviderQueue returns the task queue of a provider's activities.

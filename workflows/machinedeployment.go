@@ -62,6 +62,12 @@ func (m *machineDeployment) run(ctx workflow.Context) (Result, error) {
 
 // step does what was decided, and reports whether there was anything to do.
 func (m *machineDeployment) step(ctx workflow.Context, d activities.DeploymentDecision) (acted bool, err error) {
+	if d.Operation != "" && d.Operation != m.over { // a former run of this workflow started it
+		if err := m.show(ctx, step{name: "rollout", why: "a rollout is open: " + d.Why, table: setTable(d.Picture)}); err != nil {
+			return false, err
+		}
+		return true, m.follow(ctx, d.Operation, d)
+	}
 	if err := m.show(ctx, m.doing(d)); err != nil {
 		return false, err
 	}
@@ -72,14 +78,14 @@ func (m *machineDeployment) step(ctx workflow.Context, d activities.DeploymentDe
 }
 
 // roll leaves the sets to a rollout, and waits until it has ended. One that is open already, because a former run of this
-// workflow started it, is waited for likewise: when it ends, the bridge tells.
+// workflow started it, is followed likewise.
 func (m *machineDeployment) roll(ctx workflow.Context, d activities.DeploymentDecision) error {
 	options := rolloutOptions(ctx, m.ref, d.Revision, d.Decision.Why)
 	child := workflow.ExecuteChildWorkflow(options, Rollout, RolloutInput{Input: Input{Ref: m.ref, Gate: m.gate}, Revision: d.Revision})
 	m.live = true // whatever follows
 	if err := child.GetChildWorkflowExecution().Get(ctx, nil); err != nil {
 		if temporal.IsWorkflowExecutionAlreadyStartedError(err) {
-			return m.awaken(ctx, m.timer(ctx, "attach", "looks again whether the rollout has ended", workflow.Now(ctx).Add(recheckRollout)))
+			return m.follow(ctx, ID(KindRollout, m.ref, d.Revision), d)
 		}
 		return err
 	}
@@ -94,6 +100,7 @@ func (m *machineDeployment) roll(ctx workflow.Context, d activities.DeploymentDe
 			_ = child.SignalChildWorkflow(ctx, SignalChanged, Changed{UID: m.ref.UID, Versions: m.gate}).Get(ctx, nil) // it may have ended: then there is nothing to tell
 		}
 	}
+	m.over = ID(KindRollout, m.ref, d.Revision)
 	var result RolloutResult
 	if err := child.Get(ctx, &result); err != nil {
 		return m.awaken(ctx, m.timer(ctx, "again", "the rollout came to no end: it is started again", workflow.Now(ctx).Add(rolloutAgain)))

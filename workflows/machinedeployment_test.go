@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
@@ -79,25 +78,6 @@ func TestMachineDeploymentGoesOnWhenItsRolloutHasEnded(t *testing.T) {
 	var again *workflow.ContinueAsNewError
 	require.ErrorAs(t, w.env.GetWorkflowError(), &again, "settled: the next run has an empty history")
 	require.Equal(t, []string{"start " + rolloutID, "ReportDeployment"}, w.log)
-}
-
-// A former run of the deployment's workflow may have started the rollout that is open. Nobody tells this one how it ended.
-func TestMachineDeploymentWaitsForARolloutThatIsOpenAlready(t *testing.T) {
-	w := newDeploymentWorld(t, moving("grow"))
-	w.answer(0)
-	w.env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: rolloutID, TaskQueue: workflows.QueueMachines}) // the ID is taken
-	w.child(func(workflow.Context, workflows.RolloutInput, int) (workflows.RolloutResult, error) {
-		return workflows.RolloutResult{}, nil
-	})
-	w.env.RegisterDelayedCallback(func() { changed(w.env) }, 150*time.Second)
-	w.after(10*time.Minute, gone())
-	w.runDeployment(t)
-	require.Empty(t, w.log, "it leaves the sets alone")
-	require.Equal(t, []time.Duration{0, time.Minute, 2 * time.Minute, 150 * time.Second}, w.looks[:4], "each minute, and when something changes")
-	require.Equal(t, 10*time.Minute, w.looks[len(w.looks)-1])
-	for i, read := range w.reads {
-		require.True(t, read.Live, "look %d", i)
-	}
 }
 
 func TestMachineDeploymentStartsARolloutAgainThatCameToNoEnd(t *testing.T) {

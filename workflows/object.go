@@ -1,6 +1,7 @@
 package workflows
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -49,6 +50,8 @@ type object struct {
 	changed workflow.ReceiveChannel
 	verbs   workflow.ReceiveChannel // of the kinds that hear them
 	giving  bool                    // a verb that came by signal is being written
+	tell    string                  // of a rollout: who wants to hear of its end; empty: nobody
+	ended   string                  // of a deployment: the rollout that told its end last; empty: none did
 	timers  map[string]*timer
 	spent   map[string]int // by name of an activity: how many of its IDs the run cannot use again
 	shown   step
@@ -153,6 +156,7 @@ func (o *object) receive() (received bool) {
 	var c Changed
 	for o.changed.ReceiveAsync(&c) {
 		o.raise(c.Versions)
+		o.tell, o.ended = cmp.Or(c.Tell, o.tell), cmp.Or(c.Ended, o.ended)
 		received = true
 	}
 	return received

@@ -150,9 +150,13 @@ func rolloutOptions(ctx workflow.Context, deployment activities.Ref, revision in
 	})
 }
 
-// recheckRollout is when a deployment looks by itself whether a rollout has ended that a former run started. Source: the bridge's
-// resync.
+// recheckRollout is how long after a moment at which something is due a deployment looks whether the rollout is still open that a former
+// run started. Source: the bridge's resync.
 const recheckRollout = time.Minute
+
+// holdWritten is how long a deployment that was cancelled waits for such a rollout to write the hold. Source: as long as a batch of writes
+// is tried.
+const holdWritten = time.Minute
 
 // rolloutAgain is when a rollout is started again that came to no end by itself: somebody terminated it, or it failed.
 const rolloutAgain = 5 * time.Second

@@ -15,8 +15,9 @@ import (
 // RolloutInput is what a rollout starts with. Fields may be added, never renamed or retyped.
 type RolloutInput struct {
 	Input
-	Revision int64 // that is rolled out
-	Tally    tally // of the runs before, when it continues as new
+	Revision int64  // that is rolled out
+	Tally    tally  // of the runs before, when it continues as new
+	Tell     string // who wants to hear of its end, having not started it; empty: nobody
 }
 
 // RolloutResult is how a rollout ended. Times are Go durations, for people to read.
@@ -64,8 +65,27 @@ func Rollout(ctx workflow.Context, in RolloutInput) (RolloutResult, error) {
 	id := ID(KindRollout, in.Ref, in.Revision)
 	r := &rolled{setWriter: setWriter{object: newObject(ctx, KindRollout, in.Input), names: id}, revision: in.Revision, tally: in.Tally}
 	r.id, r.live = id, !in.Continued
+	r.tell = in.Tell
 	r.tally.begin(workflow.Now(ctx))
-	return answering(ctx, r.object, func() (RolloutResult, error) { return r.run(ctx) })
+	return answering(ctx, r.object, func() (RolloutResult, error) {
+		result, err := r.run(ctx)
+		if !workflow.IsContinueAsNewError(err) {
+			r.farewell(ctx)
+		}
+		return result, err
+	})
+}
+
+// farewell tells whoever asked for it that the rollout ends now. Who asks until the very end is told, too: nothing may yield between
+// the last receive and the return.
+func (r *rolled) farewell(ctx workflow.Context) {
+	ctx, done := workflow.NewDisconnectedContext(ctx)
+	defer done()
+	for r.receive(); r.tell != ""; r.receive() {
+		id, ended := r.tell, Changed{UID: r.ref.UID, Versions: r.gate, Ended: r.id}
+		r.tell = ""
+		_ = workflow.SignalExternalWorkflow(ctx, id, "", SignalChanged, ended).Get(ctx, nil) // who is not open any more waits for nothing
+	}
 }
 
 func (r *rolled) run(ctx workflow.Context) (RolloutResult, error) {
@@ -95,7 +115,7 @@ func (r *rolled) run(ctx workflow.Context) (RolloutResult, error) {
 		if workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
 			r.receive()
 			return RolloutResult{}, workflow.NewContinueAsNewError(ctx, Rollout, RolloutInput{
-				Input: Input{Ref: r.ref, Gate: r.gate, Continued: true}, Revision: r.revision, Tally: r.tally,
+				Input: Input{Ref: r.ref, Gate: r.gate, Continued: true}, Revision: r.revision, Tally: r.tally, Tell: r.tell,
 			})
 		}
 	}

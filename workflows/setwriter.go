@@ -18,6 +18,7 @@ import (
 type setWriter struct {
 	*object
 	names string // workflow ID that the status has to name; empty: whichever it names
+	over  string // the rollout that has ended for sure, though the status may still name it; empty: none
 }
 
 // decide asks what is to be done next with the sets.
@@ -31,7 +32,7 @@ func (w *setWriter) decide(ctx workflow.Context) (d activities.DeploymentDecisio
 func (w *setWriter) deploymentRead(ctx workflow.Context) activities.DeploymentRead {
 	read := w.read()
 	read.At = workflow.Now(ctx)
-	return activities.DeploymentRead{Read: read, WorkflowID: w.names}
+	return activities.DeploymentRead{Read: read, WorkflowID: w.names, Over: w.over}
 }
 
 // act does what was decided, and reports whether there was anything to do. What is recorded of a rollout is on record before
@@ -127,8 +128,8 @@ func (w *setWriter) carryOut(ctx workflow.Context, d activities.DeploymentDecisi
 	err = w.await(ctx, started...)
 	if failed := w.await(ctx, atNodes...); failed != nil && err == nil {
 		err = failed
-		if timedOut(failed) { // the sizes stand: there is no need to look at once whether they do
-			err = temporal.NewNonRetryableApplicationError("nodes cannot be written now", activities.TypeRefused, failed)
+		if timedOut(failed) { // the sizes stand: there is no need to look at once whether they do. With its cause it would be a timeout
+			err = temporal.NewNonRetryableApplicationError("nodes cannot be written now", activities.TypeRefused, nil)
 		}
 	}
 	return len(started)+len(atNodes) > 0, err

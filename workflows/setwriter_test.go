@@ -48,7 +48,7 @@ func TestAllWritesAreAwaitedWhateverBecomesOfOne(t *testing.T) {
 // What a decision lists goes to the activity that knows how to do it, and to no other.
 func TestWhoCarriesOutWhat(t *testing.T) {
 	resize, move := []rollout.Resize{{Name: "s-7", From: 1, To: 2}}, []rollout.Move{{Machine: aTarget[0], To: "s-7"}}
-	revise, trigger := &rollout.Revise{Target: aTarget[0], Revision: 7}, &rollout.Trigger{Value: "m"}
+	revise, trigger := &rollout.Revise{Target: aTarget[0], Revision: 7}, &rollout.Trigger{Drop: []string{"m"}}
 	mark := []rollout.Mark{{Target: aTarget[0], At: "now"}}
 	for _, row := range []struct {
 		name  string

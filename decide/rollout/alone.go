@@ -7,6 +7,7 @@ func (b *book) alone() (Decision, bool) {
 		return Decision{Rollback: r, Why: r.Why}, true
 	}
 	if b.o.scaler(&d); d.Acts() {
+		d.bound()
 		d.Why = phrase("mark %s for the cluster autoscaler, take the mark off %d", machines(len(d.Mark)), len(d.Unmark))
 		return d, true
 	}
@@ -19,6 +20,7 @@ func (b *book) alone() (Decision, bool) {
 	}
 	b.doors(&d)
 	if d.Acts() {
+		d.bound()
 		d.Why = "let the current set make machines, and old ones make none"
 		return d, true
 	}

@@ -34,3 +34,21 @@ func (p Progress) equal(q Progress) bool {
 	return p.Revision == q.Revision && p.Step == q.Step && p.Reached.Equal(q.Reached) && p.Automatic == q.Automatic &&
 		slices.Equal(p.Failed, q.Failed)
 }
+
+// since returns what of p is not on record yet.
+func (p Progress) since(recorded Progress) *Progress {
+	if p.Revision == recorded.Revision {
+		p.Failed = slices.DeleteFunc(slices.Clone(p.Failed), func(name string) bool { return slices.Contains(recorded.Failed, name) })
+	}
+	return &p
+}
+
+// Recorded returns the record once that of a decision was written: of one revision, machines that failed are added to those that are
+// on it. Recording one twice changes nothing.
+func (p Progress) Recorded(next Progress) Progress {
+	if p.Revision == next.Revision {
+		next.Failed = slices.Concat(p.Failed, next.Failed)
+	}
+	next.Failed = slices.Compact(slices.Sorted(slices.Values(next.Failed)))
+	return next
+}

@@ -1,13 +1,6 @@
 package rollout
 
-import (
-	"slices"
-	"time"
-)
-
-// MaxBatch is how many machines or nodes one list of a decision names at the most. It bounds the decision's size in history.
-// Source: as in decide/scale.
-const MaxBatch = 50
+import "time"
 
 // Target names a set or a machine as it was seen.
 type Target struct {
@@ -42,19 +35,19 @@ type Creation struct {
 }
 
 // Decision says what to do next. It is carried out in the order of its fields. All of it is harmless when done
-// twice, and what was not done is decided again. No list has more than MaxBatch entries, and those about machines and nodes that go
-// with new sizes not more than that in all.
+// twice, and what was not done is decided again. Its lists have not more than MaxBatch entries in all, and fewer where names are
+// long: what is left is for the next decision.
 type Decision struct {
 	Rollback   *Rollback // alone: it changes the template
 	Trigger    *Trigger  // alone with Mark and Unmark, so that marks stand before a size becomes smaller
 	Mark       []Mark
 	Unmark     []Target // machines: take priority and time off
 	Create     *Creation
-	Open       []Target // sets: take the label scale-up-disabled off
-	Close      []Target // sets: put it on
-	Revise     *Revise  // number the current set, and the deployment with it
-	Sync       []Target // sets: copy to them what is the deployment's
-	Record     *Progress
+	Open       []Target  // sets: take the label scale-up-disabled off
+	Close      []Target  // sets: put it on
+	Revise     *Revise   // number the current set, and the deployment with it
+	Sync       []Target  // sets: copy to them what is the deployment's
+	Record     *Progress // its Failed are those that are not on record yet
 	Resize     []Resize
 	Move       []Move   // machines: hand them to the current set
 	Accept     []Target // machines: take the label update-result off
@@ -87,32 +80,4 @@ func (d Decision) Acts() bool {
 		len(d.Settle) + len(d.Strip) + len(d.Candidates) + len(d.Select) + len(d.Taint) + len(d.Untaint) + len(d.Guard) +
 		len(d.Unguard) + len(d.Delete)
 	return lists > 0 || d.Rollback != nil || d.Trigger != nil || d.Create != nil || d.Revise != nil || d.Record != nil
-}
-
-// bound keeps what is done at machines and nodes within one batch, machines that come first in a decision before those that come
-// later. What is done at one machine stays together, so that its node is written once. The rest is decided again.
-func (d *Decision) bound() {
-	left := MaxBatch
-	d.Move = d.Move[:min(len(d.Move), left)]
-	left -= len(d.Move)
-	lists := []*[]Target{&d.Accept, &d.Settle, &d.Strip, &d.Candidates, &d.Select, &d.Taint, &d.Untaint, &d.Guard, &d.Unguard}
-	wanted := map[string]int{}
-	var order []string
-	for _, list := range lists {
-		for _, t := range *list {
-			if wanted[t.UID]++; wanted[t.UID] == 1 {
-				order = append(order, t.UID)
-			}
-		}
-	}
-	kept := map[string]bool{}
-	for _, uid := range order {
-		if wanted[uid] <= left {
-			kept[uid] = true
-			left -= wanted[uid]
-		}
-	}
-	for _, list := range lists {
-		*list = slices.DeleteFunc(*list, func(t Target) bool { return !kept[t.UID] })
-	}
 }

@@ -72,6 +72,7 @@ func TestScaler(t *testing.T) {
 		o.Trigger, o.Scaled = trigger, at2
 		return rollout.Decide(o)
 	}
+	drop := func(names ...string) *rollout.Trigger { return &rollout.Trigger{Drop: names, At: at2} }
 	for _, row := range []struct {
 		name    string
 		in      rollout.Decision
@@ -81,10 +82,10 @@ func TestScaler(t *testing.T) {
 	}{
 		{"U13: a named machine is marked", named("ms1-00~"+at1, now(1, 3, 3, 3)), map[string]string{"ms1-00": at1}, nil, nil},
 		{"U16: nothing changed", named("ms1-00~"+at1, with(now(1, 3, 3, 3), 0, marked(at1))), map[string]string{}, nil, nil},
-		{"U16: a machine that is gone is dropped", named("ms1-00~"+at1+",x~"+at1, with(now(1, 3, 3, 3), 0, marked(at1))), map[string]string{}, &rollout.Trigger{Value: "ms1-00~" + at1}, nil},
-		{"U17: the old form gets the time of the last change", named("ms1-00,ms1-01~"+at1, now(1, 3, 3, 3)), map[string]string{"ms1-00": at2, "ms1-01": at1}, &rollout.Trigger{Value: "ms1-00~" + at2 + ",ms1-01~" + at1}, nil},
-		{"nonsense is dropped, and the annotation goes", named("ms1-00~soon,,~"+at1, now(1, 3, 3, 3)), map[string]string{}, &rollout.Trigger{}, nil},
-		{"failed and going ones are dropped", named("ms1-00~"+at1+",ms1-01~"+at1, with(with(now(1, 3, 3, 3), 0, failed), 1, deleting)), map[string]string{}, &rollout.Trigger{}, nil},
+		{"U16: a machine that is gone is dropped", named("ms1-00~"+at1+",x~"+at1, with(now(1, 3, 3, 3), 0, marked(at1))), map[string]string{}, drop("x"), nil},
+		{"U17: the old form gets the time of the last change", named("ms1-00,ms1-01~"+at1, now(1, 3, 3, 3)), map[string]string{"ms1-00": at2, "ms1-01": at1}, drop(), nil},
+		{"nonsense is dropped, and the annotation goes", named("ms1-00~soon,,~"+at1, now(1, 3, 3, 3)), map[string]string{}, drop(), nil},
+		{"failed and going ones are dropped", named("ms1-00~"+at1+",ms1-01~"+at1, with(with(now(1, 3, 3, 3), 0, failed), 1, deleting)), map[string]string{}, drop("ms1-00", "ms1-01"), nil},
 		{"N19: one that is not named any more is let off", named("", with(now(1, 3, 3, 3), 0, marked(at1))), map[string]string{}, nil, []string{"ms1-00"}},
 		{"a time that stands is kept", named("ms1-00~"+at2, with(now(1, 3, 3, 3), 0, func(m *rollout.Member) { m.MarkedAt = at1 })), map[string]string{"ms1-00": at1}, nil, nil},
 		{"a priority that a person gave is left alone", named("", with(now(1, 3, 3, 3), 0, func(m *rollout.Member) { m.Priority = 1 })), map[string]string{}, nil, nil},
@@ -111,4 +112,24 @@ func TestScaler(t *testing.T) {
 		o.Sets[0] = with(o.Sets[0], 0, marked(at1))
 		assert.Equal(t, map[string]int{"ms1": 2}, sizes(rollout.Decide(o)))
 	})
+}
+
+func TestTheListOfTheScaler(t *testing.T) {
+	const at1, at2 = "2026-01-01T10:00:00Z", "2026-01-01T11:00:00Z"
+	for _, row := range []struct {
+		name, list, want string
+		drop             []string
+	}{
+		{"U16: what is dropped goes", "a~" + at1 + ",b~" + at1, "b~" + at1, []string{"a", "c"}},
+		{"U16: nothing is left", "a~" + at1, "", []string{"a"}},
+		{"U17: the old form gets the time", "a,b~" + at1, "a~" + at2 + ",b~" + at1, nil},
+		{"nonsense goes", "a~soon,,~" + at1 + ",b~" + at1 + ",b~" + at2, "b~" + at1, nil},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			trigger := rollout.Trigger{Drop: row.drop, At: at2}
+			got := trigger.Apply(row.list)
+			assert.Equal(t, row.want, got)
+			assert.Equal(t, got, trigger.Apply(got))
+		})
+	}
 }

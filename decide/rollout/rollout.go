@@ -28,7 +28,8 @@ func (b *book) decide() Decision {
 	case o.Deleting:
 		return b.teardown()
 	case o.Invalid != "":
-		return Decision{HoldBy: HeldByFault, Hold: o.Invalid, Why: "hold: " + o.Invalid}
+		why := cut(o.Invalid, maxReason)
+		return Decision{HoldBy: HeldByFault, Hold: why, Why: "hold: " + why}
 	}
 	if d, alone := b.alone(); alone {
 		return d
@@ -51,7 +52,7 @@ func (b *book) teardown() Decision {
 	for _, e := range b.sets[:min(len(b.sets), MaxBatch)] {
 		d.Delete = append(d.Delete, e.target("the deployment is being deleted"))
 	}
-	if len(d.Delete) > 0 {
+	if d.bound(); len(d.Delete) > 0 {
 		d.Why = phrase("delete %d sets: the deployment is being deleted", len(d.Delete))
 	}
 	return d
@@ -82,7 +83,7 @@ func (b *book) step() Decision {
 		Rolling: b.underway() && b.now != nil, Pending: b.now == nil, Complete: b.complete(), Gate: gate, Late: b.late(), Recheck: b.due(),
 	}
 	if !p.equal(b.o.Progress) {
-		d.Record = &p
+		d.Record = p.since(b.o.Progress)
 	}
 	b.resizes(&d)
 	if stopped == "" {
@@ -90,10 +91,10 @@ func (b *book) step() Decision {
 	}
 	b.taints(&d, stopped == "")
 	b.guards(&d, stopped == "")
-	d.bound()
 	if d.Complete || b.o.Paused {
 		d.Delete = b.cleanup()
 	}
+	d.bound()
 	if gate != nil && (d.Recheck.IsZero() || !gate.Until.IsZero() && gate.Until.Before(d.Recheck)) {
 		d.Recheck = gate.Until
 	}
@@ -108,7 +109,7 @@ func (b *book) holds(d *Decision, stopped string) {
 	case b.o.Paused:
 		d.HoldBy, d.Hold = HeldByPause, stopped
 	case stopped != "":
-		d.HoldBy, d.Hold = HeldBy, stopped
+		d.HoldBy, d.Hold = HeldBy, cut(stopped, maxReason)
 	case d.Gate != nil:
 		d.HoldBy, d.Hold = HeldByStage, d.Gate.says()
 	case b.why != "" && len(d.Select)+len(d.Move) == 0:
@@ -118,12 +119,7 @@ func (b *book) holds(d *Decision, stopped string) {
 
 // sentence tells the step.
 func (b *book) sentence(d Decision) string {
-	var why []string
-	for _, r := range d.Resize {
-		if r.From != r.To && len(why) < 20 {
-			why = append(why, phrase("resize set %s %d→%d: %s", r.Name, r.From, r.To, r.Why))
-		}
-	}
+	why := resizings(d.Resize)
 	if n := len(d.Move); n > 0 {
 		why = append(why, phrase("hand over %s", machines(n)))
 	}
@@ -143,4 +139,25 @@ func (b *book) sentence(d Decision) string {
 	default:
 		return phrase("%s wanted, %d available", machines(b.o.Replicas), b.available())
 	}
+}
+
+// resizings tells of the sizes that change: as many as have room, and how many others there are.
+func resizings(list []Resize) []string {
+	var why []string
+	room, others := maxSentence, 0
+	for _, r := range list {
+		if r.From == r.To {
+			continue
+		}
+		text := phrase("resize set %s %d→%d: %s", r.Name, r.From, r.To, r.Why)
+		if room -= len(text); room < 0 {
+			others++
+			continue
+		}
+		why = append(why, text)
+	}
+	if others > 0 {
+		why = append(why, phrase("resize %d other sets", others))
+	}
+	return why
 }

@@ -2,7 +2,6 @@ package rollout
 
 import (
 	"cmp"
-	"slices"
 	"strings"
 	"time"
 )
@@ -19,9 +18,26 @@ type Mark struct {
 	At string // RFC 3339, as the autoscaler wrote it
 }
 
-// Trigger is a new value of the deployment's annotation trigger-deletion-by-mcm.
+// Trigger brings the deployment's annotation trigger-deletion-by-mcm up to date.
 type Trigger struct {
-	Value string // empty: it goes
+	Drop []string // names to take off: of machines that are gone, going or failed
+	At   string   // time of entries that have none, as in the old form
+}
+
+// Apply returns the annotation that follows from another one; empty: it goes. What cannot be read is dropped, and the old form becomes
+// the new one. Applying it twice changes nothing.
+func (t Trigger) Apply(annotation string) string {
+	var kept []string
+	dropped := map[string]bool{}
+	for _, name := range t.Drop {
+		dropped[name] = true
+	}
+	for _, w := range wishes(annotation, t.At) {
+		if !dropped[w.name] {
+			kept = append(kept, w.name+"~"+w.at)
+		}
+	}
+	return strings.Join(kept, ",")
 }
 
 // wish is an entry of that annotation.
@@ -29,18 +45,16 @@ type wish struct{ name, at string }
 
 // wishes reads the annotation: name~time,name~time, or name,name in the old form, where the time is that of the last change
 // of the size. What cannot be read is dropped, as in MCM.
-func (o Observed) wishes() []wish {
+func wishes(annotation, last string) []wish {
 	var list []wish
-	for entry := range strings.SplitSeq(o.Trigger, ",") {
+	known := map[string]bool{}
+	for entry := range strings.SplitSeq(annotation, ",") {
 		name, at, found := strings.Cut(strings.TrimSpace(entry), "~")
 		if !found {
-			at = o.Scaled
-			if at == "" {
-				at = o.Now.UTC().Format(time.RFC3339)
-			}
+			at = last
 		}
-		_, err := time.Parse(time.RFC3339, at)
-		if err == nil && name != "" && !slices.ContainsFunc(list, func(w wish) bool { return w.name == name }) {
+		if _, err := time.Parse(time.RFC3339, at); err == nil && name != "" && !known[name] {
+			known[name] = true
 			list = append(list, wish{name, at})
 		}
 	}
@@ -50,22 +64,36 @@ func (o Observed) wishes() []wish {
 // scaler marks what the autoscaler names, and takes a mark off that it does not name any more. Machines that are gone, going or
 // failed are dropped from the list. Marking one twice changes nothing.
 func (o Observed) scaler(d *Decision) {
-	var kept []string
-	named := map[string]string{}
-	for _, w := range o.wishes() {
-		if m, found := o.machine(w.name); found && !m.Deleting && !m.Failed {
-			kept = append(kept, w.name+"~"+w.at)
+	t := Trigger{At: cmp.Or(o.Scaled, o.Now.UTC().Format(time.RFC3339))}
+	serving, named := o.serving(), map[string]string{}
+	for _, w := range wishes(o.Trigger, t.At) {
+		if serving[w.name] {
 			named[w.name] = w.at
+		} else {
+			t.Drop = append(t.Drop, w.name)
 		}
 	}
-	if value := strings.Join(kept, ","); value != o.Trigger {
-		d.Trigger = &Trigger{value}
+	if t.Apply(o.Trigger) != o.Trigger {
+		d.Trigger = &t
 	}
 	for _, s := range o.Sets {
 		for _, m := range s.Machines {
 			m.mark(d, named[m.Name])
 		}
 	}
+}
+
+// serving returns the names of machines that may be chosen.
+func (o Observed) serving() map[string]bool {
+	names := map[string]bool{}
+	for _, s := range o.Sets {
+		for _, m := range s.Machines {
+			if !m.Deleting && !m.Failed {
+				names[m.Name] = true
+			}
+		}
+	}
+	return names
 }
 
 // mark makes a machine one that was chosen at a time, or one that was not where that is empty. The time of its first choice stays.
@@ -78,15 +106,4 @@ func (m Member) mark(d *Decision, at string) {
 	case at == "" && chosen:
 		add(&d.Unmark, m.target("the cluster autoscaler does not name it any more"))
 	}
-}
-
-func (o Observed) machine(name string) (Member, bool) {
-	for _, s := range o.Sets {
-		for _, m := range s.Machines {
-			if m.Name == name {
-				return m, true
-			}
-		}
-	}
-	return Member{}, false
 }

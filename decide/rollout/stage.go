@@ -73,10 +73,11 @@ func (b *book) underway() bool {
 	return sum(b.old(), func(e *entry) int { return max(e.size, e.live+e.going) }) > 0
 }
 
-// failures adds the new machines that failed to those that are known. More than the policy asks for are not kept.
+// failures adds the new machines that failed to those that are known. More than the policy asks for are not added, nor any where
+// there is none; what is on record stays.
 func (b *book) failures(known []string) []string {
 	if !b.o.Automatic.Failed {
-		return nil
+		return known
 	}
 	known = slices.Clone(known)
 	for _, m := range b.now.Machines {

@@ -66,7 +66,10 @@ func (t *toy) do(d Decision) {
 	}
 	t.o.Sets = slices.DeleteFunc(t.o.Sets, func(s Set) bool { return has(d.Delete, s.UID) })
 	if d.Record != nil {
-		t.o.Progress = *d.Record
+		t.o.Progress = t.o.Progress.Recorded(*d.Record)
+	}
+	if d.Trigger != nil {
+		t.o.Trigger = d.Trigger.Apply(t.o.Trigger)
 	}
 	t.handOver(d)
 	t.live()
@@ -106,6 +109,14 @@ func (t *toy) touch(d Decision, m *Member) {
 	m.Candidate = m.Candidate || has(d.Candidates, m.UID)
 	m.Tainted = (m.Tainted || has(d.Taint, m.UID)) && !has(d.Untaint, m.UID)
 	m.Handed = m.Handed && !has(d.Accept, m.UID)
+	for _, mark := range d.Mark {
+		if mark.UID == m.UID {
+			m.Priority, m.MarkedAt = priorityChosen, mark.At
+		}
+	}
+	if has(d.Unmark, m.UID) {
+		m.Priority, m.MarkedAt = priorityDefault, ""
+	}
 	switch {
 	case has(d.Guard, m.UID):
 		m.Guard, m.Guarded = valueTrue, true

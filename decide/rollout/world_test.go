@@ -113,7 +113,7 @@ func (w *world) carryOut(d rollout.Decision) {
 		w.addSet(w.template, *d.Create)
 	}
 	if d.Record != nil {
-		w.spec.Progress = *d.Record
+		w.spec.Progress = w.spec.Progress.Recorded(*d.Record)
 	}
 	for _, t := range d.Open {
 		if g := w.group(t.UID, t.Version); g != nil {

@@ -45,8 +45,14 @@ type key struct {
 // wake is what happened to an object since its workflow was last told.
 type wake struct {
 	versions observe.Gate
-	gone     []observe.Ref // objects of this name that were deleted; their workflows, if open, must learn of it
-	cause    cause         // the strongest of what happened
+	gone     []departed // objects of this name that were deleted; their workflows, if open, must learn of it
+	cause    cause      // the strongest of what happened
+}
+
+// departed is an object that does not exist any more.
+type departed struct {
+	ref     observe.Ref
+	rollout string // workflow ID of the rollout that a deployment's status named last; empty: none
 }
 
 // merge adds what happened besides.

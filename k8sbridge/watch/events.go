@@ -144,7 +144,11 @@ func (b *Bridge) noteOwned(e event, kind, parentKind workflows.Kind, now prints)
 		w.cause = byObject
 	}
 	if e.deleted {
-		w.gone = []observe.Ref{refOf(e.object)}
+		gone := departed{ref: refOf(e.object)}
+		if d, ok := e.object.(*v1alpha1.MachineDeployment); ok {
+			gone.rollout = observe.RolloutNamed(d)
+		}
+		w.gone = []departed{gone}
 	}
 	if changed.self || changed.own {
 		b.enqueue(key{kind, e.object.GetNamespace(), e.object.GetName()}, w)

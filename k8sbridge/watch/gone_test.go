@@ -135,6 +135,49 @@ func TestDeletedSetAndDeployment(t *testing.T) {
 	})
 }
 
+// A rollout may be open though its deployment's workflow is not: nobody else tells it that there is nothing left to roll.
+func TestDeletedDeploymentWithARolloutThatIsOpen(t *testing.T) {
+	for name, row := range map[string]struct {
+		closed string
+		told   []string
+	}{
+		"both are open":                         {"", []string{toRollout, "signal " + idOf(aDeployment())}},
+		"the deployment's workflow is not open": {idOf(aDeployment()), []string{toRollout, "signal " + idOf(aDeployment())}},
+		"the rollout is not open":               {rolloutOfD, []string{toRollout, "signal " + idOf(aDeployment())}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, rollingStack(open), func(w *world) {
+				w.close(row.closed)
+				w.ofDeployment()
+				w.remove(rollingDeployment(open))
+				w.pass(goneAfter)
+				calls := w.ofDeployment()
+				require.Equal(t, row.told, lines(calls))
+				for _, c := range calls {
+					assert.Equal(t, []any{"uid-d", true}, []any{c.changed.UID, c.changed.Deleting})
+					assert.NotEmpty(t, c.changed.Versions[observe.Deployments], "a cache that old still has it")
+				}
+				w.pass(20 * time.Second)
+				assert.Empty(t, w.ofDeployment(), "that one is not open is no failure")
+			})
+		})
+	}
+}
+
+func TestDeletedDeploymentIsToldAgainWhenASignalFails(t *testing.T) {
+	inWorld(t, rollingStack(open), func(w *world) {
+		w.ofDeployment()
+		w.remove(rollingDeployment(open))
+		w.flush()
+		w.reply(serviceerror.NewInternal("odd"), 0)
+		w.pass(goneAfter)
+		assert.Equal(t, []string{toRollout}, lines(w.ofDeployment()))
+		w.reply(nil, 0)
+		w.pass(10 * time.Second)
+		assert.Equal(t, []string{toRollout, "signal " + idOf(aDeployment())}, lines(w.ofDeployment()))
+	})
+}
+
 // What the bridge remembers is bounded by what exists.
 func TestNothingIsRememberedOfWhatIsGone(t *testing.T) {
 	inWorld(t, nil, func(w *world) {

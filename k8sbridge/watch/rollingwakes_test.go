@@ -2,6 +2,7 @@ package watch
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 
 	"millwright/api/v1alpha1"
 	"millwright/observe"
+	"millwright/workflows"
 )
 
 const toRollout = "signal " + rolloutOfD
@@ -187,4 +189,20 @@ func TestResyncOfARollout(t *testing.T) {
 		w.pass(aResync)
 		assert.Empty(t, w.ofDeployment())
 	})
+}
+
+func TestTheRolloutThatAStatusNamesIsRecognised(t *testing.T) {
+	for _, name := range []string{"d", strings.Repeat("long", 60)} {
+		d := changed(aDeployment(), func(d *v1alpha1.MachineDeployment) { d.Name = name })
+		names := func(id string) string {
+			d.Status.CurrentOperation = &v1alpha1.Operation{WorkflowID: id}
+			return observe.RolloutNamed(d)
+		}
+		id := workflows.ID(workflows.KindRollout, refOf(d), 3)
+		assert.Equal(t, id, names(id))
+		assert.Empty(t, names(idOf(d)))
+		other := refOf(d)
+		other.UID = "uid-other"
+		assert.Empty(t, names(workflows.ID(workflows.KindRollout, other, 3)), "the status came with the object from elsewhere")
+	}
 }

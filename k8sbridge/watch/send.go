@@ -64,7 +64,7 @@ func (b *Bridge) retry(k key, w wake) {
 func (b *Bridge) tell(ctx context.Context, k key, w wake) (sent bool, err error) {
 	s, found := b.subject(k)
 	for _, gone := range w.gone {
-		if found && s.ref.UID == gone.UID {
+		if found && s.ref.UID == gone.ref.UID {
 			continue
 		}
 		if err := b.tellGone(ctx, k, gone, w.versions); err != nil {
@@ -115,17 +115,23 @@ func (b *Bridge) signal(ctx context.Context, k key, s subject, changed workflows
 	return err
 }
 
-// tellGone signals the workflow of an object that is gone, if it is still open.
-func (b *Bridge) tellGone(ctx context.Context, k key, gone observe.Ref, versions observe.Gate) error {
-	if err := b.limiter.Wait(ctx); err != nil {
-		return err
+// tellGone signals the workflow of an object that is gone, if it is still open. So it does with the rollout of a deployment: that may be
+// open though the deployment's workflow is not.
+func (b *Bridge) tellGone(ctx context.Context, k key, gone departed, versions observe.Gate) error {
+	changed := workflows.Changed{UID: gone.ref.UID, Versions: versions, Deleting: true}
+	for _, id := range []string{gone.rollout, workflows.ID(k.kind, gone.ref)} {
+		if id == "" {
+			continue
+		}
+		if err := b.limiter.Wait(ctx); err != nil {
+			return err
+		}
+		err := b.starter.SignalWorkflow(ctx, id, "", workflows.SignalChanged, changed)
+		if absent := new(serviceerror.NotFound); err != nil && !errors.As(err, &absent) {
+			return err
+		}
 	}
-	changed := workflows.Changed{UID: gone.UID, Versions: versions, Deleting: true}
-	err := b.starter.SignalWorkflow(ctx, workflows.ID(k.kind, gone), "", workflows.SignalChanged, changed)
-	if absent := new(serviceerror.NotFound); errors.As(err, &absent) {
-		return nil
-	}
-	return err
+	return nil
 }
 
 // worthIt reports whether an object that is not calm needs a signal for a change. Its workflow need not hear of what it

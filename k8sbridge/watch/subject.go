@@ -3,7 +3,6 @@ package watch
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
@@ -94,14 +93,9 @@ func (b *Bridge) deployment(d *v1alpha1.MachineDeployment) subject {
 		}
 	}
 	s.owner = workflows.Owner{MachineDeployment: d.Name}
-	if o := d.Status.CurrentOperation; o != nil && strings.HasPrefix(o.WorkflowID, rolloutIDs) {
-		s.rollout = o.WorkflowID
-	}
+	s.rollout = observe.RolloutNamed(d)
 	return s
 }
-
-// rolloutIDs is how the workflow ID of every rollout begins.
-var rolloutIDs = strings.ToLower(string(workflows.KindRollout)) + "/"
 
 // machine describes a machine with its node, class and parents.
 func (b *Bridge) machine(m *v1alpha1.Machine) subject {

@@ -69,7 +69,7 @@ func TestN5_TemporalLosesAllItsDataInTheMiddleOfADrain(t *testing.T) {
 	awaitGone(t, m, 60*time.Second)
 	require.Equal(t, len(slow)+len(held), evictedOnce(t, name))
 	require.Equal(t, []v1alpha1.MachineDeletionStage{
-		v1alpha1.MachineDeletionDrain, v1alpha1.MachineDeletionInstance, v1alpha1.MachineDeletionNode,
+		v1alpha1.MachineDeletionDrain, v1alpha1.MachineDeletionInstance,
 	}, stages(), "D15: no stage is entered again")
 	require.NotContains(t, p.Instances(t), m.Spec.ProviderID)
 	_, err = r.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})

@@ -1,0 +1,118 @@
+package workflows_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	sdkpb "go.temporal.io/api/sdk/v1"
+	"go.temporal.io/sdk/temporal"
+
+	"millwright/activities"
+	"millwright/decide/steer"
+	"millwright/workflows"
+)
+
+// refusing is how a write ends that the API server refused.
+func refusing() error {
+	return temporal.NewNonRetryableApplicationError("quota exceeded", activities.TypeRefused, nil)
+}
+
+// sizing is a step whose write may be refused, for a deployment's workflow as for its rollout.
+func sizing() activities.DeploymentDecision {
+	return with(moving("grow"), func(d *activities.DeploymentDecision) { d.Rolling = false })
+}
+
+// writers are the workflows that write the sets of a deployment. Each runs until the world says gone.
+func writers(t *testing.T, test func(t *testing.T, w *deploymentWorld, run func())) {
+	for name, run := range map[string]func(*deploymentWorld){
+		"deployment": func(w *deploymentWorld) {
+			w.env.ExecuteWorkflow(workflows.MachineDeployment, workflows.Input{Ref: ref, Continued: true})
+		},
+		"rollout": func(w *deploymentWorld) {
+			w.env.ExecuteWorkflow(workflows.Rollout, workflows.RolloutInput{Input: workflows.Input{Ref: ref, Continued: true}, Revision: 7})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newDeploymentWorld(t, sizing(), sizing(), gone())
+			w.answer(0)
+			w.fails["ChangeSets"] = refusing()
+			test(t, w, func() {
+				run(w)
+				require.NoError(t, w.env.GetWorkflowError())
+			})
+		})
+	}
+}
+
+func TestARefusedWriteIsTriedAgainAfterAWhile(t *testing.T) {
+	writers(t, func(t *testing.T, w *deploymentWorld, run func()) {
+		run()
+		require.Equal(t, []string{"ChangeSets", "ChangeSets"}, w.log, "the second one is taken")
+		require.Equal(t, []time.Duration{0, 10 * time.Second, 10 * time.Second}, w.looks)
+		require.Equal(t, []bool{false, true, false}, []bool{w.reads[0].Live, w.reads[1].Live, w.reads[2].Live}, "what was refused may look otherwise by now")
+	})
+}
+
+func TestAWriteThatIsRefusedAgainIsWaitedForAgain(t *testing.T) {
+	writers(t, func(t *testing.T, w *deploymentWorld, run func()) {
+		w.env.RegisterDelayedCallback(func() {
+			defer w.lock()()
+			w.fails["ChangeSets"] = refusing()
+		}, 5*time.Second)
+		run()
+		require.Equal(t, []time.Duration{0, 10 * time.Second, 20 * time.Second}, w.looks)
+	})
+}
+
+func TestAChangeWakesWhoWaitsAfterARefusedWrite(t *testing.T) {
+	writers(t, func(t *testing.T, w *deploymentWorld, run func()) {
+		w.env.RegisterDelayedCallback(func() { changed(w.env) }, 3*time.Second)
+		run()
+		require.Equal(t, []string{"ChangeSets", "ChangeSets"}, w.log)
+		require.Equal(t, []time.Duration{0, 3 * time.Second, 3 * time.Second}, w.looks)
+	})
+}
+
+func TestARefusedWriteIsShown(t *testing.T) {
+	writers(t, func(t *testing.T, w *deploymentWorld, run func()) {
+		w.show()
+		var during, details any
+		w.env.RegisterDelayedCallback(func() {
+			during = []any{w.shown["Stage"], w.shown["BlockedBy"], w.shown["Stuck"]}
+			answer, err := w.env.QueryWorkflow("__temporal_workflow_metadata")
+			require.NoError(t, err)
+			var metadata sdkpb.WorkflowMetadata
+			require.NoError(t, answer.Get(&metadata))
+			details = metadata.GetCurrentDetails()
+		}, 5*time.Second)
+		run()
+		require.Equal(t, []any{"refused", []string{"Refused"}, true}, during)
+		require.Contains(t, details, "quota exceeded")
+		require.Empty(t, w.shown["BlockedBy"], "what is over is shown no more")
+		require.Equal(t, false, w.shown["Stuck"])
+	})
+}
+
+// Sizes stand when nodes cannot be written: that is waited out likewise, and not done again at once.
+func TestNodesThatCannotBeWrittenAreWaitedFor(t *testing.T) {
+	writers(t, func(t *testing.T, w *deploymentWorld, run func()) {
+		w.script = []activities.DeploymentDecision{with(sizing(), func(d *activities.DeploymentDecision) { d.Resize, d.Taint = nil, aTarget }), gone()}
+		w.fails = map[string]error{"ChangeNodes": temporal.NewTimeoutError(3, nil)}
+		run()
+		require.Equal(t, []string{"ChangeNodes"}, w.log)
+		require.Equal(t, []time.Duration{0, 10 * time.Second}, w.looks)
+	})
+}
+
+func TestARolloutThatIsCancelledDoesNotWaitForARefusedWrite(t *testing.T) {
+	w := newDeploymentWorld(t, sizing())
+	w.answer(0)
+	w.fails["ChangeSets"] = refusing()
+	s := newWheel(w)
+	w.env.RegisterDelayedCallback(w.env.CancelWorkflow, 3*time.Second)
+	result := w.rollOut(t)
+	require.Equal(t, []string{workflows.OutcomeCancelled, "3s"}, []string{result.Outcome, result.Took})
+	require.Equal(t, steer.Cancel, s.orders[0].Order.Verb)
+	require.Equal(t, []string{"ChangeSets"}, w.log)
+}
