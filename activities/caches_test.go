@@ -3,6 +3,7 @@ package activities_test
 import (
 	"reflect"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -153,6 +154,8 @@ func inputs() map[string][]any {
 		"RollBackDeployment": {activities.RollBack{Deployment: ref(d), Version: "900", Rollback: rollout.Rollback{Set: &rollout.Target{Name: "s-2", UID: "uid-s-2"}, Automatic: true}}},
 		"GiveSteer":          {steered(d, steer.Order{Verb: steer.Pause}), steered(d, steer.Order{Verb: steer.Start})},
 		"ReportDeployment":   {activities.DeploymentReport{DeploymentRead: deploymentRead(d), Step: &activities.Step{Name: "x"}, Record: &rollout.Progress{Revision: 8, Failed: []string{"m"}}}},
+		"MarkNodes":          {activities.NodeSweep{Namespace: shop, At: time.Now().Add(time.Hour)}},
+		"ReportOrphans":      {activities.OrphanReport{Class: ref(class()), Collected: []string{"i-1"}, Held: "too many", Unclear: []string{"i-2"}}},
 		"FinalizeSecrets":    {activities.SecretChanges{Class: ref(class()), Secrets: []activities.SecretTarget{target("a", backup, v1alpha1.FinalizerSecret)}}},
 	}
 }

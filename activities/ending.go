@@ -1,11 +1,15 @@
 package activities
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"time"
 
+	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/temporal"
+
+	"millwright/provider"
 )
 
 // Times between two looks at an instance that is being deleted. Each look is two calls of the cloud and two reads of the API
@@ -64,8 +68,16 @@ func (e *endings) next(class string, since time.Duration, attempt int32) time.Du
 	return min(after, terminatingMost)
 }
 
-// terminating makes Temporal look again soon; it is no failure.
-func terminating(machine string, after time.Duration) error {
+// over notes that the instance of the running activity is gone.
+func (e *endings) over(ctx context.Context, class provider.Class) {
+	info := activity.GetInfo(ctx)
+	e.gone(class.Namespace+"/"+class.Name, time.Since(info.ScheduledTime), info.Attempt)
+}
+
+// still makes Temporal run the activity again when the instance may be gone; it is no failure.
+func (e *endings) still(ctx context.Context, class provider.Class, machine string) error {
+	info := activity.GetInfo(ctx)
+	after := e.next(class.Namespace+"/"+class.Name, time.Since(info.ScheduledTime), info.Attempt)
 	return temporal.NewApplicationErrorWithOptions(fmt.Sprintf("instance of machine %s is still terminating", machine), TypeTerminating,
 		temporal.ApplicationErrorOptions{NextRetryDelay: after, Category: temporal.ApplicationErrorCategoryBenign})
 }

@@ -13,6 +13,8 @@ type Metrics struct {
 	drains    *prometheus.HistogramVec
 	blocked   *prometheus.GaugeVec
 	evictions *prometheus.CounterVec
+	sweeps    *prometheus.CounterVec
+	collected *prometheus.CounterVec
 }
 
 // NewMetrics registers the metrics. Call it once for a registry.
@@ -28,8 +30,14 @@ func NewMetrics(registry prometheus.Registerer) Metrics {
 		evictions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "millwright_drain_requests_total", Help: "Requests to make a pod go, by means and by what the API server answered.",
 		}, []string{"means", "result"}),
+		sweeps: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "millwright_orphan_sweeps_total", Help: "Sweeps for instances that no Machine claims, by how they ended: clean, collected, held or failed.",
+		}, []string{"namespace", "class", "result"}),
+		collected: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "millwright_orphans_collected_total", Help: "Instances that were deleted because no Machine claimed them.",
+		}, []string{"namespace", "class"}),
 	}
-	registry.MustRegister(m.drains, m.blocked, m.evictions)
+	registry.MustRegister(m.drains, m.blocked, m.evictions, m.sweeps, m.collected)
 	return m
 }
 
@@ -42,6 +50,14 @@ func (m Metrics) drained(result string, took time.Duration) {
 func (m Metrics) asked(a drain.Answer) {
 	if m.evictions != nil {
 		m.evictions.WithLabelValues(string(a.Means), string(a.Result)).Inc()
+	}
+}
+
+// swept counts a sweep for orphans and what it deleted.
+func (m Metrics) swept(r OrphanReport) {
+	if m.sweeps != nil {
+		m.sweeps.WithLabelValues(r.Class.Namespace, r.Class.Name, r.result()).Inc()
+		m.collected.WithLabelValues(r.Class.Namespace, r.Class.Name).Add(float64(len(r.Collected)))
 	}
 }
 

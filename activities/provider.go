@@ -114,13 +114,12 @@ func (p *Provider) DeleteInstance(ctx context.Context, in InstanceCall) (Instanc
 		if err := p.Cloud.DeleteInstance(ctx, class, machine); err != nil && provider.CodeOf(err) != provider.NotFound {
 			return provider.Instance{}, err
 		}
-		info, key := activity.GetInfo(ctx), class.Namespace+"/"+class.Name
 		switch _, err := p.Cloud.InstanceStatus(ctx, class, machine); provider.CodeOf(err) {
 		case provider.NotFound, provider.Unimplemented: // without a status, the accepted deletion is all there is to know
-			p.endings.gone(key, time.Since(info.ScheduledTime), info.Attempt)
+			p.endings.over(ctx, class)
 			return provider.Instance{}, nil
 		case provider.OK, provider.NotInitialized, provider.OutOfRange: // one is still there, or several
-			return provider.Instance{}, terminating(machine.Name, p.endings.next(key, time.Since(info.ScheduledTime), info.Attempt))
+			return provider.Instance{}, p.endings.still(ctx, class, machine.Name)
 		default:
 			return provider.Instance{}, err
 		}

@@ -35,6 +35,7 @@ type options struct {
 	leaseNamespace string
 	identity       string
 	guardSecrets   bool
+	orphanPeriod   time.Duration
 	preflight      process.PreflightFlags
 	rollout        process.RolloutFlags
 }
@@ -48,6 +49,7 @@ func main() {
 	flag.StringVar(&o.leaseNamespace, "lease-namespace", "default", "namespace of the Lease that elects the leader")
 	flag.StringVar(&o.identity, "identity", fmt.Sprintf("%s-%d", host, os.Getpid()), "name of this process in the election")
 	flag.BoolVar(&o.guardSecrets, "guard-secrets", true, "the worker puts a finalizer on the Secrets that classes name; say the same to both")
+	flag.DurationVar(&o.orphanPeriod, "machine-safety-orphan-vms-period", watch.DefaultOrphanPeriod, "time between two sweeps for instances without a Machine, for each class; 0 means none")
 	flag.Parse()
 	if err := run(o); err != nil {
 		fmt.Fprintln(os.Stderr, "k8sbridge:", err)
@@ -57,6 +59,9 @@ func main() {
 
 // run fills the caches, waits to be the leader and then signals until the process is told to stop.
 func run(o options) error {
+	if o.orphanPeriod != 0 && o.orphanPeriod < time.Second {
+		return fmt.Errorf("--machine-safety-orphan-vms-period: %s is neither 0 nor a second or more", o.orphanPeriod)
+	}
 	logger, err := o.Logger()
 	if err != nil {
 		return err
@@ -97,7 +102,9 @@ func run(o options) error {
 	metrics := watch.NewMetrics(registry)
 	watch.NewSetMetrics(cluster, registry)
 	return lead(ctx, o, client, logger, registry, func(ctx context.Context) error {
-		return watch.New(cluster, temporal, metrics, logger).Run(ctx)
+		b := watch.New(cluster, temporal, metrics, logger)
+		b.SweepOrphans(temporal.ScheduleClient(), o.orphanPeriod)
+		return b.Run(ctx)
 	})
 }
 

@@ -1,6 +1,7 @@
 package observe_test
 
 import (
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -24,9 +25,9 @@ func TestN5_AttachmentsOfACacheThatIsCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		target := kubefake.NewClientset()
 		var now *watch.RaceFreeFakeWatcher
-		var away bool
+		var away atomic.Bool
 		target.PrependWatchReactor("volumeattachments", func(clienttesting.Action) (bool, watch.Interface, error) {
-			if away {
+			if away.Load() {
 				return true, nil, syscall.ECONNREFUSED
 			}
 			now = watch.NewRaceFreeFake()
@@ -43,7 +44,7 @@ func TestN5_AttachmentsOfACacheThatIsCutOff(t *testing.T) {
 		assert.True(t, cluster.KnowsAttachments())
 		assert.Zero(t, cluster.Attached("n"))
 
-		away = true
+		away.Store(true)
 		now.Stop()
 		synctest.Wait()
 		assert.False(t, cluster.KnowsAttachments())
@@ -51,7 +52,7 @@ func TestN5_AttachmentsOfACacheThatIsCutOff(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		assert.False(t, cluster.KnowsAttachments())
 
-		away = false
+		away.Store(false)
 		for !cluster.KnowsAttachments() {
 			time.Sleep(observe.LinkSettles)
 		}

@@ -18,8 +18,9 @@ const (
 	KindMachineSet        Kind = "MachineSet"
 	KindMachineDeployment Kind = "MachineDeployment"
 	KindMachineClass      Kind = "MachineClass"
-	KindDrain             Kind = "Drain"   // named after its machine
-	KindRollout           Kind = "Rollout" // named after its deployment and the revision
+	KindDrain             Kind = "Drain"            // named after its machine
+	KindRollout           Kind = "Rollout"          // named after its deployment and the revision
+	KindOrphanCollection  Kind = "OrphanCollection" // named after its class; started by a schedule of that ID, which appends the time
 )
 
 // The task queues. Each provider has one of its own besides: ProviderQueue.
@@ -54,6 +55,17 @@ func ProviderQueue(provider string) string { return "provider-" + provider }
 // and UID need their share.
 const maxID = 200
 
+// OrphanIDs is how the ID of every orphan collection begins, and of its schedule.
+const OrphanIDs = "orphans/"
+
+// prefix is the first part of the IDs of a kind.
+func (k Kind) prefix() string {
+	if k == KindOrphanCollection {
+		return strings.TrimSuffix(OrphanIDs, "/")
+	}
+	return strings.ToLower(string(k))
+}
+
 // ID returns the workflow ID of an object: kind/namespace/name/uid, and the revision of a rollout behind it. Where that would be
 // too long, the name is cut and ends in a hash of the whole. It is the only function that makes IDs.
 func ID(kind Kind, ref activities.Ref, revision ...int64) string {
@@ -62,7 +74,7 @@ func ID(kind Kind, ref activities.Ref, revision ...int64) string {
 		end += "/" + strconv.FormatInt(n, 10)
 	}
 	id := func(name string) string {
-		return strings.ToLower(string(kind)) + "/" + ref.Namespace + "/" + name + end
+		return kind.prefix() + "/" + ref.Namespace + "/" + name + end
 	}
 	whole := id(ref.Name)
 	if len(whole) <= maxID {

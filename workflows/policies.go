@@ -168,14 +168,25 @@ func glance(ctx workflow.Context, provider, id, summary string) workflow.Context
 	return workflow.WithActivityOptions(ctx, options)
 }
 
+// sweeping is for one step of a sweep for orphans: five minutes in all, a third of the time to the next sweep, which does what this
+// one could not.
+func sweeping(ctx workflow.Context, provider, id, summary string) workflow.Context {
+	options := workflow.GetActivityOptions(cloud(ctx, provider, id, summary))
+	options.ScheduleToCloseTimeout = 5 * time.Minute
+	return workflow.WithActivityOptions(ctx, options)
+}
+
 // maxSummary is the longest summary, in bytes, that Temporal takes; a longer one fails the workflow task.
 // Source: limit.userMetadataSummary of Temporal's server.
 const maxSummary = 400
 
 // brief cuts a summary to what Temporal takes.
-func brief(summary string) string {
-	if len(summary) <= maxSummary {
-		return summary
+func brief(summary string) string { return cut(summary, maxSummary) }
+
+// cut shortens a text to so many bytes.
+func cut(text string, most int) string {
+	if len(text) <= most {
+		return text
 	}
-	return strings.ToValidUTF8(summary[:maxSummary-len("…")], "") + "…"
+	return strings.ToValidUTF8(text[:most-len("…")], "") + "…"
 }

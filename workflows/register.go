@@ -16,6 +16,7 @@ func Register(r worker.WorkflowRegistry) {
 		KindMachineClass:      MachineClass,
 		KindDrain:             Drain,
 		KindRollout:           Rollout,
+		KindOrphanCollection:  OrphanCollection,
 	} {
 		r.RegisterWorkflowWithOptions(function, workflow.RegisterOptions{
 			Name:               string(kind),

@@ -156,6 +156,14 @@ const (
 	ReasonCreating        = "Creating"
 )
 
+// Reasons of events on a MachineClass, about instances that no Machine claims.
+const (
+	ReasonOrphansCollected  = "OrphansCollected"  // they were deleted
+	ReasonOrphansHeld       = "OrphansHeld"       // suspiciously many: nothing was deleted
+	ReasonOrphanSweepFailed = "OrphanSweepFailed" // cloud or API server did not answer: nothing was deleted
+	ReasonInstancesUnclear  = "InstancesUnclear"  // they are left alone, and a person should look at them
+)
+
 // IsReservedConditionType tells whether a condition of a Machine with this type tells about the machine itself and was
 // not copied from its node.
 func IsReservedConditionType(conditionType corev1.NodeConditionType) bool {

@@ -187,6 +187,11 @@ const (
 	AnnotationRelease = "machine.sapcloud.io/release"
 )
 
+// AnnotationCollectOrphans on a MachineClass holds how many of its instances without a Machine one sweep may delete, at most 25.
+// As long as it stands it takes the place of the sweep's own limits, those included that keep it from deleting anything when
+// suspiciously many have none. 0 keeps all of them.
+const AnnotationCollectOrphans = "machine.sapcloud.io/collect-orphans"
+
 // Marks on pods that a drain honours.
 const (
 	// LabelDrain with value skip: the pod stays; with wait-completed: it is waited for, and not evicted. In any case of

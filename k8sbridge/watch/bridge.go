@@ -1,5 +1,6 @@
 // Package watch answers which workflow has to look again when something in a cluster changes. The bridge's main runs it
-// while it is the leader. It signals and starts workflows, and changes nothing else: what there is to do, they find out.
+// while it is the leader. It signals and starts workflows, keeps the schedules of those that run by the clock, and changes nothing
+// else: what there is to do, they find out.
 package watch
 
 import (
@@ -86,6 +87,7 @@ type Bridge struct {
 	backoff workqueue.TypedRateLimiter[key]
 	limiter flowcontrol.RateLimiter
 	now     func() time.Time
+	orphans *sweeps
 
 	mu      sync.Mutex
 	seen    map[string]prints // by resource and UID
@@ -106,6 +108,7 @@ func New(cluster *observe.Cluster, starter Starter, metrics *Metrics, log *slog.
 		backoff: workqueue.NewTypedItemExponentialFailureRateLimiter[key](retryFirst, retryMost),
 		limiter: flowcontrol.NewTokenBucketRateLimiter(signalRate, signalRate),
 		now:     time.Now,
+		orphans: &sweeps{cluster: cluster, metrics: metrics, log: log, queue: workqueue.NewTypedDelayingQueue[task](), hurried: map[observe.Ref]time.Time{}},
 		seen:    map[string]prints{},
 		pending: map[key]wake{},
 		quiet:   map[key]time.Time{},
@@ -136,6 +139,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 		group.Go(func() { b.send(ctx) })
 	}
 	group.Go(func() { b.resync(ctx) })
+	b.orphans.run(ctx, &group)
 	<-ctx.Done()
 	b.queue.ShutDown()
 	group.Wait()

@@ -74,6 +74,9 @@ func (b *Bridge) note(e event) {
 		if changed.news {
 			b.wakeSetsOf(object, e.versions())
 		}
+		if changed.self {
+			b.orphans.look(refOf(object))
+		}
 	case *corev1.Node:
 		if b.changes(e, nodePrints(object)).self {
 			b.wakeMachinesOn(object, wake{versions: e.versions(), cause: byNode})
@@ -111,6 +114,9 @@ func (b *Bridge) noteMachine(e event, m *v1alpha1.Machine) {
 	}
 	if changed.drained {
 		b.wakeQueue(e.versions())
+	}
+	if changed.several {
+		b.orphans.hurry(m.Namespace, observe.ClassOf(m))
 	}
 }
 
@@ -208,6 +214,7 @@ type difference struct {
 	loose   bool // nothing controls the object, or did when it went, and what its parent would look at is news
 	above   bool // something that only the deployment above a machine's set looks at
 	drained bool // a machine that took a place in the order of drains does not any more
+	several bool // the provider has come to say OutOfRange of a machine
 	news    bool // the object is new, or gone: all of them changed
 	self    bool
 	own     bool
@@ -229,7 +236,7 @@ func (b *Bridge) changes(e event, now prints) difference {
 	}
 	news := e.deleted || !known
 	draining := now.draining && !e.deleted
-	d := difference{drained: known && before.draining && !draining, above: now.above != before.above || e.deleted, news: news, self: news || before.self != now.self, own: news || before.own != now.own, below: news || before.below != now.below}
+	d := difference{several: known && now.fellOut(before), drained: known && before.draining && !draining, above: now.above != before.above || e.deleted, news: news, self: news || before.self != now.self, own: news || before.own != now.own, below: news || before.below != now.below}
 	if news || before.owner != now.owner {
 		d.loose = now.parent == ""
 		d.parents = named(now.parent, before.parent)

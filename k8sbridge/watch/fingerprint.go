@@ -26,6 +26,7 @@ type prints struct {
 
 	above    string // what the deployment above a machine's set looks at and the set does not; empty when nothing
 	draining bool   // a machine takes a place in the order in which nodes are drained
+	several  bool   // the provider says OutOfRange of a machine: several instances, or none where there should be one
 }
 
 // hash returns a number that differs when the parts differ.
@@ -73,10 +74,17 @@ func machinePrints(m *v1alpha1.Machine) prints {
 			m.Status.Conditions, observe.IsPreserved(m)),
 		above:    above(m),
 		draining: observe.InDrain(m),
+		several:  operation.ErrorCode == outOfRange,
 		parent:   controller(m),
 		class:    observe.ClassOf(m),
 	}
 }
+
+// fellOut reports whether the provider has come to say OutOfRange of a machine.
+func (p prints) fellOut(before prints) bool { return p.several && !before.several }
+
+// outOfRange is the provider's code that starts a sweep for orphans, as in MCM.
+const outOfRange = "OutOfRange"
 
 // above says what a machine's deployment looks at without waiting for the set: whether it runs, or waits to be replaced, how far its
 // in-place update is, what the autoscaler wants of it.

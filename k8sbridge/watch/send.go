@@ -174,5 +174,6 @@ func (b *Bridge) returned() {
 	if away {
 		b.log.Info("Temporal answers again: looking at everything")
 		b.sweep()
+		b.orphans.lookAtAll() // it may have lost its data
 	}
 }

@@ -126,6 +126,7 @@ type world struct {
 	bridge   *Bridge
 	version  int
 	stop     func()
+	prepare  func(*Bridge) // a bridge before it runs; nil: as it is
 }
 
 // inWorld runs a test with a bridge that has looked at the given objects and has come to rest.
@@ -172,6 +173,9 @@ func (w *world) lead() {
 	}
 	ctx, cancel := context.WithCancel(w.t.Context())
 	w.bridge = New(w.cluster, w.temporal, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
+	if w.prepare != nil {
+		w.prepare(w.bridge)
+	}
 	done := make(chan error, 1)
 	go func() { done <- w.bridge.Run(ctx) }()
 	w.stop = sync.OnceFunc(func() {

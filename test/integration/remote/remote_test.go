@@ -56,6 +56,7 @@ func withoutSecrets(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: stack.ProviderIdentity},
 		Rules: []rbacv1.PolicyRule{
 			{APIGroups: []string{v1alpha1.GroupName}, Resources: []string{"machineclasses"}, Verbs: []string{"get"}},
+			{APIGroups: []string{v1alpha1.GroupName}, Resources: []string{"machines"}, Verbs: []string{"get", "list"}},
 			{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get"}},
 		},
 	}, metav1.CreateOptions{})

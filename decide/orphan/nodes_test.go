@@ -1,0 +1,54 @@
+package orphan_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"millwright/decide/orphan"
+)
+
+func TestUnmanaged(t *testing.T) {
+	node := func(age time.Duration, change func(*orphan.Node)) orphan.Node {
+		n := orphan.Node{Name: "n", ProviderID: "i-n", Machine: "m", Created: ago(age), Guarded: true}
+		if change != nil {
+			change(&n)
+		}
+		return n
+	}
+	other := orphan.NodeOwner{Name: "other", Node: "other", ProviderID: "i-other"}
+	for _, row := range []struct {
+		name  string
+		node  orphan.Node
+		owner orphan.NodeOwner
+		want  []string
+	}{
+		{"U162: 21 minutes", node(21*time.Minute, nil), other, []string{"n"}},
+		{"U162: 19 minutes", node(19*time.Minute, nil), other, nil},
+		{"U162: it says so, and has our finalizer", node(time.Hour, func(n *orphan.Node) { n.Marked = true }), other, []string{"n"}},
+		{"U162: it says so already", node(time.Hour, func(n *orphan.Node) { n.Marked, n.Guarded = true, false }), other, nil},
+		{"one that never was ours", node(time.Hour, func(n *orphan.Node) { *n = orphan.Node{Name: "n", Created: n.Created} }), other, []string{"n"}},
+		{"one that never was ours, and a machine of which nothing is known", node(time.Hour, func(n *orphan.Node) { *n = orphan.Node{Name: "n", Created: n.Created} }), orphan.NodeOwner{Name: "other"}, []string{"n"}},
+		{"a machine names it", node(time.Hour, nil), orphan.NodeOwner{Name: "x", Node: "n"}, nil},
+		{"it names its machine", node(time.Hour, nil), orphan.NodeOwner{Name: "m"}, nil},
+		{"a machine of the same name is about to join", node(time.Hour, nil), orphan.NodeOwner{Name: "n"}, nil},
+		{"a machine has its instance", node(time.Hour, nil), orphan.NodeOwner{Name: "x", ProviderID: "i-n"}, nil},
+		{"a machine's name is no node's name", node(time.Hour, nil), orphan.NodeOwner{Name: "x", Node: "m"}, []string{"n"}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			assert.Equal(t, row.want, orphan.Unmanaged(now, []orphan.Node{row.node}, []orphan.NodeOwner{row.owner}))
+		})
+	}
+	t.Run("N7: no machine at all", func(t *testing.T) {
+		assert.Empty(t, orphan.Unmanaged(now, []orphan.Node{node(time.Hour, nil)}, nil))
+	})
+	t.Run("bounded", func(t *testing.T) {
+		var nodes []orphan.Node
+		for i := range 60 {
+			nodes = append(nodes, orphan.Node{Name: fmt.Sprint(i), Created: ago(time.Hour)})
+		}
+		assert.Len(t, orphan.Unmanaged(now, nodes, []orphan.NodeOwner{other}), orphan.MostMarked)
+	})
+}

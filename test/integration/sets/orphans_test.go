@@ -1,0 +1,243 @@
+//go:build integration
+
+package sets
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	sdk "go.temporal.io/sdk/client"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/activities"
+	"millwright/api/v1alpha1"
+	"millwright/devstack/stack"
+	"millwright/devstack/virtualcloud/admin"
+	"millwright/provider/virtual"
+	"millwright/test/integration/rig"
+	"millwright/workflows"
+)
+
+// sweeper is a schedule of sweeps over the class of a namespace, which runs when a test says so.
+type sweeper struct {
+	handle sdk.ScheduleHandle
+	id     string // how the IDs of its runs begin
+	ended  int    // sweeps so far
+}
+
+// confirm is how long an orphan has to be without its machine here.
+const confirm = 3 * time.Second
+
+// newSweeper makes a schedule beside the one that the bridge keeps. Its sweeps are in more of a hurry.
+func newSweeper(t *testing.T, namespace string) *sweeper {
+	t.Helper()
+	class, err := r.Machines.MachineV1alpha1().MachineClasses(namespace).Get(t.Context(), "small", metav1.GetOptions{})
+	require.NoError(t, err)
+	s := &sweeper{id: "orphans-of-a-test/" + namespace}
+	s.handle, err = r.Temporal.ScheduleClient().Create(t.Context(), sdk.ScheduleOptions{
+		ID:     s.id,
+		Spec:   sdk.ScheduleSpec{Intervals: []sdk.ScheduleIntervalSpec{{Every: 24 * time.Hour}}},
+		Paused: true,
+		Action: &sdk.ScheduleWorkflowAction{
+			ID: s.id, Workflow: string(workflows.KindOrphanCollection), TaskQueue: workflows.QueueMachines,
+			Args: []any{workflows.OrphanInput{
+				Class:    activities.Ref{Namespace: namespace, Name: "small", UID: string(class.UID)},
+				Provider: "virtual", Confirm: confirm, MinAge: time.Second,
+			}},
+		},
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = s.handle.Delete(t.Context()) })
+	return s
+}
+
+// start starts a sweep and returns its ID.
+func (s *sweeper) start(t *testing.T) string {
+	t.Helper()
+	require.NoError(t, s.handle.Trigger(t.Context(), sdk.ScheduleTriggerOptions{}))
+	s.ended++
+	var id string
+	rig.Eventually(t, 20*time.Second, "a sweep begins", func() (bool, any) {
+		there, err := s.handle.Describe(t.Context())
+		if err != nil || there.Info.NumActions < s.ended {
+			return false, err
+		}
+		last := there.Info.RecentActions[len(there.Info.RecentActions)-1]
+		id = last.StartWorkflowResult.WorkflowID
+		return true, nil
+	})
+	return id
+}
+
+// sweep runs a sweep to its end.
+func (s *sweeper) sweep(t *testing.T) workflows.OrphanResult {
+	t.Helper()
+	var result workflows.OrphanResult
+	require.NoError(t, r.Temporal.GetWorkflow(t.Context(), s.start(t), "").Get(t.Context(), &result))
+	// The schedule has to have taken in how the sweep ended before the next one begins.
+	rig.Eventually(t, 20*time.Second, "the schedule knows that the sweep has ended", func() (bool, any) {
+		there, err := s.handle.Describe(t.Context())
+		return err == nil && len(there.Info.RunningWorkflows) == 0, err
+	})
+	return result
+}
+
+// plant makes an instance of a machine that never was.
+func plant(t *testing.T, namespace, name string) virtual.Instance {
+	t.Helper()
+	all, err := r.Cloud.Instances(t.Context())
+	require.NoError(t, err)
+	at := slices.IndexFunc(all, func(i admin.Instance) bool { return i.Tags.Cluster != "" })
+	require.NotEqual(t, -1, at, "an instance that tells the cluster's name")
+	planted, err := r.Cloud.Plant(t.Context(), virtual.CreateRequest{
+		Name: name,
+		Tags: virtual.Tags{Cluster: all[at].Tags.Cluster, Class: namespace + "/small", Machine: name, MachineUID: "uid-of-" + name},
+		Spec: virtual.Spec{Region: "eu", Zone: "eu-1", InstanceType: "small"},
+	})
+	require.NoError(t, err)
+	return planted
+}
+
+// instances returns the provider IDs of all instances of a namespace's class, sorted.
+func instances(t *testing.T, namespace string) []string {
+	t.Helper()
+	all, err := r.Cloud.Instances(t.Context())
+	require.NoError(t, err)
+	var ids []string
+	for _, i := range all {
+		if strings.HasPrefix(i.Tags.Class, namespace+"/") {
+			ids = append(ids, i.ProviderID)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+func TestU161_AnInstanceWithoutAMachineGoesAndNoOther(t *testing.T) {
+	r.Namespace(t, "orphans", "")
+	set := newSet(t, "orphans", "orphans", 3)
+	set.awaitRunning(t, 3, time.Minute)
+	healthy := instances(t, "orphans")
+	require.Len(t, healthy, 3)
+	lost := plant(t, "orphans", "orphans-lost")
+	s := newSweeper(t, "orphans")
+
+	first := s.sweep(t)
+	require.Equal(t, []any{workflows.OutcomeSwept, 4, 3, 1}, []any{first.Outcome, first.Instances, first.Machines, first.Orphans}, "%+v", first)
+	require.Empty(t, first.Collected, "it was seen once")
+	require.Len(t, first.Sightings, 1)
+	require.Len(t, instances(t, "orphans"), 4)
+
+	time.Sleep(confirm + time.Second)
+	second := s.sweep(t)
+	require.Equal(t, []string{lost.ProviderID}, second.Collected, "%+v", second)
+	require.Empty(t, second.Sightings)
+	require.Equal(t, healthy, instances(t, "orphans"))
+	set.awaitRunning(t, 3, 10*time.Second)
+	rig.Eventually(t, 20*time.Second, "people are told", func() (bool, any) {
+		events, err := r.Kube.CoreV1().Events("orphans").List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		for _, e := range events.Items {
+			if e.Reason == v1alpha1.ReasonOrphansCollected && strings.Contains(e.Message, lost.ProviderID) {
+				return true, nil
+			}
+		}
+		return false, len(events.Items)
+	})
+
+	third := s.sweep(t)
+	require.Zero(t, third.Orphans, "%+v", third)
+	set.remove(t)
+}
+
+// The bridge keeps a schedule for each class.
+func TestTheBridgeKeepsASchedule(t *testing.T) {
+	r.Namespace(t, "scheduled", "")
+	class, err := r.Machines.MachineV1alpha1().MachineClasses("scheduled").Get(t.Context(), "small", metav1.GetOptions{})
+	require.NoError(t, err)
+	id := workflows.ID(workflows.KindOrphanCollection, activities.Ref{Namespace: "scheduled", Name: "small", UID: string(class.UID)})
+	handle := r.Temporal.ScheduleClient().GetHandle(t.Context(), id)
+	rig.Eventually(t, 20*time.Second, "there is a schedule", func() (bool, any) {
+		there, err := handle.Describe(t.Context())
+		if err != nil {
+			return false, err
+		}
+		return there.Schedule.Spec.Intervals[0].Every == 15*time.Minute, there.Schedule.Spec
+	})
+	r.Bare(t, "scheduled")
+	rig.Eventually(t, 20*time.Second, "the schedule goes with its class", func() (bool, any) {
+		_, err := handle.Describe(t.Context())
+		return err != nil, "it is there"
+	})
+}
+
+func TestN7_ANamespaceWithoutMachinesLosesNothing(t *testing.T) {
+	r.Namespace(t, "moved", "")
+	r.Namespace(t, "moved-from", "") // whose set tells the cluster's name
+	set := newSet(t, "moved-from", "moved-from", 1)
+	set.awaitRunning(t, 1, time.Minute)
+	lost := []string{plant(t, "moved", "moved-a").ProviderID, plant(t, "moved", "moved-b").ProviderID}
+	s := newSweeper(t, "moved")
+	for range 2 {
+		result := s.sweep(t)
+		require.Equal(t, workflows.OutcomeHeld, result.Outcome, "%+v", result)
+		require.Contains(t, result.Why, "no machine at all")
+		require.Empty(t, result.Sightings)
+		time.Sleep(confirm + time.Second)
+	}
+	require.ElementsMatch(t, lost, instances(t, "moved"))
+
+	_, err := r.Stack.Kubectl(t.Context(), "annotate", "-n", "moved", "machineclasses.machine.sapcloud.io", "small", v1alpha1.AnnotationCollectOrphans+"=2")
+	require.NoError(t, err)
+	require.Empty(t, s.sweep(t).Collected, "what was seen while it was held is no sighting")
+	time.Sleep(confirm + time.Second)
+	require.ElementsMatch(t, lost, s.sweep(t).Collected, "a person said so")
+	require.Empty(t, instances(t, "moved"))
+	set.remove(t)
+}
+
+// The API server dies while the sweep waits for the cloud, which is asked first: what the cloud said then is compared with
+// nothing.
+func TestN7_ASweepWhoseAPIServerDiesDeletesNothing(t *testing.T) {
+	r.Namespace(t, "dying", "")
+	set := newSet(t, "dying", "dying", 3)
+	set.awaitRunning(t, 3, time.Minute)
+	plant(t, "dying", "dying-lost")
+	s := newSweeper(t, "dying")
+	require.Len(t, s.sweep(t).Sightings, 1)
+	time.Sleep(confirm + time.Second)
+	before := instances(t, "dying")
+
+	hang := func(point admin.HangPoint) {
+		require.NoError(t, r.Cloud.Change(t.Context(), func(b *admin.Behaviour) {
+			b.Hangs = map[admin.Operation]admin.HangPoint{}
+			if point != "" {
+				b.Hangs[admin.List] = point
+			}
+		}))
+	}
+	hang(admin.AfterEffect)
+	asked := stats(t).Calls[admin.List]
+	id := s.start(t)
+	rig.Eventually(t, 20*time.Second, "the cloud is asked", func() (bool, any) {
+		calls := stats(t).Calls[admin.List]
+		return calls > asked, calls
+	})
+	require.NoError(t, r.Stack.Kill(t.Context(), stack.APIServer))
+	hang("")
+	time.Sleep(15 * time.Second)
+	assert.Equal(t, before, instances(t, "dying"), "nobody said that there is no machine")
+	require.NoError(t, r.Stack.Start(t.Context(), stack.APIServer))
+
+	var result workflows.OrphanResult
+	require.NoError(t, r.Temporal.GetWorkflow(t.Context(), id, "").Get(t.Context(), &result), "it has five minutes")
+	require.Len(t, result.Collected, 1, fmt.Sprintf("%+v", result))
+	require.Len(t, instances(t, "dying"), 3)
+	set.awaitRunning(t, 3, time.Minute)
+	set.remove(t)
+}
