@@ -6,7 +6,7 @@ SHELL := /bin/bash
 TOOL := go tool -modfile=tools.mod
 BINARIES := ./worker ./k8sbridge ./starter ./devstack ./devstack/virtualcloud
 
-.PHONY: help build test test-unit integration demo up down generate golden replay record bench lint verify vulncheck stack
+.PHONY: help build test test-unit integration demo up down generate golden replay record bench endurance lint verify vulncheck stack
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}'
@@ -45,6 +45,9 @@ golden: stack ## rewrite the golden files; read the diff as prose
 
 replay: ## replay the recorded histories against today's workflows
 	go test -run TestReplay ./workflows/...
+
+endurance: stack ## a hundred machines, changed, paused, cancelled and killed at random: ten minutes
+	go test -tags integration,endurance -count=1 -timeout 40m -v -run TestEndurance ./test/integration/rollouts
 
 bench: stack ## measure a scale-up; on an otherwise quiet machine
 	go test -tags integration -count=1 -timeout 20m -v ./test/integration/bench 2>&1 | grep _test.go:

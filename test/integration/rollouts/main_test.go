@@ -49,6 +49,12 @@ type fleet struct{ *rig.Pool }
 // newFleet makes a pool in a namespace of its own, and waits until it runs.
 func newFleet(t *testing.T, name string, replicas int32, changes ...func(*v1alpha1.MachineDeployment)) fleet {
 	t.Helper()
+	return newFleetOf(t, name, latencies, replicas, changes...)
+}
+
+// newFleetOf is newFleet with instances of these latencies.
+func newFleetOf(t *testing.T, name, latencies string, replicas int32, changes ...func(*v1alpha1.MachineDeployment)) fleet {
+	t.Helper()
 	r.Namespace(t, name, latencies)
 	f := fleet{r.Pool(t, name, name, replicas, changes...)}
 	f.AwaitRunning(t, int(replicas), 3*time.Minute)
