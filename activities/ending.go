@@ -18,7 +18,7 @@ const (
 	terminatingRetry = 230 * time.Millisecond // before the second look, and half as much more each time, while nobody knows how long it takes
 	terminatingMost  = 15 * time.Second       // never longer than this: one that was slow once makes nobody wait for the next
 	endingLeast      = 100 * time.Millisecond // between two looks once the usual time is over: people do not notice less
-	endingEarlier    = 8                      // the next instance is looked at an eighth earlier than one that was gone at the first look
+	endingStep       = 8                      // an eighth of the usual time is added when the first look came too early, and taken off when not
 	endingShare      = 10                     // and a tenth of the usual time
 	endingClasses    = 1000                   // classes whose times are remembered: more than a namespace has, and a few kilobytes
 )
@@ -28,33 +28,47 @@ const (
 // is ready, and safe for concurrent use.
 type endings struct {
 	mu    sync.Mutex
-	usual map[string]time.Duration // by class
+	usual map[string]ending // by class
+}
+
+// ending is when to look first.
+type ending struct {
+	after time.Duration
+	since time.Time // when this was learnt: who was scheduled before looked by another time, and teaches nothing
 }
 
 // gone notes that an instance was seen to be gone, at which attempt.
-func (e *endings) gone(class string, took time.Duration, attempt int32) {
+func (e *endings) gone(class string, scheduled, now time.Time, attempt int32) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	usual, known := e.usual[class]
-	switch {
-	case attempt == 1:
-		return // it was gone before it was looked at, or has never been: that says nothing of the next
-	case !known && len(e.usual) >= endingClasses:
+	if attempt == 1 || scheduled.Before(usual.since) { // at the first attempt it was gone before, or has never been: that says nothing of the next
+		return
+	}
+	if !known && len(e.usual) >= endingClasses {
 		clear(e.usual)
-	case known && took < usual+max(endingLeast, usual/endingShare): // at the first look: it may have been gone for long
-		took -= took / endingEarlier
+	}
+	took, after := now.Sub(scheduled), usual.after
+	switch {
+	case !known, took > 2*after:
+		after = took - took/4
+	case attempt <= 2+int32(after/terminatingMost): // at the first look: it may have been gone for long
+		after -= after / endingStep
+	default:
+		after = min(took, after+after/endingStep)
 	}
 	if e.usual == nil {
-		e.usual = map[string]time.Duration{}
+		e.usual = map[string]ending{}
 	}
-	e.usual[class] = took
+	e.usual[class] = ending{after, now}
 }
 
 // next says after how long to look again, so long after the call was scheduled.
 func (e *endings) next(class string, since time.Duration, attempt int32) time.Duration {
 	e.mu.Lock()
-	usual, known := e.usual[class]
+	last, known := e.usual[class]
 	e.mu.Unlock()
+	usual := last.after
 	if known && since < usual {
 		return min(max(usual-since, endingLeast), terminatingMost)
 	}
@@ -71,7 +85,7 @@ func (e *endings) next(class string, since time.Duration, attempt int32) time.Du
 // over notes that the instance of the running activity is gone.
 func (e *endings) over(ctx context.Context, class provider.Class) {
 	info := activity.GetInfo(ctx)
-	e.gone(class.Namespace+"/"+class.Name, time.Since(info.ScheduledTime), info.Attempt)
+	e.gone(class.Namespace+"/"+class.Name, info.ScheduledTime, time.Now(), info.Attempt)
 }
 
 // still makes Temporal run the activity again when the instance may be gone; it is no failure.

@@ -10,49 +10,69 @@ import (
 	"millwright/activities"
 )
 
-// The first instances of a class teach how long the next ones take.
+var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// The first instances of a class teach how long the next ones take, also where each look comes late.
 func TestLooksAtInstancesThatEnd(t *testing.T) {
 	t.Parallel()
 	for _, ends := range []time.Duration{50 * time.Millisecond, time.Second, 5 * time.Second, 40 * time.Second, 5 * time.Minute} {
-		t.Run(ends.String(), func(t *testing.T) {
-			t.Parallel()
-			var e activities.Endings
-			for n := range 40 {
-				seen, looks := e.Looks("shop/small", ends)
-				late := seen - ends
-				if n < 4 {
-					assert.LessOrEqual(t, late, max(230*time.Millisecond, ends/2), "instance %d: hardly anybody knows anything yet", n)
-					continue
+		for _, lag := range []time.Duration{0, 40 * time.Millisecond, 250 * time.Millisecond} {
+			t.Run(fmt.Sprintf("%s, lag %s", ends, lag), func(t *testing.T) {
+				t.Parallel()
+				var e activities.Endings
+				for n := range 60 {
+					seen, looks := e.Looks("shop/small", epoch.Add(time.Duration(n)*time.Hour), ends, lag)
+					late := seen - ends
+					if n < 10 {
+						assert.LessOrEqual(t, late, max(230*time.Millisecond, ends/2)+2*lag, "instance %d: hardly anybody knows anything yet", n)
+						continue
+					}
+					assert.LessOrEqual(t, late, max(100*time.Millisecond, ends/8)+lag, "instance %d", n)
+					assert.LessOrEqual(t, looks, 4+int32(ends/(15*time.Second)), "instance %d", n)
 				}
-				assert.LessOrEqual(t, late, max(200*time.Millisecond, ends/8), "instance %d", n)
-				assert.LessOrEqual(t, looks, 4+int32(ends/(15*time.Second)), "instance %d", n)
-			}
-		})
+			})
+		}
+	}
+}
+
+// Ten that end at once looked by the same time: what they have to teach is one lesson.
+func TestInstancesThatEndAtOnceTeachOnce(t *testing.T) {
+	t.Parallel()
+	var e activities.Endings
+	e.Looks("shop/small", epoch, 8*time.Second, 0)
+	once := func(wave int) (seen time.Duration) {
+		for n := range 10 {
+			seen, _ = e.Looks("shop/small", epoch.Add(time.Duration(wave)*time.Hour+time.Duration(n)*time.Millisecond), 8*time.Second, 0)
+		}
+		return seen
+	}
+	for wave := range 10 {
+		assert.LessOrEqual(t, once(1+wave), 9*time.Second, "wave %d", wave)
 	}
 }
 
 func TestAnInstanceThatWasSlowOnceHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	var e activities.Endings
-	e.Looks("shop/small", time.Second)
-	e.Looks("shop/small", time.Hour)
-	seen, _ := e.Looks("shop/small", time.Second)
+	e.Looks("shop/small", epoch, time.Second, 0)
+	e.Looks("shop/small", epoch.Add(time.Hour), time.Hour, 0)
+	seen, _ := e.Looks("shop/small", epoch.Add(3*time.Hour), time.Second, 0)
 	assert.LessOrEqual(t, seen, 16*time.Second)
 
-	other, _ := e.Looks("shop/large", time.Second)
+	other, _ := e.Looks("shop/large", epoch, time.Second, 0)
 	assert.Less(t, other, 2*time.Second, "each class has its own time")
-	_, looks := e.Looks("shop/instant", 0)
+	_, looks := e.Looks("shop/instant", epoch, 0, 0)
 	assert.EqualValues(t, 1, looks)
 }
 
 func TestTheTimesOfClassesAreForgottenBeforeTheyAreTooMany(t *testing.T) {
 	t.Parallel()
 	var e activities.Endings
-	e.Looks("first", 10*time.Second)
-	_, knowing := e.Looks("first", 10*time.Second)
+	e.Looks("first", epoch, 10*time.Second, 0)
+	_, knowing := e.Looks("first", epoch.Add(time.Hour), 10*time.Second, 0)
 	for n := range 2000 {
-		e.Looks(fmt.Sprint("class ", n), time.Second)
+		e.Looks(fmt.Sprint("class ", n), epoch, time.Second, 0)
 	}
-	_, again := e.Looks("first", 10*time.Second)
+	_, again := e.Looks("first", epoch.Add(2*time.Hour), 10*time.Second, 0)
 	assert.Greater(t, again, knowing, "as of a class that is new")
 }

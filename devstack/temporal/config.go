@@ -73,6 +73,8 @@ func dynamicConfig() dynamicconfig.StaticClient {
 		dynamicconfig.FrontendMaxNamespaceVisibilityRPSPerInstance.Key(): 100,         // as the CLI's own dev server: UI and tests list
 		dynamicconfig.NamespaceCacheRefreshInterval.Key():                time.Second, // bootstrap's namespace is usable at once
 		dynamicconfig.ForceSearchAttributesCacheRefreshOnRead.Key():      true,        // and so are its search attributes
+		dynamicconfig.MatchingNumTaskqueueReadPartitions.Key():           1,           // four of them are for many servers: in one they
+		dynamicconfig.MatchingNumTaskqueueWritePartitions.Key():          1,           // only hand tasks to each other
 	}
 }
 

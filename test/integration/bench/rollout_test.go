@@ -39,17 +39,18 @@ func roll(t *testing.T, pool *rig.Pool) time.Duration {
 	t.Helper()
 	start := time.Now()
 	pool.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"edition":"2"}}}}}`)
-	rig.Eventually(t, 10*time.Minute, "all machines are of the new template", func() (bool, any) {
-		n := 0
-		machines := pool.Machines(t)
-		for _, m := range machines {
-			if m.Labels["edition"] == "2" && m.Status.CurrentStatus.Phase == v1alpha1.MachineRunning {
-				n++
-			}
-		}
-		return n == fleet && len(machines) == fleet, fmt.Sprintf("%d of %d", n, len(machines))
+	rig.Eventually(t, 10*time.Minute, "all machines are of the new template", func() (bool, any) { // a look at all machines would be a load of its own
+		d := pool.Deployment(t)
+		s := d.Status
+		return s.ObservedGeneration == d.Generation && s.UpdatedReplicas == fleet && s.AvailableReplicas == fleet && s.Replicas == fleet, s
 	})
 	took := time.Since(start)
+	machines := pool.Machines(t)
+	require.Len(t, machines, fleet)
+	for _, m := range machines {
+		require.Equal(t, "2", m.Labels["edition"])
+		require.Equal(t, v1alpha1.MachineRunning, m.Status.CurrentStatus.Phase)
+	}
 	rig.Eventually(t, time.Minute, "the rollout has ended", func() (bool, any) { open := r.OpenWorkflows(t); return open["Rollout"] == 0, open })
 	return took
 }
