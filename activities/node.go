@@ -28,7 +28,7 @@ func (a *Activities) DeleteNode(ctx context.Context, in NodeRemoval) error {
 		return nil
 	}
 	for attempt := range maxConflicts {
-		node, err := a.lastNode(ctx, in, attempt > 0)
+		node, err := a.lastNode(ctx, in, attempt > 0 || len(a.Cluster.AttachmentsOf(in.NodeName)) > 0) // they go before the node is held against what was read
 		switch {
 		case err != nil:
 			return err
@@ -78,7 +78,7 @@ func removeNode(ctx context.Context, nodes typedcorev1.NodeInterface, node *core
 			return fmt.Errorf("release node: %w", err)
 		}
 	}
-	err := nodes.Delete(ctx, node.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &node.UID}})
+	err := nodes.Delete(ctx, node.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &node.UID, ResourceVersion: &node.ResourceVersion}})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete node %s: %w", node.Name, err)
 	}

@@ -97,16 +97,12 @@ func (p *Provider) CollectOrphan(ctx context.Context, in OrphanCall) (OrphanEnd,
 	if err != nil {
 		return OrphanEnd{}, err
 	}
-	for _, id := range in.Target.ProviderIDs {
-		machine := provider.Machine{Cluster: p.Cluster, Namespace: in.Class.Namespace, Name: in.Target.Machine, UID: in.Target.UID, ProviderID: id}
-		if err := p.remove(ctx, class, machine); err != nil {
-			return OrphanEnd{}, err
-		}
-	}
-	return OrphanEnd{}, nil
+	// Without a provider ID: where these are names, another machine's instance may have this one by now.
+	machine := provider.Machine{Cluster: p.Cluster, Namespace: in.Class.Namespace, Name: in.Target.Machine, UID: in.Target.UID}
+	return OrphanEnd{}, p.remove(ctx, class, machine)
 }
 
-// remove deletes an instance, and fails until the provider says that it is gone.
+// remove deletes the instances that carry a machine's UID, and fails until the provider says that they are gone.
 func (p *Provider) remove(ctx context.Context, class boundClass, machine provider.Machine) error {
 	if err := p.Cloud.DeleteInstance(ctx, class.Class, machine); err != nil && provider.CodeOf(err) != provider.NotFound {
 		return p.unlisted(ctx, class, err)

@@ -17,13 +17,18 @@ import (
 // server sends what it holds at once; a second is much for it, and little for a wait for volumes.
 const LinkSettles = time.Second
 
+// linkRenewed is the longest pause between two watches after which nothing can have been missed that is not told at once: the API
+// server ends each watch after some minutes, and the next one begins where it ended. Source: more than a request takes, less than
+// client-go's first pause after a failure, 800 ms.
+const linkRenewed = 500 * time.Millisecond
+
 // link knows whether a cache hears of changes. After an API server was away a cache can be deaf for up to a minute, the
 // longest pause of client-go between two tries, and no version that we wrote would tell: others write what it holds.
 type link struct {
 	mu    sync.Mutex
 	open  int       // watches that run: never more than one for long
-	since time.Time // when the newest of them began; zero for the first, which begins with the whole list
-	ever  bool      // a watch was open before
+	since time.Time // when the newest of them began; zero for the first, which begins with the whole list, and for one that took over from another
+	ended time.Time // when the last one ended; zero when none did
 }
 
 // up reports whether the cache hears of changes, and has had the time to hear of those that it missed.
@@ -50,14 +55,14 @@ func (w *watched) Stop() {
 func (l *link) follow(w watch.Interface) watch.Interface {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.open++; l.ever {
+	if l.open++; !l.ended.IsZero() && time.Since(l.ended) > linkRenewed {
 		l.since = time.Now()
 	}
-	l.ever = true
 	return &watched{w, sync.OnceFunc(func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.open--
+		l.ended = time.Now()
 	})}
 }
 

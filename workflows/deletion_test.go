@@ -40,7 +40,8 @@ func TestU81_DeletionGoesThroughItsStages(t *testing.T) {
 	w.going.Attached = 2
 	require.Equal(t, workflows.OutcomeGone, w.run(t).Outcome)
 	require.Equal(t, []string{
-		"decide", "announce", "weigh", "report Terminating", "drain m-1",
+		"decide", "announce", "weigh", "report Terminating", // then it has a place in the queue
+		"decide", "weigh", "drain m-1",
 		"decide", "report Terminating", "detach m-1",
 		"decide", "report Terminating", "delete virtual:///i-1",
 		"decide", "delete node m-1",
@@ -254,7 +255,7 @@ func TestInstanceThatNobodyRecordedIsDrainedToo(t *testing.T) {
 	w.decision.ProviderID, w.decision.NodeName, w.decision.Target = "", "", true
 	w.unrecorded = "virtual:///m-1"
 	require.Equal(t, workflows.OutcomeGone, w.run(t).Outcome)
-	require.Equal(t, []string{"decide", "look", "record virtual:///m-1", "decide", "announce", "weigh", "report Terminating", "drain m-1"}, w.log[:8])
+	require.Equal(t, []string{"decide", "look", "record virtual:///m-1", "decide", "announce", "weigh", "report Terminating", "decide", "weigh", "drain m-1"}, w.log[:10])
 }
 
 func TestInstanceThatWasNeverMadeIsAskedForOnce(t *testing.T) {

@@ -21,6 +21,9 @@ func (m *machine) drain(ctx workflow.Context, d activities.MachineDecision) erro
 		m.done = deletion.Detach
 		return nil
 	}
+	if d.Deletion.Record { // whose turn it is, is decided among those that are on record: it is weighed again, with its own place among them
+		return m.enter(ctx, d, *d.Deletion)
+	}
 	if err := m.enter(ctx, d, *d.Deletion); err != nil {
 		return err
 	}

@@ -75,10 +75,11 @@ func (m *machineDeployment) forgotten(ctx workflow.Context, d activities.Deploym
 			at = t
 		}
 	}
+	now := workflow.Now(ctx)
 	if at.IsZero() {
-		return nil
+		at = now.Add(recheckStuck) // in case its end was told while nobody listened
 	}
-	if now := workflow.Now(ctx); at.Before(now) {
+	if at.Before(now) {
 		at = now
 	}
 	return []workflow.Future{m.timer(ctx, "follow", "looks then whether the rollout is still open: "+d.Why, at.Add(recheckRollout))}

@@ -42,7 +42,7 @@ func TestReplay(t *testing.T) {
 		})
 		return nil
 	}))
-	for _, kind := range []string{"machine", "machineset", "machinedeployment", "machineclass", "drain", "rollout"} {
+	for _, kind := range []string{"machine", "machineset", "machinedeployment", "machineclass", "drain", "rollout", "orphancollection"} {
 		require.Positive(t, kinds[kind], "no history of %s is recorded", kind)
 	}
 }

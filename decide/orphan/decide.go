@@ -130,6 +130,8 @@ func limit(f Facts, d Decision) (most int, held string) {
 		return min(n, MostPerSweep), ""
 	case d.Machines == 0:
 		return 0, fmt.Sprintf("%s and no machine at all: moved or restored control plane? Nothing is deleted%s", counted(d.Orphans, "instance"), unless)
+	case d.Orphans+d.Unknown == d.Instances: // machines come back one by one, and those of other classes came first
+		return 0, fmt.Sprintf("no machine claims any of the class's %s: is it being restored? Nothing is deleted%s", counted(d.Instances, "instance"), unless)
 	case d.Orphans > few:
 		return 0, fmt.Sprintf("%d of %s have no machine, more than the %d that may at once: are all machines there? Nothing is deleted%s", d.Orphans, counted(d.Instances, "instance"), few, unless)
 	default:

@@ -124,6 +124,7 @@ func TestDecide(t *testing.T) {
 		{name: "without a UID, but named by a machine", facts: changed(healthy(3), func(f *orphan.Facts) { f.Instances[1].UID = "" })},
 		{name: "N7: no machine at all", facts: with(orphan.Facts{Now: now}, long, gone), held: "1 instance and no machine at all: moved or restored control plane?"},
 		{name: "N7: no machine at all, and no instance of ours", facts: with(orphan.Facts{Now: now}, long, orphan.Instance{ProviderID: "i-x"}), says: "i-x"},
+		{name: "N7: only machines of other classes are there", facts: with(orphan.Facts{Now: now, Machines: []orphan.Machine{{Name: "other", UID: "uid-other", ProviderID: "i-of-another-class"}}}, long, gone), held: "no machine claims any of the class's 1 instance"},
 		{name: "N7: two of three", facts: with(healthy(1), long, lost(2)...), goes: []string{"i-lost-0", "i-lost-1"}},
 		{name: "N7: three of four", facts: with(healthy(1), long, lost(3)...), held: "3 of 4 instances have no machine, more than the 2 that may at once"},
 		{name: "N7: a tenth", facts: with(healthy(45), long, lost(5)...), goes: []string{"i-lost-0", "i-lost-1", "i-lost-2", "i-lost-3", "i-lost-4"}},

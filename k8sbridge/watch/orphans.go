@@ -169,10 +169,15 @@ func (s *sweeps) wanted(class *v1alpha1.MachineClass) bool {
 	return class.DeletionTimestamp == nil || len(s.cluster.MachinesOfClass(class.Namespace+"/"+class.Name)) > 0
 }
 
-// start starts a sweep now. Temporal skips it when one is under way. A schedule that is not there is on its way.
+// start starts a sweep now. Temporal skips it when one is under way, but not when people have paused the schedule: that is looked
+// at here. A schedule that is not there is on its way.
 func (s *sweeps) start(ctx context.Context, ref observe.Ref) error {
-	id := workflows.ID(workflows.KindOrphanCollection, ref)
-	return unlessAbsent(s.schedules.GetHandle(ctx, id).Trigger(ctx, client.ScheduleTriggerOptions{Overlap: skip}))
+	handle := s.schedules.GetHandle(ctx, workflows.ID(workflows.KindOrphanCollection, ref))
+	there, err := handle.Describe(ctx)
+	if err != nil || there.Schedule.State != nil && there.Schedule.State.Paused {
+		return unlessAbsent(err)
+	}
+	return unlessAbsent(handle.Trigger(ctx, client.ScheduleTriggerOptions{Overlap: skip}))
 }
 
 // drop deletes a schedule; one that is not there needs nothing.

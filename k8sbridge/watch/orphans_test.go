@@ -328,6 +328,12 @@ func TestU163_OutOfRangeStartsOneSweep(t *testing.T) {
 		w.pass(2 * hurryAtMost)
 		assert.Empty(t, f.did())
 
+		f.change(func(there map[string]client.Schedule) { there[smallSweeps].State.Paused = true })
+		w.put(machineNamed("second"))
+		w.put(changed(machineNamed("second"), saysOutOfRange))
+		w.pass(2 * hurryAtMost)
+		assert.Empty(t, f.did(), "people have paused it")
+
 		f.reply(serviceerror.NewUnavailable("away"))
 		w.put(machineNamed("second"))
 		w.put(changed(machineNamed("second"), saysOutOfRange))

@@ -45,7 +45,7 @@ func TestN5_KillsInStagesThatWaitForOthers(t *testing.T) {
 			seen := stages()
 			return append([]v1alpha1.MachineDeletionStage{""}, seen...)[len(seen)]
 		}
-		rig.Eventually(t, 60*time.Second, "stage "+string(stage), func() (bool, any) { return now() == stage, stages() })
+		rig.Eventually(t, 3*time.Minute, "stage "+string(stage), func() (bool, any) { return now() == stage, stages() })
 		for _, victim := range []string{stack.Worker, stack.Temporal, stack.APIServer} {
 			require.NoError(t, r.Stack.Kill(t.Context(), victim))
 			require.NoError(t, r.Stack.Start(t.Context(), victim))

@@ -68,9 +68,10 @@ func TestN5_TemporalLosesAllItsDataInTheMiddleOfADrain(t *testing.T) {
 	p.Loosen(t, "held", 1)
 	awaitGone(t, m, 60*time.Second)
 	require.Equal(t, len(slow)+len(held), evictedOnce(t, name))
-	require.Equal(t, []v1alpha1.MachineDeletionStage{
-		v1alpha1.MachineDeletionDrain, v1alpha1.MachineDeletionInstance,
-	}, stages(), "D15: no stage is entered again")
+	seen := stages()
+	order := []v1alpha1.MachineDeletionStage{v1alpha1.MachineDeletionDrain, v1alpha1.MachineDeletionInstance, v1alpha1.MachineDeletionNode}
+	require.GreaterOrEqual(t, len(seen), 2) // the last one is told only where it takes longer than a moment
+	require.Equal(t, order[:len(seen)], seen, "D15: no stage is entered again")
 	require.NotContains(t, p.Instances(t), m.Spec.ProviderID)
 	_, err = r.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
 	require.True(t, apierrors.IsNotFound(err), "%v", err)

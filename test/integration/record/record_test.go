@@ -17,13 +17,16 @@ import (
 	"github.com/stretchr/testify/require"
 	historypb "go.temporal.io/api/history/v1"
 	"go.temporal.io/api/temporalproto"
+	sdk "go.temporal.io/sdk/client"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"millwright/activities"
 	"millwright/api/v1alpha1"
 	"millwright/devstack/build"
 	"millwright/devstack/stack"
 	"millwright/devstack/virtualcloud/admin"
+	"millwright/provider/virtual"
 	"millwright/test/integration/rig"
 	"millwright/workflows"
 )
@@ -174,6 +177,10 @@ func TestRecord(t *testing.T) {
 	progressing(t, rolled, v1alpha1.ReasonNewMachineSetAvailable)
 	save(t, "rollout/completed", kind(workflows.KindRollout, "rolled")+` AND ExecutionStatus = "Completed"`, false)
 
+	// An instance without a machine, at the second sweep.
+	sweepTwice(t, "rolled")
+	save(t, "orphancollection/collected", kind(workflows.KindOrphanCollection, "rolled"), false)
+
 	// A machine whose node is drained: a budget blocks it, and then lets it go.
 	r.Namespace(t, "drained", "")
 	drained := r.Pool(t, "drained", "drained", 2, rig.Hosting)
@@ -205,6 +212,42 @@ func TestRecord(t *testing.T) {
 	time.Sleep(25 * time.Second)
 	save(t, "machine/created-and-calm", kind(workflows.KindMachine, "stuck"), false)
 	save(t, "machinedeployment/continued-as-new", kind(workflows.KindMachineDeployment, "life"), false)
+}
+
+// sweepTwice makes an instance in a namespace's class that no machine claims, and starts two sweeps that are in a hurry.
+func sweepTwice(t *testing.T, namespace string) {
+	t.Helper()
+	class, err := r.Machines.MachineV1alpha1().MachineClasses(namespace).Get(t.Context(), "small", metav1.GetOptions{})
+	require.NoError(t, err)
+	all, err := r.Cloud.Instances(t.Context())
+	require.NoError(t, err)
+	lost := virtual.CreateRequest{
+		Name: "lost", Tags: virtual.Tags{Cluster: all[0].Tags.Cluster, Class: namespace + "/small", Machine: "lost", MachineUID: "uid-of-lost"},
+		Spec: virtual.Spec{Region: "eu", Zone: "eu-1", InstanceType: "small"},
+	}
+	_, err = r.Cloud.Plant(t.Context(), lost)
+	require.NoError(t, err)
+	id := "orphans-recorded/" + namespace
+	handle, err := r.Temporal.ScheduleClient().Create(t.Context(), sdk.ScheduleOptions{
+		ID: id, Paused: true, Spec: sdk.ScheduleSpec{Intervals: []sdk.ScheduleIntervalSpec{{Every: 24 * time.Hour}}},
+		Action: &sdk.ScheduleWorkflowAction{
+			ID: id, Workflow: string(workflows.KindOrphanCollection), TaskQueue: workflows.QueueMachines,
+			TypedSearchAttributes: workflows.StartAttributes(namespace, workflows.Owner{Provider: class.Provider}),
+			Args: []any{workflows.OrphanInput{
+				Class:    activities.Ref{Namespace: namespace, Name: "small", UID: string(class.UID)},
+				Provider: class.Provider, Confirm: time.Second, MinAge: time.Second,
+			}},
+		},
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = handle.Delete(t.Context()) })
+	rig.Eventually(t, time.Minute, "the instance is collected", func() (bool, any) {
+		require.NoError(t, handle.Trigger(t.Context(), sdk.ScheduleTriggerOptions{}))
+		time.Sleep(2 * time.Second) // two looks, so far apart
+		left, err := r.Cloud.Instances(t.Context())
+		require.NoError(t, err)
+		return !slices.ContainsFunc(left, func(i admin.Instance) bool { return i.Name == "lost" }), len(left)
+	})
 }
 
 // progressing waits until the deployment's condition has this reason.
