@@ -34,7 +34,10 @@ func TestD36_NodeSaysWhyItsMachineGoes(t *testing.T) {
 			}
 			return false, machine(t, m).Status
 		})
-		require.Equal(t, v1alpha1.MachineTerminating, machine(t, m).Status.CurrentStatus.Phase)
+		rig.Eventually(t, 10*time.Second, "so does the machine", func() (bool, any) {
+			phase := machine(t, m).Status.CurrentStatus.Phase
+			return phase == v1alpha1.MachineTerminating, phase
+		})
 	}
 	ill, surplus := machines[0], machines[1]
 	_, err := r.Stack.Kubectl(t.Context(), "label", "node", ill.Labels[v1alpha1.LabelNode], "node-not-ready.stage.kwok.x-k8s.io=true")
