@@ -89,7 +89,7 @@ func TestTheProvidersWorkerAloneHasTheCredentials(t *testing.T) {
 		core := may(t, stack.WorkerIdentity, "get", "secrets") || may(t, stack.WorkerIdentity, "list", "secrets")
 		return !core && may(t, stack.ProviderIdentity, "get", "secrets"), core
 	})
-	for _, verb := range []string{"create", "patch", "delete", "update", "list"} {
+	for _, verb := range []string{"create", "patch", "delete", "update"} {
 		require.False(t, may(t, stack.ProviderIdentity, verb, "machines"), "the provider's worker may %s machines", verb)
 	}
 	r.Namespace(t, namespace, `{"region":"eu","zone":"eu-1","instanceType":"small","initialize":true}`)
