@@ -119,28 +119,28 @@ func instances(t *testing.T, namespace string) []string {
 }
 
 func TestU161_AnInstanceWithoutAMachineGoesAndNoOther(t *testing.T) {
-	r.Namespace(t, "orphans", "")
-	set := newSet(t, "orphans", "orphans", 3)
+	r.Namespace(t, "swept", "")
+	set := newSet(t, "swept", "swept", 3)
 	set.awaitRunning(t, 3, time.Minute)
-	healthy := instances(t, "orphans")
+	healthy := instances(t, "swept")
 	require.Len(t, healthy, 3)
-	lost := plant(t, "orphans", "orphans-lost")
-	s := newSweeper(t, "orphans")
+	lost := plant(t, "swept", "swept-lost")
+	s := newSweeper(t, "swept")
 
 	first := s.sweep(t)
 	require.Equal(t, []any{workflows.OutcomeSwept, 4, 3, 1}, []any{first.Outcome, first.Instances, first.Machines, first.Orphans}, "%+v", first)
 	require.Empty(t, first.Collected, "it was seen once")
 	require.Len(t, first.Sightings, 1)
-	require.Len(t, instances(t, "orphans"), 4)
+	require.Len(t, instances(t, "swept"), 4)
 
 	time.Sleep(confirm + time.Second)
 	second := s.sweep(t)
 	require.Equal(t, []string{lost.ProviderID}, second.Collected, "%+v", second)
 	require.Empty(t, second.Sightings)
-	require.Equal(t, healthy, instances(t, "orphans"))
+	require.Equal(t, healthy, instances(t, "swept"))
 	set.awaitRunning(t, 3, 10*time.Second)
 	rig.Eventually(t, 20*time.Second, "people are told", func() (bool, any) {
-		events, err := r.Kube.CoreV1().Events("orphans").List(t.Context(), metav1.ListOptions{})
+		events, err := r.Kube.CoreV1().Events("swept").List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
 		for _, e := range events.Items {
 			if e.Reason == v1alpha1.ReasonOrphansCollected && strings.Contains(e.Message, lost.ProviderID) {
