@@ -49,7 +49,7 @@ replay: ## replay the recorded histories against today's workflows
 endurance: stack ## a hundred machines, changed, paused, cancelled and killed at random: ten minutes
 	go test -tags integration,endurance -count=1 -timeout 40m -v -run TestEndurance ./test/integration/rollouts
 
-bench: stack ## measure a scale-up; on an otherwise quiet machine
+bench: stack ## measure scale-up, drain and rollouts; on an otherwise quiet machine
 	go test -tags integration -count=1 -timeout 20m -v ./test/integration/bench 2>&1 | grep _test.go:
 
 record: stack ## record histories anew into workflows/testdata/replay (allowed until v0.1)

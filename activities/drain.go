@@ -128,8 +128,8 @@ type NodeLoad struct {
 	Versions Gate
 }
 
-// WeighNode cordons the node of a machine that is to go, counts what has to leave it, and says whether it is its turn. It reads the pods live: a node
-// that is said to be empty gets no drain. Running it twice is harmless.
+// WeighNode cordons the node of a machine that is to go, counts what has to leave it, and says whether it is its turn, which holds only
+// for a machine whose stage Drain is on record. It reads the pods live: a node that is said to be empty gets no drain. Running it twice is harmless.
 func (a *Activities) WeighNode(ctx context.Context, in Read) (NodeLoad, error) {
 	gate, err := a.cordon(ctx, in, in.Live)
 	if err != nil {

@@ -19,7 +19,7 @@ const (
 	terminatingMost  = 15 * time.Second       // never longer than this: one that was slow once makes nobody wait for the next
 	endingLeast      = 100 * time.Millisecond // between two looks once the usual time is over: people do not notice less
 	endingStep       = 8                      // an eighth of the usual time is added when the first look came too early, and taken off when not
-	endingShare      = 10                     // and a tenth of the usual time
+	endingShare      = 10                     // or a tenth of the usual time, whichever is longer
 	endingClasses    = 1000                   // classes whose times are remembered: more than a namespace has, and a few kilobytes
 )
 

@@ -99,22 +99,13 @@ func (p *Provider) CollectOrphan(ctx context.Context, in OrphanCall) (OrphanEnd,
 	}
 	// Without a provider ID: where these are names, another machine's instance may have this one by now.
 	machine := provider.Machine{Cluster: p.Cluster, Namespace: in.Class.Namespace, Name: in.Target.Machine, UID: in.Target.UID}
-	return OrphanEnd{}, p.remove(ctx, class, machine)
-}
-
-// remove deletes the instances that carry a machine's UID, and fails until the provider says that they are gone.
-func (p *Provider) remove(ctx context.Context, class boundClass, machine provider.Machine) error {
-	if err := p.Cloud.DeleteInstance(ctx, class.Class, machine); err != nil && provider.CodeOf(err) != provider.NotFound {
-		return p.unlisted(ctx, class, err)
+	switch gone, err := p.remove(ctx, class.Class, machine); {
+	case err != nil:
+		return OrphanEnd{}, p.unlisted(ctx, class, err)
+	case !gone:
+		return OrphanEnd{}, p.endings.still(ctx, class.Class, machine.Name)
 	}
-	switch _, err := p.Cloud.InstanceStatus(ctx, class.Class, machine); provider.CodeOf(err) {
-	case provider.NotFound, provider.Unimplemented:
-		return nil
-	case provider.OK, provider.NotInitialized, provider.OutOfRange:
-		return p.endings.still(ctx, class.Class, machine.Name)
-	default:
-		return p.unlisted(ctx, class, err)
-	}
+	return OrphanEnd{}, nil
 }
 
 // claimed says why instances are to be kept: their machine is there after all, or one of that name says that they are its own.

@@ -111,19 +111,31 @@ func (p *Provider) InstanceStatus(ctx context.Context, in InstanceCall) (Instanc
 func (p *Provider) DeleteInstance(ctx context.Context, in InstanceCall) (InstanceAnswer, error) {
 	return p.call(ctx, in, false, func(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
 		machine.NeverTried = in.NeverTried
-		if err := p.Cloud.DeleteInstance(ctx, class, machine); err != nil && provider.CodeOf(err) != provider.NotFound {
+		gone, err := p.remove(ctx, class, machine)
+		switch {
+		case err != nil:
 			return provider.Instance{}, err
-		}
-		switch _, err := p.Cloud.InstanceStatus(ctx, class, machine); provider.CodeOf(err) {
-		case provider.NotFound, provider.Unimplemented: // without a status, the accepted deletion is all there is to know
-			p.endings.over(ctx, class)
-			return provider.Instance{}, nil
-		case provider.OK, provider.NotInitialized, provider.OutOfRange: // one is still there, or several
+		case !gone:
 			return provider.Instance{}, p.endings.still(ctx, class, machine.Name)
-		default:
-			return provider.Instance{}, err
 		}
+		p.endings.over(ctx, class)
+		return provider.Instance{}, nil
 	})
+}
+
+// remove asks the cloud to delete what carries a machine's UID, and whether it is gone. Its errors are the cloud's own.
+func (p *Provider) remove(ctx context.Context, class provider.Class, machine provider.Machine) (gone bool, err error) {
+	if err := p.Cloud.DeleteInstance(ctx, class, machine); err != nil && provider.CodeOf(err) != provider.NotFound {
+		return false, err
+	}
+	switch _, err := p.Cloud.InstanceStatus(ctx, class, machine); provider.CodeOf(err) {
+	case provider.NotFound, provider.Unimplemented: // without a status, the accepted deletion is all there is to know
+		return true, nil
+	case provider.OK, provider.NotInitialized, provider.OutOfRange: // one is still there, or several
+		return false, nil
+	default:
+		return false, err
+	}
 }
 
 // call reads the class and its Secrets, calls the cloud with a heartbeat, and sorts its answer: a success, a problem that

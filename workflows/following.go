@@ -16,13 +16,13 @@ import (
 func (m *machineDeployment) follow(ctx workflow.Context, id string, d activities.DeploymentDecision) error {
 	defer m.disarm("follow")
 	m.live, m.ended = true, "" // whatever follows
-	waits := m.forgotten(ctx, d)
+	look := m.forgotten(ctx, d)
 	for {
 		if !m.passOn(ctx, id) {
 			m.over = id
 			return nil
 		}
-		if err := m.awaken(ctx, waits...); err != nil {
+		if err := m.awaken(ctx, look); err != nil {
 			m.cancelToo(ctx, id)
 			return err
 		}
@@ -31,7 +31,7 @@ func (m *machineDeployment) follow(ctx workflow.Context, id string, d activities
 		case m.ended == id:
 			m.over = id
 			return nil
-		case len(waits) > 0 && waits[0].IsReady():
+		case look.IsReady():
 			return nil
 		}
 	}
@@ -66,9 +66,9 @@ func (m *machineDeployment) cancelToo(ctx workflow.Context, id string) {
 }
 
 // forgotten is when a deployment looks again that follows a rollout: a while after the moment at which something else is to be done
-// although nothing changes. Who started a rollout hears when somebody terminates it; who follows one hears nothing, and the clock
-// wakes nobody else.
-func (m *machineDeployment) forgotten(ctx workflow.Context, d activities.DeploymentDecision) []workflow.Future {
+// although nothing changes, or an hour when there is no such moment. Who started a rollout hears when somebody terminates it; who
+// follows one hears nothing, and the clock wakes nobody else.
+func (m *machineDeployment) forgotten(ctx workflow.Context, d activities.DeploymentDecision) workflow.Future {
 	var at time.Time
 	for _, t := range []time.Time{d.HeldUntil, d.Recheck} {
 		if !t.IsZero() && (at.IsZero() || t.Before(at)) {
@@ -82,5 +82,5 @@ func (m *machineDeployment) forgotten(ctx workflow.Context, d activities.Deploym
 	if at.Before(now) {
 		at = now
 	}
-	return []workflow.Future{m.timer(ctx, "follow", "looks then whether the rollout is still open: "+d.Why, at.Add(recheckRollout))}
+	return m.timer(ctx, "follow", "looks then whether the rollout is still open: "+d.Why, at.Add(recheckRollout))
 }

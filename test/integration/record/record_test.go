@@ -21,12 +21,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"millwright/activities"
 	"millwright/api/v1alpha1"
 	"millwright/devstack/build"
 	"millwright/devstack/stack"
 	"millwright/devstack/virtualcloud/admin"
-	"millwright/provider/virtual"
 	"millwright/test/integration/rig"
 	"millwright/workflows"
 )
@@ -214,35 +212,13 @@ func TestRecord(t *testing.T) {
 	save(t, "machinedeployment/continued-as-new", kind(workflows.KindMachineDeployment, "life"), false)
 }
 
-// sweepTwice makes an instance in a namespace's class that no machine claims, and starts two sweeps that are in a hurry.
+// sweepTwice makes an instance in a namespace's class that no machine claims, and starts sweeps until it is gone.
 func sweepTwice(t *testing.T, namespace string) {
 	t.Helper()
-	class, err := r.Machines.MachineV1alpha1().MachineClasses(namespace).Get(t.Context(), "small", metav1.GetOptions{})
-	require.NoError(t, err)
-	all, err := r.Cloud.Instances(t.Context())
-	require.NoError(t, err)
-	lost := virtual.CreateRequest{
-		Name: "lost", Tags: virtual.Tags{Cluster: all[0].Tags.Cluster, Class: namespace + "/small", Machine: "lost", MachineUID: "uid-of-lost"},
-		Spec: virtual.Spec{Region: "eu", Zone: "eu-1", InstanceType: "small"},
-	}
-	_, err = r.Cloud.Plant(t.Context(), lost)
-	require.NoError(t, err)
-	id := "orphans-recorded/" + namespace
-	handle, err := r.Temporal.ScheduleClient().Create(t.Context(), sdk.ScheduleOptions{
-		ID: id, Paused: true, Spec: sdk.ScheduleSpec{Intervals: []sdk.ScheduleIntervalSpec{{Every: 24 * time.Hour}}},
-		Action: &sdk.ScheduleWorkflowAction{
-			ID: id, Workflow: string(workflows.KindOrphanCollection), TaskQueue: workflows.QueueMachines,
-			TypedSearchAttributes: workflows.StartAttributes(namespace, workflows.Owner{Provider: class.Provider}),
-			Args: []any{workflows.OrphanInput{
-				Class:    activities.Ref{Namespace: namespace, Name: "small", UID: string(class.UID)},
-				Provider: class.Provider, Confirm: time.Second, MinAge: time.Second,
-			}},
-		},
-	})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = handle.Delete(t.Context()) })
+	r.Plant(t, namespace, "lost")
+	sweeps := r.Sweeps(t, namespace, time.Second)
 	rig.Eventually(t, time.Minute, "the instance is collected", func() (bool, any) {
-		require.NoError(t, handle.Trigger(t.Context(), sdk.ScheduleTriggerOptions{}))
+		require.NoError(t, sweeps.Trigger(t.Context(), sdk.ScheduleTriggerOptions{}))
 		time.Sleep(2 * time.Second) // two looks, so far apart
 		left, err := r.Cloud.Instances(t.Context())
 		require.NoError(t, err)

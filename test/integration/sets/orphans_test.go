@@ -18,7 +18,6 @@ import (
 	"millwright/api/v1alpha1"
 	"millwright/devstack/stack"
 	"millwright/devstack/virtualcloud/admin"
-	"millwright/provider/virtual"
 	"millwright/test/integration/rig"
 	"millwright/workflows"
 )
@@ -26,34 +25,15 @@ import (
 // sweeper is a schedule of sweeps over the class of a namespace, which runs when a test says so.
 type sweeper struct {
 	handle sdk.ScheduleHandle
-	id     string // how the IDs of its runs begin
 	ended  int    // sweeps so far
 }
 
 // confirm is how long an orphan has to be without its machine here.
 const confirm = 3 * time.Second
 
-// newSweeper makes a schedule beside the one that the bridge keeps. Its sweeps are in more of a hurry.
 func newSweeper(t *testing.T, namespace string) *sweeper {
 	t.Helper()
-	class, err := r.Machines.MachineV1alpha1().MachineClasses(namespace).Get(t.Context(), "small", metav1.GetOptions{})
-	require.NoError(t, err)
-	s := &sweeper{id: "orphans-of-a-test/" + namespace}
-	s.handle, err = r.Temporal.ScheduleClient().Create(t.Context(), sdk.ScheduleOptions{
-		ID:     s.id,
-		Spec:   sdk.ScheduleSpec{Intervals: []sdk.ScheduleIntervalSpec{{Every: 24 * time.Hour}}},
-		Paused: true,
-		Action: &sdk.ScheduleWorkflowAction{
-			ID: s.id, Workflow: string(workflows.KindOrphanCollection), TaskQueue: workflows.QueueMachines,
-			Args: []any{workflows.OrphanInput{
-				Class:    activities.Ref{Namespace: namespace, Name: "small", UID: string(class.UID)},
-				Provider: "virtual", Confirm: confirm, MinAge: time.Second,
-			}},
-		},
-	})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = s.handle.Delete(t.Context()) })
-	return s
+	return &sweeper{handle: r.Sweeps(t, namespace, confirm)}
 }
 
 // start starts a sweep and returns its ID.
@@ -87,22 +67,6 @@ func (s *sweeper) sweep(t *testing.T) workflows.OrphanResult {
 	return result
 }
 
-// plant makes an instance of a machine that never was.
-func plant(t *testing.T, namespace, name string) virtual.Instance {
-	t.Helper()
-	all, err := r.Cloud.Instances(t.Context())
-	require.NoError(t, err)
-	at := slices.IndexFunc(all, func(i admin.Instance) bool { return i.Tags.Cluster != "" })
-	require.NotEqual(t, -1, at, "an instance that tells the cluster's name")
-	planted, err := r.Cloud.Plant(t.Context(), virtual.CreateRequest{
-		Name: name,
-		Tags: virtual.Tags{Cluster: all[at].Tags.Cluster, Class: namespace + "/small", Machine: name, MachineUID: "uid-of-" + name},
-		Spec: virtual.Spec{Region: "eu", Zone: "eu-1", InstanceType: "small"},
-	})
-	require.NoError(t, err)
-	return planted
-}
-
 // instances returns the provider IDs of all instances of a namespace's class, sorted.
 func instances(t *testing.T, namespace string) []string {
 	t.Helper()
@@ -124,7 +88,7 @@ func TestU161_AnInstanceWithoutAMachineGoesAndNoOther(t *testing.T) {
 	set.awaitRunning(t, 3, time.Minute)
 	healthy := instances(t, "swept")
 	require.Len(t, healthy, 3)
-	lost := plant(t, "swept", "swept-lost")
+	lost := r.Plant(t, "swept", "swept-lost")
 	s := newSweeper(t, "swept")
 
 	first := s.sweep(t)
@@ -181,7 +145,7 @@ func TestN7_ANamespaceWithoutMachinesLosesNothing(t *testing.T) {
 	r.Namespace(t, "moved-from", "") // whose set tells the cluster's name
 	set := newSet(t, "moved-from", "moved-from", 1)
 	set.awaitRunning(t, 1, time.Minute)
-	lost := []string{plant(t, "moved", "moved-a").ProviderID, plant(t, "moved", "moved-b").ProviderID}
+	lost := []string{r.Plant(t, "moved", "moved-a").ProviderID, r.Plant(t, "moved", "moved-b").ProviderID}
 	s := newSweeper(t, "moved")
 	for range 2 {
 		result := s.sweep(t)
@@ -207,7 +171,7 @@ func TestN7_ASweepWhoseAPIServerDiesDeletesNothing(t *testing.T) {
 	r.Namespace(t, "dying", "")
 	set := newSet(t, "dying", "dying", 3)
 	set.awaitRunning(t, 3, time.Minute)
-	plant(t, "dying", "dying-lost")
+	r.Plant(t, "dying", "dying-lost")
 	s := newSweeper(t, "dying")
 	require.Len(t, s.sweep(t).Sightings, 1)
 	time.Sleep(confirm + time.Second)

@@ -1,0 +1,60 @@
+//go:build integration
+
+package rig
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	sdk "go.temporal.io/sdk/client"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/activities"
+	"millwright/devstack/virtualcloud/admin"
+	"millwright/provider/virtual"
+	"millwright/workflows"
+)
+
+// Plant makes an instance in a namespace's class for a machine that never was. Some other instance must be there, which tells
+// the cluster's name.
+func (r *Rig) Plant(t *testing.T, namespace, name string) virtual.Instance {
+	t.Helper()
+	all, err := r.Cloud.Instances(t.Context())
+	require.NoError(t, err)
+	at := slices.IndexFunc(all, func(i admin.Instance) bool { return i.Tags.Cluster != "" })
+	require.NotEqual(t, -1, at, "an instance that tells the cluster's name")
+	planted, err := r.Cloud.Plant(t.Context(), virtual.CreateRequest{
+		Name: name,
+		Tags: virtual.Tags{Cluster: all[at].Tags.Cluster, Class: namespace + "/small", Machine: name, MachineUID: "uid-of-" + name},
+		Spec: virtual.Spec{Region: "eu", Zone: "eu-1", InstanceType: "small"},
+	})
+	require.NoError(t, err)
+	return planted
+}
+
+// Sweeps makes a schedule of sweeps over a namespace's class, beside the one that the bridge keeps. They run when the test triggers
+// them, and an orphan has to be without its machine for no longer than confirm. The schedule goes with the test.
+func (r *Rig) Sweeps(t *testing.T, namespace string, confirm time.Duration) sdk.ScheduleHandle {
+	t.Helper()
+	class, err := r.Machines.MachineV1alpha1().MachineClasses(namespace).Get(t.Context(), "small", metav1.GetOptions{})
+	require.NoError(t, err)
+	id := "orphans-of-a-test/" + namespace
+	handle, err := r.Temporal.ScheduleClient().Create(t.Context(), sdk.ScheduleOptions{
+		ID:     id,
+		Spec:   sdk.ScheduleSpec{Intervals: []sdk.ScheduleIntervalSpec{{Every: 24 * time.Hour}}},
+		Paused: true,
+		Action: &sdk.ScheduleWorkflowAction{
+			ID: id, Workflow: string(workflows.KindOrphanCollection), TaskQueue: workflows.QueueMachines,
+			TypedSearchAttributes: workflows.StartAttributes(namespace, workflows.Owner{Provider: class.Provider}),
+			Args: []any{workflows.OrphanInput{
+				Class:    activities.Ref{Namespace: namespace, Name: "small", UID: string(class.UID)},
+				Provider: class.Provider, Confirm: confirm, MinAge: time.Second,
+			}},
+		},
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = handle.Delete(t.Context()) })
+	return handle
+}
