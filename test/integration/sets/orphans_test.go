@@ -25,7 +25,7 @@ import (
 // sweeper is a schedule of sweeps over the class of a namespace, which runs when a test says so.
 type sweeper struct {
 	handle sdk.ScheduleHandle
-	ended  int    // sweeps so far
+	ended  int // sweeps so far
 }
 
 // confirm is how long an orphan has to be without its machine here.
