@@ -98,7 +98,8 @@ func (a *Activities) set(ctx context.Context, in Read) (*v1alpha1.MachineSet, ob
 		if !found || string(set.UID) != in.Ref.UID {
 			return nil, observe.AroundSet{}, nil
 		}
-		return set, a.Cluster.AroundSet(set), nil
+		around, err := a.Cluster.AroundSetToAct(ctx, set)
+		return set, around, err
 	}
 	set, err := a.liveSet(ctx, in.Ref)
 	if err != nil || set == nil {

@@ -87,11 +87,25 @@ func (c *Cluster) liveControlPlane(ctx context.Context) (*unstructured.Unstructu
 	return o, nil
 }
 
-// preflightOf returns the checks that keep a set from making machines. What is configured and could not be read yet keeps it,
-// too.
-func (c *Cluster) preflightOf(set *v1alpha1.MachineSet, controlPlane *unstructured.Unstructured) []preflight.Failure {
+// lookAtControlPlane adds what the API server says of the control plane.
+func (c *Cluster) lookAtControlPlane(ctx context.Context, set *v1alpha1.MachineSet, a *AroundSet) error {
+	controlPlane, err := c.liveControlPlane(ctx)
+	if err == nil {
+		a.check(c, set, controlPlane, true)
+	}
+	return err
+}
+
+// controlPlaneRead reports whether the cache can tell how the control plane is, or that there is none.
+func (c *Cluster) controlPlaneRead() bool {
 	informer := c.informers[ControlPlanes]
-	if informer == nil {
+	return informer == nil || informer.HasSynced()
+}
+
+// preflightOf returns the checks that keep a set from making machines. What is configured and was not read yet keeps it, too;
+// nil that was read is none.
+func (c *Cluster) preflightOf(set *v1alpha1.MachineSet, controlPlane *unstructured.Unstructured, read bool) []preflight.Failure {
+	if c.informers[ControlPlanes] == nil {
 		return nil
 	}
 	o := preflight.Observed{
@@ -104,7 +118,7 @@ func (c *Cluster) preflightOf(set *v1alpha1.MachineSet, controlPlane *unstructur
 	switch {
 	case controlPlane != nil:
 		o.ControlPlane = controlPlaneFacts(controlPlane)
-	case !informer.HasSynced():
+	case !read:
 		o.ControlPlane = &preflight.ControlPlane{Kind: c.preflight.ControlPlane.Resource.Resource, Name: c.preflight.ControlPlane.Name, Unread: true}
 	}
 	return preflight.Decide(o)

@@ -80,6 +80,8 @@ func TestPreflightOfASet(t *testing.T) {
 				Client: fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, objects...), ControlPlane: ref, Checks: []string{preflight.All}, Strict: row.strict,
 			})
 			unread := cluster.AroundSet(s).Preflight
+			early, err := cluster.AroundSetToAct(t.Context(), s)
+			require.NoError(t, err)
 			require.NoError(t, cluster.Start(t.Context()))
 			require.Eventually(t, cluster.Informer(observe.ControlPlanes).HasSynced, 5*time.Second, time.Millisecond)
 			around := cluster.AroundSet(s)
@@ -91,6 +93,7 @@ func TestPreflightOfASet(t *testing.T) {
 			}
 			assert.Equal(t, row.failed, failed)
 			assert.Equal(t, around.Preflight, live.Preflight)
+			assert.Equal(t, around.Preflight, early.Preflight, "who acts does not wait for the cache: nobody says when it is filled and there is none")
 			if row.plane != nil {
 				assert.Equal(t, "7", around.ControlPlane)
 			}

@@ -47,16 +47,26 @@ func (c *Cluster) AroundSet(set *v1alpha1.MachineSet) AroundSet {
 	}
 	class, _ := c.Class(classOfSet(set))
 	around.seeClass(set, class)
-	around.check(c, set, c.controlPlane())
+	around.check(c, set, c.controlPlane(), c.controlPlaneRead())
 	return around
 }
 
 // check adds what the preflight checks say.
-func (a *AroundSet) check(c *Cluster, set *v1alpha1.MachineSet, controlPlane *unstructured.Unstructured) {
-	a.Preflight, a.ControlPlane = c.preflightOf(set, controlPlane), ""
+func (a *AroundSet) check(c *Cluster, set *v1alpha1.MachineSet, controlPlane *unstructured.Unstructured, read bool) {
+	a.Preflight, a.ControlPlane = c.preflightOf(set, controlPlane, read), ""
 	if controlPlane != nil {
 		a.ControlPlane = controlPlane.GetResourceVersion()
 	}
+}
+
+// AroundSetToAct is AroundSet for who decides by it what is done next. While the cache of the control plane is not filled, it is
+// read from the API server: nobody hears of it when the cache is filled and there is none.
+func (c *Cluster) AroundSetToAct(ctx context.Context, set *v1alpha1.MachineSet) (AroundSet, error) {
+	around := c.AroundSet(set)
+	if c.controlPlaneRead() {
+		return around, nil
+	}
+	return around, c.lookAtControlPlane(ctx, set, &around)
 }
 
 // LiveAroundSet reads the machines around a set from the API server, and its class where the cache has none. Machines that the set owns although its selector does
@@ -75,11 +85,9 @@ func (c *Cluster) LiveAroundSet(ctx context.Context, set *v1alpha1.MachineSet) (
 	if err := around.seeLiveClass(ctx, c, set); err != nil {
 		return around, err
 	}
-	controlPlane, err := c.liveControlPlane(ctx)
-	if err != nil {
+	if err := c.lookAtControlPlane(ctx, set, &around); err != nil {
 		return around, err
 	}
-	around.check(c, set, controlPlane)
 	listed := map[types.UID]bool{}
 	var members, orphans []*v1alpha1.Machine
 	for i := range list.Items {
