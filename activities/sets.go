@@ -149,8 +149,8 @@ type SetChanges struct {
 	Delete     []rollout.Target
 }
 
-// ChangeSets changes and deletes sets, each if it still is as the decision saw it; else the answer is a Conflict. Running it twice
-// changes once, and is a Conflict then. It returns the versions to wait for.
+// ChangeSets changes and deletes sets, each if it still is as the decision saw it; else the answer is a Conflict. Of a set that gets
+// another size that is its size. Running it twice changes once, and is a Conflict then. It returns the versions to wait for.
 func (a *Activities) ChangeSets(ctx context.Context, in SetChanges) (Gate, error) {
 	w := setWriter{Activities: a, deployment: in.Deployment, gate: Gate{}}
 	for _, door := range []struct {
@@ -200,29 +200,41 @@ func (w setWriter) ref(name, uid string) Ref {
 
 // patch changes a set that still is as the decision saw it.
 func (w setWriter) patch(ctx context.Context, name, uid, version string, change map[string]any) error {
+	return writeError(w.ref(name, uid), w.tryPatch(ctx, name, uid, version, change))
+}
+
+// tryPatch is patch with the API server's own answer.
+func (w setWriter) tryPatch(ctx context.Context, name, uid, version string, change map[string]any) error {
 	data, err := seen(change, &metav1.ObjectMeta{Name: name, UID: types.UID(uid), ResourceVersion: version})
 	if err != nil {
 		return err
 	}
 	set, err := w.sets().Patch(ctx, name, types.MergePatchType, data, metav1.PatchOptions{})
-	if err != nil {
-		return writeError(w.ref(name, uid), err)
+	if err == nil {
+		w.gate.Raise(observe.Sets, set.ResourceVersion)
 	}
-	w.gate.Raise(observe.Sets, set.ResourceVersion)
-	return nil
+	return err
 }
 
-// resize gives a set its size, and tells of it.
+// resize gives a set its size, and tells of it. In the midst of a rollout sets write their status several times a second: one that
+// has another version, and is of the size that the decision saw, is the set that it saw.
 func (w setWriter) resize(ctx context.Context, r rollout.Resize) error {
-	err := w.patch(ctx, r.Name, r.UID, r.Version, map[string]any{
+	change := map[string]any{
 		"spec": map[string]any{"replicas": r.To},
 		"metadata": map[string]any{"annotations": map[string]any{
 			v1alpha1.AnnotationDesiredReplicas: strconv.Itoa(r.Desired), v1alpha1.AnnotationMaxReplicas: strconv.Itoa(r.Max),
 		}},
-	})
+	}
+	err := w.tryPatch(ctx, r.Name, r.UID, r.Version, change)
+	if apierrors.IsConflict(err) && r.From != r.To {
+		set, lookErr := w.sets().Get(ctx, r.Name, metav1.GetOptions{})
+		if lookErr == nil && string(set.UID) == r.UID && set.DeletionTimestamp == nil && int(set.Spec.Replicas) == r.From {
+			err = w.tryPatch(ctx, r.Name, r.UID, set.ResourceVersion, change)
+		}
+	}
 	d, known := w.Cluster.Deployment(w.deployment.Key())
 	if err != nil || !known || r.From == r.To {
-		return err
+		return writeError(w.ref(r.Name, r.UID), err)
 	}
 	direction := map[bool]string{true: "up", false: "down"}[r.To > r.From]
 	w.Recorder.Event(d, corev1.EventTypeNormal, "ScalingMachineSet", fmt.Sprintf("Scaled %s machine set %s to %d", direction, r.Name, r.To))

@@ -215,12 +215,24 @@ func TestChangeSets(t *testing.T) {
 		assert.Equal(t, int32(2), w.set("same").Spec.Replicas)
 		assert.Equal(t, map[string]string{v1alpha1.AnnotationDesiredReplicas: "5", v1alpha1.AnnotationMaxReplicas: "6"}, w.set("same").Annotations)
 	})
-	t.Run("leaves a set alone that changed or was replaced", func(t *testing.T) {
-		for _, other := range []rollout.Resize{
-			{Name: "s", UID: "uid-s", Version: "899", From: 3, To: 5},
-			{Name: "s", UID: "uid-of-a-former-one", Version: "900", From: 3, To: 5},
+	t.Run("resizes a set that has written its status since", func(t *testing.T) {
+		w := newWorld(t, d, owned(d, "s", 3))
+		_, err := changeSets(w, d, []rollout.Resize{{Name: "s", UID: "uid-s", Version: "899", From: 3, To: 5}}, nil)
+		require.NoError(t, err)
+		assert.Equal(t, int32(5), w.set("s").Spec.Replicas)
+		assert.Equal(t, []string{"Normal ScalingMachineSet Scaled up machine set s to 5"}, w.told())
+	})
+	t.Run("leaves a set alone that got another size, is to go or was replaced", func(t *testing.T) {
+		for _, row := range []struct {
+			set   *v1alpha1.MachineSet
+			other rollout.Resize
+		}{
+			{owned(d, "s", 3), rollout.Resize{Name: "s", UID: "uid-s", Version: "899", From: 4, To: 5}},
+			{owned(d, "s", 3, going[*v1alpha1.MachineSet]), rollout.Resize{Name: "s", UID: "uid-s", Version: "899", From: 3, To: 5}},
+			{owned(d, "s", 3), rollout.Resize{Name: "s", UID: "uid-of-a-former-one", Version: "900", From: 3, To: 5}},
 		} {
-			w := newWorld(t, d, owned(d, "s", 3))
+			other := row.other
+			w := newWorld(t, d, row.set)
 			_, err := changeSets(w, d, []rollout.Resize{other}, nil)
 			assertFailure(t, err, activities.TypeConflict, false)
 			assert.Equal(t, int32(3), w.set("s").Spec.Replicas)
