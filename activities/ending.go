@@ -18,7 +18,8 @@ const (
 	terminatingRetry = 230 * time.Millisecond // before the second look, and half as much more each time, while nobody knows how long it takes
 	terminatingMost  = 15 * time.Second       // never longer than this: one that was slow once makes nobody wait for the next
 	endingLeast      = 100 * time.Millisecond // between two looks once the usual time is over: people do not notice less
-	endingStep       = 8                      // an eighth of the usual time is added when the first look came too early, and taken off when not
+	endingStep       = 8                      // an eighth of the usual time is added when the first look came too early, and taken off when not,
+	endingKnown      = 32                     // or a 32nd once it is known about: then one look in five comes too early, and the others soon
 	endingShare      = 10                     // or a tenth of the usual time, whichever is longer
 	endingClasses    = 1000                   // classes whose times are remembered: more than a namespace has, and a few kilobytes
 )
@@ -35,6 +36,7 @@ type endings struct {
 type ending struct {
 	after time.Duration
 	since time.Time // when this was learnt: who was scheduled before looked by another time, and teaches nothing
+	known bool      // a look came too early by it: it is not far off
 }
 
 // gone notes that an instance was seen to be gone, at which attempt.
@@ -48,19 +50,21 @@ func (e *endings) gone(class string, scheduled, now time.Time, attempt int32) {
 	if !known && len(e.usual) >= endingClasses {
 		clear(e.usual)
 	}
-	took, after := now.Sub(scheduled), usual.after
+	took, next := now.Sub(scheduled), ending{usual.after, now, usual.known}
 	switch {
-	case !known, took > 2*after:
-		after = took - took/4
-	case attempt <= 2+int32(after/terminatingMost): // at the first look: it may have been gone for long
-		after -= after / endingStep
+	case !known, took > 2*usual.after:
+		next.after, next.known = took-took/4, false
+	case attempt > 2+int32(usual.after/terminatingMost): // not at the first look
+		next.after, next.known = min(took, usual.after+usual.after/endingStep), true
+	case usual.known: // it may have been gone for long
+		next.after -= usual.after / endingKnown
 	default:
-		after = min(took, after+after/endingStep)
+		next.after -= usual.after / endingStep
 	}
 	if e.usual == nil {
 		e.usual = map[string]ending{}
 	}
-	e.usual[class] = ending{after, now}
+	e.usual[class] = next
 }
 
 // next says after how long to look again, so long after the call was scheduled.

@@ -95,9 +95,9 @@ func run(o options) error {
 	}
 	defer temporal.Close()
 	filled.Store(true)
-	client, err := kubernetes.NewForConfig(config)
+	client, err := process.KubernetesClient(config)
 	if err != nil {
-		return fmt.Errorf("make client: %w", err)
+		return err
 	}
 	metrics := watch.NewMetrics(registry)
 	watch.NewSetMetrics(cluster, registry)
@@ -140,11 +140,7 @@ func nodes(o options) (kubernetes.Interface, error) {
 	if err != nil || config == nil {
 		return nil, err
 	}
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("make client: %w", err)
-	}
-	return client, nil
+	return process.KubernetesClient(config)
 }
 
 // lead runs a bridge whenever this process is the leader, until ctx ends or a bridge fails. Each term begins with a new

@@ -18,6 +18,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 )
@@ -93,6 +95,18 @@ func (f *Flags) cluster(kubeconfig, agent string) (*rest.Config, error) {
 	config.UserAgent = agent
 	config.QPS, config.Burst = float32(f.QPS), f.Burst
 	return config, nil
+}
+
+// KubernetesClient returns a client of what Kubernetes itself defines. It speaks protobuf: nodes change much more often than
+// machines, and each change is sent to every process that watches them.
+func KubernetesClient(config *rest.Config) (kubernetes.Interface, error) {
+	config = rest.CopyConfig(config)
+	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make client: %w", err)
+	}
+	return client, nil
 }
 
 // Temporal connects to Temporal, trying until it answers or ctx ends.

@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"millwright/api/generated/clientset/versioned"
+	"millwright/process"
 )
 
 // clients are those of the two clusters, which may be one.
@@ -32,8 +33,8 @@ func connect(o options) (c clients, err error) {
 	if c.machines, err = versioned.NewForConfig(control); err != nil {
 		return c, fmt.Errorf("make client: %w", err)
 	}
-	if c.control, err = kubernetes.NewForConfig(control); err != nil {
-		return c, fmt.Errorf("make client: %w", err)
+	if c.control, err = process.KubernetesClient(control); err != nil {
+		return c, err
 	}
 	if o.guardSecrets {
 		if c.metadata, err = metadata.NewForConfig(control); err != nil {
@@ -45,12 +46,8 @@ func connect(o options) (c clients, err error) {
 		return c, err
 	}
 	target.Wrap(func(next http.RoundTripper) http.RoundTripper { return impatient{next} })
-	client, err := kubernetes.NewForConfig(target)
-	if err != nil {
-		return c, fmt.Errorf("make client: %w", err)
-	}
-	c.target = client
-	return c, nil
+	c.target, err = process.KubernetesClient(target)
+	return c, err
 }
 
 // impatient hands on at once that an eviction was refused. Else the client would wait and try again by itself, ten times,

@@ -6,7 +6,6 @@ import (
 
 	"go.temporal.io/api/serviceerror"
 
-	"millwright/decide/attention"
 	"millwright/observe"
 	"millwright/workflows"
 )
@@ -82,7 +81,7 @@ func (b *Bridge) tell(ctx context.Context, k key, w wake) (sent bool, err error)
 	if said == "" {
 		b.remember(k, said)
 	}
-	if said == "" || !b.worthIt(k, w.cause, s.decision.Need, said) {
+	if said == "" || !b.worthIt(k, w.cause, s) {
 		b.metrics.calm.WithLabelValues(string(k.kind)).Inc()
 		return sent, nil
 	}
@@ -138,15 +137,15 @@ func (b *Bridge) tellGone(ctx context.Context, k key, gone departed, versions ob
 // wrote itself, nor of a change of its node that leaves it waiting for the same. It must hear when the object was calm
 // until now: then no run may be open, whoever wrote. And it must hear each time of what is done within a moment: a run which
 // has not done it may have looked while the node was another.
-func (b *Bridge) worthIt(k key, c cause, need attention.Need, said string) bool {
+func (b *Bridge) worthIt(k key, c cause, s subject) bool {
 	told, waiting := b.lastTold(k)
 	switch {
-	case !waiting, need.Prompt():
+	case !waiting, s.decision.Need.Prompt():
 		return true
 	case c == byOwn:
 		return false
 	case c == byNode:
-		return told != said
+		return told != s.said() && !s.nodeless
 	default:
 		return true
 	}

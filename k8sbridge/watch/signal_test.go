@@ -162,6 +162,25 @@ func TestFlappingNode(t *testing.T) {
 	}
 }
 
+// Who was told to go while its node was well hears no more of the node once it is past the drain: also not that this is so.
+func TestANodeWhoseMachineIsPastTheDrainWakesNobody(t *testing.T) {
+	inWorld(t, calmStack(), func(w *world) {
+		going := changed(aMachine(), toBeDeleted[*v1alpha1.Machine])
+		w.put(going)
+		w.flush()
+		assert.Contains(t, w.asked(), awake(going))
+		w.put(changed(going, func(m *v1alpha1.Machine) {
+			m.Status.Deletion = &v1alpha1.MachineDeletion{Stage: v1alpha1.MachineDeletionInstance}
+		}))
+		w.put(changed(aNode(), func(n *corev1.Node) { n.Spec.Unschedulable = true }))
+		w.pass(5 * time.Second)
+		assert.NotContains(t, w.asked(), awake(going))
+		w.put(changed(aNode(), unready))
+		w.pass(5 * time.Second)
+		assert.NotContains(t, w.asked(), awake(going))
+	})
+}
+
 func TestClassAndSecretWakeWhoIsNotCalm(t *testing.T) {
 	waiting := changed(machineNamed("waiting"), uncreated)
 	gone := changed(machineNamed("going"), toBeDeleted[*v1alpha1.Machine])

@@ -22,6 +22,7 @@ type subject struct {
 	deleting   bool
 	owner      workflows.Owner
 	decision   attention.Decision
+	nodeless   bool // a machine for which it makes no difference any more how its node is
 	// versions are those of all that the decision was made of. Who is told to look must see no less: the caches of the
 	// worker may be behind ours in a resource of which nothing was to be told, such as the class of a new machine.
 	versions observe.Gate
@@ -100,7 +101,9 @@ func (b *Bridge) deployment(d *v1alpha1.MachineDeployment) subject {
 // machine describes a machine with its node, class and parents.
 func (b *Bridge) machine(m *v1alpha1.Machine) subject {
 	node := b.cluster.NodeOf(m)
-	s := describe(observe.Machines, m, attention.Machine(observe.MachineFacts(m, b.cluster.Around(m), time.Time{})))
+	facts := observe.MachineFacts(m, b.cluster.Around(m), time.Time{})
+	s := describe(observe.Machines, m, attention.Machine(facts))
+	s.nodeless = facts.Deleting && facts.Emptied
 	if node != nil {
 		s.versions.Raise(observe.Nodes, node.ResourceVersion)
 	}
