@@ -31,6 +31,7 @@ type deploymentWorld struct {
 	log     []string                    // the activities that ran besides
 	orders  []any                       // what each of them was given
 	fails   map[string]error            // how the next call of an activity ends
+	both    bool                        // so ends the one after it, too: what was tried as a local activity is tried as a regular one
 	shown   map[string]any              // the last value of each search attribute, after show
 }
 
@@ -96,7 +97,10 @@ func writes[In, Out any](w *deploymentWorld, name string, out Out) func(context.
 // failure is how the next call of an activity ends.
 func (w *deploymentWorld) failure(name string) error {
 	err := w.fails[name]
-	delete(w.fails, name)
+	if !w.both || err == nil {
+		delete(w.fails, name)
+	}
+	w.both = w.both && err == nil
 	return err
 }
 

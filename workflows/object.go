@@ -289,11 +289,26 @@ func (o *object) report() *activities.Step {
 // quick runs a decision or a small idempotent write as a local activity, and as a regular one when that did not work. The
 // summary stands beside it in the timeline.
 func quick(ctx workflow.Context, summary string, activity, input, result any) error {
-	err := workflow.ExecuteLocalActivity(quickly(ctx, summary), activity, input).Get(ctx, result)
-	if err == nil || final(err) || ctx.Err() != nil {
-		return err
+	return startQuick(ctx, cluster(ctx, QueueMachines, summary), summary, 1, activity, input)(ctx, result)
+}
+
+// writing waits for the end of an activity that is under way, and reads what it tells.
+type writing func(ctx workflow.Context, result any) error
+
+// startQuick starts n writes of one activity, of which each meets what the decision saw or does nothing: a few of them as a local
+// activity, and many of them, or those that did not work so, as a regular one with the options.
+func startQuick(ctx, options workflow.Context, summary string, n int, activity, input any) writing {
+	if n > fewWrites {
+		return workflow.ExecuteActivity(options, activity, input).Get
 	}
-	return workflow.ExecuteActivity(cluster(ctx, QueueMachines, summary), activity, input).Get(ctx, result)
+	local := workflow.ExecuteLocalActivity(quickly(ctx, summary), activity, input)
+	return func(ctx workflow.Context, result any) error {
+		err := local.Get(ctx, result)
+		if err == nil || final(err) || ctx.Err() != nil {
+			return err
+		}
+		return workflow.ExecuteActivity(options, activity, input).Get(ctx, result)
+	}
 }
 
 // unlessChanged is quick for what may take long because another cluster is away: it gives up when something changes, or when

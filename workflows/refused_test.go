@@ -98,9 +98,9 @@ func TestARefusedWriteIsShown(t *testing.T) {
 func TestNodesThatCannotBeWrittenAreWaitedFor(t *testing.T) {
 	writers(t, func(t *testing.T, w *deploymentWorld, run func()) {
 		w.script = []activities.DeploymentDecision{with(sizing(), func(d *activities.DeploymentDecision) { d.Resize, d.Taint = nil, aTarget }), gone()}
-		w.fails = map[string]error{"ChangeNodes": temporal.NewTimeoutError(3, nil)}
+		w.fails, w.both = map[string]error{"ChangeNodes": temporal.NewTimeoutError(3, nil)}, true
 		run()
-		require.Equal(t, []string{"ChangeNodes"}, w.log)
+		require.Equal(t, []string{"ChangeNodes", "ChangeNodes"}, w.log, "once as a local activity")
 		require.Equal(t, []time.Duration{0, 10 * time.Second}, w.looks)
 	})
 }

@@ -153,9 +153,13 @@ func TestRolloutLooksAgainAfterWhatItDidNotExpect(t *testing.T) {
 				w := newDeploymentWorld(t, d, complete())
 				w.answer(0)
 				w.fails[activity] = failure
+				log := []string{activity}
+				if name == "timed out" && activity == "ChangeSets" { // a local activity was tried before
+					w.both, log = true, append(log, activity)
+				}
 				result := w.rollOut(t)
 				require.Equal(t, workflows.OutcomeCompleted, result.Outcome)
-				require.Equal(t, []string{activity}, w.log)
+				require.Equal(t, log, w.log)
 				require.True(t, w.reads[1].Live)
 			})
 		}

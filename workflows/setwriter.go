@@ -106,24 +106,25 @@ func (w *setWriter) carryOut(ctx workflow.Context, d activities.DeploymentDecisi
 	switch {
 	case d.Trigger != nil || len(d.Mark)+len(d.Unmark) > 0:
 		marks := activities.Marks{Deployment: w.ref, Version: d.Version, Trigger: d.Trigger, Mark: d.Mark, Unmark: d.Unmark}
-		return true, w.await(ctx, workflow.ExecuteActivity(batch(ctx, why), core().MarkMachines, marks))
+		return true, w.await(ctx, workflow.ExecuteActivity(batch(ctx, why), core().MarkMachines, marks).Get)
 	case d.Create != nil:
 		creation := activities.SetCreation{Deployment: w.ref, Version: d.Version, Creation: *d.Create}
-		return true, w.await(ctx, workflow.ExecuteActivity(batch(ctx, why), core().CreateSet, creation))
+		return true, w.await(ctx, workflow.ExecuteActivity(batch(ctx, why), core().CreateSet, creation).Get)
 	}
-	var started, atNodes []workflow.Future
-	if nodes := nodeChanges(w.ref, d.Decision); nodes != nil {
-		atNodes = append(atNodes, workflow.ExecuteActivity(soon(ctx, "nodes: "+why), core().ChangeNodes, nodes))
+	var started, atNodes []writing
+	if nodes, n := nodeChanges(w.ref, d.Decision); n > 0 {
+		summary := "nodes: " + why
+		atNodes = append(atNodes, startQuick(ctx, soon(ctx, summary), summary, n, core().ChangeNodes, nodes))
 	}
-	if len(d.Open)+len(d.Close)+len(d.Sync)+len(d.Resize)+len(d.Delete) > 0 || d.Revise != nil {
+	if n := len(d.Open) + len(d.Close) + len(d.Sync) + len(d.Resize) + len(d.Delete); n > 0 || d.Revise != nil {
 		sets := activities.SetChanges{
 			Deployment: w.ref, Open: d.Open, Close: d.Close, Revise: d.Revise, Sync: d.Sync, Resize: d.Resize, Delete: d.Delete,
 		}
-		started = append(started, workflow.ExecuteActivity(batch(ctx, why), core().ChangeSets, sets))
+		started = append(started, startQuick(ctx, batch(ctx, why), why, n, core().ChangeSets, sets))
 	}
 	if len(d.Move)+len(d.Accept) > 0 {
 		machines := activities.MachineChanges{Deployment: w.ref, Move: d.Move, Accept: d.Accept}
-		started = append(started, workflow.ExecuteActivity(batch(ctx, why), core().ChangeMachines, machines))
+		started = append(started, workflow.ExecuteActivity(batch(ctx, why), core().ChangeMachines, machines).Get)
 	}
 	err = w.await(ctx, started...)
 	if failed := w.await(ctx, atNodes...); failed != nil && err == nil {
@@ -145,23 +146,19 @@ func (w *setWriter) refused(ctx workflow.Context, err error) error {
 	return w.awaken(ctx, w.timer(ctx, "again", "tries again then: "+why, workflow.Now(ctx).Add(refusedAgain)))
 }
 
-// nodeChanges are what a decision lists for nodes; nil when nothing.
-func nodeChanges(deployment activities.Ref, d rollout.Decision) *activities.NodeChanges {
-	n := activities.NodeChanges{
+// nodeChanges are what a decision lists for nodes, and how much that is.
+func nodeChanges(deployment activities.Ref, d rollout.Decision) (activities.NodeChanges, int) {
+	return activities.NodeChanges{
 		Deployment: deployment, Settle: d.Settle, Strip: d.Strip, Candidates: d.Candidates, Select: d.Select,
 		Taint: d.Taint, Untaint: d.Untaint, Guard: d.Guard, Unguard: d.Unguard,
-	}
-	if len(n.Settle)+len(n.Strip)+len(n.Candidates)+len(n.Select)+len(n.Taint)+len(n.Untaint)+len(n.Guard)+len(n.Unguard) == 0 {
-		return nil
-	}
-	return &n
+	}, len(d.Settle) + len(d.Strip) + len(d.Candidates) + len(d.Select) + len(d.Taint) + len(d.Untaint) + len(d.Guard) + len(d.Unguard)
 }
 
 // await waits for writes that tell which versions to wait for. All are awaited, whatever becomes of one.
-func (w *setWriter) await(ctx workflow.Context, writes ...workflow.Future) (first error) {
-	for _, f := range writes {
+func (w *setWriter) await(ctx workflow.Context, writes ...writing) (first error) {
+	for _, get := range writes {
 		var versions activities.Gate
-		if err := f.Get(ctx, &versions); err != nil && first == nil {
+		if err := get(ctx, &versions); err != nil && first == nil {
 			first = err
 		}
 		w.raise(versions)
