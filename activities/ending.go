@@ -19,7 +19,8 @@ const (
 	terminatingMost  = 15 * time.Second       // never longer than this: one that was slow once makes nobody wait for the next
 	endingLeast      = 100 * time.Millisecond // between two looks once the usual time is over: people do not notice less
 	endingStep       = 8                      // an eighth of the usual time is added when the first look came too early, and taken off when not,
-	endingKnown      = 32                     // or a 32nd once it is known about: then one look in five comes too early, and the others soon
+	endingKnown      = 32                     // or a 32nd once it is known about: then one look in five comes too early, and the others soon;
+	endingSure       = 10                     // it is known until ten in a row did not: after a slow time it may be far off
 	endingShare      = 10                     // or a tenth of the usual time, whichever is longer
 	endingClasses    = 1000                   // classes whose times are remembered: more than a namespace has, and a few kilobytes
 )
@@ -36,7 +37,7 @@ type endings struct {
 type ending struct {
 	after time.Duration
 	since time.Time // when this was learnt: who was scheduled before looked by another time, and teaches nothing
-	known bool      // a look came too early by it: it is not far off
+	sure  int       // first looks in a row that may still come late enough before it counts as not known
 }
 
 // gone notes that an instance was seen to be gone, at which attempt.
@@ -50,13 +51,13 @@ func (e *endings) gone(class string, scheduled, now time.Time, attempt int32) {
 	if !known && len(e.usual) >= endingClasses {
 		clear(e.usual)
 	}
-	took, next := now.Sub(scheduled), ending{usual.after, now, usual.known}
+	took, next := now.Sub(scheduled), ending{usual.after, now, max(usual.sure-1, 0)}
 	switch {
 	case !known, took > 2*usual.after:
-		next.after, next.known = took-took/4, false
+		next.after, next.sure = took-took/4, 0
 	case attempt > 2+int32(usual.after/terminatingMost): // not at the first look
-		next.after, next.known = min(took, usual.after+usual.after/endingStep), true
-	case usual.known: // it may have been gone for long
+		next.after, next.sure = min(took, usual.after+usual.after/endingStep), endingSure
+	case usual.sure > 0: // it may have been gone for long
 		next.after -= usual.after / endingKnown
 	default:
 		next.after -= usual.after / endingStep

@@ -98,8 +98,7 @@ func (a *Activities) set(ctx context.Context, in Read) (*v1alpha1.MachineSet, ob
 		if !found || string(set.UID) != in.Ref.UID {
 			return nil, observe.AroundSet{}, nil
 		}
-		around, err := a.Cluster.AroundSetToAct(ctx, set)
-		return set, around, err
+		return set, a.Cluster.AroundSetToAct(ctx, set), nil
 	}
 	set, err := a.liveSet(ctx, in.Ref)
 	if err != nil || set == nil {

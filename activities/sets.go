@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
+	"time"
 
+	"go.temporal.io/sdk/activity"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -150,7 +152,7 @@ type SetChanges struct {
 }
 
 // ChangeSets changes and deletes sets, each if it still is as the decision saw it; else the answer is a Conflict. Of a set that gets
-// another size that is its size. Running it twice changes once, and is a Conflict then. It returns the versions to wait for.
+// another size, and soon after the decision, that is its size. Running it twice changes once, and is a Conflict then. It returns the versions to wait for.
 func (a *Activities) ChangeSets(ctx context.Context, in SetChanges) (Gate, error) {
 	w := setWriter{Activities: a, deployment: in.Deployment, gate: Gate{}}
 	for _, door := range []struct {
@@ -216,8 +218,10 @@ func (w setWriter) tryPatch(ctx context.Context, name, uid, version string, chan
 	return err
 }
 
-// resize gives a set its size, and tells of it. In the midst of a rollout sets write their status several times a second: one that
-// has another version, and is of the size that the decision saw, is the set that it saw.
+// resizeAgain is how old a decision may be whose set is looked at a second time. Source: one local attempt.
+const resizeAgain = 2 * time.Second
+
+// resize gives a set its size, and tells of it.
 func (w setWriter) resize(ctx context.Context, r rollout.Resize) error {
 	change := map[string]any{
 		"spec": map[string]any{"replicas": r.To},
@@ -226,10 +230,9 @@ func (w setWriter) resize(ctx context.Context, r rollout.Resize) error {
 		}},
 	}
 	err := w.tryPatch(ctx, r.Name, r.UID, r.Version, change)
-	if apierrors.IsConflict(err) && r.From != r.To {
-		set, lookErr := w.sets().Get(ctx, r.Name, metav1.GetOptions{})
-		if lookErr == nil && string(set.UID) == r.UID && set.DeletionTimestamp == nil && int(set.Spec.Replicas) == r.From {
-			err = w.tryPatch(ctx, r.Name, r.UID, set.ResourceVersion, change)
+	if apierrors.IsConflict(err) && r.From != r.To && time.Since(activity.GetInfo(ctx).ScheduledTime) < resizeAgain {
+		if version := w.sameSize(ctx, r); version != "" {
+			err = w.tryPatch(ctx, r.Name, r.UID, version, change)
 		}
 	}
 	d, known := w.Cluster.Deployment(w.deployment.Key())
@@ -239,6 +242,19 @@ func (w setWriter) resize(ctx context.Context, r rollout.Resize) error {
 	direction := map[bool]string{true: "up", false: "down"}[r.To > r.From]
 	w.Recorder.Event(d, corev1.EventTypeNormal, "ScalingMachineSet", fmt.Sprintf("Scaled %s machine set %s to %d", direction, r.Name, r.To))
 	return nil
+}
+
+// sameSize returns the version of a set that still is as its resize was decided on; empty where it is not. In the midst of a rollout sets
+// write their status several times a second, which changes nothing of what the decision saw a moment ago.
+func (w setWriter) sameSize(ctx context.Context, r rollout.Resize) (version string) {
+	set, err := w.sets().Get(ctx, r.Name, metav1.GetOptions{})
+	if err != nil || string(set.UID) != r.UID || set.DeletionTimestamp != nil || int(set.Spec.Replicas) != r.From {
+		return ""
+	}
+	if owner := metav1.GetControllerOf(set); owner == nil || string(owner.UID) != w.deployment.UID {
+		return ""
+	}
+	return set.ResourceVersion
 }
 
 // align numbers the current set, or copies to it what is the deployment's, and numbers the deployment like it.

@@ -222,7 +222,7 @@ func TestChangeSets(t *testing.T) {
 		assert.Equal(t, int32(5), w.set("s").Spec.Replicas)
 		assert.Equal(t, []string{"Normal ScalingMachineSet Scaled up machine set s to 5"}, w.told())
 	})
-	t.Run("leaves a set alone that got another size, is to go or was replaced", func(t *testing.T) {
+	t.Run("leaves a set alone that got another size or another owner, is to go or was replaced", func(t *testing.T) {
 		for _, row := range []struct {
 			set   *v1alpha1.MachineSet
 			other rollout.Resize
@@ -230,6 +230,7 @@ func TestChangeSets(t *testing.T) {
 			{owned(d, "s", 3), rollout.Resize{Name: "s", UID: "uid-s", Version: "899", From: 4, To: 5}},
 			{owned(d, "s", 3, going[*v1alpha1.MachineSet]), rollout.Resize{Name: "s", UID: "uid-s", Version: "899", From: 3, To: 5}},
 			{owned(d, "s", 3), rollout.Resize{Name: "s", UID: "uid-of-a-former-one", Version: "900", From: 3, To: 5}},
+			{owned(deployment("other", 5), "s", 3), rollout.Resize{Name: "s", UID: "uid-s", Version: "899", From: 3, To: 5}},
 		} {
 			other := row.other
 			w := newWorld(t, d, row.set)

@@ -80,8 +80,7 @@ func TestPreflightOfASet(t *testing.T) {
 				Client: fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, objects...), ControlPlane: ref, Checks: []string{preflight.All}, Strict: row.strict,
 			})
 			unread := cluster.AroundSet(s).Preflight
-			early, err := cluster.AroundSetToAct(t.Context(), s)
-			require.NoError(t, err)
+			early := cluster.AroundSetToAct(t.Context(), s)
 			require.NoError(t, cluster.Start(t.Context()))
 			require.Eventually(t, cluster.Informer(observe.ControlPlanes).HasSynced, 5*time.Second, time.Millisecond)
 			around := cluster.AroundSet(s)

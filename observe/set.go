@@ -47,7 +47,8 @@ func (c *Cluster) AroundSet(set *v1alpha1.MachineSet) AroundSet {
 	}
 	class, _ := c.Class(classOfSet(set))
 	around.seeClass(set, class)
-	around.check(c, set, c.controlPlane(), c.controlPlaneRead())
+	read := c.controlPlaneRead() // before it is looked at: what comes in between is there
+	around.check(c, set, c.controlPlane(), read)
 	return around
 }
 
@@ -60,13 +61,13 @@ func (a *AroundSet) check(c *Cluster, set *v1alpha1.MachineSet, controlPlane *un
 }
 
 // AroundSetToAct is AroundSet for who decides by it what is done next. While the cache of the control plane is not filled, it is
-// read from the API server: nobody hears of it when the cache is filled and there is none.
-func (c *Cluster) AroundSetToAct(ctx context.Context, set *v1alpha1.MachineSet) (AroundSet, error) {
+// read from the API server: nobody hears of it when the cache is filled and there is none. Where that fails, no machine is made.
+func (c *Cluster) AroundSetToAct(ctx context.Context, set *v1alpha1.MachineSet) AroundSet {
 	around := c.AroundSet(set)
-	if c.controlPlaneRead() {
-		return around, nil
+	if !c.controlPlaneRead() {
+		_ = c.lookAtControlPlane(ctx, set, &around) // "not read yet" stays the answer
 	}
-	return around, c.lookAtControlPlane(ctx, set, &around)
+	return around
 }
 
 // LiveAroundSet reads the machines around a set from the API server, and its class where the cache has none. Machines that the set owns although its selector does

@@ -295,8 +295,8 @@ func quick(ctx workflow.Context, summary string, activity, input, result any) er
 // writing waits for the end of an activity that is under way, and reads what it tells.
 type writing func(ctx workflow.Context, result any) error
 
-// startQuick starts n writes of one activity, of which each meets what the decision saw or does nothing: a few of them as a local
-// activity, and many of them, or those that did not work so, as a regular one with the options.
+// startQuick starts n writes of one activity that may be decided a second time: a few of them as a local activity, and many of them, or
+// those that did not work so, as a regular one with the options.
 func startQuick(ctx, options workflow.Context, summary string, n int, activity, input any) writing {
 	if n > fewWrites {
 		return workflow.ExecuteActivity(options, activity, input).Get

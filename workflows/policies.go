@@ -84,7 +84,7 @@ func batch(ctx workflow.Context, summary string) workflow.Context {
 // not counted, is decided again.
 func soon(ctx workflow.Context, summary string) workflow.Context {
 	options := workflow.GetActivityOptions(cluster(ctx, QueueKubernetes, summary))
-	options.ScheduleToCloseTimeout = 3 * time.Second
+	options.ScheduleToCloseTimeout = 5 * time.Second
 	return workflow.WithActivityOptions(ctx, options)
 }
 

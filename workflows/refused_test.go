@@ -105,6 +105,16 @@ func TestNodesThatCannotBeWrittenAreWaitedFor(t *testing.T) {
 	})
 }
 
+// Which nodes are updated next is not decided twice: what selects them is no local activity.
+func TestNodesAreSelectedByARegularActivity(t *testing.T) {
+	writers(t, func(t *testing.T, w *deploymentWorld, run func()) {
+		w.script = []activities.DeploymentDecision{with(sizing(), func(d *activities.DeploymentDecision) { d.Resize, d.Select = nil, aTarget }), gone()}
+		w.fails = map[string]error{"ChangeNodes": temporal.NewTimeoutError(3, nil)}
+		run()
+		require.Equal(t, []string{"ChangeNodes"}, w.log, "a local activity would have been followed by another one")
+	})
+}
+
 func TestARolloutThatIsCancelledDoesNotWaitForARefusedWrite(t *testing.T) {
 	w := newDeploymentWorld(t, sizing())
 	w.answer(0)

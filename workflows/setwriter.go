@@ -146,12 +146,16 @@ func (w *setWriter) refused(ctx workflow.Context, err error) error {
 	return w.awaken(ctx, w.timer(ctx, "again", "tries again then: "+why, workflow.Now(ctx).Add(refusedAgain)))
 }
 
-// nodeChanges are what a decision lists for nodes, and how much that is.
+// nodeChanges are what a decision lists for nodes, and how much that is: too much for a local activity where it chooses.
 func nodeChanges(deployment activities.Ref, d rollout.Decision) (activities.NodeChanges, int) {
+	n := len(d.Settle) + len(d.Strip) + len(d.Candidates) + len(d.Select) + len(d.Taint) + len(d.Untaint) + len(d.Guard) + len(d.Unguard)
+	if len(d.Select) > 0 {
+		n += fewWrites // a second look might select others besides
+	}
 	return activities.NodeChanges{
 		Deployment: deployment, Settle: d.Settle, Strip: d.Strip, Candidates: d.Candidates, Select: d.Select,
 		Taint: d.Taint, Untaint: d.Untaint, Guard: d.Guard, Unguard: d.Unguard,
-	}, len(d.Settle) + len(d.Strip) + len(d.Candidates) + len(d.Select) + len(d.Taint) + len(d.Untaint) + len(d.Guard) + len(d.Unguard)
+	}, n
 }
 
 // await waits for writes that tell which versions to wait for. All are awaited, whatever becomes of one.

@@ -11,8 +11,8 @@ type Target struct {
 	Why     string
 }
 
-// Resize gives a set its size and the annotations that go with it, if it still has the UID and version that were seen. From
-// and To may be the same: then the annotations are out of date.
+// Resize gives a set its size and the annotations that go with it, if it still has the UID and version that were seen, or, within a
+// moment, the size. From and To may be the same: then the annotations are out of date.
 type Resize struct {
 	Name    string
 	UID     string

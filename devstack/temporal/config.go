@@ -55,8 +55,8 @@ func createDatabase(store config.SQL) error {
 	path := store.DatabaseName
 	store.DatabaseName += ".new"
 	store.ConnectAttributes = map[string]string{"mode": "rwc"} // with a write-ahead log a database is more than its file
-	for _, suffix := range []string{"", "-wal", "-shm"} {
-		if err := os.Remove(store.DatabaseName + suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	for _, left := range []string{store.DatabaseName, store.DatabaseName + "-journal", path + "-wal", path + "-shm"} { // a log of another file
+		if err := os.Remove(left); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove an unfinished database: %w", err)
 		}
 	}
