@@ -118,9 +118,11 @@ func TestN18_CancelledRolledBackAndUndone(t *testing.T) {
 	rig.Eventually(t, time.Minute, "the rollout has begun", func() (bool, any) { n := f.updated(t, "3"); return n >= 2, n })
 	f.steer(t, workflows.VerbInput{Verb: "cancel", Reason: "no", Back: true})
 	f.awaitEdition(t, "", 8, 2*time.Minute)
-	results := f.outcomes(t)
-	require.Equal(t, workflows.OutcomeRolledBack, results[len(results)-2].Outcome)
-	require.Equal(t, workflows.OutcomeCompleted, results[len(results)-1].Outcome)
+	rig.Eventually(t, 20*time.Second, "it ended as rolled back, and the one to the older set is complete", func() (bool, any) {
+		results := f.outcomes(t)
+		n := len(results)
+		return n > 1 && results[n-2].Outcome == workflows.OutcomeRolledBack && results[n-1].Outcome == workflows.OutcomeCompleted, results
+	})
 	f.Delete(t)
 	f.AwaitGone(t, time.Minute)
 }
