@@ -54,7 +54,7 @@ func serverOptions(o options, logger log.Logger) ([]temporal.ServerOption, error
 func createDatabase(store config.SQL) error {
 	path := store.DatabaseName
 	store.DatabaseName += ".new"
-	store.ConnectAttributes = map[string]string{"mode": "rwc"} // with a write-ahead log a database is more than its file
+	store.ConnectAttributes = map[string]string{"mode": "rwc"}                                                         // with a write-ahead log a database is more than its file
 	for _, left := range []string{store.DatabaseName, store.DatabaseName + "-journal", path + "-wal", path + "-shm"} { // a log of another file
 		if err := os.Remove(left); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove an unfinished database: %w", err)

@@ -64,7 +64,7 @@ func TestU127_U128_NodeIsUpdatedInPlace(t *testing.T) {
 	require.Len(t, p.Pods(t, "bare"), 1)
 	p.Loosen(t, "bare", 0)
 	shows(v1alpha1.ReasonReadyForUpdate, v1alpha1.MachineInPlaceUpdating, true)
-	label(v1alpha1.LabelUpdateResult + "=successful") // as the agent on the node does
+	label(v1alpha1.LabelUpdateResult + "=successful")                      // as the agent on the node does
 	shows(v1alpha1.ReasonUpdateSuccessful, v1alpha1.MachineRunning, false) // its deployment lets pods come again
 	after := machine(t, p, before.Name)
 	require.Equal(t, before.UID, after.UID)
