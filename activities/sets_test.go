@@ -232,9 +232,8 @@ func TestChangeSets(t *testing.T) {
 			{owned(d, "s", 3), rollout.Resize{Name: "s", UID: "uid-of-a-former-one", Version: "900", From: 3, To: 5}},
 			{owned(deployment("other", 5), "s", 3), rollout.Resize{Name: "s", UID: "uid-s", Version: "899", From: 3, To: 5}},
 		} {
-			other := row.other
 			w := newWorld(t, d, row.set)
-			_, err := changeSets(w, d, []rollout.Resize{other}, nil)
+			_, err := changeSets(w, d, []rollout.Resize{row.other}, nil)
 			assertFailure(t, err, activities.TypeConflict, false)
 			assert.Equal(t, int32(3), w.set("s").Spec.Replicas)
 		}

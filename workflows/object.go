@@ -289,21 +289,21 @@ func (o *object) report() *activities.Step {
 // quick runs a decision or a small idempotent write as a local activity, and as a regular one when that did not work. The
 // summary stands beside it in the timeline.
 func quick(ctx workflow.Context, summary string, activity, input, result any) error {
-	return startQuick(ctx, cluster(ctx, QueueMachines, summary), summary, 1, activity, input)(ctx, result)
+	return startQuick(ctx, cluster(ctx, QueueMachines, summary), summary, true, activity, input)(ctx, result)
 }
 
 // writing waits for the end of an activity that is under way, and reads what it tells.
 type writing func(ctx workflow.Context, result any) error
 
-// startQuick starts n writes of one activity that may be decided a second time: a few of them as a local activity, and many of them, or
-// those that did not work so, as a regular one with the options.
-func startQuick(ctx, options workflow.Context, summary string, n int, activity, input any) writing {
-	if n > fewWrites {
+// startQuick starts an activity: as a local one where that is asked for, for few writes that may be decided a second time; and as a regular
+// one with the options where it is not, or did not work.
+func startQuick(ctx, options workflow.Context, summary string, local bool, activity, input any) writing {
+	if !local {
 		return workflow.ExecuteActivity(options, activity, input).Get
 	}
-	local := workflow.ExecuteLocalActivity(quickly(ctx, summary), activity, input)
+	first := workflow.ExecuteLocalActivity(quickly(ctx, summary), activity, input)
 	return func(ctx workflow.Context, result any) error {
-		err := local.Get(ctx, result)
+		err := first.Get(ctx, result)
 		if err == nil || final(err) || ctx.Err() != nil {
 			return err
 		}

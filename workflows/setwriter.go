@@ -114,13 +114,14 @@ func (w *setWriter) carryOut(ctx workflow.Context, d activities.DeploymentDecisi
 	var started, atNodes []writing
 	if nodes, n := nodeChanges(w.ref, d.Decision); n > 0 {
 		summary := "nodes: " + why
-		atNodes = append(atNodes, startQuick(ctx, soon(ctx, summary), summary, n, core().ChangeNodes, nodes))
+		local := n <= fewWrites && len(d.Select) == 0 // a second look might select others besides
+		atNodes = append(atNodes, startQuick(ctx, soon(ctx, summary), summary, local, core().ChangeNodes, nodes))
 	}
 	if n := len(d.Open) + len(d.Close) + len(d.Sync) + len(d.Resize) + len(d.Delete); n > 0 || d.Revise != nil {
 		sets := activities.SetChanges{
 			Deployment: w.ref, Open: d.Open, Close: d.Close, Revise: d.Revise, Sync: d.Sync, Resize: d.Resize, Delete: d.Delete,
 		}
-		started = append(started, startQuick(ctx, batch(ctx, why), why, n, core().ChangeSets, sets))
+		started = append(started, startQuick(ctx, batch(ctx, why), why, n <= fewWrites, core().ChangeSets, sets))
 	}
 	if len(d.Move)+len(d.Accept) > 0 {
 		machines := activities.MachineChanges{Deployment: w.ref, Move: d.Move, Accept: d.Accept}
@@ -146,12 +147,9 @@ func (w *setWriter) refused(ctx workflow.Context, err error) error {
 	return w.awaken(ctx, w.timer(ctx, "again", "tries again then: "+why, workflow.Now(ctx).Add(refusedAgain)))
 }
 
-// nodeChanges are what a decision lists for nodes, and how much that is: too much for a local activity where it chooses.
+// nodeChanges are what a decision lists for nodes, and how much that is.
 func nodeChanges(deployment activities.Ref, d rollout.Decision) (activities.NodeChanges, int) {
 	n := len(d.Settle) + len(d.Strip) + len(d.Candidates) + len(d.Select) + len(d.Taint) + len(d.Untaint) + len(d.Guard) + len(d.Unguard)
-	if len(d.Select) > 0 {
-		n += fewWrites // a second look might select others besides
-	}
 	return activities.NodeChanges{
 		Deployment: deployment, Settle: d.Settle, Strip: d.Strip, Candidates: d.Candidates, Select: d.Select,
 		Taint: d.Taint, Untaint: d.Untaint, Guard: d.Guard, Unguard: d.Unguard,

@@ -54,10 +54,11 @@ func serverOptions(o options, logger log.Logger) ([]temporal.ServerOption, error
 func createDatabase(store config.SQL) error {
 	path := store.DatabaseName
 	store.DatabaseName += ".new"
-	store.ConnectAttributes = map[string]string{"mode": "rwc"}                                                         // with a write-ahead log a database is more than its file
-	for _, left := range []string{store.DatabaseName, store.DatabaseName + "-journal", path + "-wal", path + "-shm"} { // a log of another file
+	// With a write-ahead log a database would be more than its file. What is left of another one's would be taken for its own.
+	store.ConnectAttributes = map[string]string{"mode": "rwc"}
+	for _, left := range []string{store.DatabaseName, store.DatabaseName + "-journal", path + "-wal", path + "-shm"} {
 		if err := os.Remove(left); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("remove an unfinished database: %w", err)
+			return fmt.Errorf("remove what is left of a database: %w", err)
 		}
 	}
 	if err := sqliteschema.SetupSchema(&store); err != nil {
