@@ -116,6 +116,7 @@ func inputs() map[string][]any {
 		"MarkInPlace":      {activities.InPlaceMark{Read: read(m), Reason: "Some", Message: "x"}},
 		"RecordInstance":   {activities.Recorded{Read: read(m), ProviderID: "fake:///new", NodeName: "new"}, activities.Recorded{Read: read(m), ProviderID: "fake:///n", NodeName: "n"}},
 		"BeginCreation":    {report},
+		"DecideMade":       {report},
 		"ReportMachine":    {report, activities.MachineReport{Read: read(m), Stopped: true}},
 		"ReleaseMachine":   {activities.Releasing{Read: read(machine("old-m"))}},
 		"HoldDrain":        {activities.Holding{Read: read(machine("old-m")), Why: "x"}},

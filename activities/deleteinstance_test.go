@@ -1,13 +1,18 @@
 package activities_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	kubefake "k8s.io/client-go/kubernetes/fake"
+
 	"millwright/activities"
+	machinefake "millwright/api/generated/clientset/versioned/fake"
+	"millwright/api/v1alpha1"
 	"millwright/provider"
 )
 
@@ -49,6 +54,28 @@ func TestDeleteInstance(t *testing.T) {
 		_, err = o.ask(o.DeleteInstance, instanceCall)
 		require.NoError(t, err)
 	})
+	t.Run("looks again with the class and the Secret that it has read", func(t *testing.T) {
+		o := newOffice(t, withSecret(), secret("cloud", map[string]string{"key": "value"}))
+		_, err := o.ask(o.CreateInstance, instanceCall)
+		require.NoError(t, err)
+		o.cloud.HoldDeletions()
+		before := o.reads()
+		_, _, err = o.patiently(o.DeleteInstance, instanceCall)
+		assertFailure(t, err, activities.TypeTerminating, true)
+		assert.Equal(t, 6, o.cloud.Calls(provider.MethodDeleteInstance))
+		assert.Equal(t, []int{1, 1}, []int{o.reads()[0] - before[0], o.reads()[1] - before[1]}, "gets of the class, and of the Secret")
+	})
+	t.Run("what a cloud says of a class that it read before is no answer", func(t *testing.T) {
+		o := newOffice(t, withSecret(), secret("cloud", map[string]string{"key": "value"}))
+		_, err := o.ask(o.CreateInstance, instanceCall)
+		require.NoError(t, err)
+		o.cloud.HoldDeletions()
+		o.Cloud = &refusing{Provider: o.cloud, at: 3}
+		before := o.reads()
+		_, _, err = o.patiently(o.DeleteInstance, instanceCall)
+		assertFailure(t, err, activities.TypeTerminating, true)
+		assert.Equal(t, []int{2, 2}, []int{o.reads()[0] - before[0], o.reads()[1] - before[1]}, "it was read anew, and nobody was told of a problem")
+	})
 	t.Run("believes an accepted deletion where the cloud tells no status", func(t *testing.T) {
 		o := newOffice(t, class())
 		o.cloud.Fail(provider.MethodInstanceStatus, 0, provider.Errorf(provider.Unimplemented, "no such call"))
@@ -64,4 +91,28 @@ func TestDeleteInstance(t *testing.T) {
 			assert.Equal(t, activities.Problem{Reason: "PermissionDenied", Message: "not yours", React: activities.UntilCredential, Failures: 1}, *answer.Problem)
 		}
 	})
+}
+
+// refusing is a cloud that refuses one call of InstanceStatus.
+type refusing struct {
+	provider.Provider
+	at, calls int
+}
+
+func (r *refusing) InstanceStatus(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
+	if r.calls++; r.calls == r.at {
+		return provider.Instance{}, provider.Errorf(provider.Unauthenticated, "this key is not valid any more")
+	}
+	return r.Provider.InstanceStatus(ctx, class, machine)
+}
+
+func withSecret() *v1alpha1.MachineClass {
+	c := class()
+	c.CredentialsSecretRef = secretRef(shop, "cloud")
+	return c
+}
+
+// reads counts how often class and Secret were read.
+func (o *office) reads() [2]int {
+	return [2]int{len(o.Classes.(*machinefake.Clientset).Actions()), len(o.Secrets.(*kubefake.Clientset).Actions())}
 }

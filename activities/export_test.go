@@ -32,15 +32,15 @@ func TokenName(uid, attempt string, n int) string {
 // Endings is what a worker remembers of the ends of instances.
 type Endings = endings
 
-// Looks plays the end of an instance that is gone after a time, where each look comes late by a lag: it returns when that is
-// seen, and by how many looks.
-func (e *endings) Looks(class string, scheduled time.Time, ends, lag time.Duration) (seen time.Duration, looks int32) {
-	seen = lag
+// Looks plays the end of an instance that is gone a time after the cloud was asked, where each look comes late by a lag: it returns
+// when that is seen, and by how many looks.
+func (e *endings) Looks(class string, asked time.Time, ends, lag time.Duration) (seen time.Duration, looks int32) {
+	a := asking{at: asked, first: e.first(class, asked)}
 	for attempt := int32(1); ; attempt++ {
 		if seen >= ends {
-			e.gone(class, scheduled, scheduled.Add(seen), attempt)
+			e.gone(class, seen, a, attempt)
 			return seen, attempt
 		}
-		seen += e.next(class, seen, attempt) + lag
+		seen += e.next(class, seen, &a, attempt) + lag
 	}
 }

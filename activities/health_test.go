@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"millwright/activities"
 	"millwright/api/v1alpha1"
 	"millwright/decide/attention"
 )
@@ -94,6 +95,28 @@ func TestDecideMachineFollowsTheNode(t *testing.T) {
 			assert.Equal(t, []string{row.to, row.what}, []string{d.Health.Change.Phase, d.Health.Change.Operation})
 		})
 	}
+	t.Run("a node that is there before its machine is Pending", func(t *testing.T) {
+		made := activities.MachineReport{Phase: "Pending", Conditions: []activities.Condition{{Type: "InstanceReady", True: true, Reason: "InstanceCreated"}}}
+		m := machine("m", onNode, phase(""))
+		m.Status.Conditions = nil
+		made.Read = read(m)
+		w := newWorld(t, m, node(), class())
+		d, err := run[activities.MachineDecision](w, w.DecideMade, made)
+		require.NoError(t, err)
+		require.NotNil(t, d.Health)
+		require.NotNil(t, d.Health.Change)
+		assert.Equal(t, "Running", d.Health.Change.Phase)
+		assert.True(t, d.Health.Change.Joined)
+
+		w = newWorld(t, m, class())
+		d, err = run[activities.MachineDecision](w, w.DecideMade, made)
+		require.NoError(t, err)
+		assert.Equal(t, attention.Node, d.Need)
+		assert.True(t, d.Health == nil || d.Health.Change == nil)
+
+		_, err = run[activities.MachineDecision](newWorld(t), w.DecideMade, made)
+		assertFailure(t, err, activities.TypeObjectGone, false)
+	})
 	t.Run("U113: it went missing", func(t *testing.T) {
 		m := machine("m", onNode, phase(v1alpha1.MachineRunning))
 		d := decideMachine(newWorld(t, m, class()), read(m))

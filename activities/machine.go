@@ -77,6 +77,30 @@ func (a *Activities) DecideMachine(ctx context.Context, in Read) (MachineDecisio
 	if err != nil {
 		return MachineDecision{}, err
 	}
+	return a.decideMachine(ctx, in, m, around, live)
+}
+
+// DecideMade says what a machine needs next once a report is written, which says that its instance exists. Where its node is there
+// already, one report can say both.
+func (a *Activities) DecideMade(ctx context.Context, in MachineReport) (MachineDecision, error) {
+	m, live, err := a.machine(ctx, in.Read)
+	if err != nil {
+		return MachineDecision{}, err
+	}
+	if m == nil {
+		return MachineDecision{}, objectGone(in.Read.Ref)
+	}
+	around, err := a.around(ctx, m, live)
+	if err != nil {
+		return MachineDecision{}, err
+	}
+	m = m.DeepCopy()
+	applyReport(m, around.Node, in, metav1.Now())
+	return a.decideMachine(ctx, in.Read, m, around, live)
+}
+
+// decideMachine decides on a machine that was read.
+func (a *Activities) decideMachine(ctx context.Context, in Read, m *v1alpha1.Machine, around observe.Around, live bool) (MachineDecision, error) {
 	now := later(time.Now(), in.At)
 	facts := observe.MachineFacts(m, around, now)
 	d := attention.Machine(facts)

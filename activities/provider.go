@@ -36,6 +36,7 @@ type Provider struct {
 	ExhaustedRetry time.Duration
 
 	endings endings
+	recent  recentClasses
 }
 
 // DefaultExhaustedRetry is the longest back-off after ResourceExhausted. Source: MCM flag default, --resource-exhausted-retry.
@@ -109,18 +110,48 @@ func (p *Provider) InstanceStatus(ctx context.Context, in InstanceCall) (Instanc
 // DeleteInstance removes the machine's instance and returns when the provider says that it is gone. It always reaches the
 // provider, also when the instance seems gone: what was made for it may not be.
 func (p *Provider) DeleteInstance(ctx context.Context, in InstanceCall) (InstanceAnswer, error) {
-	return p.call(ctx, in, false, func(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
-		machine.NeverTried = in.NeverTried
-		gone, err := p.remove(ctx, class, machine)
-		switch {
-		case err != nil:
-			return provider.Instance{}, err
-		case !gone:
-			return provider.Instance{}, p.endings.still(ctx, class, machine.Name)
+	began := time.Now()
+	if class, found := p.recent.find(in.Machine.Namespace, in.Class, began); found && in.Known == nil && activity.GetInfo(ctx).Attempt > 1 {
+		stop := beat(ctx)
+		gone, err := p.remove(ctx, class, p.deleted(in))
+		stop()
+		if err == nil {
+			return InstanceAnswer{}, p.ended(ctx, class, gone, in)
 		}
-		p.endings.over(ctx, class)
-		return provider.Instance{}, nil
+		p.recent.forget(in.Machine.Namespace, in.Class) // what the cloud says of an old class is no answer
+	}
+	return p.call(ctx, in, false, func(ctx context.Context, class provider.Class, _ provider.Machine) (provider.Instance, error) {
+		gone, err := p.remove(ctx, class, p.deleted(in))
+		if err != nil {
+			return provider.Instance{}, err
+		}
+		p.recent.keep(class, began)
+		return provider.Instance{}, p.ended(ctx, class, gone, in)
 	})
+}
+
+// deleted is the machine of a call that deletes.
+func (p *Provider) deleted(in InstanceCall) provider.Machine {
+	machine := p.machine(in)
+	machine.NeverTried = in.NeverTried
+	return machine
+}
+
+// ended makes Temporal look again at an instance that is still there.
+func (p *Provider) ended(ctx context.Context, class provider.Class, gone bool, in InstanceCall) error {
+	if !gone {
+		return p.endings.still(ctx, class, in.Machine.Name)
+	}
+	p.endings.over(ctx, class)
+	return nil
+}
+
+// machine names the machine of a call to the cloud.
+func (p *Provider) machine(in InstanceCall) provider.Machine {
+	return provider.Machine{
+		Cluster: p.Cluster, Namespace: in.Machine.Namespace, Name: in.Machine.Name, UID: in.Machine.UID,
+		ProviderID: in.ProviderID, LastKnownState: in.LastKnownState,
+	}
 }
 
 // remove asks the cloud to delete what carries a machine's UID, and whether it is gone. Its errors are the cloud's own.
@@ -163,11 +194,7 @@ func (p *Provider) call(ctx context.Context, in InstanceCall, boots bool, do fun
 	case problem != nil:
 		return InstanceAnswer{Problem: problem}, nil
 	}
-	machine := provider.Machine{
-		Cluster: p.Cluster, Namespace: in.Machine.Namespace, Name: in.Machine.Name, UID: in.Machine.UID,
-		ProviderID: in.ProviderID, LastKnownState: in.LastKnownState,
-	}
-	instance, err := do(ctx, class.Class, machine)
+	instance, err := do(ctx, class.Class, p.machine(in))
 	if err == nil {
 		return answerOf(instance), nil
 	}

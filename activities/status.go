@@ -66,6 +66,7 @@ type MachineReport struct {
 	Deletion       *DeletionProgress // how far the deletion has come; nil keeps what is known
 	Drain          *StayingDrain     // of the node of a machine that is to stay; nil keeps what is known
 	Event          *Event            // nil tells nothing; told only when the status changed
+	Before         *Event            // told before it
 }
 
 // Address is one address of an instance.
@@ -97,6 +98,7 @@ func (a *Activities) ReportMachine(ctx context.Context, in MachineReport) (strin
 		written, err := a.Cluster.Client().MachineV1alpha1().Machines(m.Namespace).UpdateStatus(ctx, changed, metav1.UpdateOptions{})
 		switch {
 		case err == nil:
+			a.tell(written, in.Before)
 			a.tell(written, in.Event)
 			if result, took := ended(m, written); result != "" {
 				a.Metrics.drained(result, took)

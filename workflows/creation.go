@@ -18,9 +18,7 @@ func (m *machine) create(ctx workflow.Context, d activities.MachineDecision) err
 	if d.Prepare {
 		return m.write(ctx, "puts the finalizer on", core().PrepareMachine, m.read())
 	}
-	if err := m.show(ctx, step{name: "create-instance", why: fmt.Sprintf("provider %s makes the instance from class %s", d.Provider, d.Class), phase: d.Phase, deadline: d.CreateBy}); err != nil {
-		return err
-	}
+	m.show(ctx, step{name: "create-instance", why: fmt.Sprintf("provider %s makes the instance from class %s", d.Provider, d.Class), phase: d.Phase, deadline: d.CreateBy})
 	call, ready, err := m.begin(ctx, d)
 	if err != nil || !ready {
 		return err
@@ -34,9 +32,7 @@ func (m *machine) create(ctx workflow.Context, d activities.MachineDecision) err
 		return err
 	}
 	if answer.Uninitialized {
-		if err := m.show(ctx, step{name: "initialise-instance", why: fmt.Sprintf("provider %s initialises instance %s", d.Provider, call.ProviderID), phase: d.Phase, deadline: d.CreateBy}); err != nil {
-			return err
-		}
+		m.show(ctx, step{name: "initialise-instance", why: fmt.Sprintf("provider %s initialises instance %s", d.Provider, call.ProviderID), phase: d.Phase, deadline: d.CreateBy})
 		addresses := answer.Addresses
 		if answer, err = m.provide(ctx, d, cloudCalls().InitializeInstance, call); err != nil || answer == nil {
 			return err
@@ -96,9 +92,7 @@ func (m *machine) record(ctx workflow.Context, d activities.MachineDecision, cal
 	if record.Stale == "" {
 		return false, nil
 	}
-	if err := m.show(ctx, step{name: "delete-instance", why: record.Stale, phase: d.Phase, node: call.NodeName, blockedBy: "StaleNode"}); err != nil {
-		return true, err
-	}
+	m.show(ctx, step{name: "delete-instance", why: record.Stale, phase: d.Phase, node: call.NodeName, blockedBy: "StaleNode"})
 	d.Need = attention.Nothing // neither a creation, which has a timeout, nor the end of the machine
 	if answer, err := m.provide(ctx, d, cloudCalls().DeleteInstance, call); err != nil || answer == nil {
 		return true, err
@@ -113,7 +107,8 @@ func (m *machine) record(ctx workflow.Context, d activities.MachineDecision, cal
 	})
 }
 
-// made reports that the instance is there. Without a target cluster that is all a machine can become.
+// made reports that the instance is there, and that its node has joined, where it was as fast. Without a target cluster that is all a
+// machine can become.
 func (m *machine) made(ctx workflow.Context, d activities.MachineDecision, call activities.InstanceCall, answer activities.InstanceAnswer) error {
 	s := step{name: "await-node", why: fmt.Sprintf("instance %s exists; waits for node %s", call.ProviderID, call.NodeName), phase: "Pending", node: call.NodeName, deadline: d.CreateBy}
 	operation := lastOperation("Create", "Processing", "Creating machine on cloud provider")
@@ -121,11 +116,9 @@ func (m *machine) made(ctx workflow.Context, d activities.MachineDecision, call 
 		s = step{why: fmt.Sprintf("instance %s exists; there is no target cluster", call.ProviderID), phase: "Available"}
 		operation = lastOperation("Create", "Successful", "Created machine on cloud provider")
 	}
-	if err := m.show(ctx, s); err != nil {
-		return err
-	}
+	m.show(ctx, s)
 	report := m.progress(s.phase, operation)
-	report.LastKnownState = answer.LastKnownState
+	report.Read.At, report.LastKnownState = workflow.Now(ctx), answer.LastKnownState
 	if !d.Target {
 		report.Step = nil
 		report.Addresses = append([]activities.Address{{Type: "Hostname", Address: call.NodeName}}, answer.Addresses...)
@@ -135,5 +128,14 @@ func (m *machine) made(ctx workflow.Context, d activities.MachineDecision, call 
 		{Type: "InstanceReady", True: true, Reason: "InstanceCreated", Message: s.why},
 	}
 	report.Event = &activities.Event{Reason: "InstanceCreated", Message: s.why}
+	if d.Target {
+		var next activities.MachineDecision
+		if err := quick(ctx, "has its node joined already?", core().DecideMade, report, &next); err != nil {
+			return err
+		}
+		if v := next.Health; v != nil && v.Change != nil && v.Change.Joined {
+			return m.become(ctx, next, *v, report)
+		}
+	}
 	return m.write(ctx, "phase "+s.phase+": "+s.why, core().ReportMachine, report)
 }

@@ -119,9 +119,7 @@ func (m *machine) enter(ctx workflow.Context, d activities.MachineDecision, s de
 	}
 	now := stageOf(s, d)
 	again, resumed := m.shown.name == now.name && m.shown.why == now.why, m.shown.name == "held"
-	if err := m.show(ctx, now); err != nil {
-		return err
-	}
+	m.show(ctx, now)
 	if !s.Record && (again || !now.stuck) && !resumed {
 		return nil
 	}
@@ -273,9 +271,7 @@ func (m *machine) onTarget(ctx workflow.Context, d activities.MachineDecision, s
 	if s.name == "" {
 		s.name = "announce"
 	}
-	if err := m.show(ctx, s); err != nil {
-		return false, err
-	}
+	m.show(ctx, s)
 	report := m.progress("Terminating", lastOperation("Delete", "Processing", s.why))
 	if err := m.write(ctx, s.why, core().ReportMachine, report); err != nil {
 		return false, err

@@ -146,17 +146,13 @@ func (d *nodeDrain) hold(ctx workflow.Context, next activities.DrainDecision) (b
 	}
 	if next.Hold == "" { // the deadline may have passed meanwhile: the pods are looked at first
 		d.held, d.seen.Outcome = false, ""
-		if err := d.publish(ctx, next); err != nil {
-			return false, err
-		}
+		d.paint(ctx, next)
 		report := d.report("Draining", next.Why)
 		report.Event = &activities.Event{Reason: d.said("Resumed"), Message: "node " + d.NodeName + ": " + next.Why}
 		return true, d.write(ctx, next.Why, core().ReportMachine, report)
 	}
 	s := step{name: "held", why: "held: " + next.Hold, table: table(d.seen.Picture), phase: d.phase(), node: d.NodeName, blockedBy: deletion.Held, stuck: true}
-	if err := d.show(ctx, s); err != nil {
-		return false, err
-	}
+	d.show(ctx, s)
 	if !d.held {
 		d.held = true
 		report := d.report("Blocked", s.why)
@@ -187,9 +183,7 @@ func (d *nodeDrain) begin(ctx workflow.Context, next activities.DrainDecision) (
 		return false, temporal.NewNonRetryableApplicationError("the API server does not keep status.deletion: the CRDs of this version are not installed", "OldCRDs", nil)
 	}
 	d.begun = next.Step.Means
-	if err := d.publish(ctx, next); err != nil {
-		return false, err
-	}
+	d.paint(ctx, next)
 	report := d.report("Draining", next.Why)
 	d.record(&report, string(next.Step.Means), "", nil)
 	if next.Step.Means != drain.Evict {
@@ -204,9 +198,7 @@ const evictPods = "evict-pods"
 
 // evict makes pods go by the means decided until that ends, until the picture changes, or until another decision is needed.
 func (d *nodeDrain) evict(ctx workflow.Context, next activities.DrainDecision) (outcome string, err error) {
-	if err := d.publish(ctx, next); err != nil {
-		return "", err
-	}
+	d.paint(ctx, next)
 	hurry := d.seen.Outcome != "" && next.Retry != d.retry
 	d.retry = next.Retry
 	in := activities.Eviction{
@@ -264,9 +256,7 @@ func (d *nodeDrain) look(ctx workflow.Context, next activities.DrainDecision, se
 	if seen.Outcome != activities.OutcomeChanged {
 		return nil
 	}
-	if err := d.publish(ctx, next); err != nil {
-		return err
-	}
+	d.paint(ctx, next)
 	reason, event := "Draining", activities.Event{Reason: "DrainMoves", Message: "node " + d.NodeName + ": " + seen.Picture.Why}
 	if len(seen.Blockers) > 0 {
 		reason = "Blocked"
@@ -286,8 +276,8 @@ func (d *nodeDrain) look(ctx workflow.Context, next activities.DrainDecision, se
 // and namespace up to 317 bytes.
 const mostNames = 5
 
-// publish shows the picture in Temporal's UI.
-func (d *nodeDrain) publish(ctx workflow.Context, next activities.DrainDecision) error {
+// paint shows the picture in Temporal's UI.
+func (d *nodeDrain) paint(ctx workflow.Context, next activities.DrainDecision) {
 	s := step{name: strings.ToLower(string(next.Step.Means)), why: next.Why, phase: d.phase(), node: d.NodeName, deadline: next.Step.Until}
 	if p := d.seen.Picture; p.Why != "" {
 		s.why, s.table = p.Why+"; "+next.Why, table(p)
@@ -298,7 +288,7 @@ func (d *nodeDrain) publish(ctx workflow.Context, next activities.DrainDecision)
 		s.stuck = s.stuck || b.Kind != "Volume" || b.Bad
 	}
 	s.blockedBy = strings.Join(names[:min(len(names), mostNames)], ",")
-	return d.show(ctx, s)
+	d.show(ctx, s)
 }
 
 // table is the picture as markdown.
@@ -350,7 +340,8 @@ func (d *nodeDrain) end(ctx workflow.Context, outcome, why string) (DrainResult,
 			result.Why += "; left behind: " + strings.Join(d.seen.Left, ", ")
 		}
 	}
-	if err := d.show(ctx, step{name: strings.ToLower(outcome), why: result.Why, phase: d.phase(), node: d.NodeName}); err != nil {
+	d.show(ctx, step{name: strings.ToLower(outcome), why: result.Why, phase: d.phase(), node: d.NodeName})
+	if err := d.publish(ctx); err != nil {
 		return result, err
 	}
 	report := d.report(outcome, result.Why)

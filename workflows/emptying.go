@@ -30,9 +30,7 @@ func (m *machine) drain(ctx workflow.Context, d activities.MachineDecision) erro
 	if load.Queue != "" {
 		return m.queue(ctx, d, load.Queue)
 	}
-	if err := m.show(ctx, stageOf(*d.Deletion, d)); err != nil {
-		return err
-	}
+	m.show(ctx, stageOf(*d.Deletion, d))
 	_, err := m.runDrain(ctx, d, "")
 	return err
 }
@@ -40,9 +38,7 @@ func (m *machine) drain(ctx workflow.Context, d activities.MachineDecision) erro
 // queue waits for the machine's turn. The bridge wakes those that are next.
 func (m *machine) queue(ctx workflow.Context, d activities.MachineDecision, why string) error {
 	again := m.shown.name == "queued"
-	if err := m.show(ctx, step{name: "queued", why: why, phase: "Terminating", node: d.NodeName}); err != nil {
-		return err
-	}
+	m.show(ctx, step{name: "queued", why: why, phase: "Terminating", node: d.NodeName})
 	if !again { // then it asks once more: a place that became free before this was known woke nobody
 		return m.write(ctx, why, core().ReportMachine, m.progress("Terminating", lastOperation("Delete", "Processing", why)))
 	}

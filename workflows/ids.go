@@ -25,8 +25,8 @@ const (
 
 // The task queues. Each provider has one of its own besides: ProviderQueue.
 const (
-	QueueMachines   = "machines"   // workflows, decisions, status
-	QueueKubernetes = "kubernetes" // writes of other objects
+	QueueMachines   = "machines"   // workflows, decisions, status, a few writes
+	QueueKubernetes = "kubernetes" // writes of many objects
 	QueueDrains     = "drains"     // pods that are evicted, volumes that are awaited: what waits must hold up nobody else
 )
 

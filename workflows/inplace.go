@@ -12,9 +12,7 @@ import (
 func (m *machine) updateInPlace(ctx workflow.Context, d activities.MachineDecision) error {
 	s := step{name: "update-in-place", why: d.InPlace.Why, phase: d.Phase, node: d.NodeName}
 	changes := s.name != m.shown.name
-	if err := m.show(ctx, s); err != nil {
-		return err
-	}
+	m.show(ctx, s)
 	if changes || (d.Health != nil && d.Health.Due != nil) {
 		report := verdictReport(m.read(), *d.Health)
 		report.Step = m.report()

@@ -75,7 +75,7 @@ func (m *machine) step(ctx workflow.Context, d activities.MachineDecision) (over
 	case d.Need == attention.Deletion:
 		return m.delete(ctx, d)
 	case d.Health != nil && d.Health.Change != nil:
-		return false, m.become(ctx, d, *d.Health)
+		return false, m.become(ctx, d, *d.Health, activities.MachineReport{})
 	}
 	switch d.Need {
 	case attention.Health:
@@ -109,9 +109,7 @@ func (m *machine) step(ctx workflow.Context, d activities.MachineDecision) (over
 
 // rest shows a calm machine, and reports over when there was nothing to do for a while.
 func (m *machine) rest(ctx workflow.Context, d activities.MachineDecision) (over bool, err error) {
-	if err := m.show(ctx, step{phase: d.Phase, node: d.NodeName, why: d.Why}); err != nil {
-		return false, err
-	}
+	m.show(ctx, step{phase: d.Phase, node: d.NodeName, why: d.Why})
 	if d.Busy { // what was in flight is done
 		return false, m.write(ctx, "calm: "+d.Why, core().ReportMachine, activities.MachineReport{Read: m.read()})
 	}
@@ -127,15 +125,16 @@ func (m *machine) decide(ctx workflow.Context) (d activities.MachineDecision, er
 	return d, err
 }
 
-// become reports what has become of the machine: its phase, its health clock, the conditions of its node.
-func (m *machine) become(ctx workflow.Context, d activities.MachineDecision, v health.Verdict) error {
-	if err := m.show(ctx, step{phase: v.Change.Phase, node: d.NodeName, why: v.Why}); err != nil {
-		return err
-	}
+// become reports what has become of the machine: its phase, its health clock, the conditions of its node; and what was to be reported
+// before and was not.
+func (m *machine) become(ctx workflow.Context, d activities.MachineDecision, v health.Verdict, before activities.MachineReport) error {
+	m.show(ctx, step{phase: v.Change.Phase, node: d.NodeName, why: v.Why})
 	if err := m.withdraw(ctx, d); err != nil {
 		return err
 	}
 	report := verdictReport(m.read(), v)
+	report.LastKnownState, report.Before = before.LastKnownState, before.Event
+	report.Conditions = append(before.Conditions, report.Conditions...)
 	if v.Change.Phase == "Failed" {
 		report.PreserveUntil = d.PreserveUntil
 	}
@@ -205,9 +204,7 @@ func verdictReport(read activities.Read, v health.Verdict) activities.MachineRep
 
 // awaitNode waits until the node joins, the machine is to go, or its creation has taken too long.
 func (m *machine) awaitNode(ctx workflow.Context, d activities.MachineDecision) error {
-	if err := m.show(ctx, step{name: "await-node", why: d.Why, phase: d.Phase, node: d.NodeName, deadline: d.CreateBy}); err != nil {
-		return err
-	}
+	m.show(ctx, step{name: "await-node", why: d.Why, phase: d.Phase, node: d.NodeName, deadline: d.CreateBy})
 	deadline := m.timer(ctx, "creation", fmt.Sprintf("gives up waiting for node %s: the creation timeout", d.NodeName), d.CreateBy)
 	return m.awaitDeadline(ctx, d, deadline)
 }
@@ -223,9 +220,7 @@ func (m *machine) awaitRecovery(ctx workflow.Context, d activities.MachineDecisi
 		s.name, s.blockedBy = "await-replacement", v.Due.Reason
 	}
 	changes := s.name != m.shown.name || s.why != m.shown.why
-	if err := m.show(ctx, s); err != nil {
-		return err
-	}
+	m.show(ctx, s)
 	if changes || d.Need == attention.Health || v.Due != nil {
 		report := verdictReport(m.read(), v)
 		report.Step = m.report()
@@ -297,9 +292,7 @@ func (m *machine) syncOr(ctx workflow.Context, d activities.MachineDecision) (ov
 		return m.step(ctx, d)
 	}
 	s := step{name: "sync-node", why: "node " + d.NodeName + " cannot be written: " + d.Why, phase: d.Phase, node: d.NodeName, blockedBy: "NodeRefused", stuck: true}
-	if err := m.show(ctx, s); err != nil {
-		return false, err
-	}
+	m.show(ctx, s)
 	recheck := m.timer(ctx, "repair", s.why, workflow.Now(ctx).Add(recheckStuck))
 	defer m.disarm("repair")
 	if err := m.awaitDeadline(ctx, d, recheck); err != nil {
@@ -314,9 +307,7 @@ func (m *machine) syncOr(ctx workflow.Context, d activities.MachineDecision) (ov
 func (m *machine) sync(ctx workflow.Context, d activities.MachineDecision) error {
 	s := m.shown
 	s.phase, s.node, s.why, s.blockedBy = d.Phase, d.NodeName, d.Why, ""
-	if err := m.show(ctx, s); err != nil {
-		return err
-	}
+	m.show(ctx, s)
 	var made activities.Gate
 	err := quick(ctx, d.Why, core().SyncNode, m.read(), &made)
 	switch refused := failedWith(err, activities.TypeRefused); {
@@ -340,15 +331,14 @@ func (m *machine) preserve(ctx workflow.Context, d activities.MachineDecision) e
 	if err := m.withdraw(ctx, d); err != nil {
 		return err
 	}
-	if err := m.show(ctx, step{name: "preserve", why: d.Why, phase: d.Phase, node: d.NodeName}); err != nil {
-		return err
-	}
+	m.show(ctx, step{name: "preserve", why: d.Why, phase: d.Phase, node: d.NodeName})
 	in := m.read()
 	in.At = workflow.Now(ctx)
 	var made activities.Gate
 	err := quick(ctx, d.Why, core().PreserveMachine, in, &made)
 	if failedWith(err, activities.TypeRefused) {
-		err = m.show(ctx, step{
+		err = nil
+		m.show(ctx, step{
 			name: "preserve", why: "the API server refuses: " + d.Why, phase: d.Phase, node: d.NodeName, blockedBy: "NodeRefused", stuck: true,
 		})
 	}
@@ -373,8 +363,9 @@ func (m *machine) showKept(ctx workflow.Context, d activities.MachineDecision, n
 		return err
 	}
 	changes := name != m.shown.name
-	if err := m.show(ctx, step{name: name, why: d.Why, phase: d.Phase, node: d.NodeName, deadline: d.PreserveUntil}); err != nil || !changes {
-		return err
+	m.show(ctx, step{name: name, why: d.Why, phase: d.Phase, node: d.NodeName, deadline: d.PreserveUntil})
+	if !changes {
+		return nil
 	}
 	return m.write(ctx, d.Why, core().ReportMachine, activities.MachineReport{Read: m.read(), Step: m.report()})
 }

@@ -30,6 +30,7 @@ type world struct {
 	mu        sync.Mutex
 	env       *testsuite.TestWorkflowEnvironment
 	decision  activities.MachineDecision // what DecideMachine says
+	there     *health.Verdict            // what DecideMade says of the node: nil while there is none
 	log       []string
 	reports   []activities.MachineReport
 	calls     []activities.InstanceCall
@@ -94,6 +95,12 @@ func newWorld(t *testing.T) *world {
 		defer w.lock()()
 		w.note("decide")
 		return w.decide(in.At, in.Done), nil
+	})
+	env.OnActivity("DecideMade", any1...).Return(func(context.Context, activities.MachineReport) (activities.MachineDecision, error) {
+		defer w.lock()()
+		d := w.decision
+		d.Health = w.there
+		return d, nil
 	})
 	env.OnActivity("IssueToken", any1...).Return(func(_ context.Context, in activities.TokenRequest) (activities.TokenRef, error) {
 		defer w.lock()()
@@ -292,6 +299,24 @@ func TestMachineIsCreatedInitialisedAndJoins(t *testing.T) {
 	}, w.log)
 	require.True(t, w.calls[0].NeverTried, "the first call knows that there was none before")
 	require.Nil(t, w.reports[len(w.reports)-1].Step, "a calm machine has no operation")
+}
+
+// Where the node has joined when the cloud answers, one report says both.
+func TestMachineWhoseNodeIsThereAlready(t *testing.T) {
+	w := newWorld(t)
+	w.there = &health.Verdict{Change: &health.Change{Phase: "Running", Operation: "Create", State: "Successful", Joined: true, Reason: "Joined"}}
+	w.reported = func(r activities.MachineReport) {
+		if r.Phase == "Running" {
+			w.decision.Need, w.decision.Phase = attention.Nothing, "Running"
+		}
+	}
+	require.Equal(t, workflows.OutcomeCalm, w.run(t).Outcome)
+	require.Equal(t, []string{"decide", "token", "begin", "create", "record virtual:///i-1", "initialise virtual:///i-1", "report Running", "finish", "decide"}, w.log)
+	require.Len(t, w.reports, 1)
+	r := w.reports[0]
+	require.Equal(t, []string{"InstanceCreated", "Joined"}, []string{r.Before.Reason, r.Event.Reason})
+	require.Equal(t, activities.Condition{Type: "InstanceReady", True: true, Reason: "InstanceCreated", Message: r.Before.Message}, r.Conditions[1])
+	require.Nil(t, r.Step, "a calm machine has no operation")
 }
 
 func TestMachineIsPreparedBeforeAnythingIsCreated(t *testing.T) {

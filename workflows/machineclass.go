@@ -20,6 +20,12 @@ type machineClass struct {
 func MachineClass(ctx workflow.Context, in Input) (Result, error) {
 	c := &machineClass{newObject(ctx, KindMachineClass, in)}
 	c.live = !in.Continued
+	result, err := c.run(ctx)
+	return result, c.close(ctx, err)
+}
+
+// run does step after step until nothing is left to do.
+func (c *machineClass) run(ctx workflow.Context) (Result, error) {
 	for {
 		c.receive()
 		d, err := c.decide(ctx)
@@ -76,9 +82,7 @@ func (c *machineClass) decide(ctx workflow.Context) (d activities.ClassDecision,
 // act does what was decided, and reports whether there was anything to do. The class has its finalizer before its Secrets
 // do, and keeps it longer: so nothing is left on a Secret behind a class that is gone.
 func (c *machineClass) act(ctx workflow.Context, d activities.ClassDecision) (acted bool, err error) {
-	if err := c.show(ctx, c.step(d)); err != nil {
-		return false, err
-	}
+	c.show(ctx, c.step(d))
 	secrets := slices.Concat(d.Guard, d.Unguard)
 	switch {
 	case len(secrets) > 0 && !d.Prepare:

@@ -63,14 +63,10 @@ func (m *machineDeployment) run(ctx workflow.Context) (Result, error) {
 // step does what was decided, and reports whether there was anything to do.
 func (m *machineDeployment) step(ctx workflow.Context, d activities.DeploymentDecision) (acted bool, err error) {
 	if d.Operation != "" && d.Operation != m.over { // a former run of this workflow started it
-		if err := m.show(ctx, step{name: "rollout", why: "a rollout is open: " + d.Why, table: setTable(d.Picture)}); err != nil {
-			return false, err
-		}
+		m.show(ctx, step{name: "rollout", why: "a rollout is open: " + d.Why, table: setTable(d.Picture)})
 		return true, m.follow(ctx, d.Operation, d)
 	}
-	if err := m.show(ctx, m.doing(d)); err != nil {
-		return false, err
-	}
+	m.show(ctx, m.doing(d))
 	if d.Rolling && d.HoldBy != rollout.HeldBy && d.Create == nil && !d.Prepare {
 		return true, m.roll(ctx, d)
 	}

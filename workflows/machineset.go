@@ -24,6 +24,12 @@ type machineSet struct {
 func MachineSet(ctx workflow.Context, in Input) (Result, error) {
 	s := &machineSet{object: newObject(ctx, KindMachineSet, in)}
 	s.live = !in.Continued
+	result, err := s.run(ctx)
+	return result, s.close(ctx, err)
+}
+
+// run does step after step until nothing is left to do.
+func (s *machineSet) run(ctx workflow.Context) (Result, error) {
 	for {
 		s.receive()
 		d, err := s.decide(ctx)
@@ -87,9 +93,7 @@ func (s *machineSet) rest(ctx workflow.Context, d activities.SetDecision) error 
 
 // act does what was decided, and reports whether there was anything to do.
 func (s *machineSet) act(ctx workflow.Context, d activities.SetDecision) (acted bool, err error) {
-	if err := s.show(ctx, s.step(d)); err != nil {
-		return false, err
-	}
+	s.show(ctx, s.step(d))
 	if d.Prepare || d.Free {
 		return true, s.write(ctx, "finalizer: "+d.Why, core().FinalizeSet, s.read()) // the set has another version now
 	}
@@ -126,6 +130,11 @@ func (s *machineSet) report(ctx workflow.Context, d activities.SetDecision) erro
 
 // carryOut does what a decision lists. A failure is that of a write which the API server refused.
 func (s *machineSet) carryOut(ctx workflow.Context, d activities.SetDecision) (failed scale.Failure, acted bool, err error) {
+	if d.Acting() {
+		if err := s.publish(ctx); err != nil {
+			return scale.Failure{}, false, err
+		}
+	}
 	var done activities.Written
 	summary := d.Decision.Why
 	for _, list := range []struct {
@@ -139,19 +148,19 @@ func (s *machineSet) carryOut(ctx workflow.Context, d activities.SetDecision) (f
 		{core().SyncMachines, d.Sync},
 	} {
 		if len(list.machines) > 0 {
-			err := workflow.ExecuteActivity(batch(ctx, summary), list.activity, activities.Batch{Set: s.ref, Machines: list.machines}).Get(ctx, &done.Versions)
+			err := workflow.ExecuteActivity(batch(ctx, summary, len(list.machines)), list.activity, activities.Batch{Set: s.ref, Machines: list.machines}).Get(ctx, &done.Versions)
 			s.raise(done.Versions)
 			return refused(err), true, unlessRefused(err)
 		}
 	}
 	if len(d.Create) > 0 {
 		creation := activities.Creation{Set: s.ref, Version: d.Version, Names: d.Create}
-		err := workflow.ExecuteActivity(batch(ctx, summary), core().CreateMachines, creation).Get(ctx, &done)
+		err := workflow.ExecuteActivity(batch(ctx, summary, len(d.Create)), core().CreateMachines, creation).Get(ctx, &done)
 		s.raise(done.Versions)
 		return done.Failure, true, err
 	}
 	if doomed := slices.Concat(d.Delete, d.Remediate); len(doomed) > 0 {
-		err := workflow.ExecuteActivity(batch(ctx, summary), core().DeleteMachines, activities.Batch{Set: s.ref, Machines: doomed}).Get(ctx, &done)
+		err := workflow.ExecuteActivity(batch(ctx, summary, len(doomed)), core().DeleteMachines, activities.Batch{Set: s.ref, Machines: doomed}).Get(ctx, &done)
 		s.raise(done.Versions)
 		s.live = err != nil || done.Unseen // an older look would choose other victims
 		return done.Failure, true, err

@@ -55,6 +55,7 @@ type object struct {
 	timers  map[string]*timer
 	spent   map[string]int // by name of an activity: how many of its IDs the run cannot use again
 	shown   step
+	search  step // what the search attributes say
 }
 
 // timer is a durable timer that is armed once and looked at often.
@@ -164,6 +165,9 @@ func (o *object) receive() (received bool) {
 
 // awaken waits until a signal has arrived or one of the futures is ready.
 func (o *object) awaken(ctx workflow.Context, futures ...workflow.Future) error {
+	if err := o.publish(ctx); err != nil {
+		return err
+	}
 	return workflow.Await(ctx, func() bool {
 		for _, f := range futures {
 			if f.IsReady() {
@@ -211,21 +215,33 @@ func (o *object) lingered(ctx workflow.Context) (bool, error) {
 	return o.changed.Len() == 0, nil
 }
 
-// show publishes what the workflow is doing: as current details for the UI, and as search attributes where they differ
-// from what was shown last.
-func (o *object) show(ctx workflow.Context, s step) error {
+// show says what the workflow is doing, as current details for the UI. What it still does when it has to wait, it publishes.
+func (o *object) show(ctx workflow.Context, s step) {
 	s.since = workflow.Now(ctx)
 	if s.name == o.shown.name {
 		s.since = o.shown.since
 	}
-	before := o.shown
 	o.shown = s
 	workflow.SetCurrentDetails(ctx, s.markdown())
-	updates := s.updates(before)
+}
+
+// publish makes the search attributes say what was shown last, where they differ. Call it before what may take longer than a moment:
+// each call that changes something costs the server as much as a signal.
+func (o *object) publish(ctx workflow.Context) error {
+	updates := o.shown.updates(o.search)
+	o.search = o.shown
 	if len(updates) == 0 {
 		return nil
 	}
 	return workflow.UpsertTypedSearchAttributes(ctx, updates...)
+}
+
+// close publishes what a run shows that ends: what is over is shown no more. It returns how the run ended.
+func (o *object) close(ctx workflow.Context, err error) error {
+	if failed := o.publish(ctx); err == nil {
+		return failed
+	}
+	return err
 }
 
 // markdown is what people read at the top of the workflow's page.

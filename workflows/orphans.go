@@ -63,9 +63,7 @@ type collection struct {
 // deleted nothing by mistake, and hands on nothing: the next gets the result of the one before.
 func OrphanCollection(ctx workflow.Context, in OrphanInput) (OrphanResult, error) {
 	c := &collection{object: newObject(ctx, KindOrphanCollection, Input{Ref: in.Class}), in: in}
-	if err := c.show(ctx, step{name: "find-orphans", why: "which instances have no Machine?"}); err != nil {
-		return OrphanResult{}, err
-	}
+	c.show(ctx, step{name: "find-orphans", why: "which instances have no Machine?"})
 	d, err := c.find(ctx)
 	if err != nil {
 		c.tell(ctx, activities.OrphanReport{Failed: "The sweep for instances without a Machine came to nothing: " + reason(err)})
@@ -73,7 +71,8 @@ func OrphanCollection(ctx workflow.Context, in OrphanInput) (OrphanResult, error
 	}
 	if d.Gone {
 		c.result.Outcome, c.result.Why = OutcomeGone, "the class is gone"
-		return c.result, c.show(ctx, step{why: c.result.Why})
+		c.show(ctx, step{why: c.result.Why})
+		return c.result, c.publish(ctx)
 	}
 	c.result = OrphanResult{
 		Outcome: OutcomeSwept, Instances: d.Instances, Machines: d.Machines, Orphans: d.Orphans,
@@ -99,6 +98,9 @@ func (c *collection) find(ctx workflow.Context) (d activities.OrphanDecision, er
 		Class: c.in.Class, At: workflow.Now(ctx), Sightings: before.Sightings,
 		Settings: orphan.Settings{Confirm: c.in.Confirm, MinAge: c.in.MinAge, MaxPerSweep: c.in.MaxPerSweep},
 	}
+	if err := c.publish(ctx); err != nil {
+		return d, err
+	}
 	err = workflow.ExecuteActivity(sweeping(ctx, c.in.Provider, "find-orphans", "which instances have no Machine?"), cloudCalls().FindOrphans, search).Get(ctx, &d)
 	return d, err
 }
@@ -108,7 +110,8 @@ func (c *collection) collect(ctx workflow.Context, targets []orphan.Target) erro
 	if len(targets) == 0 {
 		return nil
 	}
-	if err := c.show(ctx, step{name: "collect-orphans", why: fmt.Sprintf("instances of %d machines that do not exist are deleted", len(targets))}); err != nil {
+	c.show(ctx, step{name: "collect-orphans", why: fmt.Sprintf("instances of %d machines that do not exist are deleted", len(targets))})
+	if err := c.publish(ctx); err != nil {
 		return err
 	}
 	n := 0
@@ -161,7 +164,7 @@ func (c *collection) keep(target orphan.Target, why string) {
 // mark marks nodes that no machine claims. They harm nobody: what fails is left to the next sweep.
 func (c *collection) mark(ctx workflow.Context) {
 	sweep := activities.NodeSweep{Namespace: c.in.Class.Namespace, At: workflow.Now(ctx)}
-	if err := workflow.ExecuteActivity(batch(ctx, "which nodes have no Machine?"), core().MarkNodes, sweep).Get(ctx, &c.result.Nodes); err != nil {
+	if err := workflow.ExecuteActivity(batch(ctx, "which nodes have no Machine?", fewWrites+1), core().MarkNodes, sweep).Get(ctx, &c.result.Nodes); err != nil {
 		workflow.GetLogger(ctx).Warn("nodes without a machine are not marked", "error", err)
 	}
 }
@@ -184,13 +187,14 @@ func (c *collection) end(ctx workflow.Context, d activities.OrphanDecision) (Orp
 		s.table = "- " + strings.Join(kept, "\n- ")
 	}
 	c.tell(ctx, activities.OrphanReport{Collected: r.Collected, Held: d.Held, Unclear: r.Unclear})
-	return *r, c.show(ctx, s)
+	c.show(ctx, s)
+	return *r, c.publish(ctx)
 }
 
 // tell counts the sweep and tells people of it. A sweep that cannot tell has swept all the same.
 func (c *collection) tell(ctx workflow.Context, report activities.OrphanReport) {
 	report.Class = c.in.Class
-	if err := workflow.ExecuteActivity(soon(ctx, "tell people how the sweep ended"), core().ReportOrphans, report).Get(ctx, nil); err != nil {
+	if err := workflow.ExecuteActivity(soon(ctx, "tell people how the sweep ended", 1), core().ReportOrphans, report).Get(ctx, nil); err != nil {
 		workflow.GetLogger(ctx).Warn("nobody was told how the sweep ended", "error", err)
 	}
 }

@@ -72,18 +72,27 @@ func cluster(ctx workflow.Context, queue, summary string) workflow.Context {
 	})
 }
 
-// batch is cluster for writes of many objects after one decision: past a minute the decision is too old, and another one
+// queueOf is where so many writes are done. A few go to the queue of the workflow itself: the server hands such an activity to the
+// worker that asks for it, with the answer to its workflow task.
+func queueOf(writes int) string {
+	if writes <= fewWrites {
+		return QueueMachines
+	}
+	return QueueKubernetes
+}
+
+// batch is cluster for n writes of objects after one decision: past a minute the decision is too old, and another one
 // is made.
-func batch(ctx workflow.Context, summary string) workflow.Context {
-	options := workflow.GetActivityOptions(cluster(ctx, QueueKubernetes, summary))
+func batch(ctx workflow.Context, summary string, n int) workflow.Context {
+	options := workflow.GetActivityOptions(cluster(ctx, queueOf(n), summary))
 	options.ScheduleToCloseTimeout = time.Minute
 	return workflow.WithActivityOptions(ctx, options)
 }
 
 // soon is batch for writes that must not hold up others: what does not go within a few seconds, those of a local attempt before it
 // not counted, is decided again.
-func soon(ctx workflow.Context, summary string) workflow.Context {
-	options := workflow.GetActivityOptions(cluster(ctx, QueueKubernetes, summary))
+func soon(ctx workflow.Context, summary string, n int) workflow.Context {
+	options := workflow.GetActivityOptions(cluster(ctx, queueOf(n), summary))
 	options.ScheduleToCloseTimeout = 5 * time.Second
 	return workflow.WithActivityOptions(ctx, options)
 }

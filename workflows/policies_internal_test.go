@@ -25,6 +25,10 @@ func TestBriefFitsWhatTemporalTakes(t *testing.T) {
 	}
 }
 
+func TestAFewWritesAreDoneWhereTheWorkflowIs(t *testing.T) {
+	assert.Equal(t, []string{QueueMachines, QueueKubernetes}, []string{queueOf(fewWrites), queueOf(fewWrites + 1)})
+}
+
 // Who terminates the workflow of a deployment wants another one, and not its rollout cancelled (ADR 0015). A rollout that ended may
 // be started again.
 func TestRolloutOutlivesItsParent(t *testing.T) {

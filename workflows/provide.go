@@ -176,9 +176,7 @@ func (m *machine) showProblem(ctx workflow.Context, d activities.MachineDecision
 	if stuck {
 		s.deadline = time.Time{}
 	}
-	if err := m.show(ctx, s); err != nil {
-		return err
-	}
+	m.show(ctx, s)
 	report := m.progress(phase, lastOperation(operation, "Failed", "Cloud provider message - "+p.Message))
 	report.Operation.ErrorCode = p.Reason
 	report.LastKnownState = lastKnownState

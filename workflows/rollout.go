@@ -146,9 +146,7 @@ func (r *rolled) step(ctx workflow.Context, d activities.DeploymentDecision) (*R
 	if outcome := r.over(d); outcome != "" {
 		return r.end(ctx, outcome, d), nil
 	}
-	if err := r.show(ctx, rolling(d)); err != nil {
-		return nil, err
-	}
+	r.show(ctx, rolling(d))
 	acted, err := r.act(ctx, d)
 	switch {
 	case err != nil:

@@ -95,7 +95,7 @@ func (w *setWriter) rollBack(ctx workflow.Context, d activities.DeploymentDecisi
 	}
 	order := activities.RollBack{Deployment: w.ref, Version: version, Rollback: back}
 	var done activities.Gate
-	err := workflow.ExecuteActivity(batch(ctx, back.Why), core().RollBackDeployment, order).Get(ctx, &done)
+	err := workflow.ExecuteActivity(batch(ctx, back.Why, 1), core().RollBackDeployment, order).Get(ctx, &done)
 	w.raise(done)
 	return err
 }
@@ -103,29 +103,36 @@ func (w *setWriter) rollBack(ctx workflow.Context, d activities.DeploymentDecisi
 // carryOut does what a decision lists. What is done at nodes runs beside the rest, and holds it up for a moment at the most.
 func (w *setWriter) carryOut(ctx workflow.Context, d activities.DeploymentDecision) (acted bool, err error) {
 	why := d.Decision.Why
+	nodes, atNode := nodeChanges(w.ref, d.Decision)
+	ofSets := len(d.Open) + len(d.Close) + len(d.Sync) + len(d.Resize) + len(d.Delete)
+	if atNode > fewWrites || ofSets > fewWrites || len(d.Mark)+len(d.Unmark)+len(d.Move)+len(d.Accept) > 0 { // it takes longer than a moment
+		if err := w.publish(ctx); err != nil {
+			return false, err
+		}
+	}
 	switch {
 	case d.Trigger != nil || len(d.Mark)+len(d.Unmark) > 0:
 		marks := activities.Marks{Deployment: w.ref, Version: d.Version, Trigger: d.Trigger, Mark: d.Mark, Unmark: d.Unmark}
-		return true, w.await(ctx, workflow.ExecuteActivity(batch(ctx, why), core().MarkMachines, marks).Get)
+		return true, w.await(ctx, workflow.ExecuteActivity(batch(ctx, why, len(d.Mark)+len(d.Unmark)), core().MarkMachines, marks).Get)
 	case d.Create != nil:
 		creation := activities.SetCreation{Deployment: w.ref, Version: d.Version, Creation: *d.Create}
-		return true, w.await(ctx, workflow.ExecuteActivity(batch(ctx, why), core().CreateSet, creation).Get)
+		return true, w.await(ctx, workflow.ExecuteActivity(batch(ctx, why, 1), core().CreateSet, creation).Get)
 	}
 	var started, atNodes []writing
-	if nodes, n := nodeChanges(w.ref, d.Decision); n > 0 {
+	if atNode > 0 {
 		summary := "nodes: " + why
-		local := n <= fewWrites && len(d.Select) == 0 // a second look might select others besides
-		atNodes = append(atNodes, startQuick(ctx, soon(ctx, summary), summary, local, core().ChangeNodes, nodes))
+		local := atNode <= fewWrites && len(d.Select) == 0 // a second look might select others besides
+		atNodes = append(atNodes, startQuick(ctx, soon(ctx, summary, atNode), summary, local, core().ChangeNodes, nodes))
 	}
-	if n := len(d.Open) + len(d.Close) + len(d.Sync) + len(d.Resize) + len(d.Delete); n > 0 || d.Revise != nil {
+	if ofSets > 0 || d.Revise != nil {
 		sets := activities.SetChanges{
 			Deployment: w.ref, Open: d.Open, Close: d.Close, Revise: d.Revise, Sync: d.Sync, Resize: d.Resize, Delete: d.Delete,
 		}
-		started = append(started, startQuick(ctx, batch(ctx, why), why, n <= fewWrites, core().ChangeSets, sets))
+		started = append(started, startQuick(ctx, batch(ctx, why, ofSets), why, ofSets <= fewWrites, core().ChangeSets, sets))
 	}
 	if len(d.Move)+len(d.Accept) > 0 {
 		machines := activities.MachineChanges{Deployment: w.ref, Move: d.Move, Accept: d.Accept}
-		started = append(started, workflow.ExecuteActivity(batch(ctx, why), core().ChangeMachines, machines).Get)
+		started = append(started, workflow.ExecuteActivity(batch(ctx, why, len(d.Move)+len(d.Accept)), core().ChangeMachines, machines).Get)
 	}
 	err = w.await(ctx, started...)
 	if failed := w.await(ctx, atNodes...); failed != nil && err == nil {
@@ -140,9 +147,7 @@ func (w *setWriter) carryOut(ctx workflow.Context, d activities.DeploymentDecisi
 // refused waits a while after a write that was refused, or until something changes: doing it again at once would come to the same.
 func (w *setWriter) refused(ctx workflow.Context, err error) error {
 	why := refused(err).Message
-	if err := w.show(ctx, step{name: "refused", why: why, blockedBy: "Refused", stuck: true}); err != nil {
-		return err
-	}
+	w.show(ctx, step{name: "refused", why: why, blockedBy: "Refused", stuck: true})
 	w.live = true
 	return w.awaken(ctx, w.timer(ctx, "again", "tries again then: "+why, workflow.Now(ctx).Add(refusedAgain)))
 }

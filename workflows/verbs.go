@@ -93,13 +93,13 @@ func answering[R provisional](ctx workflow.Context, o *object, run func() (R, er
 	for {
 		result, err = run()
 		if o.answered(ctx) { // without yielding since run looked for signals: nothing can have come
-			return result, err
+			return result, o.close(ctx, err)
 		}
 		if waited := workflow.Await(ctx, func() bool { return o.answered(ctx) }); waited != nil {
 			return result, waited
 		}
 		if again := workflow.IsContinueAsNewError(err) || (err == nil && result.goesOn()); !again {
-			return result, err
+			return result, o.close(ctx, err)
 		}
 	}
 }

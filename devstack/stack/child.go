@@ -76,10 +76,17 @@ func (s *supervisor) launch(name string) (*child, error) {
 	return s.spawn(name)
 }
 
+// apiServerCollection makes the API server collect its garbage more rarely, until its heap is large. Measured in a rollout of a hundred
+// machines: a sixth of its time went into doing so as often as Go does by itself.
+var apiServerCollection = []string{"GOGC=400", "GOMEMLIMIT=2GiB"}
+
 func (s *supervisor) spawn(name string) (*child, error) {
 	command := exec.Command(s.plan.Binaries[name], s.plan.command(name)...)
 	command.Dir = s.plan.Dir
 	command.Env = append(os.Environ(), "KWOK_WORKDIR="+s.plan.layout().path(Kwok)) // else kwok reads ~/.kwok
+	if name == APIServer && os.Getenv("GOGC") == "" {
+		command.Env = append(command.Env, apiServerCollection...)
+	}
 	command.Env = append(command.Env, s.plan.Env[name]...)
 	log, err := os.OpenFile(s.plan.layout().log(name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {

@@ -21,6 +21,7 @@ import (
 // Rates of the bridge. Source: docs/architecture.md, what wakes a workflow.
 const (
 	perObject  = 250 * time.Millisecond // least time between two signals to one object: what a rollout waits for passes through it several times
+	patience   = 500 * time.Millisecond // what comes in flurries, and nobody waits for, is looked at so much later: once instead of each time
 	signalRate = 300                    // signals a second in all: above what one small Temporal takes
 	senders    = 32                     // signals under way at once, each to another object
 	retryFirst = 500 * time.Millisecond
@@ -74,6 +75,7 @@ type cause int
 const (
 	byOwn    cause = iota // one of our own writes: the workflow knows, unless something else was faster than the write
 	byNode                // the machine's node changed: worth a signal only if it changes what the machine waits for
+	byMember              // something became of what the object owns that is no more than news to it
 	byObject              // the object, or one that it owns or refers to, changed
 )
 
@@ -146,7 +148,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 	return nil
 }
 
-// enqueue notes that an object's workflow must look again: at once, or when the object may have another signal.
+// enqueue notes that an object's workflow must look again: at once, or in a moment, or when the object may have another signal.
 func (b *Bridge) enqueue(k key, w wake) {
 	b.mu.Lock()
 	merged := b.pending[k]
@@ -154,6 +156,9 @@ func (b *Bridge) enqueue(k key, w wake) {
 	b.pending[k] = merged
 	wait := b.quiet[k].Sub(b.now())
 	b.mu.Unlock()
+	if w.cause < byObject {
+		wait = max(wait, patience)
+	}
 	if len(w.gone) > 0 {
 		wait = max(wait, goneAfter)
 	}

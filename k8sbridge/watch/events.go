@@ -143,7 +143,11 @@ func (b *Bridge) noteSecret(e event, secret *metav1.PartialObjectMetadata) {
 func (b *Bridge) noteOwned(e event, kind, parentKind workflows.Kind, now prints) difference {
 	changed := b.changes(e, now)
 	for _, parent := range changed.parents {
-		b.enqueue(key{parentKind, e.object.GetNamespace(), parent}, wake{versions: e.versions(), cause: byObject})
+		above := wake{versions: e.versions(), cause: byMember}
+		if changed.hurry {
+			above.cause = byObject
+		}
+		b.enqueue(key{parentKind, e.object.GetNamespace(), parent}, above)
 	}
 	w := wake{versions: e.versions(), cause: byOwn}
 	if changed.self {
@@ -219,6 +223,7 @@ type difference struct {
 	self    bool
 	own     bool
 	below   bool
+	hurry   bool     // the parents wait for it
 	parents []string // who must hear of it: what controls the object, and what did until now
 	classes []string // those that a machine refers to, or did until now: when it came, went or changed to another one
 }
@@ -237,7 +242,8 @@ func (b *Bridge) changes(e event, now prints) difference {
 	news := e.deleted || !known
 	draining := now.draining && !e.deleted
 	d := difference{several: known && now.fellOut(before), drained: known && before.draining && !draining, above: now.above != before.above || e.deleted, news: news, self: news || before.self != now.self, own: news || before.own != now.own, below: news || before.below != now.below}
-	if news || before.owner != now.owner {
+	d.hurry = e.deleted || (known && before.owner != now.owner)
+	if news || d.hurry || before.news != now.news {
 		d.loose = now.parent == ""
 		d.parents = named(now.parent, before.parent)
 	}

@@ -51,7 +51,7 @@ func replace[T runtime.Object](o T, changes ...func(T)) func(*world) {
 	return func(w *world) { w.put(changed(o, changes...)) }
 }
 
-// proveFacts shows for each fact that attention can read that a change of it reaches the object's workflow at once.
+// proveFacts shows for each fact that attention can read that a change of it reaches the object's workflow.
 func proveFacts(t *testing.T, facts reflect.Type, object metav1.Object, read func(*world) any, rows []factRow, never map[string]string) {
 	missing := map[string]bool{}
 	for _, name := range fields(facts, "") {
@@ -68,7 +68,7 @@ func proveFacts(t *testing.T, facts reflect.Type, object metav1.Object, read fun
 				w.took()
 				before := fact(read(w), row.fact)
 				row.change(w)
-				w.flush()
+				w.settle()
 				require.NotEqual(t, before, fact(read(w), row.fact), "the row changes the fact")
 				assert.Contains(t, w.asked(), awake(object))
 			})

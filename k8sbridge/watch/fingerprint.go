@@ -18,7 +18,8 @@ import (
 // the first.
 type prints struct {
 	self   uint64 // what wakes the object itself: spec, deletion, foreign metadata
-	owner  uint64 // what wakes its parent only: phase, counts, deletion, owner, labels
+	owner  uint64 // what wakes its parent only, and at once: whose it is, how many there are
+	news   uint64 // what wakes its parent only, in a moment: phase, readiness, deletion, labels
 	own    uint64 // what our workflows write and attention reads: worth a look, and hardly ever a signal
 	below  uint64 // what wakes those that a deployment controls
 	parent string // name of what controls it
@@ -66,8 +67,9 @@ func machinePrints(m *v1alpha1.Machine) prints {
 	blocked, _ := observe.Blocked(m)
 	check, marked := observe.HealthChecked(m)
 	return prints{
-		self: hash(m.UID, spec, deleting(m), foreign(m)),
-		owner: hash(m.UID, phase, operation, check, marked, deleting(m), metav1.GetControllerOf(m), foreign(m), labels, spec, observe.ReadySince(m),
+		self:  hash(m.UID, spec, deleting(m), foreign(m)),
+		owner: hash(m.UID, metav1.GetControllerOf(m)),
+		news: hash(phase, operation, check, marked, deleting(m), foreign(m), labels, spec, observe.ReadySince(m),
 			observe.Priority(m), blocked, observe.IsPreserved(m), m.Annotations[v1alpha1.AnnotationMarkedForDeletionTime],
 			m.Annotations[v1alpha1.AnnotationMachineJoinDuration]),
 		own: hash(m.UID, phase, m.Labels[v1alpha1.LabelNode], m.Spec.ProviderID, observe.HasFinalizer(m.Finalizers),
@@ -116,11 +118,12 @@ func setPrints(s *v1alpha1.MachineSet) prints {
 	for i := range status.Conditions {
 		status.Conditions[i].LastTransitionTime = metav1.Time{}
 	}
-	counts := []int32{status.Replicas, status.FullyLabeledReplicas, status.ReadyReplicas, status.AvailableReplicas, status.PreservedFailedReplicas}
+	counts := []int32{status.FullyLabeledReplicas, status.ReadyReplicas, status.AvailableReplicas, status.PreservedFailedReplicas}
 	return prints{
 		self: hash(s.UID, s.Spec, s.Generation, deleting(s), foreign(s), metav1.GetControllerOf(s)),
-		owner: hash(s.UID, spec, deleting(s), metav1.GetControllerOf(s), counts, status.ObservedGeneration, status.ObservedReplicas,
+		owner: hash(s.UID, spec, deleting(s), metav1.GetControllerOf(s), status.Replicas, status.ObservedGeneration, status.ObservedReplicas,
 			failed, observe.BlockedSet(s), foreign(s)),
+		news:   hash(counts),
 		own:    hash(s.UID, status, observe.HasFinalizer(s.Finalizers)),
 		parent: controller(s),
 	}

@@ -20,6 +20,9 @@ func which(a, b prints) (names []string) {
 	if a.owner != b.owner {
 		names = append(names, "owner")
 	}
+	if a.news != b.news {
+		names = append(names, "news")
+	}
 	if a.own != b.own {
 		names = append(names, "own")
 	}
@@ -53,26 +56,26 @@ func TestMachinePrints(t *testing.T) {
 		want   []string
 	}{
 		// What people and other controllers do.
-		{"spec: class", func(m *v1alpha1.Machine) { m.Spec.Class.Name = "large" }, []string{"self", "owner"}},
+		{"spec: class", func(m *v1alpha1.Machine) { m.Spec.Class.Name = "large" }, []string{"self", "news"}},
 		{"spec: a timeout", func(m *v1alpha1.Machine) {
 			m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineCreationTimeout: &metav1.Duration{Duration: time.Minute}}
-		}, []string{"self", "owner"}},
+		}, []string{"self", "news"}},
 		{"spec: bad node conditions", func(m *v1alpha1.Machine) {
 			types := "DiskPressure"
 			m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{NodeConditions: &types}
-		}, []string{"self", "owner"}},
-		{"deletion", toBeDeleted[*v1alpha1.Machine], []string{"self", "owner", "above"}},
+		}, []string{"self", "news"}},
+		{"deletion", toBeDeleted[*v1alpha1.Machine], []string{"self", "news", "above"}},
 		{"another object of that name", func(m *v1alpha1.Machine) { m.UID = "other" }, []string{"self", "owner", "own"}},
-		{"a foreign label", func(m *v1alpha1.Machine) { m.Labels["color"] = "red" }, []string{"self", "owner"}},
-		{"a wish: force-deletion", func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelForceDeletion] = "true" }, []string{"self", "owner"}},
+		{"a foreign label", func(m *v1alpha1.Machine) { m.Labels["color"] = "red" }, []string{"self", "news"}},
+		{"a wish: force-deletion", func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelForceDeletion] = "true" }, []string{"self", "news"}},
 		{"a wish: preserve", func(m *v1alpha1.Machine) {
 			m.Annotations[v1alpha1.AnnotationPreserve] = v1alpha1.ValuePreserveNow
-		}, []string{"self", "owner"}},
+		}, []string{"self", "news"}},
 		{"effective creation timeout", func(m *v1alpha1.Machine) {
 			m.Annotations[v1alpha1.AnnotationEffectiveCreationTimeout] = "1m"
-		}, []string{"self", "owner"}},
-		{"a label of the set's template", func(m *v1alpha1.Machine) { delete(m.Labels, v1alpha1.LabelMachineTemplateHash) }, []string{"owner"}},
-		{"priority", func(m *v1alpha1.Machine) { m.Annotations[v1alpha1.AnnotationMachinePriority] = "1" }, []string{"owner"}},
+		}, []string{"self", "news"}},
+		{"a label of the set's template", func(m *v1alpha1.Machine) { delete(m.Labels, v1alpha1.LabelMachineTemplateHash) }, []string{"news"}},
+		{"priority", func(m *v1alpha1.Machine) { m.Annotations[v1alpha1.AnnotationMachinePriority] = "1" }, []string{"news"}},
 		{"owner", func(m *v1alpha1.Machine) { m.OwnerReferences = nil }, []string{"owner"}},
 		// What its own workflow does: never self.
 		{"finalizer", func(m *v1alpha1.Machine) { m.Finalizers = nil }, []string{"own"}},
@@ -80,12 +83,12 @@ func TestMachinePrints(t *testing.T) {
 		{"label node", func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelNode] = "n-2" }, []string{"own"}},
 		{"providerID", func(m *v1alpha1.Machine) { m.Spec.ProviderID = "virtual:///i-2" }, []string{"own"}},
 		{"the default priority instead of none", func(m *v1alpha1.Machine) { delete(m.Annotations, v1alpha1.AnnotationMachinePriority) }, none},
-		{"phase", inPhase(v1alpha1.MachineUnknown), []string{"owner", "own", "above"}},
-		{"phase, and it waits to be replaced", inPhase(v1alpha1.MachineFailed), []string{"owner", "own", "above"}},
-		{"phase of an in-place update", inPhase(v1alpha1.MachineInPlaceUpdating), []string{"owner", "own", "above"}},
-		{"handed over after an in-place update", func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelUpdateResult] = v1alpha1.ValueUpdateSuccessful }, []string{"self", "owner", "above"}},
-		{"last operation: state", func(m *v1alpha1.Machine) { m.Status.LastOperation.State = v1alpha1.MachineStateFailed }, []string{"owner"}},
-		{"last operation: text, which its set tells", func(m *v1alpha1.Machine) { m.Status.LastOperation.Description = "still creating" }, []string{"owner"}},
+		{"phase", inPhase(v1alpha1.MachineUnknown), []string{"news", "own", "above"}},
+		{"phase, and it waits to be replaced", inPhase(v1alpha1.MachineFailed), []string{"news", "own", "above"}},
+		{"phase of an in-place update", inPhase(v1alpha1.MachineInPlaceUpdating), []string{"news", "own", "above"}},
+		{"handed over after an in-place update", func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelUpdateResult] = v1alpha1.ValueUpdateSuccessful }, []string{"self", "news", "above"}},
+		{"last operation: state", func(m *v1alpha1.Machine) { m.Status.LastOperation.State = v1alpha1.MachineStateFailed }, []string{"news"}},
+		{"last operation: text, which its set tells", func(m *v1alpha1.Machine) { m.Status.LastOperation.Description = "still creating" }, []string{"news"}},
 		{"last operation: time", func(m *v1alpha1.Machine) { m.Status.LastOperation.LastUpdateTime = born }, none},
 		{"current operation", func(m *v1alpha1.Machine) { m.Status.CurrentOperation = &v1alpha1.Operation{Step: "await-node"} }, none},
 		{"conditions", func(m *v1alpha1.Machine) { m.Status.Conditions = aNode().Status.Conditions }, []string{"own"}},
@@ -97,11 +100,11 @@ func TestMachinePrints(t *testing.T) {
 				}
 			}
 		}, none},
-		{"when the autoscaler chose it", annotated[*v1alpha1.Machine](v1alpha1.AnnotationMarkedForDeletionTime, "2026-01-01T00:00:00Z"), []string{"owner", "above"}},
-		{"how long it took to join", annotated[*v1alpha1.Machine](v1alpha1.AnnotationMachineJoinDuration, "1m"), []string{"owner"}},
-		{"a wish: deleted before others", annotated[*v1alpha1.Machine](v1alpha1.AnnotationDeleteMachine, ""), []string{"self", "owner"}},
-		{"a wish: replaced", annotated[*v1alpha1.Machine](v1alpha1.AnnotationRemediateMachine, ""), []string{"self", "owner"}},
-		{"since when its node is ready", func(m *v1alpha1.Machine) { m.Status.Conditions[0].LastTransitionTime = born }, []string{"owner", "own"}},
+		{"when the autoscaler chose it", annotated[*v1alpha1.Machine](v1alpha1.AnnotationMarkedForDeletionTime, "2026-01-01T00:00:00Z"), []string{"news", "above"}},
+		{"how long it took to join", annotated[*v1alpha1.Machine](v1alpha1.AnnotationMachineJoinDuration, "1m"), []string{"news"}},
+		{"a wish: deleted before others", annotated[*v1alpha1.Machine](v1alpha1.AnnotationDeleteMachine, ""), []string{"self", "news"}},
+		{"a wish: replaced", annotated[*v1alpha1.Machine](v1alpha1.AnnotationRemediateMachine, ""), []string{"self", "news"}},
+		{"since when its node is ready", func(m *v1alpha1.Machine) { m.Status.Conditions[0].LastTransitionTime = born }, []string{"news", "own"}},
 		{"since when another condition is so", func(m *v1alpha1.Machine) { m.Status.Conditions[1].LastTransitionTime = born }, []string{"own"}},
 		{"versions and managed fields", func(m *v1alpha1.Machine) {
 			m.ResourceVersion, m.Generation, m.ManagedFields = "7", 7, []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
@@ -129,7 +132,8 @@ func TestGroupPrints(t *testing.T) {
 		{"a wish: no freeze", annotated[*v1alpha1.MachineSet](v1alpha1.AnnotationUnfreeze, ""), []string{"self", "owner"}},
 		{"when the autoscaler changed its size", annotated[*v1alpha1.MachineSet](v1alpha1.AnnotationLastScalerChange, "2026-01-01T00:00:00Z"), []string{"self", "owner"}},
 		{"finalizer", func(s *v1alpha1.MachineSet) { s.Finalizers = nil }, []string{"own"}},
-		{"counts", func(s *v1alpha1.MachineSet) { s.Status.ReadyReplicas = 0 }, []string{"owner", "own"}},
+		{"how many there are, which its deployment waits for", func(s *v1alpha1.MachineSet) { s.Status.Replicas = 0 }, []string{"owner", "own"}},
+		{"how they are", func(s *v1alpha1.MachineSet) { s.Status.ReadyReplicas = 0 }, []string{"news", "own"}},
 		{"observed generation", func(s *v1alpha1.MachineSet) { s.Status.ObservedGeneration = 0 }, []string{"owner", "own"}},
 		{"the size that it has seen, which its deployment waits for", func(s *v1alpha1.MachineSet) { s.Status.ObservedReplicas = 7 }, []string{"owner", "own"}},
 		{"other counts", func(s *v1alpha1.MachineSet) { s.Status.UpToDateReplicas, s.Status.PeakReplicas = 0, 7 }, []string{"own"}},

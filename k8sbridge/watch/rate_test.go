@@ -89,6 +89,36 @@ func TestASteadyStreamIsOneSignalInAWhile(t *testing.T) {
 	}
 }
 
+// What becomes of its machines a set hears once in a while, and at once that one is gone: another may take its place.
+func TestNewsOfMachinesAreGathered(t *testing.T) {
+	second := machineNamed("second")
+	inWorld(t, append(calmStack(), second, sizedSet(2, nil, aMachine(), second)), func(w *world) {
+		w.took()
+		ofSet := func() []call {
+			return slices.DeleteFunc(w.took(), func(c call) bool { return c.id != idOf(aSet()) })
+		}
+		start, last := time.Now(), ""
+		for i := range 10 {
+			last = w.put(changed(aMachine(), inPhase([]v1alpha1.MachinePhase{v1alpha1.MachineUnknown, v1alpha1.MachineFailed}[i%2])))
+			w.pass(20 * time.Millisecond)
+		}
+		w.pass(5 * time.Second)
+		calls := ofSet()
+		require.Len(t, calls, 1)
+		assert.Equal(t, start.Add(patience), calls[0].at)
+		assert.Equal(t, last, calls[0].changed.Versions[observe.Machines])
+
+		last = w.put(changed(aMachine(), inPhase(v1alpha1.MachineUnknown)))
+		w.remove(second)
+		w.flush()
+		calls = ofSet()
+		require.Len(t, calls, 1, "what was to be told later comes with it")
+		assert.Equal(t, last, calls[0].changed.Versions[observe.Machines])
+		w.pass(5 * time.Second)
+		assert.Empty(t, ofSet())
+	})
+}
+
 func TestVersionsNeverGoBack(t *testing.T) {
 	w := wake{}
 	for _, versions := range []observe.Gate{
@@ -190,7 +220,7 @@ func TestAFailedSignalAboutANodeIsTriedAgain(t *testing.T) {
 				n := changed(aNode(), unready)
 				n.Status.Conditions[0].Reason = "Other"
 				w.put(n)
-				w.flush()
+				w.settle()
 				require.Len(t, w.took(), 1)
 				w.reply(nil, 0)
 				w.pass(2 * time.Second)

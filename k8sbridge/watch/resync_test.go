@@ -102,7 +102,7 @@ func TestANewLeaderLooksAtEverything(t *testing.T) {
 		w.pass(3 * time.Second)
 		assert.Equal(t, first, slices.Compact(w.asked()), "whatever the leader before has told")
 		w.put(changed(aMachine(), toBeDeleted[*v1alpha1.Machine]))
-		w.flush()
+		w.settle()
 		assert.Equal(t, []string{awake(aMachine()), awake(aDeployment()), awake(aSet())}, w.asked(), "and the one before tells no more")
 	})
 }

@@ -41,7 +41,7 @@ func TestMS05_WhoHearsOfAMachine(t *testing.T) {
 				w.pass(2 * time.Second)
 				w.took()
 				row.event(w)
-				w.flush()
+				w.settle()
 				var sets []string
 				for _, line := range w.asked() {
 					for _, s := range []*v1alpha1.MachineSet{aSet(), twin, apart, everything} {
@@ -94,7 +94,7 @@ func TestASetReadsTheClassAndTheNodesThatTheBridgeRead(t *testing.T) {
 		w.pass(5 * time.Second)
 		w.took()
 		w.put(changed(aMachine(), inPhase(v1alpha1.MachineFailed)))
-		w.flush()
+		w.settle()
 		for _, c := range w.took() {
 			if c.id == idOf(lone) {
 				assert.Equal(t, []string{class, node}, []string{c.changed.Versions[observe.Classes], c.changed.Versions[observe.Nodes]})

@@ -52,7 +52,7 @@ func TestNewMachine(t *testing.T) {
 		class := w.put(aClass())
 		w.flush()
 		version := w.put(changed(aMachine(), uncreated))
-		w.flush()
+		w.settle()
 		calls := w.took()
 		require.Len(t, calls, 2, "the machine and its set")
 		c := calls[0]
@@ -103,7 +103,7 @@ func TestACreationIsTwoSignals(t *testing.T) {
 		}
 		assert.Empty(t, w.asked(), "it waits for the same as when it was last told")
 		version := w.put(aNode())
-		w.flush()
+		w.settle()
 		calls := w.took()
 		require.Len(t, calls, 1, "the node is ready")
 		assert.Equal(t, version, calls[0].changed.Versions[observe.Nodes])
@@ -128,7 +128,7 @@ func TestNodeFasterThanOurWrite(t *testing.T) {
 		w.pass(2 * time.Second)
 		assert.Empty(t, w.asked(), "the creation is still under way")
 		w.put(changed(aMachine(), inPhase(v1alpha1.MachinePending)))
-		w.flush()
+		w.settle()
 		calls := w.took()
 		require.Len(t, calls, 1)
 		assert.Equal(t, idOf(m), calls[0].id)
@@ -150,7 +150,7 @@ func TestFlappingNode(t *testing.T) {
 				w.pass(5 * time.Second)
 				w.took()
 				w.put(changed(aNode(), unready))
-				w.flush()
+				w.settle()
 				assert.Equal(t, []string{awake(aMachine())}, w.asked())
 				w.put(aNode())
 				w.flush()
@@ -221,14 +221,14 @@ func TestClassAndSecretWakeWhoIsNotCalm(t *testing.T) {
 func TestStatusThatComesLate(t *testing.T) {
 	inWorld(t, calmStack(), func(w *world) {
 		w.put(changed(aMachine(), inPhase(v1alpha1.MachineUnknown)))
-		w.flush()
+		w.settle()
 		assert.Contains(t, w.asked(), awake(aSet()))
 		w.pass(2 * time.Second) // the set's workflow writes that no machine is ready
 		w.put(aMachine())
 		w.pass(2 * time.Second)
 		assert.NotContains(t, w.asked(), awake(aSet()), "its status here still says that one is")
 		w.put(changed(aSet(), func(s *v1alpha1.MachineSet) { s.Status.ReadyReplicas = 0 }))
-		w.flush()
+		w.settle()
 		assert.Contains(t, w.asked(), awake(aSet()))
 	})
 }

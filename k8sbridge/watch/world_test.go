@@ -194,6 +194,9 @@ func (w *world) pass(d time.Duration) {
 // flush lets everything happen that happens at once.
 func (w *world) flush() { w.pass(time.Millisecond) }
 
+// settle lets everything happen that is looked at in a moment.
+func (w *world) settle() { w.pass(patience + time.Millisecond) }
+
 // tracker returns the fake API server that holds objects of this type.
 func (w *world) tracker(o runtime.Object) (kubetesting.ObjectTracker, schema.GroupVersionResource) {
 	switch o.(type) {

@@ -39,11 +39,7 @@ func roll(t *testing.T, pool *rig.Pool) time.Duration {
 	t.Helper()
 	start := time.Now()
 	pool.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"edition":"2"}}}}}`)
-	rig.Eventually(t, 10*time.Minute, "all machines are of the new template", func() (bool, any) { // a look at all machines would be a load of its own
-		d := pool.Deployment(t)
-		s := d.Status
-		return s.ObservedGeneration == d.Generation && s.UpdatedReplicas == fleet && s.AvailableReplicas == fleet && s.Replicas == fleet, s
-	})
+	awaitRolled(t, pool)
 	took := time.Since(start)
 	machines := pool.Machines(t)
 	require.Len(t, machines, fleet)
@@ -53,6 +49,26 @@ func roll(t *testing.T, pool *rig.Pool) time.Duration {
 	}
 	rig.Eventually(t, time.Minute, "the rollout has ended", func() (bool, any) { open := r.OpenWorkflows(t); return open["Rollout"] == 0, open })
 	return took
+}
+
+// awaitRolled waits until the status says that all machines are of the new template. It watches: to ask again and again would be a load
+// of its own.
+func awaitRolled(t *testing.T, pool *rig.Pool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	d := pool.Deployment(t)
+	deployments := must(r.Machines.MachineV1alpha1().MachineDeployments(d.Namespace).Watch(ctx, metav1.SingleObject(metav1.ObjectMeta{Name: d.Name, ResourceVersion: d.ResourceVersion})))
+	defer deployments.Stop()
+	for e := range deployments.ResultChan() {
+		d, ok := e.Object.(*v1alpha1.MachineDeployment)
+		require.True(t, ok, "%s: %v", e.Type, e.Object)
+		s := d.Status
+		if s.ObservedGeneration == d.Generation && s.UpdatedReplicas == fleet && s.AvailableReplicas == fleet && s.Replicas == fleet {
+			return
+		}
+	}
+	require.Fail(t, "all machines are of the new template", "the watch ended before, with %v", pool.Deployment(t).Status)
 }
 
 func TestRolloutOf100InstantMachines(t *testing.T) {
