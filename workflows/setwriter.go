@@ -49,6 +49,11 @@ func (w *setWriter) act(ctx workflow.Context, d activities.DeploymentDecision) (
 	if d.Rollback != nil {
 		return true, w.rollBack(ctx, d)
 	}
+	if takesLong(w.ref, d.Decision) {
+		if err := w.publish(ctx); err != nil {
+			return true, err
+		}
+	}
 	acted, err = w.carryOut(ctx, d)
 	if err != nil {
 		return acted, err
@@ -104,12 +109,7 @@ func (w *setWriter) rollBack(ctx workflow.Context, d activities.DeploymentDecisi
 func (w *setWriter) carryOut(ctx workflow.Context, d activities.DeploymentDecision) (acted bool, err error) {
 	why := d.Decision.Why
 	nodes, atNode := nodeChanges(w.ref, d.Decision)
-	ofSets := len(d.Open) + len(d.Close) + len(d.Sync) + len(d.Resize) + len(d.Delete)
-	if atNode > fewWrites || ofSets > fewWrites || len(d.Mark)+len(d.Unmark)+len(d.Move)+len(d.Accept) > 0 { // it takes longer than a moment
-		if err := w.publish(ctx); err != nil {
-			return false, err
-		}
-	}
+	ofSets := setChanges(d.Decision)
 	switch {
 	case d.Trigger != nil || len(d.Mark)+len(d.Unmark) > 0:
 		marks := activities.Marks{Deployment: w.ref, Version: d.Version, Trigger: d.Trigger, Mark: d.Mark, Unmark: d.Unmark}
@@ -150,6 +150,17 @@ func (w *setWriter) refused(ctx workflow.Context, err error) error {
 	w.show(ctx, step{name: "refused", why: why, blockedBy: "Refused", stuck: true})
 	w.live = true
 	return w.awaken(ctx, w.timer(ctx, "again", "tries again then: "+why, workflow.Now(ctx).Add(refusedAgain)))
+}
+
+// takesLong reports whether what a decision lists takes longer than a moment.
+func takesLong(deployment activities.Ref, d rollout.Decision) bool {
+	_, atNode := nodeChanges(deployment, d)
+	return max(atNode, setChanges(d)) > fewWrites || len(d.Mark)+len(d.Unmark)+len(d.Move)+len(d.Accept) > 0
+}
+
+// setChanges is how many sets a decision changes; the revision of one, which goes with them, not counted.
+func setChanges(d rollout.Decision) int {
+	return len(d.Open) + len(d.Close) + len(d.Sync) + len(d.Resize) + len(d.Delete)
 }
 
 // nodeChanges are what a decision lists for nodes, and how much that is.

@@ -239,15 +239,35 @@ func (b *Bridge) changes(e event, now prints) difference {
 	} else {
 		b.seen[id] = now
 	}
-	news := e.deleted || !known
-	draining := now.draining && !e.deleted
-	d := difference{several: known && now.fellOut(before), drained: known && before.draining && !draining, above: now.above != before.above || e.deleted, news: news, self: news || before.self != now.self, own: news || before.own != now.own, below: news || before.below != now.below}
-	d.hurry = e.deleted || (known && before.owner != now.owner)
-	if news || d.hurry || before.news != now.news {
+	if !known || e.deleted {
+		d := all(before, now)
+		d.above = e.deleted || now.above != ""
+		d.hurry, d.drained = e.deleted, e.deleted && before.draining
+		d.several = known && now.fellOut(before)
+		return d
+	}
+	return some(before, now)
+}
+
+// all is the difference of an object that is new, or gone; before are its fingerprints in the second case.
+func all(before, now prints) difference {
+	return difference{
+		news: true, self: true, own: true, below: true,
+		loose: now.parent == "", parents: named(now.parent, before.parent), classes: named(now.class, before.class),
+	}
+}
+
+// some is the difference of an object that is as it was, but for that.
+func some(before, now prints) difference {
+	d := difference{
+		several: now.fellOut(before), drained: before.draining && !now.draining, above: now.above != before.above,
+		self: before.self != now.self, own: before.own != now.own, below: before.below != now.below, hurry: before.owner != now.owner,
+	}
+	if d.hurry || before.news != now.news {
 		d.loose = now.parent == ""
 		d.parents = named(now.parent, before.parent)
 	}
-	if news || before.class != now.class {
+	if before.class != now.class {
 		d.classes = named(now.class, before.class)
 	}
 	return d
