@@ -12,8 +12,8 @@ import (
 	"millwright/provider"
 )
 
-// Times between two looks at an instance that is being deleted. Each look is two calls of the cloud and two reads of the API
-// server, and a thousand machines may look at once.
+// Times between two looks at an instance that is being deleted. Each look is two calls of the cloud and, where a call has not made two of
+// the API server a moment ago, these besides; and a thousand machines may look at once.
 const (
 	terminatingRetry = 230 * time.Millisecond // before the second look, and half as much more each time, while nobody knows how long it takes
 	terminatingMost  = 15 * time.Second       // never longer than this: one that was slow once makes nobody wait for the next
@@ -44,27 +44,32 @@ type ending struct {
 	hits int           // looks in a row that saw what they expected
 }
 
-// gone notes that an instance was seen to be gone, so long after the cloud was asked and at which attempt. Times are learnt as they
-// were asked for, so that looks which come late teach no longer ones.
-func (e *endings) gone(class string, took time.Duration, a asking, attempt int32) {
+// gone notes that the instance of a call was seen to be gone, so long after the cloud was asked and at which attempt. Times are learnt
+// as they were asked for, so that looks which come late teach no longer ones.
+func (e *endings) gone(class string, took time.Duration, a *asking, attempt int32) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	last, known := e.usual[class]
-	if attempt == 1 { // it was gone before, or has never been: that says nothing of the next
+	if attempt == 1 || !a.mine || (known && a.first == 0) { // gone before, or never there; asked by another worker; looked at by guess
 		return
 	}
 	if !known && len(e.usual) >= endingClasses {
 		clear(e.usual)
 	}
 	switch {
-	case attempt == 2 && !known: // at the very first look
+	case !known && attempt == 2: // at the very first look
 		last = ending{by: took}
-	case !known, last.not >= last.by && took > 2*last.by:
+	case !known:
 		last = ending{by: took, not: took / 2} // about when it was looked at before
+	case took < last.by && took < a.first: // where looks come more often than that
+		last = ending{by: took, not: max(min(last.not, took-terminatingMost), 0)}
+	case a.late:
+		last = ending{by: max(last.by, min(took, last.by+last.by/endingRaise)), not: last.by}
+		if took > 2*last.not { // one that was slow once makes nobody wait that long
+			last.by = 2 * last.not
+		}
 	case a.first < last.by && !a.early:
 		last = ending{by: a.first, not: min(last.not, a.first)}
-	case last.not >= last.by: // it took longer than usual
-		last = ending{by: min(took, last.by+last.by/endingRaise), not: last.by}
 	default:
 		if last.hits++; last.hits >= endingSure {
 			last.hits, last.not = 0, max(2*last.not-last.by-last.by/endingNear, 0)
@@ -76,10 +81,8 @@ func (e *endings) gone(class string, took time.Duration, a asking, attempt int32
 	e.usual[class] = last
 }
 
-// first says when to look first, so long after the cloud is asked; zero when nobody knows.
+// first says when to look first, so long after the cloud is asked; zero when nobody knows. Its caller holds the lock.
 func (e *endings) first(class string, now time.Time) time.Duration {
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	last := e.usual[class]
 	gap := last.by - last.not
 	if gap <= last.by/endingNear || last.by <= endingLeast || !now.After(last.try) {
@@ -103,17 +106,19 @@ func (e *endings) next(class string, since time.Duration, a *asking, attempt int
 		return min(after, terminatingMost)
 	}
 	until := last.by
+	if attempt > 1 && a.first > 0 && since >= a.first && !a.early {
+		a.early = true
+		if a.mine && a.first < last.by {
+			last.not = max(last.not, a.first)
+			e.usual[class] = last
+		}
+	}
 	switch {
 	case since < a.first && a.first < last.by:
 		until = a.first
-	case since < last.by:
-		if !a.early && a.first < last.by && attempt > 1 {
-			last.not, a.early = max(last.not, a.first), true
-		}
-	default:
-		last.not = last.by
+	case since >= last.by:
+		a.late = true
 	}
-	e.usual[class] = last
 	if since < until {
 		return min(max(until-since, endingLeast), terminatingMost)
 	}
@@ -123,9 +128,12 @@ func (e *endings) next(class string, since time.Duration, a *asking, attempt int
 // over notes that the instance of the running activity is gone.
 func (e *endings) over(ctx context.Context, class provider.Class) {
 	info := activity.GetInfo(ctx)
+	if info.Attempt == 1 {
+		return
+	}
 	name := class.Namespace + "/" + class.Name
 	asked := e.ask(name, info)
-	e.gone(name, time.Since(asked.at), *asked, info.Attempt)
+	e.gone(name, time.Since(asked.at), asked, info.Attempt)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.asked, callOf(info))
@@ -139,37 +147,4 @@ func (e *endings) still(ctx context.Context, class provider.Class, machine strin
 	after := e.next(name, time.Since(asked.at), asked, info.Attempt)
 	return temporal.NewApplicationErrorWithOptions(fmt.Sprintf("instance of machine %s is still terminating", machine), TypeTerminating,
 		temporal.ApplicationErrorOptions{NextRetryDelay: after, Category: temporal.ApplicationErrorCategoryBenign})
-}
-
-// asking is a call that made the cloud delete an instance. Its attempts come one after the other.
-type asking struct {
-	at    time.Time     // when the cloud was first asked
-	first time.Duration // so long after, to look first; zero when nobody knows
-	early bool          // that look came too early
-}
-
-// callOf names the running activity, whichever attempt it is.
-func callOf(info activity.Info) string { return info.WorkflowExecution.RunID + "/" + info.ActivityID }
-
-// ask says when the cloud was first asked: now, at the first attempt. Where another worker asked it, the time at which the call
-// was scheduled has to do.
-func (e *endings) ask(class string, info activity.Info) *asking {
-	e.mu.Lock()
-	asked, known := e.asked[callOf(info)]
-	e.mu.Unlock()
-	switch {
-	case known:
-		return asked
-	case info.Attempt > 1:
-		return &asking{at: info.ScheduledTime}
-	}
-	now := time.Now()
-	asked = &asking{at: now, first: e.first(class, now)}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.asked == nil || len(e.asked) >= endingCalls {
-		e.asked = map[string]*asking{}
-	}
-	e.asked[callOf(info)] = asked
-	return asked
 }

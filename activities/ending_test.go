@@ -2,6 +2,7 @@ package activities_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -36,25 +37,40 @@ func TestLooksAtInstancesThatEnd(t *testing.T) {
 }
 
 // Of ten that end at once, one tries whether a shorter time does; nine look once they should be gone. So their time is known to a
-// sixteenth, and hardly any looks twice.
+// sixteenth, and hardly any looks twice. Those of which nobody knew anything teach once.
 func TestOneOfManyTriesAShorterTime(t *testing.T) {
 	t.Parallel()
 	for _, lag := range []time.Duration{0, 60 * time.Millisecond} {
 		var e activities.Endings
-		e.Looks("shop/small", epoch, 8*time.Second, lag)
 		for wave := range 20 {
-			late, looks := time.Duration(0), int32(0)
-			for n := range 10 {
-				asked := epoch.Add(time.Duration(1+wave)*time.Hour + time.Duration(n)*time.Millisecond)
-				seen, times := e.Looks("shop/small", asked, 8*time.Second, lag)
-				late, looks = max(late, seen-8*time.Second), looks+times
+			seen, looks := e.Together("shop/small", epoch.Add(time.Duration(wave)*time.Hour), slices.Repeat([]time.Duration{8 * time.Second}, 10), lag)
+			late := slices.Max(seen) - 8*time.Second
+			if wave > 0 {
+				assert.LessOrEqual(t, looks, int32(2*10+2), "wave %d: the call, one look, and those of one that tried", wave)
+				assert.LessOrEqual(t, late, 4*time.Second, "wave %d", wave)
 			}
-			assert.LessOrEqual(t, looks, int32(2*10+2), "wave %d: the call, one look, and those of one that tried", wave)
-			if wave >= 4 {
+			if wave >= 5 {
 				assert.LessOrEqual(t, late, 8*time.Second/16+2*lag, "wave %d", wave)
 			}
 		}
 	}
+}
+
+// Where instances take now this long and now that, most are looked at once, and none much too late.
+func TestInstancesThatTakeMoreAndLessLong(t *testing.T) {
+	t.Parallel()
+	var e activities.Endings
+	var looks int32
+	for n := range 200 {
+		ends := time.Duration(800+n*37%400) * 10 * time.Millisecond // 8 to 12 s
+		seen, times := e.Looks("shop/small", epoch.Add(time.Duration(n)*time.Hour), ends, 0)
+		if n < 10 {
+			continue
+		}
+		looks += times
+		assert.LessOrEqual(t, seen-ends, 6*time.Second, "instance %d", n)
+	}
+	assert.LessOrEqual(t, float64(looks)/190, 3.0, "the call, a look, and one look in two that came too early or tried")
 }
 
 func TestAnInstanceThatWasSlowOnceHoldsUpNobody(t *testing.T) {

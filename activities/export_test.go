@@ -1,7 +1,9 @@
 package activities
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -35,12 +37,29 @@ type Endings = endings
 // Looks plays the end of an instance that is gone a time after the cloud was asked, where each look comes late by a lag: it returns
 // when that is seen, and by how many looks.
 func (e *endings) Looks(class string, asked time.Time, ends, lag time.Duration) (seen time.Duration, looks int32) {
-	a := asking{at: asked, first: e.first(class, asked)}
-	for attempt := int32(1); ; attempt++ {
-		if seen >= ends {
-			e.gone(class, seen, a, attempt)
-			return seen, attempt
-		}
-		seen += e.next(class, seen, &a, attempt) + lag
+	all, looks := e.Together(class, asked, []time.Duration{ends}, lag)
+	return all[0], looks
+}
+
+// Together is Looks for several instances whose deletion is asked for at the same time.
+func (e *endings) Together(class string, asked time.Time, ends []time.Duration, lag time.Duration) (seen []time.Duration, looks int32) {
+	calls, open := make([]asking, len(ends)), make([]int, len(ends))
+	seen = make([]time.Duration, len(ends))
+	attempts := make([]int32, len(ends))
+	for i := range ends {
+		calls[i], open[i] = asking{at: asked, mine: true, first: e.first(class, asked)}, i
 	}
+	for len(open) > 0 {
+		slices.SortStableFunc(open, func(a, b int) int { return cmp.Compare(seen[a], seen[b]) })
+		i := open[0]
+		attempts[i]++
+		looks++
+		if seen[i] >= ends[i] {
+			e.gone(class, seen[i], &calls[i], attempts[i])
+			open = open[1:]
+			continue
+		}
+		seen[i] += e.next(class, seen[i], &calls[i], attempts[i]) + lag
+	}
+	return seen, looks
 }

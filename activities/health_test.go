@@ -114,7 +114,15 @@ func TestDecideMachineFollowsTheNode(t *testing.T) {
 		assert.Equal(t, attention.Node, d.Need)
 		assert.True(t, d.Health == nil || d.Health.Change == nil)
 
-		_, err = run[activities.MachineDecision](newWorld(t), w.DecideMade, made)
+		m.DeletionTimestamp = &metav1.Time{Time: turned}
+		w = newWorld(t, m, node(), class())
+		d, err = run[activities.MachineDecision](w, w.DecideMade, made)
+		require.NoError(t, err)
+		assert.Equal(t, attention.Deletion, d.Need, "whose instance is to be on record all the same")
+		assert.Nil(t, d.Health)
+
+		w = newWorld(t)
+		_, err = run[activities.MachineDecision](w, w.DecideMade, made)
 		assertFailure(t, err, activities.TypeObjectGone, false)
 	})
 	t.Run("U113: it went missing", func(t *testing.T) {

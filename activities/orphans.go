@@ -105,6 +105,7 @@ func (p *Provider) CollectOrphan(ctx context.Context, in OrphanCall) (OrphanEnd,
 	case !gone:
 		return OrphanEnd{}, p.endings.still(ctx, class.Class, machine.Name)
 	}
+	p.endings.over(ctx, class.Class)
 	return OrphanEnd{}, nil
 }
 

@@ -36,7 +36,6 @@ type Provider struct {
 	ExhaustedRetry time.Duration
 
 	endings endings
-	recent  recentClasses
 }
 
 // DefaultExhaustedRetry is the longest back-off after ResourceExhausted. Source: MCM flag default, --resource-exhausted-retry.
@@ -110,28 +109,29 @@ func (p *Provider) InstanceStatus(ctx context.Context, in InstanceCall) (Instanc
 // DeleteInstance removes the machine's instance and returns when the provider says that it is gone. It always reaches the
 // provider, also when the instance seems gone: what was made for it may not be.
 func (p *Provider) DeleteInstance(ctx context.Context, in InstanceCall) (InstanceAnswer, error) {
-	began := time.Now()
-	if class, found := p.recent.find(in.Machine.Namespace, in.Class, began); found && in.Known == nil && activity.GetInfo(ctx).Attempt > 1 {
+	info, began := activity.GetInfo(ctx), time.Now()
+	if class, found := p.endings.recent(info); found && in.Known == nil {
 		stop := beat(ctx)
-		gone, err := p.remove(ctx, class, p.deleted(in))
+		gone, err := p.remove(ctx, class, p.doomed(in))
 		stop()
 		if err == nil {
 			return InstanceAnswer{}, p.ended(ctx, class, gone, in)
 		}
-		p.recent.forget(in.Machine.Namespace, in.Class) // what the cloud says of an old class is no answer
+		p.endings.forget(info) // what the cloud says of an old class is no answer
 	}
 	return p.call(ctx, in, false, func(ctx context.Context, class provider.Class, _ provider.Machine) (provider.Instance, error) {
-		gone, err := p.remove(ctx, class, p.deleted(in))
+		gone, err := p.remove(ctx, class, p.doomed(in))
 		if err != nil {
 			return provider.Instance{}, err
 		}
-		p.recent.keep(class, began)
-		return provider.Instance{}, p.ended(ctx, class, gone, in)
+		err = p.ended(ctx, class, gone, in)
+		p.endings.keep(info, class, began)
+		return provider.Instance{}, err
 	})
 }
 
-// deleted is the machine of a call that deletes.
-func (p *Provider) deleted(in InstanceCall) provider.Machine {
+// doomed names the machine of a call that deletes its instance.
+func (p *Provider) doomed(in InstanceCall) provider.Machine {
 	machine := p.machine(in)
 	machine.NeverTried = in.NeverTried
 	return machine

@@ -97,13 +97,15 @@ func TestWhatAReportDoesNotNameStays(t *testing.T) {
 	m := inUse()
 	m.Status.CurrentOperation = &v1alpha1.Operation{WorkflowID: "machine/shop/m"}
 	w := newWorld(t, m)
-	status := reportMachine(w, activities.MachineReport{Read: read(m), Event: &activities.Event{Reason: "Calm", Message: "all is well"}})
+	status := reportMachine(w, activities.MachineReport{
+		Read: read(m), Before: &activities.Event{Reason: "First", Message: "of two"}, Event: &activities.Event{Reason: "Calm", Message: "all is well"},
+	})
 	assert.Equal(t, "state-7", status.LastKnownState)
 	assert.Equal(t, v1alpha1.MachineRunning, status.CurrentStatus.Phase)
 	assert.Equal(t, "joined", status.LastOperation.Description)
 	assert.Len(t, status.Conditions, 1)
 	assert.Nil(t, status.CurrentOperation, "except the operation: none means calm")
-	assert.Equal(t, []string{"Normal Calm all is well"}, w.told())
+	assert.Equal(t, []string{"Normal First of two", "Normal Calm all is well"}, w.told())
 
 	t.Run("U62: and where it says nothing new, nothing is written and nobody is told", func(t *testing.T) {
 		w.forget()

@@ -50,6 +50,8 @@ func serve(o options, temporal client.Client, cluster *observe.Cluster, clients 
 		options := workerOptions()
 		name, isProvider := strings.CutPrefix(queue, provider.TaskQueue(""))
 		switch {
+		case queue == workflows.QueueMachines: // small batches of writes must not hold up what decisions fall back on
+			options.MaxConcurrentActivityExecutionSize = 2 * clusterSlots
 		case queue == workflows.QueueDrains:
 			options.MaxConcurrentActivityExecutionSize = drainSlots
 		case isProvider:

@@ -55,7 +55,7 @@ func (m *machine) begin(ctx workflow.Context, d activities.MachineDecision) (cal
 	var begun activities.Begun
 	begin := m.progress("", lastOperation("Create", "Processing", "Creating machine on cloud provider"))
 	begin.Conditions = []activities.Condition{{Type: "InstanceReady", Reason: "Creating", Message: m.shown.why}}
-	if err := quick(ctx, "puts on record that a creation begins", core().BeginCreation, begin, &begun); err != nil {
+	if err := m.quick(ctx, "puts on record that a creation begins", core().BeginCreation, begin, &begun); err != nil {
 		return call, false, err
 	}
 	m.wrote(begun.Version)
@@ -85,7 +85,7 @@ func (m *machine) record(ctx workflow.Context, d activities.MachineDecision, cal
 	if d.Target {
 		recorded.NodeName = call.NodeName
 	}
-	if err := quick(ctx, "records instance "+call.ProviderID, core().RecordInstance, recorded, &record); err != nil {
+	if err := m.quick(ctx, "records instance "+call.ProviderID, core().RecordInstance, recorded, &record); err != nil {
 		return true, err
 	}
 	m.wrote(record.Version)
@@ -130,7 +130,7 @@ func (m *machine) made(ctx workflow.Context, d activities.MachineDecision, call 
 	report.Event = &activities.Event{Reason: "InstanceCreated", Message: s.why}
 	if d.Target {
 		var next activities.MachineDecision
-		if err := quick(ctx, "has its node joined already?", core().DecideMade, report, &next); err != nil {
+		if err := m.quick(ctx, "has its node joined already?", core().DecideMade, report, &next); err != nil {
 			return err
 		}
 		if v := next.Health; v != nil && v.Change != nil && v.Change.Joined {

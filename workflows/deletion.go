@@ -105,7 +105,7 @@ func (m *machine) identify(ctx workflow.Context, d activities.MachineDecision) (
 	}
 	var record activities.Record
 	recorded := activities.Recorded{Read: m.read(), ProviderID: answer.ProviderID, NodeName: answer.NodeName}
-	if err := quick(ctx, "records instance "+answer.ProviderID, core().RecordInstance, recorded, &record); err != nil {
+	if err := m.quick(ctx, "records instance "+answer.ProviderID, core().RecordInstance, recorded, &record); err != nil {
 		return false, err
 	}
 	m.wrote(record.Version)

@@ -124,7 +124,7 @@ func (d *nodeDrain) decide(ctx workflow.Context) (next activities.DrainDecision,
 	if d.until.After(in.At) {
 		in.At = d.until
 	}
-	err = quick(ctx, "by which means, and until when?", core().DecideDrain, in, &next)
+	err = d.quick(ctx, "by which means, and until when?", core().DecideDrain, in, &next)
 	d.live = false
 	d.next = next
 	return next, err

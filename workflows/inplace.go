@@ -36,7 +36,7 @@ func (m *machine) updateInPlace(ctx workflow.Context, d activities.MachineDecisi
 	}
 	mark := activities.InPlaceMark{Read: m.read(), Reason: d.InPlace.Reason, Message: d.InPlace.Message}
 	var made activities.Gate
-	if err := quick(ctx, "the node says "+mark.Reason, core().MarkInPlace, mark, &made); err != nil {
+	if err := m.quick(ctx, "the node says "+mark.Reason, core().MarkInPlace, mark, &made); err != nil {
 		return err
 	}
 	m.raise(made)

@@ -120,7 +120,7 @@ func (m *machine) rest(ctx workflow.Context, d activities.MachineDecision) (over
 func (m *machine) decide(ctx workflow.Context) (d activities.MachineDecision, err error) {
 	in := m.read()
 	in.At, in.Done = workflow.Now(ctx), m.done
-	err = quick(ctx, "what does it need next?", core().DecideMachine, in, &d)
+	err = m.quick(ctx, "what does it need next?", core().DecideMachine, in, &d)
 	m.live = false
 	return d, err
 }
@@ -167,7 +167,7 @@ func (m *machine) copyConditions(ctx workflow.Context, d activities.MachineDecis
 		report.Step = m.report()
 	}
 	var version string
-	if err := quick(ctx, d.Why, core().ReportMachine, report, &version); err != nil {
+	if err := m.quick(ctx, d.Why, core().ReportMachine, report, &version); err != nil {
 		return err
 	}
 	m.wrote(version)
@@ -309,7 +309,7 @@ func (m *machine) sync(ctx workflow.Context, d activities.MachineDecision) error
 	s.phase, s.node, s.why, s.blockedBy = d.Phase, d.NodeName, d.Why, ""
 	m.show(ctx, s)
 	var made activities.Gate
-	err := quick(ctx, d.Why, core().SyncNode, m.read(), &made)
+	err := m.quick(ctx, d.Why, core().SyncNode, m.read(), &made)
 	switch refused := failedWith(err, activities.TypeRefused); {
 	case err != nil && !refused:
 		return err
@@ -335,7 +335,7 @@ func (m *machine) preserve(ctx workflow.Context, d activities.MachineDecision) e
 	in := m.read()
 	in.At = workflow.Now(ctx)
 	var made activities.Gate
-	err := quick(ctx, d.Why, core().PreserveMachine, in, &made)
+	err := m.quick(ctx, d.Why, core().PreserveMachine, in, &made)
 	if failedWith(err, activities.TypeRefused) {
 		err = nil
 		m.show(ctx, step{

@@ -68,7 +68,7 @@ func (c *machineClass) run(ctx workflow.Context) (Result, error) {
 // that no cache shows yet must not lose its class, nor another class its Secret.
 func (c *machineClass) decide(ctx workflow.Context) (d activities.ClassDecision, err error) {
 	read := c.read()
-	if err := quick(ctx, "which finalizers are missing, and which have to go?", core().DecideClass, read, &d); err != nil {
+	if err := c.quick(ctx, "which finalizers are missing, and which have to go?", core().DecideClass, read, &d); err != nil {
 		return d, err
 	}
 	c.raise(d.Seen)
@@ -88,7 +88,7 @@ func (c *machineClass) act(ctx workflow.Context, d activities.ClassDecision) (ac
 	case len(secrets) > 0 && !d.Prepare:
 		var made activities.Gate
 		changes := activities.SecretChanges{Class: c.ref, Secrets: secrets}
-		err := quick(ctx, "finalizers of Secrets: "+d.Why, core().FinalizeSecrets, changes, &made)
+		err := c.quick(ctx, "finalizers of Secrets: "+d.Why, core().FinalizeSecrets, changes, &made)
 		c.live = len(made) == 0 // they are gone: no version tells the next decision so
 		c.raise(made)
 		return true, err

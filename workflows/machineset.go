@@ -70,7 +70,7 @@ func (s *machineSet) run(ctx workflow.Context) (Result, error) {
 
 // decide asks what to do next.
 func (s *machineSet) decide(ctx workflow.Context) (d activities.SetDecision, err error) {
-	err = quick(ctx, "which machines to create or delete next?", core().DecideScale, s.setRead(ctx), &d)
+	err = s.quick(ctx, "which machines to create or delete next?", core().DecideScale, s.setRead(ctx), &d)
 	s.live = false
 	s.raise(d.Seen)
 	return d, err

@@ -138,7 +138,7 @@ func resourceOf(kind Kind) activities.Resource {
 // write runs an activity that changes the object, and makes later decisions wait for what it wrote.
 func (o *object) write(ctx workflow.Context, summary string, activity, input any) error {
 	var version string
-	if err := quick(ctx, summary, activity, input, &version); err != nil {
+	if err := o.quick(ctx, summary, activity, input, &version); err != nil {
 		return err
 	}
 	o.wrote(version)
@@ -165,17 +165,20 @@ func (o *object) receive() (received bool) {
 
 // awaken waits until a signal has arrived or one of the futures is ready.
 func (o *object) awaken(ctx workflow.Context, futures ...workflow.Future) error {
-	if err := o.publish(ctx); err != nil {
-		return err
-	}
-	return workflow.Await(ctx, func() bool {
+	over := func() bool {
 		for _, f := range futures {
 			if f.IsReady() {
 				return true
 			}
 		}
 		return o.changed.Len() > 0
-	})
+	}
+	if !over() {
+		if err := o.publish(ctx); err != nil {
+			return err
+		}
+	}
+	return workflow.Await(ctx, over)
 }
 
 // timer returns the timer of that name, armed for that time. It is armed anew only when the time changes. The summary, of
@@ -236,8 +239,12 @@ func (o *object) publish(ctx workflow.Context) error {
 	return workflow.UpsertTypedSearchAttributes(ctx, updates...)
 }
 
-// close publishes what a run shows that ends: what is over is shown no more. It returns how the run ended.
+// close publishes what a run shows that ends: what is over is shown no more. The run that continues this one begins with the search
+// attributes of an object that is calm, as it supposes. It returns how the run ended.
 func (o *object) close(ctx workflow.Context, err error) error {
+	if workflow.IsContinueAsNewError(err) {
+		o.shown = step{}
+	}
 	if failed := o.publish(ctx); err == nil {
 		return failed
 	}
@@ -304,8 +311,8 @@ func (o *object) report() *activities.Step {
 
 // quick runs a decision or a small idempotent write as a local activity, and as a regular one when that did not work. The
 // summary stands beside it in the timeline.
-func quick(ctx workflow.Context, summary string, activity, input, result any) error {
-	return startQuick(ctx, cluster(ctx, QueueMachines, summary), summary, true, activity, input)(ctx, result)
+func (o *object) quick(ctx workflow.Context, summary string, activity, input, result any) error {
+	return o.startQuick(ctx, cluster(ctx, QueueMachines, summary), summary, true, activity, input)(ctx, result)
 }
 
 // writing waits for the end of an activity that is under way, and reads what it tells.
@@ -313,7 +320,7 @@ type writing func(ctx workflow.Context, result any) error
 
 // startQuick starts an activity: as a local one where that is asked for, for few writes that may be decided a second time; and as a regular
 // one with the options where it is not, or did not work.
-func startQuick(ctx, options workflow.Context, summary string, local bool, activity, input any) writing {
+func (o *object) startQuick(ctx, options workflow.Context, summary string, local bool, activity, input any) writing {
 	if !local {
 		return workflow.ExecuteActivity(options, activity, input).Get
 	}
@@ -321,6 +328,9 @@ func startQuick(ctx, options workflow.Context, summary string, local bool, activ
 	return func(ctx workflow.Context, result any) error {
 		err := first.Get(ctx, result)
 		if err == nil || final(err) || ctx.Err() != nil {
+			return err
+		}
+		if err := o.publish(ctx); err != nil { // it takes longer
 			return err
 		}
 		return workflow.ExecuteActivity(options, activity, input).Get(ctx, result)

@@ -164,7 +164,7 @@ func (c *collection) keep(target orphan.Target, why string) {
 // mark marks nodes that no machine claims. They harm nobody: what fails is left to the next sweep.
 func (c *collection) mark(ctx workflow.Context) {
 	sweep := activities.NodeSweep{Namespace: c.in.Class.Namespace, At: workflow.Now(ctx)}
-	if err := workflow.ExecuteActivity(batch(ctx, "which nodes have no Machine?", fewWrites+1), core().MarkNodes, sweep).Get(ctx, &c.result.Nodes); err != nil {
+	if err := workflow.ExecuteActivity(batch(ctx, "which nodes have no Machine?", manyWrites), core().MarkNodes, sweep).Get(ctx, &c.result.Nodes); err != nil {
 		workflow.GetLogger(ctx).Warn("nodes without a machine are not marked", "error", err)
 	}
 }

@@ -52,8 +52,8 @@ func quickly(ctx workflow.Context, summary string) workflow.Context {
 	})
 }
 
-// fewWrites is how many writes of one decision are tried as a local activity. Source: a tenth of what the default rate of requests
-// allows in its two seconds.
+// fewWrites is how many writes of one decision are tried as a local activity where that is allowed, or else done on the queue of the workflow
+// itself. Source: a tenth of what the default rate of requests allows in the two seconds of a local activity.
 const fewWrites = 30
 
 // cluster is for reads and writes of the clusters: the API server answers within seconds or is away, and then we wait for
@@ -71,6 +71,9 @@ func cluster(ctx workflow.Context, queue, summary string) workflow.Context {
 		},
 	})
 }
+
+// manyWrites stands for any number of writes that is not few.
+const manyWrites = fewWrites + 1
 
 // queueOf is where so many writes are done. A few go to the queue of the workflow itself: the server hands such an activity to the
 // worker that asks for it, with the answer to its workflow task.

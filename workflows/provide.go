@@ -143,6 +143,9 @@ func (m *machine) settle(ctx workflow.Context) error {
 	if m.running == nil {
 		return nil
 	}
+	if err := m.publish(ctx); err != nil { // it may take long to hear that it was given up
+		return err
+	}
 	m.givenUp(m.calling, m.running.Get(ctx, nil))
 	m.running = nil
 	return ctx.Err()

@@ -23,7 +23,7 @@ type setWriter struct {
 
 // decide asks what is to be done next with the sets.
 func (w *setWriter) decide(ctx workflow.Context) (d activities.DeploymentDecision, err error) {
-	err = quick(ctx, "what is to be done next with the sets?", core().DecideDeployment, w.deploymentRead(ctx), &d)
+	err = w.quick(ctx, "what is to be done next with the sets?", core().DecideDeployment, w.deploymentRead(ctx), &d)
 	w.live = false
 	w.raise(d.Seen)
 	return d, err
@@ -60,7 +60,7 @@ func (w *setWriter) act(ctx workflow.Context, d activities.DeploymentDecision) (
 	}
 	if d.Replace {
 		var granted activities.Granted
-		if err := quick(ctx, d.Why, core().GrantReplacements, w.read(), &granted); err != nil {
+		if err := w.quick(ctx, d.Why, core().GrantReplacements, w.read(), &granted); err != nil {
 			return true, err
 		}
 		w.raise(granted.Versions)
@@ -81,7 +81,7 @@ func (w *setWriter) report(ctx workflow.Context, d activities.DeploymentDecision
 	if d.Need != attention.Nothing {
 		report.Step = w.object.report()
 	}
-	if err := quick(ctx, "status: "+d.Why, core().ReportDeployment, report, &version); err != nil {
+	if err := w.quick(ctx, "status: "+d.Why, core().ReportDeployment, report, &version); err != nil {
 		return "", err
 	}
 	w.wrote(version)
@@ -91,6 +91,9 @@ func (w *setWriter) report(ctx workflow.Context, d activities.DeploymentDecision
 // rollBack puts a former template into the deployment. Where nobody asked for it, that is on record first: a revision that came
 // by itself does not go by itself.
 func (w *setWriter) rollBack(ctx workflow.Context, d activities.DeploymentDecision) error {
+	if err := w.publish(ctx); err != nil {
+		return err
+	}
 	back, version := *d.Rollback, d.Version
 	if back.Automatic && back.Set != nil {
 		var err error
@@ -122,13 +125,13 @@ func (w *setWriter) carryOut(ctx workflow.Context, d activities.DeploymentDecisi
 	if atNode > 0 {
 		summary := "nodes: " + why
 		local := atNode <= fewWrites && len(d.Select) == 0 // a second look might select others besides
-		atNodes = append(atNodes, startQuick(ctx, soon(ctx, summary, atNode), summary, local, core().ChangeNodes, nodes))
+		atNodes = append(atNodes, w.startQuick(ctx, soon(ctx, summary, atNode), summary, local, core().ChangeNodes, nodes))
 	}
 	if ofSets > 0 || d.Revise != nil {
 		sets := activities.SetChanges{
 			Deployment: w.ref, Open: d.Open, Close: d.Close, Revise: d.Revise, Sync: d.Sync, Resize: d.Resize, Delete: d.Delete,
 		}
-		started = append(started, startQuick(ctx, batch(ctx, why, ofSets), why, ofSets <= fewWrites, core().ChangeSets, sets))
+		started = append(started, w.startQuick(ctx, batch(ctx, why, ofSets), why, ofSets <= fewWrites, core().ChangeSets, sets))
 	}
 	if len(d.Move)+len(d.Accept) > 0 {
 		machines := activities.MachineChanges{Deployment: w.ref, Move: d.Move, Accept: d.Accept}
@@ -155,7 +158,7 @@ func (w *setWriter) refused(ctx workflow.Context, err error) error {
 // takesLong reports whether what a decision lists takes longer than a moment.
 func takesLong(deployment activities.Ref, d rollout.Decision) bool {
 	_, atNode := nodeChanges(deployment, d)
-	return max(atNode, setChanges(d)) > fewWrites || len(d.Mark)+len(d.Unmark)+len(d.Move)+len(d.Accept) > 0
+	return d.Create != nil || max(atNode, setChanges(d)) > fewWrites || len(d.Mark)+len(d.Unmark)+len(d.Move)+len(d.Accept) > 0
 }
 
 // setChanges is how many sets a decision changes; the revision of one, which goes with them, not counted.

@@ -181,7 +181,7 @@ func (o *object) steer(ctx workflow.Context, order steer.Order, unheard bool) (a
 func (o *object) written(ctx workflow.Context, wish string, activity, order any) (answer activities.VerbAnswer, err error) {
 	ctx, done := workflow.NewDisconnectedContext(ctx)
 	defer done()
-	if err := quick(ctx, wish, activity, order, &answer); err != nil {
+	if err := o.quick(ctx, wish, activity, order, &answer); err != nil {
 		return answer, err
 	}
 	o.wrote(answer.Version)

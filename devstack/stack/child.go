@@ -84,7 +84,7 @@ func (s *supervisor) spawn(name string) (*child, error) {
 	command := exec.Command(s.plan.Binaries[name], s.plan.command(name)...)
 	command.Dir = s.plan.Dir
 	command.Env = append(os.Environ(), "KWOK_WORKDIR="+s.plan.layout().path(Kwok)) // else kwok reads ~/.kwok
-	if name == APIServer && os.Getenv("GOGC") == "" {
+	if name == APIServer && os.Getenv("GOGC")+os.Getenv("GOMEMLIMIT") == "" {
 		command.Env = append(command.Env, apiServerCollection...)
 	}
 	command.Env = append(command.Env, s.plan.Env[name]...)

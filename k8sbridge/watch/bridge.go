@@ -21,7 +21,7 @@ import (
 // Rates of the bridge. Source: docs/architecture.md, what wakes a workflow.
 const (
 	perObject  = 250 * time.Millisecond // least time between two signals to one object: what a rollout waits for passes through it several times
-	patience   = 500 * time.Millisecond // what comes in flurries, and nobody waits for, is looked at so much later: once instead of each time
+	patience   = 500 * time.Millisecond // what comes in flurries, and for which half a second is nothing, is looked at so much later: once instead of each time
 	signalRate = 300                    // signals a second in all: above what one small Temporal takes
 	senders    = 32                     // signals under way at once, each to another object
 	retryFirst = 500 * time.Millisecond
@@ -54,7 +54,8 @@ type wake struct {
 // departed is an object that does not exist any more.
 type departed struct {
 	ref     observe.Ref
-	rollout string // workflow ID of the rollout that a deployment's status named last; empty: none
+	rollout string    // workflow ID of the rollout that a deployment's status named last; empty: none
+	tell    time.Time // not before, unless another object has the name by then
 }
 
 // merge adds what happened besides.
@@ -76,7 +77,7 @@ const (
 	byOwn    cause = iota // one of our own writes: the workflow knows, unless something else was faster than the write
 	byNode                // the machine's node changed: worth a signal only if it changes what the machine waits for
 	byMember              // something became of what the object owns that is no more than news to it
-	byObject              // the object, or one that it owns or refers to, changed
+	byObject              // the object, or one that it refers to, changed, or one that it owns is gone
 )
 
 // Bridge turns events into signals. Make it with New.
@@ -160,7 +161,7 @@ func (b *Bridge) enqueue(k key, w wake) {
 		wait = max(wait, patience)
 	}
 	if len(w.gone) > 0 {
-		wait = max(wait, goneAfter)
+		wait = max(wait, goneAfter) // unless it is looked at before for another reason: then it is put back
 	}
 	b.queue.AddAfter(k, wait) // at once, if that is not after now
 }

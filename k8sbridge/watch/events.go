@@ -143,18 +143,18 @@ func (b *Bridge) noteSecret(e event, secret *metav1.PartialObjectMetadata) {
 func (b *Bridge) noteOwned(e event, kind, parentKind workflows.Kind, now prints) difference {
 	changed := b.changes(e, now)
 	for _, parent := range changed.parents {
-		above := wake{versions: e.versions(), cause: byMember}
+		told := wake{versions: e.versions(), cause: byMember}
 		if changed.hurry {
-			above.cause = byObject
+			told.cause = byObject
 		}
-		b.enqueue(key{parentKind, e.object.GetNamespace(), parent}, above)
+		b.enqueue(key{parentKind, e.object.GetNamespace(), parent}, told)
 	}
 	w := wake{versions: e.versions(), cause: byOwn}
 	if changed.self {
 		w.cause = byObject
 	}
 	if e.deleted {
-		gone := departed{ref: refOf(e.object)}
+		gone := departed{ref: refOf(e.object), tell: b.now().Add(goneAfter)}
 		if d, ok := e.object.(*v1alpha1.MachineDeployment); ok {
 			gone.rollout = observe.RolloutNamed(d)
 		}
@@ -263,7 +263,7 @@ func some(before, now prints) difference {
 		several: now.fellOut(before), drained: before.draining && !now.draining, above: now.above != before.above,
 		self: before.self != now.self, own: before.own != now.own, below: before.below != now.below, hurry: before.owner != now.owner,
 	}
-	if d.hurry || before.news != now.news {
+	if d.hurry || before.later != now.later {
 		d.loose = now.parent == ""
 		d.parents = named(now.parent, before.parent)
 	}

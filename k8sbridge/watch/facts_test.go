@@ -51,7 +51,7 @@ func replace[T runtime.Object](o T, changes ...func(T)) func(*world) {
 	return func(w *world) { w.put(changed(o, changes...)) }
 }
 
-// proveFacts shows for each fact that attention can read that a change of it reaches the object's workflow.
+// proveFacts shows for each fact that attention can read that a change of it reaches the object's workflow, at once or in a moment.
 func proveFacts(t *testing.T, facts reflect.Type, object metav1.Object, read func(*world) any, rows []factRow, never map[string]string) {
 	missing := map[string]bool{}
 	for _, name := range fields(facts, "") {

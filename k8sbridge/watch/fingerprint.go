@@ -18,8 +18,8 @@ import (
 // the first.
 type prints struct {
 	self   uint64 // what wakes the object itself: spec, deletion, foreign metadata
-	owner  uint64 // what wakes its parent only, and at once: whose it is, how many there are
-	news   uint64 // what wakes its parent only, in a moment: phase, readiness, deletion, labels
+	owner  uint64 // what wakes its parent only, and at once: whose it is; of a set all that its deployment decides from
+	later  uint64 // what wakes its parent only, and in a moment: all else of a machine; of a set how its machines are
 	own    uint64 // what our workflows write and attention reads: worth a look, and hardly ever a signal
 	below  uint64 // what wakes those that a deployment controls
 	parent string // name of what controls it
@@ -69,7 +69,7 @@ func machinePrints(m *v1alpha1.Machine) prints {
 	return prints{
 		self:  hash(m.UID, spec, deleting(m), foreign(m)),
 		owner: hash(m.UID, metav1.GetControllerOf(m)),
-		news: hash(phase, operation, check, marked, deleting(m), foreign(m), labels, spec, observe.ReadySince(m),
+		later: hash(phase, operation, check, marked, deleting(m), foreign(m), labels, spec, observe.ReadySince(m),
 			observe.Priority(m), blocked, observe.IsPreserved(m), m.Annotations[v1alpha1.AnnotationMarkedForDeletionTime],
 			m.Annotations[v1alpha1.AnnotationMachineJoinDuration]),
 		own: hash(m.UID, phase, m.Labels[v1alpha1.LabelNode], m.Spec.ProviderID, observe.HasFinalizer(m.Finalizers),
@@ -123,7 +123,7 @@ func setPrints(s *v1alpha1.MachineSet) prints {
 		self: hash(s.UID, s.Spec, s.Generation, deleting(s), foreign(s), metav1.GetControllerOf(s)),
 		owner: hash(s.UID, spec, deleting(s), metav1.GetControllerOf(s), status.Replicas, status.ObservedGeneration, status.ObservedReplicas,
 			failed, observe.BlockedSet(s), foreign(s)),
-		news:   hash(counts),
+		later:  hash(counts),
 		own:    hash(s.UID, status, observe.HasFinalizer(s.Finalizers)),
 		parent: controller(s),
 	}

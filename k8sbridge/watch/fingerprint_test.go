@@ -20,8 +20,8 @@ func which(a, b prints) (names []string) {
 	if a.owner != b.owner {
 		names = append(names, "owner")
 	}
-	if a.news != b.news {
-		names = append(names, "news")
+	if a.later != b.later {
+		names = append(names, "later")
 	}
 	if a.own != b.own {
 		names = append(names, "own")
@@ -56,26 +56,26 @@ func TestMachinePrints(t *testing.T) {
 		want   []string
 	}{
 		// What people and other controllers do.
-		{"spec: class", func(m *v1alpha1.Machine) { m.Spec.Class.Name = "large" }, []string{"self", "news"}},
+		{"spec: class", func(m *v1alpha1.Machine) { m.Spec.Class.Name = "large" }, []string{"self", "later"}},
 		{"spec: a timeout", func(m *v1alpha1.Machine) {
 			m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineCreationTimeout: &metav1.Duration{Duration: time.Minute}}
-		}, []string{"self", "news"}},
+		}, []string{"self", "later"}},
 		{"spec: bad node conditions", func(m *v1alpha1.Machine) {
 			types := "DiskPressure"
 			m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{NodeConditions: &types}
-		}, []string{"self", "news"}},
-		{"deletion", toBeDeleted[*v1alpha1.Machine], []string{"self", "news", "above"}},
+		}, []string{"self", "later"}},
+		{"deletion", toBeDeleted[*v1alpha1.Machine], []string{"self", "later", "above"}},
 		{"another object of that name", func(m *v1alpha1.Machine) { m.UID = "other" }, []string{"self", "owner", "own"}},
-		{"a foreign label", func(m *v1alpha1.Machine) { m.Labels["color"] = "red" }, []string{"self", "news"}},
-		{"a wish: force-deletion", func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelForceDeletion] = "true" }, []string{"self", "news"}},
+		{"a foreign label", func(m *v1alpha1.Machine) { m.Labels["color"] = "red" }, []string{"self", "later"}},
+		{"a wish: force-deletion", func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelForceDeletion] = "true" }, []string{"self", "later"}},
 		{"a wish: preserve", func(m *v1alpha1.Machine) {
 			m.Annotations[v1alpha1.AnnotationPreserve] = v1alpha1.ValuePreserveNow
-		}, []string{"self", "news"}},
+		}, []string{"self", "later"}},
 		{"effective creation timeout", func(m *v1alpha1.Machine) {
 			m.Annotations[v1alpha1.AnnotationEffectiveCreationTimeout] = "1m"
-		}, []string{"self", "news"}},
-		{"a label of the set's template", func(m *v1alpha1.Machine) { delete(m.Labels, v1alpha1.LabelMachineTemplateHash) }, []string{"news"}},
-		{"priority", func(m *v1alpha1.Machine) { m.Annotations[v1alpha1.AnnotationMachinePriority] = "1" }, []string{"news"}},
+		}, []string{"self", "later"}},
+		{"a label of the set's template", func(m *v1alpha1.Machine) { delete(m.Labels, v1alpha1.LabelMachineTemplateHash) }, []string{"later"}},
+		{"priority", func(m *v1alpha1.Machine) { m.Annotations[v1alpha1.AnnotationMachinePriority] = "1" }, []string{"later"}},
 		{"owner", func(m *v1alpha1.Machine) { m.OwnerReferences = nil }, []string{"owner"}},
 		// What its own workflow does: never self.
 		{"finalizer", func(m *v1alpha1.Machine) { m.Finalizers = nil }, []string{"own"}},
@@ -83,12 +83,12 @@ func TestMachinePrints(t *testing.T) {
 		{"label node", func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelNode] = "n-2" }, []string{"own"}},
 		{"providerID", func(m *v1alpha1.Machine) { m.Spec.ProviderID = "virtual:///i-2" }, []string{"own"}},
 		{"the default priority instead of none", func(m *v1alpha1.Machine) { delete(m.Annotations, v1alpha1.AnnotationMachinePriority) }, none},
-		{"phase", inPhase(v1alpha1.MachineUnknown), []string{"news", "own", "above"}},
-		{"phase, and it waits to be replaced", inPhase(v1alpha1.MachineFailed), []string{"news", "own", "above"}},
-		{"phase of an in-place update", inPhase(v1alpha1.MachineInPlaceUpdating), []string{"news", "own", "above"}},
-		{"handed over after an in-place update", func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelUpdateResult] = v1alpha1.ValueUpdateSuccessful }, []string{"self", "news", "above"}},
-		{"last operation: state", func(m *v1alpha1.Machine) { m.Status.LastOperation.State = v1alpha1.MachineStateFailed }, []string{"news"}},
-		{"last operation: text, which its set tells", func(m *v1alpha1.Machine) { m.Status.LastOperation.Description = "still creating" }, []string{"news"}},
+		{"phase", inPhase(v1alpha1.MachineUnknown), []string{"later", "own", "above"}},
+		{"phase, and it waits to be replaced", inPhase(v1alpha1.MachineFailed), []string{"later", "own", "above"}},
+		{"phase of an in-place update", inPhase(v1alpha1.MachineInPlaceUpdating), []string{"later", "own", "above"}},
+		{"handed over after an in-place update", func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelUpdateResult] = v1alpha1.ValueUpdateSuccessful }, []string{"self", "later", "above"}},
+		{"last operation: state", func(m *v1alpha1.Machine) { m.Status.LastOperation.State = v1alpha1.MachineStateFailed }, []string{"later"}},
+		{"last operation: text, which its set tells", func(m *v1alpha1.Machine) { m.Status.LastOperation.Description = "still creating" }, []string{"later"}},
 		{"last operation: time", func(m *v1alpha1.Machine) { m.Status.LastOperation.LastUpdateTime = born }, none},
 		{"current operation", func(m *v1alpha1.Machine) { m.Status.CurrentOperation = &v1alpha1.Operation{Step: "await-node"} }, none},
 		{"conditions", func(m *v1alpha1.Machine) { m.Status.Conditions = aNode().Status.Conditions }, []string{"own"}},
@@ -100,11 +100,11 @@ func TestMachinePrints(t *testing.T) {
 				}
 			}
 		}, none},
-		{"when the autoscaler chose it", annotated[*v1alpha1.Machine](v1alpha1.AnnotationMarkedForDeletionTime, "2026-01-01T00:00:00Z"), []string{"news", "above"}},
-		{"how long it took to join", annotated[*v1alpha1.Machine](v1alpha1.AnnotationMachineJoinDuration, "1m"), []string{"news"}},
-		{"a wish: deleted before others", annotated[*v1alpha1.Machine](v1alpha1.AnnotationDeleteMachine, ""), []string{"self", "news"}},
-		{"a wish: replaced", annotated[*v1alpha1.Machine](v1alpha1.AnnotationRemediateMachine, ""), []string{"self", "news"}},
-		{"since when its node is ready", func(m *v1alpha1.Machine) { m.Status.Conditions[0].LastTransitionTime = born }, []string{"news", "own"}},
+		{"when the autoscaler chose it", annotated[*v1alpha1.Machine](v1alpha1.AnnotationMarkedForDeletionTime, "2026-01-01T00:00:00Z"), []string{"later", "above"}},
+		{"how long it took to join", annotated[*v1alpha1.Machine](v1alpha1.AnnotationMachineJoinDuration, "1m"), []string{"later"}},
+		{"a wish: deleted before others", annotated[*v1alpha1.Machine](v1alpha1.AnnotationDeleteMachine, ""), []string{"self", "later"}},
+		{"a wish: replaced", annotated[*v1alpha1.Machine](v1alpha1.AnnotationRemediateMachine, ""), []string{"self", "later"}},
+		{"since when its node is ready", func(m *v1alpha1.Machine) { m.Status.Conditions[0].LastTransitionTime = born }, []string{"later", "own"}},
 		{"since when another condition is so", func(m *v1alpha1.Machine) { m.Status.Conditions[1].LastTransitionTime = born }, []string{"own"}},
 		{"versions and managed fields", func(m *v1alpha1.Machine) {
 			m.ResourceVersion, m.Generation, m.ManagedFields = "7", 7, []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
@@ -133,7 +133,7 @@ func TestGroupPrints(t *testing.T) {
 		{"when the autoscaler changed its size", annotated[*v1alpha1.MachineSet](v1alpha1.AnnotationLastScalerChange, "2026-01-01T00:00:00Z"), []string{"self", "owner"}},
 		{"finalizer", func(s *v1alpha1.MachineSet) { s.Finalizers = nil }, []string{"own"}},
 		{"how many there are, which its deployment waits for", func(s *v1alpha1.MachineSet) { s.Status.Replicas = 0 }, []string{"owner", "own"}},
-		{"how they are", func(s *v1alpha1.MachineSet) { s.Status.ReadyReplicas = 0 }, []string{"news", "own"}},
+		{"how they are", func(s *v1alpha1.MachineSet) { s.Status.ReadyReplicas = 0 }, []string{"later", "own"}},
 		{"observed generation", func(s *v1alpha1.MachineSet) { s.Status.ObservedGeneration = 0 }, []string{"owner", "own"}},
 		{"the size that it has seen, which its deployment waits for", func(s *v1alpha1.MachineSet) { s.Status.ObservedReplicas = 7 }, []string{"owner", "own"}},
 		{"other counts", func(s *v1alpha1.MachineSet) { s.Status.UpToDateReplicas, s.Status.PeakReplicas = 0, 7 }, []string{"own"}},
@@ -203,7 +203,7 @@ func TestNodePrints(t *testing.T) {
 		{"labels", func(n *corev1.Node) { n.Labels = map[string]string{"zone": "a"} }, []string{"self"}},
 		{"annotations", annotated[*corev1.Node]("note", "x"), []string{"self"}},
 		{"finalizers", func(n *corev1.Node) { n.Finalizers = nil }, []string{"self"}},
-		{"a condition's message", func(n *corev1.Node) { n.Status.Conditions[0].Message = "news" }, []string{"self"}},
+		{"a condition's message", func(n *corev1.Node) { n.Status.Conditions[0].Message = "later" }, []string{"self"}},
 		{"a condition's status and reason", unready, []string{"self"}},
 		{"a condition's reason", func(n *corev1.Node) { n.Status.Conditions[0].Reason = "Odd" }, []string{"self"}},
 		{"a new condition", func(n *corev1.Node) {

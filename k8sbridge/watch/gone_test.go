@@ -43,6 +43,25 @@ func TestDeletedMachine(t *testing.T) {
 	})
 }
 
+// The node goes a moment before its machine: that must not make the bridge tell a run that is about to end by itself.
+func TestDeletedMachineWhoseNodeWentJustBefore(t *testing.T) {
+	inWorld(t, calmStack(), func(w *world) {
+		going := changed(aMachine(), toBeDeleted[*v1alpha1.Machine])
+		w.put(going)
+		w.pass(2 * time.Second)
+		w.took()
+		w.remove(aNode())
+		w.pass(50 * time.Millisecond)
+		w.remove(going)
+		w.pass(goneAfter - time.Millisecond)
+		for _, c := range w.took() {
+			assert.NotEqual(t, idOf(going), c.id)
+		}
+		w.pass(time.Millisecond)
+		assert.Contains(t, w.asked(), "signal "+idOf(going))
+	})
+}
+
 // What happens while a signal is under way is not lost when that signal fails.
 func TestDeletedWhileASignalFails(t *testing.T) {
 	inWorld(t, nil, func(w *world) {

@@ -3,6 +3,7 @@ package watch
 import (
 	"context"
 	"errors"
+	"time"
 
 	"go.temporal.io/api/serviceerror"
 
@@ -62,6 +63,9 @@ func (b *Bridge) retry(k key, w wake) {
 // tell signals a workflow, starting it when it is not open, and reports whether Temporal was asked for anything.
 func (b *Bridge) tell(ctx context.Context, k key, w wake) (sent bool, err error) {
 	s, found := b.subject(k)
+	if !found && b.early(k, w) {
+		return false, nil
+	}
 	for _, gone := range w.gone {
 		if found && s.ref.UID == gone.ref.UID {
 			continue
@@ -98,6 +102,23 @@ func (b *Bridge) tell(ctx context.Context, k key, w wake) (sent bool, err error)
 	b.metrics.signals.WithLabelValues(string(k.kind)).Inc()
 	b.log.Debug("signaled", "kind", k.kind, "namespace", k.namespace, "name", k.name, "why", said)
 	return true, nil
+}
+
+// early puts back what is too early to be told of an object that is gone, and reports whether it did.
+func (b *Bridge) early(k key, w wake) bool {
+	var wait time.Duration
+	for _, gone := range w.gone {
+		wait = max(wait, gone.tell.Sub(b.now()))
+	}
+	if wait <= 0 {
+		return false
+	}
+	b.mu.Lock()
+	w.merge(b.pending[k])
+	b.pending[k] = w
+	b.mu.Unlock()
+	b.queue.AddAfter(k, wait)
+	return true
 }
 
 // signal tells an object's workflow, and starts it when it is not open. Where a rollout is open, that is the one to be told: it
