@@ -53,32 +53,36 @@ func (e *endings) gone(class string, took time.Duration, a *asking, attempt int3
 	if attempt == 1 || !a.mine || (known && a.first == 0) { // gone before, or never there; asked by another worker; looked at by guess
 		return
 	}
-	if !known && len(e.usual) >= endingClasses {
-		clear(e.usual)
+	if known {
+		e.usual[class] = last.taught(took, a)
+		return
 	}
-	switch {
-	case !known && attempt == 2: // at the very first look
-		last = ending{by: took}
-	case !known:
-		last = ending{by: took, not: took / 2} // about when it was looked at before
-	case took < last.by && took < a.first: // where looks come more often than that
-		last = ending{by: took, not: max(min(last.not, took-terminatingMost), 0)}
-	case a.late:
-		last = ending{by: max(last.by, min(took, last.by+last.by/endingRaise)), not: last.by}
-		if took > 2*last.not { // one that was slow once makes nobody wait that long
-			last.by = 2 * last.not
-		}
-	case a.first < last.by && !a.early:
-		last = ending{by: a.first, not: min(last.not, a.first)}
-	default:
-		if last.hits++; last.hits >= endingSure {
-			last.hits, last.not = 0, max(2*last.not-last.by-last.by/endingNear, 0)
-		}
+	last = ending{by: took}
+	if attempt > 2 {
+		last.not = took / 2 // about when it was looked at before
 	}
-	if e.usual == nil {
+	if e.usual == nil || len(e.usual) >= endingClasses {
 		e.usual = map[string]ending{}
 	}
 	e.usual[class] = last
+}
+
+// taught is what is known when one more instance was seen to be gone.
+func (e ending) taught(took time.Duration, a *asking) ending {
+	switch {
+	case took < e.by && took < a.first: // where looks come more often than that
+		return ending{by: took, not: max(min(e.not, took-terminatingMost), 0)}
+	case a.late && took > 2*e.by: // one that was slow once makes nobody wait that long
+		return ending{by: 2 * e.by, not: e.by}
+	case a.late:
+		return ending{by: max(e.by, min(took, e.by+e.by/endingRaise)), not: e.by}
+	case a.first < e.by && !a.early:
+		return ending{by: a.first, not: min(e.not, a.first)}
+	}
+	if e.hits++; e.hits >= endingSure {
+		e.hits, e.not = 0, max(2*e.not-e.by-e.by/endingNear, 0)
+	}
+	return e
 }
 
 // first says when to look first, so long after the cloud is asked; zero when nobody knows. Its caller holds the lock.
