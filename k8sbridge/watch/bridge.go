@@ -21,7 +21,7 @@ import (
 // Rates of the bridge. Source: docs/architecture.md, what wakes a workflow.
 const (
 	perObject  = 250 * time.Millisecond // least time between two signals to one object: what a rollout waits for passes through it several times
-	patience   = 500 * time.Millisecond // what comes in flurries, and for which half a second is nothing, is looked at so much later: once instead of each time
+	flurry     = 500 * time.Millisecond // what comes in flurries, and for which half a second is nothing, is looked at so much later: once instead of each time
 	signalRate = 300                    // signals a second in all: above what one small Temporal takes
 	senders    = 32                     // signals under way at once, each to another object
 	retryFirst = 500 * time.Millisecond
@@ -158,7 +158,7 @@ func (b *Bridge) enqueue(k key, w wake) {
 	wait := b.quiet[k].Sub(b.now())
 	b.mu.Unlock()
 	if w.cause < byObject {
-		wait = max(wait, patience)
+		wait = max(wait, flurry)
 	}
 	if len(w.gone) > 0 {
 		wait = max(wait, goneAfter) // unless it is looked at before for another reason: then it is put back

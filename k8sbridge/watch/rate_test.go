@@ -105,7 +105,7 @@ func TestNewsOfMachinesAreGathered(t *testing.T) {
 		w.pass(5 * time.Second)
 		calls := ofSet()
 		require.Len(t, calls, 1)
-		assert.Equal(t, start.Add(patience), calls[0].at)
+		assert.Equal(t, start.Add(flurry), calls[0].at)
 		assert.Equal(t, last, calls[0].changed.Versions[observe.Machines])
 
 		last = w.put(changed(aMachine(), inPhase(v1alpha1.MachineUnknown)))

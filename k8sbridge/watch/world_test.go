@@ -195,7 +195,7 @@ func (w *world) pass(d time.Duration) {
 func (w *world) flush() { w.pass(time.Millisecond) }
 
 // settle lets everything happen that is looked at in a moment.
-func (w *world) settle() { w.pass(patience + time.Millisecond) }
+func (w *world) settle() { w.pass(flurry + time.Millisecond) }
 
 // tracker returns the fake API server that holds objects of this type.
 func (w *world) tracker(o runtime.Object) (kubetesting.ObjectTracker, schema.GroupVersionResource) {
