@@ -34,6 +34,11 @@ func TestU127_U128_NodeIsUpdatedInPlace(t *testing.T) {
 	p.AwaitRunning(t, 1, 30*time.Second)
 	before := p.Machines(t)[0]
 	node := before.Labels[v1alpha1.LabelNode]
+	rig.Eventually(t, 20*time.Second, "its deployment has said what there is", func() (bool, any) {
+		s := p.Deployment(t).Status
+		return s.AvailableReplicas == 1, s
+	})
+	time.Sleep(2 * time.Second) // and is not woken any more: one that does not update in place takes the label off that comes next, each time it looks
 	bare(t, p, node)
 	p.Budget(t, "bare", 1)
 	label := func(change string) {

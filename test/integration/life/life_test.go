@@ -292,6 +292,16 @@ func TestN15_NodeDeletedByHandIsReplaced(t *testing.T) {
 	p.AwaitRunning(t, 3, 30*time.Second)
 	before := p.Machines(t)
 	var deleted []string
+	rig.Eventually(t, 20*time.Second, "the nodes carry our finalizer: without it one is gone, and nobody knows why", func() (bool, any) {
+		for _, m := range before {
+			n, err := r.Kube.CoreV1().Nodes().Get(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.GetOptions{})
+			require.NoError(t, err)
+			if !slices.Contains(n.Finalizers, v1alpha1.FinalizerNode) {
+				return false, n.Name
+			}
+		}
+		return true, nil
+	})
 	for _, m := range before { // D31: all at once, as kubectl delete nodes --all does
 		node := m.Labels[v1alpha1.LabelNode]
 		require.NoError(t, r.Kube.CoreV1().Nodes().Delete(t.Context(), node, metav1.DeleteOptions{}))
