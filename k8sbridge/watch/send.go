@@ -53,6 +53,11 @@ func (b *Bridge) deliver(ctx context.Context, k key) {
 func (b *Bridge) retry(k key, w wake) {
 	wait := b.backoff.When(k)
 	b.hush(k, wait)
+	b.putBack(k, w, wait)
+}
+
+// putBack makes an object be looked at again after a while, with all that has happened by then.
+func (b *Bridge) putBack(k key, w wake, wait time.Duration) {
 	b.mu.Lock()
 	w.merge(b.pending[k])
 	b.pending[k] = w
@@ -113,11 +118,7 @@ func (b *Bridge) early(k key, w wake) bool {
 	if wait <= 0 {
 		return false
 	}
-	b.mu.Lock()
-	w.merge(b.pending[k])
-	b.pending[k] = w
-	b.mu.Unlock()
-	b.queue.AddAfter(k, wait)
+	b.putBack(k, w, wait)
 	return true
 }
 
