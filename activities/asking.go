@@ -17,7 +17,9 @@ type asking struct {
 	at    time.Time     // when the cloud was first asked, or this worker first heard of the call
 	mine  bool          // this worker made the first attempt: it can be learnt from
 	first time.Duration // so long after, to look first; zero when nobody knew
-	early bool          // at that look it was still there
+	due   time.Duration // so long after, the next look was asked for
+	there time.Duration // the same of the last look that saw it
+	early bool          // the first look saw it
 	late  bool          // it was still there when all are gone
 
 	class *provider.Class // with which the cloud obeyed; nil when that is too long ago. It never leaves the process

@@ -15,7 +15,7 @@ import (
 // Times between two looks at an instance that is being deleted. Each look is two calls of the cloud and, where a call has not made two of
 // the API server a moment ago, these besides; and a thousand machines may look at once.
 const (
-	terminatingRetry = 230 * time.Millisecond // before the second look, and half as much more each time, while nobody knows how long it takes
+	terminatingRetry = 230 * time.Millisecond // before the second look, and a quarter more each time, while nobody knows how long it takes
 	terminatingMost  = 15 * time.Second       // never longer than this: one that was slow once makes nobody wait for the next
 	endingLeast      = 100 * time.Millisecond // between two looks once the usual time is over: people do not notice less
 	endingShare      = 10                     // or a tenth of the usual time, whichever is longer
@@ -36,7 +36,8 @@ type endings struct {
 }
 
 // ending is when to look first. What is known of it is a bracket, which one look at a time tries to narrow: who tries and comes too
-// early looks a second time when all others look.
+// early looks a second time when all others look. Its times are those for which looks were asked, not at which they came: so it learns
+// by how much they come late, too.
 type ending struct {
 	by   time.Duration // so long after, instances are gone
 	not  time.Duration // so long after, one was still there
@@ -44,9 +45,8 @@ type ending struct {
 	hits int           // looks in a row that saw what they expected
 }
 
-// gone notes that the instance of a call was seen to be gone, so long after the cloud was asked and at which attempt. Times are learnt
-// as they were asked for, so that looks which come late teach no longer ones.
-func (e *endings) gone(class string, took time.Duration, a *asking, attempt int32) {
+// gone notes that a look of a call, at this attempt, saw that its instance is gone.
+func (e *endings) gone(class string, a *asking, attempt int32) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	last, known := e.usual[class]
@@ -54,33 +54,32 @@ func (e *endings) gone(class string, took time.Duration, a *asking, attempt int3
 		return
 	}
 	if known {
-		e.usual[class] = last.taught(took, a)
+		e.usual[class] = last.taught(a)
 		return
-	}
-	last = ending{by: took}
-	if attempt > 2 {
-		last.not = took / 2 // about when it was looked at before
 	}
 	if e.usual == nil || len(e.usual) >= endingClasses {
 		e.usual = map[string]ending{}
 	}
-	e.usual[class] = last
+	e.usual[class] = ending{by: a.due, not: a.there}
 }
 
-// taught is what is known when one more instance was seen to be gone.
-func (e ending) taught(took time.Duration, a *asking) ending {
+// taught is what is known when one more instance was seen to be gone. Whoever tries a shorter time goes on trying, whatever others teach.
+func (e ending) taught(a *asking) ending {
+	hits := e.hits + 1
+	e.hits = 0
 	switch {
-	case took < e.by && took < a.first: // where looks come more often than that
-		return ending{by: took, not: max(min(e.not, took-terminatingMost), 0)}
-	case a.late && took > 2*e.by: // one that was slow once makes nobody wait that long
-		return ending{by: 2 * e.by, not: e.by}
+	case a.due < e.by && a.due < a.first: // where looks come more often than that
+		e.by, e.not = a.due, min(e.not, a.there)
+	case a.late && a.due > 2*e.by: // one that was slow once makes nobody wait that long
+		e.by, e.not = 2*e.by, e.by
 	case a.late:
-		return ending{by: max(e.by, min(took, e.by+e.by/endingRaise)), not: e.by}
+		e.by, e.not = max(e.by, min(a.due, e.by+e.by/endingRaise)), e.by
 	case a.first < e.by && !a.early:
-		return ending{by: a.first, not: min(e.not, a.first)}
-	}
-	if e.hits++; e.hits >= endingSure {
-		e.hits, e.not = 0, max(2*e.not-e.by-e.by/endingNear, 0)
+		e.by, e.not = a.first, min(e.not, a.first)
+	case hits >= endingSure:
+		e.not = max(2*e.not-e.by-e.by/endingNear, 0)
+	default:
+		e.hits = hits
 	}
 	return e
 }
@@ -102,31 +101,42 @@ func (e *endings) next(class string, since time.Duration, a *asking, attempt int
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	last, known := e.usual[class]
-	if !known {
-		after := terminatingRetry
-		for range min(attempt-1, 20) {
-			after += after / 2
-		}
-		return min(after, terminatingMost)
-	}
-	until := last.by
-	if attempt > 1 && a.first > 0 && since >= a.first && !a.early {
+	a.there = a.due
+	if a.first > 0 && a.there >= a.first && !a.early {
 		a.early = true
 		if a.mine && a.first < last.by {
 			last.not = max(last.not, a.first)
 			e.usual[class] = last
 		}
 	}
-	switch {
-	case since < a.first && a.first < last.by:
+	a.late = a.late || known && a.there >= last.by
+	after := min(last.after(since, a), terminatingMost)
+	if !known {
+		after = min(guess(attempt), terminatingMost)
+	}
+	a.due = since + after
+	return after
+}
+
+// guess is after how long to look again while nobody knows how long it takes.
+func guess(attempt int32) time.Duration {
+	after := terminatingRetry
+	for range min(attempt-1, 20) {
+		after += after / 4
+	}
+	return after
+}
+
+// after is after how long to look again, so long after the cloud was asked.
+func (e ending) after(since time.Duration, a *asking) time.Duration {
+	until := e.by
+	if a.there < a.first && a.first < e.by {
 		until = a.first
-	case since >= last.by:
-		a.late = true
 	}
-	if since < until {
-		return min(max(until-since, endingLeast), terminatingMost)
+	if a.there < until {
+		return max(until-since, endingLeast)
 	}
-	return min(max(endingLeast, last.by/endingShare, (since-last.by)/2), terminatingMost)
+	return max(endingLeast, e.by/endingShare, (since-e.by)/2)
 }
 
 // over notes that the instance of the running activity is gone.
@@ -137,7 +147,7 @@ func (e *endings) over(ctx context.Context, class provider.Class) {
 	}
 	name := class.Namespace + "/" + class.Name
 	asked := e.ask(name, info)
-	e.gone(name, time.Since(asked.at), asked, info.Attempt)
+	e.gone(name, asked, info.Attempt)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.asked, callOf(info))

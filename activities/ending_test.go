@@ -56,6 +56,21 @@ func TestOneOfManyTriesAShorterTime(t *testing.T) {
 	}
 }
 
+// Whatever those teach meanwhile that end as usual, or late.
+func TestOneAtATimeTriesAShorterTime(t *testing.T) {
+	t.Parallel()
+	var e activities.Endings
+	e.Looks("shop/small", epoch, 8*time.Second, 0)
+	began := epoch.Add(time.Hour)
+	assert.True(t, e.Tries("shop/small", began))
+	for n, ends := range []time.Duration{8 * time.Second, 16 * time.Second, time.Minute, 9 * time.Second} {
+		at := began.Add(time.Duration(n+1) * time.Second)
+		e.Looks("shop/small", at, ends, 0)
+		assert.False(t, e.Tries("shop/small", at), "one that ended after %s", ends)
+	}
+	assert.True(t, e.Tries("shop/small", began.Add(time.Minute)), "then its time is over")
+}
+
 // Where instances take now this long and now that, most are looked at once, and none much too late.
 func TestInstancesThatTakeMoreAndLessLong(t *testing.T) {
 	t.Parallel()

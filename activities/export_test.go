@@ -55,11 +55,16 @@ func (e *endings) Together(class string, asked time.Time, ends []time.Duration, 
 		attempts[i]++
 		looks++
 		if seen[i] >= ends[i] {
-			e.gone(class, seen[i], &calls[i], attempts[i])
+			e.gone(class, &calls[i], attempts[i])
 			open = open[1:]
 			continue
 		}
 		seen[i] += e.next(class, seen[i], &calls[i], attempts[i]) + lag
 	}
 	return seen, looks
+}
+
+// Tries reports whether a call that begins then looks before the usual time, to learn whether that does.
+func (e *endings) Tries(class string, at time.Time) bool {
+	return e.first(class, at) < e.usual[class].by
 }

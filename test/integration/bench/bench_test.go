@@ -47,10 +47,7 @@ func TestScaleUpFromNoneTo100(t *testing.T) {
 	for _, n := range counts {
 		total += n
 	}
-	rig.Eventually(t, time.Minute, "the machines are calm", func() (bool, any) {
-		open := r.OpenWorkflows(t)
-		return open["Machine"] == 0, open
-	})
+	awaitCalm(t)
 	events, runs := 0, 0
 	for _, w := range r.Workflows(t, fmt.Sprintf("WorkflowType = %q", workflows.KindMachine)) {
 		events, runs = events+int(w.HistoryLength), runs+1
@@ -67,6 +64,15 @@ func TestScaleUpFromNoneTo100(t *testing.T) {
 	t.Logf("%d -> 0 machines (empty nodes): %.1f s", size, time.Since(start).Seconds())
 	pool.Delete(t)
 	pool.AwaitGone(t, time.Minute)
+}
+
+// awaitCalm waits until nothing is left to do for any machine: what follows is not measured together with what came before.
+func awaitCalm(t *testing.T) {
+	t.Helper()
+	rig.Eventually(t, time.Minute, "the machines are calm", func() (bool, any) {
+		open := r.OpenWorkflows(t)
+		return open["Machine"] == 0, open
+	})
 }
 
 // auditSize is how long the audit log is.

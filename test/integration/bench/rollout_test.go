@@ -34,7 +34,7 @@ func rolling(d *v1alpha1.MachineDeployment) {
 	}}
 }
 
-// roll gives a pool another template and waits until all its machines have it. It returns how long that took.
+// roll gives a pool that is calm another template and waits until all its machines have it. It returns how long that took.
 func roll(t *testing.T, pool *rig.Pool) time.Duration {
 	t.Helper()
 	start := time.Now()
@@ -75,6 +75,7 @@ func TestRolloutOf100InstantMachines(t *testing.T) {
 	r.Namespace(t, "rolled", "")
 	pool := r.Pool(t, "rolled", "rolled", fleet, rolling)
 	pool.AwaitRunning(t, fleet, 3*time.Minute)
+	awaitCalm(t)
 	mark := auditSize(t)
 	took := roll(t, pool)
 	counts := requests(t, mark)
@@ -96,6 +97,7 @@ func TestRolloutOf100MachinesWithLatencies(t *testing.T) {
 	r.Namespace(t, "slow", `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"2s","deleteLatency":"1s"}`)
 	pool := r.Pool(t, "slow", "slow", fleet, rolling)
 	pool.AwaitRunning(t, fleet, 5*time.Minute)
+	awaitCalm(t)
 	hops := record(t, "slow")
 	took := roll(t, pool)
 	ideal, complete := rollout.Ideal(before(), create, remove)
