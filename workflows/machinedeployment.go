@@ -27,15 +27,15 @@ func MachineDeployment(ctx workflow.Context, in Input) (Result, error) {
 func (m *machineDeployment) run(ctx workflow.Context) (Result, error) {
 	for {
 		m.receive()
+		acted := false
 		d, err := m.decide(ctx)
-		if err != nil {
-			return Result{}, err
+		if err == nil {
+			if d.Gone {
+				return Result{OutcomeGone, d.Why}, nil
+			}
+			acted, err = m.step(ctx, d)
 		}
-		if d.Gone {
-			return Result{OutcomeGone, d.Why}, nil
-		}
-		acted, err := m.step(ctx, d)
-		m.acted = m.acted || acted
+		m.acted = m.acted || acted || m.marking != nil
 		switch {
 		case failedWith(err, activities.TypeObjectGone):
 			m.live = true // the deployment, or one of its sets: the next decision tells
@@ -54,6 +54,7 @@ func (m *machineDeployment) run(ctx workflow.Context) (Result, error) {
 			}
 		}
 		if workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
+			_ = m.marked(ctx) // what is not done is listed again
 			m.receive()
 			return Result{}, m.again(ctx)
 		}
@@ -62,6 +63,9 @@ func (m *machineDeployment) run(ctx workflow.Context) (Result, error) {
 
 // step does what was decided, and reports whether there was anything to do.
 func (m *machineDeployment) step(ctx workflow.Context, d activities.DeploymentDecision) (acted bool, err error) {
+	if d.Rolling || d.Operation != "" {
+		_ = m.marked(ctx) // only one writes at a time
+	}
 	if d.Operation != "" && d.Operation != m.over { // a former run of this workflow started it
 		m.show(ctx, step{name: "rollout", why: "a rollout is open: " + d.Why, table: setTable(d.Picture)})
 		return true, m.follow(ctx, d.Operation, d)

@@ -175,6 +175,10 @@ const recheckRollout = time.Minute
 // is tried.
 const holdWritten = time.Minute
 
+// reportEach is how long a rollout gathers what changes of its counts and conditions before it writes them again. Source: people see no
+// difference, and 10 machines that go in this time change the counts 30 times.
+const reportEach = time.Second
+
 // rolloutAgain is when a rollout is started again that came to no end by itself: somebody terminated it, or it failed.
 const rolloutAgain = 5 * time.Second
 

@@ -63,7 +63,7 @@ type rolled struct {
 // run may be terminated at any moment: the deployment starts another one, which goes on from there.
 func Rollout(ctx workflow.Context, in RolloutInput) (RolloutResult, error) {
 	id := ID(KindRollout, in.Ref, in.Revision)
-	r := &rolled{setWriter: setWriter{object: newObject(ctx, KindRollout, in.Input), names: id}, revision: in.Revision, tally: in.Tally}
+	r := &rolled{setWriter: setWriter{object: newObject(ctx, KindRollout, in.Input), names: id, each: reportEach}, revision: in.Revision, tally: in.Tally}
 	r.id, r.live = id, !in.Continued
 	r.tell = in.Tell
 	r.tally.begin(workflow.Now(ctx))
@@ -113,6 +113,7 @@ func (r *rolled) run(ctx workflow.Context) (RolloutResult, error) {
 			return RolloutResult{}, err
 		}
 		if workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
+			_ = r.marked(ctx) // what is not done is listed again
 			r.receive()
 			return RolloutResult{}, workflow.NewContinueAsNewError(ctx, Rollout, RolloutInput{
 				Input: Input{Ref: r.ref, Gate: r.gate, Continued: true}, Revision: r.revision, Tally: r.tally, Tell: r.tell,
@@ -123,6 +124,7 @@ func (r *rolled) run(ctx workflow.Context) (RolloutResult, error) {
 
 // hold ends a rollout that was cancelled in Temporal: as if somebody had given it the verb. The deployment stays where it is.
 func (r *rolled) hold(ctx workflow.Context) (RolloutResult, error) {
+	_ = r.marked(ctx)
 	order := steer.Order{Verb: steer.Cancel, Actor: "somebody, in Temporal", Reason: "its workflow was cancelled", Revision: &r.revision}
 	answer, err := r.steer(ctx, order, true)
 	result := r.tally.result(workflow.Now(ctx))
@@ -156,7 +158,7 @@ func (r *rolled) step(ctx workflow.Context, d activities.DeploymentDecision) (*R
 		return r.end(ctx, OutcomeRolledBack, d), nil
 	case acted:
 		return nil, nil
-	case d.Complete:
+	case d.Complete && r.marking == nil:
 		return r.end(ctx, OutcomeCompleted, d), nil
 	default:
 		return nil, r.awaken(ctx, r.resting(ctx, d)...)
@@ -178,6 +180,7 @@ func (r *rolled) over(d activities.DeploymentDecision) string {
 
 // end says how it went.
 func (r *rolled) end(ctx workflow.Context, outcome string, d activities.DeploymentDecision) *RolloutResult {
+	_ = r.marked(ctx) // whoever writes after this one does what is not done
 	result := r.tally.result(workflow.Now(ctx))
 	result.Outcome, result.Revision, result.Versions, result.Why = outcome, r.revision, r.gate, d.Decision.Why
 	result.Machines = d.Picture.Counts.Updated

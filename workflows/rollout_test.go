@@ -61,6 +61,32 @@ func TestRolloutEndsWhenNothingIsLeftToDo(t *testing.T) {
 	require.Len(t, w.reads, 2)
 }
 
+// Counts change several times a second while many machines roll: they are written once a second, and none is lost.
+func TestRolloutWritesItsCountsOnceASecond(t *testing.T) {
+	counts := with(awaiting(rollout.HeldByMachines), func(d *activities.DeploymentDecision) { d.Report = true })
+	calm := awaiting(rollout.HeldByMachines)
+	w := newDeploymentWorld(t, counts, calm)
+	w.answer(0)
+	written := func(n int, at time.Duration) {
+		w.env.RegisterDelayedCallback(func() {
+			defer w.lock()()
+			require.Len(t, w.log, n, "after %s", at)
+		}, at)
+	}
+	written(1, 50*time.Millisecond) // the first of all at once
+	w.after(100*time.Millisecond, counts)
+	w.after(400*time.Millisecond, counts)
+	w.after(900*time.Millisecond, counts, counts, calm)
+	written(1, 950*time.Millisecond)
+	written(2, 1100*time.Millisecond)
+	written(2, 30*time.Second)
+	w.after(time.Minute, counts, calm)
+	written(3, time.Minute+50*time.Millisecond) // it was calm for long enough
+	w.after(time.Minute+100*time.Millisecond, with(complete(), func(d *activities.DeploymentDecision) { d.Report = true }), complete())
+	require.Equal(t, workflows.OutcomeCompleted, w.rollOut(t).Outcome)
+	require.Len(t, w.log, 4, "what is complete is told at once")
+}
+
 func TestRolloutThatIsOverWritesNothingMore(t *testing.T) {
 	type change = func(*activities.DeploymentDecision)
 	for _, row := range []struct {

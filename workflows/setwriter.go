@@ -5,7 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"millwright/activities"
@@ -17,12 +16,20 @@ import (
 // writes the deployment's sets and status; at all other times the deployment's own workflow is.
 type setWriter struct {
 	*object
-	names string // workflow ID that the status has to name; empty: whichever it names
-	over  string // the rollout that has ended for sure, though the status may still name it; empty: none
+	names    string          // workflow ID that the status has to name; empty: whichever it names
+	over     string          // the rollout that has ended for sure, though the status may still name it; empty: none
+	each     time.Duration   // between two reports of counts and conditions; zero: each change is reported at once
+	reported time.Time       // when the status was written last
+	marking  workflow.Future // marks that are being set at nodes beside everything else; nil: none are
 }
 
 // decide asks what is to be done next with the sets.
 func (w *setWriter) decide(ctx workflow.Context) (d activities.DeploymentDecision, err error) {
+	if w.marking != nil && w.marking.IsReady() {
+		if err := w.marked(ctx); err != nil {
+			return d, err
+		}
+	}
 	err = w.quick(ctx, "what is to be done next with the sets?", core().DecideDeployment, w.deploymentRead(ctx), &d)
 	w.live = false
 	w.raise(d.Seen)
@@ -68,11 +75,24 @@ func (w *setWriter) act(ctx workflow.Context, d activities.DeploymentDecision) (
 			return true, nil
 		}
 	}
-	if d.Report && d.Record == nil {
+	if w.reports(d, workflow.Now(ctx)) {
 		_, err := w.report(ctx, d, nil)
 		return true, err
 	}
 	return acted || d.Record != nil, nil
+}
+
+// reports reports whether the status is to be written now, though nothing of the rollout is to be recorded.
+func (w *setWriter) reports(d activities.DeploymentDecision, now time.Time) bool {
+	return d.Report && d.Record == nil && !w.reportAt(d).After(now)
+}
+
+// reportAt is when the status may be written that says nothing new but counts and conditions. What is complete is told at once.
+func (w *setWriter) reportAt(d activities.DeploymentDecision) time.Time {
+	if d.Complete || w.reported.IsZero() {
+		return time.Time{}
+	}
+	return w.reported.Add(w.each)
 }
 
 // report writes the status, and returns the version that the deployment has then.
@@ -85,6 +105,7 @@ func (w *setWriter) report(ctx workflow.Context, d activities.DeploymentDecision
 		return "", err
 	}
 	w.wrote(version)
+	w.reported = workflow.Now(ctx)
 	return version, nil
 }
 
@@ -108,10 +129,9 @@ func (w *setWriter) rollBack(ctx workflow.Context, d activities.DeploymentDecisi
 	return err
 }
 
-// carryOut does what a decision lists. What is done at nodes runs beside the rest, and holds it up for a moment at the most.
+// carryOut does what a decision lists, side by side. What is done at nodes holds up the rest for a moment at the most.
 func (w *setWriter) carryOut(ctx workflow.Context, d activities.DeploymentDecision) (acted bool, err error) {
 	why := d.Decision.Why
-	nodes, atNode := nodeChanges(w.ref, d.Decision)
 	ofSets := setChanges(d.Decision)
 	switch {
 	case d.Trigger != nil || len(d.Mark)+len(d.Unmark) > 0:
@@ -121,12 +141,7 @@ func (w *setWriter) carryOut(ctx workflow.Context, d activities.DeploymentDecisi
 		creation := activities.SetCreation{Deployment: w.ref, Version: d.Version, Creation: *d.Create}
 		return true, w.await(ctx, workflow.ExecuteActivity(batch(ctx, why, 1), core().CreateSet, creation).Get)
 	}
-	var started, atNodes []writing
-	if atNode > 0 {
-		summary := "nodes: " + why
-		local := atNode <= fewWrites && len(d.Select) == 0 // a second look might select others besides
-		atNodes = append(atNodes, w.startQuick(ctx, soon(ctx, summary, atNode), summary, local, core().ChangeNodes, nodes))
-	}
+	started, atNodes := []writing{}, w.atNodes(ctx, d.Decision)
 	if ofSets > 0 || d.Revise != nil {
 		sets := activities.SetChanges{
 			Deployment: w.ref, Open: d.Open, Close: d.Close, Revise: d.Revise, Sync: d.Sync, Resize: d.Resize, Delete: d.Delete,
@@ -138,11 +153,8 @@ func (w *setWriter) carryOut(ctx workflow.Context, d activities.DeploymentDecisi
 		started = append(started, workflow.ExecuteActivity(batch(ctx, why, len(d.Move)+len(d.Accept)), core().ChangeMachines, machines).Get)
 	}
 	err = w.await(ctx, started...)
-	if failed := w.await(ctx, atNodes...); failed != nil && err == nil {
+	if failed := later(w.await(ctx, atNodes...)); err == nil {
 		err = failed
-		if timedOut(failed) { // the sizes stand: there is no need to look at once whether they do. With its cause it would be a timeout
-			err = temporal.NewNonRetryableApplicationError("nodes cannot be written now", activities.TypeRefused, nil)
-		}
 	}
 	return len(started)+len(atNodes) > 0, err
 }
@@ -164,15 +176,6 @@ func takesLong(deployment activities.Ref, d rollout.Decision) bool {
 // setChanges is how many sets a decision changes; the revision of one, which goes with them, not counted.
 func setChanges(d rollout.Decision) int {
 	return len(d.Open) + len(d.Close) + len(d.Sync) + len(d.Resize) + len(d.Delete)
-}
-
-// nodeChanges are what a decision lists for nodes, and how much that is.
-func nodeChanges(deployment activities.Ref, d rollout.Decision) (activities.NodeChanges, int) {
-	n := len(d.Settle) + len(d.Strip) + len(d.Candidates) + len(d.Select) + len(d.Taint) + len(d.Untaint) + len(d.Guard) + len(d.Unguard)
-	return activities.NodeChanges{
-		Deployment: deployment, Settle: d.Settle, Strip: d.Strip, Candidates: d.Candidates, Select: d.Select,
-		Taint: d.Taint, Untaint: d.Untaint, Guard: d.Guard, Unguard: d.Unguard,
-	}, n
 }
 
 // await waits for writes that tell which versions to wait for. All are awaited, whatever becomes of one.
@@ -231,9 +234,17 @@ func rolling(d activities.DeploymentDecision) step {
 	return s
 }
 
-// resting is what a deployment or rollout waits for besides what the bridge tells: the moment from which on something else is to
-// be said or done.
+// resting is what a deployment or rollout waits for besides what the bridge tells: the end of what it does at nodes, and the moment from
+// which on something else is to be said or done.
 func (w *setWriter) resting(ctx workflow.Context, d activities.DeploymentDecision) (futures []workflow.Future) {
+	if w.marking != nil {
+		futures = append(futures, w.marking)
+	}
+	if d.Report {
+		futures = append(futures, w.timer(ctx, "report", "then the status is written", w.reportAt(d)))
+	} else {
+		w.disarm("report")
+	}
 	for _, at := range []struct {
 		name string
 		time time.Time
