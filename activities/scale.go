@@ -318,6 +318,7 @@ func (a *Activities) ReportSet(ctx context.Context, in SetReport) (string, error
 		if equality.Semantic.DeepEqual(changed.Status, set.Status) {
 			return set.ResourceVersion, nil
 		}
+		changed.Status.ObservedMachines = around.Read // not compared: to have read further is no news
 		written, err := a.Cluster.Client().MachineV1alpha1().MachineSets(set.Namespace).UpdateStatus(ctx, changed, metav1.UpdateOptions{})
 		switch {
 		case err == nil:

@@ -104,6 +104,8 @@ func TestReportSet(t *testing.T) {
 	assert.Equal(t, int64(7), status.ObservedGeneration)
 	assert.Equal(t, "app=web", status.Selector)
 	assert.Equal(t, "create-machines", status.CurrentOperation.Step)
+	assert.Equal(t, w.Cluster.AroundSet(s).Read, status.ObservedMachines)
+	assert.NotEmpty(t, status.ObservedMachines, "who knows machines up to there knows those that were counted")
 	require.Len(t, status.FailedMachines, 2, "by name, so that the list does not change by itself")
 	assert.Equal(t, []string{"a", "fake:///i-1", "s", "no capacity"}, []string{
 		status.FailedMachines[0].Name, status.FailedMachines[0].ProviderID, status.FailedMachines[0].OwnerRef, status.FailedMachines[0].LastOperation.Description,

@@ -53,6 +53,15 @@ func (c *Cluster) reached(gate Gate) bool {
 	return true
 }
 
+// applied returns the version up to which the cache of a resource has applied events; empty when it is not watched here.
+func (c *Cluster) applied(resource Resource) string {
+	informer := c.informers[resource]
+	if informer == nil {
+		return ""
+	}
+	return applied(informer)
+}
+
 // applied returns the version up to which the store has applied events. The informer's own LastSyncResourceVersion says
 // what the watch has received, which may still be on its way into the store.
 func applied(informer cache.SharedIndexInformer) string {

@@ -24,6 +24,7 @@ type Family struct {
 	Deployment *v1alpha1.MachineDeployment
 	Sets       []*v1alpha1.MachineSet // that it controls, in no order
 	Members    []*v1alpha1.Machine    // that these control, in no order
+	Read       string                 // resource version up to which machines had been read at least; empty: that is not known
 	// Node returns the node of a machine, nil when it has none; nil: nothing is known of nodes.
 	Node func(*v1alpha1.Machine) *corev1.Node
 	// Guard: the cluster autoscaler is kept off nodes during a rollout.
@@ -32,8 +33,8 @@ type Family struct {
 
 // Family returns a deployment and all below it, from the caches.
 func (c *Cluster) Family(d *v1alpha1.MachineDeployment) Family {
-	sets := c.SetsOf(string(d.UID))
-	return Family{Deployment: d, Sets: sets, Members: c.MembersOf(sets), Node: c.soleNodeOf, Guard: !c.Unguided}
+	sets, read := c.SetsOf(string(d.UID)), c.applied(Machines) // before they are read: there may be more, and no fewer
+	return Family{Deployment: d, Sets: sets, Members: c.MembersOf(sets), Read: read, Node: c.soleNodeOf, Guard: !c.Unguided}
 }
 
 // soleNodeOf returns the node of a machine, nil when it has none or another machine names the same one: nobody may write such a
@@ -257,6 +258,14 @@ func reportedConditions(d *v1alpha1.MachineDeployment) []rollout.Condition {
 	return list
 }
 
+// counted is how many machines the status of a set speaks of; zero when the family was read as far as that, and has them all.
+func (f Family) counted(set *v1alpha1.MachineSet) int {
+	if seen := set.Status.ObservedMachines; seen != "" && (f.Read == seen || newer(f.Read, seen)) {
+		return 0
+	}
+	return int(set.Status.Replicas)
+}
+
 // rolloutSet turns one of the sets into what decide/rollout asks for.
 func rolloutSet(f Family, set *v1alpha1.MachineSet, members []*v1alpha1.Machine, now time.Time) rollout.Set {
 	s := rollout.Set{
@@ -267,7 +276,7 @@ func rolloutSet(f Family, set *v1alpha1.MachineSet, members []*v1alpha1.Machine,
 		Current:  SameTemplate(&set.Spec.Template, &f.Deployment.Spec.Template),
 		Deleting: set.DeletionTimestamp != nil,
 		Replicas: int(set.Spec.Replicas),
-		Counted:  int(set.Status.Replicas),
+		Counted:  f.counted(set),
 		Seen:     int(set.Status.ObservedReplicas),
 		Revision: Revision(set),
 		History:  set.Annotations[v1alpha1.AnnotationRevisionHistory],

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	kubetesting "k8s.io/client-go/testing"
 
 	"millwright/api/v1alpha1"
 	"millwright/decide/rollout"
@@ -290,4 +291,42 @@ func TestU172_StrategiesThatNobodyKnows(t *testing.T) {
 	}
 	d := deployment("d", strategic(v1alpha1.MachineDeploymentStrategy{Type: "Sideways"}))
 	assert.Contains(t, observe.RolloutObserved(observe.Family{Deployment: d}, noon).Invalid, "Sideways")
+}
+
+// Machines that a set has counted are there, unless it had read further than who decides.
+func TestFamilyKnowsWhetherItReadAllThatWasCounted(t *testing.T) {
+	s := set("s", func(s *v1alpha1.MachineSet) { s.Status.Replicas = 4 })
+	for _, row := range []struct {
+		name, counted, read string
+		want                int
+	}{
+		{"neither is known", "", "", 4},
+		{"it is not known what was counted", "", "7", 4},
+		{"it is not known what was read", "7", "", 4},
+		{"read less far", "10", "9", 4},
+		{"read as far", "10", "10", 0},
+		{"read further", "9", "10", 0},
+		{"nonsense was counted", "x", "10", 4},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			s.Status.ObservedMachines = row.counted
+			f := observe.Family{Deployment: deployment("d"), Sets: []*v1alpha1.MachineSet{s}, Read: row.read}
+			assert.Equal(t, row.want, observe.RolloutObserved(f, noon).Sets[0].Counted)
+		})
+	}
+}
+
+func TestFamilyAndSetSayHowFarMachinesWereRead(t *testing.T) {
+	d, m := deployment("d"), machine("m", func(m *v1alpha1.Machine) { m.ResourceVersion = "12" })
+	s := set("s")
+	cluster, machines := start(t, nil, d, s, m)
+	machines.PrependReactor("list", "machines", func(kubetesting.Action) (bool, runtime.Object, error) {
+		return true, &v1alpha1.MachineList{ListMeta: metav1.ListMeta{ResourceVersion: "40"}}, nil
+	})
+	require.NoError(t, cluster.Informer(observe.Machines).GetStore().Update(machine("m", func(m *v1alpha1.Machine) { m.ResourceVersion = "30" })))
+	assert.Equal(t, "30", cluster.Family(d).Read)
+	assert.Equal(t, "30", cluster.AroundSet(s).Read)
+	live, err := cluster.LiveAroundSet(t.Context(), s)
+	require.NoError(t, err)
+	assert.Equal(t, "40", live.Read, "the API server's list is newer")
 }

@@ -53,6 +53,7 @@ func TestRolloutSet(t *testing.T) {
 		{fact: "Deleting", set: goingSet, want: true},
 		{fact: "Replicas", set: func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 3 }, want: 3},
 		{fact: "Counted", set: func(s *v1alpha1.MachineSet) { s.Status.Replicas = 4 }, want: 4},
+		{name: "of machines up to a version", fact: "Counted", set: func(s *v1alpha1.MachineSet) { s.Status.Replicas, s.Status.ObservedMachines = 4, "7" }, want: 4},
 		{fact: "Seen", set: func(s *v1alpha1.MachineSet) { s.Status.ObservedReplicas = 2 }, want: 2},
 		{fact: "Revision", set: noteSet(v1alpha1.AnnotationRevision, "7"), want: int64(7)},
 		{name: "none", fact: "Revision", set: noteSet(v1alpha1.AnnotationRevision, "x"), want: int64(0)},

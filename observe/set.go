@@ -22,6 +22,7 @@ import (
 type AroundSet struct {
 	Members    []*v1alpha1.Machine // that it controls, in no order
 	Orphans    []*v1alpha1.Machine // of its namespace that nothing controls, in no order
+	Read       string              // resource version up to which machines had been read at most; empty: that is not known
 	Deployment *v1alpha1.MachineDeployment
 	// Node returns the node of a machine, nil when it has none; nil: nothing is known of nodes.
 	Node      func(*v1alpha1.Machine) *corev1.Node
@@ -40,6 +41,7 @@ func (c *Cluster) AroundSet(set *v1alpha1.MachineSet) AroundSet {
 		Orphans: indexed[*v1alpha1.Machine](c.informers[Machines], byOwner, orphansOf(set.Namespace)),
 		Node:    c.NodeOf,
 	}
+	around.Read = c.applied(Machines) // after they were read: there may be fewer, and no more
 	if owner := metav1.GetControllerOf(set); owner != nil {
 		if d, found := c.Deployment(set.Namespace + "/" + owner.Name); found && d.UID == owner.UID {
 			around.Deployment = d
@@ -88,6 +90,9 @@ func (c *Cluster) LiveAroundSet(ctx context.Context, set *v1alpha1.MachineSet) (
 	}
 	if err := c.lookAtControlPlane(ctx, set, &around); err != nil {
 		return around, err
+	}
+	if newer(list.ResourceVersion, around.Read) {
+		around.Read = list.ResourceVersion
 	}
 	listed := map[types.UID]bool{}
 	var members, orphans []*v1alpha1.Machine

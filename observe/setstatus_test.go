@@ -148,6 +148,7 @@ func TestReports(t *testing.T) {
 			s.FailedGenerations = &v1alpha1.FailedGenerations{Count: 1, LastFailedAt: ago(1)}
 		}, true},
 		{"ObservedGeneration", func(s *v1alpha1.MachineSetStatus) { s.ObservedGeneration = 7 }, true},
+		{"ObservedMachines", func(s *v1alpha1.MachineSetStatus) { s.ObservedMachines = "7" }, true},
 		{"LastOperation", func(s *v1alpha1.MachineSetStatus) { s.LastOperation.Description = "x" }, true},
 		{"FailedMachines", func(s *v1alpha1.MachineSetStatus) { s.FailedMachines = []v1alpha1.MachineSummary{{Name: "x"}} }, true},
 		{"Selector", func(s *v1alpha1.MachineSetStatus) { s.Selector = "x" }, true},

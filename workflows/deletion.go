@@ -78,12 +78,15 @@ func (m *machine) advance(ctx workflow.Context, d activities.MachineDecision, s 
 
 // announce makes the node say that its machine is to go, before anything is done to it.
 func (m *machine) announce(ctx workflow.Context, d activities.MachineDecision) (told bool, err error) {
-	if !d.Deletion.Announce {
+	if !d.Deletion.Announce || m.told == d.NodeName {
 		return true, nil
 	}
 	var made activities.Gate
 	told, err = m.onTarget(ctx, d, "node "+d.NodeName+" says that its machine is to go", core().AnnounceTermination, m.read(), &made)
 	m.raise(made)
+	if len(made) > 0 { // where it does not say so yet, the next round asks again
+		m.told = d.NodeName
+	}
 	return told, err
 }
 

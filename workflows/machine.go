@@ -26,6 +26,7 @@ type machine struct {
 
 	done  deletion.Stage // of the deletion, that this run has done
 	named bool           // the provider was asked for the names of an instance that nobody had recorded
+	told  string         // the node that this run has made say that its machine is to go
 }
 
 // Machine keeps one Machine true to its object while it is in motion: it creates the instance, initialises it, awaits its

@@ -35,7 +35,7 @@ func TestJSONNamesAreTheContract(t *testing.T) {
 		{MachineSetSpec{}, "replicas selector machineClass template minReadySeconds autoPreserveFailedMachineMax | deletionOrder remediation"},
 		{MachineSetStatus{}, `replicas fullyLabeledReplicas readyReplicas availableReplicas preservedFailedReplicas
 			observedGeneration machineSetCondition lastOperation failedMachines autoPreserveFailedMachineCount
-			| selector currentOperation upToDateReplicas peakReplicas overshoot failedGenerations observedReplicas`},
+			| selector currentOperation upToDateReplicas peakReplicas overshoot failedGenerations observedReplicas observedMachines`},
 		{MachineSetCondition{}, "type status lastTransitionTime reason message"},
 
 		{MachineDeployment{}, "kind apiVersion metadata spec status"},

@@ -119,6 +119,10 @@ type MachineSetStatus struct {
 	// spec.replicas, the set is about to.
 	// +optional
 	ObservedReplicas int32 `json:"observedReplicas,omitempty"`
+	// Resource version up to which machines had been read when they were counted. Who has read machines up to there knows all of
+	// those that are counted here.
+	// +optional
+	ObservedMachines string `json:"observedMachines,omitempty"`
 	// Generation of the spec that this status speaks of.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`

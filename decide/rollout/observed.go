@@ -97,7 +97,7 @@ type Set struct {
 	Replicas int // spec.replicas
 
 	Machines []Member // in any order
-	Counted  int      // machines that its status speaks of: more than Machines when those were read earlier
+	Counted  int      // machines that its status speaks of: more than Machines when those were read earlier; zero when it is known that they were not
 	// Seen is the size that its workflow acted on when it last wrote the status. Where it is not Replicas, the workflow may
 	// still make or delete machines for that one, or for any between.
 	Seen int

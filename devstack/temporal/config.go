@@ -78,6 +78,10 @@ func dynamicConfig() dynamicconfig.StaticClient {
 		dynamicconfig.ForceSearchAttributesCacheRefreshOnRead.Key():      true,        // and so are its search attributes
 		// By default a timer of less than a second may fire up to a second late, in case that the clocks of the servers differ.
 		dynamicconfig.TimerProcessorMaxTimeShift.Key():          10 * time.Millisecond,
+		// One shard does here what hundreds do elsewhere. At the 20 reads a second that each may have by default, tasks wait for their
+		// turn, and a look at the next timer that gets none is made up for three seconds later: until then no timer fires.
+		dynamicconfig.TimerProcessorMaxPollRPS.Key():            1000,
+		dynamicconfig.TransferProcessorMaxPollRPS.Key():         1000,
 		dynamicconfig.MatchingNumTaskqueueReadPartitions.Key():  1, // four of them are for many servers: in one they
 		dynamicconfig.MatchingNumTaskqueueWritePartitions.Key(): 1, // only hand tasks to each other
 	}

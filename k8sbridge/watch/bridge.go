@@ -20,7 +20,8 @@ import (
 
 // Rates of the bridge. Source: docs/architecture.md, what wakes a workflow.
 const (
-	perObject  = 250 * time.Millisecond // least time between two signals to one object: what a rollout waits for passes through it several times
+	perObject  = 250 * time.Millisecond // least time between two signals to one object: what a rollout waits for passes through its sets several times
+	perRollout = 125 * time.Millisecond // the same for a deployment whose rollout is open: each of its steps passes through it twice
 	flurry     = 500 * time.Millisecond // what comes in flurries, and for which half a second is nothing, is looked at so much later: once instead of each time
 	signalRate = 300                    // signals a second in all: above what one small Temporal takes
 	senders    = 32                     // signals under way at once, each to another object

@@ -110,7 +110,11 @@ func (b *Bridge) noteMachine(e event, m *v1alpha1.Machine) {
 		b.wakeAdopters(m, e.versions())
 	}
 	if changed.above {
-		b.wakeDeployment(m, e.versions())
+		told := wake{versions: e.versions(), cause: byObject}
+		if changed.leaving {
+			told.cause = byMember
+		}
+		b.wakeDeployment(m, told)
 	}
 	if changed.drained {
 		b.wakeQueue(e.versions())
@@ -167,9 +171,9 @@ func (b *Bridge) noteOwned(e event, kind, parentKind workflows.Kind, now prints)
 }
 
 // wakeDeployment wakes the deployment above a machine's set, past the set, which has nothing to do with it.
-func (b *Bridge) wakeDeployment(m *v1alpha1.Machine, versions observe.Gate) {
+func (b *Bridge) wakeDeployment(m *v1alpha1.Machine, w wake) {
 	if set, found := b.cluster.Set(m.Namespace + "/" + controller(m)); found && observe.HasDeployment(set) {
-		b.enqueue(key{workflows.KindMachineDeployment, m.Namespace, controller(set)}, wake{versions: versions, cause: byObject})
+		b.enqueue(key{workflows.KindMachineDeployment, m.Namespace, controller(set)}, w)
 	}
 }
 
@@ -217,6 +221,7 @@ func (b *Bridge) wakeMachines(class *v1alpha1.MachineClass, versions observe.Gat
 type difference struct {
 	loose   bool // nothing controls the object, or did when it went, and what its parent would look at is news
 	above   bool // something that only the deployment above a machine's set looks at
+	leaving bool // and that is no more than that a machine which runs is to go: its deployment waits until it is gone
 	drained bool // a machine that took a place in the order of drains does not any more
 	several bool // the provider has come to say OutOfRange of a machine
 	news    bool // the object is new, or gone: all of them changed
@@ -246,7 +251,9 @@ func (b *Bridge) changes(e event, now prints) difference {
 		d.several = known && now.fellOut(before)
 		return d
 	}
-	return some(before, now)
+	d := some(before, now)
+	d.leaving = d.above && deleting(e.object) && before.above == string(v1alpha1.MachineRunning)
+	return d
 }
 
 // all is the difference of an object that is new, or gone; before are its fingerprints in the second case.

@@ -18,8 +18,8 @@ import (
 // the first.
 type prints struct {
 	self   uint64 // what wakes the object itself: spec, deletion, foreign metadata
-	owner  uint64 // what wakes its parent only, and at once: whose it is; of a set all that its deployment decides from
-	later  uint64 // what wakes its parent only, and in a moment: all else of a machine; of a set how its machines are
+	owner  uint64 // what wakes its parent only, and at once: whose it is; of a set what its deployment waits for
+	later  uint64 // what wakes its parent only, and in a moment: all else of a machine; of a set how far it is, how many machines it has, and how they are
 	own    uint64 // what our workflows write and attention reads: worth a look, and hardly ever a signal
 	below  uint64 // what wakes those that a deployment controls
 	parent string // name of what controls it
@@ -114,16 +114,15 @@ func setPrints(s *v1alpha1.MachineSet) prints {
 	for _, m := range s.Status.FailedMachines {
 		failed = append(failed, m.Name)
 	}
-	status.CurrentOperation, status.LastOperation, status.FailedMachines = nil, v1alpha1.LastOperation{}, nil
+	status.CurrentOperation, status.LastOperation, status.FailedMachines, status.ObservedMachines = nil, v1alpha1.LastOperation{}, nil, ""
 	for i := range status.Conditions {
 		status.Conditions[i].LastTransitionTime = metav1.Time{}
 	}
-	counts := []int32{status.FullyLabeledReplicas, status.ReadyReplicas, status.AvailableReplicas, status.PreservedFailedReplicas}
+	counts := []int32{status.Replicas, status.FullyLabeledReplicas, status.ReadyReplicas, status.AvailableReplicas, status.PreservedFailedReplicas}
 	return prints{
-		self: hash(s.UID, s.Spec, s.Generation, deleting(s), foreign(s), metav1.GetControllerOf(s)),
-		owner: hash(s.UID, spec, deleting(s), metav1.GetControllerOf(s), status.Replicas, status.ObservedGeneration, status.ObservedReplicas,
-			failed, observe.BlockedSet(s), foreign(s)),
-		later:  hash(counts),
+		self:   hash(s.UID, s.Spec, s.Generation, deleting(s), foreign(s), metav1.GetControllerOf(s)),
+		owner:  hash(s.UID, spec, deleting(s), metav1.GetControllerOf(s), failed, observe.BlockedSet(s), foreign(s)),
+		later:  hash(counts, status.ObservedGeneration, status.ObservedReplicas),
 		own:    hash(s.UID, status, observe.HasFinalizer(s.Finalizers)),
 		parent: controller(s),
 	}

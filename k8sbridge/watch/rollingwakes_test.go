@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -102,7 +103,7 @@ func TestAMachineWakesTheDeploymentPastItsSet(t *testing.T) {
 	}{
 		{"it runs", newMachine(), joined, true},
 		{"it runs no more", running, inPhase(v1alpha1.MachineUnknown), true},
-		{"it runs, and is to go", running, toBeDeleted[*v1alpha1.Machine], true},
+		{"it runs, and is to go: when it is gone there is more to do", running, toBeDeleted[*v1alpha1.Machine], false},
 		{"it has failed, and waits to be replaced", newMachine(), inPhase(v1alpha1.MachineFailed), true},
 		{"it is updated in place", running, inPhase(v1alpha1.MachineInPlaceUpdating), true},
 		{"it was updated in place", changed(running, inPhase(v1alpha1.MachineInPlaceUpdating)), inPhase(v1alpha1.MachineInPlaceUpdateSuccessful), true},
@@ -131,6 +132,41 @@ func TestAMachineWakesTheDeploymentPastItsSet(t *testing.T) {
 	}
 }
 
+// A deployment hears in a moment that a machine is on its way out, and at once that it is gone.
+func TestADeploymentHearsOfAMachineThatLeaves(t *testing.T) {
+	running := changed(newMachine(), joined)
+	inWorld(t, append(rollingStack(open), running), func(w *world) {
+		w.took()
+		leaving := changed(running, toBeDeleted[*v1alpha1.Machine])
+		w.put(leaving)
+		w.pass(flurry - time.Millisecond)
+		assert.Empty(t, w.ofDeployment())
+		w.pass(time.Millisecond)
+		assert.Equal(t, []string{toRollout}, lines(w.ofDeployment()))
+		w.pass(time.Second)
+		w.took()
+		w.remove(leaving)
+		w.flush()
+		assert.Equal(t, []string{toRollout}, lines(w.ofDeployment()))
+	})
+}
+
+// What passes through a deployment twice in each step of a rollout waits less than anything else.
+func TestARolloutMayHaveEightSignalsASecond(t *testing.T) {
+	inWorld(t, append(rollingStack(open), newMachine()), func(w *world) {
+		w.took()
+		for i := range 20 {
+			w.put(changed(newMachine(), annotated[*v1alpha1.Machine](v1alpha1.AnnotationMarkedForDeletionTime, fmt.Sprint(i))))
+			w.pass(50 * time.Millisecond)
+		}
+		var want []time.Duration
+		for i := range 8 {
+			want = append(want, time.Duration(i)*perRollout)
+		}
+		assert.Equal(t, want, times(w.ofDeployment())[:8])
+	})
+}
+
 func TestALoneSetWakesNoDeployment(t *testing.T) {
 	lone := changed(aSet(), func(s *v1alpha1.MachineSet) { s.OwnerReferences = nil })
 	inWorld(t, append(rollingStack(open), lone), func(w *world) {
@@ -146,7 +182,6 @@ func TestLabelsOfASetWakeItsDeployment(t *testing.T) {
 	for name, change := range map[string]onSet{
 		"frozen": labelledSet(v1alpha1.LabelFreeze, v1alpha1.ValueTrue),
 		"closed": labelledSet(v1alpha1.LabelScaleUpDisabled, v1alpha1.ValueLowerTrue),
-		"size":   func(s *v1alpha1.MachineSet) { s.Status.ObservedReplicas = 7 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, rollingStack(open), func(w *world) {
@@ -157,6 +192,18 @@ func TestLabelsOfASetWakeItsDeployment(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What a rollout waits for it hears of past the set. That the set has counted it, too, comes in a moment.
+func TestTheCountsOfASetWakeItsDeploymentInAMoment(t *testing.T) {
+	inWorld(t, rollingStack(open), func(w *world) {
+		w.took()
+		w.put(changed(newSet(), func(s *v1alpha1.MachineSet) { s.Status.ObservedReplicas, s.Status.Replicas = 7, 7 }))
+		w.flush()
+		assert.Empty(t, w.ofDeployment())
+		w.settle()
+		assert.Equal(t, []string{toRollout}, lines(w.ofDeployment()))
+	})
 }
 
 // What a rollout writes on its deployment is no news to it.

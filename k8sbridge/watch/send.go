@@ -97,7 +97,7 @@ func (b *Bridge) tell(ctx context.Context, k key, w wake) (sent bool, err error)
 	if err := b.limiter.Wait(ctx); err != nil {
 		return sent, err // shutting down
 	}
-	b.hush(k, perObject)
+	b.hush(k, s.pause())
 	w.merge(wake{versions: s.versions})
 	changed := workflows.Changed{UID: s.ref.UID, Generation: s.generation, Versions: w.versions, Deleting: s.deleting}
 	if err := b.signal(ctx, k, s, changed); err != nil {

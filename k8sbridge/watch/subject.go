@@ -133,6 +133,14 @@ func (s subject) said() string {
 	return string(s.decision.Need) + ": " + s.decision.Why
 }
 
+// pause is the least time until the next signal.
+func (s subject) pause() time.Duration {
+	if s.rollout != "" {
+		return perRollout
+	}
+	return perObject
+}
+
 // options are those of a run that has yet to be started.
 func (s subject) options(k key) client.StartWorkflowOptions {
 	return client.StartWorkflowOptions{
