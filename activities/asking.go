@@ -17,6 +17,7 @@ type asking struct {
 	at    time.Time     // when the cloud was first asked, or this worker first heard of the call
 	mine  bool          // this worker made the first attempt: it can be learnt from
 	first time.Duration // so long after, to look first; zero when nobody knew
+	tries bool          // that is less than the usual time, to learn whether it does
 	due   time.Duration // so long after, the next look was asked for
 	there time.Duration // the same of the last look that saw it
 	early bool          // the first look saw it
@@ -39,7 +40,7 @@ func (e *endings) ask(class string, info activity.Info) *asking {
 	}
 	a := &asking{at: time.Now(), mine: info.Attempt == 1}
 	if a.mine {
-		a.first = e.first(class, a.at)
+		a.first, a.tries = e.first(class, a.at)
 	}
 	if e.asked == nil || len(e.asked) >= endingCalls {
 		e.asked = map[string]*asking{}

@@ -98,13 +98,15 @@ func ended(before, after *v1alpha1.Machine) (result string, took time.Duration) 
 
 // AnnounceTermination makes the node of a machine that is to go say so by its condition Terminating: a node that says it
 // already keeps its reason. It returns the version of the node to decide with; the gate is empty where there is no node that
-// is the machine's alone. Running it twice writes once.
+// is the machine's alone, and where this worker has not heard yet that the machine is to go. Running it twice writes once.
 func (a *Activities) AnnounceTermination(ctx context.Context, in Read) (Gate, error) {
-	return a.changeNodeAsSeen(ctx, in, in.Live, func(m *v1alpha1.Machine, node *corev1.Node) map[string]any {
+	known := false
+	gate, err := a.changeNodeAsSeen(ctx, in, in.Live, func(m *v1alpha1.Machine, node *corev1.Node) map[string]any {
 		said := func(c corev1.NodeCondition) bool {
 			return c.Type == v1alpha1.NodeTerminating && c.Status == corev1.ConditionTrue
 		}
-		if m.DeletionTimestamp == nil || slices.ContainsFunc(node.Status.Conditions, said) {
+		known = m.DeletionTimestamp != nil
+		if !known || slices.ContainsFunc(node.Status.Conditions, said) {
 			return nil
 		}
 		c := Condition{Type: string(v1alpha1.NodeTerminating), True: true, Reason: v1alpha1.ReasonScaleDown, Message: v1alpha1.MessageTerminatingScaleDown}
@@ -114,6 +116,10 @@ func (a *Activities) AnnounceTermination(ctx context.Context, in Read) (Gate, er
 		conditions := setCondition(slices.Clone(node.Status.Conditions), c, metav1.Now().Rfc3339Copy())
 		return map[string]any{"status": map[string]any{"conditions": conditions}}
 	}, "status")
+	if err != nil || !known {
+		return Gate{}, err
+	}
+	return gate, nil
 }
 
 // hadFailed reports whether a machine is deleted because something was wrong with it. Its phase may be Terminating by now

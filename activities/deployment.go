@@ -184,7 +184,7 @@ func (a *Activities) family(ctx context.Context, in Read) (observe.Family, error
 	if family.Sets, err = a.Cluster.LiveSetsOf(ctx, d); err != nil {
 		return observe.Family{}, err
 	}
-	family.Members = nil
+	family.Members, family.Read = nil, "" // a list by labels leaves out whose labels have just changed: what is counted, counts
 	for _, set := range family.Sets {
 		around, err := a.Cluster.LiveAroundSet(ctx, set)
 		if err != nil {

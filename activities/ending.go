@@ -74,7 +74,7 @@ func (e ending) taught(a *asking) ending {
 		e.by, e.not = 2*e.by, e.by
 	case a.late:
 		e.by, e.not = max(e.by, min(a.due, e.by+e.by/endingRaise)), e.by
-	case a.first < e.by && !a.early:
+	case a.tries && a.first < e.by && !a.early:
 		e.by, e.not = a.first, min(e.not, a.first)
 	case hits >= endingSure:
 		e.not = max(2*e.not-e.by-e.by/endingNear, 0)
@@ -84,16 +84,17 @@ func (e ending) taught(a *asking) ending {
 	return e
 }
 
-// first says when to look first, so long after the cloud is asked; zero when nobody knows. Its caller holds the lock.
-func (e *endings) first(class string, now time.Time) time.Duration {
+// first says when to look first, so long after the cloud is asked, and whether that is to try a shorter time than the usual; zero when nobody
+// knows. Its caller holds the lock.
+func (e *endings) first(class string, now time.Time) (after time.Duration, tries bool) {
 	last := e.usual[class]
 	gap := last.by - last.not
 	if gap <= last.by/endingNear || last.by <= endingLeast || !now.After(last.try) {
-		return last.by
+		return last.by, false
 	}
 	last.try = now.Add(last.by)
 	e.usual[class] = last
-	return last.by - gap/2
+	return last.by - gap/2, true
 }
 
 // next says after how long to look again at an instance that is still there so long after the cloud was asked.

@@ -71,6 +71,18 @@ func TestOneAtATimeTriesAShorterTime(t *testing.T) {
 	assert.True(t, e.Tries("shop/small", began.Add(time.Minute)), "then its time is over")
 }
 
+// One that was asked for before another was slow has tried nothing, and takes nothing back.
+func TestWhoTriesNothingTeachesNoShorterTime(t *testing.T) {
+	t.Parallel()
+	var e activities.Endings
+	e.Looks("shop/small", epoch, 8*time.Second, 0)
+	e.Tries("shop/small", epoch.Add(time.Hour)) // under way, so that nobody else tries
+	before, _ := e.Looks("shop/small", epoch.Add(time.Hour), 8*time.Second, 0)
+	e.Overtaken("shop/small", epoch.Add(time.Hour), before+time.Second)
+	after, _ := e.Looks("shop/small", epoch.Add(time.Hour), 8*time.Second, 0)
+	assert.Greater(t, after, before, "the usual time is longer now")
+}
+
 // Where instances take now this long and now that, most are looked at once, and none much too late.
 func TestInstancesThatTakeMoreAndLessLong(t *testing.T) {
 	t.Parallel()

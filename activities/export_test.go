@@ -47,7 +47,8 @@ func (e *endings) Together(class string, asked time.Time, ends []time.Duration, 
 	seen = make([]time.Duration, len(ends))
 	attempts := make([]int32, len(ends))
 	for i := range ends {
-		calls[i], open[i] = asking{at: asked, mine: true, first: e.first(class, asked)}, i
+		calls[i], open[i] = asking{at: asked, mine: true}, i
+		calls[i].first, calls[i].tries = e.first(class, asked)
 	}
 	for len(open) > 0 {
 		slices.SortStableFunc(open, func(a, b int) int { return cmp.Compare(seen[a], seen[b]) })
@@ -66,5 +67,15 @@ func (e *endings) Together(class string, asked time.Time, ends []time.Duration, 
 
 // Tries reports whether a call that begins then looks before the usual time, to learn whether that does.
 func (e *endings) Tries(class string, at time.Time) bool {
-	return e.first(class, at) < e.usual[class].by
+	_, tries := e.first(class, at)
+	return tries
+}
+
+// Overtaken plays two instances that are asked for at the same time: the first takes so long, and the second is gone when it is looked at.
+func (e *endings) Overtaken(class string, asked time.Time, slow time.Duration) {
+	first, tries := e.first(class, asked)
+	second := &asking{at: asked, mine: true, first: first, tries: tries}
+	e.next(class, 0, second, 1)
+	e.Looks(class, asked, slow, 0)
+	e.gone(class, second, 2)
 }

@@ -65,6 +65,7 @@ func RolloutObserved(f Family, now time.Time) rollout.Observed {
 		Conditions: reportedConditions(d),
 	}
 	o.Strategy, o.Surge, o.Unavailable = strategy(&d.Spec.Strategy)
+	o.FreeWhenDeleting = FreesEarly(d)
 	applyPolicy(&o, &d.Spec)
 	members := map[types.UID][]*v1alpha1.Machine{}
 	for _, m := range f.Members {
@@ -94,7 +95,6 @@ func applyPolicy(o *rollout.Observed, spec *v1alpha1.MachineDeploymentSpec) {
 	if policy == nil {
 		return
 	}
-	o.FreeWhenDeleting = policy.MachineReplacementPolicy == v1alpha1.MachineTerminationStarted
 	for _, s := range policy.Steps {
 		step := rollout.Step{Size: bound(s.Replicas), Approve: s.Approve}
 		if s.Wait != nil {
@@ -256,6 +256,11 @@ func reportedConditions(d *v1alpha1.MachineDeployment) []rollout.Condition {
 		})
 	}
 	return list
+}
+
+// FreesEarly reports whether a machine of a deployment frees its place when its deletion begins, and not when it is gone.
+func FreesEarly(d *v1alpha1.MachineDeployment) bool {
+	return d.Spec.Rollout != nil && d.Spec.Rollout.MachineReplacementPolicy == v1alpha1.MachineTerminationStarted
 }
 
 // counted is how many machines the status of a set speaks of; zero when the family was read as far as that, and has them all.

@@ -97,7 +97,7 @@ func (l lookout) family(ctx context.Context, key types.NamespacedName) (observe.
 	if family.Sets, err = l.setsOf(ctx, d); err != nil {
 		return observe.Family{}, err
 	}
-	family.Members, err = l.membersOf(ctx, d.Namespace, family.Sets)
+	family.Members, family.Read, err = l.membersOf(ctx, d.Namespace, family.Sets)
 	return family, err
 }
 
@@ -135,12 +135,11 @@ func (l lookout) setsOf(ctx context.Context, d *v1alpha1.MachineDeployment) ([]*
 	return owned, nil
 }
 
-func (l lookout) membersOf(ctx context.Context, namespace string, sets []*v1alpha1.MachineSet) ([]*v1alpha1.Machine, error) {
+func (l lookout) membersOf(ctx context.Context, namespace string, sets []*v1alpha1.MachineSet) (members []*v1alpha1.Machine, read string, err error) {
 	list, err := l.machines.MachineV1alpha1().Machines(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("list machines: %w", err)
+		return nil, "", fmt.Errorf("list machines: %w", err)
 	}
-	var members []*v1alpha1.Machine
 	for i := range list.Items {
 		m := &list.Items[i]
 		if slices.ContainsFunc(sets, func(s *v1alpha1.MachineSet) bool { return metav1.IsControlledBy(m, s) }) {
@@ -148,7 +147,7 @@ func (l lookout) membersOf(ctx context.Context, namespace string, sets []*v1alph
 		}
 	}
 	slices.SortFunc(members, func(a, b *v1alpha1.Machine) int { return cmp.Compare(a.Name, b.Name) })
-	return members, nil
+	return members, list.ResourceVersion, nil
 }
 
 // nodesOf reads all nodes at once, and returns how the one of a machine is found; nil where nodes are not read.

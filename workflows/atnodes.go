@@ -23,11 +23,12 @@ func onlyMarks(d rollout.Decision) bool {
 	return len(d.Settle)+len(d.Strip)+len(d.Candidates)+len(d.Select) == 0
 }
 
-// atNodes starts what a decision lists for nodes, and returns what has to be awaited of it. Marks are set beside whatever follows. While
-// they are, nothing else is started there: the decision after that lists it again.
+// atNodes starts what a decision lists for nodes, and returns what has to be awaited of it. Marks are set beside what is done to sizes; a
+// local attempt lets no signal in as long as it lasts. While they are set, or for a while after that failed, nothing else is started there:
+// a later decision lists it again.
 func (w *setWriter) atNodes(ctx workflow.Context, d rollout.Decision) (awaited []writing) {
 	changes, n := nodeChanges(w.ref, d)
-	if n == 0 || w.marking != nil {
+	if n == 0 || w.marking != nil || w.marksAgain.After(workflow.Now(ctx)) && onlyMarks(d) {
 		return nil
 	}
 	summary := "nodes: " + d.Why
@@ -46,21 +47,27 @@ func (w *setWriter) atNodes(ctx workflow.Context, d rollout.Decision) (awaited [
 	return nil
 }
 
-// marked waits until the marks are set that are being set, and tells how that ended.
-func (w *setWriter) marked(ctx workflow.Context) error {
+// awaitMarks waits until the marks are set that are being set, if any are. Where that failed they are tried again: after a while if the API
+// server refused them, or they took too long; else they are looked at as they are now.
+func (w *setWriter) awaitMarks(ctx workflow.Context) {
 	if w.marking == nil {
-		return nil
+		return
 	}
 	var versions activities.Gate
 	err := w.marking.Get(ctx, &versions)
 	w.marking = nil
 	w.raise(versions)
-	return later(err)
+	switch {
+	case timedOut(err), failedWith(err, activities.TypeRefused):
+		w.marksAgain = workflow.Now(ctx).Add(refusedAgain)
+	case err != nil:
+		w.live = true
+	}
 }
 
-// later is how writes at nodes have failed. The sizes stand when it took too long: there is no need to look at once whether they do. With
-// its cause it would be a timeout.
-func later(err error) error {
+// tooLate is how writes at nodes have failed that are awaited. The sizes stand when it took too long: there is no need to look at once whether
+// they do. With its cause it would be a timeout.
+func tooLate(err error) error {
 	if timedOut(err) {
 		return temporal.NewNonRetryableApplicationError("nodes cannot be written now", activities.TypeRefused, nil)
 	}

@@ -1,6 +1,7 @@
 package workflows_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -11,8 +12,9 @@ import (
 	"millwright/workflows"
 )
 
+// marking is a decision that marks so many nodes that no local activity does it: such a one lets nothing in while it runs.
 func marking(d activities.DeploymentDecision) activities.DeploymentDecision {
-	d.Taint, d.Guard = aTarget, aTarget
+	d.Taint, d.Guard = slices.Repeat(aTarget, 20), slices.Repeat(aTarget, 20)
 	return d
 }
 

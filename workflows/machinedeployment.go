@@ -21,7 +21,11 @@ type machineDeployment struct {
 func MachineDeployment(ctx workflow.Context, in Input) (Result, error) {
 	m := &machineDeployment{setWriter: setWriter{object: newObject(ctx, KindMachineDeployment, in)}}
 	m.live = !in.Continued
-	return answering(ctx, m.object, func() (Result, error) { return m.run(ctx) })
+	return answering(ctx, m.object, func() (Result, error) {
+		result, err := m.run(ctx)
+		m.awaitMarks(ctx) // who follows writes at the same nodes
+		return result, err
+	})
 }
 
 func (m *machineDeployment) run(ctx workflow.Context) (Result, error) {
@@ -54,7 +58,7 @@ func (m *machineDeployment) run(ctx workflow.Context) (Result, error) {
 			}
 		}
 		if workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
-			_ = m.marked(ctx) // what is not done is listed again
+			m.awaitMarks(ctx) // what is not done is listed again
 			m.receive()
 			return Result{}, m.again(ctx)
 		}
@@ -64,7 +68,7 @@ func (m *machineDeployment) run(ctx workflow.Context) (Result, error) {
 // step does what was decided, and reports whether there was anything to do.
 func (m *machineDeployment) step(ctx workflow.Context, d activities.DeploymentDecision) (acted bool, err error) {
 	if d.Rolling || d.Operation != "" {
-		_ = m.marked(ctx) // only one writes at a time
+		m.awaitMarks(ctx) // only one writes at a time
 	}
 	if d.Operation != "" && d.Operation != m.over { // a former run of this workflow started it
 		m.show(ctx, step{name: "rollout", why: "a rollout is open: " + d.Why, table: setTable(d.Picture)})

@@ -130,7 +130,7 @@ func (s *machineSet) report(ctx workflow.Context, d activities.SetDecision) erro
 
 // carryOut does what a decision lists. A failure is that of a write which the API server refused.
 func (s *machineSet) carryOut(ctx workflow.Context, d activities.SetDecision) (failed scale.Failure, acted bool, err error) {
-	if writes(d) > fewWrites { // else it is over in a moment
+	if d.Acting() {
 		if err := s.publish(ctx); err != nil {
 			return scale.Failure{}, false, err
 		}
@@ -166,11 +166,6 @@ func (s *machineSet) carryOut(ctx workflow.Context, d activities.SetDecision) (f
 		return done.Failure, true, err
 	}
 	return scale.Failure{}, false, nil // what was refused is not to be done any more
-}
-
-// writes is how many machines a decision lists.
-func writes(d activities.SetDecision) int {
-	return len(d.Release) + len(d.Adopt) + len(d.Keep) + len(d.Unmark) + len(d.Sync) + len(d.Create) + len(d.Delete) + len(d.Remediate)
 }
 
 // refused is what the API server said against a write; the zero Failure when it took it.

@@ -1,6 +1,7 @@
 package workflows_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -94,10 +95,31 @@ func TestARefusedWriteIsShown(t *testing.T) {
 	})
 }
 
-// Sizes stand when nodes cannot be written: that is waited out likewise, and not done again at once.
+// Sizes stand when nodes cannot be marked: what is decided meanwhile is done, and nodes are marked again after a while.
+func TestNodesThatCannotBeMarkedAreMarkedLater(t *testing.T) {
+	for name, failure := range map[string]error{"it took too long": temporal.NewTimeoutError(3, nil), "refused": refusing()} {
+		t.Run(name, func(t *testing.T) {
+			writers(t, func(t *testing.T, w *deploymentWorld, run func()) {
+				tainting := func(d *activities.DeploymentDecision) { d.Taint = aTarget }
+				mark := with(with(sizing(), tainting), func(d *activities.DeploymentDecision) { d.Resize = nil })
+				w.script = []activities.DeploymentDecision{mark}
+				w.fails, w.both = map[string]error{"ChangeNodes": failure}, true
+				w.after(3*time.Second, with(sizing(), tainting), mark)
+				w.after(9*time.Second, mark, mark, gone())
+				run()
+				sized := slices.Index(w.log, "ChangeSets")
+				require.Positive(t, sized)
+				require.Equal(t, []string{"ChangeSets", "ChangeNodes"}, w.log[sized:], "what is decided meanwhile is done")
+				require.Equal(t, 10*time.Second, w.looks[len(w.looks)-1])
+			})
+		})
+	}
+}
+
+// Nodes that have to be awaited are waited out likewise, and not written again at once.
 func TestNodesThatCannotBeWrittenAreWaitedFor(t *testing.T) {
 	writers(t, func(t *testing.T, w *deploymentWorld, run func()) {
-		w.script = []activities.DeploymentDecision{with(sizing(), func(d *activities.DeploymentDecision) { d.Resize, d.Taint = nil, aTarget }), gone()}
+		w.script = []activities.DeploymentDecision{with(sizing(), func(d *activities.DeploymentDecision) { d.Resize, d.Strip = nil, aTarget }), gone()}
 		w.fails, w.both = map[string]error{"ChangeNodes": temporal.NewTimeoutError(3, nil)}, true
 		run()
 		require.Equal(t, []string{"ChangeNodes", "ChangeNodes"}, w.log, "once as a local activity")

@@ -69,6 +69,7 @@ func Rollout(ctx workflow.Context, in RolloutInput) (RolloutResult, error) {
 	r.tally.begin(workflow.Now(ctx))
 	return answering(ctx, r.object, func() (RolloutResult, error) {
 		result, err := r.run(ctx)
+		r.awaitMarks(ctx)
 		if !workflow.IsContinueAsNewError(err) {
 			r.farewell(ctx)
 		}
@@ -113,7 +114,7 @@ func (r *rolled) run(ctx workflow.Context) (RolloutResult, error) {
 			return RolloutResult{}, err
 		}
 		if workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
-			_ = r.marked(ctx) // what is not done is listed again
+			r.awaitMarks(ctx) // what is not done is listed again
 			r.receive()
 			return RolloutResult{}, workflow.NewContinueAsNewError(ctx, Rollout, RolloutInput{
 				Input: Input{Ref: r.ref, Gate: r.gate, Continued: true}, Revision: r.revision, Tally: r.tally, Tell: r.tell,
@@ -124,7 +125,7 @@ func (r *rolled) run(ctx workflow.Context) (RolloutResult, error) {
 
 // hold ends a rollout that was cancelled in Temporal: as if somebody had given it the verb. The deployment stays where it is.
 func (r *rolled) hold(ctx workflow.Context) (RolloutResult, error) {
-	_ = r.marked(ctx)
+	r.awaitMarks(ctx)
 	order := steer.Order{Verb: steer.Cancel, Actor: "somebody, in Temporal", Reason: "its workflow was cancelled", Revision: &r.revision}
 	answer, err := r.steer(ctx, order, true)
 	result := r.tally.result(workflow.Now(ctx))
@@ -180,7 +181,7 @@ func (r *rolled) over(d activities.DeploymentDecision) string {
 
 // end says how it went.
 func (r *rolled) end(ctx workflow.Context, outcome string, d activities.DeploymentDecision) *RolloutResult {
-	_ = r.marked(ctx) // whoever writes after this one does what is not done
+	r.awaitMarks(ctx) // whoever writes after this one does what is not done
 	result := r.tally.result(workflow.Now(ctx))
 	result.Outcome, result.Revision, result.Versions, result.Why = outcome, r.revision, r.gate, d.Decision.Why
 	result.Machines = d.Picture.Counts.Updated

@@ -16,19 +16,18 @@ import (
 // writes the deployment's sets and status; at all other times the deployment's own workflow is.
 type setWriter struct {
 	*object
-	names    string          // workflow ID that the status has to name; empty: whichever it names
-	over     string          // the rollout that has ended for sure, though the status may still name it; empty: none
-	each     time.Duration   // between two reports of counts and conditions; zero: each change is reported at once
-	reported time.Time       // when the status was written last
-	marking  workflow.Future // marks that are being set at nodes beside everything else; nil: none are
+	names      string          // workflow ID that the status has to name; empty: whichever it names
+	over       string          // the rollout that has ended for sure, though the status may still name it; empty: none
+	each       time.Duration   // between two reports of counts and conditions; zero: each change is reported at once
+	reported   time.Time       // when the status was written last
+	marking    workflow.Future // marks that are being set at nodes beside everything else; nil: none are
+	marksAgain time.Time       // when marks may be set again that could not be set
 }
 
 // decide asks what is to be done next with the sets.
 func (w *setWriter) decide(ctx workflow.Context) (d activities.DeploymentDecision, err error) {
 	if w.marking != nil && w.marking.IsReady() {
-		if err := w.marked(ctx); err != nil {
-			return d, err
-		}
+		w.awaitMarks(ctx)
 	}
 	err = w.quick(ctx, "what is to be done next with the sets?", core().DecideDeployment, w.deploymentRead(ctx), &d)
 	w.live = false
@@ -153,7 +152,7 @@ func (w *setWriter) carryOut(ctx workflow.Context, d activities.DeploymentDecisi
 		started = append(started, workflow.ExecuteActivity(batch(ctx, why, len(d.Move)+len(d.Accept)), core().ChangeMachines, machines).Get)
 	}
 	err = w.await(ctx, started...)
-	if failed := later(w.await(ctx, atNodes...)); err == nil {
+	if failed := tooLate(w.await(ctx, atNodes...)); err == nil {
 		err = failed
 	}
 	return len(started)+len(atNodes) > 0, err
@@ -237,8 +236,11 @@ func rolling(d activities.DeploymentDecision) step {
 // resting is what a deployment or rollout waits for besides what the bridge tells: the end of what it does at nodes, and the moment from
 // which on something else is to be said or done.
 func (w *setWriter) resting(ctx workflow.Context, d activities.DeploymentDecision) (futures []workflow.Future) {
-	if w.marking != nil {
+	switch {
+	case w.marking != nil:
 		futures = append(futures, w.marking)
+	case w.marksAgain.After(workflow.Now(ctx)):
+		futures = append(futures, w.timer(ctx, "marks", "then nodes are marked that could not be", w.marksAgain))
 	}
 	if d.Report {
 		futures = append(futures, w.timer(ctx, "report", "then the status is written", w.reportAt(d)))

@@ -17,7 +17,7 @@ var aTarget = []rollout.Target{{Name: "x", UID: "uid-x"}}
 // everything is a step with something to do at sets, machines and nodes.
 func everything() activities.DeploymentDecision {
 	return with(moving("grow"), func(d *activities.DeploymentDecision) {
-		d.Accept, d.Taint = aTarget, aTarget
+		d.Accept, d.Strip = aTarget, aTarget
 	})
 }
 

@@ -77,7 +77,7 @@ func dynamicConfig() dynamicconfig.StaticClient {
 		dynamicconfig.NamespaceCacheRefreshInterval.Key():                time.Second, // bootstrap's namespace is usable at once
 		dynamicconfig.ForceSearchAttributesCacheRefreshOnRead.Key():      true,        // and so are its search attributes
 		// By default a timer of less than a second may fire up to a second late, in case that the clocks of the servers differ.
-		dynamicconfig.TimerProcessorMaxTimeShift.Key():          10 * time.Millisecond,
+		dynamicconfig.TimerProcessorMaxTimeShift.Key(): 10 * time.Millisecond,
 		// One shard does here what hundreds do elsewhere. At the 20 reads a second that each may have by default, tasks wait for their
 		// turn, and a look at the next timer that gets none is made up for three seconds later: until then no timer fires.
 		dynamicconfig.TimerProcessorMaxPollRPS.Key():            1000,

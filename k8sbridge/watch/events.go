@@ -110,11 +110,7 @@ func (b *Bridge) noteMachine(e event, m *v1alpha1.Machine) {
 		b.wakeAdopters(m, e.versions())
 	}
 	if changed.above {
-		told := wake{versions: e.versions(), cause: byObject}
-		if changed.leaving {
-			told.cause = byMember
-		}
-		b.wakeDeployment(m, told)
+		b.wakeDeployment(m, e.versions(), changed.leaving)
 	}
 	if changed.drained {
 		b.wakeQueue(e.versions())
@@ -148,7 +144,7 @@ func (b *Bridge) noteOwned(e event, kind, parentKind workflows.Kind, now prints)
 	changed := b.changes(e, now)
 	for _, parent := range changed.parents {
 		told := wake{versions: e.versions(), cause: byMember}
-		if changed.hurry {
+		if changed.hurry || kind == workflows.KindMachineSet && b.freesEarly(e.object.GetNamespace(), parent) {
 			told.cause = byObject
 		}
 		b.enqueue(key{parentKind, e.object.GetNamespace(), parent}, told)
@@ -170,11 +166,25 @@ func (b *Bridge) noteOwned(e event, kind, parentKind workflows.Kind, now prints)
 	return changed
 }
 
-// wakeDeployment wakes the deployment above a machine's set, past the set, which has nothing to do with it.
-func (b *Bridge) wakeDeployment(m *v1alpha1.Machine, w wake) {
-	if set, found := b.cluster.Set(m.Namespace + "/" + controller(m)); found && observe.HasDeployment(set) {
-		b.enqueue(key{workflows.KindMachineDeployment, m.Namespace, controller(set)}, w)
+// wakeDeployment wakes the deployment above a machine's set, past the set, which has nothing to do with it: in a moment where all is that
+// the machine leaves, unless that frees its place.
+func (b *Bridge) wakeDeployment(m *v1alpha1.Machine, versions observe.Gate, leaving bool) {
+	set, found := b.cluster.Set(m.Namespace + "/" + controller(m))
+	if !found || !observe.HasDeployment(set) {
+		return
 	}
+	told := wake{versions: versions, cause: byObject}
+	if leaving && !b.freesEarly(m.Namespace, controller(set)) {
+		told.cause = byMember
+	}
+	b.enqueue(key{workflows.KindMachineDeployment, m.Namespace, controller(set)}, told)
+}
+
+// freesEarly reports whether a machine of a deployment frees its place when its deletion begins: then its rollout waits for that, and for
+// its sets to have seen their sizes.
+func (b *Bridge) freesEarly(namespace, deployment string) bool {
+	d, found := b.cluster.Deployment(namespace + "/" + deployment)
+	return found && observe.FreesEarly(d)
 }
 
 // wakeAdopters wakes the sets that would take a machine which nothing controls, and the one that let go of it.
@@ -221,7 +231,7 @@ func (b *Bridge) wakeMachines(class *v1alpha1.MachineClass, versions observe.Gat
 type difference struct {
 	loose   bool // nothing controls the object, or did when it went, and what its parent would look at is news
 	above   bool // something that only the deployment above a machine's set looks at
-	leaving bool // and that is no more than that a machine which runs is to go: its deployment waits until it is gone
+	leaving bool // and that is no more than that a machine which runs is to go
 	drained bool // a machine that took a place in the order of drains does not any more
 	several bool // the provider has come to say OutOfRange of a machine
 	news    bool // the object is new, or gone: all of them changed

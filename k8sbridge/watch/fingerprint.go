@@ -18,8 +18,8 @@ import (
 // the first.
 type prints struct {
 	self   uint64 // what wakes the object itself: spec, deletion, foreign metadata
-	owner  uint64 // what wakes its parent only, and at once: whose it is; of a set what its deployment waits for
-	later  uint64 // what wakes its parent only, and in a moment: all else of a machine; of a set how far it is, how many machines it has, and how they are
+	owner  uint64 // what wakes its parent only, and at once: whose it is; of a set all that is not its progress
+	later  uint64 // what wakes its parent only, and in a moment: all else of a machine; of a set its progress: the size that it has seen, its counts
 	own    uint64 // what our workflows write and attention reads: worth a look, and hardly ever a signal
 	below  uint64 // what wakes those that a deployment controls
 	parent string // name of what controls it

@@ -151,6 +151,30 @@ func TestADeploymentHearsOfAMachineThatLeaves(t *testing.T) {
 	})
 }
 
+// Where a machine frees its place when its deletion begins, that is told at once, and that a set has seen its size.
+func TestADeploymentHearsAtOnceOfPlacesThatAreFreeEarly(t *testing.T) {
+	running := changed(newMachine(), joined)
+	early := func(d *v1alpha1.MachineDeployment) {
+		d.Spec.Rollout = &v1alpha1.RolloutPolicy{MachineReplacementPolicy: v1alpha1.MachineTerminationStarted}
+	}
+	for name, change := range map[string]func(w *world){
+		"it leaves": func(w *world) { w.put(changed(running, toBeDeleted[*v1alpha1.Machine])) },
+		"the size was seen": func(w *world) {
+			w.put(changed(newSet(), func(s *v1alpha1.MachineSet) { s.Status.ObservedReplicas = 7 }))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, append(rollingStack(open, early), running), func(w *world) {
+				w.pass(2 * time.Second)
+				w.took()
+				change(w)
+				w.flush()
+				assert.Equal(t, []string{toRollout}, lines(w.ofDeployment()))
+			})
+		})
+	}
+}
+
 // What passes through a deployment twice in each step of a rollout waits less than anything else.
 func TestARolloutMayHaveEightSignalsASecond(t *testing.T) {
 	inWorld(t, append(rollingStack(open), newMachine()), func(w *world) {
