@@ -111,10 +111,11 @@ func (e *endings) next(class string, since time.Duration, a *asking, attempt int
 		}
 	}
 	a.late = a.late || known && a.there >= last.by
-	after := min(last.after(since, a), terminatingMost)
-	if !known {
-		after = min(guess(attempt), terminatingMost)
+	after := guess(attempt)
+	if known {
+		after = last.after(since, a)
 	}
+	after = min(after, terminatingMost)
 	a.due = since + after
 	return after
 }

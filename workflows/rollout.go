@@ -69,7 +69,7 @@ func Rollout(ctx workflow.Context, in RolloutInput) (RolloutResult, error) {
 	r.tally.begin(workflow.Now(ctx))
 	return answering(ctx, r.object, func() (RolloutResult, error) {
 		result, err := r.run(ctx)
-		r.awaitMarks(ctx)
+		r.awaitMarks(ctx) // however it ended
 		if !workflow.IsContinueAsNewError(err) {
 			r.farewell(ctx)
 		}
