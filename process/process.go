@@ -116,6 +116,8 @@ func (f *Flags) Temporal(ctx context.Context, logger *slog.Logger, registry prom
 		Namespace:      f.TemporalNamespace,
 		Logger:         log.NewStructuredLogger(logger),
 		MetricsHandler: NewTemporalMetrics(registry),
+		// What is said to Temporal is a few kilobytes at a time, to a server that is near: to press it together costs more than to send it.
+		ConnectionOptions: client.ConnectionOptions{GrpcCompression: &client.GrpcCompressionNone{}},
 	}
 	for {
 		c, err := client.DialContext(ctx, options)
