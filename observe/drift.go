@@ -22,17 +22,19 @@ func drift(m *v1alpha1.Machine, set *v1alpha1.MachineSet) string {
 
 // follows reports whether FollowTemplate would surely change nothing.
 func follows(m *v1alpha1.Machine, t *v1alpha1.MachineTemplateSpec) bool {
-	has := func(all, some map[string]string) bool {
-		for key, value := range some {
-			if was, there := all[key]; !there || was != value {
-				return false
-			}
-		}
-		return true
-	}
-	return has(m.Labels, t.Labels) && has(m.Annotations, t.Annotations) && m.Spec.Class.Kind == t.Spec.Class.Kind &&
+	return holds(m.Labels, t.Labels) && holds(m.Annotations, t.Annotations) && m.Spec.Class.Kind == t.Spec.Class.Kind &&
 		equality.Semantic.DeepEqual(m.Spec.MachineConfiguration, t.Spec.MachineConfiguration) &&
 		equality.Semantic.DeepEqual(m.Spec.NodeTemplateSpec, t.Spec.NodeTemplateSpec)
+}
+
+// holds reports whether all of some are among all.
+func holds(all, some map[string]string) bool {
+	for key, value := range some {
+		if was, there := all[key]; !there || was != value {
+			return false
+		}
+	}
+	return true
 }
 
 // FollowTemplate makes a machine follow its set's template in what changes live machines in place, and returns the names of

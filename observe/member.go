@@ -59,7 +59,11 @@ func ScaleObserved(set *v1alpha1.MachineSet, around AroundSet, now time.Time, se
 		outdated = "MachineDeployment " + around.Deployment.Name + " has another template"
 	}
 	for _, m := range around.Members {
-		f := member(m, set, selector, outdated)
+		f := member(m, set, selector)
+		f.Labelled, f.Drift = holds(m.Labels, set.Spec.Template.Labels), drift(m, set)
+		if outdated != "" {
+			f.UpToDate, f.UpToDateWhy = scale.False, outdated
+		}
 		if around.keptByNode(m) {
 			f.Preserved, f.Replace = true, false
 		}
@@ -110,16 +114,13 @@ func remediation(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) scale.
 	return r
 }
 
-// member turns a machine of a set into what decide/scale asks for. Outdated says why it is not what its deployment wants; empty
-// where it is.
-func member(m *v1alpha1.Machine, set *v1alpha1.MachineSet, selector labels.Selector, outdated string) scale.Member {
+// member turns a machine of a set into what decide/scale asks for, but for what its template says of it.
+func member(m *v1alpha1.Machine, set *v1alpha1.MachineSet, selector labels.Selector) scale.Member {
 	phase := m.Status.CurrentStatus.Phase
 	f := scale.Member{
 		Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion, Created: m.CreationTimestamp.Time,
 		Matches:  selector.Matches(labels.Set(m.Labels)) || selector.Empty(),
-		Labelled: labels.SelectorFromSet(set.Spec.Template.Labels).Matches(labels.Set(m.Labels)),
 		Deleting: m.DeletionTimestamp != nil, DeletingSince: timeOf(m.DeletionTimestamp),
-		Drift:    drift(m, set),
 		UpToDate: scale.True,
 
 		Phase:    string(phase),
@@ -138,9 +139,6 @@ func member(m *v1alpha1.Machine, set *v1alpha1.MachineSet, selector labels.Selec
 
 		Priority: Priority(m),
 		Chosen:   timeIn(m.Annotations[v1alpha1.AnnotationMarkedForDeletionTime]),
-	}
-	if outdated != "" {
-		f.UpToDate, f.UpToDateWhy = scale.False, outdated
 	}
 	f.Ready, f.ReadyWhy, f.ReadyFrom, f.Node = readiness(m)
 	if reason, message := Blocked(m); reason != "" {

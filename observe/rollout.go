@@ -324,7 +324,7 @@ func numberIn(text string) int {
 // rolloutMember turns a machine into what decide/rollout asks for. Who may serve, and who goes first, is asked of decide/scale, so
 // that a deployment and its sets count alike.
 func rolloutMember(m *v1alpha1.Machine, set *v1alpha1.MachineSet, selector labels.Selector, node *corev1.Node, now time.Time) rollout.Member {
-	seen := member(m, set, selector, "")
+	seen := member(m, set, selector)
 	r := rollout.Member{
 		Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion, Created: m.CreationTimestamp.Time,
 		Deleting:  m.DeletionTimestamp != nil,
