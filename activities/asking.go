@@ -1,6 +1,7 @@
 package activities
 
 import (
+	"math"
 	"time"
 
 	"go.temporal.io/sdk/activity"
@@ -17,6 +18,7 @@ type asking struct {
 	at    time.Time     // when the cloud was first asked, or this worker first heard of the call
 	mine  bool          // this worker made the first attempt: it can be learnt from
 	first time.Duration // so long after, to look first; zero when nobody knew
+	share float64       // where nobody knew: how far between the earliest and the latest look by guess it looks, from 0 to 1
 	tries bool          // that is less than the usual time, to learn whether it does
 	due   time.Duration // so long after, the next look was asked for
 	there time.Duration // the same of the last look that saw it
@@ -38,14 +40,24 @@ func (e *endings) ask(class string, info activity.Info) *asking {
 	if a, known := e.asked[callOf(info)]; known && info.Attempt > 1 {
 		return a
 	}
-	a := &asking{at: time.Now(), mine: info.Attempt == 1}
-	if a.mine {
-		a.first, a.tries = e.first(class, a.at)
-	}
+	a := e.begin(class, time.Now(), info.Attempt == 1)
 	if e.asked == nil || len(e.asked) >= endingCalls {
 		e.asked = map[string]*asking{}
 	}
 	e.asked[callOf(info)] = a
+	return a
+}
+
+// begin returns what is remembered of a call from its beginning on. Its caller holds the lock.
+func (e *endings) begin(class string, now time.Time, mine bool) *asking {
+	a := &asking{at: now, mine: mine}
+	if mine {
+		a.first, a.tries = e.first(class, now)
+	}
+	if a.first == 0 {
+		_, a.share = math.Modf(float64(e.guesses) / math.Phi) // so any number of them are spread evenly
+		e.guesses++
+	}
 	return a
 }
 

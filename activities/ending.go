@@ -15,7 +15,8 @@ import (
 // Times between two looks at an instance that is being deleted. Each look is two calls of the cloud and, where a call has not made two of
 // the API server a moment ago, these besides; and a thousand machines may look at once.
 const (
-	terminatingRetry = 230 * time.Millisecond // before the second look, and a quarter more each time, while nobody knows how long it takes
+	terminatingRetry = 230 * time.Millisecond // before the second look, and a quarter more each time, while nobody knows how long it takes;
+	terminatingShare = 0.5                    // up to so much more for one of several: looked at all at once they would teach the same
 	terminatingMost  = 15 * time.Second       // never longer than this: one that was slow once makes nobody wait for the next
 	endingLeast      = 100 * time.Millisecond // between two looks once the usual time is over: people do not notice less
 	endingShare      = 10                     // or a tenth of the usual time, whichever is longer
@@ -30,9 +31,10 @@ const (
 // first look comes when there is something to see. It is a hint for one worker: losing it costs looks. The zero value
 // is ready, and safe for concurrent use.
 type endings struct {
-	mu    sync.Mutex
-	usual map[string]ending  // by class
-	asked map[string]*asking // by call
+	mu      sync.Mutex
+	usual   map[string]ending  // by class
+	asked   map[string]*asking // by call
+	guesses int                // calls of which nobody knew how long they take
 }
 
 // ending is when to look first. What is known of it is a bracket, which one look at a time tries to narrow: who tries and comes too
@@ -43,6 +45,7 @@ type ending struct {
 	not  time.Duration // so long after, one was still there
 	try  time.Time     // until then, one that tries a shorter time is under way
 	hits int           // looks in a row that saw what they expected
+	bare bool          // it is known from looks by guess alone, and each further one may narrow it
 }
 
 // gone notes that a look of a call, at this attempt, saw that its instance is gone.
@@ -50,23 +53,37 @@ func (e *endings) gone(class string, a *asking, attempt int32) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	last, known := e.usual[class]
-	if attempt == 1 || !a.mine || (known && a.first == 0) { // gone before, or never there; asked by another worker; looked at by guess
-		return
-	}
-	if known {
+	switch {
+	case attempt == 1 || !a.mine: // gone before, or never there; asked by another worker
+	case known && a.first == 0:
+		e.usual[class] = last.guessed(a.there, a.due)
+	case known:
 		e.usual[class] = last.taught(a)
-		return
+	default:
+		if e.usual == nil || len(e.usual) >= endingClasses {
+			e.usual = map[string]ending{}
+		}
+		e.usual[class] = ending{by: a.due, not: a.there, bare: true}
 	}
-	if e.usual == nil || len(e.usual) >= endingClasses {
-		e.usual = map[string]ending{}
+}
+
+// guessed is what is known when one of those of which nobody knew anything was seen to be still there, or to be gone.
+func (e ending) guessed(there, gone time.Duration) ending {
+	if !e.bare {
+		return e
 	}
-	e.usual[class] = ending{by: a.due, not: a.there}
+	e.by = min(e.by, gone)
+	if there < e.by {
+		e.not = max(e.not, there)
+	}
+	e.not = min(e.not, e.by)
+	return e
 }
 
 // taught is what is known when one more instance was seen to be gone. Whoever tries a shorter time goes on trying, whatever others teach.
 func (e ending) taught(a *asking) ending {
 	hits := e.hits + 1
-	e.hits = 0
+	e.hits, e.bare = 0, false
 	switch {
 	case a.due < e.by && a.due < a.first: // where looks come more often than that
 		e.by, e.not = a.due, min(e.not, a.there)
@@ -110,8 +127,12 @@ func (e *endings) next(class string, since time.Duration, a *asking, attempt int
 			e.usual[class] = last
 		}
 	}
+	if known && a.mine && a.first == 0 {
+		last = last.guessed(a.there, last.by)
+		e.usual[class] = last
+	}
 	a.late = a.late || known && a.there >= last.by
-	after := guess(attempt)
+	after := guess(attempt, a.share)
 	if known {
 		after = last.after(since, a)
 	}
@@ -121,8 +142,8 @@ func (e *endings) next(class string, since time.Duration, a *asking, attempt int
 }
 
 // guess is after how long to look again while nobody knows how long it takes.
-func guess(attempt int32) time.Duration {
-	after := terminatingRetry
+func guess(attempt int32, share float64) time.Duration {
+	after := terminatingRetry + time.Duration(share*terminatingShare*float64(terminatingRetry))
 	for range min(attempt-1, 20) {
 		after += after / 4
 	}

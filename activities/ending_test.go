@@ -37,7 +37,7 @@ func TestLooksAtInstancesThatEnd(t *testing.T) {
 }
 
 // Of ten that end at once, one tries whether a shorter time does; nine look once they should be gone. So their time is known to a
-// sixteenth, and hardly any looks twice. Those of which nobody knew anything teach once.
+// sixteenth, and hardly any looks twice.
 func TestOneOfManyTriesAShorterTime(t *testing.T) {
 	t.Parallel()
 	for _, lag := range []time.Duration{0, 60 * time.Millisecond} {
@@ -53,6 +53,18 @@ func TestOneOfManyTriesAShorterTime(t *testing.T) {
 				assert.LessOrEqual(t, late, 8*time.Second/16+2*lag, "wave %d", wave)
 			}
 		}
+	}
+}
+
+// Ten of which nobody knew anything are looked at at ten times, and teach more together than one: the next ten are seen to be gone at once.
+func TestThoseOfWhichNobodyKnewTeachTogether(t *testing.T) {
+	t.Parallel()
+	for _, ends := range []time.Duration{700 * time.Millisecond, time.Second, 3 * time.Second, 8 * time.Second} {
+		var e activities.Endings
+		e.Together("shop/small", epoch, slices.Repeat([]time.Duration{ends}, 10), 0)
+		seen, looks := e.Together("shop/small", epoch.Add(time.Hour), slices.Repeat([]time.Duration{ends}, 10), 0)
+		assert.LessOrEqual(t, slices.Max(seen)-ends, max(ends/8, 100*time.Millisecond), "%s", ends)
+		assert.LessOrEqual(t, looks, int32(22), "%s", ends)
 	}
 }
 

@@ -43,12 +43,11 @@ func (e *endings) Looks(class string, asked time.Time, ends, lag time.Duration) 
 
 // Together is Looks for several instances whose deletion is asked for at the same time.
 func (e *endings) Together(class string, asked time.Time, ends []time.Duration, lag time.Duration) (seen []time.Duration, looks int32) {
-	calls, open := make([]asking, len(ends)), make([]int, len(ends))
+	calls, open := make([]*asking, len(ends)), make([]int, len(ends))
 	seen = make([]time.Duration, len(ends))
 	attempts := make([]int32, len(ends))
 	for i := range ends {
-		calls[i], open[i] = asking{at: asked, mine: true}, i
-		calls[i].first, calls[i].tries = e.first(class, asked)
+		calls[i], open[i] = e.begin(class, asked, true), i
 	}
 	for len(open) > 0 {
 		slices.SortStableFunc(open, func(a, b int) int { return cmp.Compare(seen[a], seen[b]) })
@@ -56,11 +55,11 @@ func (e *endings) Together(class string, asked time.Time, ends []time.Duration, 
 		attempts[i]++
 		looks++
 		if seen[i] >= ends[i] {
-			e.gone(class, &calls[i], attempts[i])
+			e.gone(class, calls[i], attempts[i])
 			open = open[1:]
 			continue
 		}
-		seen[i] += e.next(class, seen[i], &calls[i], attempts[i]) + lag
+		seen[i] += e.next(class, seen[i], calls[i], attempts[i]) + lag
 	}
 	return seen, looks
 }
@@ -73,8 +72,7 @@ func (e *endings) Tries(class string, at time.Time) bool {
 
 // Overtaken plays two instances that are asked for at the same time: the first takes so long, and the second is gone when it is looked at.
 func (e *endings) Overtaken(class string, asked time.Time, slow time.Duration) {
-	first, tries := e.first(class, asked)
-	second := &asking{at: asked, mine: true, first: first, tries: tries}
+	second := e.begin(class, asked, true)
 	e.next(class, 0, second, 1)
 	e.Looks(class, asked, slow, 0)
 	e.gone(class, second, 2)
