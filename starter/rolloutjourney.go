@@ -108,7 +108,7 @@ func (j *journey) passed(s stand) string {
 	if s.inPlace() {
 		word = "updated or replaced"
 	}
-	return fmt.Sprintf("%s %s in %s", machineCount(j.replaced(s)), word, duration.HumanDuration(s.now.Sub(j.began)))
+	return fmt.Sprintf("watched for %s: %s %s", duration.HumanDuration(s.now.Sub(j.began)), machineCount(j.replaced(s)), word)
 }
 
 // replaced counts the machines that were first seen with another template than the present one, and are gone or have it now.

@@ -18,7 +18,7 @@ func (f *rollouts) watchCommand() *cobra.Command {
 		Use:   "watch DEPLOYMENT",
 		Short: "Follow a rollout until it is complete",
 		Long: `watch shows what status shows, again and again, until the rollout is complete, and ends with how many machines were replaced
-meanwhile. Where the output is no terminal it prints a line for each change. A newer template is followed as soon as it is
+while it watched. Where the output is no terminal it prints a line for each change. A newer template is followed as soon as it is
 there. Ctrl-C ends it, and is no failure.
 
 It fails when the rollout does not come about: the progress deadline has passed, the revision was rolled back, somebody paused or

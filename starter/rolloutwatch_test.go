@@ -78,7 +78,7 @@ func TestWatchOfARolloutPrintsALineForEachChange(t *testing.T) {
 		"get deployment shop/web: away",
 		"shop/web  [======>   ] 2/3 up to date, 2 available  revision 7 waits: 1 machine of the new template not available yet, 2 available in all, 3 needed",
 		"shop/web  [==========] 3/3 up to date, 3 available  revision 7 is complete",
-		"shop/web: revision 7 is complete; 3 machines replaced in 0s",
+		"shop/web: revision 7 is complete; watched for 0s: 3 machines replaced",
 	}, lines)
 }
 
@@ -89,12 +89,12 @@ func TestWatchEndsWhenTheRolloutDoesNotComeAbout(t *testing.T) {
 		then any
 		want string
 	}{
-		{"paused", midway(paused), "shop/web: it is paused: 2 of 3 machines up to date; 0 machines replaced in 0s"},
-		{"held", midway(held), "shop/web: revision 7 is held (ann: the image is bad): 2 of 3 machines up to date; 0 machines replaced in 0s"},
-		{"late", midway(patient(600)), "shop/web: revision 7 made no progress for 10m0s, and its progress deadline has passed; 0 machines replaced in 0s"},
-		{"rolled back", returned(), "shop/web: revision 7 was rolled back: revision 8 has the template of set web-a again; 1 machine replaced in 0s"},
-		{"invalid", midway(classless), "shop/web: nothing can be done with it: the template names no machine class; 0 machines replaced in 0s"},
-		{"deleted", midway(deleted), "shop/web: it is being deleted, and its rollout was not complete; 0 machines replaced in 0s"},
+		{"paused", midway(paused), "shop/web: it is paused: 2 of 3 machines up to date; watched for 0s: 0 machines replaced"},
+		{"held", midway(held), "shop/web: revision 7 is held (ann: the image is bad): 2 of 3 machines up to date; watched for 0s: 0 machines replaced"},
+		{"late", midway(patient(600)), "shop/web: revision 7 made no progress for 10m0s, and its progress deadline has passed; watched for 0s: 0 machines replaced"},
+		{"rolled back", returned(), "shop/web: revision 7 was rolled back: revision 8 has the template of set web-a again; watched for 0s: 1 machine replaced"},
+		{"invalid", midway(classless), "shop/web: nothing can be done with it: the template names no machine class; watched for 0s: 0 machines replaced"},
+		{"deleted", midway(deleted), "shop/web: it is being deleted, and its rollout was not complete; watched for 0s: 0 machines replaced"},
 		{"gone", errNoDeployment, "deployment shop/web is gone, and its rollout was not complete"},
 		{"another one", midway(func(d *v1alpha1.MachineDeployment) { d.UID = "d-2" }), "deployment shop/web is gone, and its rollout was not complete"},
 	} {
@@ -104,7 +104,7 @@ func TestWatchEndsWhenTheRolloutDoesNotComeAbout(t *testing.T) {
 		if p, there := c.then.(*pool); there && p.deployment.UID == "d-1" && c.name != "invalid" && c.name != "deleted" {
 			lines, err = follow(t, []string{"--keep-watching"}, midway(), p, rolled())
 			require.NoError(t, err, c.name)
-			assert.Equal(t, "shop/web: revision 7 is complete; 2 machines replaced in 0s", lines[len(lines)-1], c.name)
+			assert.Equal(t, "shop/web: revision 7 is complete; watched for 0s: 2 machines replaced", lines[len(lines)-1], c.name)
 			continue
 		}
 		_, err = follow(t, []string{"--keep-watching"}, midway(), c.then)
@@ -126,7 +126,7 @@ func TestWatchFollowsANewerTemplate(t *testing.T) {
 	lines, err := follow(t, nil, midway(), between, begun, done)
 	require.NoError(t, err)
 	assert.Contains(t, lines, "shop/web: revision 8 takes the place of revision 7")
-	assert.Equal(t, "shop/web: revision 8 is complete; 5 machines replaced in 0s", lines[len(lines)-1], "a-1, a-2, and those of web-b")
+	assert.Equal(t, "shop/web: revision 8 is complete; watched for 0s: 5 machines replaced", lines[len(lines)-1], "a-1, a-2, and those of web-b")
 }
 
 func TestWatchOfAnUndoThatWasAskedForBefore(t *testing.T) {
@@ -135,14 +135,14 @@ func TestWatchOfAnUndoThatWasAskedForBefore(t *testing.T) {
 	lines, err := follow(t, nil, midway(undone(0)), returned(), whole)
 	require.NoError(t, err)
 	assert.Contains(t, lines[0], "an undo is asked for; next: return to revision 6, set web-a")
-	assert.Equal(t, "shop/web: revision 8 is complete; 2 machines replaced in 0s", lines[len(lines)-1], "b-1 and b-2")
+	assert.Equal(t, "shop/web: revision 8 is complete; watched for 0s: 2 machines replaced", lines[len(lines)-1], "b-1 and b-2")
 }
 
 func TestWatchCountsMachinesThatWereUpdatedInPlace(t *testing.T) {
 	done := webPool(inPlace(v1alpha1.OrchestrationTypeAuto)).set("web-a", 6, "small", 0).set("web-b", 7, "large", 3).running("a-1", "a-2", "b-1")
 	lines, err := follow(t, nil, updating(v1alpha1.OrchestrationTypeAuto), done)
 	require.NoError(t, err)
-	assert.Equal(t, "shop/web: revision 7 is complete; 2 machines updated or replaced in 0s", lines[len(lines)-1])
+	assert.Equal(t, "shop/web: revision 7 is complete; watched for 0s: 2 machines updated or replaced", lines[len(lines)-1])
 }
 
 func TestWatchTellsHowLongItTookAndWhenNobodyWorks(t *testing.T) {
@@ -162,7 +162,7 @@ func TestWatchTellsHowLongItTookAndWhenNobodyWorks(t *testing.T) {
 	assert.NotContains(t, look(midway(), 10*time.Minute).summary(), "nobody")
 	last, err := j.end(look(rolled(), 272*time.Second))
 	require.NoError(t, err)
-	assert.Equal(t, "shop/web: revision 7 is complete; 3 machines replaced in 4m32s", last)
+	assert.Equal(t, "shop/web: revision 7 is complete; watched for 4m32s: 3 machines replaced", last)
 }
 
 func TestWatchOfARolloutFailsAtTheFirstLookOnly(t *testing.T) {
