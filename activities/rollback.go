@@ -16,7 +16,8 @@ import (
 // RollBack asks for the template of a former set.
 type RollBack struct {
 	Deployment Ref
-	Version    string // resourceVersion of the deployment that the decision saw. A record of an automatic rollback that was written since changed it
+	Version    string // resourceVersion of the deployment that the decision saw, or of the record of an automatic rollback that was written since
+	Generation int64  // of the deployment that the decision saw: a record does not change it, another template does
 	Rollback   rollout.Rollback
 }
 
@@ -25,9 +26,8 @@ const reasonRolledBack = "DeploymentRollback"
 
 // RollBackDeployment puts the template of a former set back into the deployment, with the annotations that go with it, and clears
 // spec.rollbackTo, all in one write; see observe.ReturnTo. Where there is no set to return to, it only clears. An event tells of
-// it. A deployment that is not as the decision saw it is a Conflict, and so is a set that is gone or going. Where nobody asks for a
-// rollback any more, nothing is written. It returns the version to wait for. Running it twice writes once; an automatic one is a
-// Conflict then.
+// it. A deployment that is not as the decision saw it is a Conflict, and so is a set that is gone or going, or a wish that was taken
+// back. It returns the version to wait for. Running it twice writes once.
 func (a *Activities) RollBackDeployment(ctx context.Context, in RollBack) (Gate, error) {
 	d, err := a.liveDeployment(ctx, in.Deployment)
 	switch {
@@ -35,16 +35,20 @@ func (a *Activities) RollBackDeployment(ctx context.Context, in RollBack) (Gate,
 		return nil, err
 	case d == nil:
 		return nil, objectGone(in.Deployment)
-	case d.Spec.RollbackTo == nil && !in.Rollback.Automatic:
-		return Gate{observe.Deployments: d.ResourceVersion}, nil
-	case d.ResourceVersion != in.Version, d.DeletionTimestamp != nil:
-		return nil, conflict(in.Deployment)
 	}
+	var set *v1alpha1.MachineSet
 	if in.Rollback.Set != nil {
-		set, err := a.formerSet(ctx, in)
-		if err != nil {
+		if set, err = a.formerSet(ctx, in); err != nil {
 			return nil, err
 		}
+	}
+	switch {
+	case returned(d, set, in.Rollback):
+		return Gate{observe.Deployments: d.ResourceVersion}, nil
+	case d.Spec.RollbackTo == nil && !in.Rollback.Automatic, d.DeletionTimestamp != nil, d.Generation != in.Generation, d.ResourceVersion != in.Version:
+		return nil, conflict(in.Deployment)
+	}
+	if set != nil {
 		observe.ReturnTo(d, set)
 	}
 	d.Spec.RollbackTo = nil
@@ -58,6 +62,17 @@ func (a *Activities) RollBackDeployment(ctx context.Context, in RollBack) (Gate,
 	}
 	a.Recorder.Event(d, kind, in.Rollback.Reason, in.Rollback.Why)
 	return Gate{observe.Deployments: d.ResourceVersion}, nil
+}
+
+// returned reports whether a rollback has been done already: nobody asks for one, and the template is that of the set.
+func returned(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet, back rollout.Rollback) bool {
+	if d.Spec.RollbackTo != nil {
+		return false
+	}
+	if set == nil {
+		return !back.Automatic
+	}
+	return observe.SameTemplate(&set.Spec.Template, &d.Spec.Template)
 }
 
 // formerSet reads the set whose template returns. Its version may be another one than the decision saw: its status changes often,

@@ -23,7 +23,7 @@ func asksBack(d *v1alpha1.MachineDeployment) {
 }
 
 func backTo(d *v1alpha1.MachineDeployment, s *v1alpha1.MachineSet) activities.RollBack {
-	return activities.RollBack{Deployment: ref(d), Version: d.ResourceVersion, Rollback: rollout.Rollback{
+	return activities.RollBack{Deployment: ref(d), Version: d.ResourceVersion, Generation: d.Generation, Rollback: rollout.Rollback{
 		Set: &rollout.Target{Name: s.Name, UID: string(s.UID), Version: s.ResourceVersion}, Revision: 1,
 		Reason: "DeploymentRollback", Why: "return to revision 1, set " + s.Name,
 	}}
@@ -60,14 +60,16 @@ func TestU11_RollBackDeployment(t *testing.T) {
 		_, err := run[activities.Gate](w, w.RollBackDeployment, in)
 		require.NoError(t, err)
 		assert.Equal(t, "small", w.deployment("d").Spec.Template.Spec.Class.Name)
-		_, err = run[activities.Gate](w, w.RollBackDeployment, in)
-		assertFailure(t, err, activities.TypeConflict, false)
+		gate, err := run[activities.Gate](w, w.RollBackDeployment, in)
+		require.NoError(t, err, "it is done already")
+		assert.Equal(t, activities.Gate{observe.Deployments: w.deployment("d").ResourceVersion}, gate)
 		assert.Len(t, w.told(), 1)
+		assert.Len(t, w.writes(), 1)
 	})
 	for _, reason := range []string{"DeploymentRollbackRevisionNotFound", "DeploymentRollbackTemplateUnchanged"} {
 		t.Run("nothing to return to: "+reason, func(t *testing.T) {
 			w := newWorld(t, d, former)
-			in := activities.RollBack{Deployment: ref(d), Version: d.ResourceVersion, Rollback: rollout.Rollback{Revision: 1, Reason: reason, Why: "so it is"}}
+			in := activities.RollBack{Deployment: ref(d), Version: d.ResourceVersion, Generation: d.Generation, Rollback: rollout.Rollback{Revision: 1, Reason: reason, Why: "so it is"}}
 			twice[activities.Gate](w, w.RollBackDeployment, in)
 			got := w.deployment("d")
 			assert.Nil(t, got.Spec.RollbackTo)
@@ -124,10 +126,23 @@ func TestRollBackDeploymentIsRefused(t *testing.T) {
 		require.ErrorContains(t, err, "get set shop/d-1: later")
 		assert.Empty(t, w.writes())
 	})
+	t.Run("another template came before the record of an automatic one", func(t *testing.T) {
+		silent := deployment("d", 3, asksBack, func(d *v1alpha1.MachineDeployment) { d.Spec.RollbackTo, d.Generation = nil, 5 })
+		w := newWorld(t, silent, former)
+		in := backTo(silent, former)
+		in.Rollback.Automatic, in.Generation = true, 4
+		_, err := run[activities.Gate](w, w.RollBackDeployment, in)
+		assertFailure(t, err, activities.TypeConflict, false)
+		assert.Empty(t, w.writes())
+		in.Generation = 5
+		_, err = run[activities.Gate](w, w.RollBackDeployment, in)
+		require.NoError(t, err)
+	})
 	t.Run("somebody took the wish back", func(t *testing.T) {
 		w := newWorld(t, d, former)
 		w.edit(observe.Deployments, "d", map[string]any{"spec": map[string]any{"rollbackTo": nil}})
-		twice[activities.Gate](w, w.RollBackDeployment, backTo(d, former))
+		_, err := run[activities.Gate](w, w.RollBackDeployment, backTo(d, former))
+		assertFailure(t, err, activities.TypeConflict, false)
 		assert.Empty(t, w.writes())
 		assert.Empty(t, w.told())
 	})

@@ -121,7 +121,7 @@ func (w *setWriter) rollBack(ctx workflow.Context, d activities.DeploymentDecisi
 			return err
 		}
 	}
-	order := activities.RollBack{Deployment: w.ref, Version: version, Rollback: back}
+	order := activities.RollBack{Deployment: w.ref, Version: version, Generation: d.Generation, Rollback: back}
 	var done activities.Gate
 	err := workflow.ExecuteActivity(batch(ctx, back.Why, 1), core().RollBackDeployment, order).Get(ctx, &done)
 	w.raise(done)

@@ -14,6 +14,7 @@ type entry struct {
 	chosen    int    // by the autoscaler
 	why       string // of the last change of the size
 	forced    bool
+	free      bool // its size may turn round: nothing is promised that depends on it
 }
 
 // book is a deployment in the middle of a decision.
@@ -50,6 +51,11 @@ func open(o Observed) *book {
 		}
 	}
 	b.needed = max(o.Replicas-unavailable-preserved, 0)
+	if b.plain() {
+		for _, e := range b.sets {
+			e.free = true
+		}
+	}
 	return b
 }
 
@@ -148,9 +154,11 @@ func (e *entry) surely(n int) int {
 func (e *entry) least() int { return min(e.size, e.Replicas, e.Seen) }
 
 // put gives a set a size, and reports whether it did. A set whose workflow has not seen its size yet gets another one only in the
-// same direction: then its old and new size say how many machines it can have meanwhile.
+// same direction: then its old and new size say how many machines it can have meanwhile. Outside of a rollout nobody counts on that, and
+// who takes a number back shall not see it carried out first.
 func (e *entry) put(n int, why string) bool {
-	if n == e.size || n > e.Replicas && e.Seen > e.Replicas || n < e.Replicas && e.Seen < e.Replicas {
+	turns := n > e.Replicas && e.Seen > e.Replicas || n < e.Replicas && e.Seen < e.Replicas
+	if n == e.size || turns && !e.free {
 		return false
 	}
 	e.size, e.why = n, why
