@@ -22,6 +22,7 @@ type DeploymentReport struct {
 	DeploymentRead
 	Step   *Step             // nil clears it: the deployment is calm
 	Record *rollout.Progress // how far the rollout is, to add to what is on record; nil keeps that
+	NoSet  string            // why the API server took no set of the current template; empty: it did, or was not asked to
 }
 
 // ReportDeployment counts the machines of a deployment's sets and writes its status. Where the status says it already, nothing is
@@ -76,7 +77,9 @@ func timeless(s v1alpha1.MachineDeploymentStatus) v1alpha1.MachineDeploymentStat
 func (a *Activities) applyDeploymentReport(family observe.Family, in DeploymentReport, now time.Time) {
 	d, at := family.Deployment, metav1.NewTime(now).Rfc3339Copy()
 	s := &d.Status
-	want := rollout.Report(observe.RolloutObserved(family, now)) // before the record of a new revision is there, which starts its clock
+	observed := observe.RolloutObserved(family, now)
+	observed.NoSet = in.NoSet
+	want := rollout.Report(observed) // before the record of a new revision is there, which starts its clock
 	if p := in.Record; p != nil {
 		p := observe.RolloutProgress(d).Recorded(*p)
 		s.Rollout = &v1alpha1.RolloutStatus{Revision: p.Revision, Step: int32(p.Step), FailedMachines: p.Failed, Automatic: p.Automatic}

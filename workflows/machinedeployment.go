@@ -46,7 +46,7 @@ func (m *machineDeployment) run(ctx workflow.Context) (Result, error) {
 		case failedWith(err, activities.TypeConflict), timedOut(err):
 			m.live = true // another writer was faster, or the decision grew too old: look at what is there now
 		case failedWith(err, activities.TypeRefused):
-			if err := m.refused(ctx, err); err != nil {
+			if err := m.refused(ctx, d, err); err != nil {
 				return Result{}, err
 			}
 		case err != nil:

@@ -10,6 +10,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"millwright/activities"
+	"millwright/decide/rollout"
 	"millwright/decide/steer"
 	"millwright/workflows"
 )
@@ -49,7 +50,7 @@ func writers(t *testing.T, test func(t *testing.T, w *deploymentWorld, run func(
 func TestARefusedWriteIsTriedAgainAfterAWhile(t *testing.T) {
 	writers(t, func(t *testing.T, w *deploymentWorld, run func()) {
 		run()
-		require.Equal(t, []string{"ChangeSets", "ChangeSets"}, w.log, "the second one is taken")
+		require.Equal(t, []string{"ChangeSets", "ReportDeployment", "ChangeSets"}, w.log, "the second one is taken")
 		require.Equal(t, []time.Duration{0, 10 * time.Second, 10 * time.Second}, w.looks)
 		require.Equal(t, []bool{false, true, false}, []bool{w.reads[0].Live, w.reads[1].Live, w.reads[2].Live}, "what was refused may look otherwise by now")
 	})
@@ -70,7 +71,7 @@ func TestAChangeWakesWhoWaitsAfterARefusedWrite(t *testing.T) {
 	writers(t, func(t *testing.T, w *deploymentWorld, run func()) {
 		w.env.RegisterDelayedCallback(func() { changed(w.env) }, 3*time.Second)
 		run()
-		require.Equal(t, []string{"ChangeSets", "ChangeSets"}, w.log)
+		require.Equal(t, []string{"ChangeSets", "ReportDeployment", "ChangeSets"}, w.log)
 		require.Equal(t, []time.Duration{0, 3 * time.Second, 3 * time.Second}, w.looks)
 	})
 }
@@ -122,7 +123,7 @@ func TestNodesThatCannotBeWrittenAreWaitedFor(t *testing.T) {
 		w.script = []activities.DeploymentDecision{with(sizing(), func(d *activities.DeploymentDecision) { d.Resize, d.Strip = nil, aTarget }), gone()}
 		w.fails, w.both = map[string]error{"ChangeNodes": temporal.NewTimeoutError(3, nil)}, true
 		run()
-		require.Equal(t, []string{"ChangeNodes", "ChangeNodes"}, w.log, "once as a local activity")
+		require.Equal(t, []string{"ChangeNodes", "ChangeNodes", "ReportDeployment"}, w.log, "once as a local activity")
 		require.Equal(t, []time.Duration{0, 10 * time.Second}, w.looks)
 	})
 }
@@ -133,7 +134,7 @@ func TestNodesAreSelectedByARegularActivity(t *testing.T) {
 		w.script = []activities.DeploymentDecision{with(sizing(), func(d *activities.DeploymentDecision) { d.Resize, d.Select = nil, aTarget }), gone()}
 		w.fails = map[string]error{"ChangeNodes": temporal.NewTimeoutError(3, nil)}
 		run()
-		require.Equal(t, []string{"ChangeNodes"}, w.log, "a local activity would have been followed by another one")
+		require.Equal(t, []string{"ChangeNodes", "ReportDeployment"}, w.log, "a local activity would have been followed by another one")
 	})
 }
 
@@ -146,5 +147,19 @@ func TestARolloutThatIsCancelledDoesNotWaitForARefusedWrite(t *testing.T) {
 	result := w.rollOut(t)
 	require.Equal(t, []string{workflows.OutcomeCancelled, "3s"}, []string{result.Outcome, result.Took})
 	require.Equal(t, steer.Cancel, s.orders[0].Order.Verb)
-	require.Equal(t, []string{"ChangeSets"}, w.log)
+	require.Equal(t, []string{"ChangeSets", "ReportDeployment"}, w.log)
+}
+
+// Whoever looks at the deployment reads why there is no set of its template, until there is one.
+func TestASetThatIsRefusedIsReported(t *testing.T) {
+	making := with(sizing(), func(d *activities.DeploymentDecision) { d.Create, d.Resize = &rollout.Creation{Revision: 7}, nil })
+	counted := with(sizing(), func(d *activities.DeploymentDecision) { d.Resize, d.Report = nil, true })
+	w := newDeploymentWorld(t, making, making, counted, gone())
+	w.answer(0)
+	w.fails["CreateSet"] = refusing()
+	w.env.ExecuteWorkflow(workflows.MachineDeployment, workflows.Input{Ref: ref, Continued: true})
+	require.NoError(t, w.env.GetWorkflowError())
+	require.Equal(t, []string{"CreateSet", "ReportDeployment", "CreateSet", "ReportDeployment"}, w.log)
+	require.Equal(t, "quota exceeded", w.orders[1].(activities.DeploymentReport).NoSet)
+	require.Empty(t, w.orders[3].(activities.DeploymentReport).NoSet)
 }

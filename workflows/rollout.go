@@ -107,7 +107,7 @@ func (r *rolled) run(ctx workflow.Context) (RolloutResult, error) {
 		case failedWith(err, activities.TypeObjectGone), failedWith(err, activities.TypeConflict), timedOut(err):
 			r.live = true // something changed, or the decision grew too old: look at what is there now
 		case failedWith(err, activities.TypeRefused):
-			if err := r.refused(ctx, err); err != nil && ctx.Err() == nil {
+			if err := r.refused(ctx, d, err); err != nil && ctx.Err() == nil {
 				return RolloutResult{}, err
 			}
 		case err != nil:

@@ -22,6 +22,7 @@ type setWriter struct {
 	reported   time.Time       // when the status was written last
 	marking    workflow.Future // marks that are being set at nodes beside everything else; nil: none are
 	marksAgain time.Time       // when marks may be set again that could not be set
+	noSet      string          // why the API server took no set of the current template; empty: it did, or was not asked to
 }
 
 // decide asks what is to be done next with the sets.
@@ -96,7 +97,7 @@ func (w *setWriter) reportAt(d activities.DeploymentDecision) time.Time {
 
 // report writes the status, and returns the version that the deployment has then.
 func (w *setWriter) report(ctx workflow.Context, d activities.DeploymentDecision, record *rollout.Progress) (version string, err error) {
-	report := activities.DeploymentReport{DeploymentRead: w.deploymentRead(ctx), Record: record}
+	report := activities.DeploymentReport{DeploymentRead: w.deploymentRead(ctx), Record: record, NoSet: w.noSet}
 	if d.Need != attention.Nothing {
 		report.Step = w.object.report()
 	}
@@ -138,7 +139,9 @@ func (w *setWriter) carryOut(ctx workflow.Context, d activities.DeploymentDecisi
 		return true, w.await(ctx, workflow.ExecuteActivity(batch(ctx, why, len(d.Mark)+len(d.Unmark)), core().MarkMachines, marks).Get)
 	case d.Create != nil:
 		creation := activities.SetCreation{Deployment: w.ref, Version: d.Version, Creation: *d.Create}
-		return true, w.await(ctx, workflow.ExecuteActivity(batch(ctx, why, 1), core().CreateSet, creation).Get)
+		err := w.await(ctx, workflow.ExecuteActivity(batch(ctx, why, 1), core().CreateSet, creation).Get)
+		w.noSet = refused(err).Message
+		return true, err
 	}
 	started, atNodes := []writing{}, w.atNodes(ctx, d.Decision)
 	if ofSets > 0 || d.Revise != nil {
@@ -158,10 +161,11 @@ func (w *setWriter) carryOut(ctx workflow.Context, d activities.DeploymentDecisi
 	return len(started)+len(atNodes) > 0, err
 }
 
-// refused waits a while after a write that was refused, or until something changes: doing it again at once would come to the same.
-func (w *setWriter) refused(ctx workflow.Context, err error) error {
+// refused tells of a write that was refused, and waits a while, or until something changes: doing it again at once would come to the same.
+func (w *setWriter) refused(ctx workflow.Context, d activities.DeploymentDecision, err error) error {
 	why := refused(err).Message
 	w.show(ctx, step{name: "refused", why: why, blockedBy: "Refused", stuck: true})
+	_, _ = w.report(ctx, d, nil) // it may be the status that is refused
 	w.live = true
 	return w.awaken(ctx, w.timer(ctx, "again", "tries again then: "+why, workflow.Now(ctx).Add(refusedAgain)))
 }

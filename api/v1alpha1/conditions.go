@@ -64,7 +64,7 @@ const (
 	ReasonMinimumReplicasUnavailable = "MinimumReplicasUnavailable"
 )
 
-// Reasons of Progressing.
+// Reasons of Progressing. NewMachineSetCreated and FoundNewMachineSet are MCM's; Millwright reports MachineSetUpdated from the first moment on.
 const (
 	ReasonNewMachineSetCreated     = "NewMachineSetCreated"
 	ReasonFoundNewMachineSet       = "FoundNewMachineSet"

@@ -63,7 +63,7 @@ type MachineDeploymentSpec struct {
 	// +optional
 	RollbackTo *RollbackConfig `json:"rollbackTo,omitempty"`
 	// For how many seconds a rollout may stand still before Progressing becomes False. Left out means for ever. Nothing
-	// is rolled back by itself.
+	// is rolled back by itself, unless spec.rollout.automaticRollback wants it.
 	// +optional
 	// +nullable
 	// +kubebuilder:validation:Minimum=0
@@ -101,9 +101,10 @@ type RolloutPolicy struct {
 	// When a rollout gives up by itself and returns to the former template. Left out means never.
 	// +optional
 	AutomaticRollback *AutomaticRollback `json:"automaticRollback,omitempty"`
-	// From when on a machine that goes holds no place any more: TerminationComplete, when its instance is gone, so that there
-	// are never more instances than replicas and maxSurge; or TerminationStarted, when its deletion begins. Default
-	// TerminationComplete.
+	// From when on a machine that goes holds no place any more: TerminationComplete, when its instance is gone, so that a rollout
+	// never has more instances than replicas and maxSurge; or TerminationStarted, when its deletion begins. Default
+	// TerminationComplete. What is replaced for another reason than the template, because it failed or somebody deleted it, comes on top;
+	// and outside of a rollout a larger number is followed at once.
 	// +optional
 	// +kubebuilder:validation:Enum=TerminationComplete;TerminationStarted
 	MachineReplacementPolicy MachineReplacementPolicy `json:"machineReplacementPolicy,omitempty"`

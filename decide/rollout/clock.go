@@ -11,6 +11,7 @@ const (
 	reasonResumed  = "DeploymentResumed"
 	reasonHeld     = "RolloutHeld"
 	reasonWaiting  = "RolloutWaiting"
+	reasonNoSet    = "MachineSetCreateError"
 	progressing    = "Progressing"
 )
 

@@ -140,6 +140,7 @@ type Observed struct {
 	Unavailable Bound // maxUnavailable, rounded down
 	Deleting    bool
 	Invalid     string // why nothing can be done with it, in a sentence; empty when all is well
+	NoSet       string // why no set of the current template could be made a moment ago; empty when nobody tried, or it was made
 	Frozen      bool   // label freeze
 
 	Paused   bool   // spec.paused
