@@ -20,7 +20,7 @@ test-unit: ## unit tests with the race detector; no services, no network
 	go test -race ./...
 
 integration: stack ## integration tests on a stack of their own: real API server, real Temporal
-	go test -tags integration -p 1 -count=1 -timeout 40m ./devstack/... ./test/integration/...
+	go test -tags integration -p 2 -count=1 -timeout 40m ./devstack/... ./test/integration/... # two stacks at a time: mostly they wait
 
 stack: build ## the heavy binaries of the local stack, once; cached by version outside this folder
 	bin/devstack build

@@ -1,6 +1,7 @@
 package activities_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -37,6 +38,23 @@ func TestDecideMachineOfANewMachine(t *testing.T) {
 		assert.True(t, decideMachine(newWorld(t, m, withSecrets("a", "")), read(m)).Token)
 		assert.False(t, decideMachine(newWorld(t, m, withSecrets("", "a")), read(m)).Token)
 	})
+}
+
+// While the cloud makes fifty machines of a set, further ones let those of other sets pass.
+func TestDecideMachineOfOneOfVeryMany(t *testing.T) {
+	t.Parallel()
+	huge, small := set("huge", 60), set("small", 60)
+	yields := func(set *v1alpha1.MachineSet, others int) bool {
+		m := machine("m", bare, ownedBy[*v1alpha1.Machine](set))
+		objects := []runtime.Object{class(), huge, small, m}
+		for i := range others {
+			objects = append(objects, machine(fmt.Sprint("m-", i), ownedBy[*v1alpha1.Machine](huge), func(m *v1alpha1.Machine) {
+				m.Spec.ProviderID, m.Status.LastOperation.Type = "", v1alpha1.MachineOperationCreate
+			}))
+		}
+		return decideMachine(newWorld(t, objects...), read(m)).Yields
+	}
+	assert.Equal(t, []bool{false, true, false}, []bool{yields(huge, 49), yields(huge, 50), yields(small, 50)})
 }
 
 // calm returns a world in which all is done for a machine that runs on the node n.

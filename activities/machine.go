@@ -52,6 +52,7 @@ type MachineDecision struct {
 	PreserveUntil time.Time        // when its preservation ends, or will end if it fails now; zero when it is not preserved
 	Busy          bool             // the status shows a step in flight
 	Withdraw      bool             // a replacement was granted, and the machine has recovered
+	Yields        bool             // many machines of its set call the cloud, too: those of others go first
 }
 
 // Problem is why a step cannot be taken, for people and for the machine's condition.
@@ -63,6 +64,10 @@ type Problem struct {
 
 	Failures int // calls in a row that failed; only the back-off grows with it
 }
+
+// fairCalls is for how many machines of a set the cloud is called at a time as for all others; further ones yield to those of other sets.
+// Source: a quarter of the calls that a worker makes at a time.
+const fairCalls = 50
 
 // DecideMachine reads a machine, its node and its class, and says what it needs next.
 func (a *Activities) DecideMachine(ctx context.Context, in Read) (MachineDecision, error) {
@@ -120,6 +125,9 @@ func (a *Activities) decideMachine(ctx context.Context, in Read, m *v1alpha1.Mac
 		Busy:           m.Status.CurrentOperation != nil,
 	}
 	decision.Provider, decision.Problem = usable(m, around.Class)
+	if d.Need == attention.Instance || d.Need == attention.Deletion {
+		decision.Yields = a.Cluster.Calling(m) >= fairCalls
+	}
 	decision.Token = decision.Target && around.Class != nil && around.Class.SecretRef != nil
 	switch {
 	case d.Need == attention.Deletion:

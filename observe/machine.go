@@ -32,6 +32,29 @@ func (c *Cluster) Around(m *v1alpha1.Machine) Around {
 	return around
 }
 
+// Calling returns how many other machines of the same set the cloud makes at this moment, or deletes if this one is to go.
+func (c *Cluster) Calling(m *v1alpha1.Machine) int {
+	owner := metav1.GetControllerOf(m)
+	if owner == nil {
+		return 0
+	}
+	n := 0
+	for _, other := range c.MachinesOf(string(owner.UID)) {
+		if other.UID != m.UID && (other.DeletionTimestamp != nil) == (m.DeletionTimestamp != nil) && isCalling(other) {
+			n++
+		}
+	}
+	return n
+}
+
+// isCalling reports whether a machine is at the step at which the cloud makes or deletes its instance.
+func isCalling(m *v1alpha1.Machine) bool {
+	if m.DeletionTimestamp != nil {
+		return m.Status.Deletion != nil && m.Status.Deletion.Stage == v1alpha1.MachineDeletionInstance
+	}
+	return m.Spec.ProviderID == "" && m.Status.LastOperation.Type == v1alpha1.MachineOperationCreate
+}
+
 // NodeOf returns the node of a machine from the cache: the one that its label names. Nil when there is none.
 func (c *Cluster) NodeOf(m *v1alpha1.Machine) *corev1.Node {
 	name := m.Labels[v1alpha1.LabelNode]

@@ -206,3 +206,20 @@ func TestAround(t *testing.T) {
 	former.UID = "uid-former"
 	assert.Nil(t, cluster.Around(machine("m", of(former))).Set, "another set of the same name is not its own")
 }
+
+func TestHowManyOthersOfASetCallTheCloud(t *testing.T) {
+	s, other := set("s"), set("other")
+	begun := func(m *v1alpha1.Machine) { m.Status.LastOperation.Type = v1alpha1.MachineOperationCreate }
+	made := func(m *v1alpha1.Machine) { m.Spec.ProviderID = "fake:///n" }
+	at := func(stage v1alpha1.MachineDeletionStage) func(*v1alpha1.Machine) {
+		return func(m *v1alpha1.Machine) { m.Status.Deletion = &v1alpha1.MachineDeletion{Stage: stage} }
+	}
+	cluster, _ := start(t, nil, s, other,
+		machine("a", of(s), begun), machine("b", of(s), begun, made), machine("c", of(s)), machine("d", of(s), begun), machine("e", of(other), begun),
+		machine("f", of(s), begun, goingMachine, at(v1alpha1.MachineDeletionInstance)), machine("g", of(s), goingMachine, at(v1alpha1.MachineDeletionDrain)),
+		machine("h", of(s), begun, goingMachine))
+	assert.Equal(t, 2, cluster.Calling(machine("m", of(s))), "a and d")
+	assert.Equal(t, 1, cluster.Calling(machine("d", of(s), begun)), "it is no other one")
+	assert.Equal(t, 1, cluster.Calling(machine("m", of(s), made, goingMachine)), "f")
+	assert.Equal(t, 0, cluster.Calling(machine("m")), "it belongs to no set")
+}

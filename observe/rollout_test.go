@@ -188,7 +188,10 @@ func TestRolloutObserved(t *testing.T) {
 			{Type: "Progressing", Status: "True", Reason: "R", Message: "m", LastUpdateTime: ago(3), LastTransitionTime: ago(9)},
 		}}), want: []rollout.Condition{{Type: "Progressing", Status: "True", Reason: "R", Message: "m", Updated: ago(3).Time}}},
 	}
-	told := map[string][]any{"Sets": {nil}} // see TestRolloutSet
+	told := map[string][]any{
+		"Sets":  {nil},       // see TestRolloutSet
+		"NoSet": {"refused"}, // its workflow tells it: see TestReportDeploymentWhoseSetIsRefused
+	}
 	for _, row := range rows {
 		t.Run(title(row.name, row.fact), func(t *testing.T) {
 			d := deployment("d")

@@ -35,6 +35,7 @@ type options struct {
 	exhausted    time.Duration
 	draining     drain.Settings
 	maxDrains    int
+	cloudCalls   int
 	preflight    process.PreflightFlags
 	rollout      process.RolloutFlags
 }
@@ -55,6 +56,7 @@ func main() {
 	flag.DurationVar(&o.draining.Attach, "pv-reattach-timeout", activities.DefaultAttachTimeout, "how long a drain waits until the volumes of a pod are attached to another node, before the next pod goes")
 	flag.BoolVar(&o.draining.Parallel, "drain-volumes-in-parallel", false, "let pods with volumes go at the same time when they share no StatefulSet, no disruption budget and no volume")
 	flag.IntVar(&o.maxDrains, "max-drains", activities.DefaultMaxDrains, "nodes that are drained at a time, further ones wait for their turn; 0 means all")
+	flag.IntVar(&o.cloudCalls, "max-cloud-calls", cloudCalls, "calls of each provider that this worker makes at a time; further ones wait")
 	flag.Parse()
 	if err := run(o); err != nil {
 		fmt.Fprintln(os.Stderr, "worker:", err)
@@ -66,6 +68,9 @@ func main() {
 func run(o options) error {
 	if o.clusterName == "" {
 		return errors.New("--cluster-name is required: instances of two installations must not be mixed up")
+	}
+	if o.cloudCalls < 1 {
+		return fmt.Errorf("--max-cloud-calls is %d: at least one call has to be made", o.cloudCalls)
 	}
 	for group := range strings.SplitSeq(o.tokenGroups, ",") {
 		if group != "" && !strings.HasPrefix(group, "system:bootstrappers:") {

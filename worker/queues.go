@@ -26,10 +26,10 @@ import (
 
 // Slots of a worker: a slot of the cluster queues is a request or two to the API server, one of a provider's mostly waits.
 const (
-	clusterSlots  = 100
-	providerSlots = 200 // calls of a cloud mostly wait
-	drainSlots    = 500 // a drain is one slot, and parked nearly always
-	stopTimeout   = 30 * time.Second
+	clusterSlots = 100
+	cloudCalls   = 200 // calls of a cloud mostly wait
+	drainSlots   = 500 // a drain is one slot, and parked nearly always
+	stopTimeout  = 30 * time.Second
 )
 
 // serve starts one SDK worker for each queue.
@@ -55,7 +55,7 @@ func serve(o options, temporal client.Client, cluster *observe.Cluster, clients 
 		case queue == workflows.QueueDrains:
 			options.MaxConcurrentActivityExecutionSize = drainSlots
 		case isProvider:
-			options.MaxConcurrentActivityExecutionSize = providerSlots
+			options.MaxConcurrentActivityExecutionSize = o.cloudCalls
 		}
 		w := worker.New(temporal, queue, options)
 		switch {

@@ -119,6 +119,14 @@ func cloud(ctx workflow.Context, provider, id, summary string) workflow.Context 
 	})
 }
 
+// yielding is for a call that lets those of other sets pass, as long as calls wait for a free worker: so a huge rollout does not starve
+// the others. The server heeds this key always.
+func yielding(ctx workflow.Context) workflow.Context {
+	options := workflow.GetActivityOptions(ctx)
+	options.Priority = temporal.Priority{PriorityKey: 4} // after all others; the rest is the workflow's
+	return workflow.WithActivityOptions(ctx, options)
+}
+
 // draining is for what waits long for the pods or volumes of one node, on a queue of its own. Its heartbeat tells a worker
 // that died; how long it may take in all is its own business, since it is given the time.
 func draining(ctx workflow.Context, id, summary string) workflow.Context {

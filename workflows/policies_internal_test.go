@@ -55,3 +55,19 @@ func TestPriorityOfThoseThatDecideForMany(t *testing.T) {
 	require.NotEqual(t, machine.FairnessKey, Priority(KindMachine, "other", Owner{MachineDeployment: "web", Machine: "m"}).FairnessKey)
 	require.LessOrEqual(t, len(machine.FairnessKey), 64)
 }
+
+// Whoever yields comes after those of other sets that do not; what it shares with those of its own stays the workflow's.
+func TestPriorityOfThoseThatYield(t *testing.T) {
+	suite := &testsuite.WorkflowTestSuite{}
+	env := suite.NewTestWorkflowEnvironment()
+	env.ExecuteWorkflow(func(ctx workflow.Context) error {
+		usual := workflow.GetActivityOptions(cloud(ctx, "fake", "1", "makes it"))
+		options := workflow.GetActivityOptions(yielding(cloud(ctx, "fake", "1", "makes it")))
+		assert.Greater(t, options.Priority.PriorityKey, Priority(KindMachine, "shop", Owner{Machine: "m"}).PriorityKey)
+		assert.Empty(t, options.Priority.FairnessKey)
+		usual.Priority = options.Priority
+		assert.Equal(t, usual, options)
+		return nil
+	})
+	assert.NoError(t, env.GetWorkflowError())
+}

@@ -85,7 +85,11 @@ func (m *machine) interruptible(ctx workflow.Context, d activities.MachineDecisi
 	if d.Need == attention.Instance {
 		futures = append(futures, m.creationTimer(ctx, d.CreateBy))
 	}
-	options, cancel := workflow.WithCancel(cloud(ctx, d.Provider, m.activityID(m.shown.name), m.shown.why))
+	options := cloud(ctx, d.Provider, m.activityID(m.shown.name), m.shown.why)
+	if d.Yields {
+		options = yielding(options)
+	}
+	options, cancel := workflow.WithCancel(options)
 	defer cancel()
 	future, name := workflow.ExecuteActivity(options, activity, call), m.shown.name
 	futures = append(futures, future)

@@ -1,0 +1,116 @@
+//go:build integration
+
+// Package fairness shows that many machines of one deployment let a few of another one pass, whatever they wait for.
+package fairness
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"millwright/api/v1alpha1"
+	"millwright/devstack/stack"
+	"millwright/test/integration/rig"
+)
+
+var r *rig.Rig
+
+// At a time, eight calls of the cloud are made and two nodes are drained: fewer than by default, so that a hundred machines are many.
+func TestMain(m *testing.M) {
+	options := stack.Options{Args: map[string][]string{stack.Worker: {"--max-cloud-calls=8", "--max-drains=2"}}}
+	os.Exit(rig.Main(m, options, func(up *rig.Rig) { r = up }))
+}
+
+// A hundred machines wait for a cloud that takes two seconds for each. One of another deployment that is asked for after all of them is made
+// before most of them are.
+func TestAHugeScaleUpLetsOthersPass(t *testing.T) {
+	const slowly = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"2s"}`
+	const many = 120
+	r.Namespace(t, "huge", slowly)
+	r.Namespace(t, "lone", slowly)
+	huge := r.Pool(t, "huge", "huge", many)
+	rig.Eventually(t, time.Minute, "all of them wait for the cloud, or are made", func() (bool, any) {
+		n := 0
+		for _, m := range huge.Machines(t) {
+			if s := m.Status.CurrentOperation; m.Spec.ProviderID != "" || s != nil && s.Step == "create-instance" {
+				n++
+			}
+		}
+		return n == many, n
+	})
+	before := made(huge.Machines(t))
+	lone := r.Pool(t, "lone", "lone", 1)
+	rig.Eventually(t, 2*time.Minute, "the lone machine is made", func() (bool, any) { return made(lone.Machines(t)) == 1, made(huge.Machines(t)) })
+	after := made(huge.Machines(t))
+	t.Logf("%d of %d were made before it was asked for, %d when it was made", before, many, after)
+	require.Less(t, after, many*2/3, "it waits for those before it that do not yield, a few that are under way, and for no other")
+	huge.AwaitRunning(t, many, 3*time.Minute)
+	huge.Delete(t)
+	lone.Delete(t)
+	huge.AwaitGone(t, 2*time.Minute)
+	lone.AwaitGone(t, time.Minute)
+}
+
+// made counts the machines that have an instance.
+func made(machines []v1alpha1.Machine) int {
+	n := 0
+	for _, m := range machines {
+		if m.Spec.ProviderID != "" {
+			n++
+		}
+	}
+	return n
+}
+
+// Sixteen nodes wait for their turn to be drained, two at a time. One of another deployment that is deleted after all of them is the next.
+func TestAHugeScaleDownLetsOthersPass(t *testing.T) {
+	const many = 16
+	pools := map[string]*rig.Pool{}
+	for name, replicas := range map[string]int32{"drained": many, "other": 1} {
+		r.Namespace(t, name, "")
+		p := r.Pool(t, name, name, replicas, rig.Hosting)
+		p.AwaitRunning(t, int(replicas), time.Minute)
+		p.AwaitHosts(t, int(replicas), 20*time.Second)
+		p.Deploy(t, "web", replicas, func(pod *corev1.PodTemplateSpec) {
+			pod.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}} // one a node
+		})
+		pools[name] = p
+	}
+	huge, other := pools["drained"], pools["other"]
+	huge.Budget(t, "web", many) // until it is loosened, no drain gets on
+	huge.Scale(t, 0)
+	rig.Eventually(t, time.Minute, "most of them wait for their turn", func() (bool, any) {
+		queued := 0
+		for _, m := range huge.Machines(t) {
+			if s := m.Status.CurrentOperation; s != nil && s.Step == v1alpha1.StepQueued {
+				queued++
+			}
+		}
+		return queued >= many-4, queued // whose facts are a little old may begin a little early
+	})
+	other.Scale(t, 0)
+	rig.Eventually(t, time.Minute, "the other one waits for its turn, too", func() (bool, any) {
+		list := other.Machines(t)
+		return len(list) == 1 && list[0].Status.CurrentOperation != nil && list[0].Status.CurrentOperation.Step == v1alpha1.StepQueued, len(list)
+	})
+	huge.Loosen(t, "web", 0)
+	left := many
+	rig.Eventually(t, time.Minute, "the other one is gone", func() (bool, any) {
+		gone := len(other.Machines(t)) == 0
+		if !gone {
+			left = len(huge.Machines(t))
+		}
+		return gone, left
+	})
+	t.Logf("%d of %d were still there when it went", left, many)
+	require.Greater(t, left, many/3, "it waits for the few whose drain had begun, and for no other")
+	for _, p := range pools {
+		_, err := r.Stack.Kubectl(t.Context(), "delete", "deployment", "-n", p.Namespace, "web", "--wait=false")
+		require.NoError(t, err)
+		p.Delete(t)
+		p.AwaitGone(t, time.Minute)
+	}
+}
