@@ -117,8 +117,7 @@ func (w *world) deleteOld(n int) {
 		for _, u := range sorted(g.units) {
 			if n > 0 && g.template != w.template && g.NoScaleUp && !u.Deleting {
 				n--
-				deleting(&u.Member)
-				u.goneAt = w.now.Add(w.remove())
+				w.deleteByHand(g, u)
 				w.tell("a person deletes %s", u.Name)
 			}
 		}

@@ -15,7 +15,7 @@ type unit struct {
 	readyAt  time.Time
 	goneAt   time.Time
 	doomed   bool // it fails instead of becoming ready
-	replaced bool // its set deleted it because it had failed
+	replaced bool // its set makes another one before it is gone: it had failed, or a person deleted it
 }
 
 // group is a set of the world with a workflow of its own: it looks, and acts on what it saw at its next turn.
@@ -42,13 +42,15 @@ type world struct {
 	remove   func() time.Duration
 	doom     func() bool
 	stale    bool // a decision may be carried out after others have acted
+	people   int  // somebody does what is left to people in one of so many turns; zero: never
 	saw      *rollout.Decision
 
 	said     []string
 	broken   string      // the first promise that was broken
 	limit    int         // machines that may exist
-	floor    int         // machines that have to be available
+	floor    int         // machines that have to serve
 	failures []time.Time // of machines, by themselves
+	lost     []time.Time // machines that people took away
 	forced   int
 	forcedAt time.Time
 	last     rollout.Decision
@@ -83,15 +85,19 @@ func (w *world) observe() rollout.Observed {
 // roll takes one turn of the rollout: it decides, and carries that out at once or at its next turn.
 func (w *world) roll() {
 	if w.saw == nil {
-		d := rollout.Decide(w.observe())
+		o := w.observe()
+		d := rollout.Decide(o)
 		w.saw, w.last, w.decided = &d, d, w.edited
+		w.heed(o, d)
 		if w.stale && w.dice.oneIn(2) {
 			return
 		}
 	}
 	d := *w.saw
 	w.saw = nil
+	before := w.serving()
 	w.carryOut(d)
+	w.charge(before, "rollout: "+d.Why)
 	status := rollout.Report(w.observe())
 	w.spec.Reported, w.spec.Conditions = status.Counts, status.Conditions
 	w.check("rollout: " + d.Why)
@@ -177,11 +183,7 @@ func (w *world) atMachines(d rollout.Decision) {
 		}
 	}
 	each(d.Candidates, func(u *unit) { u.Candidate, u.Marks = true, true })
-	each(d.Select, func(u *unit) {
-		u.Updating, u.Available, u.Ready = true, false, false
-		u.readyAt = w.now.Add(w.create())
-		w.tell("select %s", u.Name)
-	})
+	each(d.Select, w.update)
 	each(d.Settle, func(u *unit) { u.Candidate, u.Marks, u.Updated = false, false, false })
 	each(d.Strip, func(u *unit) { u.Candidate, u.Marks = false, false })
 	each(d.Accept, func(u *unit) { u.Handed = false })
@@ -199,6 +201,13 @@ func (w *world) atMachines(d rollout.Decision) {
 		u.Handed = true
 		w.tell("hand %s to %s", u.Name, to.Name)
 	}
+}
+
+// update begins the in-place update of a machine: meanwhile it does not serve.
+func (w *world) update(u *unit) {
+	u.Updating, u.Available, u.Ready = true, false, false
+	u.readyAt = w.now.Add(w.create())
+	w.tell("select %s", u.Name)
 }
 
 func (w *world) unit(uid string) *unit {

@@ -21,7 +21,7 @@ func (w *world) work(g *group) {
 		g.Seen = g.intent
 		return
 	}
-	d := *g.saw
+	d, before := *g.saw, w.serving()
 	g.saw, g.Seen = nil, g.intent
 	for _, name := range d.Create {
 		w.made++
@@ -29,9 +29,11 @@ func (w *world) work(g *group) {
 	}
 	for _, t := range slices.Concat(d.Delete, d.Remediate) {
 		if u := w.unit(t.UID); u != nil && !u.Deleting && w.owner(t.UID) == g.UID {
-			w.drop(g, u)
+			u.replaced = u.Failed
+			w.drop(u)
 		}
 	}
+	w.charge(before, "set "+g.Name+": "+d.Why)
 	w.check("set " + g.Name + ": " + d.Why)
 }
 
@@ -42,15 +44,10 @@ func (w *world) addUnit(g *group, name string) {
 	g.units = append(g.units, u)
 }
 
-// drop deletes a machine, and notes whether that costs an available one.
-func (w *world) drop(g *group, u *unit) {
-	available := u.Available
-	u.replaced = u.Failed
-	u.goneAt = w.now.Add(w.remove())
+// drop deletes a machine.
+func (w *world) drop(u *unit) {
 	deleting(&u.Member)
-	if n := w.available(); available && n+w.hurt() < w.floor && !w.free() && w.broken == "" {
-		w.broken = fmt.Sprintf("%s deletes %s: %d available, %d needed;%s", g.Name, u.Name, n, w.floor, w.state())
-	}
+	u.goneAt = w.now.Add(w.remove())
 }
 
 // observe is what the set's activity would read.
@@ -75,25 +72,32 @@ func (g *group) observe(w *world) scale.Observed {
 	return o
 }
 
-func (w *world) available() int {
+// serving counts what the floor speaks of: available machines. OnDelete promises no more than that nothing is deleted for the
+// template's sake: with it, all count that are there and have not failed, or are about to come of the current one.
+func (w *world) serving() int {
 	n := 0
 	for _, g := range w.sets {
+		here, onDelete := 0, w.spec.Strategy == rollout.OnDelete
 		for _, u := range g.units {
-			if u.Available {
-				n++
+			if u.Available || onDelete && !u.Deleting && !u.Failed {
+				here++
 			}
 		}
+		if onDelete && g.template == w.template && !g.NoScaleUp {
+			here = max(here, g.Replicas)
+		}
+		n += here
 	}
 	return n
 }
 
-// existing counts machines, those on their way out included. One that failed and is being replaced by its set does not count: its
-// set makes another one before it is gone.
+// existing counts machines that hold a place: those on their way out included, unless they are not to count. One that is replaced by
+// its set does not count: its set makes another one before it is gone.
 func (w *world) existing() int {
 	n := 0
 	for _, g := range w.sets {
 		for _, u := range g.units {
-			if !u.replaced {
+			if !u.replaced && (!u.Deleting || !w.spec.FreeWhenDeleting) {
 				n++
 			}
 		}
@@ -103,20 +107,24 @@ func (w *world) existing() int {
 
 // places counts what exists or may come without another decision of the rollout.
 func (w *world) places() int {
-	n := 0
+	n := w.going()
 	for _, g := range w.sets {
-		live, out := 0, 0
-		for _, u := range g.units {
-			if u.Deleting {
-				out++
-			} else {
-				live++
-			}
-		}
+		live := g.live()
 		if g.saw != nil {
 			live += len(g.saw.Create)
 		}
-		n += max(live, g.Replicas) + out
+		n += max(live, g.Replicas)
+	}
+	return n
+}
+
+// live counts machines that are not being deleted.
+func (g *group) live() int {
+	n := 0
+	for _, u := range g.units {
+		if !u.Deleting {
+			n++
+		}
 	}
 	return n
 }
@@ -135,7 +143,7 @@ func (w *world) bound() {
 	if w.limit = max(w.limit, limit); w.saw == nil && w.places() <= limit {
 		w.limit = limit
 	}
-	if w.floor = min(w.floor, floor); w.available() >= floor && w.settled() {
+	if w.floor = min(w.floor, floor); w.serving() >= floor && w.settled() {
 		w.floor = floor
 	}
 }
@@ -150,13 +158,12 @@ func (w *world) plain() bool {
 	return len(w.spec.Conditions) > 1 && w.spec.Conditions[1].Reason == "NewMachineSetAvailable"
 }
 
+// going counts machines on their way out that hold a place.
 func (w *world) going() int {
 	n := 0
 	for _, g := range w.sets {
-		for _, u := range g.units {
-			if u.Deleting {
-				n++
-			}
+		if !w.spec.FreeWhenDeleting {
+			n += len(g.units) - g.live()
 		}
 	}
 	return n
@@ -165,24 +172,24 @@ func (w *world) going() int {
 // settled reports whether no set has anything left to delete.
 func (w *world) settled() bool {
 	for _, g := range w.sets {
-		live := 0
-		for _, u := range g.units {
-			if !u.Deleting {
-				live++
-			}
-		}
-		if live > g.Replicas || g.saw != nil || g.Seen != g.Replicas {
+		if g.live() > g.Replicas || g.saw != nil || g.Seen != g.Replicas {
 			return false
 		}
 	}
 	return w.saw == nil
 }
 
-// hurt returns how many machines failed by themselves lately.
+// hurt returns how many machines failed by themselves, or were taken away by people, so lately that a decision that is carried out
+// now may not know of it.
 func (w *world) hurt() int {
 	n := 0
 	for _, t := range w.failures {
 		if w.now.Sub(t) < 15*time.Second {
+			n++
+		}
+	}
+	for _, t := range w.lost {
+		if w.now.Sub(t) < 6*time.Second {
 			n++
 		}
 	}
@@ -192,10 +199,24 @@ func (w *world) hurt() int {
 // free reports whether a set was just now told to give one up whatever it takes.
 func (w *world) free() bool { return w.forced > 0 && w.now.Sub(w.forcedAt) < 15*time.Second }
 
-// check notes the first promise that is broken.
+// fail notes the first promise that is broken.
+func (w *world) fail(format string, values ...any) {
+	if w.broken == "" {
+		w.broken = fmt.Sprintf("%s: %s;%s", w.now.Sub(epoch), fmt.Sprintf(format, values...), w.state())
+	}
+}
+
+// charge looks what an act of a decision cost: too few may be left by chance or by people, but not by a decision.
+func (w *world) charge(before int, act string) {
+	if n := w.serving(); n < before && n+w.hurt() < w.floor && !w.free() {
+		w.fail("%s: %d serve, %d did, %d have to", act, n, before, w.floor)
+	}
+}
+
+// check looks for too many machines, whoever made them.
 func (w *world) check(after string) {
-	if n := w.existing(); n > w.limit && w.broken == "" {
-		w.broken = fmt.Sprintf("%s, after %s: %d machines, %d allowed;%s", w.now.Sub(epoch), after, n, w.limit, w.state())
+	if n := w.existing(); n > w.limit {
+		w.fail("after %s: %d machines, %d allowed", after, n, w.limit)
 	}
 	w.bound()
 }
