@@ -113,6 +113,13 @@ func TestOnDelete(t *testing.T) {
 		assert.Equal(t, map[string]int{"ms1": 2}, sizes(onDelete(3, plus(closed(old(1, 3, 2, 2)), machine("out", deleting)), now(2, 0, 0, 0))))
 		assert.Equal(t, map[string]int{"ms2": 1}, sizes(onDelete(3, closed(old(1, 2, 2, 2)), now(2, 0, 0, 0))))
 	})
+	t.Run("fewer wanted: new ones go first that do not serve yet", func(t *testing.T) {
+		assert.Equal(t, map[string]int{"ms2": 1}, sizes(onDelete(4, closed(old(1, 3, 3, 3)), now(2, 3, 3, 0))))
+		assert.Equal(t, map[string]int{"ms1": 1, "ms2": 1}, sizes(onDelete(2, closed(old(1, 3, 3, 3)), now(2, 2, 2, 1))))
+	})
+	t.Run("old ones serve as long as those have not gone", func(t *testing.T) {
+		assert.Empty(t, sizes(onDelete(4, closed(old(1, 3, 3, 3)), unseen(now(2, 3, 1, 0), 0))))
+	})
 	t.Run("fewer wanted: from the oldest set", func(t *testing.T) {
 		assert.Equal(t, map[string]int{"ms1": 0, "ms2": 1}, sizes(onDelete(3, closed(old(1, 2, 2, 2)), closed(old(2, 2, 2, 2)), now(3, 2, 2, 2))))
 	})

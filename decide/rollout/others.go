@@ -18,7 +18,7 @@ func (b *book) recreate() {
 }
 
 // onDelete follows people: what they delete of old sets comes back in the current one. Nothing is deleted for the
-// template's sake, only when fewer machines are wanted.
+// template's sake, only when fewer machines are wanted: then new ones go first that are not available yet, and old ones after them.
 func (b *book) onDelete() {
 	for _, e := range b.old() {
 		if e.NoScaleUp && e.live < e.size { // before that it might be making one
@@ -26,9 +26,13 @@ func (b *book) onDelete() {
 		}
 	}
 	b.grow(0)
-	over := sum(b.sets, size) - b.o.Replicas
+	over := max(sum(b.sets, size)-b.o.Replicas, 0)
+	if idle := min(over, max(b.now.size-b.now.available, 0)); idle > 0 {
+		b.now.put(b.now.size-idle, phrase("%d wanted in all", b.o.Replicas))
+		over -= idle // also where that has to wait: old ones serve
+	}
 	for _, e := range b.old() {
-		by := min(max(over, 0), e.size)
+		by := min(over, e.size)
 		if by > 0 {
 			e.put(e.size-by, phrase("%d wanted in all", b.o.Replicas))
 			over -= by

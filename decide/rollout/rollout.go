@@ -8,8 +8,8 @@ import "strings"
 
 // Decide takes the next step. What changes the template or has to be seen before sizes change stands alone; everything else
 // goes together, so that a step costs one round. Never are there more places for machines than Replicas and surge, unless
-// fewer became wanted; never does a step take available machines below Replicas less maxUnavailable, unless it is Forced. The
-// same input gives the same output, in whatever order sets and machines stand.
+// fewer became wanted; never does a step take available machines below Replicas less maxUnavailable, unless it is Forced, or the
+// strategy is Recreate or OnDelete, which promise none. The same input gives the same output, in whatever order sets and machines stand.
 func Decide(o Observed) Decision { return next(o) }
 
 func next(o Observed) Decision {
