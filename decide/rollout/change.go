@@ -13,10 +13,10 @@ func (m Member) target(why string) Target {
 }
 
 // resizes fills in the sets whose size or annotations change. The annotations of sets that want no machine are left alone. A
-// set that is to grow and may not make machines is opened first.
+// set that is to grow and may not make machines is opened first, unless it has them.
 func (b *book) resizes(d *Decision) {
 	for _, e := range b.sets {
-		if e.NoScaleUp && e.size > e.Replicas {
+		if e.NoScaleUp && e.size > e.Replicas && (e == b.now || e.size > e.live) {
 			d.Open = append(d.Open, e.target(e.why))
 			continue
 		}

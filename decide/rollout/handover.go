@@ -47,12 +47,13 @@ func (b *book) each(visit func(*entry, Member)) {
 }
 
 // settle ends the update at the nodes of machines that were handed over, or whose set is the current one. Only then goes the label
-// that protects a machine from its set, once the set counts it or never will: without the label, a node that still says that it was
+// that protects a machine from its set, once the set counts it, or it may go: without the label, a node that still says that it was
 // updated would be taken for one that was updated for the current template.
 func (b *book) settle(d *Decision) {
+	spared := !b.o.inPlace() || b.slack() >= 0 // which takes those for lost
 	b.each(func(e *entry, m Member) {
 		current := e == b.now
-		counted := !current || e.live <= e.Replicas || e.Replicas >= b.o.Replicas
+		counted := e.live <= e.Replicas || current && e.Replicas >= b.o.Replicas || !current && spared
 		switch {
 		case m.Marks && m.Updated && (m.Handed || current):
 			add(&d.Settle, m.target("it was updated, and serves again"))

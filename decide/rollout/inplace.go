@@ -11,8 +11,10 @@ func (b *book) updateInPlace() {
 			e.put(e.live, phrase("%s left of it", machines(e.live)))
 		}
 	}
-	if handed := b.handed(now); handed > 0 && now.live > now.size {
-		now.raise(min(handed, now.live-now.size), "machines that were updated in place are in it now")
+	for _, e := range b.sets { // also in those of a template that was changed meanwhile: they serve
+		if handed := b.handed(e); handed > 0 && e.live > e.size {
+			e.raise(min(handed, e.live-e.size), "machines that were updated in place are in it now")
+		}
 	}
 	why := b.grow(b.surge)
 	if missing := b.o.Replicas - sum(b.sets, size); missing > 0 { // whatever stage is in force: old sets make none any more

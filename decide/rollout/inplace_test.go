@@ -23,6 +23,7 @@ func TestInPlaceSizes(t *testing.T) {
 	}{
 		{"U30: handed machines raise the new set, the old set is lowered", inPlace(3, 0, 1, ready(old(1, 3, 2, 2)), with(now(2, 0, 1, 1), 0, handed)), map[string]int{"ms1": 2, "ms2": 1}},
 		{"U30: no more than the label says", inPlace(6, 0, 1, ready(old(1, 4, 4, 4)), with(now(2, 0, 2, 2), 0, handed)), map[string]int{"ms2": 1}},
+		{"handed machines of a template that was changed meanwhile are not too many", inPlace(3, 0, 1, closed(with(with(old(1, 0, 2, 2), 0, handed), 1, handed)), now(2, 1, 1, 1)), map[string]int{"ms1": 2}},
 		{"U31: equal", inPlace(3, 0, 1, now(2, 3, 3, 3)), map[string]int{}},
 		{"U31: lower", inPlace(2, 0, 1, now(2, 3, 3, 3)), map[string]int{"ms2": 2}},
 		{"U31: without old machines", inPlace(3, 0, 1, old(1, 0, 0, 0), now(2, 0, 0, 0)), map[string]int{"ms2": 3}},

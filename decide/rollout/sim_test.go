@@ -31,8 +31,7 @@ func (w *world) turn(random bool) {
 }
 
 // byHand does what is left to people: it passes the stage that is waited at, and deletes some of the old machines, or selects them,
-// where the strategy leaves that to people. Nobody selects more than may be unavailable: all that are handed over at once go at once
-// when the template changes before their set counts them.
+// where the strategy leaves that to people.
 func (w *world) byHand() {
 	w.pass()
 	for _, g := range w.sets {
@@ -41,7 +40,7 @@ func (w *world) byHand() {
 			case g.template == w.template || w.dice.below(3) > 0:
 			case w.spec.Strategy == rollout.OnDelete && !u.Deleting:
 				w.deleteByHand(g, u)
-			case w.spec.Strategy == rollout.InPlaceManual && u.Candidate && !u.Updating && !u.Updated && !u.Deleting && w.serving() > w.floor:
+			case w.spec.Strategy == rollout.InPlaceManual && u.Candidate && !u.Updating && !u.Updated && !u.Deleting:
 				w.update(u)
 				w.lost = append(w.lost, w.now)
 			}
