@@ -50,19 +50,30 @@ func (b *book) each(visit func(*entry, Member)) {
 // that protects a machine from its set, once the set counts it, or it may go: without the label, a node that still says that it was
 // updated would be taken for one that was updated for the current template.
 func (b *book) settle(d *Decision) {
-	spared := !b.o.inPlace() || b.slack() >= 0 // which takes those for lost
 	b.each(func(e *entry, m Member) {
 		current := e == b.now
-		counted := e.live <= e.Replicas || current && e.Replicas >= b.o.Replicas || !current && spared
 		switch {
 		case m.Marks && m.Updated && (m.Handed || current):
 			add(&d.Settle, m.target("it was updated, and serves again"))
 		case m.Marks && !m.Updating && current:
 			add(&d.Strip, m.target("its set is the current one: there is nothing to update"))
-		case m.Handed && !m.Marks && counted:
+		case m.Handed && !m.Marks && b.counts(e):
 			add(&d.Accept, m.target("its set counts it now"))
 		}
 	})
+}
+
+// counts reports whether a set counts the machines that were handed to it, or may lose them: of a former set as many as can be done without,
+// and all where nothing is updated in place any more.
+func (b *book) counts(e *entry) bool {
+	switch {
+	case e.live <= e.Replicas:
+		return true
+	case e == b.now:
+		return e.Replicas >= b.o.Replicas
+	default:
+		return !b.o.inPlace() || b.slack() >= 0 // which takes them for lost
+	}
 }
 
 // add puts a target on a list that has room.
