@@ -99,8 +99,8 @@ func (a *Activities) receiver(ctx context.Context, deployment Ref, move rollout.
 
 // handOver makes a machine that was updated in place one of another set, as if that had made it: its controller, its labels,
 // and what the template says, but for the instance, which is the same. The label keeps the set from deleting it as one too many
-// before the set counts it. Labels and annotations that others gave the machine stay, but for those by which the old set would find
-// it again; that set is nil where it is not known.
+// before the set counts it. Labels and annotations that others gave the machine stay; those go that it has from the old set, which is nil where
+// it is not known.
 func handOver(m *v1alpha1.Machine, old, set *v1alpha1.MachineSet) bool {
 	if m.DeletionTimestamp != nil || metav1.IsControlledBy(m, set) {
 		return false
@@ -111,8 +111,12 @@ func handOver(m *v1alpha1.Machine, old, set *v1alpha1.MachineSet) bool {
 	if m.Labels == nil {
 		m.Labels = map[string]string{}
 	}
-	if old != nil && old.Spec.Selector != nil {
-		maps.DeleteFunc(m.Labels, func(key, value string) bool { return old.Spec.Selector.MatchLabels[key] == value })
+	if old != nil {
+		less(m.Labels, old.Spec.Template.Labels)
+		less(m.Annotations, old.Spec.Template.Annotations)
+		if old.Spec.Selector != nil { // by which it would find the machine again
+			less(m.Labels, old.Spec.Selector.MatchLabels)
+		}
 	}
 	m.Spec.Class = set.Spec.Template.Spec.Class
 	observe.FollowTemplate(m, set)
@@ -121,4 +125,12 @@ func handOver(m *v1alpha1.Machine, old, set *v1alpha1.MachineSet) bool {
 	}
 	m.Labels[v1alpha1.LabelUpdateResult] = v1alpha1.ValueUpdateSuccessful
 	return true
+}
+
+// less takes off what is the same in some.
+func less(all, some map[string]string) {
+	maps.DeleteFunc(all, func(key, value string) bool {
+		was, there := some[key]
+		return there && was == value
+	})
 }

@@ -64,9 +64,13 @@ func TestU31_MachinesAreHandedOver(t *testing.T) {
 		s.Spec.Template.Spec.NodeTemplateSpec.Labels = map[string]string{"pool": "new"}
 		s.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineDrainTimeout: duration(time.Hour)}
 	})
+	u.edit(observe.Sets, "d-1", map[string]any{"spec": map[string]any{"template": map[string]any{"metadata": map[string]any{
+		"labels": map[string]any{"former": "x", "changed": "x"}, "annotations": map[string]any{"version": "1", "former": "x"},
+	}}}})
+	u.settle()
 	u.edit(observe.Machines, "a", map[string]any{"metadata": map[string]any{
-		"labels":      map[string]any{"mine": "x"},
-		"annotations": map[string]any{"note": "x", v1alpha1.AnnotationMachinePriority: "2"},
+		"labels":      map[string]any{"mine": "x", "former": "x", "changed": "y"},
+		"annotations": map[string]any{"note": "x", "version": "1", "former": "x", v1alpha1.AnnotationMachinePriority: "2"},
 		"ownerReferences": []any{
 			map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "name": "cm", "uid": "uid-cm"}, encode(u.a)["metadata"].(map[string]any)["ownerReferences"].([]any)[0],
 		},
@@ -81,7 +85,7 @@ func TestU31_MachinesAreHandedOver(t *testing.T) {
 	assert.True(t, metav1.IsControlledBy(m, u.young))
 	assert.Len(t, m.OwnerReferences, 2, "what else owns it stays, and its former set does not")
 	assert.Equal(t, map[string]string{
-		"app": "web", "tier": "front", "mine": "x", "node": "n", "machine-template-hash": "222", "node.machine.sapcloud.io/update-result": "successful",
+		"app": "web", "tier": "front", "mine": "x", "changed": "y", "node": "n", "machine-template-hash": "222", "node.machine.sapcloud.io/update-result": "successful",
 	}, m.Labels)
 	assert.Equal(t, map[string]string{"note": "x", "team": "shop", "version": "2", v1alpha1.AnnotationMachinePriority: "2"}, m.Annotations)
 	want := before.DeepCopy()

@@ -4,7 +4,6 @@ package rollouts
 
 import (
 	"math/rand/v2"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,25 +28,20 @@ func (f fleet) reaches(t *testing.T, edition string, n int) {
 // rollout is cancelled, and goes back.
 func TestEndurance_N17_N18_AHundredMachinesAndEverythingChanges(t *testing.T) {
 	f := newFleetOf(t, "hundred", slowly, 100, rolling(10, 0))
-	var most, least atomic.Int64
-	most.Store(110)
-	least.Store(100)
-	verdict := f.watch(t, func() promise { return promise{int(most.Load()), int(least.Load())} })
+	watch := f.watch(t, promise{replicas: 100, surge: 10})
 	begun := time.Now()
 	said := func(what string) { t.Logf("%6.1f s: %s", time.Since(begun).Seconds(), what) }
 
 	f.change(t, "2")
 	f.reaches(t, "2", 20)
 	said("20 of edition 2; scaled to 120")
-	most.Store(130)
-	f.Scale(t, 120)
+	watch.scale(t, 120)
 	f.reaches(t, "2", 50)
 	said("50 of edition 2; edition 3 begins")
 	f.change(t, "3")
 	f.reaches(t, "3", 20)
 	said("20 of edition 3; scaled to 80")
-	least.Store(80)
-	f.Scale(t, 80)
+	watch.scale(t, 80)
 	f.reaches(t, "3", 50)
 	said("50 of edition 3; paused")
 	f.steer(t, workflows.VerbInput{Verb: "pause", Reason: "lunch"})
@@ -61,14 +55,13 @@ func TestEndurance_N17_N18_AHundredMachinesAndEverythingChanges(t *testing.T) {
 	f.awaitEdition(t, "3", 80, 5*time.Minute)
 	f.awaitOutcomes(t, workflows.OutcomeSuperseded, workflows.OutcomeCompleted)
 	said("80 of edition 3, and no other; edition 4 begins")
-	most.Store(90)
 	f.change(t, "4")
 	f.reaches(t, "4", 30)
 	f.steer(t, workflows.VerbInput{Verb: "cancel", Reason: "no", Back: true})
 	said("30 of edition 4; cancelled, and back")
 	f.awaitEdition(t, "3", 80, 5*time.Minute)
 	said("80 of edition 3, and no other")
-	verdict()
+	watch.verdict(t)
 	f.awaitOutcomes(t, workflows.OutcomeSuperseded, workflows.OutcomeCompleted, workflows.OutcomeRolledBack, workflows.OutcomeCompleted)
 	require.Len(t, f.Instances(t), 80, "no orphan")
 	f.Delete(t)
@@ -76,11 +69,11 @@ func TestEndurance_N17_N18_AHundredMachinesAndEverythingChanges(t *testing.T) {
 }
 
 // Worker, bridge and Temporal are killed at random, every few seconds, while a hundred machines are replaced.
-func TestEndurance_N1_KillsAtRandom(t *testing.T) {
+func TestEndurance_KillsAtRandom(t *testing.T) {
 	f := newFleetOf(t, "random", slowly, 100, rolling(10, 0))
 	before, err := r.Cloud.Stats(t.Context())
 	require.NoError(t, err)
-	verdict := f.watch(t, func() promise { return promise{most: 110, least: 100} })
+	watch := f.watch(t, promise{replicas: 100, surge: 10})
 	seed := uint64(time.Now().UnixNano())
 	dice := rand.New(rand.NewPCG(seed, 0))
 	t.Logf("seed %d", seed)
@@ -95,7 +88,7 @@ func TestEndurance_N1_KillsAtRandom(t *testing.T) {
 	}
 	f.awaitEdition(t, "2", 100, 10*time.Minute)
 	t.Logf("%.0f s with kills: %v", time.Since(begun).Seconds(), kills)
-	verdict()
+	watch.verdict(t)
 	after, err := r.Cloud.Stats(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 100, after.Creates-before.Creates, "instances that were made for the new template")

@@ -5,7 +5,6 @@
 package rollouts
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -108,6 +107,17 @@ func (f fleet) updated(t *testing.T, value string) int {
 	return n
 }
 
+// names are those of the machines, sorted.
+func (f fleet) names(t *testing.T) []string {
+	t.Helper()
+	var names []string
+	for _, m := range f.Machines(t) {
+		names = append(names, m.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
 // outcomes returns how the rollouts of the fleet ended, the oldest first.
 func (f fleet) outcomes(t *testing.T) []workflows.RolloutResult {
 	t.Helper()
@@ -122,57 +132,22 @@ func (f fleet) outcomes(t *testing.T) []workflows.RolloutResult {
 	return list
 }
 
-// promise is what a rollout keeps to at each moment.
-type promise struct{ most, least int }
-
-// sampler looks ten times a second at what exists and what is available.
-type sampler struct {
-	stop    chan struct{}
-	done    chan struct{}
-	samples int
-	broken  []string
-}
-
-// watch samples until the returned function is called, which fails the test when a promise was broken. The promise may change
-// meanwhile; while the API server is away nothing is seen.
-func (f fleet) watch(t *testing.T, keeps func() promise) (verdict func()) {
+// awaitReason waits until Progressing has this reason.
+func (f fleet) awaitReason(t *testing.T, reason string, within time.Duration) {
 	t.Helper()
-	s := &sampler{stop: make(chan struct{}), done: make(chan struct{})}
-	go func() {
-		defer close(s.done)
-		for {
-			select {
-			case <-s.stop:
-				return
-			case <-time.After(100 * time.Millisecond):
-				s.look(f, keeps())
-			}
-		}
-	}()
-	return func() {
-		t.Helper()
-		close(s.stop)
-		<-s.done
-		t.Logf("%d samples", s.samples)
-		require.Empty(t, s.broken)
-		require.NotZero(t, s.samples)
-	}
+	rig.Eventually(t, within, "Progressing: "+reason, func() (bool, any) {
+		c := f.condition(t, v1alpha1.MachineDeploymentProgressing)
+		return c.Reason == reason, c
+	})
 }
 
-func (s *sampler) look(f fleet, p promise) {
-	list, err := r.Machines.MachineV1alpha1().Machines(f.Namespace).List(context.Background(), metav1.ListOptions{LabelSelector: "pool=" + f.Name})
-	if err != nil {
-		return
+// awaitOutcomes waits until the rollouts of the fleet have ended like this, in this order.
+func (f fleet) awaitOutcomes(t *testing.T, want ...string) {
+	t.Helper()
+	rig.Eventually(t, 30*time.Second, "the rollouts have their results", func() (bool, any) { n := len(f.outcomes(t)); return n == len(want), n })
+	var got []string
+	for _, o := range f.outcomes(t) {
+		got = append(got, o.Outcome)
 	}
-	s.samples++
-	available := 0
-	for _, m := range list.Items {
-		if m.DeletionTimestamp == nil && m.Status.CurrentStatus.Phase == v1alpha1.MachineRunning {
-			available++
-		}
-	}
-	if len(list.Items) > p.most || available < p.least {
-		s.broken = append(s.broken, fmt.Sprintf("%s: %d machines, %d available; promised at most %d, at least %d",
-			time.Now().Format(time.TimeOnly), len(list.Items), available, p.most, p.least))
-	}
+	require.Equal(t, want, got)
 }

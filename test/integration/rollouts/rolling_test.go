@@ -3,7 +3,6 @@
 package rollouts
 
 import (
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,10 +16,10 @@ import (
 
 func TestU6_AllMachinesAreReplacedWithinTheBounds(t *testing.T) {
 	f := newFleet(t, "plain", 12, rolling(3, 1))
-	verdict := f.watch(t, func() promise { return promise{most: 15, least: 11} })
+	watch := f.watch(t, promise{replicas: 12, surge: 3, unavailable: 1})
 	f.change(t, "2")
 	f.awaitEdition(t, "2", 12, 3*time.Minute)
-	verdict()
+	watch.verdict(t)
 	rig.Eventually(t, 20*time.Second, "the rollout has its result", func() (bool, any) {
 		list := f.outcomes(t)
 		return len(list) == 1, list
@@ -34,6 +33,7 @@ func TestU6_AllMachinesAreReplacedWithinTheBounds(t *testing.T) {
 	require.Equal(t, "2", d.Annotations[v1alpha1.AnnotationRevision])
 	require.Nil(t, d.Status.CurrentOperation)
 	require.Len(t, f.Sets(t), 2, "the former set is kept for an undo")
+	f.awaitMarks(t, func(v1alpha1.Machine) marks { return marks{} })
 	t.Logf("took %s, slowest step %s: %s; waited %v", result.Took, result.SlowTook, result.Slowest, result.Waited)
 	f.Delete(t)
 	f.AwaitGone(t, time.Minute)
@@ -43,23 +43,18 @@ func TestU6_AllMachinesAreReplacedWithinTheBounds(t *testing.T) {
 // it was.
 func TestN17_N18_SizeAndTemplateChangeInTheMiddle(t *testing.T) {
 	f := newFleet(t, "restless", 20, rolling(4, 0))
-	var most, least atomic.Int64
-	most.Store(24)
-	least.Store(20)
-	verdict := f.watch(t, func() promise { return promise{int(most.Load()), int(least.Load())} })
+	watch := f.watch(t, promise{replicas: 20, surge: 4})
 	f.change(t, "2")
 	rig.Eventually(t, time.Minute, "the rollout has begun", func() (bool, any) { n := f.updated(t, "2"); return n >= 4, n })
-	most.Store(28)
-	f.Scale(t, 24)
+	watch.scale(t, 24)
 	rig.Eventually(t, time.Minute, "it goes on", func() (bool, any) { n := f.updated(t, "2"); return n >= 10, n })
 	f.change(t, "3")
 	rig.Eventually(t, time.Minute, "the next one has begun", func() (bool, any) { n := f.updated(t, "3"); return n >= 4, n })
-	least.Store(16)
-	f.Scale(t, 16)
+	watch.scale(t, 16)
 	rig.Eventually(t, time.Minute, "it goes on", func() (bool, any) { n := f.updated(t, "3"); return n >= 8, n })
 	f.change(t, "2")
 	f.awaitEdition(t, "2", 16, 3*time.Minute)
-	verdict()
+	watch.verdict(t)
 	rig.Eventually(t, 20*time.Second, "the rollouts have their results", func() (bool, any) { n := len(f.outcomes(t)); return n == 3, n })
 	var outcomes []string
 	for _, o := range f.outcomes(t) {
@@ -71,11 +66,11 @@ func TestN17_N18_SizeAndTemplateChangeInTheMiddle(t *testing.T) {
 }
 
 // Worker, bridge and Temporal are killed in the middle of a rollout, one after the other.
-func TestN1_KillsInTheMiddleOfARollout(t *testing.T) {
+func TestKillsInTheMiddleOfARollout(t *testing.T) {
 	f := newFleet(t, "killed", 24, rolling(4, 0))
 	before, err := r.Cloud.Stats(t.Context())
 	require.NoError(t, err)
-	verdict := f.watch(t, func() promise { return promise{most: 28, least: 24} })
+	watch := f.watch(t, promise{replicas: 24, surge: 4})
 	f.change(t, "2")
 	for i, component := range []string{stack.Worker, stack.Bridge, stack.Temporal, stack.Worker} {
 		rig.Eventually(t, 2*time.Minute, "the rollout goes on", func() (bool, any) { n := f.updated(t, "2"); return n >= 3+5*i, n })
@@ -83,7 +78,7 @@ func TestN1_KillsInTheMiddleOfARollout(t *testing.T) {
 		require.NoError(t, r.Stack.Start(t.Context(), component))
 	}
 	f.awaitEdition(t, "2", 24, 5*time.Minute)
-	verdict()
+	watch.verdict(t)
 	after, err := r.Cloud.Stats(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 24, after.Creates-before.Creates, "instances that were made for the new template")
@@ -91,4 +86,19 @@ func TestN1_KillsInTheMiddleOfARollout(t *testing.T) {
 	require.Len(t, f.Instances(t), 24, "no orphan")
 	f.Delete(t)
 	f.AwaitGone(t, 2*time.Minute)
+}
+
+// A machine whose deletion has begun holds no place any more, where that is wanted: its successor does not wait for its instance.
+func TestTerminationStartedFreesThePlace(t *testing.T) {
+	const slowToGo = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"500ms","deleteLatency":"3s"}`
+	f := newFleetOf(t, "early", slowToGo, 4, rolling(1, 0), func(d *v1alpha1.MachineDeployment) {
+		d.Spec.Rollout = &v1alpha1.RolloutPolicy{MachineReplacementPolicy: v1alpha1.MachineTerminationStarted}
+	})
+	watch := f.watch(t, promise{replicas: 4, surge: 1, early: true})
+	f.change(t, "2")
+	f.awaitEdition(t, "2", 4, time.Minute)
+	watch.verdict(t)
+	require.Greater(t, watch.peak, 5, "machines at a time, those on their way out included")
+	f.Delete(t)
+	f.AwaitGone(t, time.Minute)
 }

@@ -1,0 +1,42 @@
+//go:build integration
+
+package rollouts
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"millwright/api/v1alpha1"
+	"millwright/test/integration/rig"
+)
+
+// The autoscaler names machines and takes the size down, in one write: exactly these go.
+func TestN19_U13_TheAutoscalerChoosesMachinesOfADeployment(t *testing.T) {
+	f := newFleet(t, "scaled", 8, rolling(1, 0))
+	var chosen []string
+	for _, m := range f.Machines(t)[2:5] {
+		chosen = append(chosen, m.Name)
+	}
+	at := time.Now().UTC().Format(time.RFC3339)
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"annotations": map[string]any{
+			v1alpha1.AnnotationTriggerDeletion: chosen[0] + "~" + at + "," + chosen[1] + "~" + at + "," + chosen[2] + "~" + at,
+		}},
+		"spec": map[string]any{"replicas": 5},
+	})
+	require.NoError(t, err)
+	f.Patch(t, string(patch))
+	f.AwaitRunning(t, 5, time.Minute)
+	for _, m := range f.Machines(t) {
+		require.NotContains(t, chosen, m.Name)
+	}
+	rig.Eventually(t, 20*time.Second, "the annotation is gone with them", func() (bool, any) {
+		value, there := f.Deployment(t).Annotations[v1alpha1.AnnotationTriggerDeletion]
+		return !there || value == "", value
+	})
+	f.Delete(t)
+	f.AwaitGone(t, time.Minute)
+}

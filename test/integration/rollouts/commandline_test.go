@@ -1,0 +1,118 @@
+//go:build integration
+
+package rollouts
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
+
+	"millwright/api/v1alpha1"
+	"millwright/devstack/build"
+	"millwright/devstack/stack"
+)
+
+// commandLine is starter as people have it. It needs the API server alone.
+type commandLine struct{ path string }
+
+// starter builds it, unless the stack has just done that.
+func starter(t *testing.T) commandLine {
+	t.Helper()
+	repo, err := build.FindRepo("")
+	require.NoError(t, err)
+	paths, err := build.Products(t.Context(), repo, os.Stderr, build.Starter)
+	require.NoError(t, err)
+	return commandLine{paths[build.Starter]}
+}
+
+// rollout runs starter rollout, which has to succeed, and returns the lines that it prints.
+func (c commandLine) rollout(t *testing.T, arguments ...string) []string {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), c.path, append([]string{"rollout", "--kubeconfig", r.Stack.Kubeconfig(stack.Test)}, arguments...)...)
+	var out, failure bytes.Buffer
+	command.Stdout, command.Stderr = &out, &failure
+	require.NoError(t, command.Run(), "starter %v: %s%s", arguments, &out, &failure)
+	t.Logf("starter rollout %s\n%s", strings.Join(arguments, " "), &out)
+	return strings.Split(strings.TrimSpace(out.String()), "\n")
+}
+
+// A person makes all machines anew and takes that back, with the command line alone.
+func TestRolloutFromTheCommandLine(t *testing.T) {
+	f, c := newFleet(t, "typed", 3, rolling(1, 0)), starter(t)
+	former, before := f.names(t), f.Deployment(t)
+	watch := f.watch(t, promise{replicas: 3, surge: 1})
+
+	steps := c.rollout(t, "plan", "typed/typed", "-f", f.file(t, "2"))
+	require.Equal(t, []string{"0", "3"}, strings.Fields(steps[len(steps)-1])[1:3], "sizes after the last step")
+	require.Equal(t, before.Generation, f.Deployment(t).Generation, "a plan changes nothing")
+	require.Len(t, f.Sets(t), 1)
+
+	c.rollout(t, "start", "typed/typed", "--reason", "new certificates")
+	require.NotEmpty(t, f.Deployment(t).Spec.Template.Annotations[v1alpha1.AnnotationRestartedAt])
+	seen := c.rollout(t, "watch", "typed/typed", "--interval", "200ms")
+	require.Contains(t, seen[len(seen)-1], "typed/typed: revision 2 is complete;")
+	require.Contains(t, seen[len(seen)-1], ": 3 machines replaced")
+	f.AwaitRunning(t, 3, 20*time.Second)
+	restarted := f.names(t)
+	for _, name := range former {
+		require.NotContains(t, restarted, name, "made anew")
+	}
+
+	require.Equal(t, f.revisions(t), listed(c.rollout(t, "history", "typed/typed")))
+	require.Contains(t, f.Deployment(t).Annotations[v1alpha1.AnnotationChangeCause], "new certificates")
+
+	c.rollout(t, "undo", "typed/typed", "--reason", "the old ones were well")
+	seen = c.rollout(t, "watch", "typed/typed", "--interval", "200ms")
+	require.Contains(t, seen[len(seen)-1], "typed/typed: revision 3 is complete;")
+	f.AwaitRunning(t, 3, 20*time.Second)
+	d := f.Deployment(t)
+	require.Equal(t, before.Spec.Template, d.Spec.Template, "the template is what it was")
+	require.Nil(t, d.Spec.RollbackTo)
+	for _, name := range f.names(t) {
+		require.NotContains(t, restarted, name)
+	}
+	require.Equal(t, f.revisions(t), listed(c.rollout(t, "history", "typed/typed")))
+	watch.verdict(t)
+	f.Delete(t)
+	f.AwaitGone(t, time.Minute)
+}
+
+// file holds the deployment with another template.
+func (f fleet) file(t *testing.T, edition string) string {
+	t.Helper()
+	d := f.Deployment(t)
+	d.APIVersion, d.Kind = v1alpha1.SchemeGroupVersion.String(), "MachineDeployment"
+	d.Spec.Template.Labels["edition"] = edition
+	text, err := yaml.Marshal(d)
+	require.NoError(t, err)
+	path := filepath.Join(t.TempDir(), "pool.yaml")
+	require.NoError(t, os.WriteFile(path, text, 0o600))
+	return path
+}
+
+// revisions are those that the sets say they have, by name of the set.
+func (f fleet) revisions(t *testing.T) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, s := range f.Sets(t) {
+		all[s.Name] = s.Annotations[v1alpha1.AnnotationRevision]
+	}
+	return all
+}
+
+// listed are the revisions of a table of history, by name of the set.
+func listed(table []string) map[string]string {
+	all := map[string]string{}
+	for _, row := range table[1:] {
+		columns := strings.Fields(row)
+		all[columns[2]] = columns[0]
+	}
+	return all
+}

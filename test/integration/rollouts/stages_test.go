@@ -1,0 +1,84 @@
+//go:build integration
+
+package rollouts
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"millwright/api/v1alpha1"
+	"millwright/test/integration/rig"
+	"millwright/workflows"
+)
+
+// Stages: a tenth waits for a person, a half for the clock. A rollout whose machines fail goes back by itself.
+func TestStagesAndAutomaticRollback(t *testing.T) {
+	f := newFleet(t, "staged", 10, rolling(2, 0), func(d *v1alpha1.MachineDeployment) {
+		d.Spec.ProgressDeadlineSeconds = new(int32(600))
+		d.Spec.Rollout = &v1alpha1.RolloutPolicy{
+			Steps: []v1alpha1.RolloutStep{
+				{Replicas: intstr.FromString("10%"), Approve: true}, {Replicas: intstr.FromInt32(5), Wait: &metav1.Duration{Duration: 3 * time.Second}},
+			},
+			AutomaticRollback: &v1alpha1.AutomaticRollback{MaxFailedMachines: new(int32)},
+		}
+	})
+	f.change(t, "2")
+	f.awaitReason(t, v1alpha1.ReasonRolloutWaiting, time.Minute)
+	rig.Eventually(t, 20*time.Second, "one machine in all is of the new template", func() (bool, any) { n := f.updated(t, "2"); return n == 1, n })
+	require.Contains(t, f.steer(t, workflows.VerbInput{Verb: "approve", Reason: "looks well"}), "1")
+	f.awaitEdition(t, "2", 10, 2*time.Minute)
+	require.Equal(t, int32(2), f.Deployment(t).Status.Rollout.Step)
+
+	f.Patch(t, `{"spec":{"template":{"spec":{"creationTimeout":"3s","class":{"name":"broken"}}},"rollout":{"steps":null}}}`)
+	f.neverBoots(t)
+	rig.Eventually(t, 2*time.Minute, "it goes back by itself", func() (bool, any) {
+		d := f.Deployment(t)
+		return d.Spec.Template.Spec.Class.Name == "small", d.Status.Rollout
+	})
+	f.Patch(t, `{"spec":{"template":{"spec":{"creationTimeout":null}}}}`)
+	f.awaitEdition(t, "2", 10, 2*time.Minute)
+	require.True(t, f.Deployment(t).Status.Rollout.Automatic)
+	f.Delete(t)
+	f.AwaitGone(t, time.Minute)
+}
+
+// A rollout that makes no progress goes back by itself, though no machine has failed.
+func TestAutomaticRollbackAfterTheProgressDeadline(t *testing.T) {
+	f := newFleet(t, "late", 3, rolling(1, 0), func(d *v1alpha1.MachineDeployment) {
+		d.Spec.ProgressDeadlineSeconds = new(int32(5))
+		d.Spec.Rollout = &v1alpha1.RolloutPolicy{AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true}}
+	})
+	f.neverBoots(t)
+	former := f.names(t)
+	watch := f.watch(t, promise{replicas: 3, surge: 1})
+	f.Patch(t, `{"spec":{"template":{"spec":{"class":{"name":"broken"}}}}}`)
+	rig.Eventually(t, time.Minute, "a machine of the new template", func() (bool, any) { n := len(f.Machines(t)); return n == 4, n })
+	rig.Eventually(t, time.Minute, "it goes back by itself", func() (bool, any) {
+		for _, m := range f.Machines(t) {
+			require.NotEqual(t, v1alpha1.MachineFailed, m.Status.CurrentStatus.Phase, "nothing but time has passed")
+		}
+		d := f.Deployment(t)
+		return d.Spec.Template.Spec.Class.Name == "small", d.Status.Rollout
+	})
+	f.awaitEdition(t, "", 3, time.Minute)
+	watch.verdict(t)
+	f.awaitOutcomes(t, workflows.OutcomeRolledBack, workflows.OutcomeCompleted)
+	require.Contains(t, f.outcomes(t)[0].Why, "no progress for 5s")
+	require.True(t, f.Deployment(t).Status.Rollout.Automatic)
+	require.Equal(t, former, f.names(t), "no machine was given up for one that never came")
+	f.Delete(t)
+	f.AwaitGone(t, time.Minute)
+}
+
+// neverBoots makes a class "broken" beside "small", whose machines never join.
+func (f fleet) neverBoots(t *testing.T) {
+	t.Helper()
+	broken := rig.Class(f.Namespace, `{"region":"eu","zone":"eu-1","instanceType":"small","neverBoots":true}`)
+	broken.Name = "broken"
+	_, err := r.Machines.MachineV1alpha1().MachineClasses(f.Namespace).Create(t.Context(), broken, metav1.CreateOptions{})
+	require.NoError(t, err)
+}

@@ -1,0 +1,60 @@
+//go:build integration
+
+package rollouts
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/api/v1alpha1"
+	"millwright/test/integration/rig"
+)
+
+func strategy(kind v1alpha1.MachineDeploymentStrategyType) func(*v1alpha1.MachineDeployment) {
+	return func(d *v1alpha1.MachineDeployment) { d.Spec.Strategy.Type = kind }
+}
+
+// Recreate: no machine of the new template before the last old one is gone.
+func TestU7_D7_Recreate(t *testing.T) {
+	f := newFleet(t, "recreated", 5, strategy(v1alpha1.RecreateMachineDeploymentStrategyType))
+	watch := f.watch(t, promise{replicas: 5, unavailable: 5})
+	f.change(t, "2")
+	rig.Eventually(t, time.Minute, "the first new machine", func() (bool, any) {
+		machines, updated := len(f.Machines(t)), f.updated(t, "2")
+		require.False(t, updated > 0 && updated < machines, "both templates at a time")
+		return updated > 0, machines
+	})
+	f.awaitEdition(t, "2", 5, time.Minute)
+	watch.verdict(t)
+	f.Delete(t)
+	f.AwaitGone(t, time.Minute)
+}
+
+// OnDelete: an old machine stays until somebody deletes it.
+func TestOnDelete(t *testing.T) {
+	f := newFleet(t, "patient", 3, strategy(v1alpha1.OnDeleteMachineDeploymentStrategyType))
+	f.change(t, "2")
+	rig.Eventually(t, 20*time.Second, "the rollout waits", func() (bool, any) {
+		list := r.Workflows(t, `WorkflowType = "Rollout" AND ExecutionStatus = "Running" AND MachineNamespace = "patient"`)
+		return len(list) == 1 && len(f.Sets(t)) == 2, len(list)
+	})
+	for n := range 3 {
+		require.Equal(t, n, f.updated(t, "2"))
+		for _, m := range f.Machines(t) {
+			if m.Labels["edition"] == "" {
+				require.NoError(t, r.Machines.MachineV1alpha1().Machines("patient").Delete(t.Context(), m.Name, metav1.DeleteOptions{}))
+				break
+			}
+		}
+		rig.Eventually(t, time.Minute, "another one comes in its place", func() (bool, any) {
+			machines := f.Machines(t)
+			return len(machines) == 3 && f.updated(t, "2") == n+1 && f.Deployment(t).Status.ReadyReplicas == 3, len(machines)
+		})
+	}
+	f.awaitEdition(t, "2", 3, time.Minute)
+	f.Delete(t)
+	f.AwaitGone(t, time.Minute)
+}
