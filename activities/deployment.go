@@ -34,8 +34,8 @@ type DeploymentDecision struct {
 	Need    attention.Need
 	Why     string
 	Version string // resourceVersion of the deployment that was read
-	// Generation is that of the deployment's spec.
-	Generation int64
+	// Template is the hash of the deployment's template.
+	Template string
 	// Operation is the workflow ID of the rollout that the status names, open or not; empty when it names none.
 	Operation string
 	rollout.Decision
@@ -88,13 +88,13 @@ func (a *Activities) DecideDeployment(ctx context.Context, in DeploymentRead) (D
 	need := attention.MachineDeployment(facts)
 	observed := observe.RolloutObserved(family, now)
 	d := DeploymentDecision{
-		Need:       need.Need,
-		Why:        need.Why,
-		Version:    deployment.ResourceVersion,
-		Generation: deployment.Generation,
-		Operation:  observe.RolloutNamed(deployment),
-		Decision:   rollout.Decide(observed),
-		Prepare:    !facts.Deleting && !facts.Finalizer,
+		Need:      need.Need,
+		Why:       need.Why,
+		Version:   deployment.ResourceVersion,
+		Template:  templateOf(deployment),
+		Operation: observe.RolloutNamed(deployment),
+		Decision:  rollout.Decide(observed),
+		Prepare:   !facts.Deleting && !facts.Finalizer,
 		Report: facts.Unreported || facts.Generation != facts.ObservedGeneration ||
 			misnamed(deployment.Status.CurrentOperation, need.Calm(), in.WorkflowID),
 		Picture: picture(observed),

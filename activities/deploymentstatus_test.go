@@ -78,12 +78,12 @@ func TestReportDeploymentWhoseSetIsRefused(t *testing.T) {
 	t.Parallel()
 	d := deployment("d", 1)
 	w := newWorld(t, d)
-	step := &activities.Step{WorkflowID: "machinedeployment/shop/d", Name: "refused", LastError: "quota exceeded"}
+	step := &activities.Step{WorkflowID: "machinedeployment/shop/d", Name: "refused", LastError: "Refused"}
 	status := reportDeployment(w, activities.DeploymentReport{DeploymentRead: deploymentRead(d), Step: step, NoSet: "quota exceeded"})
 	assert.Equal(t, "Progressing False MachineSetCreateError", said(status)[1])
 	assert.Equal(t, "quota exceeded", status.Conditions[1].Message)
 	require.NotNil(t, status.CurrentOperation)
-	assert.Equal(t, []string{"refused", "quota exceeded"}, []string{status.CurrentOperation.Step, status.CurrentOperation.LastError})
+	assert.Equal(t, []string{"refused", "Refused"}, []string{status.CurrentOperation.Step, status.CurrentOperation.LastError})
 }
 
 // longSaid makes a deployment's conditions as old as longAgo.

@@ -49,10 +49,13 @@ func TestDecideMachineOfOneOfVeryMany(t *testing.T) {
 		objects := []runtime.Object{class(), huge, small, m}
 		for i := range others {
 			objects = append(objects, machine(fmt.Sprint("m-", i), ownedBy[*v1alpha1.Machine](huge), func(m *v1alpha1.Machine) {
-				m.Spec.ProviderID, m.Status.LastOperation.Type = "", v1alpha1.MachineOperationCreate
+				m.Spec.ProviderID = ""
+				m.Status.LastOperation.Type, m.Status.LastOperation.State = v1alpha1.MachineOperationCreate, v1alpha1.MachineStateProcessing
 			}))
 		}
-		return decideMachine(newWorld(t, objects...), read(m)).Yields
+		w := newWorld(t, objects...)
+		w.FairCalls = 50
+		return decideMachine(w, read(m)).Yields
 	}
 	assert.Equal(t, []bool{false, true, false}, []bool{yields(huge, 49), yields(huge, 50), yields(small, 50)})
 }

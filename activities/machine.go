@@ -65,10 +65,6 @@ type Problem struct {
 	Failures int // calls in a row that failed; only the back-off grows with it
 }
 
-// fairCalls is for how many machines of a set the cloud is called at a time as for all others; further ones yield to those of other sets.
-// Source: a quarter of the calls that a worker makes at a time.
-const fairCalls = 50
-
 // DecideMachine reads a machine, its node and its class, and says what it needs next.
 func (a *Activities) DecideMachine(ctx context.Context, in Read) (MachineDecision, error) {
 	m, live, err := a.machine(ctx, in)
@@ -126,7 +122,7 @@ func (a *Activities) decideMachine(ctx context.Context, in Read, m *v1alpha1.Mac
 	}
 	decision.Provider, decision.Problem = usable(m, around.Class)
 	if d.Need == attention.Instance || d.Need == attention.Deletion {
-		decision.Yields = a.Cluster.Calling(m) >= fairCalls
+		decision.Yields = a.FairCalls > 0 && a.Cluster.Calling(m) >= a.FairCalls
 	}
 	decision.Token = decision.Target && around.Class != nil && around.Class.SecretRef != nil
 	switch {

@@ -17,7 +17,7 @@ import (
 type RollBack struct {
 	Deployment Ref
 	Version    string // resourceVersion of the deployment that the decision saw, or of the record of an automatic rollback that was written since
-	Generation int64  // of the deployment that the decision saw: a record does not change it, another template does
+	Template   string // hash of the template that the decision saw: whoever changes it wants that one, and not a former one
 	Rollback   rollout.Rollback
 }
 
@@ -45,7 +45,9 @@ func (a *Activities) RollBackDeployment(ctx context.Context, in RollBack) (Gate,
 	switch {
 	case returned(d, set, in.Rollback):
 		return Gate{observe.Deployments: d.ResourceVersion}, nil
-	case d.Spec.RollbackTo == nil && !in.Rollback.Automatic, d.DeletionTimestamp != nil, d.Generation != in.Generation, d.ResourceVersion != in.Version:
+	case d.Spec.RollbackTo == nil && !in.Rollback.Automatic, d.DeletionTimestamp != nil, d.ResourceVersion != in.Version:
+		return nil, conflict(in.Deployment)
+	case in.Rollback.Automatic && (d.Spec.Paused || templateOf(d) != in.Template): // since the record was written
 		return nil, conflict(in.Deployment)
 	}
 	if set != nil {
@@ -62,6 +64,15 @@ func (a *Activities) RollBackDeployment(ctx context.Context, in RollBack) (Gate,
 	}
 	a.Recorder.Event(d, kind, in.Rollback.Reason, in.Rollback.Why)
 	return Gate{observe.Deployments: d.ResourceVersion}, nil
+}
+
+// templateOf returns the hash of a deployment's template; empty where it has none.
+func templateOf(d *v1alpha1.MachineDeployment) string {
+	hash, err := observe.TemplateHash(&d.Spec.Template, nil)
+	if err != nil {
+		return ""
+	}
+	return hash
 }
 
 // returned reports whether a rollback has been done already: nobody asks for one, and the template is that of the set.

@@ -52,7 +52,8 @@ func isCalling(m *v1alpha1.Machine) bool {
 	if m.DeletionTimestamp != nil {
 		return m.Status.Deletion != nil && m.Status.Deletion.Stage == v1alpha1.MachineDeletionInstance
 	}
-	return m.Spec.ProviderID == "" && m.Status.LastOperation.Type == v1alpha1.MachineOperationCreate
+	return m.Spec.ProviderID == "" && m.Status.LastOperation.Type == v1alpha1.MachineOperationCreate &&
+		m.Status.LastOperation.State == v1alpha1.MachineStateProcessing // one that failed waits, and calls nobody
 }
 
 // NodeOf returns the node of a machine from the cache: the one that its label names. Nil when there is none.

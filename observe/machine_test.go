@@ -209,13 +209,16 @@ func TestAround(t *testing.T) {
 
 func TestHowManyOthersOfASetCallTheCloud(t *testing.T) {
 	s, other := set("s"), set("other")
-	begun := func(m *v1alpha1.Machine) { m.Status.LastOperation.Type = v1alpha1.MachineOperationCreate }
+	begun := func(m *v1alpha1.Machine) {
+		m.Status.LastOperation.Type, m.Status.LastOperation.State = v1alpha1.MachineOperationCreate, v1alpha1.MachineStateProcessing
+	}
+	failed := func(m *v1alpha1.Machine) { m.Status.LastOperation.State = v1alpha1.MachineStateFailed }
 	made := func(m *v1alpha1.Machine) { m.Spec.ProviderID = "fake:///n" }
 	at := func(stage v1alpha1.MachineDeletionStage) func(*v1alpha1.Machine) {
 		return func(m *v1alpha1.Machine) { m.Status.Deletion = &v1alpha1.MachineDeletion{Stage: stage} }
 	}
 	cluster, _ := start(t, nil, s, other,
-		machine("a", of(s), begun), machine("b", of(s), begun, made), machine("c", of(s)), machine("d", of(s), begun), machine("e", of(other), begun),
+		machine("a", of(s), begun), machine("b", of(s), begun, made), machine("c", of(s)), machine("d", of(s), begun), machine("e", of(other), begun), machine("i", of(s), begun, failed),
 		machine("f", of(s), begun, goingMachine, at(v1alpha1.MachineDeletionInstance)), machine("g", of(s), goingMachine, at(v1alpha1.MachineDeletionDrain)),
 		machine("h", of(s), begun, goingMachine))
 	assert.Equal(t, 2, cluster.Calling(machine("m", of(s))), "a and d")

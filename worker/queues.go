@@ -28,13 +28,14 @@ import (
 const (
 	clusterSlots = 100
 	cloudCalls   = 200 // calls of a cloud mostly wait
+	fairShare    = 4   // one in so many calls is for machines of any one set, if others want some: three more sets may be as huge
 	drainSlots   = 500 // a drain is one slot, and parked nearly always
 	stopTimeout  = 30 * time.Second
 )
 
 // serve starts one SDK worker for each queue.
 func serve(o options, temporal client.Client, cluster *observe.Cluster, clients clients, registry prometheus.Registerer) ([]worker.Worker, error) {
-	core := &activities.Activities{Cluster: cluster, Recorder: recorder(clients.control), TokenGroups: o.tokenGroups, Draining: o.draining, Metrics: activities.NewMetrics(registry), MaxDrains: o.maxDrains}
+	core := &activities.Activities{Cluster: cluster, Recorder: recorder(clients.control), TokenGroups: o.tokenGroups, Draining: o.draining, Metrics: activities.NewMetrics(registry), MaxDrains: o.maxDrains, FairCalls: max(o.cloudCalls/fairShare, 1)}
 	providers := &provider.Registry{}
 	if o.virtualcloud != "" {
 		var options []virtual.Option

@@ -86,7 +86,7 @@ func (m *machineDeployment) step(ctx workflow.Context, d activities.DeploymentDe
 // roll leaves the sets to a rollout, and waits until it has ended. One that is open already, because a former run of this
 // workflow started it, is followed likewise.
 func (m *machineDeployment) roll(ctx workflow.Context, d activities.DeploymentDecision) error {
-	options := rolloutOptions(ctx, m.ref, d.Revision, fmt.Sprintf("machines of former templates are to give way: %d", d.Picture.Old))
+	options := rolloutOptions(ctx, m.ref, d.Revision, fmt.Sprintf("former templates are to give way: %d of %d machines up to date", d.Picture.Counts.Updated, d.Picture.Wanted))
 	child := workflow.ExecuteChildWorkflow(options, Rollout, RolloutInput{Input: Input{Ref: m.ref, Gate: m.gate}, Revision: d.Revision})
 	m.live = true // whatever follows
 	if err := child.GetChildWorkflowExecution().Get(ctx, nil); err != nil {

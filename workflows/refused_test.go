@@ -10,6 +10,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"millwright/activities"
+	"millwright/decide/attention"
 	"millwright/decide/rollout"
 	"millwright/decide/steer"
 	"millwright/workflows"
@@ -162,4 +163,39 @@ func TestASetThatIsRefusedIsReported(t *testing.T) {
 	require.Equal(t, []string{"CreateSet", "ReportDeployment", "CreateSet", "ReportDeployment"}, w.log)
 	require.Equal(t, "quota exceeded", w.orders[1].(activities.DeploymentReport).NoSet)
 	require.Empty(t, w.orders[3].(activities.DeploymentReport).NoSet)
+}
+
+// One that is deleted after that has no such set to make: what its status says of it is over.
+func TestADeploymentThatIsDeletedAfterItsSetWasRefused(t *testing.T) {
+	making := with(sizing(), func(d *activities.DeploymentDecision) { d.Create, d.Resize = &rollout.Creation{Revision: 7}, nil })
+	going := with(sizing(), func(d *activities.DeploymentDecision) { d.Need, d.Resize, d.Report = attention.Deletion, nil, true })
+	calm := with(going, func(d *activities.DeploymentDecision) { d.Report = false })
+	w := newDeploymentWorld(t, making, going, calm)
+	w.answer(0)
+	w.fails["CreateSet"] = refusing()
+	w.after(time.Minute, gone())
+	w.env.ExecuteWorkflow(workflows.MachineDeployment, workflows.Input{Ref: ref, Continued: true})
+	require.NoError(t, w.env.GetWorkflowError())
+	require.Equal(t, []string{"CreateSet", "ReportDeployment", "ReportDeployment"}, w.log)
+	require.Empty(t, w.orders[2].(activities.DeploymentReport).NoSet)
+}
+
+// Since when it has been refused is told as it is, however often it is tried again.
+func TestSinceWhenAWriteIsRefused(t *testing.T) {
+	writers(t, func(t *testing.T, w *deploymentWorld, run func()) {
+		w.script = []activities.DeploymentDecision{sizing()}
+		w.env.RegisterDelayedCallback(func() {
+			defer w.lock()()
+			w.fails["ChangeSets"] = refusing()
+		}, 5*time.Second)
+		w.after(15*time.Second, gone())
+		run()
+		var since []time.Duration
+		for _, order := range w.orders {
+			if report, is := order.(activities.DeploymentReport); is {
+				since = append(since, report.Step.Since.Sub(w.begun).Round(time.Second))
+			}
+		}
+		require.Equal(t, []time.Duration{0, 0}, since)
+	})
 }

@@ -118,7 +118,7 @@ func TestRolloutThatIsOverWritesNothingMore(t *testing.T) {
 
 // backTo is a decision to return to the template of a former set.
 func backTo(automatic bool) activities.DeploymentDecision {
-	return activities.DeploymentDecision{Need: attention.Scale, Version: "4", Generation: 3, Why: "go back", Decision: rollout.Decision{
+	return activities.DeploymentDecision{Need: attention.Scale, Version: "4", Template: "77", Why: "go back", Decision: rollout.Decision{
 		Revision: 7, Why: "go back", Rollback: &rollout.Rollback{
 			Set: &rollout.Target{Name: "s-6", UID: "uid-6"}, Revision: 6, Automatic: automatic, Becomes: 8, Why: "return to revision 6",
 		},
@@ -132,7 +132,7 @@ func TestRolloutEndsWithARollback(t *testing.T) {
 	require.Equal(t, []string{workflows.OutcomeRolledBack, "return to revision 6"}, []string{result.Outcome, result.Why})
 	require.Equal(t, "34", result.Versions[activities.DeploymentsResource], "the deployment must see the template that returned")
 	require.Equal(t, []string{"RollBackDeployment"}, w.log)
-	require.Equal(t, activities.RollBack{Deployment: ref, Version: "4", Generation: 3, Rollback: *backTo(false).Rollback}, w.orders[0])
+	require.Equal(t, activities.RollBack{Deployment: ref, Version: "4", Template: "77", Rollback: *backTo(false).Rollback}, w.orders[0])
 }
 
 // A revision that came by itself must not go by itself: that is on record before the template returns.

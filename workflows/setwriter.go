@@ -22,7 +22,8 @@ type setWriter struct {
 	reported   time.Time       // when the status was written last
 	marking    workflow.Future // marks that are being set at nodes beside everything else; nil: none are
 	marksAgain time.Time       // when marks may be set again that could not be set
-	noSet      string          // why the API server took no set of the current template; empty: it did, or was not asked to
+	noSet      string          // why the API server took no set of the current template; empty: it did, or is not to make one
+	refusedAt  time.Time       // since when it refuses what is written; zero: it does not
 }
 
 // decide asks what is to be done next with the sets.
@@ -33,6 +34,9 @@ func (w *setWriter) decide(ctx workflow.Context) (d activities.DeploymentDecisio
 	err = w.quick(ctx, "what is to be done next with the sets?", core().DecideDeployment, w.deploymentRead(ctx), &d)
 	w.live = false
 	w.raise(d.Seen)
+	if err == nil && d.Create == nil {
+		w.noSet = ""
+	}
 	return d, err
 }
 
@@ -65,6 +69,7 @@ func (w *setWriter) act(ctx workflow.Context, d activities.DeploymentDecision) (
 	if err != nil {
 		return acted, err
 	}
+	w.refusedAt = time.Time{}
 	if d.Replace {
 		var granted activities.Granted
 		if err := w.quick(ctx, d.Why, core().GrantReplacements, w.read(), &granted); err != nil {
@@ -122,7 +127,7 @@ func (w *setWriter) rollBack(ctx workflow.Context, d activities.DeploymentDecisi
 			return err
 		}
 	}
-	order := activities.RollBack{Deployment: w.ref, Version: version, Generation: d.Generation, Rollback: back}
+	order := activities.RollBack{Deployment: w.ref, Version: version, Template: d.Template, Rollback: back}
 	var done activities.Gate
 	err := workflow.ExecuteActivity(batch(ctx, back.Why, 1), core().RollBackDeployment, order).Get(ctx, &done)
 	w.raise(done)
@@ -165,6 +170,10 @@ func (w *setWriter) carryOut(ctx workflow.Context, d activities.DeploymentDecisi
 func (w *setWriter) refused(ctx workflow.Context, d activities.DeploymentDecision, err error) error {
 	why := refused(err).Message
 	w.show(ctx, step{name: "refused", why: why, blockedBy: "Refused", stuck: true})
+	if w.refusedAt.IsZero() {
+		w.refusedAt = workflow.Now(ctx)
+	}
+	w.shown.since = w.refusedAt  // it was tried again in between
 	_, _ = w.report(ctx, d, nil) // it may be the status that is refused
 	w.live = true
 	return w.awaken(ctx, w.timer(ctx, "again", "tries again then: "+why, workflow.Now(ctx).Add(refusedAgain)))

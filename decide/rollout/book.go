@@ -14,7 +14,7 @@ type entry struct {
 	chosen    int    // by the autoscaler
 	why       string // of the last change of the size
 	forced    bool
-	free      bool // its size may turn round: nothing is promised that depends on it
+	free      bool // a smaller size may be taken back: nothing is promised that depends on it
 }
 
 // book is a deployment in the middle of a decision.
@@ -154,11 +154,11 @@ func (e *entry) surely(n int) int {
 func (e *entry) least() int { return min(e.size, e.Replicas, e.Seen) }
 
 // put gives a set a size, and reports whether it did. A set whose workflow has not seen its size yet gets another one only in the
-// same direction: then its old and new size say how many machines it can have meanwhile. Outside of a rollout nobody counts on that, and
-// who takes a number back shall not see it carried out first.
+// same direction: then its old and new size say how many machines it can have meanwhile. Outside of a rollout nobody counts on machines
+// that were to go, and who takes that back shall not see all of them go first. Not so the other way round: machines that are being
+// made at this moment are not known yet, and a template that comes at once would have as many besides.
 func (e *entry) put(n int, why string) bool {
-	turns := n > e.Replicas && e.Seen > e.Replicas || n < e.Replicas && e.Seen < e.Replicas
-	if n == e.size || turns && !e.free {
+	if n == e.size || n > e.Replicas && e.Seen > e.Replicas && !e.free || n < e.Replicas && e.Seen < e.Replicas {
 		return false
 	}
 	e.size, e.why = n, why

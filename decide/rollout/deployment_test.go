@@ -217,16 +217,17 @@ func TestScalingWhilePaused(t *testing.T) {
 		assert.Equal(t, map[string]int{"ms1": 5}, sizes(rollout.Decide(o)))
 		assert.Equal(t, "NewMachineSetAvailable", rollout.Report(o).Conditions[1].Reason)
 	})
-	for name, row := range map[string]struct{ was, is, wanted int }{
-		"fewer": {was: 10, is: 0, wanted: 10},
-		"more":  {was: 2, is: 10, wanted: 2},
-		"half":  {was: 10, is: 0, wanted: 6},
-	} {
-		t.Run("outside of a rollout, a number is taken back before it is carried out: "+name, func(t *testing.T) {
-			o := rolling(row.wanted, 1, 0, unseen(now(1, row.is, 7, 7), row.was))
+	for name, wanted := range map[string]int{"wholly": 10, "in part": 6} {
+		t.Run("outside of a rollout, a smaller number is taken back before it is carried out: "+name, func(t *testing.T) {
+			o := rolling(wanted, 1, 0, unseen(now(1, 0, 7, 7), 10))
 			assert.Empty(t, sizes(rollout.Decide(o)), "while a rollout lasts, two numbers say what there may be")
 			o.Conditions = []rollout.Condition{{Type: "Progressing", Status: "True", Reason: "NewMachineSetAvailable", Updated: at(-time.Hour)}}
-			assert.Equal(t, map[string]int{"ms1": row.wanted}, sizes(rollout.Decide(o)))
+			assert.Equal(t, map[string]int{"ms1": wanted}, sizes(rollout.Decide(o)))
 		})
 	}
+	t.Run("a larger number is carried out first: what is being made is not known yet", func(t *testing.T) {
+		o := rolling(0, 1, 0, unseen(now(1, 10, 0, 0), 0))
+		o.Conditions = []rollout.Condition{{Type: "Progressing", Status: "True", Reason: "NewMachineSetAvailable", Updated: at(-time.Hour)}}
+		assert.Empty(t, sizes(rollout.Decide(o)))
+	})
 }

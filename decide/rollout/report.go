@@ -77,7 +77,7 @@ func (b *book) says(was string) Condition {
 		return Condition{Status: "Unknown", Reason: reasonPaused, Message: b.pausedMessage("paused")}
 	case b.o.Held != "":
 		return Condition{Status: "Unknown", Reason: reasonHeld, Message: b.pausedMessage(b.o.stopped())}
-	case b.o.NoSet != "" && b.now == nil:
+	case b.o.NoSet != "" && b.now == nil && !b.o.Deleting:
 		return Condition{Status: "False", Reason: reasonNoSet, Message: b.o.NoSet}
 	case was == reasonPaused || was == reasonHeld:
 		return Condition{Status: "Unknown", Reason: reasonResumed, Message: "the rollout goes on; " + done}

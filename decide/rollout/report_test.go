@@ -48,6 +48,7 @@ func TestAvailable(t *testing.T) {
 }
 
 func setless(o rollout.Observed) rollout.Observed { o.NoSet = "quota exceeded"; return o }
+func toGo(o rollout.Observed) rollout.Observed    { o.Deleting = true; return o }
 
 func TestProgressing(t *testing.T) {
 	half := func() rollout.Observed { return rolling(3, 1, 0, old(1, 2, 2, 2), now(2, 2, 2, 1)) }
@@ -77,6 +78,7 @@ func TestProgressing(t *testing.T) {
 		}(), "True", "MachineSetUpdated", epoch},
 		{"the set of the template was refused", setless(rolling(3, 1, 0, old(1, 3, 3, 3))), "False", "MachineSetCreateError", epoch},
 		{"refused, and by now there is one", setless(half()), "True", "MachineSetUpdated", epoch},
+		{"refused, and then deleted", setless(toGo(rolling(3, 1, 0, old(1, 3, 3, 3)))), "True", "MachineSetUpdated", epoch},
 		{"refused, and then paused", setless(paused(rolling(3, 1, 0, old(1, 3, 3, 3)))), "Unknown", "DeploymentPaused", epoch},
 		{"paused", reported(paused(half()), "MachineSetUpdated", early), "Unknown", "DeploymentPaused", epoch},
 		{"paused after the deadline: it stays", reported(paused(due(half())), "ProgressDeadlineExceeded", early), "True", "ProgressDeadlineExceeded", early},

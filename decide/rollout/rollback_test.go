@@ -111,14 +111,20 @@ func TestAutomaticRollback(t *testing.T) {
 	t.Run("what came by a rollback does not roll back again", func(t *testing.T) {
 		o := bad(2, rollout.AutoRollback{Failed: true})
 		o.Progress.Automatic = true
+		o.Sets[2].History = "1"
 		assert.Nil(t, rollout.Decide(o).Rollback)
+	})
+	t.Run("what came in its stead, after the record was written, does", func(t *testing.T) {
+		o := bad(2, rollout.AutoRollback{Failed: true})
+		o.Progress.Automatic = true
+		assert.NotNil(t, rollout.Decide(o).Rollback)
 	})
 	t.Run("the record is that of the revision that the set then has", func(t *testing.T) {
 		o := bad(2, rollout.AutoRollback{Failed: true, MaxFailed: 1})
 		o.Progress = rollout.Progress{Revision: rollout.Decide(o).Rollback.Becomes, Automatic: true}
 		o.Sets[1].Current, o.Sets[2].Current = true, false
 		assert.Equal(t, o.Progress.Revision, rollout.Decide(o).Revise.Revision)
-		o.Sets[1].Revision = o.Progress.Revision
+		o.Sets[1].Revision, o.Sets[1].History = o.Progress.Revision, rollout.Decide(o).Revise.History
 		o.Sets[1] = with(with(o.Sets[1], 0, failed), 1, failed)
 		assert.Nil(t, rollout.Decide(o).Rollback)
 		assert.True(t, rollout.Decide(o).Record.Automatic)
