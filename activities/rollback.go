@@ -26,8 +26,8 @@ const reasonRolledBack = "DeploymentRollback"
 
 // RollBackDeployment puts the template of a former set back into the deployment, with the annotations that go with it, and clears
 // spec.rollbackTo, all in one write; see observe.ReturnTo. Where there is no set to return to, it only clears. An event tells of
-// it. A deployment that is not as the decision saw it is a Conflict, and so is a set that is gone or going, or a wish that was taken
-// back. It returns the version to wait for. Running it twice writes once.
+// it. A deployment that is not as the decision saw it is a Conflict, and so is a set that is gone or going, a wish that was taken
+// back, or a pause that came before an automatic one. It returns the version to wait for. Running it twice writes once.
 func (a *Activities) RollBackDeployment(ctx context.Context, in RollBack) (Gate, error) {
 	d, err := a.liveDeployment(ctx, in.Deployment)
 	switch {

@@ -56,7 +56,7 @@ func main() {
 	flag.DurationVar(&o.draining.Attach, "pv-reattach-timeout", activities.DefaultAttachTimeout, "how long a drain waits until the volumes of a pod are attached to another node, before the next pod goes")
 	flag.BoolVar(&o.draining.Parallel, "drain-volumes-in-parallel", false, "let pods with volumes go at the same time when they share no StatefulSet, no disruption budget and no volume")
 	flag.IntVar(&o.maxDrains, "max-drains", activities.DefaultMaxDrains, "nodes that are drained at a time, further ones wait for their turn; 0 means all")
-	flag.IntVar(&o.cloudCalls, "max-cloud-calls", cloudCalls, "calls of each provider that this worker makes at a time, further ones wait; of those for machines of one set all but a quarter of so many let others pass, so say the same to all workers")
+	flag.IntVar(&o.cloudCalls, "max-cloud-calls", cloudCalls, "calls of each provider that this worker makes at a time, further ones wait; machines of one set let others pass once a quarter of so many are under way, so say the same to all workers")
 	flag.Parse()
 	if err := run(o); err != nil {
 		fmt.Fprintln(os.Stderr, "worker:", err)

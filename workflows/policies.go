@@ -120,7 +120,7 @@ func cloud(ctx workflow.Context, provider, id, summary string) workflow.Context 
 }
 
 // yielding is for a call that lets those of other sets pass, as long as calls wait for a free worker: so a huge rollout does not starve
-// the others. The server heeds this key always.
+// the others. The server heeds this key by default.
 func yielding(ctx workflow.Context) workflow.Context {
 	options := workflow.GetActivityOptions(ctx)
 	options.Priority = temporal.Priority{PriorityKey: 4} // after all others; the rest is the workflow's
