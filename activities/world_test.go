@@ -72,6 +72,7 @@ func newWorld(t *testing.T, objects ...kuberuntime.Object) *world {
 	for range 9 { // one for each cache: a fake forgets deletions that nobody watches
 		<-w.server.watched
 	}
+	require.Eventually(t, cluster.KnowsAttachments, 5*time.Second, time.Millisecond)
 	w.Activities = &activities.Activities{Cluster: cluster, Recorder: w.recorder}
 	w.forget()
 	return w

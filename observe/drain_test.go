@@ -21,7 +21,8 @@ import (
 	"millwright/observe"
 )
 
-// watching returns running caches, those that only drains read included, over a target that holds these objects.
+// watching returns running caches, those that only drains read included, over a target that holds these objects. The caches
+// are full before the watch of attachments runs, and until then nobody knows what is attached: it waits for that too.
 func watching(t *testing.T, objects ...runtime.Object) (*observe.Cluster, *kubefake.Clientset) {
 	t.Helper()
 	target := kubefake.NewClientset(objects...)
@@ -29,6 +30,7 @@ func watching(t *testing.T, objects ...runtime.Object) (*observe.Cluster, *kubef
 	require.NoError(t, err)
 	require.NoError(t, cluster.WatchDrains())
 	require.NoError(t, cluster.Start(t.Context()))
+	require.Eventually(t, cluster.KnowsAttachments, 5*time.Second, time.Millisecond)
 	return cluster, target
 }
 
