@@ -53,9 +53,10 @@ func (b *book) complete() bool {
 
 // moved reports whether there was progress since the status was written: more new machines, fewer old ones, more ready or
 // more available. Source: MCM. A rollout that was stopped and goes on has its time from the start, and so has a revision of which
-// nothing is on record yet: the former one's lateness is not its own.
+// nothing is on record yet: the former one's lateness is not its own. A record of a later revision is that of an automatic rollback
+// whose template has not been written: that is no progress.
 func (b *book) moved() bool {
-	if b.now != nil && b.o.Progress.Revision != b.revision() {
+	if b.now != nil && b.o.Progress.Revision < b.revision() {
 		return true
 	}
 	c, r := b.count(), b.o.Reported

@@ -64,7 +64,7 @@ func (b *book) settle(d *Decision) {
 }
 
 // counts reports whether a set counts the machines that were handed to it, or may lose them: of a former set as many as can be done without,
-// and all where nothing is updated in place any more.
+// and all where the strategy promises that none serve.
 func (b *book) counts(e *entry) bool {
 	switch {
 	case e.live <= e.Replicas:
@@ -72,7 +72,7 @@ func (b *book) counts(e *entry) bool {
 	case e == b.now:
 		return e.Replicas >= b.o.Replicas
 	default:
-		return !b.o.inPlace() || b.slack() >= 0 // which takes them for lost
+		return b.o.Strategy == Recreate || b.slack() >= 0 // which takes them for lost
 	}
 }
 

@@ -11,11 +11,6 @@ func (b *book) updateInPlace() {
 			e.put(e.live, phrase("%s left of it", machines(e.live)))
 		}
 	}
-	for _, e := range b.sets { // also in those of a template that was changed meanwhile: they serve
-		if handed := b.handed(e); handed > 0 && e.live > e.size {
-			e.raise(min(handed, e.live-e.size), "machines that were updated in place are in it now")
-		}
-	}
 	why := b.grow(b.surge)
 	if missing := b.o.Replicas - sum(b.sets, size); missing > 0 { // whatever stage is in force: old sets make none any more
 		room, _ := b.room(b.surge)
@@ -29,6 +24,16 @@ func (b *book) updateInPlace() {
 	b.reduce()
 	if old := sum(b.old(), size); old > 0 && b.quiet() {
 		b.why = cmp.Or(b.waitsInPlace(), why)
+	}
+}
+
+// adopt makes the sets as large as the machines need that were handed to them, also sets of a template that was changed meanwhile,
+// and whatever the strategy has become: they serve.
+func (b *book) adopt() {
+	for _, e := range b.sets {
+		if handed := b.handed(e); handed > 0 && e.live > e.size {
+			e.raise(min(handed, e.live-e.size), "machines that were updated in place are in it now")
+		}
 	}
 }
 

@@ -24,6 +24,8 @@ func TestInPlaceSizes(t *testing.T) {
 		{"U30: handed machines raise the new set, the old set is lowered", inPlace(3, 0, 1, ready(old(1, 3, 2, 2)), with(now(2, 0, 1, 1), 0, handed)), map[string]int{"ms1": 2, "ms2": 1}},
 		{"U30: no more than the label says", inPlace(6, 0, 1, ready(old(1, 4, 4, 4)), with(now(2, 0, 2, 2), 0, handed)), map[string]int{"ms2": 1}},
 		{"handed machines of a template that was changed meanwhile are not too many", inPlace(3, 0, 1, closed(with(with(old(1, 0, 2, 2), 0, handed), 1, handed)), now(2, 1, 1, 1)), map[string]int{"ms1": 2}},
+		{"and stay its when the strategy is another one meanwhile", rolling(3, 0, 1, closed(old(1, 2, 2, 2)), with(now(2, 0, 1, 1), 0, handed)), map[string]int{"ms2": 1}},
+		{"those of a former template, too", rolling(4, 0, 1, closed(with(old(1, 0, 1, 1), 0, handed)), old(2, 1, 1, 1), now(3, 2, 2, 2)), map[string]int{"ms1": 1}},
 		{"U31: equal", inPlace(3, 0, 1, now(2, 3, 3, 3)), map[string]int{}},
 		{"U31: lower", inPlace(2, 0, 1, now(2, 3, 3, 3)), map[string]int{"ms2": 2}},
 		{"U31: without old machines", inPlace(3, 0, 1, old(1, 0, 0, 0), now(2, 0, 0, 0)), map[string]int{"ms2": 3}},
@@ -98,6 +100,14 @@ func TestInPlaceSteps(t *testing.T) {
 		assert.Empty(t, d.Accept)
 		o.Sets[1] = with(o.Sets[1], 0, func(m *rollout.Member) { m.Updated, m.Marks, m.Candidate = false, false, false })
 		assert.Equal(t, []string{"ms2-00"}, names(rollout.Decide(o).Accept))
+	})
+	t.Run("whatever the strategy has become, none goes that has to serve", func(t *testing.T) {
+		give := with(with(old(1, 0, 1, 1), 0, handed), 0, func(m *rollout.Member) { m.Updated, m.Marks, m.Candidate = false, false, false })
+		o := rolling(3, 0, 1, closed(give), now(2, 1, 1, 1))
+		assert.Empty(t, rollout.Decide(o).Accept)
+		assert.Equal(t, []string{"ms1-00"}, names(rollout.Decide(by(rollout.Recreate, o)).Accept), "which promises nothing")
+		o.Sets[1] = now(2, 3, 3, 3)
+		assert.Equal(t, []string{"ms1-00"}, names(rollout.Decide(o).Accept), "there are others")
 	})
 	t.Run("N17: one that was handed over is no updated one for the template after", func(t *testing.T) {
 		d := rollout.Decide(inPlace(3, 0, 1, with(ready(old(1, 3, 3, 3)), 0, handed), now(2, 0, 0, 0)))

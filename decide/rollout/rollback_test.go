@@ -100,6 +100,8 @@ func TestAutomaticRollback(t *testing.T) {
 		assert.NotNil(t, rollout.Decide(o).Record)
 		assert.Equal(t, "MachineSetUpdated", rollout.Report(o).Conditions[1].Reason)
 		assert.Equal(t, o.Now, rollout.Report(o).Conditions[1].Updated)
+		o.Progress = rollout.Progress{Revision: o.Progress.Revision + 2, Automatic: true}
+		assert.NotNil(t, rollout.Decide(o).Rollback, "the record was written, and the template met a conflict")
 	})
 	t.Run("a set of the same template is none to return to", func(t *testing.T) {
 		o := bad(2, rollout.AutoRollback{Failed: true, MaxFailed: 1})

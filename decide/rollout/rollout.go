@@ -60,9 +60,12 @@ func (b *book) teardown() Decision {
 
 // resize runs the strategy.
 func (b *book) resize() {
-	switch {
-	case b.o.stopped() != "" || b.now == nil:
+	if b.o.stopped() != "" || b.now == nil {
 		b.frozen()
+		return
+	}
+	b.adopt()
+	switch {
 	case b.o.Strategy == Recreate:
 		b.recreate()
 	case b.o.Strategy == OnDelete:

@@ -75,14 +75,17 @@ func (w *world) heed(o rollout.Observed, d rollout.Decision) {
 		w.heedHold(o, d)
 		return
 	}
-	may, size, updating, current := most(o), 0, 0, ""
+	may, size, updating, here, current := most(o), 0, 0, 0, ""
 	for _, s := range o.Sets {
 		if s.Current {
 			current, size = s.UID, s.Replicas
-			continue
 		}
 		for _, m := range s.Machines {
-			if m.Updating && !m.Deleting {
+			switch {
+			case m.Deleting:
+			case s.Current:
+				here++ // also one that was updated in place before the strategy was another one
+			case m.Updating:
 				updating++
 			}
 		}
@@ -97,7 +100,7 @@ func (w *world) heed(o rollout.Observed, d rollout.Decision) {
 	if d.Rolling && o.Strategy == rollout.RollingUpdate { // an in-place update makes what is missing, whatever the stage
 		past = past || d.Create != nil && d.Create.Replicas > may
 		for _, r := range d.Resize {
-			past = past || r.UID == current && r.To > max(r.From, may)
+			past = past || r.UID == current && r.To > max(r.From, may, here)
 		}
 	}
 	if past {
@@ -190,7 +193,10 @@ func anySpec(d *dice) rollout.Observed {
 // disturb changes what is wanted.
 func (w *world) disturb() {
 	w.edited++
-	switch w.dice.below(6) {
+	switch w.dice.below(7) {
+	case 6:
+		w.spec.Strategy = anyStrategy(&w.dice)
+		w.floor = min(w.floor, w.serving()) // who serves differs from strategy to strategy
 	case 0:
 		w.spec.Replicas = w.dice.below(13)
 	case 1:
