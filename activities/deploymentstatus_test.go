@@ -142,6 +142,21 @@ func TestReportDeploymentWithAChangedTemplate(t *testing.T) {
 	}
 }
 
+func TestReportDeploymentWhoseSetIsNew(t *testing.T) {
+	t.Parallel()
+	d := deployment("d", 1)
+	w := newWorld(t, append(staffed(settled(d, "s", 1, former)), d, settled(d, "new", 0, revised[*v1alpha1.MachineSet]("2")))...)
+	status := reportDeployment(w, activities.DeploymentReport{DeploymentRead: deploymentRead(d), Record: &rollout.Progress{Revision: 2}})
+	assert.Equal(t, "Progressing True NewMachineSetCreated", said(status)[1])
+	assert.Equal(t, "set new comes; 0 of 1 machine up to date, 1 available", status.Conditions[1].Message)
+
+	w.settle()
+	w.forget()
+	status = reportDeployment(w, activities.DeploymentReport{DeploymentRead: deploymentRead(d)})
+	assert.Equal(t, "Progressing True NewMachineSetCreated", said(status)[1], "there was no progress")
+	assert.Empty(t, w.writes())
+}
+
 // D35: one number that differs is reason enough to write the status.
 func TestD35_AMachineThatIsKeptIsReported(t *testing.T) {
 	t.Parallel()

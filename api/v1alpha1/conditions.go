@@ -64,7 +64,7 @@ const (
 	ReasonMinimumReplicasUnavailable = "MinimumReplicasUnavailable"
 )
 
-// Reasons of Progressing. NewMachineSetCreated and FoundNewMachineSet are MCM's; Millwright reports MachineSetUpdated from the first moment on.
+// Reasons of Progressing. NewMachineSetCreated and FoundNewMachineSet stand until the rollout makes its first progress.
 const (
 	ReasonNewMachineSetCreated     = "NewMachineSetCreated"
 	ReasonFoundNewMachineSet       = "FoundNewMachineSet"

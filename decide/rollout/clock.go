@@ -5,6 +5,8 @@ import "time"
 // Reasons of the condition Progressing. Source: MCM, but for RolloutHeld and RolloutWaiting, which MCM cannot be in.
 const (
 	reasonComplete = "NewMachineSetAvailable"
+	reasonCreated  = "NewMachineSetCreated"
+	reasonFound    = "FoundNewMachineSet"
 	reasonUpdated  = "MachineSetUpdated"
 	reasonLate     = "ProgressDeadlineExceeded"
 	reasonPaused   = "DeploymentPaused"
@@ -56,7 +58,7 @@ func (b *book) complete() bool {
 // nothing is on record yet: the former one's lateness is not its own. A record of a later revision is that of an automatic rollback
 // whose template has not been written: that is no progress.
 func (b *book) moved() bool {
-	if b.now != nil && b.o.Progress.Revision < b.revision() {
+	if b.fresh() {
 		return true
 	}
 	c, r := b.count(), b.o.Reported
@@ -70,6 +72,9 @@ func (b *book) moved() bool {
 		return false
 	}
 }
+
+// fresh reports whether nothing is on record yet of the revision that is rolled out.
+func (b *book) fresh() bool { return b.now != nil && b.o.Progress.Revision < b.revision() }
 
 // due returns when the progress deadline passes; zero when it never does, or has.
 func (b *book) due() time.Time {

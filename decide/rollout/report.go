@@ -67,7 +67,6 @@ func (b *book) says(was string) Condition {
 	counts := b.count()
 	done := phrase("%d of %s up to date, %d available", counts.Updated, machines(b.o.Replicas), counts.Available)
 	scaled := b.plain() && counts.Replicas == counts.Updated && b.o.stopped() == "" // only the number changed: that is no rollout
-	_, gate := b.progress()
 	switch {
 	case b.o.Invalid != "":
 		return Condition{Status: "False", Reason: "Invalid", Message: b.o.Invalid}
@@ -79,15 +78,37 @@ func (b *book) says(was string) Condition {
 		return Condition{Status: "Unknown", Reason: reasonHeld, Message: b.pausedMessage(b.o.stopped())}
 	case b.o.NoSet != "" && b.now == nil && !b.o.Deleting:
 		return Condition{Status: "False", Reason: reasonNoSet, Message: b.o.NoSet}
+	default:
+		return b.goesOn(was, done)
+	}
+}
+
+// goesOn tells of a rollout that nobody stopped.
+func (b *book) goesOn(was, done string) Condition {
+	_, gate := b.progress()
+	standing := (was == reasonCreated || was == reasonFound) && b.now != nil && !b.moved()
+	switch {
 	case was == reasonPaused || was == reasonHeld:
 		return Condition{Status: "Unknown", Reason: reasonResumed, Message: "the rollout goes on; " + done}
 	case gate != nil:
 		return Condition{Status: "Unknown", Reason: reasonWaiting, Message: gate.says()}
 	case b.late():
 		return Condition{Status: "False", Reason: reasonLate, Message: phrase("no progress for %s; %s", b.o.Deadline.Round(time.Second), done)}
+	case b.fresh():
+		return Condition{Status: "True", Reason: b.begun(), Message: phrase("set %s comes; %s", b.now.Name, done)}
+	case standing:
+		return Condition{Status: "True", Reason: was, Message: phrase("set %s comes; %s", b.now.Name, done)}
 	default:
 		return Condition{Status: "True", Reason: reasonUpdated, Message: done}
 	}
+}
+
+// begun says how the current set came to be that: it was made, or had been it before.
+func (b *book) begun() string {
+	if b.now.History != "" || b.now.Revision != b.revision() {
+		return reasonFound
+	}
+	return reasonCreated
 }
 
 func (b *book) pausedMessage(why string) string {

@@ -58,6 +58,9 @@ func TestProgressing(t *testing.T) {
 	}
 	due := func(o rollout.Observed) rollout.Observed { o.Deadline = new(time.Minute); return o }
 	held := func(o rollout.Observed) rollout.Observed { o.Held = "cancelled by ann"; return o }
+	progress := func(o rollout.Observed) rollout.Observed { o.Reported.Available--; return o }
+	unrecorded := func(o rollout.Observed) rollout.Observed { o.Progress = rollout.Progress{}; return o }
+	again := func(s rollout.Set) rollout.Set { s.History = "1"; return s }
 	early := at(-time.Hour)
 	for _, row := range []struct {
 		name           string
@@ -71,11 +74,15 @@ func TestProgressing(t *testing.T) {
 		{"none since", reported(half(), "MachineSetUpdated", early), "True", "MachineSetUpdated", early},
 		{"the deadline passed", reported(due(half()), "MachineSetUpdated", early), "False", "ProgressDeadlineExceeded", epoch},
 		{"and stays passed", reported(due(half()), "ProgressDeadlineExceeded", early), "False", "ProgressDeadlineExceeded", early},
-		{"it goes on after all", func() rollout.Observed {
-			o := reported(due(half()), "ProgressDeadlineExceeded", early)
-			o.Reported.Available--
-			return o
-		}(), "True", "MachineSetUpdated", epoch},
+		{"it goes on after all", progress(reported(due(half()), "ProgressDeadlineExceeded", early)), "True", "MachineSetUpdated", epoch},
+		{"a set was made", unrecorded(half()), "True", "NewMachineSetCreated", epoch},
+		{"and nothing since", reported(half(), "NewMachineSetCreated", early), "True", "NewMachineSetCreated", early},
+		{"and the deadline passed", reported(due(half()), "NewMachineSetCreated", early), "False", "ProgressDeadlineExceeded", epoch},
+		{"and its first progress", progress(reported(half(), "NewMachineSetCreated", early)), "True", "MachineSetUpdated", epoch},
+		{"and then another template", reported(rolling(3, 1, 0, old(1, 3, 3, 3)), "NewMachineSetCreated", early), "True", "MachineSetUpdated", epoch},
+		{"a former set is the current one again", rolling(3, 1, 0, now(1, 0, 0, 0), old(2, 3, 3, 3)), "True", "FoundNewMachineSet", epoch},
+		{"and has its revision", unrecorded(rolling(3, 1, 0, again(now(3, 0, 0, 0)), old(2, 3, 3, 3))), "True", "FoundNewMachineSet", epoch},
+		{"and nothing since that", reported(rolling(3, 1, 0, again(now(3, 0, 0, 0)), old(2, 3, 3, 3)), "FoundNewMachineSet", early), "True", "FoundNewMachineSet", early},
 		{"the set of the template was refused", setless(rolling(3, 1, 0, old(1, 3, 3, 3))), "False", "MachineSetCreateError", epoch},
 		{"refused, and by now there is one", setless(half()), "True", "MachineSetUpdated", epoch},
 		{"refused, and then deleted", setless(toGo(rolling(3, 1, 0, old(1, 3, 3, 3)))), "True", "MachineSetUpdated", epoch},

@@ -98,7 +98,7 @@ func TestAutomaticRollback(t *testing.T) {
 		o.Progress.Revision--
 		assert.Nil(t, rollout.Decide(o).Rollback, "a fix is given its chance")
 		assert.NotNil(t, rollout.Decide(o).Record)
-		assert.Equal(t, "MachineSetUpdated", rollout.Report(o).Conditions[1].Reason)
+		assert.Equal(t, "NewMachineSetCreated", rollout.Report(o).Conditions[1].Reason)
 		assert.Equal(t, o.Now, rollout.Report(o).Conditions[1].Updated)
 		o.Progress = rollout.Progress{Revision: o.Progress.Revision + 2, Automatic: true}
 		assert.NotNil(t, rollout.Decide(o).Rollback, "the record was written, and the template met a conflict")
