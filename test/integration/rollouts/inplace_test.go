@@ -165,6 +165,26 @@ func TestN1_SizeChangesDuringAnInPlaceUpdate(t *testing.T) {
 	f.AwaitGone(t, time.Minute)
 }
 
+// Somebody has enough of agents, and lets the rest be replaced: what was updated in place stays, and a node that waits for its agent
+// holds up nobody.
+func TestInPlaceUpdateThatBecomesARollingUpdate(t *testing.T) {
+	f := newFleet(t, "switched", 4, inPlace(v1alpha1.OrchestrationTypeAuto, 1))
+	former := f.names(t)
+	watch := f.watch(t, promise{replicas: 4, surge: 1, unavailable: 1})
+	f.change(t, "2")
+	f.awaitUpdated(t, 1)
+	f.awaitReady(t, 1)
+	require.Equal(t, 1, f.updated(t, "2"), "in the middle of it")
+	f.Patch(t, `{"spec":{"strategy":{"type":"RollingUpdate","inPlaceUpdate":null,"rollingUpdate":{"maxSurge":1,"maxUnavailable":1}}}}`)
+	f.awaitEdition(t, "2", 4, 2*time.Minute)
+	watch.verdict(t)
+	kept := slices.DeleteFunc(f.names(t), func(name string) bool { return !slices.Contains(former, name) })
+	require.Len(t, kept, 1, "the machine that was updated in place")
+	f.awaitServing(t)
+	f.Delete(t)
+	f.AwaitGone(t, time.Minute)
+}
+
 // Manual: all old nodes are candidates, and only those are updated that a person selects, as many at a time as the person wants.
 func TestInPlaceUpdateByHand(t *testing.T) {
 	f := newFleet(t, "byhand", 3, inPlace(v1alpha1.OrchestrationTypeManual, 1))
