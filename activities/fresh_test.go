@@ -179,7 +179,7 @@ func TestAReadWaitsForWhatWokeIt(t *testing.T) {
 	in := activities.Read{Ref: ref(m), Gate: activities.Gate{observe.Machines: w.machine("m").ResourceVersion}}
 	w.forget()
 	time.AfterFunc(20*time.Millisecond, release)
-	d, err := local[activities.MachineDecision](w, w.DecideMachine, in)
+	d, err := run[activities.MachineDecision](w, w.DecideMachine, in)
 	require.NoError(t, err)
 	assert.Equal(t, in.Gate[observe.Machines], d.Version)
 	assert.Empty(t, w.requests(), "waiting costs the API server nothing")

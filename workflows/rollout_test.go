@@ -73,16 +73,16 @@ func TestRolloutWritesItsCountsOnceASecond(t *testing.T) {
 			require.Len(t, w.log, n, "after %s", at)
 		}, at)
 	}
-	written(1, 50*time.Millisecond) // the first of all at once
-	w.after(100*time.Millisecond, counts)
+	written(1, 200*time.Millisecond) // the first of all at once; while an activity runs, time passes here too
+	w.after(250*time.Millisecond, counts)
 	w.after(400*time.Millisecond, counts)
-	w.after(900*time.Millisecond, counts, counts, calm)
-	written(1, 950*time.Millisecond)
-	written(2, 1100*time.Millisecond)
+	w.after(600*time.Millisecond, counts, counts, calm)
+	written(1, 900*time.Millisecond)
+	written(2, 1500*time.Millisecond)
 	written(2, 30*time.Second)
 	w.after(time.Minute, counts, calm)
-	written(3, time.Minute+50*time.Millisecond) // it was calm for long enough
-	w.after(time.Minute+100*time.Millisecond, with(complete(), func(d *activities.DeploymentDecision) { d.Report = true }), complete())
+	written(3, time.Minute+300*time.Millisecond) // it was calm for long enough
+	w.after(time.Minute+400*time.Millisecond, with(complete(), func(d *activities.DeploymentDecision) { d.Report = true }), complete())
 	require.Equal(t, workflows.OutcomeCompleted, w.rollOut(t).Outcome)
 	require.Len(t, w.log, 4, "what is complete is told at once")
 }

@@ -89,7 +89,11 @@ func TestKilledCloudKeepsWhatItAnswered(t *testing.T) {
 			}
 		})
 	}
-	time.Sleep(100 * time.Millisecond)
+	require.Eventually(t, func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(answered) > 4
+	}, 10*time.Second, time.Millisecond)
 	require.NoError(t, process.Process.Kill())
 	work.Wait()
 	_ = process.Wait()

@@ -102,7 +102,7 @@ func TestRestoredMachineFindsItsInstanceByProviderID(t *testing.T) {
 
 func TestStatusOfAYoungInstanceOutwaitsStaleReads(t *testing.T) {
 	c := startCloud(t)
-	c.change(t, func(b *admin.Behaviour) { b.Staleness = virtual.Duration(150 * time.Millisecond) })
+	c.change(t, func(b *admin.Behaviour) { b.Staleness = virtual.Duration(time.Second) })
 	p := process(c)
 	made, err := p.CreateInstance(t.Context(), class("pool", nil), untried())
 	require.NoError(t, err)

@@ -99,7 +99,9 @@ func requests(t *testing.T, from int64) map[string]int {
 			User        struct{ Username string }
 			ObjectRef   struct{ Resource, Subresource string }
 		}
-		require.NoError(t, decoder.Decode(&event))
+		if decoder.Decode(&event) != nil {
+			break // its last line is being written
+		}
 		if strings.HasPrefix(event.User.Username, "millwright-") && event.Stage == "ResponseComplete" {
 			counts[fmt.Sprintf("%s %s %s", event.User.Username, event.Verb, strings.TrimSuffix(event.ObjectRef.Resource+"/"+event.ObjectRef.Subresource, "/"))]++
 		}

@@ -38,8 +38,15 @@ func TestConvergedStackIsSilent(t *testing.T) {
 	if r.Metric(t, stack.SecondBridge, "millwright_bridge_leader") == 1 {
 		leader = stack.SecondBridge
 	}
-	time.Sleep(3 * time.Second) // the last status writes of the scale-up have settled by then
-	before := r.Metric(t, leader, "millwright_bridge_signals_total")
+	before := -1.0
+	rig.Eventually(t, time.Minute, "the last status writes of the scale-up are over", func() (bool, any) {
+		was := before
+		before = r.Metric(t, leader, "millwright_bridge_signals_total")
+		if was != before {
+			time.Sleep(5 * time.Second)
+		}
+		return was == before, before
+	})
 	require.Positive(t, before)
 	time.Sleep(time.Minute)
 	require.Equal(t, before, r.Metric(t, leader, "millwright_bridge_signals_total"), "signals of a converged stack")

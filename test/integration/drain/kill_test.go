@@ -70,7 +70,11 @@ func killInEachStage(t *testing.T, victim string) {
 			accepted[q.Pod]++
 		}
 	}
-	require.Len(t, accepted, len(here))
+	if victim == stack.APIServer { // what it did last may not be in its log: that is written in batches
+		require.LessOrEqual(t, len(accepted), len(here))
+	} else {
+		require.Len(t, accepted, len(here))
+	}
 	for pod, times := range accepted {
 		require.Equal(t, 1, times, "pod %s was evicted again", pod)
 	}

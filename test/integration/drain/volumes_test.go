@@ -122,4 +122,4 @@ func TestU143_PodsWithVolumesMoveOneAfterTheOther(t *testing.T) {
 }
 
 // look is the most by which a change is seen too late.
-const look = time.Second
+const look = 3 * time.Second

@@ -24,10 +24,10 @@ func TestMain(m *testing.M) {
 	os.Exit(rig.Main(m, options, func(up *rig.Rig) { r = up }))
 }
 
-// A hundred machines wait for a cloud that takes two seconds for each. One of another deployment that is asked for after all of them is made
+// A hundred machines wait for a cloud that takes four seconds for each. One of another deployment that is asked for after all of them is made
 // before most of them are.
 func TestAHugeScaleUpLetsOthersPass(t *testing.T) {
-	const slowly = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"2s"}`
+	const slowly = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"4s"}`
 	const many = 120
 	r.Namespace(t, "huge", slowly)
 	r.Namespace(t, "lone", slowly)

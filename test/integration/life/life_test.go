@@ -55,11 +55,17 @@ func pool(t *testing.T, name, providerSpec string, replicas int32, template stri
 // sicken makes the kubelet of a node report that it is not ready, or ready again.
 func sicken(t *testing.T, node string, sick bool) {
 	t.Helper()
+	sickenAll(t, sick, node)
+}
+
+// sickenAll does it to several nodes in one call, so that they are at it at the same time.
+func sickenAll(t *testing.T, sick bool, nodes ...string) {
+	t.Helper()
 	change := "node-not-ready.stage.kwok.x-k8s.io-"
 	if sick {
 		change = "node-not-ready.stage.kwok.x-k8s.io=true"
 	}
-	_, err := r.Stack.Kubectl(t.Context(), "label", "node", node, "--overwrite", change)
+	_, err := r.Stack.Kubectl(t.Context(), slices.Concat([]string{"label", "--overwrite", "node"}, nodes, []string{change})...)
 	require.NoError(t, err)
 }
 
@@ -122,7 +128,8 @@ func TestU111_JoinThatNeverHappensFailsOnTime(t *testing.T) {
 		return len(failed) >= 3, failed
 	})
 	for name, after := range failed {
-		require.InDelta(t, timeout.Seconds(), after.Seconds(), 2, "machine %s failed after %s", name, after)
+		require.GreaterOrEqual(t, after, timeout-time.Second, "machine %s", name) // both times are whole seconds
+		require.Less(t, after, timeout+10*time.Second, "machine %s", name)
 	}
 	require.LessOrEqual(t, most, 1, "P7: the budget covers failed joins")
 	require.LessOrEqual(t, len(p.Deployment(t).Status.Replacements), 1)
@@ -135,6 +142,7 @@ func TestU114_DeadNodeIsReplaced(t *testing.T) {
 	sicken(t, victim.Labels[v1alpha1.LabelNode], true)
 	rig.Eventually(t, 10*time.Second, "Unknown", func() (bool, any) {
 		m := machine(t, p, victim.Name)
+		require.NotNil(t, m, "replaced before it was seen")
 		return m.Status.CurrentStatus.Phase == v1alpha1.MachineUnknown && m.Status.Health != nil, m.Status.CurrentStatus.Phase
 	})
 	rig.Eventually(t, 30*time.Second, "replaced", func() (bool, any) {
@@ -176,8 +184,8 @@ func TestN8_HalfOfTheNodesDeadAtOnceAreHeld(t *testing.T) {
 	var dead []string
 	for _, m := range p.Machines(t)[:4] {
 		dead = append(dead, m.Labels[v1alpha1.LabelNode])
-		sicken(t, m.Labels[v1alpha1.LabelNode], true)
 	}
+	sickenAll(t, true, dead...)
 	rig.Eventually(t, 30*time.Second, "held, and said so", func() (bool, any) {
 		for _, c := range p.Deployment(t).Status.Conditions {
 			if c.Type == v1alpha1.MachineDeploymentReplacementHeld {
@@ -191,9 +199,7 @@ func TestN8_HalfOfTheNodesDeadAtOnceAreHeld(t *testing.T) {
 		require.Equal(t, before, names(p, t), "D5: none is replaced while most look dead")
 		time.Sleep(500 * time.Millisecond)
 	}
-	for _, node := range dead {
-		sicken(t, node, false)
-	}
+	sickenAll(t, false, dead...)
 	p.AwaitRunning(t, 6, 90*time.Second)
 	require.Equal(t, before, names(p, t), "D24: each was judged by its own node, and kept")
 	rig.Eventually(t, 90*time.Second, "held no more", func() (bool, any) {

@@ -63,7 +63,7 @@ func (p *Pool) Deploy(t *testing.T, app string, replicas int32, changes ...func(
 		Spec:       appsv1.DeploymentSpec{Replicas: &replicas, Selector: selector, Template: template},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	p.AwaitPods(t, app, int(replicas), 60*time.Second)
+	p.AwaitPods(t, app, int(replicas), time.Minute+time.Duration(replicas)*200*time.Millisecond)
 }
 
 // AwaitPods waits until so many pods of an app run and are to stay.

@@ -41,7 +41,7 @@ func TestU10_PausedAndResumed(t *testing.T) {
 	rig.Eventually(t, time.Minute, "the rollout has begun", func() (bool, any) { n := f.updated(t, "2"); return n >= 2, n })
 	require.Contains(t, f.steer(t, workflows.VerbInput{Verb: "pause", Reason: "lunch"}), "pause")
 	f.awaitReason(t, v1alpha1.ReasonDeploymentPaused, 20*time.Second)
-	rig.Eventually(t, 30*time.Second, "what was under way is over", func() (bool, any) {
+	rig.Eventually(t, time.Minute, "what was under way is over", func() (bool, any) {
 		open := r.OpenWorkflows(t)
 		return open["Machine"] == 0, open
 	})
@@ -77,7 +77,7 @@ func TestN18_CancelledRolledBackAndUndone(t *testing.T) {
 	f.awaitReason(t, v1alpha1.ReasonRolloutHeld, 20*time.Second)
 	f.awaitOutcomes(t, workflows.OutcomeCancelled)
 	require.Contains(t, f.Deployment(t).Annotations[v1alpha1.AnnotationRolloutHold], "ann")
-	rig.Eventually(t, 30*time.Second, "what was under way is over", func() (bool, any) {
+	rig.Eventually(t, time.Minute, "what was under way is over", func() (bool, any) {
 		open := r.OpenWorkflows(t)
 		return open["Machine"] == 0, open
 	})

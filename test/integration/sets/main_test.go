@@ -147,7 +147,7 @@ func stats(t *testing.T) admin.Stats {
 	return s
 }
 
-// made counts, in the API server's audit log, the Machines of a namespace that were ever created, and those that were refused.
+// made counts, in the API server's audit log, the Machines of a namespace that were ever created, and those that were refused; what was only tried is not counted.
 func made(t *testing.T, namespace string) (created, refused int) {
 	t.Helper()
 	file, err := os.Open(r.Stack.AuditLog())
@@ -158,6 +158,7 @@ func made(t *testing.T, namespace string) (created, refused int) {
 	for lines.Scan() {
 		var line struct {
 			Verb           string
+			RequestURI     string
 			ObjectRef      struct{ Resource, Namespace, Subresource string }
 			ResponseStatus struct{ Code int }
 		}
@@ -165,7 +166,7 @@ func made(t *testing.T, namespace string) (created, refused int) {
 			continue
 		}
 		o := line.ObjectRef
-		if line.Verb != "create" || o.Resource != "machines" || o.Namespace != namespace || o.Subresource != "" {
+		if line.Verb != "create" || o.Resource != "machines" || o.Namespace != namespace || o.Subresource != "" || strings.Contains(line.RequestURI, "dryRun") {
 			continue
 		}
 		if line.ResponseStatus.Code == 201 {

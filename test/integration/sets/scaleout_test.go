@@ -4,6 +4,7 @@ package sets
 
 import (
 	"context"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -88,7 +89,11 @@ func TestU41_CreateThatIsRefusedForSomeMachines(t *testing.T) {
 		require.NoError(t, policies.ValidatingAdmissionPolicyBindings().Delete(context.Background(), "every-third", metav1.DeleteOptions{}))
 		require.NoError(t, policies.ValidatingAdmissionPolicies().Delete(context.Background(), "every-third", metav1.DeleteOptions{}))
 	})
-	time.Sleep(time.Second) // the API server takes up a policy when it sees it
+	rig.Eventually(t, 30*time.Second, "the API server has taken up the policy", func() (bool, any) {
+		m := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "m-2"}, Spec: rig.Spec()}
+		_, err := r.Machines.MachineV1alpha1().Machines("refused").Create(t.Context(), m, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err != nil && strings.Contains(err.Error(), "not this one"), err
+	})
 	s := newSet(t, "refused", "refused", wanted)
 	s.shows(t, v1alpha1.MachineSetReplicaFailure, v1alpha1.ConditionTrue, v1alpha1.ReasonFailedCreate, 30*time.Second)
 	require.Contains(t, s.condition(t, v1alpha1.MachineSetMachinesCreated).Message+s.condition(t, v1alpha1.MachineSetReplicaFailure).Message, "not this one")
