@@ -64,7 +64,7 @@ const (
 	ReasonMinimumReplicasUnavailable = "MinimumReplicasUnavailable"
 )
 
-// Reasons of Progressing. NewMachineSetCreated and FoundNewMachineSet stand until the rollout makes its first progress.
+// Reasons of Progressing. NewMachineSetCreated and FoundNewMachineSet stand until the rollout makes its first progress, is paused, or waits at a stage.
 const (
 	ReasonNewMachineSetCreated     = "NewMachineSetCreated"
 	ReasonFoundNewMachineSet       = "FoundNewMachineSet"

@@ -74,7 +74,16 @@ func (b *book) moved() bool {
 }
 
 // fresh reports whether nothing is on record yet of the revision that is rolled out.
-func (b *book) fresh() bool { return b.now != nil && b.o.Progress.Revision < b.revision() }
+func (b *book) fresh() bool {
+	return b.now != nil && (b.o.Progress.Revision < b.revision() || b.usurped())
+}
+
+// usurped reports whether the record is that of an automatic rollback in whose stead somebody wrote another template, which has its number
+// now: a set that was never current before came by no rollback.
+func (b *book) usurped() bool {
+	p := b.o.Progress
+	return b.now != nil && p.Automatic && p.Revision == b.revision() && b.now.Revision == p.Revision && b.now.History == ""
+}
 
 // due returns when the progress deadline passes; zero when it never does, or has.
 func (b *book) due() time.Time {

@@ -26,7 +26,7 @@ func (b *book) handOver(d *Decision) {
 		return
 	}
 	b.each(func(e *entry, m Member) {
-		if e != b.now && !m.Candidate && m.Node != "" {
+		if e != b.now && !m.Candidate && !m.Handed && m.Node != "" { // the mark would keep the label that goes first
 			add(&d.Candidates, m.target("its set is old"))
 		}
 	})
@@ -46,26 +46,26 @@ func (b *book) each(visit func(*entry, Member)) {
 	}
 }
 
-// settle ends the update at the nodes of machines that were handed over, or whose set is the current one. Only then goes the label
-// that protects a machine from its set, once the set counts it, or it may go: without the label, a node that still says that it was
-// updated would be taken for one that was updated for the current template.
+// settle ends the update at the nodes of machines that were handed over, or whose set is the current one, and of all when nothing is
+// updated in place any more. Only then goes the label that protects a machine from its set, once the set counts it, or it may go: without
+// the label, a node that still says that it was updated would be taken for one that was updated for the current template.
 func (b *book) settle(d *Decision) {
 	b.each(func(e *entry, m Member) {
 		current := e == b.now
 		switch {
-		case m.Marks && m.Updated && (m.Handed || current):
+		case m.Marks && m.Updated && (m.Handed || current || !b.o.inPlace()):
 			add(&d.Settle, m.target("it was updated, and serves again"))
 		case m.Marks && !m.Updating && current:
 			add(&d.Strip, m.target("its set is the current one: there is nothing to update"))
-		case m.Handed && !m.Marks && b.counts(e):
+		case m.Handed && !m.Marks && b.accepts(e):
 			add(&d.Accept, m.target("its set counts it now"))
 		}
 	})
 }
 
-// counts reports whether a set counts the machines that were handed to it, or may lose them: of a former set as many as can be done without,
-// and all where the strategy promises that none serve.
-func (b *book) counts(e *entry) bool {
+// accepts reports whether a set counts the machines that were handed to it, or may lose them: of a former set as many as can be done without,
+// and all where the strategy is Recreate, which makes none again before all are gone.
+func (b *book) accepts(e *entry) bool {
 	switch {
 	case e.live <= e.Replicas:
 		return true

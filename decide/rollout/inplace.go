@@ -27,9 +27,9 @@ func (b *book) updateInPlace() {
 	}
 }
 
-// adopt makes the sets as large as the machines need that were handed to them, also sets of a template that was changed meanwhile,
+// include makes the sets as large as the machines need that were handed to them, also sets of a template that was changed meanwhile,
 // and whatever the strategy has become: they serve.
-func (b *book) adopt() {
+func (b *book) include() {
 	for _, e := range b.sets {
 		if handed := b.handed(e); handed > 0 && e.live > e.size {
 			e.raise(min(handed, e.live-e.size), "machines that were updated in place are in it now")

@@ -101,6 +101,17 @@ func TestInPlaceSteps(t *testing.T) {
 		o.Sets[1] = with(o.Sets[1], 0, func(m *rollout.Member) { m.Updated, m.Marks, m.Candidate = false, false, false })
 		assert.Equal(t, []string{"ms2-00"}, names(rollout.Decide(o).Accept))
 	})
+	t.Run("one whose label is to go is no candidate: it would keep it", func(t *testing.T) {
+		o := inPlace(3, 0, 1, closed(with(old(1, 1, 1, 1), 0, func(m *rollout.Member) { m.Handed = true })), now(2, 2, 2, 2))
+		d := rollout.Decide(o)
+		assert.Equal(t, []string{"ms1-00"}, names(d.Accept))
+		assert.Empty(t, d.Candidates)
+	})
+	t.Run("one that was updated serves again when the strategy is another one meanwhile", func(t *testing.T) {
+		o := closed(with(old(1, 3, 3, 3), 0, updated))
+		assert.Empty(t, rollout.Decide(inPlace(3, 0, 1, o, now(2, 0, 0, 0))).Settle)
+		assert.Equal(t, []string{"ms1-00"}, names(rollout.Decide(by(rollout.OnDelete, inPlace(3, 0, 1, o, now(2, 0, 0, 0)))).Settle))
+	})
 	t.Run("whatever the strategy has become, none goes that has to serve", func(t *testing.T) {
 		give := with(with(old(1, 0, 1, 1), 0, handed), 0, func(m *rollout.Member) { m.Updated, m.Marks, m.Candidate = false, false, false })
 		o := rolling(3, 0, 1, closed(give), now(2, 1, 1, 1))

@@ -60,6 +60,7 @@ func TestProgressing(t *testing.T) {
 	held := func(o rollout.Observed) rollout.Observed { o.Held = "cancelled by ann"; return o }
 	progress := func(o rollout.Observed) rollout.Observed { o.Reported.Available--; return o }
 	unrecorded := func(o rollout.Observed) rollout.Observed { o.Progress = rollout.Progress{}; return o }
+	usurping := func(o rollout.Observed) rollout.Observed { o.Progress.Automatic = true; return o }
 	again := func(s rollout.Set) rollout.Set { s.History = "1"; return s }
 	early := at(-time.Hour)
 	for _, row := range []struct {
@@ -77,6 +78,9 @@ func TestProgressing(t *testing.T) {
 		{"it goes on after all", progress(reported(due(half()), "ProgressDeadlineExceeded", early)), "True", "MachineSetUpdated", epoch},
 		{"a set was made", unrecorded(half()), "True", "NewMachineSetCreated", epoch},
 		{"and nothing since", reported(half(), "NewMachineSetCreated", early), "True", "NewMachineSetCreated", early},
+		{"another one, before the first got on: it has its own time", unrecorded(reported(half(), "NewMachineSetCreated", early)), "True", "NewMachineSetCreated", epoch},
+		{"a set was made after what was paused", unrecorded(reported(half(), "DeploymentPaused", early)), "True", "NewMachineSetCreated", epoch},
+		{"in the stead of an automatic rollback", usurping(reported(due(half()), "ProgressDeadlineExceeded", early)), "True", "NewMachineSetCreated", epoch},
 		{"and the deadline passed", reported(due(half()), "NewMachineSetCreated", early), "False", "ProgressDeadlineExceeded", epoch},
 		{"and its first progress", progress(reported(half(), "NewMachineSetCreated", early)), "True", "MachineSetUpdated", epoch},
 		{"and then another template", reported(rolling(3, 1, 0, old(1, 3, 3, 3)), "NewMachineSetCreated", early), "True", "MachineSetUpdated", epoch},

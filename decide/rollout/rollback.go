@@ -63,7 +63,7 @@ func (b *book) former(revision int64) *entry {
 // automatic gives up a revision that does not come about, where that is wanted. What an automatic rollback brought does not
 // roll back by itself again: two bad revisions would follow each other for ever.
 func (b *book) automatic(p Progress) *Rollback {
-	if b.now == nil || p.Automatic && b.now.History != "" || b.complete() { // a set that was never current before came by no rollback
+	if b.now == nil || p.Automatic || b.complete() {
 		return nil
 	}
 	why := ""

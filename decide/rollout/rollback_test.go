@@ -121,6 +121,16 @@ func TestAutomaticRollback(t *testing.T) {
 		o.Progress.Automatic = true
 		assert.NotNil(t, rollout.Decide(o).Rollback)
 	})
+	t.Run("and has its own time, and its own record", func(t *testing.T) {
+		o := bad(0, rollout.AutoRollback{OnDeadline: true})
+		o.Deadline = new(time.Minute)
+		o.Reported = rollout.Report(o).Counts
+		o.Conditions = []rollout.Condition{{Type: "Progressing", Status: "False", Reason: "ProgressDeadlineExceeded", Updated: at(-time.Hour)}}
+		o.Progress.Automatic = true
+		d := rollout.Decide(o)
+		assert.Nil(t, d.Rollback)
+		assert.Equal(t, &rollout.Progress{Revision: o.Progress.Revision}, d.Record)
+	})
 	t.Run("the record is that of the revision that the set then has", func(t *testing.T) {
 		o := bad(2, rollout.AutoRollback{Failed: true, MaxFailed: 1})
 		o.Progress = rollout.Progress{Revision: rollout.Decide(o).Rollback.Becomes, Automatic: true}

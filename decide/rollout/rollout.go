@@ -64,7 +64,7 @@ func (b *book) resize() {
 		b.frozen()
 		return
 	}
-	b.adopt()
+	b.include()
 	switch {
 	case b.o.Strategy == Recreate:
 		b.recreate()

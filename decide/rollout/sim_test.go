@@ -83,8 +83,9 @@ func (w *world) heed(o rollout.Observed, d rollout.Decision) {
 		for _, m := range s.Machines {
 			switch {
 			case m.Deleting:
+			case s.Current && m.Handed:
+				here++ // it was updated in place before the strategy was another one
 			case s.Current:
-				here++ // also one that was updated in place before the strategy was another one
 			case m.Updating:
 				updating++
 			}
@@ -100,7 +101,7 @@ func (w *world) heed(o rollout.Observed, d rollout.Decision) {
 	if d.Rolling && o.Strategy == rollout.RollingUpdate { // an in-place update makes what is missing, whatever the stage
 		past = past || d.Create != nil && d.Create.Replicas > may
 		for _, r := range d.Resize {
-			past = past || r.UID == current && r.To > max(r.From, may, here)
+			past = past || r.UID == current && r.To > max(r.From+here, may)
 		}
 	}
 	if past {

@@ -21,7 +21,7 @@ func (b *book) progress() (Progress, *Gate) {
 		return p, nil
 	}
 	revision := b.revision()
-	if p.Revision != revision {
+	if p.Revision != revision || b.usurped() {
 		p = Progress{Revision: revision}
 	}
 	p.Failed = b.failures(p.Failed)

@@ -166,7 +166,7 @@ func TestN1_SizeChangesDuringAnInPlaceUpdate(t *testing.T) {
 }
 
 // Somebody has enough of agents, and lets the rest be replaced: what was updated in place stays, and a node that waits for its agent
-// holds up nobody.
+// holds up nobody where the bounds leave room for one more.
 func TestInPlaceUpdateThatBecomesARollingUpdate(t *testing.T) {
 	f := newFleet(t, "switched", 4, inPlace(v1alpha1.OrchestrationTypeAuto, 1))
 	former := f.names(t)
