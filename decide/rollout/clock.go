@@ -82,7 +82,7 @@ func (b *book) fresh() bool {
 // now: a set that was never current before came by no rollback.
 func (b *book) usurped() bool {
 	p := b.o.Progress
-	return b.now != nil && p.Automatic && p.Revision == b.revision() && b.now.Revision == p.Revision && b.now.History == ""
+	return p.Automatic && p.Revision == b.revision() && b.now.Revision == p.Revision && b.now.History == ""
 }
 
 // due returns when the progress deadline passes; zero when it never does, or has.

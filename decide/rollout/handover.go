@@ -64,7 +64,7 @@ func (b *book) settle(d *Decision) {
 }
 
 // accepts reports whether a set counts the machines that were handed to it, or may lose them: of a former set as many as can be done without,
-// and all where the strategy is Recreate, which makes none again before all are gone.
+// and all where the strategy is Recreate: it waits until none of them is left.
 func (b *book) accepts(e *entry) bool {
 	switch {
 	case e.live <= e.Replicas:

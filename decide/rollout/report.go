@@ -56,7 +56,7 @@ func (b *book) isProgressing() Condition {
 	}
 	c := b.says(was.Reason)
 	c.Type, c.Updated = progressing, was.Updated
-	if was.Reason != c.Reason || c.Updated.IsZero() || b.begins(c.Reason) || c.Reason == reasonUpdated && b.moved() {
+	if was.Reason != c.Reason || c.Updated.IsZero() || b.moved() && slices.Contains([]string{reasonCreated, reasonFound, reasonUpdated}, c.Reason) {
 		c.Updated = b.o.Now
 	}
 	return c
@@ -86,34 +86,33 @@ func (b *book) says(was string) Condition {
 // goesOn tells of a rollout that nobody stopped.
 func (b *book) goesOn(was, done string) Condition {
 	_, gate := b.progress()
-	standing := (was == reasonCreated || was == reasonFound) && b.now != nil && !b.moved()
+	begun := b.begun(was)
 	switch {
-	case gate == nil && b.fresh(): // also when what came before it was paused, held or late
-		return Condition{Status: "True", Reason: b.begun(), Message: phrase("set %s comes; %s", b.now.Name, done)}
+	case begun != "" && gate == nil && !b.late(): // also when what came before it was paused, held or late
+		return Condition{Status: "True", Reason: begun, Message: phrase("set %s comes; %s", b.now.Name, done)}
 	case was == reasonPaused || was == reasonHeld:
 		return Condition{Status: "Unknown", Reason: reasonResumed, Message: "the rollout goes on; " + done}
 	case gate != nil:
 		return Condition{Status: "Unknown", Reason: reasonWaiting, Message: gate.says()}
 	case b.late():
 		return Condition{Status: "False", Reason: reasonLate, Message: phrase("no progress for %s; %s", b.o.Deadline.Round(time.Second), done)}
-	case standing:
-		return Condition{Status: "True", Reason: was, Message: phrase("set %s comes; %s", b.now.Name, done)}
 	default:
 		return Condition{Status: "True", Reason: reasonUpdated, Message: done}
 	}
 }
 
-// begins reports whether a reason is that of a revision whose time begins now: the former one may have had the same.
-func (b *book) begins(reason string) bool {
-	return (reason == reasonCreated || reason == reasonFound) && b.fresh()
-}
-
-// begun says how the current set came to be that: it was made, or had been it before.
-func (b *book) begun() string {
-	if b.now.History != "" || b.now.Revision != b.revision() {
+// begun says how the current set came to be that, until the first progress: it was made, or had been it before. Empty from then on.
+func (b *book) begun(was string) string {
+	switch {
+	case b.fresh() && (b.now.History != "" || b.now.Revision != b.revision()):
 		return reasonFound
+	case b.fresh():
+		return reasonCreated
+	case b.now != nil && !b.moved() && (was == reasonCreated || was == reasonFound):
+		return was
+	default:
+		return ""
 	}
-	return reasonCreated
 }
 
 func (b *book) pausedMessage(why string) string {

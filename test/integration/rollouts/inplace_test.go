@@ -93,6 +93,12 @@ func (f fleet) awaitUpdated(t *testing.T, want int) {
 	})
 }
 
+// kept are the names of those machines that were there before.
+func (f fleet) kept(t *testing.T, former []string) []string {
+	t.Helper()
+	return slices.DeleteFunc(f.names(t), func(name string) bool { return !slices.Contains(former, name) })
+}
+
 // awaitServing waits until all nodes take pods, and nothing of an update is left on them.
 func (f fleet) awaitServing(t *testing.T) {
 	t.Helper()
@@ -158,8 +164,7 @@ func TestN1_SizeChangesDuringAnInPlaceUpdate(t *testing.T) {
 	f.awaitUpdated(t, 5)
 	f.awaitEdition(t, "2", 5, time.Minute)
 	watch.verdict(t)
-	kept := slices.DeleteFunc(f.names(t), func(name string) bool { return !slices.Contains(former, name) })
-	require.Len(t, kept, 3, "machines that were updated in place")
+	require.Len(t, f.kept(t, former), 3, "machines that were updated in place")
 	f.awaitServing(t)
 	f.Delete(t)
 	f.AwaitGone(t, time.Minute)
@@ -178,8 +183,7 @@ func TestInPlaceUpdateThatBecomesARollingUpdate(t *testing.T) {
 	f.Patch(t, `{"spec":{"strategy":{"type":"RollingUpdate","inPlaceUpdate":null,"rollingUpdate":{"maxSurge":1,"maxUnavailable":1}}}}`)
 	f.awaitEdition(t, "2", 4, 2*time.Minute)
 	watch.verdict(t)
-	kept := slices.DeleteFunc(f.names(t), func(name string) bool { return !slices.Contains(former, name) })
-	require.Len(t, kept, 1, "the machine that was updated in place")
+	require.Len(t, f.kept(t, former), 1, "the machine that was updated in place")
 	f.awaitServing(t)
 	f.Delete(t)
 	f.AwaitGone(t, time.Minute)
