@@ -59,11 +59,18 @@ func killInEachStage(t *testing.T, victim string) {
 
 	seen := stages()
 	t.Logf("stages: %v", seen)
+	// Detach is among them when the drain ends before the watch of volumes is back: nobody knows then what is attached. What
+	// is last may be missing: the object may go before the watch here is back.
 	order := []v1alpha1.MachineDeletionStage{
-		v1alpha1.MachineDeletionPreDrainHooks, v1alpha1.MachineDeletionDrain, v1alpha1.MachineDeletionPreTerminateHooks,
-		v1alpha1.MachineDeletionInstance, v1alpha1.MachineDeletionNode,
+		v1alpha1.MachineDeletionPreDrainHooks, v1alpha1.MachineDeletionDrain, v1alpha1.MachineDeletionDetach,
+		v1alpha1.MachineDeletionPreTerminateHooks, v1alpha1.MachineDeletionInstance, v1alpha1.MachineDeletionNode,
 	}
-	require.Equal(t, order[:len(seen)], seen, "D15: no stage is entered again")
+	place := -1
+	for _, stage := range seen {
+		next := slices.Index(order, stage)
+		require.Greater(t, next, place, "D15: no stage is entered again, nor one before another: %v", seen)
+		place = next
+	}
 	accepted := map[string]int{}
 	for _, q := range asked(t, name) {
 		if q.Verb == "evict" && q.Code == 201 {
