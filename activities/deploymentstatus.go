@@ -82,7 +82,9 @@ func (a *Activities) applyDeploymentReport(family observe.Family, in DeploymentR
 	want := rollout.Report(observed) // before the record of a new revision is there, which starts its clock
 	if p := in.Record; p != nil {
 		p := observe.RolloutProgress(d).Recorded(*p)
-		s.Rollout = &v1alpha1.RolloutStatus{Revision: p.Revision, Step: int32(p.Step), FailedMachines: p.Failed, Automatic: p.Automatic}
+		s.Rollout = &v1alpha1.RolloutStatus{
+			Revision: p.Revision, Step: int32(p.Step), FailedMachines: p.Failed, Automatic: p.Automatic, Becomes: p.Becomes,
+		}
 		if !p.Reached.IsZero() {
 			s.Rollout.ReachedAt = ptr(metav1.NewTime(p.Reached))
 		}

@@ -236,7 +236,8 @@ func RolloutProgress(d *v1alpha1.MachineDeployment) rollout.Progress {
 		return rollout.Progress{}
 	}
 	return rollout.Progress{
-		Revision: r.Revision, Step: int(r.Step), Reached: timeOf(r.ReachedAt), Failed: r.FailedMachines, Automatic: r.Automatic,
+		Revision: r.Revision, Step: int(r.Step), Reached: timeOf(r.ReachedAt), Failed: r.FailedMachines,
+		Automatic: r.Automatic, Becomes: r.Becomes,
 	}
 }
 

@@ -118,11 +118,15 @@ func TestRolloutThatIsOverWritesNothingMore(t *testing.T) {
 
 // backTo is a decision to return to the template of a former set.
 func backTo(automatic bool) activities.DeploymentDecision {
-	return activities.DeploymentDecision{Need: attention.Scale, Version: "4", Template: "77", Why: "go back", Decision: rollout.Decision{
+	d := activities.DeploymentDecision{Need: attention.Scale, Version: "4", Template: "77", Why: "go back", Decision: rollout.Decision{
 		Revision: 7, Why: "go back", Rollback: &rollout.Rollback{
 			Set: &rollout.Target{Name: "s-6", UID: "uid-6"}, Revision: 6, Automatic: automatic, Becomes: 8, Why: "return to revision 6",
 		},
 	}}
+	if automatic {
+		d.Record = &rollout.Progress{Revision: 7, Becomes: 8}
+	}
+	return d
 }
 
 func TestRolloutEndsWithARollback(t *testing.T) {
@@ -135,13 +139,13 @@ func TestRolloutEndsWithARollback(t *testing.T) {
 	require.Equal(t, activities.RollBack{Deployment: ref, Version: "4", Template: "77", Rollback: *backTo(false).Rollback}, w.orders[0])
 }
 
-// A revision that came by itself must not go by itself: that is on record before the template returns.
+// A revision that comes by itself must not go by itself: what it becomes is on record before the template returns.
 func TestAutomaticRollbackIsOnRecordFirst(t *testing.T) {
 	w := newDeploymentWorld(t, backTo(true))
 	w.answer(0)
 	require.Equal(t, workflows.OutcomeRolledBack, w.rollOut(t).Outcome)
 	require.Equal(t, []string{"ReportDeployment", "RollBackDeployment"}, w.log)
-	require.Equal(t, &rollout.Progress{Revision: 8, Automatic: true}, w.orders[0].(activities.DeploymentReport).Record)
+	require.Equal(t, &rollout.Progress{Revision: 7, Becomes: 8}, w.orders[0].(activities.DeploymentReport).Record)
 	require.Equal(t, "21", w.orders[1].(activities.RollBack).Version, "the record changed the deployment")
 }
 

@@ -52,13 +52,14 @@ func (w *setWriter) act(ctx workflow.Context, d activities.DeploymentDecision) (
 	if d.Prepare || d.Release {
 		return true, w.write(ctx, "finalizer: "+d.Why, core().FinalizeDeployment, w.read())
 	}
+	version := d.Version
 	if d.Record != nil {
-		if _, err := w.report(ctx, d, d.Record); err != nil {
+		if version, err = w.report(ctx, d, d.Record); err != nil {
 			return true, err
 		}
 	}
 	if d.Rollback != nil {
-		return true, w.rollBack(ctx, d)
+		return true, w.rollBack(ctx, d, version)
 	}
 	if takesLong(w.ref, d.Decision) {
 		if err := w.publish(ctx); err != nil {
@@ -114,22 +115,14 @@ func (w *setWriter) report(ctx workflow.Context, d activities.DeploymentDecision
 	return version, nil
 }
 
-// rollBack puts a former template into the deployment. Where nobody asked for it, that is on record first: a revision that came
-// by itself does not go by itself.
-func (w *setWriter) rollBack(ctx workflow.Context, d activities.DeploymentDecision) error {
+// rollBack puts a former template into the deployment, which has that version.
+func (w *setWriter) rollBack(ctx workflow.Context, d activities.DeploymentDecision, version string) error {
 	if err := w.publish(ctx); err != nil {
 		return err
 	}
-	back, version := *d.Rollback, d.Version
-	if back.Automatic && back.Set != nil {
-		var err error
-		if version, err = w.report(ctx, d, &rollout.Progress{Revision: back.Becomes, Automatic: true}); err != nil {
-			return err
-		}
-	}
-	order := activities.RollBack{Deployment: w.ref, Version: version, Template: d.Template, Rollback: back}
+	order := activities.RollBack{Deployment: w.ref, Version: version, Template: d.Template, Rollback: *d.Rollback}
 	var done activities.Gate
-	err := workflow.ExecuteActivity(batch(ctx, back.Why, 1), core().RollBackDeployment, order).Get(ctx, &done)
+	err := workflow.ExecuteActivity(batch(ctx, d.Rollback.Why, 1), core().RollBackDeployment, order).Get(ctx, &done)
 	w.raise(done)
 	return err
 }

@@ -31,15 +31,15 @@ func (b *book) alone() (Decision, bool) {
 		d.Why = phrase("bring set %s up to date", b.now.Name)
 		return d, true
 	}
+	if d.Rollback = b.automatic(); d.Rollback == nil {
+		return d, false
+	}
 	p, _ := b.progress()
-	if stopped == "" {
-		d.Rollback = b.automatic(p)
-	}
-	if d.Rollback != nil {
-		d.Why = d.Rollback.Why
-		return d, true
-	}
-	return d, false
+	p.Becomes = d.Rollback.Becomes
+	d.Record = b.unrecorded(p)
+	d.bound()
+	d.Why = d.Rollback.Why
+	return d, true
 }
 
 // doors says which sets may make machines: the current one always; old ones not when machines are handed over or wait to be deleted.

@@ -32,11 +32,15 @@ func (b *book) resizes(d *Decision) {
 
 func (p Progress) equal(q Progress) bool {
 	return p.Revision == q.Revision && p.Step == q.Step && p.Reached.Equal(q.Reached) && p.Automatic == q.Automatic &&
-		slices.Equal(p.Failed, q.Failed)
+		p.Becomes == q.Becomes && slices.Equal(p.Failed, q.Failed)
 }
 
-// since returns what of p is not on record yet.
-func (p Progress) since(recorded Progress) *Progress {
+// unrecorded returns what of p is not on record yet; nil when all is.
+func (b *book) unrecorded(p Progress) *Progress {
+	recorded := b.o.Progress
+	if p.equal(recorded) {
+		return nil
+	}
 	if p.Revision == recorded.Revision {
 		p.Failed = slices.DeleteFunc(slices.Clone(p.Failed), func(name string) bool { return slices.Contains(recorded.Failed, name) })
 	}

@@ -55,8 +55,7 @@ func (b *book) complete() bool {
 
 // moved reports whether there was progress since the status was written: more new machines, fewer old ones, more ready or
 // more available. Source: MCM. A rollout that was stopped and goes on has its time from the start, and so has a revision of which
-// nothing is on record yet: the former one's lateness is not its own. A record of a later revision is that of an automatic rollback
-// whose template has not been written: that is no progress.
+// nothing is on record yet: the former one's lateness is not its own.
 func (b *book) moved() bool {
 	if b.fresh() {
 		return true
@@ -75,14 +74,7 @@ func (b *book) moved() bool {
 
 // fresh reports whether nothing is on record yet of the revision that is rolled out.
 func (b *book) fresh() bool {
-	return b.now != nil && (b.o.Progress.Revision < b.revision() || b.usurped())
-}
-
-// usurped reports whether the record is that of an automatic rollback in whose stead somebody wrote another template, which has its number
-// now: a set that was never current before came by no rollback.
-func (b *book) usurped() bool {
-	p := b.o.Progress
-	return p.Automatic && p.Revision == b.revision() && b.now.Revision == p.Revision && b.now.History == ""
+	return b.now != nil && b.o.Progress.Revision < b.revision()
 }
 
 // due returns when the progress deadline passes; zero when it never does, or has.

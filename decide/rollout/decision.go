@@ -38,7 +38,7 @@ type Creation struct {
 // twice, and what was not done is decided again. Its lists have not more than MaxBatch entries in all, and fewer where names are
 // long: what is left is for the next decision.
 type Decision struct {
-	Rollback   *Rollback // alone: it changes the template
+	Rollback   *Rollback // alone, after a Record: it changes the template
 	Trigger    *Trigger  // alone with Mark and Unmark, so that marks stand before a size becomes smaller
 	Mark       []Mark
 	Unmark     []Target // machines: take priority and time off

@@ -60,7 +60,10 @@ func TestProgressing(t *testing.T) {
 	held := func(o rollout.Observed) rollout.Observed { o.Held = "cancelled by ann"; return o }
 	progress := func(o rollout.Observed) rollout.Observed { o.Reported.Available--; return o }
 	unrecorded := func(o rollout.Observed) rollout.Observed { o.Progress = rollout.Progress{}; return o }
-	usurping := func(o rollout.Observed) rollout.Observed { o.Progress.Automatic = true; return o }
+	brought := func(o rollout.Observed) rollout.Observed {
+		o.Progress = rollout.Progress{Revision: o.Progress.Revision - 1, Becomes: o.Progress.Revision}
+		return o
+	}
 	again := func(s rollout.Set) rollout.Set { s.History = "1"; return s }
 	early := at(-time.Hour)
 	for _, row := range []struct {
@@ -80,12 +83,13 @@ func TestProgressing(t *testing.T) {
 		{"and nothing since", reported(half(), "NewMachineSetCreated", early), "True", "NewMachineSetCreated", early},
 		{"another one, before the first got on: it has its own time", unrecorded(reported(half(), "NewMachineSetCreated", early)), "True", "NewMachineSetCreated", epoch},
 		{"a set was made after what was paused", unrecorded(reported(half(), "DeploymentPaused", early)), "True", "NewMachineSetCreated", epoch},
-		{"in the stead of an automatic rollback", usurping(reported(due(half()), "ProgressDeadlineExceeded", early)), "True", "NewMachineSetCreated", epoch},
+		{"in the stead of an automatic rollback", brought(reported(due(half()), "ProgressDeadlineExceeded", early)), "True", "NewMachineSetCreated", epoch},
 		{"and the deadline passed", reported(due(half()), "NewMachineSetCreated", early), "False", "ProgressDeadlineExceeded", epoch},
 		{"and its first progress", progress(reported(half(), "NewMachineSetCreated", early)), "True", "MachineSetUpdated", epoch},
 		{"and then another template", reported(rolling(3, 1, 0, old(1, 3, 3, 3)), "NewMachineSetCreated", early), "True", "MachineSetUpdated", epoch},
 		{"a former set is the current one again", rolling(3, 1, 0, now(1, 0, 0, 0), old(2, 3, 3, 3)), "True", "FoundNewMachineSet", epoch},
 		{"and has its revision", unrecorded(rolling(3, 1, 0, again(now(3, 0, 0, 0)), old(2, 3, 3, 3))), "True", "FoundNewMachineSet", epoch},
+		{"by an automatic rollback", brought(reported(due(rolling(3, 1, 0, again(now(3, 0, 0, 0)), old(2, 3, 3, 3))), "ProgressDeadlineExceeded", early)), "True", "FoundNewMachineSet", epoch},
 		{"and nothing since that", reported(rolling(3, 1, 0, again(now(3, 0, 0, 0)), old(2, 3, 3, 3)), "FoundNewMachineSet", early), "True", "FoundNewMachineSet", early},
 		{"the set of the template was refused", setless(rolling(3, 1, 0, old(1, 3, 3, 3))), "False", "MachineSetCreateError", epoch},
 		{"refused, and by now there is one", setless(half()), "True", "MachineSetUpdated", epoch},

@@ -12,10 +12,8 @@ type Rollback struct {
 	Revision  int64
 	Reason    string // of the event: DeploymentRollback, DeploymentRollbackRevisionNotFound or DeploymentRollbackTemplateUnchanged
 	Automatic bool
-	// Becomes is the revision that the set gets when it is the current one. Where Automatic, the record of it is written before
-	// the template: Progress{Revision: Becomes, Automatic: true}.
-	Becomes int64
-	Why     string
+	Becomes   int64 // the revision that the set gets when it is the current one
+	Why       string
 }
 
 // asked answers spec.rollbackTo.
@@ -61,9 +59,11 @@ func (b *book) former(revision int64) *entry {
 }
 
 // automatic gives up a revision that does not come about, where that is wanted. What an automatic rollback brought does not
-// roll back by itself again: two bad revisions would follow each other for ever.
-func (b *book) automatic(p Progress) *Rollback {
-	if b.now == nil || p.Automatic || b.complete() {
+// roll back by itself again: two bad revisions would follow each other for ever. So the revision that it brings is on record before
+// the template returns.
+func (b *book) automatic() *Rollback {
+	p, _ := b.progress()
+	if b.o.stopped() != "" || p.Automatic || b.complete() {
 		return nil
 	}
 	why := ""

@@ -100,8 +100,6 @@ func TestAutomaticRollback(t *testing.T) {
 		assert.NotNil(t, rollout.Decide(o).Record)
 		assert.Equal(t, "NewMachineSetCreated", rollout.Report(o).Conditions[1].Reason)
 		assert.Equal(t, o.Now, rollout.Report(o).Conditions[1].Updated)
-		o.Progress = rollout.Progress{Revision: o.Progress.Revision + 2, Automatic: true}
-		assert.NotNil(t, rollout.Decide(o).Rollback, "the record was written, and the template met a conflict")
 	})
 	t.Run("a set of the same template is none to return to", func(t *testing.T) {
 		o := bad(2, rollout.AutoRollback{Failed: true, MaxFailed: 1})
@@ -116,30 +114,60 @@ func TestAutomaticRollback(t *testing.T) {
 		o.Sets[2].History = "1"
 		assert.Nil(t, rollout.Decide(o).Rollback)
 	})
-	t.Run("what came in its stead, after the record was written, does", func(t *testing.T) {
-		o := bad(2, rollout.AutoRollback{Failed: true})
-		o.Progress.Automatic = true
-		assert.NotNil(t, rollout.Decide(o).Rollback)
-	})
-	t.Run("and has its own time, and its own record", func(t *testing.T) {
-		o := bad(0, rollout.AutoRollback{OnDeadline: true})
+	// begun has on record that a rollback is under way; the machines that failed are gone.
+	begun := func() rollout.Observed {
+		o := bad(2, rollout.AutoRollback{Failed: true, MaxFailed: 1, OnDeadline: true})
 		o.Deadline = new(time.Minute)
+		o.Progress.Step, o.Progress.Reached = 1, at(-time.Minute)
+		o.Progress = o.Progress.Recorded(*rollout.Decide(o).Record)
+		o.Sets[2] = now(3, 2, 2, 0)
 		o.Reported = rollout.Report(o).Counts
 		o.Conditions = []rollout.Condition{{Type: "Progressing", Status: "False", Reason: "ProgressDeadlineExceeded", Updated: at(-time.Hour)}}
-		o.Progress.Automatic = true
+		return o
+	}
+	t.Run("what it becomes is on record first, beside what was there", func(t *testing.T) {
+		assert.Equal(t, rollout.Progress{
+			Revision: 3, Step: 1, Reached: at(-time.Minute), Failed: []string{"ms3-00", "ms3-01"}, Becomes: 4,
+		}, begun().Progress)
+	})
+	t.Run("a template that met a conflict is written again; nothing was forgotten", func(t *testing.T) {
+		d := rollout.Decide(begun())
+		assert.Equal(t, "return to revision 2, set ms2: 2 machines of the new template failed, 1 may", d.Rollback.Why)
+		assert.Nil(t, d.Record)
+	})
+	t.Run("what becomes of it does not roll back again, and has its own time", func(t *testing.T) {
+		o := begun()
+		o.Sets[1].Current, o.Sets[2].Current = true, false
+		revised := rollout.Decide(o).Revise
+		assert.Equal(t, o.Progress.Becomes, revised.Revision)
+		o.Sets[1].Revision, o.Sets[1].History = revised.Revision, revised.History
+		o.Sets[1] = with(with(o.Sets[1], 0, failed), 1, failed)
 		d := rollout.Decide(o)
 		assert.Nil(t, d.Rollback)
-		assert.Equal(t, &rollout.Progress{Revision: o.Progress.Revision}, d.Record)
+		assert.True(t, d.Record.Automatic)
+		assert.Zero(t, d.Record.Becomes)
+		assert.Equal(t, "FoundNewMachineSet", rollout.Report(o).Conditions[1].Reason)
+		assert.Equal(t, o.Now, rollout.Report(o).Conditions[1].Updated)
 	})
-	t.Run("the record is that of the revision that the set then has", func(t *testing.T) {
-		o := bad(2, rollout.AutoRollback{Failed: true, MaxFailed: 1})
-		o.Progress = rollout.Progress{Revision: rollout.Decide(o).Rollback.Becomes, Automatic: true}
-		o.Sets[1].Current, o.Sets[2].Current = true, false
-		assert.Equal(t, o.Progress.Revision, rollout.Decide(o).Revise.Revision)
-		o.Sets[1].Revision, o.Sets[1].History = o.Progress.Revision, rollout.Decide(o).Revise.History
-		o.Sets[1] = with(with(o.Sets[1], 0, failed), 1, failed)
-		assert.Nil(t, rollout.Decide(o).Rollback)
-		assert.True(t, rollout.Decide(o).Record.Automatic)
+	t.Run("a template that somebody wrote in its stead does, and has its own time and record", func(t *testing.T) {
+		o := begun()
+		o.Sets[2].Current = false
+		o.Sets = append(o.Sets, now(4, 1, 1, 0))
+		d := rollout.Decide(o)
+		assert.Nil(t, d.Rollback)
+		assert.Equal(t, &rollout.Progress{Revision: 4}, d.Record)
+		assert.Equal(t, "NewMachineSetCreated", rollout.Report(o).Conditions[1].Reason)
+		o.Progress = *d.Record
+		o.Sets[3] = plus(with(o.Sets[3], 0, failed), machine("ms4-99", failed))
+		assert.NotNil(t, rollout.Decide(o).Rollback)
+	})
+	t.Run("one that is held now is not under way any more", func(t *testing.T) {
+		o := begun()
+		o.Held = "cancelled"
+		d := rollout.Decide(o)
+		assert.Nil(t, d.Rollback)
+		assert.Zero(t, d.Record.Becomes)
+		assert.Equal(t, o.Progress.Failed, o.Progress.Recorded(*d.Record).Failed)
 	})
 	t.Run("there is nothing to return to", func(t *testing.T) {
 		o := bad(2, rollout.AutoRollback{Failed: true})

@@ -85,9 +85,7 @@ func (b *book) step() Decision {
 	d := Decision{
 		Rolling: b.underway() && b.now != nil, Pending: b.now == nil, Complete: b.complete(), Gate: gate, Late: b.late(), Recheck: b.due(),
 	}
-	if !p.equal(b.o.Progress) {
-		d.Record = p.since(b.o.Progress)
-	}
+	d.Record = b.unrecorded(p)
 	b.resizes(&d)
 	if stopped == "" {
 		b.handOver(&d)
