@@ -42,6 +42,8 @@ type Activities struct {
 	Metrics     Metrics
 	MaxDrains   int // nodes of a target cluster that are drained at a time; zero: all
 	FairCalls   int // for so many machines of a set the cloud is called as for all others; further ones yield to those; zero: none does
+
+	evictions turns // by disruption budget
 }
 
 // Read says how fresh the facts of a decision must be.

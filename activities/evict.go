@@ -20,9 +20,14 @@ import (
 // the API server serves 200 writes at once for everybody.
 const mostRequests = 20
 
-// requestTimeout bounds one such request. It is less than the heartbeat timeout: one budget that is slow to answer must not
-// make an attempt look dead. Source: webhooks have 10 s by default, and few take a second.
-const requestTimeout = 8 * time.Second
+// requestTimeout bounds one such request. An eviction that is cut off may have used its budget already, which then misses that pod for
+// two minutes, although it stays. Source: the API server tries an eviction for ten seconds when others change the same
+// budget (20 times, each half a second apart), and webhooks have 10 s by default.
+const requestTimeout = 20 * time.Second
+
+// turnTimeout is how long an eviction waits for others of the same budget. Source: alone it takes some 20 ms, so some hundred have
+// their turn.
+const turnTimeout = 10 * time.Second
 
 // answer is what the API server said to one request.
 type answer struct {
@@ -32,25 +37,40 @@ type answer struct {
 
 // send carries out actions, all at the same time, and returns what came of each. It returns early only when ctx ends; what
 // was not sent has no answer then.
-func send(ctx context.Context, client kubernetes.Interface, actions []drain.Action, pods map[string]*corev1.Pod) []answer {
+func (e *emptying) send(ctx context.Context, actions []drain.Action) []answer {
 	answers := make([]answer, len(actions))
 	var group errgroup.Group
 	group.SetLimit(mostRequests)
 	for i, action := range actions {
-		pod := pods[action.UID]
+		pod := e.pods[action.UID]
 		if pod == nil || ctx.Err() != nil {
 			continue
 		}
 		group.Go(func() error {
+			defer e.turn(ctx, action)()
+			if ctx.Err() != nil {
+				return nil
+			}
 			bounded, cancel := context.WithTimeout(ctx, requestTimeout)
 			defer cancel()
-			answers[i] = answer{classify(request(bounded, client, action.Means, pod)), action}
+			answers[i] = answer{classify(request(bounded, e.client, action.Means, pod)), action}
 			answers[i].Means = action.Means
 			return nil
 		})
 	}
 	_ = group.Wait() // no request is an error of the drain
 	return answers
+}
+
+// turn waits until no other drain of this worker asks the budget of a pod, and returns what lets the next one ask. The API server makes
+// evictions of one budget collide, and each that does comes half a second later: many at once take longer than one after the other. A
+// pod that several budgets select is refused before any of them is touched.
+func (e *emptying) turn(ctx context.Context, action drain.Action) (end func()) {
+	budgets := e.budgets[action.UID]
+	if action.Means != drain.Evict || len(budgets) != 1 {
+		return func() {}
+	}
+	return e.evictions.take(ctx, budgets[0].Namespace+"/"+budgets[0].Name, turnTimeout)
 }
 
 // request asks one pod to go. The UID is the precondition of each: another pod of the same name is none of ours (D41).

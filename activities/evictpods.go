@@ -170,7 +170,7 @@ func (e *emptying) act(ctx context.Context) (drain.Decision, error) {
 		if err != nil || len(d.Act) == 0 || (asked && e.over()) || ctx.Err() != nil {
 			return d, err
 		}
-		e.note(send(ctx, e.client, d.Act, e.pods))
+		e.note(e.send(ctx, d.Act))
 	}
 }
 

@@ -140,11 +140,12 @@ func (p Plan) kwokFlags() []string {
 // nodeTimes are how often nodes beat (a quarter of the lease) and when they are missed.
 type nodeTimes struct{ lease, grace time.Duration }
 
-// nodeTimes returns either times for tests of failures, in which a dead node is found within 17 s, or quiet ones for
-// benchmarks. Measured: 5,000 nodes with a lease of 40 s take 49 s of CPU a minute in the API server alone.
+// nodeTimes returns either times for tests of failures, or quiet ones for benchmarks. Measured: 5,000 nodes with a lease of 40 s take
+// 49 s of CPU a minute in the API server alone. The grace lets a node miss two beats, and the controllers be deaf for a while
+// after the API server was away: a node that flaps leaves pods that are not ready for good, for kwok makes a pod ready only once.
 func (p Plan) nodeTimes() nodeTimes {
 	if p.Quiet {
 		return nodeTimes{lease: 240 * time.Second, grace: 300 * time.Second}
 	}
-	return nodeTimes{lease: 40 * time.Second, grace: 16 * time.Second}
+	return nodeTimes{lease: 40 * time.Second, grace: time.Minute}
 }

@@ -37,7 +37,7 @@ type Options struct {
 	// Args adds flags to a component's command line, by component name; they come last, so they win.
 	Args map[string][]string
 	// Quiet makes nodes renew their leases six times more rarely, and be missed accordingly later: for benchmarks, where
-	// 5,000 idle nodes would otherwise cost a core. Without it a node that stops beating is found dead after 17 s.
+	// 5,000 idle nodes would otherwise cost a core. Without it a node that stops beating is found dead after a minute.
 	Quiet bool
 	// Timeout bounds the start, without builds; zero means two minutes. An idle machine needs less than 15 s.
 	Timeout time.Duration

@@ -67,7 +67,7 @@ func processes(t *testing.T, dir string) []string {
 
 func requireNoProcess(t *testing.T, dir string) {
 	t.Helper()
-	require.Eventually(t, func() bool { return len(processes(t, dir)) == 0 }, 5*time.Second, between, "left: %v", processes(t, dir))
+	require.Eventually(t, func() bool { return len(processes(t, dir)) == 0 }, 30*time.Second, between, "left: %v", processes(t, dir))
 }
 
 // pids returns the processes of a stack by component.

@@ -34,7 +34,7 @@ func TestStormAtCompletionLosesNoSignal(t *testing.T) {
 		open := r.Workflows(t, `ExecutionStatus = "Running" AND WorkflowType = "Machine" AND MachineNamespace = "storm"`)
 		return len(open) == 0, len(open)
 	})
-	var sent atomic.Int64
+	var sent, failed atomic.Int64
 	var group sync.WaitGroup
 	machines := pool.Machines(t)
 	for _, m := range machines {
@@ -46,9 +46,11 @@ func TestStormAtCompletionLosesNoSignal(t *testing.T) {
 		}
 		signal := func() {
 			changed := workflows.Changed{UID: ref.UID, Generation: sentinel}
-			if _, err := r.Temporal.SignalWithStartWorkflow(context.Background(), id, workflows.SignalChanged, changed, options, string(workflows.KindMachine), workflows.Input{Ref: ref}); err == nil {
-				sent.Add(1)
+			if _, err := r.Temporal.SignalWithStartWorkflow(context.Background(), id, workflows.SignalChanged, changed, options, string(workflows.KindMachine), workflows.Input{Ref: ref}); err != nil {
+				failed.Add(1)
+				return
 			}
+			sent.Add(1)
 		}
 		group.Go(func() {
 			signal()
@@ -60,7 +62,7 @@ func TestStormAtCompletionLosesNoSignal(t *testing.T) {
 		})
 	}
 	group.Wait()
-	t.Logf("%d signals to %d machines", sent.Load(), len(machines))
+	t.Logf("%d signals to %d machines; %d calls failed", sent.Load(), len(machines), failed.Load())
 	require.Greater(t, sent.Load(), int64(2*len(machines)), "no storm")
 
 	rig.Eventually(t, 2*time.Minute, "the runs have ended", func() (bool, any) {
@@ -86,7 +88,9 @@ func TestStormAtCompletionLosesNoSignal(t *testing.T) {
 		}
 		require.True(t, decided, "a run of %s ended with a signal that it did not look at", w.Execution.WorkflowId)
 	}
-	require.Equal(t, sent.Load(), received, "signals that the server took, and signals in histories")
+	require.GreaterOrEqual(t, received, sent.Load(), "signals in histories, and signals that the server took")
+	// Of a call that failed nobody knows here whether the server took it: it may have timed out on its way back.
+	require.LessOrEqual(t, received, sent.Load()+failed.Load(), "signals in histories, and calls")
 	pool.Delete(t)
 	pool.AwaitGone(t, time.Minute)
 }
@@ -96,7 +100,7 @@ func TestLeakIsSeen(t *testing.T) {
 	secret := fmt.Sprintf("leaked-on-purpose-%d", time.Now().UnixNano())
 	run, err := r.Temporal.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{ID: "leak", TaskQueue: "nobody"}, "Nothing", []byte("x"+secret))
 	require.NoError(t, err)
-	rig.Eventually(t, 10*time.Second, "the leak is found", func() (bool, any) {
+	rig.Eventually(t, 20*time.Second, "the leak is found", func() (bool, any) {
 		places, _, err := r.Leaks(t.Context(), secret)
 		require.NoError(t, err)
 		return len(places) == 1, places

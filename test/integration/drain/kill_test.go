@@ -77,7 +77,7 @@ func killInEachStage(t *testing.T, victim string) {
 			accepted[q.Pod]++
 		}
 	}
-	if victim == stack.APIServer { // what it did last may not be in its log: that is written in batches
+	if victim != stack.Temporal { // an eviction that was under way when one side died may be in no log, or as an error, although the pod goes
 		require.LessOrEqual(t, len(accepted), len(here))
 	} else {
 		require.Len(t, accepted, len(here))

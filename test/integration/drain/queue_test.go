@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
+	"millwright/decide/drain"
 	"millwright/test/integration/rig"
 )
 
@@ -48,6 +49,7 @@ func TestN13_CreationsDoNotWaitForDrains(t *testing.T) {
 		return time.Since(begun).Round(100 * time.Millisecond)
 	}
 
+	begun := time.Now()
 	crowd.Scale(t, further)
 	meanwhile := grow(1 + wanted)
 	rig.Eventually(t, 2*time.Minute, "all drains are blocked", hanging(most, 0))
@@ -57,10 +59,13 @@ func TestN13_CreationsDoNotWaitForDrains(t *testing.T) {
 	all, saw := hanging(most, further)()
 	require.True(t, all, "no drain has got on: %v", saw)
 	t.Logf("%d machines more run %s after %d others were deleted, and %d more %s later than asked for, while all of those are blocked and %d are queued", wanted, meanwhile, most, wanted, then, further)
-	require.Less(t, len(asked(t, crowd.Namespace)), most, "P5: a budget that allows none is not hammered, by many drains neither")
+	perhaps := most * (1 + int(time.Since(begun)/drain.BadProbePause)) // each asks once more then
+	require.Less(t, len(asked(t, crowd.Namespace)), perhaps, "P5: a budget that allows none is not hammered, by many drains neither")
 
 	crowd.Loosen(t, "web", 0)
-	crowd.AwaitRunning(t, 0, 3*time.Minute)
+	loosened := time.Now()
+	crowd.AwaitRunning(t, 0, time.Minute)
+	t.Logf("all %d are gone %s after the budget was loosened", most+further, time.Since(loosened).Round(100*time.Millisecond))
 	require.Equal(t, most+further, evictedOnce(t, crowd.Namespace), "the queued had their turn")
 	_, err := r.Stack.Kubectl(t.Context(), "delete", "deployment", "-n", crowd.Namespace, "web", "--wait=false")
 	require.NoError(t, err)

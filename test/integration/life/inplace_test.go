@@ -46,9 +46,12 @@ func TestU127_U128_NodeIsUpdatedInPlace(t *testing.T) {
 		_, err := r.Stack.Kubectl(t.Context(), append([]string{"label", "node", node, "--overwrite"}, changes...)...)
 		require.NoError(t, err)
 	}
-	shows := func(reason string, phase v1alpha1.MachinePhase, cordoned bool) {
+	shows := func(reason string, phase v1alpha1.MachinePhase, cordoned bool, labels ...string) { // which are set at each look
 		t.Helper()
-		rig.Eventually(t, 20*time.Second, reason+", "+string(phase), func() (bool, any) {
+		rig.Eventually(t, time.Minute, reason+", "+string(phase), func() (bool, any) {
+			if len(labels) > 0 {
+				label(labels...)
+			}
 			n, err := r.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
 			require.NoError(t, err)
 			m := machine(t, p, before.Name)
@@ -60,8 +63,8 @@ func TestU127_U128_NodeIsUpdatedInPlace(t *testing.T) {
 			return false, n.Status.Conditions
 		})
 	}
-	label(v1alpha1.LabelCandidateForUpdate + "=true")
-	shows(v1alpha1.ReasonCandidateForUpdate, v1alpha1.MachineRunning, false)
+	// Its deployment takes this label off whenever it looks, and may do so before the machine has seen it. The condition stays.
+	shows(v1alpha1.ReasonCandidateForUpdate, v1alpha1.MachineRunning, false, v1alpha1.LabelCandidateForUpdate+"=true")
 	label(v1alpha1.LabelCandidateForUpdate+"=true", v1alpha1.LabelSelectedForUpdate+"=true") // its deployment may have taken the first one off meanwhile
 	shows(v1alpha1.ReasonSelectedForUpdate, v1alpha1.MachineRunning, true)
 	time.Sleep(2 * time.Second)

@@ -129,14 +129,14 @@ func TestU111_JoinThatNeverHappensFailsOnTime(t *testing.T) {
 	})
 	for name, after := range failed {
 		require.GreaterOrEqual(t, after, timeout-time.Second, "machine %s", name) // both times are whole seconds
-		require.Less(t, after, timeout+10*time.Second, "machine %s", name)
+		require.Less(t, after, timeout+30*time.Second, "machine %s", name)
 	}
 	require.LessOrEqual(t, most, 1, "P7: the budget covers failed joins")
 	require.LessOrEqual(t, len(p.Deployment(t).Status.Replacements), 1)
 }
 
 func TestU114_DeadNodeIsReplaced(t *testing.T) {
-	p := pool(t, "dead", small, 3, `{"healthTimeout":"8s"}`)
+	p := pool(t, "dead", small, 3, `{"healthTimeout":"35s"}`) // for so long it can be seen Unknown
 	p.AwaitRunning(t, 3, 30*time.Second)
 	victim := p.Machines(t)[0]
 	sicken(t, victim.Labels[v1alpha1.LabelNode], true)
@@ -145,7 +145,7 @@ func TestU114_DeadNodeIsReplaced(t *testing.T) {
 		require.NotNil(t, m, "replaced before it was seen")
 		return m.Status.CurrentStatus.Phase == v1alpha1.MachineUnknown && m.Status.Health != nil, m.Status.CurrentStatus.Phase
 	})
-	rig.Eventually(t, 30*time.Second, "replaced", func() (bool, any) {
+	rig.Eventually(t, 60*time.Second, "replaced", func() (bool, any) {
 		return machine(t, p, victim.Name) == nil, names(p, t)
 	})
 	p.AwaitRunning(t, 3, 30*time.Second)
@@ -159,7 +159,7 @@ func TestU114_DeadNodeIsReplaced(t *testing.T) {
 }
 
 func TestU112_NodeThatRecoversInTimeKeepsItsMachine(t *testing.T) {
-	p := pool(t, "recovers", small, 1, `{"healthTimeout":"15s"}`)
+	p := pool(t, "recovers", small, 1, `{"healthTimeout":"3m"}`) // for both illnesses: one clock may count them
 	p.AwaitRunning(t, 1, 30*time.Second)
 	before := p.Machines(t)[0]
 	for range 2 { // it flaps
@@ -258,7 +258,7 @@ func TestN16_WrongCredentialsHealWithTheSecret(t *testing.T) {
 	require.NoError(t, r.Cloud.AddFault(t.Context(), admin.Fault{
 		Operation: admin.Create, Code: "PermissionDenied", Message: "the token may not do that", Class: namespace + "/small",
 	}))
-	p := pool(t, namespace, small, 2, `{"creationTimeout":"25s"}`)
+	p := pool(t, namespace, small, 2, `{"creationTimeout":"60s"}`)
 	rig.Eventually(t, 20*time.Second, "two machines are stuck", func() (bool, any) {
 		stuck := 0
 		for _, m := range p.Machines(t) {
@@ -268,7 +268,7 @@ func TestN16_WrongCredentialsHealWithTheSecret(t *testing.T) {
 		}
 		return stuck == 2, p.Machines(t)
 	})
-	time.Sleep(30 * time.Second) // longer than the creation timeout: its clock stands still
+	time.Sleep(65 * time.Second) // longer than the creation timeout: its clock stands still
 	for _, m := range p.Machines(t) {
 		require.Equal(t, v1alpha1.MachineCrashLoopBackOff, m.Status.CurrentStatus.Phase, "%s", m.Status.LastOperation.Description)
 	}
@@ -361,7 +361,7 @@ func TestU122_NodeCarriesWhatItsTemplateSays(t *testing.T) {
 
 func TestU73_TokenIsMadeForTheJoinAndRemovedAfterIt(t *testing.T) {
 	const namespace = "tokens"
-	r.Namespace(t, namespace, `{"region":"eu","zone":"eu-1","instanceType":"small","bootLatency":"6s"}`)
+	r.Namespace(t, namespace, `{"region":"eu","zone":"eu-1","instanceType":"small","bootLatency":"15s"}`)
 	_, err := r.Kube.CoreV1().Secrets(namespace).Patch(t.Context(), "small", types.MergePatchType,
 		[]byte(`{"stringData":{"userData":"join <<BOOTSTRAP_TOKEN>> as <<MACHINE_NAME>> %3C%3CMACHINE_NAME%3E%3E"}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
@@ -392,7 +392,7 @@ func TestU73_TokenIsMadeForTheJoinAndRemovedAfterIt(t *testing.T) {
 			require.Equal(t, "join "+token+" as "+i.Tags.Machine+" "+i.Tags.Machine, string(data))
 		}
 	}
-	p.AwaitRunning(t, 2, 30*time.Second)
+	p.AwaitRunning(t, 2, time.Minute)
 	rig.Eventually(t, 10*time.Second, "the tokens are gone", func() (bool, any) { return len(tokens()) == 0, len(tokens()) })
 	for _, m := range p.Machines(t) {
 		_, err := time.ParseDuration(m.Annotations[v1alpha1.AnnotationMachineJoinDuration])

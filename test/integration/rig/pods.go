@@ -105,10 +105,11 @@ func (p *Pool) Budget(t *testing.T, app string, keep int32) {
 	})
 }
 
-// Loosen changes how many pods a disruption budget keeps.
+// Loosen changes how many pods a disruption budget keeps. Of those that are not ready it keeps none from now on: where none is needed
+// and none is ready, the API server would else let none go.
 func (p *Pool) Loosen(t *testing.T, app string, keep int32) {
 	t.Helper()
-	patch := fmt.Appendf(nil, `{"spec":{"minAvailable":%d}}`, keep)
+	patch := fmt.Appendf(nil, `{"spec":{"minAvailable":%d,"unhealthyPodEvictionPolicy":"AlwaysAllow"}}`, keep)
 	_, err := p.rig.Kube.PolicyV1().PodDisruptionBudgets(p.Namespace).Patch(t.Context(), app, types.MergePatchType, patch, metav1.PatchOptions{})
 	require.NoError(t, err)
 }

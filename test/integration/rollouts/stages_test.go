@@ -49,7 +49,7 @@ func TestStagesAndAutomaticRollback(t *testing.T) {
 // A rollout that makes no progress goes back by itself, though no machine has failed.
 func TestAutomaticRollbackAfterTheProgressDeadline(t *testing.T) {
 	f := newFleet(t, "late", 3, rolling(1, 0), func(d *v1alpha1.MachineDeployment) {
-		d.Spec.ProgressDeadlineSeconds = new(int32(5))
+		d.Spec.ProgressDeadlineSeconds = new(int32(15))
 		d.Spec.Rollout = &v1alpha1.RolloutPolicy{AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true}}
 	})
 	f.neverBoots(t)
@@ -67,7 +67,7 @@ func TestAutomaticRollbackAfterTheProgressDeadline(t *testing.T) {
 	f.awaitEdition(t, "", 3, time.Minute)
 	watch.verdict(t)
 	f.awaitOutcomes(t, workflows.OutcomeRolledBack, workflows.OutcomeCompleted)
-	require.Contains(t, f.outcomes(t)[0].Why, "no progress for 5s")
+	require.Contains(t, f.outcomes(t)[0].Why, "no progress for 15s")
 	require.True(t, f.Deployment(t).Status.Rollout.Automatic)
 	require.Equal(t, former, f.names(t), "no machine was given up for one that never came")
 	f.Delete(t)

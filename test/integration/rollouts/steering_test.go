@@ -113,21 +113,22 @@ func TestSteeredBySignal(t *testing.T) {
 	rig.Eventually(t, time.Minute, "the rollout has begun", func() (bool, any) { n := f.updated(t, "2"); return n >= 1, n })
 	d := f.Deployment(t)
 	id := workflows.ID(workflows.KindRollout, activities.Ref{Namespace: d.Namespace, Name: d.Name, UID: string(d.UID)}, 2)
-	signal := func(verb, reason string) {
+	signal := func(verb, reason string) error {
 		in := workflows.VerbInput{Verb: verb, Actor: "ann", Reason: reason}
-		require.NoError(t, r.Temporal.SignalWorkflow(t.Context(), id, "", workflows.MessageVerb, in))
+		return r.Temporal.SignalWorkflow(t.Context(), id, "", workflows.MessageVerb, in)
 	}
-	signal("pause", "lunch")
-	f.awaitReason(t, v1alpha1.ReasonDeploymentPaused, 20*time.Second)
+	// The new set has its size when it is made: its machines may be there before the workflow that hears the signal.
+	rig.Eventually(t, 30*time.Second, "the rollout is there", func() (bool, any) { err := signal("pause", "lunch"); return err == nil, err })
+	f.awaitReason(t, v1alpha1.ReasonDeploymentPaused, time.Minute)
 	d = f.Deployment(t)
 	require.True(t, d.Spec.Paused)
 	require.Contains(t, d.Annotations[v1alpha1.AnnotationRolloutVerb], "ann wants pause: lunch")
 	f.awaitEvent(t, "ann wants pause: lunch")
 	require.Less(t, f.updated(t, "2"), 4, "it was in the middle")
-	signal("approve", "looks well")
+	require.NoError(t, signal("approve", "looks well"))
 	f.awaitEvent(t, "ann wants approve: looks well; refused: ")
 	require.True(t, f.Deployment(t).Spec.Paused)
-	signal("resume", "back")
+	require.NoError(t, signal("resume", "back"))
 	f.awaitEdition(t, "2", 4, time.Minute)
 	require.False(t, f.Deployment(t).Spec.Paused)
 	f.awaitOutcomes(t, workflows.OutcomeCompleted)

@@ -82,7 +82,7 @@ func TestPF_ControlPlaneKeepsASetFromMakingMachines(t *testing.T) {
 	t.Cleanup(func() {
 		require.NoError(t, c.Resource(planes).Namespace("default").Delete(context.Background(), "main", metav1.DeleteOptions{}))
 	})
-	time.Sleep(time.Second) // our caches see it
+	time.Sleep(5 * time.Second) // our caches see it
 	r.Namespace(t, "preflight", "")
 	s := newSet(t, "preflight", "preflight", 3, func(s *v1alpha1.MachineSet) {
 		s.Spec.Template.Annotations = map[string]string{v1alpha1.AnnotationKubernetesVersion: "v1.31.1"}
@@ -98,7 +98,7 @@ func TestPF_ControlPlaneKeepsASetFromMakingMachines(t *testing.T) {
 	s.shows(t, v1alpha1.MachineSetMachinesCreated, v1alpha1.ConditionTrue, "MachinesCreated", 10*time.Second)
 
 	set(`{"spec":{"version":"v1.30.0"}}`) // machines must not be newer
-	time.Sleep(time.Second)
+	time.Sleep(5 * time.Second)
 	s.scale(t, 4)
 	s.shows(t, v1alpha1.MachineSetMachinesCreated, v1alpha1.ConditionFalse, "PreflightCheckFailed", 20*time.Second)
 	require.Contains(t, s.condition(t, v1alpha1.MachineSetScalingUp).Message, "KubernetesVersionSkew")

@@ -58,13 +58,13 @@ func TestN6_D11_ThreeHundredWhileTheAPIServerIsKilledTwice(t *testing.T) {
 	s.remove(t)
 }
 
-// Every third name or so is refused: the set says so, tries others, and comes to its number. Nothing is made twice.
+// Every second name or so is refused: the set says so, tries others, and comes to its number. Nothing is made twice.
 func TestU41_CreateThatIsRefusedForSomeMachines(t *testing.T) {
 	const wanted = 18
 	r.Namespace(t, "refused", "")
 	policies := r.Kube.AdmissionregistrationV1()
 	_, err := policies.ValidatingAdmissionPolicies().Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicy{
-		ObjectMeta: metav1.ObjectMeta{Name: "every-third"},
+		ObjectMeta: metav1.ObjectMeta{Name: "every-second"},
 		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
 			MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{
 				RuleWithOperations: admissionregistrationv1.RuleWithOperations{
@@ -73,21 +73,21 @@ func TestU41_CreateThatIsRefusedForSomeMachines(t *testing.T) {
 				},
 			}}},
 			Validations: []admissionregistrationv1.Validation{{
-				Expression: `object.metadata.namespace != "refused" || !object.metadata.name.matches("[bcdfghjk2]$")`, Message: "not this one",
+				Expression: `object.metadata.namespace != "refused" || !object.metadata.name.matches("[bcdfghjklmn24]$")`, Message: "not this one",
 			}},
 		},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	_, err = policies.ValidatingAdmissionPolicyBindings().Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "every-third"},
+		ObjectMeta: metav1.ObjectMeta{Name: "every-second"},
 		Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
-			PolicyName: "every-third", ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
+			PolicyName: "every-second", ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
 		},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		require.NoError(t, policies.ValidatingAdmissionPolicyBindings().Delete(context.Background(), "every-third", metav1.DeleteOptions{}))
-		require.NoError(t, policies.ValidatingAdmissionPolicies().Delete(context.Background(), "every-third", metav1.DeleteOptions{}))
+		require.NoError(t, policies.ValidatingAdmissionPolicyBindings().Delete(context.Background(), "every-second", metav1.DeleteOptions{}))
+		require.NoError(t, policies.ValidatingAdmissionPolicies().Delete(context.Background(), "every-second", metav1.DeleteOptions{}))
 	})
 	rig.Eventually(t, 30*time.Second, "the API server has taken up the policy", func() (bool, any) {
 		m := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "m-2"}, Spec: rig.Spec()}
