@@ -152,7 +152,7 @@ func inputs() map[string][]any {
 			activities.Marks{Deployment: ref(d), Version: "900", Trigger: &rollout.Trigger{Drop: []string{"m"}}, Mark: []rollout.Mark{{Target: marked[0], At: "x"}}},
 			activities.Marks{Deployment: ref(d), Version: "900", Trigger: &rollout.Trigger{}, Unmark: marked},
 		},
-		"RollBackDeployment": {activities.RollBack{Deployment: ref(d), Version: "900", Template: hashOf(d), Rollback: rollout.Rollback{Set: &rollout.Target{Name: "s-2", UID: "uid-s-2"}, Automatic: true}}},
+		"RollBackDeployment": {activities.RollBack{Deployment: ref(d), Version: "900", Rollback: rollout.Rollback{Set: &rollout.Target{Name: "s-2", UID: "uid-s-2"}, Automatic: true}}},
 		"GiveSteer":          {steered(d, steer.Order{Verb: steer.Pause}), steered(d, steer.Order{Verb: steer.Start})},
 		"ReportDeployment":   {activities.DeploymentReport{DeploymentRead: deploymentRead(d), Step: &activities.Step{Name: "x"}, Record: &rollout.Progress{Revision: 8, Failed: []string{"m"}}}},
 		"MarkNodes":          {activities.NodeSweep{Namespace: shop, At: time.Now().Add(time.Hour)}},

@@ -34,8 +34,6 @@ type DeploymentDecision struct {
 	Need    attention.Need
 	Why     string
 	Version string // resourceVersion of the deployment that was read
-	// Template is the hash of the deployment's template.
-	Template string
 	// Operation is the workflow ID of the rollout that the status names, open or not; empty when it names none.
 	Operation string
 	rollout.Decision
@@ -91,7 +89,6 @@ func (a *Activities) DecideDeployment(ctx context.Context, in DeploymentRead) (D
 		Need:      need.Need,
 		Why:       need.Why,
 		Version:   deployment.ResourceVersion,
-		Template:  templateOf(deployment),
 		Operation: observe.RolloutNamed(deployment),
 		Decision:  rollout.Decide(observed),
 		Prepare:   !facts.Deleting && !facts.Finalizer,

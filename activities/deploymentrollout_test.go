@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	clienttesting "k8s.io/client-go/testing"
 
 	"millwright/activities"
 	"millwright/api/v1alpha1"
@@ -131,15 +132,29 @@ func TestTheStatusNamesTheRollout(t *testing.T) {
 	})
 }
 
+func TestReportDeploymentMeetsCRDsOfAnOlderVersion(t *testing.T) {
+	t.Parallel()
+	w, d := rolling(t)
+	w.machines.PrependReactor("update", "machinedeployments", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		pruned := action.(clienttesting.UpdateAction).GetObject().DeepCopyObject().(*v1alpha1.MachineDeployment)
+		pruned.Status.Rollout.ReturnsTo = ""
+		return true, pruned, nil
+	})
+	report := activities.DeploymentReport{DeploymentRead: deploymentRead(d), Record: &rollout.Progress{Revision: 2, ReturnsTo: "s-1"}}
+	_, err := run[string](w, w.ReportDeployment, report)
+	assertFailure(t, err, activities.TypeOldCRDs, false)
+	require.ErrorContains(t, err, "the CRDs of this version are not installed")
+}
+
 func TestReportDeploymentPutsARolloutOnRecord(t *testing.T) {
 	t.Parallel()
 	w, d := rolling(t)
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	record := &rollout.Progress{Revision: 2, Step: 1, Reached: at, Failed: []string{"new"}, Automatic: true}
+	record := &rollout.Progress{Revision: 2, Step: 1, Reached: at, Failed: []string{"new"}, Automatic: true, ReturnsTo: "s-1"}
 	status := reportDeployment(w, activities.DeploymentReport{DeploymentRead: deploymentRead(d), Record: record})
 	is := status.Rollout
 	require.NotNil(t, is)
-	assert.Equal(t, []any{int64(2), int32(1), []string{"new"}, true}, []any{is.Revision, is.Step, is.FailedMachines, is.Automatic})
+	assert.Equal(t, []any{int64(2), int32(1), []string{"new"}, true, "s-1"}, []any{is.Revision, is.Step, is.FailedMachines, is.Automatic, is.ReturnsTo})
 	assert.True(t, is.ReachedAt.Time.Equal(at))
 
 	t.Run("what is on record is read as it was decided", func(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"go.temporal.io/sdk/temporal"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,7 +28,7 @@ type DeploymentReport struct {
 
 // ReportDeployment counts the machines of a deployment's sets and writes its status. Where the status says it already, nothing is
 // written. Where it names a rollout that is not known to be over, only a rollout may write: else it is a Conflict. It returns the
-// version to wait for, or ObjectGone.
+// version to wait for, or ObjectGone. An API server that does not keep the record is an error of TypeOldCRDs.
 func (a *Activities) ReportDeployment(ctx context.Context, in DeploymentReport) (string, error) {
 	for range maxConflicts {
 		family, err := a.family(ctx, in.Read)
@@ -49,6 +50,8 @@ func (a *Activities) ReportDeployment(ctx context.Context, in DeploymentReport) 
 		}
 		written, err := a.Cluster.Client().MachineV1alpha1().MachineDeployments(d.Namespace).UpdateStatus(ctx, changed, metav1.UpdateOptions{})
 		switch {
+		case err == nil && in.Record != nil && !kept(written.Status.Rollout, changed.Status.Rollout):
+			return "", temporal.NewNonRetryableApplicationError("the API server does not keep status.rollout: the CRDs of this version are not installed", TypeOldCRDs, nil)
 		case err == nil:
 			a.tellConditions(d, written)
 			return written.ResourceVersion, nil
@@ -59,6 +62,11 @@ func (a *Activities) ReportDeployment(ctx context.Context, in DeploymentReport) 
 		}
 	}
 	return "", contended(in.Ref)
+}
+
+// kept reports whether a record was written as it was to be, but for what an API server may write in another way.
+func kept(written, wanted *v1alpha1.RolloutStatus) bool {
+	return written != nil && written.Revision == wanted.Revision && written.ReturnsTo == wanted.ReturnsTo && written.Automatic == wanted.Automatic
 }
 
 // timeless returns a status without the time of its last progress, which is no news by itself: of progress, something else
@@ -83,7 +91,7 @@ func (a *Activities) applyDeploymentReport(family observe.Family, in DeploymentR
 	if p := in.Record; p != nil {
 		p := observe.RolloutProgress(d).Recorded(*p)
 		s.Rollout = &v1alpha1.RolloutStatus{
-			Revision: p.Revision, Step: int32(p.Step), FailedMachines: p.Failed, Automatic: p.Automatic, Becomes: p.Becomes,
+			Revision: p.Revision, Step: int32(p.Step), FailedMachines: p.Failed, Automatic: p.Automatic, ReturnsTo: p.ReturnsTo,
 		}
 		if !p.Reached.IsZero() {
 			s.Rollout.ReachedAt = ptr(metav1.NewTime(p.Reached))

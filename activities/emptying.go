@@ -157,13 +157,15 @@ func (e *emptying) wake() {
 	}
 }
 
-// note keeps what came of requests. A refusal is waited out a little longer or shorter, at random: the drains of many nodes
-// ask the same budgets.
-func (e *emptying) note(answers []answer) {
+// note keeps what came of requests, and reports whether all were sent. A refusal is waited out a little longer or shorter, at random:
+// the drains of many nodes ask the same budgets.
+func (e *emptying) note(answers []answer) (all bool) {
 	now := time.Now()
+	all = true
 	for _, a := range answers {
 		pod := e.pods[a.action.UID]
 		if a.Result == drain.NotTried || pod == nil {
+			all = all && pod == nil
 			continue
 		}
 		tries := drain.After(e.tries[a.action.UID], a.Answer, now)
@@ -183,6 +185,7 @@ func (e *emptying) note(answers []answer) {
 			e.spend(pod, a, now)
 		}
 	}
+	return all
 }
 
 // spend notes that the eviction of a pod used something of its budget, or would have. Where no budget was asked, because

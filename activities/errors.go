@@ -17,6 +17,7 @@ const (
 	TypeCacheBehind = "CacheBehind" // the caches have not reached the gate yet
 	TypeConflict    = "Conflict"    // the object is not as the decision saw it: decide again
 	TypeRefused     = "Refused"     // the API server will not take this write, now or later
+	TypeOldCRDs     = "OldCRDs"     // the API server does not keep what was written: CRDs of an older version are installed
 	TypeTerminating = "Terminating" // the instance's deletion is under way
 	TypeTokenGone   = "TokenGone"   // the bootstrap token of this attempt cannot be used any more: begin another attempt
 )

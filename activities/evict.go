@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"millwright/decide/drain"
+	"millwright/observe"
 )
 
 // mostRequests is how many pods of one node are asked to go at the same time. Source: a node has 110 pods by default, and
@@ -22,11 +23,11 @@ const mostRequests = 20
 
 // requestTimeout bounds one such request. An eviction that is cut off may have used its budget already, which then misses that pod for
 // two minutes, although it stays. Source: the API server tries an eviction for ten seconds when others change the same
-// budget (20 times, each half a second apart), and webhooks have 10 s by default.
+// budget (20 times, each half a second apart), and webhooks have 10 s by default, of which few take a second.
 const requestTimeout = 20 * time.Second
 
-// turnTimeout is how long an eviction waits for others of the same budget. Source: alone it takes some 20 ms, so some hundred have
-// their turn.
+// turnTimeout is how long an eviction waits for others of the same budget until its drain looks about again. Source: with a request
+// it is what a worker that stops waits for.
 const turnTimeout = 10 * time.Second
 
 // answer is what the API server said to one request.
@@ -35,42 +36,49 @@ type answer struct {
 	action drain.Action
 }
 
-// send carries out actions, all at the same time, and returns what came of each. It returns early only when ctx ends; what
-// was not sent has no answer then.
+// send carries out actions, those of one budget one after the other, and returns what came of each. It returns early only when ctx
+// ends; what was not sent, then or because its turn did not come, has no answer.
 func (e *emptying) send(ctx context.Context, actions []drain.Action) []answer {
 	answers := make([]answer, len(actions))
-	var group errgroup.Group
-	group.SetLimit(mostRequests)
+	var group sync.WaitGroup
+	slots := make(chan struct{}, mostRequests)
 	for i, action := range actions {
+		answers[i].action = action
 		pod := e.pods[action.UID]
-		if pod == nil || ctx.Err() != nil {
+		if pod == nil {
 			continue
 		}
-		group.Go(func() error {
-			defer e.turn(ctx, action)()
-			if ctx.Err() != nil {
-				return nil
+		group.Go(func() {
+			end, given := e.turn(ctx, action)
+			defer end()
+			slots <- struct{}{} // after the turn: who waits for one keeps nobody from asking others
+			defer func() { <-slots }()
+			if ctx.Err() != nil || !given && !e.over() {
+				return
 			}
 			bounded, cancel := context.WithTimeout(ctx, requestTimeout)
 			defer cancel()
-			answers[i] = answer{classify(request(bounded, e.client, action.Means, pod)), action}
+			answers[i].Answer = classify(request(bounded, e.client, action.Means, pod))
 			answers[i].Means = action.Means
-			return nil
 		})
 	}
-	_ = group.Wait() // no request is an error of the drain
+	group.Wait()
 	return answers
 }
 
-// turn waits until no other drain of this worker asks the budget of a pod, and returns what lets the next one ask. The API server makes
-// evictions of one budget collide, and each that does comes half a second later: many at once take longer than one after the other. A
-// pod that several budgets select is refused before any of them is touched.
-func (e *emptying) turn(ctx context.Context, action drain.Action) (end func()) {
+// turn waits until no other eviction by this worker asks the budget of a pod, and returns what lets the next one ask. The API server
+// makes evictions of one budget collide, and each that does comes half a second later: many at once take longer than one after the other.
+// A pod that several budgets select is refused before any of them is touched. At the drain's deadline it is waited for no more.
+func (e *emptying) turn(ctx context.Context, action drain.Action) (end func(), given bool) {
 	budgets := e.budgets[action.UID]
-	if action.Means != drain.Evict || len(budgets) != 1 {
-		return func() {}
+	if action.Means != drain.Evict || len(budgets) != 1 || !observe.BudgetFacts(budgets[0]).Counts(e.facts[action.UID]) {
+		return func() {}, true
 	}
-	return e.evictions.take(ctx, budgets[0].Namespace+"/"+budgets[0].Name, turnTimeout)
+	most := turnTimeout
+	if !e.in.Until.IsZero() {
+		most = min(most, max(time.Until(e.in.Until), 0))
+	}
+	return e.evictions.take(ctx, budgets[0].Namespace+"/"+budgets[0].Name, most)
 }
 
 // request asks one pod to go. The UID is the precondition of each: another pod of the same name is none of ours (D41).

@@ -142,6 +142,9 @@ func (e *emptying) run(ctx context.Context, changes <-chan watch.Event, news <-c
 		case e.changed(d.Blockers, e.in.Shown, now), e.wishes() != e.wished:
 			return e.result(OutcomeChanged, d), nil
 		}
+		if len(d.Act) > 0 { // some had not their turn
+			d.Look = now
+		}
 		if err := e.wait(ctx, d.Look, changes, news); err != nil {
 			if givenUp(ctx) { // what was seen is worth something
 				return e.result(OutcomeChanged, d), nil
@@ -161,16 +164,17 @@ func givenUp(ctx context.Context) bool {
 // over reports whether the time of the means has come to its end.
 func (e *emptying) over() bool { return !e.in.Until.IsZero() && !time.Now().Before(e.in.Until) }
 
-// act does what there is to do now, until nothing is, and returns the decision that said so.
+// act does what there is to do now, until nothing is, and returns the decision that said so: or the one after which some had not their
+// turn, for people may want something else by now.
 func (e *emptying) act(ctx context.Context) (drain.Decision, error) {
 	stop := beat(ctx, e.DrainProgress) // claims and requests may take their time
 	defer stop()
-	for asked := false; ; asked = true {
+	for asked, all := false, true; ; asked = true {
 		d, err := e.decide(ctx)
-		if err != nil || len(d.Act) == 0 || (asked && e.over()) || ctx.Err() != nil {
+		if err != nil || len(d.Act) == 0 || asked && (e.over() || !all) || ctx.Err() != nil {
 			return d, err
 		}
-		e.note(e.send(ctx, d.Act))
+		all = e.note(e.send(ctx, d.Act))
 	}
 }
 

@@ -16,8 +16,7 @@ import (
 // RollBack asks for the template of a former set.
 type RollBack struct {
 	Deployment Ref
-	Version    string // resourceVersion of the deployment that the decision saw, or of the record of an automatic rollback that was written since
-	Template   string // hash of the template that the decision saw: whoever changes it wants that one, and not a former one
+	Version    string // resourceVersion of the deployment that the decision saw: whoever changes it since may want something else
 	Rollback   rollout.Rollback
 }
 
@@ -26,8 +25,8 @@ const reasonRolledBack = "DeploymentRollback"
 
 // RollBackDeployment puts the template of a former set back into the deployment, with the annotations that go with it, and clears
 // spec.rollbackTo, all in one write; see observe.ReturnTo. Where there is no set to return to, it only clears. An event tells of
-// it. A deployment that is not as the decision saw it is a Conflict, and so is a set that is gone or going, a wish that was taken
-// back, or a pause that came before an automatic one. It returns the version to wait for. Running it twice writes once.
+// it. A deployment that is not as the decision saw it is a Conflict, and so is a set that is gone or going. It returns the version to
+// wait for. Running it twice writes once.
 func (a *Activities) RollBackDeployment(ctx context.Context, in RollBack) (Gate, error) {
 	d, err := a.liveDeployment(ctx, in.Deployment)
 	switch {
@@ -45,9 +44,7 @@ func (a *Activities) RollBackDeployment(ctx context.Context, in RollBack) (Gate,
 	switch {
 	case returned(d, set, in.Rollback):
 		return Gate{observe.Deployments: d.ResourceVersion}, nil
-	case d.Spec.RollbackTo == nil && !in.Rollback.Automatic, d.DeletionTimestamp != nil, d.ResourceVersion != in.Version:
-		return nil, conflict(in.Deployment)
-	case in.Rollback.Automatic && (d.Spec.Paused || templateOf(d) != in.Template): // since the record was written
+	case d.ResourceVersion != in.Version, d.DeletionTimestamp != nil:
 		return nil, conflict(in.Deployment)
 	}
 	if set != nil {
@@ -64,15 +61,6 @@ func (a *Activities) RollBackDeployment(ctx context.Context, in RollBack) (Gate,
 	}
 	a.Recorder.Event(d, kind, in.Rollback.Reason, in.Rollback.Why)
 	return Gate{observe.Deployments: d.ResourceVersion}, nil
-}
-
-// templateOf returns the hash of a deployment's template; empty where it has none.
-func templateOf(d *v1alpha1.MachineDeployment) string {
-	hash, err := observe.TemplateHash(&d.Spec.Template, nil)
-	if err != nil {
-		return ""
-	}
-	return hash
 }
 
 // returned reports whether a rollback has been done already: nobody asks for one, and the template is that of the set.

@@ -17,20 +17,20 @@ type queue struct {
 	members int           // who has the turn, and who waits for it
 }
 
-// take waits for the turn of a key and returns what ends it. Who waits longer than most goes without: a turn spares others, and nobody
-// is kept from anything by it. It returns early when ctx ends.
-func (t *turns) take(ctx context.Context, key string, most time.Duration) (end func()) {
+// take waits for the turn of a key, and returns what ends it. It is not given when somebody else has it for as long as most, or when
+// ctx ends.
+func (t *turns) take(ctx context.Context, key string, most time.Duration) (end func(), given bool) {
 	q := t.join(key)
 	timer := time.NewTimer(most)
 	defer timer.Stop()
 	select {
 	case q.slot <- struct{}{}:
-		return func() { <-q.slot; t.leave(key) }
+		return func() { <-q.slot; t.leave(key) }, true
 	case <-ctx.Done():
 	case <-timer.C:
 	}
 	t.leave(key)
-	return func() {}
+	return func() {}, false
 }
 
 func (t *turns) join(key string) *queue {

@@ -21,7 +21,9 @@ func TestTurns(t *testing.T) {
 			for range 10 {
 				for _, key := range []string{"a", "b"} {
 					group.Go(func() {
-						defer ts.take(t.Context(), key, time.Hour)()
+						end, given := ts.take(t.Context(), key, time.Hour)
+						defer end()
+						assert.True(t, given)
 						most.Store(max(most.Load(), now.Add(1)))
 						time.Sleep(time.Second)
 						now.Add(-1)
@@ -34,20 +36,29 @@ func TestTurns(t *testing.T) {
 			assert.Empty(t, ts.queues)
 		})
 	})
-	t.Run("who waits for too long goes without, and so does who is not wanted any more", func(t *testing.T) {
+	t.Run("who waits for too long gets none, nor who is not wanted any more", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var ts turns
-			end, begun := ts.take(t.Context(), "a", time.Second), time.Now()
-			ts.take(t.Context(), "a", time.Second)()
-			assert.Equal(t, time.Second, time.Since(begun))
+			begun := time.Now()
+			none := func(ctx context.Context, most time.Duration) {
+				t.Helper()
+				end, given := ts.take(ctx, "a", most)
+				defer end()
+				assert.False(t, given)
+				assert.Equal(t, time.Second, time.Since(begun))
+			}
+			end, given := ts.take(t.Context(), "a", time.Second)
+			assert.True(t, given)
+			none(t.Context(), time.Second)
+			none(t.Context(), 0)
 			gone, cancel := context.WithCancel(t.Context())
 			cancel()
-			ts.take(gone, "a", time.Hour)()
-			assert.Equal(t, time.Second, time.Since(begun))
+			none(gone, time.Hour)
 			end()
 			assert.Empty(t, ts.queues)
-			ts.take(t.Context(), "a", time.Second)()
-			assert.Equal(t, time.Second, time.Since(begun))
+			end, given = ts.take(t.Context(), "a", time.Second)
+			assert.True(t, given)
+			end()
 		})
 	})
 }

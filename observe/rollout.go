@@ -237,7 +237,7 @@ func RolloutProgress(d *v1alpha1.MachineDeployment) rollout.Progress {
 	}
 	return rollout.Progress{
 		Revision: r.Revision, Step: int(r.Step), Reached: timeOf(r.ReachedAt), Failed: r.FailedMachines,
-		Automatic: r.Automatic, Becomes: r.Becomes,
+		Automatic: r.Automatic, ReturnsTo: r.ReturnsTo,
 	}
 }
 

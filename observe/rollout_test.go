@@ -178,7 +178,7 @@ func TestRolloutObserved(t *testing.T) {
 		{fact: "Progress.Reached", deployment: recordedAs(v1alpha1.RolloutStatus{ReachedAt: new(ago(5))}), want: ago(5).Time},
 		{fact: "Progress.Failed", deployment: recordedAs(v1alpha1.RolloutStatus{FailedMachines: []string{"a"}}), want: []string{"a"}},
 		{fact: "Progress.Automatic", deployment: recordedAs(v1alpha1.RolloutStatus{Automatic: true}), want: true},
-		{fact: "Progress.Becomes", deployment: recordedAs(v1alpha1.RolloutStatus{Becomes: 8}), want: int64(8)},
+		{fact: "Progress.ReturnsTo", deployment: recordedAs(v1alpha1.RolloutStatus{ReturnsTo: "s-6"}), want: "s-6"},
 		{fact: "Reported.Replicas", deployment: statusOf(v1alpha1.MachineDeploymentStatus{Replicas: 1}), want: 1},
 		{fact: "Reported.Updated", deployment: statusOf(v1alpha1.MachineDeploymentStatus{UpdatedReplicas: 2}), want: 2},
 		{fact: "Reported.Ready", deployment: statusOf(v1alpha1.MachineDeploymentStatus{ReadyReplicas: 3}), want: 3},

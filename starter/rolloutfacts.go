@@ -82,13 +82,7 @@ func (s stand) stage() string {
 	if len(o.Steps) == 0 || !staged || !d.Rolling {
 		return ""
 	}
-	p := o.Progress
-	if d.Record != nil {
-		p = *d.Record
-	}
-	if p.Revision != d.Revision {
-		p = rollout.Progress{}
-	}
+	p := s.progress()
 	if p.Step >= len(o.Steps) {
 		return fmt.Sprintf("all %d are passed", len(o.Steps))
 	}
@@ -134,6 +128,18 @@ func (s stand) deadline() string {
 	}
 }
 
+// progress is what is on record of the revision that is rolled out, with what the next decision adds.
+func (s stand) progress() rollout.Progress {
+	p := s.facts.Progress
+	if s.next.Record != nil {
+		p = p.Recorded(*s.next.Record)
+	}
+	if p.Revision != s.next.Revision {
+		return rollout.Progress{}
+	}
+	return p
+}
+
 // giveUp tells when the rollout goes back by itself; empty when it never does.
 func (s stand) giveUp() string {
 	o := s.facts
@@ -142,16 +148,12 @@ func (s stand) giveUp() string {
 		whens = append(whens, "when the deadline passes")
 	}
 	if o.Automatic.Failed {
-		failed := 0
-		if o.Progress.Revision == s.next.Revision {
-			failed = len(o.Progress.Failed)
-		}
-		whens = append(whens, fmt.Sprintf("when more than %d new machines have failed, and %d have", o.Automatic.MaxFailed, failed))
+		whens = append(whens, fmt.Sprintf("when more than %d new machines have failed, and %d have", o.Automatic.MaxFailed, len(s.progress().Failed)))
 	}
 	switch {
 	case len(whens) == 0:
 		return ""
-	case o.Progress.Automatic && o.Progress.Revision == s.next.Revision:
+	case s.progress().Automatic:
 		return "not by itself again: an automatic rollback brought this revision"
 	default:
 		return "by itself " + strings.Join(whens, ", or ")

@@ -180,7 +180,7 @@ func (d *nodeDrain) begin(ctx workflow.Context, next activities.DrainDecision) (
 		return false, nil
 	}
 	if d.begun == next.Step.Means { // it was written, and the API server does not keep it
-		return false, temporal.NewNonRetryableApplicationError("the API server does not keep status.deletion: the CRDs of this version are not installed", "OldCRDs", nil)
+		return false, temporal.NewNonRetryableApplicationError("the API server does not keep status.deletion: the CRDs of this version are not installed", activities.TypeOldCRDs, nil)
 	}
 	d.begun = next.Step.Means
 	d.paint(ctx, next)

@@ -154,7 +154,7 @@ func (r *rolled) step(ctx workflow.Context, d activities.DeploymentDecision) (*R
 	switch {
 	case err != nil:
 		return nil, err
-	case d.Rollback != nil && d.Rollback.Set != nil && !d.Prepare:
+	case d.Rollback != nil && d.Rollback.Set != nil && d.Record == nil && !d.Prepare:
 		d.Decision.Why = d.Rollback.Why
 		return r.end(ctx, OutcomeRolledBack, d), nil
 	case acted:

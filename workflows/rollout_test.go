@@ -118,14 +118,11 @@ func TestRolloutThatIsOverWritesNothingMore(t *testing.T) {
 
 // backTo is a decision to return to the template of a former set.
 func backTo(automatic bool) activities.DeploymentDecision {
-	d := activities.DeploymentDecision{Need: attention.Scale, Version: "4", Template: "77", Why: "go back", Decision: rollout.Decision{
+	d := activities.DeploymentDecision{Need: attention.Scale, Version: "4", Why: "go back", Decision: rollout.Decision{
 		Revision: 7, Why: "go back", Rollback: &rollout.Rollback{
-			Set: &rollout.Target{Name: "s-6", UID: "uid-6"}, Revision: 6, Automatic: automatic, Becomes: 8, Why: "return to revision 6",
+			Set: &rollout.Target{Name: "s-6", UID: "uid-6"}, Revision: 6, Automatic: automatic, Why: "return to revision 6",
 		},
 	}}
-	if automatic {
-		d.Record = &rollout.Progress{Revision: 7, Becomes: 8}
-	}
 	return d
 }
 
@@ -136,21 +133,35 @@ func TestRolloutEndsWithARollback(t *testing.T) {
 	require.Equal(t, []string{workflows.OutcomeRolledBack, "return to revision 6"}, []string{result.Outcome, result.Why})
 	require.Equal(t, "34", result.Versions[activities.DeploymentsResource], "the deployment must see the template that returned")
 	require.Equal(t, []string{"RollBackDeployment"}, w.log)
-	require.Equal(t, activities.RollBack{Deployment: ref, Version: "4", Template: "77", Rollback: *backTo(false).Rollback}, w.orders[0])
+	require.Equal(t, activities.RollBack{Deployment: ref, Version: "4", Rollback: *backTo(false).Rollback}, w.orders[0])
 }
 
-// A revision that comes by itself must not go by itself: what it becomes is on record before the template returns.
+// recorded is the same decision while the set that it returns to is not on record yet.
+func recorded(d activities.DeploymentDecision) activities.DeploymentDecision {
+	d.Record = &rollout.Progress{Revision: 7, ReturnsTo: "s-6"}
+	return d
+}
+
+// A revision that comes by itself must not go by itself: that is on record before the template returns, and what came meanwhile is weighed.
 func TestAutomaticRollbackIsOnRecordFirst(t *testing.T) {
-	w := newDeploymentWorld(t, backTo(true))
+	w := newDeploymentWorld(t, recorded(backTo(true)), backTo(true))
 	w.answer(0)
 	require.Equal(t, workflows.OutcomeRolledBack, w.rollOut(t).Outcome)
 	require.Equal(t, []string{"ReportDeployment", "RollBackDeployment"}, w.log)
-	require.Equal(t, &rollout.Progress{Revision: 7, Becomes: 8}, w.orders[0].(activities.DeploymentReport).Record)
-	require.Equal(t, "21", w.orders[1].(activities.RollBack).Version, "the record changed the deployment")
+	require.Equal(t, &rollout.Progress{Revision: 7, ReturnsTo: "s-6"}, w.orders[0].(activities.DeploymentReport).Record)
+	require.Equal(t, "21", w.reads[1].Gate[activities.DeploymentsResource], "it is decided again with the record in sight")
+	require.Equal(t, "4", w.orders[1].(activities.RollBack).Version)
+}
+
+func TestAutomaticRollbackThatIsNotWantedAnyMoreIsNotDone(t *testing.T) {
+	w := newDeploymentWorld(t, recorded(backTo(true)), gone())
+	w.answer(0)
+	require.Equal(t, workflows.OutcomeGone, w.rollOut(t).Outcome)
+	require.Equal(t, []string{"ReportDeployment"}, w.log)
 }
 
 func TestAutomaticRollbackThatCannotBeRecordedIsNotDone(t *testing.T) {
-	w := newDeploymentWorld(t, backTo(true), gone())
+	w := newDeploymentWorld(t, recorded(backTo(true)), gone())
 	w.answer(0)
 	w.fails["ReportDeployment"] = conflicting()
 	require.Equal(t, workflows.OutcomeGone, w.rollOut(t).Outcome)

@@ -52,14 +52,13 @@ func (w *setWriter) act(ctx workflow.Context, d activities.DeploymentDecision) (
 	if d.Prepare || d.Release {
 		return true, w.write(ctx, "finalizer: "+d.Why, core().FinalizeDeployment, w.read())
 	}
-	version := d.Version
 	if d.Record != nil {
-		if version, err = w.report(ctx, d, d.Record); err != nil {
-			return true, err
+		if err := w.report(ctx, d, d.Record); err != nil || d.Rollback != nil {
+			return true, err // what came meanwhile is weighed before a template returns
 		}
 	}
 	if d.Rollback != nil {
-		return true, w.rollBack(ctx, d, version)
+		return true, w.rollBack(ctx, d)
 	}
 	if takesLong(w.ref, d.Decision) {
 		if err := w.publish(ctx); err != nil {
@@ -82,8 +81,7 @@ func (w *setWriter) act(ctx workflow.Context, d activities.DeploymentDecision) (
 		}
 	}
 	if w.reports(d, workflow.Now(ctx)) {
-		_, err := w.report(ctx, d, nil)
-		return true, err
+		return true, w.report(ctx, d, nil)
 	}
 	return acted || d.Record != nil, nil
 }
@@ -101,26 +99,27 @@ func (w *setWriter) reportAt(d activities.DeploymentDecision) time.Time {
 	return w.reported.Add(w.each)
 }
 
-// report writes the status, and returns the version that the deployment has then.
-func (w *setWriter) report(ctx workflow.Context, d activities.DeploymentDecision, record *rollout.Progress) (version string, err error) {
+// report writes the status, with a record where there is one.
+func (w *setWriter) report(ctx workflow.Context, d activities.DeploymentDecision, record *rollout.Progress) error {
 	report := activities.DeploymentReport{DeploymentRead: w.deploymentRead(ctx), Record: record, NoSet: w.noSet}
 	if d.Need != attention.Nothing {
 		report.Step = w.object.report()
 	}
+	var version string
 	if err := w.quick(ctx, "status: "+d.Why, core().ReportDeployment, report, &version); err != nil {
-		return "", err
+		return err
 	}
 	w.wrote(version)
 	w.reported = workflow.Now(ctx)
-	return version, nil
+	return nil
 }
 
-// rollBack puts a former template into the deployment, which has that version.
-func (w *setWriter) rollBack(ctx workflow.Context, d activities.DeploymentDecision, version string) error {
+// rollBack puts a former template into the deployment.
+func (w *setWriter) rollBack(ctx workflow.Context, d activities.DeploymentDecision) error {
 	if err := w.publish(ctx); err != nil {
 		return err
 	}
-	order := activities.RollBack{Deployment: w.ref, Version: version, Template: d.Template, Rollback: *d.Rollback}
+	order := activities.RollBack{Deployment: w.ref, Version: d.Version, Rollback: *d.Rollback}
 	var done activities.Gate
 	err := workflow.ExecuteActivity(batch(ctx, d.Rollback.Why, 1), core().RollBackDeployment, order).Get(ctx, &done)
 	w.raise(done)
@@ -166,8 +165,8 @@ func (w *setWriter) refused(ctx workflow.Context, d activities.DeploymentDecisio
 	if w.refusedAt.IsZero() {
 		w.refusedAt = workflow.Now(ctx)
 	}
-	w.shown.since = w.refusedAt  // it was tried again in between
-	_, _ = w.report(ctx, d, nil) // it may be the status that is refused
+	w.shown.since = w.refusedAt // it was tried again in between
+	_ = w.report(ctx, d, nil)   // it may be the status that is refused
 	w.live = true
 	return w.awaken(ctx, w.timer(ctx, "again", "tries again then: "+why, workflow.Now(ctx).Add(refusedAgain)))
 }

@@ -294,9 +294,9 @@ type RolloutStatus struct {
 	// True: an automatic rollback brought this revision. It does not roll back by itself again.
 	// +optional
 	Automatic bool `json:"automatic,omitempty"`
-	// The revision that an automatic rollback under way brings. Absent: none is.
+	// Name of the set whose template an automatic rollback under way brings back. Absent: none is.
 	// +optional
-	Becomes int64 `json:"becomes,omitempty"`
+	ReturnsTo string `json:"returnsTo,omitempty"`
 }
 
 // MachineDeploymentCondition is one statement about a deployment.

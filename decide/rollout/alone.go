@@ -4,7 +4,8 @@ package rollout
 func (b *book) alone() (Decision, bool) {
 	var d Decision
 	if r := b.asked(); r != nil && !b.o.Paused {
-		return Decision{Rollback: r, Why: r.Why}, true
+		d.rollBack(b, r, b.o.Progress, "")
+		return d, true
 	}
 	if b.o.scaler(&d); d.Acts() {
 		d.bound()
@@ -31,15 +32,19 @@ func (b *book) alone() (Decision, bool) {
 		d.Why = phrase("bring set %s up to date", b.now.Name)
 		return d, true
 	}
-	if d.Rollback = b.automatic(); d.Rollback == nil {
-		return d, false
+	if r := b.automatic(); r != nil {
+		p, _ := b.progress()
+		d.rollBack(b, r, p, r.Set.Name)
+		return d, true
 	}
-	p, _ := b.progress()
-	p.Becomes = d.Rollback.Becomes
-	d.Record = b.unrecorded(p)
+	return d, false
+}
+
+// rollBack orders a rollback, and before that a record of the set whose template returns by itself.
+func (d *Decision) rollBack(b *book, r *Rollback, p Progress, returnsTo string) {
+	p.ReturnsTo = returnsTo
+	d.Rollback, d.Record, d.Why = r, b.unrecorded(p), r.Why
 	d.bound()
-	d.Why = d.Rollback.Why
-	return d, true
 }
 
 // doors says which sets may make machines: the current one always; old ones not when machines are handed over or wait to be deleted.

@@ -32,7 +32,7 @@ func (b *book) resizes(d *Decision) {
 
 func (p Progress) equal(q Progress) bool {
 	return p.Revision == q.Revision && p.Step == q.Step && p.Reached.Equal(q.Reached) && p.Automatic == q.Automatic &&
-		p.Becomes == q.Becomes && slices.Equal(p.Failed, q.Failed)
+		p.ReturnsTo == q.ReturnsTo && slices.Equal(p.Failed, q.Failed)
 }
 
 // unrecorded returns what of p is not on record yet; nil when all is.

@@ -39,14 +39,14 @@ type AutoRollback struct {
 }
 
 // Progress is what the deployment's status records of a rollout. The zero value: nothing yet. A record of another revision
-// counts for nothing, but for what it becomes.
+// counts for nothing, but for the set that it returns to.
 type Progress struct {
 	Revision  int64     // that is being rolled out
 	Step      int       // stage that is in force, from 0; the number of stages once all are passed
 	Reached   time.Time // when its size was reached; zero: not yet. Whole seconds: a status keeps no more
 	Failed    []string  // names of new machines that failed, in order; as many as the policy needs to know
 	Automatic bool      // the revision came from an automatic rollback: it does not roll back by itself again
-	Becomes   int64     // the revision that an automatic rollback under way brings; zero: none is
+	ReturnsTo string    // name of the set whose template an automatic rollback under way brings back; empty: none is
 }
 
 // Member is a machine of a set.

@@ -61,7 +61,7 @@ func TestProgressing(t *testing.T) {
 	progress := func(o rollout.Observed) rollout.Observed { o.Reported.Available--; return o }
 	unrecorded := func(o rollout.Observed) rollout.Observed { o.Progress = rollout.Progress{}; return o }
 	brought := func(o rollout.Observed) rollout.Observed {
-		o.Progress = rollout.Progress{Revision: o.Progress.Revision - 1, Becomes: o.Progress.Revision}
+		o.Progress = rollout.Progress{Revision: o.Progress.Revision - 1, ReturnsTo: "ms3"}
 		return o
 	}
 	again := func(s rollout.Set) rollout.Set { s.History = "1"; return s }

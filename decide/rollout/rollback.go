@@ -12,7 +12,6 @@ type Rollback struct {
 	Revision  int64
 	Reason    string // of the event: DeploymentRollback, DeploymentRollbackRevisionNotFound or DeploymentRollbackTemplateUnchanged
 	Automatic bool
-	Becomes   int64 // the revision that the set gets when it is the current one
 	Why       string
 }
 
@@ -59,8 +58,8 @@ func (b *book) former(revision int64) *entry {
 }
 
 // automatic gives up a revision that does not come about, where that is wanted. What an automatic rollback brought does not
-// roll back by itself again: two bad revisions would follow each other for ever. So the revision that it brings is on record before
-// the template returns.
+// roll back by itself again: two bad revisions would follow each other for ever. So the set whose template returns is on record
+// before that.
 func (b *book) automatic() *Rollback {
 	p, _ := b.progress()
 	if b.o.stopped() != "" || p.Automatic || b.complete() {
@@ -82,7 +81,6 @@ func (b *book) automatic() *Rollback {
 	last := slices.MaxFunc(old, func(x, y *entry) int { return cmp.Compare(x.Revision, y.Revision) })
 	return &Rollback{
 		Set: new(last.target("its template returns")), Revision: last.Revision, Reason: "DeploymentRollback", Automatic: true,
-		Becomes: b.revision() + 1,
-		Why:     phrase("return to revision %d, set %s: %s", last.Revision, last.Name, why),
+		Why: phrase("return to revision %d, set %s: %s", last.Revision, last.Name, why),
 	}
 }

@@ -62,7 +62,7 @@ func TestAutomaticRollback(t *testing.T) {
 	t.Run("too many new machines failed", func(t *testing.T) {
 		d := rollout.Decide(bad(2, rollout.AutoRollback{Failed: true, MaxFailed: 1}))
 		assert.True(t, d.Rollback.Automatic)
-		assert.Equal(t, int64(4), d.Rollback.Becomes)
+		assert.Equal(t, "ms2", d.Record.ReturnsTo)
 		assert.Equal(t, "return to revision 2, set ms2: 2 machines of the new template failed, 1 may", d.Rollback.Why)
 	})
 	t.Run("one may: it is noted, for it is soon replaced", func(t *testing.T) {
@@ -125,9 +125,9 @@ func TestAutomaticRollback(t *testing.T) {
 		o.Conditions = []rollout.Condition{{Type: "Progressing", Status: "False", Reason: "ProgressDeadlineExceeded", Updated: at(-time.Hour)}}
 		return o
 	}
-	t.Run("what it becomes is on record first, beside what was there", func(t *testing.T) {
+	t.Run("the set that it returns to is on record first, beside what was there", func(t *testing.T) {
 		assert.Equal(t, rollout.Progress{
-			Revision: 3, Step: 1, Reached: at(-time.Minute), Failed: []string{"ms3-00", "ms3-01"}, Becomes: 4,
+			Revision: 3, Step: 1, Reached: at(-time.Minute), Failed: []string{"ms3-00", "ms3-01"}, ReturnsTo: "ms2",
 		}, begun().Progress)
 	})
 	t.Run("a template that met a conflict is written again; nothing was forgotten", func(t *testing.T) {
@@ -139,13 +139,13 @@ func TestAutomaticRollback(t *testing.T) {
 		o := begun()
 		o.Sets[1].Current, o.Sets[2].Current = true, false
 		revised := rollout.Decide(o).Revise
-		assert.Equal(t, o.Progress.Becomes, revised.Revision)
+		assert.Equal(t, int64(4), revised.Revision)
 		o.Sets[1].Revision, o.Sets[1].History = revised.Revision, revised.History
 		o.Sets[1] = with(with(o.Sets[1], 0, failed), 1, failed)
 		d := rollout.Decide(o)
 		assert.Nil(t, d.Rollback)
 		assert.True(t, d.Record.Automatic)
-		assert.Zero(t, d.Record.Becomes)
+		assert.Empty(t, d.Record.ReturnsTo)
 		assert.Equal(t, "FoundNewMachineSet", rollout.Report(o).Conditions[1].Reason)
 		assert.Equal(t, o.Now, rollout.Report(o).Conditions[1].Updated)
 	})
@@ -161,12 +161,28 @@ func TestAutomaticRollback(t *testing.T) {
 		o.Sets[3] = plus(with(o.Sets[3], 0, failed), machine("ms4-99", failed))
 		assert.NotNil(t, rollout.Decide(o).Rollback)
 	})
+	t.Run("a person who wants the same set has asked for it: that is on record first", func(t *testing.T) {
+		o := begun()
+		o.RollbackTo = new(int64(2))
+		d := rollout.Decide(o)
+		assert.Equal(t, "ms2", d.Rollback.Set.Name)
+		assert.Empty(t, d.Record.ReturnsTo)
+		o.Progress = o.Progress.Recorded(*d.Record)
+		assert.Equal(t, []string{"ms3-00", "ms3-01"}, o.Progress.Failed)
+		assert.Nil(t, rollout.Decide(o).Record)
+	})
+	t.Run("another former template that somebody wrote in its stead came by no rollback", func(t *testing.T) {
+		o := begun()
+		o.Sets[0].Current, o.Sets[2].Current = true, false
+		o.Sets[0].Revision, o.Sets[0].History = 4, "1"
+		assert.Equal(t, &rollout.Progress{Revision: 4}, rollout.Decide(o).Record)
+	})
 	t.Run("one that is held now is not under way any more", func(t *testing.T) {
 		o := begun()
 		o.Held = "cancelled"
 		d := rollout.Decide(o)
 		assert.Nil(t, d.Rollback)
-		assert.Zero(t, d.Record.Becomes)
+		assert.Empty(t, d.Record.ReturnsTo)
 		assert.Equal(t, o.Progress.Failed, o.Progress.Recorded(*d.Record).Failed)
 	})
 	t.Run("there is nothing to return to", func(t *testing.T) {

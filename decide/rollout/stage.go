@@ -20,10 +20,10 @@ func (b *book) progress() (Progress, *Gate) {
 	if b.now == nil {
 		return p, nil
 	}
-	if revision := b.revision(); p.Revision != revision { // where somebody wrote another template first, the set was never current before
-		p = Progress{Revision: revision, Automatic: p.Becomes == revision && b.now.History != ""}
+	if revision := b.revision(); p.Revision != revision {
+		p = Progress{Revision: revision, Automatic: p.ReturnsTo != "" && p.ReturnsTo == b.now.Name}
 	}
-	p.Becomes = 0
+	p.ReturnsTo = ""
 	p.Failed = b.failures(p.Failed)
 	if !b.o.staged() || !b.underway() {
 		return p, nil
