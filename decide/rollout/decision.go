@@ -34,9 +34,9 @@ type Creation struct {
 	Max      int
 }
 
-// Decision says what to do next. It is carried out in the order of its fields; with a Record, a Rollback waits for the next decision. All of it is harmless when done
-// twice, and what was not done is decided again. Its lists have not more than MaxBatch entries in all, and fewer where names are
-// long: what is left is for the next decision.
+// Decision says what to do next. It is carried out in the order of its fields; with a Record, a Rollback waits for the next decision.
+// All of it is harmless when done twice, and what was not done is decided again. Its lists have not more than MaxBatch entries in all,
+// and fewer where names are long: what is left is for the next decision.
 type Decision struct {
 	Rollback   *Rollback // alone, but for a Record: it changes the template
 	Trigger    *Trigger  // alone with Mark and Unmark, so that marks stand before a size becomes smaller
