@@ -43,7 +43,7 @@ type Activities struct {
 	MaxDrains   int // nodes of a target cluster that are drained at a time; zero: all
 	FairCalls   int // for so many machines of a set the cloud is called as for all others; further ones yield to those; zero: none does
 
-	evictions turns // by disruption budget
+	evictions keyedMutex // by disruption budget
 }
 
 // Read says how fresh the facts of a decision must be.
@@ -59,13 +59,6 @@ type Read struct {
 	// Done is the stage of a deletion that the run has done although the status may not say so yet; empty when none.
 	Done deletion.Stage
 }
-
-// Times that a decision waits for its caches: half a second locally, which is many times what an event takes, and two in
-// all, which is what people notice. Source: ADR 0004.
-const (
-	cacheWaitLocal   = 500 * time.Millisecond
-	cacheWaitRegular = 1500 * time.Millisecond
-)
 
 // fresh reports whether the facts must be read live. A local activity that finds the caches behind gives up with
 // CacheBehind, so that the workflow runs it again as a regular one; that one waits longer and then reads live.

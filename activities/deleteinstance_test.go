@@ -1,18 +1,13 @@
 package activities_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	kubefake "k8s.io/client-go/kubernetes/fake"
-
 	"millwright/activities"
-	machinefake "millwright/api/generated/clientset/versioned/fake"
-	"millwright/api/v1alpha1"
 	"millwright/provider"
 )
 
@@ -49,32 +44,10 @@ func TestDeleteInstance(t *testing.T) {
 		assertFailure(t, err, activities.TypeTerminating, true)
 		_, took, err := o.patiently(o.DeleteInstance, instanceCall)
 		require.Error(t, err)
-		assert.Equal(t, 2400*time.Millisecond, took.Truncate(100*time.Millisecond), "0.30 + 0.38 + 0.47 + 0.59 + 0.73 s between six looks: it is the second of which nobody knows how long it takes")
+		assert.InDelta(t, 1.25, took.Seconds(), 0.25, "five pauses of 0.25 s, give or take a fifth")
 		o.cloud.FinishDeletions()
 		_, err = o.ask(o.DeleteInstance, instanceCall)
 		require.NoError(t, err)
-	})
-	t.Run("looks again with the class and the Secret that it has read", func(t *testing.T) {
-		o := newOffice(t, withSecret(), secret("cloud", map[string]string{"key": "value"}))
-		_, err := o.ask(o.CreateInstance, instanceCall)
-		require.NoError(t, err)
-		o.cloud.HoldDeletions()
-		before := o.reads()
-		_, _, err = o.patiently(o.DeleteInstance, instanceCall)
-		assertFailure(t, err, activities.TypeTerminating, true)
-		assert.Equal(t, 6, o.cloud.Calls(provider.MethodDeleteInstance))
-		assert.Equal(t, []int{1, 1}, []int{o.reads()[0] - before[0], o.reads()[1] - before[1]}, "gets of the class, and of the Secret")
-	})
-	t.Run("what a cloud says of a class that it read before is no answer", func(t *testing.T) {
-		o := newOffice(t, withSecret(), secret("cloud", map[string]string{"key": "value"}))
-		_, err := o.ask(o.CreateInstance, instanceCall)
-		require.NoError(t, err)
-		o.cloud.HoldDeletions()
-		o.Cloud = &refusing{Provider: o.cloud, at: 3}
-		before := o.reads()
-		_, _, err = o.patiently(o.DeleteInstance, instanceCall)
-		assertFailure(t, err, activities.TypeTerminating, true)
-		assert.Equal(t, []int{2, 2}, []int{o.reads()[0] - before[0], o.reads()[1] - before[1]}, "it was read anew, and nobody was told of a problem")
 	})
 	t.Run("believes an accepted deletion where the cloud tells no status", func(t *testing.T) {
 		o := newOffice(t, class())
@@ -93,26 +66,25 @@ func TestDeleteInstance(t *testing.T) {
 	})
 }
 
-// refusing is a cloud that refuses one call of InstanceStatus.
-type refusing struct {
-	provider.Provider
-	at, calls int
-}
-
-func (r *refusing) InstanceStatus(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
-	if r.calls++; r.calls == r.at {
-		return provider.Instance{}, provider.Errorf(provider.Unauthenticated, "this key is not valid any more")
+// The longer a deletion takes, the rarer are the looks: an eighth of the time since the request, so that a deletion is seen at
+// most a seventh late, within bounds.
+func TestDeletePolls(t *testing.T) {
+	t.Parallel()
+	for since, want := range map[time.Duration]time.Duration{
+		-time.Minute:    250 * time.Millisecond, // the clocks of Temporal and of the worker differ
+		0:               250 * time.Millisecond,
+		2 * time.Second: 250 * time.Millisecond,
+		8 * time.Second: time.Second,
+		time.Minute:     7500 * time.Millisecond,
+		2 * time.Minute: 15 * time.Second,
+		time.Hour:       15 * time.Second,
+	} {
+		least, most := time.Hour, time.Duration(0)
+		for range 1000 {
+			wait := activities.DeletePoll(since)
+			least, most = min(least, wait), max(most, wait)
+		}
+		assert.InEpsilon(t, 0.8*want.Seconds(), least.Seconds(), 0.05, "%s", since)
+		assert.InEpsilon(t, 1.2*want.Seconds(), most.Seconds(), 0.05, "%s", since)
 	}
-	return r.Provider.InstanceStatus(ctx, class, machine)
-}
-
-func withSecret() *v1alpha1.MachineClass {
-	c := class()
-	c.CredentialsSecretRef = secretRef(shop, "cloud")
-	return c
-}
-
-// reads counts how often class and Secret were read.
-func (o *office) reads() [2]int {
-	return [2]int{len(o.Classes.(*machinefake.Clientset).Actions()), len(o.Secrets.(*kubefake.Clientset).Actions())}
 }

@@ -9,13 +9,6 @@ import (
 	"millwright/observe"
 )
 
-// Defaults of the times that drains wait for volumes. Source: MCM flag defaults, --machine-pv-detach-timeout and
-// --machine-pv-reattach-timeout.
-const (
-	DefaultDetachTimeout = 2 * time.Minute
-	DefaultAttachTimeout = 90 * time.Second
-)
-
 // DefaultMaxDrains is how many nodes of a cluster are drained at a time. Source: each of them asks 20 pods at once at the
 // most, and the API server serves that many with ease; a cluster that loses more nodes at once has nowhere to put their pods.
 const DefaultMaxDrains = 100

@@ -73,7 +73,7 @@ func (e *emptying) recall() {
 // decide looks at what is known now and asks what to do.
 func (e *emptying) decide(ctx context.Context) (drain.Decision, error) {
 	e.findVolumes(ctx)
-	e.attend()
+	e.subscribe()
 	e.budgets = make(map[string][]*policyv1.PodDisruptionBudget, len(e.pods))
 	for uid, pod := range e.pods {
 		e.budgets[uid] = e.Cluster.BudgetsOf(pod)
@@ -224,21 +224,9 @@ func (e *emptying) leave(pod *corev1.Pod) {
 	delete(e.asked, uid)
 }
 
-// shortestWait is the shortest pause between two looks of which nothing new was told. Source: far below what people notice.
-const shortestWait = 20 * time.Millisecond
-
-// A few looks may follow each other at once, so that a change is acted upon when it comes. From then on there is a pause
-// between them, and what arrives meanwhile is one picture. Source: far below what people notice, and far above what a look
-// takes; a budget, a pod and its volume change a few times each when a pod goes.
-const (
-	leastPause = 50 * time.Millisecond
-	quickLooks = 10
-)
-
 // pause returns how long to wait before one look more.
 func (e *emptying) pause(now time.Time) time.Duration {
-	e.paced = later(e.paced, now.Add(-quickLooks*leastPause)).Add(leastPause)
-	return e.paced.Sub(now)
+	return e.looks.ReserveN(now, 1).DelayFrom(now)
 }
 
 // wait returns when something has changed, or when it is time to look again.
@@ -313,17 +301,13 @@ func (e *emptying) take(ctx context.Context, change watch.Event, open bool) erro
 	return nil
 }
 
-// lookAgainAfter is how long the next attempt waits, so that watches which somebody cuts off at once are no loop without a
-// pause. API servers end a watch after half an hour or more. Source: the shortest pause of client-go's own retries.
-const lookAgainAfter = time.Second
-
 // lookAgain makes Temporal begin another attempt soon; it is no failure. A watch also ends because its context did.
 func lookAgain(ctx context.Context, message string) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	return temporal.NewApplicationErrorWithOptions(brief(message), typeWatchEnded,
-		temporal.ApplicationErrorOptions{NextRetryDelay: lookAgainAfter, Category: temporal.ApplicationErrorCategoryBenign})
+		temporal.ApplicationErrorOptions{NextRetryDelay: rewatchAfter, Category: temporal.ApplicationErrorCategoryBenign})
 }
 
 // typeWatchEnded is the type of that failure. No workflow tells it from others.

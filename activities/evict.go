@@ -21,15 +21,6 @@ import (
 // the API server serves 200 writes at once for everybody.
 const mostRequests = 20
 
-// requestTimeout bounds one such request. An eviction that is cut off may have used its budget already, which then misses that pod for
-// two minutes, although it stays. Source: the API server tries an eviction for ten seconds when others change the same
-// budget (20 times, each half a second apart), and webhooks have 10 s by default, of which few take a second.
-const requestTimeout = 20 * time.Second
-
-// turnTimeout is how long an eviction waits for others of the same budget until its drain looks about again. Source: with a request
-// it is what a worker that stops waits for.
-const turnTimeout = 10 * time.Second
-
 // answer is what the API server said to one request.
 type answer struct {
 	drain.Answer
@@ -49,11 +40,11 @@ func (e *emptying) send(ctx context.Context, actions []drain.Action) []answer {
 			continue
 		}
 		group.Go(func() {
-			end, given := e.turn(ctx, action)
-			defer end()
-			slots <- struct{}{} // after the turn: who waits for one keeps nobody from asking others
+			unlock, locked := e.lockBudget(ctx, action)
+			defer unlock()
+			slots <- struct{}{} // only with the lock: an eviction that waits for it occupies no slot
 			defer func() { <-slots }()
-			if ctx.Err() != nil || !given && !e.over() {
+			if ctx.Err() != nil || !locked && !e.over() {
 				return
 			}
 			bounded, cancel := context.WithTimeout(ctx, requestTimeout)
@@ -66,19 +57,20 @@ func (e *emptying) send(ctx context.Context, actions []drain.Action) []answer {
 	return answers
 }
 
-// turn waits until no other eviction by this worker asks the budget of a pod, and returns what lets the next one ask. The API server
-// makes evictions of one budget collide, and each that does comes half a second later: many at once take longer than one after the other.
-// A pod that several budgets select is refused before any of them is touched. At the drain's deadline it is waited for no more.
-func (e *emptying) turn(ctx context.Context, action drain.Action) (end func(), given bool) {
+// lockBudget waits until no other eviction of this worker uses the budget of a pod. The API server makes concurrent
+// evictions of one budget collide and delays each collision by half a second, so many at once take longer than one after the
+// other. Pods selected by several budgets need no lock: the API server rejects them without touching a budget. Waiting ends
+// at the drain's deadline.
+func (e *emptying) lockBudget(ctx context.Context, action drain.Action) (unlock func(), locked bool) {
 	budgets := e.budgets[action.UID]
 	if action.Means != drain.Evict || len(budgets) != 1 || !observe.BudgetFacts(budgets[0]).Counts(e.facts[action.UID]) {
 		return func() {}, true
 	}
-	most := turnTimeout
+	most := budgetLockTimeout
 	if !e.in.Until.IsZero() {
 		most = min(most, max(time.Until(e.in.Until), 0))
 	}
-	return e.evictions.take(ctx, budgets[0].Namespace+"/"+budgets[0].Name, most)
+	return e.evictions.lock(ctx, budgets[0].Namespace+"/"+budgets[0].Name, most)
 }
 
 // request asks one pod to go. The UID is the precondition of each: another pod of the same name is none of ours (D41).

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"go.temporal.io/sdk/activity"
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/watch"
@@ -59,7 +60,7 @@ func (a *Activities) EvictPods(ctx context.Context, in Eviction) (Evicted, error
 		Activities: a, client: a.Cluster.Target(in.Machine.Namespace), in: in,
 		DrainProgress: DrainProgress{Gone: in.Gone, Departed: in.Departed},
 		facts:         map[string]drain.Pod{}, namespaces: namespaces{}, tries: map[string]drain.Tries{},
-		volumes: map[string][]string{}, spent: map[string]spending{}, asked: map[string]string{},
+		volumes: map[string][]string{}, spent: map[string]spending{}, asked: map[string]string{}, looks: rate.NewLimiter(rate.Every(leastPause), quickLooks),
 	}
 	if activity.HasHeartbeatDetails(ctx) {
 		var last DrainProgress
@@ -72,8 +73,8 @@ func (a *Activities) EvictPods(ctx context.Context, in Eviction) (Evicted, error
 		return Evicted{}, err
 	}
 	defer stop()
-	e.attend()
-	news, unsubscribe, err := a.Cluster.DrainNews(in.Machine.UID, e.concerns())
+	e.subscribe()
+	news, unsubscribe, err := a.Cluster.DrainNews(in.Machine.UID, e.filter())
 	if err != nil {
 		return Evicted{}, err
 	}
@@ -99,11 +100,11 @@ type emptying struct {
 	budgets  map[string][]*policyv1.PodDisruptionBudget // that select each of them
 	asked    map[string]string                          // which budgets a pod had at the last look, and in which version
 	accepted int
-	wished   string                // by people, of the drain, when the attempt began
-	matters  atomic.Pointer[cares] // of what it is told
+	wished   string // by people, of the drain, when the attempt began
+	interest atomic.Pointer[interest]
 	blocking []drain.Blocker
-	steadily
-	paced time.Time // looks that changes brought, each leastPause after the one before; it may lie behind
+	debouncer
+	looks *rate.Limiter // of looks that changes cause
 }
 
 // DrainProgress is how far an attempt has come, as its heartbeats say: what the next one cannot see by itself, and what people see.

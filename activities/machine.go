@@ -263,7 +263,7 @@ func (a *Activities) node(ctx context.Context, m *v1alpha1.Machine, live bool) (
 	bounded := ctx
 	if m.DeletionTimestamp != nil { // it is held up by no cluster that is away
 		var cancel context.CancelFunc
-		bounded, cancel = context.WithTimeout(ctx, lastSeenAfter)
+		bounded, cancel = context.WithTimeout(ctx, targetReadTimeout)
 		defer cancel()
 	}
 	node, err := target.CoreV1().Nodes().Get(bounded, name, metav1.GetOptions{})
@@ -277,10 +277,6 @@ func (a *Activities) node(ctx context.Context, m *v1alpha1.Machine, live bool) (
 	}
 	return node, nil
 }
-
-// lastSeenAfter is how long a target cluster has for an answer until what was last seen of it has to do. Source: half of what
-// a decision has in all.
-const lastSeenAfter = time.Second
 
 // usable returns the name of the provider of a machine, or what keeps us from knowing it.
 func usable(m *v1alpha1.Machine, class *v1alpha1.MachineClass) (string, *Problem) {

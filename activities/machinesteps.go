@@ -127,7 +127,7 @@ func (a *Activities) revoke(ctx context.Context, in Releasing) error {
 	if !in.Hurry {
 		return a.RevokeTokens(ctx, in.Ref)
 	}
-	bounded, cancel := context.WithTimeout(ctx, lastSeenAfter)
+	bounded, cancel := context.WithTimeout(ctx, targetReadTimeout)
 	defer cancel()
 	if err := a.RevokeTokens(bounded, in.Ref); err != nil {
 		activity.GetLogger(ctx).Warn("bootstrap tokens are left to expire", "machine", in.Ref.Key(), "error", err)

@@ -103,9 +103,8 @@ func (p *Provider) CollectOrphan(ctx context.Context, in OrphanCall) (OrphanEnd,
 	case err != nil:
 		return OrphanEnd{}, p.unlisted(ctx, class, err)
 	case !gone:
-		return OrphanEnd{}, p.endings.still(ctx, class.Class, machine.Name)
+		return OrphanEnd{}, terminating(ctx, machine.Name)
 	}
-	p.endings.over(ctx, class.Class)
 	return OrphanEnd{}, nil
 }
 

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -34,22 +33,7 @@ type Provider struct {
 
 	// ExhaustedRetry bounds the back-off after ResourceExhausted; zero means DefaultExhaustedRetry.
 	ExhaustedRetry time.Duration
-
-	endings endings
 }
-
-// DefaultExhaustedRetry is the longest back-off after ResourceExhausted. Source: MCM flag default, --resource-exhausted-retry.
-const DefaultExhaustedRetry = 10 * time.Minute
-
-// Times of the provider activities.
-const (
-	shortRetry      = 2 * time.Second  // first back-off after a failure that may pass, doubled each time
-	shortRetryMost  = 2 * time.Minute  // and its limit
-	longRetry       = 30 * time.Second // first back-off after ResourceExhausted: capacity does not come back in seconds
-	jitter          = 0.2              // of each back-off, up or down, so that a hundred machines do not come back at once
-	firstCallWithin = 5 * time.Second  // past this, an attempt 1 may be one that an operator has reset
-	heartbeatEvery  = 3 * time.Second  // a third of the heartbeat timeout in workflows/policies.go
-)
 
 // InstanceCall names a machine and its class to a provider. It holds no secret.
 type InstanceCall struct {
@@ -109,41 +93,21 @@ func (p *Provider) InstanceStatus(ctx context.Context, in InstanceCall) (Instanc
 // DeleteInstance removes the machine's instance and returns when the provider says that it is gone. It always reaches the
 // provider, also when the instance seems gone: what was made for it may not be.
 func (p *Provider) DeleteInstance(ctx context.Context, in InstanceCall) (InstanceAnswer, error) {
-	info, began := activity.GetInfo(ctx), time.Now()
-	if class, found := p.endings.recent(info); found && in.Known == nil {
-		stop := beat(ctx)
-		gone, err := p.remove(ctx, class, p.doomed(in))
-		stop()
-		if err == nil {
-			return InstanceAnswer{}, p.ended(ctx, class, gone, in)
+	return p.call(ctx, in, false, func(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
+		machine.NeverTried = in.NeverTried
+		gone, err := p.remove(ctx, class, machine)
+		if err == nil && !gone {
+			err = terminating(ctx, machine.Name)
 		}
-		p.endings.forget(info) // what the cloud says of an old class is no answer
-	}
-	return p.call(ctx, in, false, func(ctx context.Context, class provider.Class, _ provider.Machine) (provider.Instance, error) {
-		gone, err := p.remove(ctx, class, p.doomed(in))
-		if err != nil {
-			return provider.Instance{}, err
-		}
-		err = p.ended(ctx, class, gone, in)
-		p.endings.keep(info, class, began)
 		return provider.Instance{}, err
 	})
 }
 
-// doomed names the machine of a call that deletes its instance.
-func (p *Provider) doomed(in InstanceCall) provider.Machine {
-	machine := p.machine(in)
-	machine.NeverTried = in.NeverTried
-	return machine
-}
-
-// ended makes Temporal look again at an instance that is still there.
-func (p *Provider) ended(ctx context.Context, class provider.Class, gone bool, in InstanceCall) error {
-	if !gone {
-		return p.endings.still(ctx, class, in.Machine.Name)
-	}
-	p.endings.over(ctx, class)
-	return nil
+// terminating makes Temporal run the activity again when the instance may be gone. It counts as no failure.
+func terminating(ctx context.Context, machine string) error {
+	wait := deletePoll(time.Since(activity.GetInfo(ctx).ScheduledTime))
+	return temporal.NewApplicationErrorWithOptions(fmt.Sprintf("instance of machine %s is still terminating", machine), TypeTerminating,
+		temporal.ApplicationErrorOptions{NextRetryDelay: wait, Category: temporal.ApplicationErrorCategoryBenign})
 }
 
 // machine names the machine of a call to the cloud.
@@ -245,26 +209,7 @@ func (p *Provider) boot(ctx context.Context, class *boundClass, in InstanceCall)
 
 // backOff is the failure for a problem that is shown already: Temporal tries again later. Its type is the code's name.
 func (p *Provider) backOff(known Problem) error {
-	return temporal.NewApplicationErrorWithOptions(known.Message, known.Reason, temporal.ApplicationErrorOptions{NextRetryDelay: p.delay(known)})
-}
-
-// delay is how long to wait after a problem: what the cloud asked for, else longer after each failure in a row.
-func (p *Provider) delay(known Problem) time.Duration {
-	if known.After > 0 {
-		return known.After
-	}
-	wait, most := shortRetry, shortRetryMost
-	if known.React == RetryLong {
-		wait, most = longRetry, cmp.Or(p.ExhaustedRetry, DefaultExhaustedRetry)
-	}
-	for range known.Failures - 1 {
-		if wait >= most {
-			break
-		}
-		wait *= 2
-	}
-	wait = min(wait, most)
-	return wait + time.Duration((rand.Float64()*2-1)*jitter*float64(wait))
+	return temporal.NewApplicationErrorWithOptions(known.Message, known.Reason, temporal.ApplicationErrorOptions{NextRetryDelay: backOffFor(known, p.ExhaustedRetry)})
 }
 
 // problemOf turns a provider's error into what people read: its sentence, without the cause's text, and without the values

@@ -218,9 +218,6 @@ func (w setWriter) tryPatch(ctx context.Context, name, uid, version string, chan
 	return err
 }
 
-// resizeAgain is how old a decision may be whose set is looked at a second time. Source: one local attempt.
-const resizeAgain = 2 * time.Second
-
 // resize gives a set its size, and tells of it.
 func (w setWriter) resize(ctx context.Context, r rollout.Resize) error {
 	change := map[string]any{
@@ -230,7 +227,7 @@ func (w setWriter) resize(ctx context.Context, r rollout.Resize) error {
 		}},
 	}
 	err := w.tryPatch(ctx, r.Name, r.UID, r.Version, change)
-	if apierrors.IsConflict(err) && r.From != r.To && time.Since(activity.GetInfo(ctx).ScheduledTime) < resizeAgain {
+	if apierrors.IsConflict(err) && r.From != r.To && time.Since(activity.GetInfo(ctx).ScheduledTime) < resizeWithin {
 		if version := w.sameSize(ctx, r); version != "" {
 			err = w.tryPatch(ctx, r.Name, r.UID, version, change)
 		}
