@@ -23,11 +23,11 @@ func TestN12_AProviderThatHangs(t *testing.T) {
 		step   func(*office) any
 		method provider.Method // that hangs
 	}{
-		"D30: CreateInstance":                      {func(o *office) any { return o.CreateInstance }, provider.MethodCreateInstance},
-		"D30: InitializeInstance":                  {func(o *office) any { return o.InitializeInstance }, provider.MethodInitializeInstance},
-		"D30: DeleteInstance":                      {func(o *office) any { return o.DeleteInstance }, provider.MethodDeleteInstance},
-		"D30: the status that DeleteInstance asks": {func(o *office) any { return o.DeleteInstance }, provider.MethodInstanceStatus},
-		"D30: InstanceStatus":                      {func(o *office) any { return o.InstanceStatus }, provider.MethodInstanceStatus},
+		"CreateInstance":                      {func(o *office) any { return o.CreateInstance }, provider.MethodCreateInstance},
+		"InitializeInstance":                  {func(o *office) any { return o.InitializeInstance }, provider.MethodInitializeInstance},
+		"DeleteInstance":                      {func(o *office) any { return o.DeleteInstance }, provider.MethodDeleteInstance},
+		"the status that DeleteInstance asks": {func(o *office) any { return o.DeleteInstance }, provider.MethodInstanceStatus},
+		"InstanceStatus":                      {func(o *office) any { return o.InstanceStatus }, provider.MethodInstanceStatus},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

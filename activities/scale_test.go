@@ -232,7 +232,7 @@ func TestCreateMachinesRefuses(t *testing.T) {
 	})
 }
 
-func TestCreateMachinesThatTheAPIServerRefuses(t *testing.T) {
+func TestU54_MS27_CreateMachinesThatTheAPIServerRefuses(t *testing.T) {
 	t.Parallel()
 	s := set("s", 50)
 	w := newWorld(t, s)
@@ -291,7 +291,7 @@ func (c slowMachines) Create(ctx context.Context, m *v1alpha1.Machine, options m
 	}
 }
 
-func TestCreateMachinesCutsNothingShort(t *testing.T) {
+func TestMS27_CreateMachinesCutsNothingShort(t *testing.T) {
 	t.Parallel()
 	s := set("s", 4)
 	w := newWorld(t, s)

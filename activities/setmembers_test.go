@@ -24,7 +24,7 @@ func batchOf(s *v1alpha1.MachineSet, machines ...*v1alpha1.Machine) activities.B
 	return b
 }
 
-func TestU46_AdoptMachines(t *testing.T) {
+func TestU52_AdoptMachines(t *testing.T) {
 	t.Parallel()
 	s := set("s", 2)
 	other := set("other", 1)

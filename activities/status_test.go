@@ -180,7 +180,7 @@ func TestD43_AnotherMessageAloneIsWorthAReport(t *testing.T) {
 	assert.Equal(t, attention.Nothing, decideMachine(w, read(m)).Need, "a heartbeat is no news")
 }
 
-func TestU67_ReportOfAnInstanceThatIsThereAfterAll(t *testing.T) {
+func TestReportOfAnInstanceThatIsThereAfterAll(t *testing.T) {
 	t.Parallel()
 	m := machine("m", onNode, phase(v1alpha1.MachineCrashLoopBackOff))
 	m.Status.Conditions = []corev1.NodeCondition{{Type: v1alpha1.MachineInstanceReady, Status: "False", Reason: "Unavailable", LastTransitionTime: longAgo}}

@@ -102,7 +102,7 @@ func TestPodFacts(t *testing.T) {
 		"DR-04: a DaemonSet merely owns it":   {controlledBy("DaemonSet", "x", false), func(*drain.Pod) {}},
 		"a StatefulSet controls it":           {controlledBy("StatefulSet", "db", true), func(f *drain.Pod) { f.StatefulSet = "shop/db" }},
 		"a StatefulSet merely owns it":        {controlledBy("StatefulSet", "db", false), func(*drain.Pod) {}},
-		"DR-07: something else controls it":   {controlledBy("ReplicaSet", "x", true), func(*drain.Pod) {}},
+		"something else controls it":          {controlledBy("ReplicaSet", "x", true), func(*drain.Pod) {}},
 		"DR-09: its label":                    {func(p *corev1.Pod) { p.Labels[v1alpha1.LabelDrain] = "Skip" }, func(f *drain.Pod) { f.Label = "Skip" }},
 		"the annotation that protects it":     {func(p *corev1.Pod) { p.Annotations = map[string]string{v1alpha1.AnnotationDoNotDisrupt: "1h"} }, func(f *drain.Pod) { f.Protected = "1h" }},
 		"U150: its volumes are for the asker": {claims("data"), func(*drain.Pod) {}},

@@ -327,7 +327,7 @@ func TestMachineIsPreparedBeforeAnythingIsCreated(t *testing.T) {
 	require.Equal(t, []string{"decide", "prepare", "decide", "token", "begin", "create"}, w.log[:6])
 }
 
-func TestMachineCreationIsInterruptedByADeletion(t *testing.T) {
+func TestU100_MachineCreationIsInterruptedByADeletion(t *testing.T) {
 	w := newWorld(t)
 	w.create = func(context.Context, activities.InstanceCall) (activities.InstanceAnswer, error) {
 		return activities.InstanceAnswer{}, temporal.NewApplicationErrorWithOptions("busy", "Unavailable", temporal.ApplicationErrorOptions{NextRetryDelay: time.Minute})
@@ -339,7 +339,7 @@ func TestMachineCreationIsInterruptedByADeletion(t *testing.T) {
 	require.False(t, w.calls[len(w.calls)-1].NeverTried, "the deletion must look for what the creation may have made")
 }
 
-func TestMachineShowsAProblemOnceAndBacksOff(t *testing.T) {
+func TestU67_MachineShowsAProblemOnceAndBacksOff(t *testing.T) {
 	w := newWorld(t)
 	busy := &activities.Problem{Reason: "Unavailable", Message: "the cloud is busy", React: activities.Retry}
 	w.create = func(_ context.Context, in activities.InstanceCall) (activities.InstanceAnswer, error) {

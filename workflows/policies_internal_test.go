@@ -3,6 +3,7 @@ package workflows
 import (
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
@@ -67,6 +68,25 @@ func TestPriorityOfThoseThatYield(t *testing.T) {
 		assert.Empty(t, options.Priority.FairnessKey)
 		usual.Priority = options.Priority
 		assert.Equal(t, usual, options)
+		return nil
+	})
+	assert.NoError(t, env.GetWorkflowError())
+}
+
+// The calls of a provider get their options from these functions alone.
+func TestD30_EveryCallOfAProviderHasADeadline(t *testing.T) {
+	suite := &testsuite.WorkflowTestSuite{}
+	env := suite.NewTestWorkflowEnvironment()
+	env.ExecuteWorkflow(func(ctx workflow.Context) error {
+		for _, call := range []workflow.Context{
+			cloud(ctx, "fake", "1", "makes it"), yielding(cloud(ctx, "fake", "1", "makes it")),
+			glance(ctx, "fake", "1", "looks"), sweeping(ctx, "fake", "1", "sweeps"),
+		} {
+			options := workflow.GetActivityOptions(call)
+			assert.Equal(t, ProviderQueue("fake"), options.TaskQueue)
+			assert.Equal(t, 10*time.Minute, options.StartToCloseTimeout)
+			assert.Equal(t, 10*time.Second, options.HeartbeatTimeout, "a worker that died is noticed before the deadline")
+		}
 		return nil
 	})
 	assert.NoError(t, env.GetWorkflowError())

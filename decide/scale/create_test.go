@@ -76,18 +76,6 @@ func TestU54_SlowStart(t *testing.T) {
 	}
 }
 
-// A class that makes nothing costs one call at a time, not fifty: whoever sends the batches stops at the first error.
-func TestU54_StopsAtTheFirstBatchWithAnError(t *testing.T) {
-	sent, limit := 0, 5
-	for _, size := range scale.Batches(50) {
-		if sent >= limit {
-			break
-		}
-		sent += size
-	}
-	assert.Equal(t, 7, sent, "the batch in which the fifth failed is the last one")
-}
-
 func TestNames(t *testing.T) {
 	t.Run("MS-55: the set's name and a random end", func(t *testing.T) {
 		assert.Regexp(t, `^s-[bcdfghjklmnpqrstvwxz2456789]{5}$`, scale.Decide(set(1)).Create[0])

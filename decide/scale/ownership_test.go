@@ -26,7 +26,7 @@ func TestOwnership(t *testing.T) {
 		{name: "U52: an orphan that matches", replicas: 3, orphans: []scale.Orphan{orphan("b"), orphan("a")}, adopt: []string{"a", "b"}},
 		{name: "U52: one that does not match is left alone, and one is made", replicas: 1, orphans: []scale.Orphan{foreign}, create: 1},
 		{name: "MS-07: the controller is put on an orphan before any is made", replicas: 2, members: running(1), orphans: []scale.Orphan{orphan("a")}, adopt: []string{"a"}},
-		{name: "an orphan that is being deleted is left alone", replicas: 1, orphans: []scale.Orphan{going}, create: 1},
+		{name: "MS-07: an orphan that is being deleted is left alone", replicas: 1, orphans: []scale.Orphan{going}, create: 1},
 		{name: "more than wanted are adopted all the same", replicas: 0, orphans: []scale.Orphan{orphan("a")}, adopt: []string{"a"}},
 		{
 			name: "D40: an empty selector adopts nothing", replicas: 1, orphans: []scale.Orphan{orphan("a")}, create: 1,

@@ -156,15 +156,6 @@ func TestOvershoot(t *testing.T) {
 	})
 }
 
-// Each set is looked at by itself: as many sets as overshoot say so, at the same time.
-func TestD33_EverySetByItself(t *testing.T) {
-	for range 3 {
-		o := set(1, running(4)...)
-		o.Peak = 1
-		assert.Equal(t, 3, scale.Report(o).Overshoot)
-	}
-}
-
 func TestAlarms(t *testing.T) {
 	blocked := func(reason, message string) change {
 		return func(m *scale.Member) { crashing(m); m.Blocked = scale.Problem{Reason: reason, Message: message} }

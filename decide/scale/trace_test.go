@@ -142,7 +142,7 @@ func TestN6_D11_NeverTooMany(t *testing.T) {
 }
 
 // A creation that fails for every third machine costs few calls, and ends with as many machines as wanted.
-func TestMS27_CreationStopsAndGoesOn(t *testing.T) {
+func TestCreationStopsAndGoesOn(t *testing.T) {
 	w := newWorld(set(30))
 	w.refuse = func(nth int) bool { return nth%3 == 0 }
 	w.step()

@@ -28,7 +28,7 @@ func aControlPlane(available int64) *unstructured.Unstructured {
 }
 
 // A set that waits for the control plane is calm. It is told when something about the control plane changed.
-func TestTheControlPlaneWakesTheSetsThatWaitForIt(t *testing.T) {
+func TestMS25_TheControlPlaneWakesTheSetsThatWaitForIt(t *testing.T) {
 	short := bareSet()
 	short.Spec.Replicas = 2
 	inWorld(t, append(calmStack(), aControlPlane(1)), func(w *world) {

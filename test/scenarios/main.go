@@ -1,9 +1,9 @@
-// Command scenarios answers one question: which test shows which scenario, and which scenario does nothing show yet?
-// `make generate` calls it; it writes docs/scenarios.md from the registry in data/ and from the names of the repository's
-// tests. It runs no test and does not judge whether a test shows what its name promises.
+// Command scenarios answers two questions: which test shows which scenario, and against what does that test run: pure
+// functions, fakes or the real stack? `make generate` calls it; it writes docs/scenarios.md from the registry in data/ and
+// from the names of the repository's tests. It runs no test and does not judge whether a test shows what its name promises.
 //
-// It fails when a part of the work is resolved and one of its scenarios has neither a test nor a reason why it does not
-// apply, and when a test names a scenario that does not exist. Running it twice changes nothing.
+// It fails when a part of the work is resolved and one of its scenarios has neither a test nor a reason why Millwright does
+// something else, and when a test names a scenario that does not exist. Running it twice changes nothing.
 package main
 
 import (
@@ -15,7 +15,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -57,7 +56,7 @@ func run(root string, reg *registry, check bool) error {
 	if err != nil {
 		return err
 	}
-	problems := slices.Concat(misnamed, reg.contradictions(shown), reg.missing(shown))
+	problems := append(misnamed, reg.missing(shown)...)
 
 	path := filepath.Join(root, document)
 	page := render(reg, shown)

@@ -13,10 +13,11 @@ import (
 var update = flag.Bool("update", false, "rewrite the golden document")
 
 func TestRender(t *testing.T) {
-	page := render(small(t), map[string][]string{
-		"N1":    {"a_test.go:TestN1", "a_test.go:TestTable/N1: x|y"},
-		"N2":    {"b_test.go:TestN2"},
-		"MS-01": {"c_test.go:Test/MS-01: `quoted`"},
+	page := render(small(t), map[string][]proof{
+		"N1":    {{levelStack, "a_test.go:TestN1"}, {levelFake, "a_test.go:TestTable/N1: x|y"}, {levelPure, "d"}, {levelPure, "e"}, {levelEndurance, "f"}},
+		"N2":    {{levelFake, "b_test.go:TestN2"}},
+		"MS-01": {{levelEndurance, "c_test.go:Test/MS-01: `quoted`"}},
+		"MS-03": {{levelPure, "c_test.go:TestMS03"}},
 	})
 	golden := filepath.Join("testdata", "scenarios.golden")
 	if *update {
@@ -38,7 +39,7 @@ func TestRun(t *testing.T) {
 	require.NoError(t, run(root, reg, true))
 	page, err := os.ReadFile(filepath.Join(root, document))
 	require.NoError(t, err)
-	assert.Contains(t, string(page), "| N1 | one | 1 | `a_test.go:TestN1` |\n")
+	assert.Contains(t, string(page), "| N1 | one | 1 | fake | `a_test.go:TestN1` |\n")
 
 	reg.Resolved = []int{1}
 	require.NoError(t, os.WriteFile(test, []byte("package a\nfunc TestN1Renamed() {}\nfunc TestN3() {}\n"), 0o644))

@@ -42,7 +42,8 @@ type scenario struct {
 	Title  string `json:"title"`
 	Part   int    `json:"part"`
 	Also   []int  `json:"also"`   // further parts that show their own share; each wants a test of its own
-	Reason string `json:"reason"` // why it does not apply to Millwright; empty means that it applies
+	Reason string `json:"reason"` // what Millwright does instead, and why; empty means that it does what the title says
+	Weak   string `json:"weak"`   // what its tests leave out; empty means that no gap is known
 }
 
 // loadRegistry reads and validates data/. A key that is not known is an error, so that a typo does not drop a reason.
@@ -92,8 +93,10 @@ func (r *registry) validate() error {
 				errs = append(errs, fmt.Errorf("%s: is no ID of family %s", s.ID, f.Name))
 			case s.Title == "":
 				errs = append(errs, fmt.Errorf("%s: has no title", s.ID))
-			case s.Reason != "" && (len(strings.Fields(s.Reason)) < 5 || !strings.HasSuffix(s.Reason, ".")):
-				errs = append(errs, fmt.Errorf("%s: its reason is no full sentence", s.ID))
+			case s.Reason != "" && s.Weak != "":
+				errs = append(errs, fmt.Errorf("%s: has a reason, so that no test can be weak", s.ID))
+			case !isSentence(s.Reason + s.Weak):
+				errs = append(errs, fmt.Errorf("%s: its reason or weak is no full sentence", s.ID))
 			}
 			seen[s.ID] = true
 		}
@@ -104,13 +107,18 @@ func (r *registry) validate() error {
 	return nil
 }
 
+// isSentence accepts no text, too.
+func isSentence(text string) bool {
+	return text == "" || len(strings.Fields(text)) >= 5 && strings.HasSuffix(text, ".")
+}
+
 // open tells whether a part of s still lacks a test. A scenario of several parts needs as many tests as it has parts.
 func (s scenario) open(tests int) bool {
 	return s.Reason == "" && tests < 1+len(s.Also)
 }
 
 // missing lists the scenarios of resolved parts that have neither enough tests nor a reason.
-func (r *registry) missing(shown map[string][]string) []string {
+func (r *registry) missing(shown map[string][]proof) []string {
 	var missing []string
 	for _, f := range r.families {
 		for _, s := range f.Scenarios {
@@ -127,17 +135,4 @@ func (r *registry) missing(shown map[string][]string) []string {
 		}
 	}
 	return missing
-}
-
-// contradictions lists the scenarios that are said not to apply although a test shows them.
-func (r *registry) contradictions(shown map[string][]string) []string {
-	var found []string
-	for _, f := range r.families {
-		for _, s := range f.Scenarios {
-			if s.Reason != "" && len(shown[s.ID]) > 0 {
-				found = append(found, fmt.Sprintf("%s is shown by %s: delete its reason in data/%s.yaml", s.ID, shown[s.ID][0], f.Name))
-			}
-		}
-	}
-	return found
 }

@@ -56,8 +56,9 @@ const (
 	smallRegistry = `{parts: [{number: 1, title: One}, {number: 2, title: Two}], resolved: [], families: ["N", MS]}`
 	smallN        = `{family: "N", title: Cases, scenarios: [{id: N1, part: 1, title: one}, {id: N2, part: 1, also: [2], title: two}]}`
 	smallMS       = `{family: MS, title: Sets, scenarios: [
-  {id: MS-01, part: 2, title: a|b},
-  {id: MS-02, part: 2, title: "no", reason: Millwright does something else instead.}]}`
+  {id: MS-01, part: 2, title: a|b, weak: Nobody looks at the other half.},
+  {id: MS-02, part: 2, title: "no", reason: Millwright does something else instead.},
+  {id: MS-03, part: 2, title: "not so", reason: "Millwright does this, and a test shows it."}]}`
 )
 
 func small(t *testing.T) *registry {
@@ -77,13 +78,15 @@ func files(n, ms string) fstest.MapFS {
 
 func TestLoadRegistryRefuses(t *testing.T) {
 	for want, n := range map[string]string{
-		"N1: stands twice":                   `{family: "N", scenarios: [{id: N1, part: 1, title: a}, {id: N1, part: 1, title: b}]}`,
-		"N1: there is no part 3":             `{family: "N", scenarios: [{id: N1, part: 3, title: a}]}`,
-		"N1: has no title":                   `{family: "N", scenarios: [{id: N1, part: 1}]}`,
-		"N1: its reason is no full sentence": `{family: "N", scenarios: [{id: N1, part: 1, title: a, reason: not here}]}`,
-		"M1: is no ID of family N":           `{family: "N", scenarios: [{id: M1, part: 1, title: a}]}`,
-		"read family N: its file says M":     `{family: M}`,
-		`unknown field "reasn"`:              `{family: "N", scenarios: [{id: N1, part: 1, title: a, reasn: b}]}`,
+		"N1: stands twice":                              `{family: "N", scenarios: [{id: N1, part: 1, title: a}, {id: N1, part: 1, title: b}]}`,
+		"N1: there is no part 3":                        `{family: "N", scenarios: [{id: N1, part: 3, title: a}]}`,
+		"N1: has no title":                              `{family: "N", scenarios: [{id: N1, part: 1}]}`,
+		"N1: its reason or weak is no full sentence":    `{family: "N", scenarios: [{id: N1, part: 1, title: a, reason: not here}]}`,
+		"N2: its reason or weak is no full sentence":    `{family: "N", scenarios: [{id: N2, part: 1, title: a, weak: half}]}`,
+		"N1: has a reason, so that no test can be weak": `{family: "N", scenarios: [{id: N1, part: 1, title: a, reason: b, weak: c}]}`,
+		"M1: is no ID of family N":                      `{family: "N", scenarios: [{id: M1, part: 1, title: a}]}`,
+		"read family N: its file says M":                `{family: M}`,
+		`unknown field "reasn"`:                         `{family: "N", scenarios: [{id: N1, part: 1, title: a, reasn: b}]}`,
 	} {
 		_, err := loadRegistry(files(n, smallMS))
 		assert.ErrorContains(t, err, want)
@@ -91,10 +94,16 @@ func TestLoadRegistryRefuses(t *testing.T) {
 }
 
 func TestMissing(t *testing.T) {
-	one := map[string][]string{"N1": {"a"}, "N2": {"b"}}
+	shown := func(ids ...string) map[string][]proof {
+		tests := map[string][]proof{}
+		for _, id := range ids {
+			tests[id] = []proof{{levelPure, "a"}}
+		}
+		return tests
+	}
 	for name, tc := range map[string]struct {
 		resolved []int
-		shown    map[string][]string
+		shown    map[string][]proof
 		want     []string
 	}{
 		"no part is resolved": {nil, nil, nil},
@@ -102,9 +111,9 @@ func TestMissing(t *testing.T) {
 			"N1 (part 1) is open, tests needed 1, found 0: one",
 			"N2 (part 1, 2) is open, tests needed 1, found 0: two",
 		}},
-		"all is shown":       {[]int{1}, one, nil},
-		"a reason is enough": {[]int{2}, map[string][]string{"N2": {"b"}, "MS-01": {"c"}}, nil},
-		"each part wants a test": {[]int{1, 2}, map[string][]string{"N1": {"a"}, "N2": {"b"}, "MS-01": {"c"}}, []string{
+		"all is shown":       {[]int{1}, shown("N1", "N2"), nil},
+		"a reason is enough": {[]int{2}, shown("N2", "MS-01"), nil},
+		"each part wants a test": {[]int{1, 2}, shown("N1", "N2", "MS-01"), []string{
 			"N2 (part 1, 2) is open, tests needed 2, found 1: two",
 		}},
 	} {
@@ -114,10 +123,4 @@ func TestMissing(t *testing.T) {
 			assert.Equal(t, tc.want, reg.missing(tc.shown))
 		})
 	}
-}
-
-func TestContradictions(t *testing.T) {
-	assert.Empty(t, small(t).contradictions(map[string][]string{"N1": {"a"}}))
-	assert.Equal(t, []string{"MS-02 is shown by a: delete its reason in data/MS.yaml"},
-		small(t).contradictions(map[string][]string{"MS-02": {"a", "b"}}))
 }

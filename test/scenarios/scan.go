@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,11 +17,25 @@ import (
 // longestTitle bounds a subtest's name in the document, in characters.
 const longestTitle = 120
 
-// scanTests returns, for each scenario, the tests below root that name it, sorted: file, a colon, function and subtests,
-// without line numbers, so that the document changes only when a test is added, renamed or deleted. Names of scenarios that
-// do not exist come back as problems. Nested modules and files with build tags are scanned too.
-func scanTests(root fs.FS, m *matcher) (shown map[string][]string, problems []string, err error) {
-	shown = map[string][]string{}
+// The levels of a test, by what it runs against.
+const (
+	levelStack     = "stack"             // the real stack: build tag integration
+	levelFake      = "fake"              // code of any package but decide, against fakes or the SDK's test suite
+	levelPure      = "pure"              // pure functions: packages below decide
+	levelEndurance = "stack (endurance)" // the real stack, and only `make endurance` runs it
+)
+
+// levels begins with the strongest. A test that `make test` does not run comes last, whatever it runs against.
+var levels = []string{levelStack, levelFake, levelPure, levelEndurance}
+
+// proof is one test that names a scenario: file, a colon, function and subtests, without line numbers, so that the document
+// changes only when a test is added, renamed or deleted.
+type proof struct{ level, test string }
+
+// scanTests returns, for each scenario, the tests below root that name it, best level first, then by name. Names of scenarios
+// that do not exist come back as problems. Nested modules and files with build tags are scanned too.
+func scanTests(root fs.FS, m *matcher) (shown map[string][]proof, problems []string, err error) {
+	shown = map[string][]proof{}
 	err = fs.WalkDir(root, ".", func(file string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -40,8 +56,8 @@ func scanTests(root fs.FS, m *matcher) (shown map[string][]string, problems []st
 		for _, f := range found {
 			if !m.known[f.id] {
 				problems = append(problems, fmt.Sprintf("%s names %s: there is no such scenario", f.test, f.id))
-			} else if !slices.Contains(shown[f.id], f.test) {
-				shown[f.id] = append(shown[f.id], f.test)
+			} else {
+				shown[f.id] = append(shown[f.id], f.proof)
 			}
 		}
 		return nil
@@ -49,11 +65,25 @@ func scanTests(root fs.FS, m *matcher) (shown map[string][]string, problems []st
 	if err != nil {
 		return nil, nil, fmt.Errorf("scan tests: %w", err)
 	}
-	for _, tests := range shown {
-		slices.Sort(tests)
+	for id, proofs := range shown {
+		shown[id] = arranged(proofs)
 	}
 	slices.Sort(problems)
 	return shown, slices.Compact(problems), nil
+}
+
+// arranged sorts tests, best level first, then by name, and leaves out the subtests of a test that has the same ID itself.
+func arranged(proofs []proof) []proof {
+	slices.SortFunc(proofs, func(a, b proof) int {
+		return cmp.Or(slices.Index(levels, a.level)-slices.Index(levels, b.level), strings.Compare(a.test, b.test))
+	})
+	var kept []proof
+	for _, p := range proofs { // a test comes before its subtests, and in the same file, so on the same level
+		if !slices.ContainsFunc(kept, func(k proof) bool { return p == k || strings.HasPrefix(p.test, k.test+"/") }) {
+			kept = append(kept, p)
+		}
+	}
+	return kept
 }
 
 // skipped tells which folders hold no tests of ours. The tests of this command are left out because their sample input is
@@ -70,7 +100,10 @@ func skipped(dir string) bool {
 }
 
 // finding is one ID in the name of one test.
-type finding struct{ id, test string }
+type finding struct {
+	id string
+	proof
+}
 
 func scanFile(root fs.FS, file string, m *matcher) ([]finding, error) {
 	source, err := fs.ReadFile(root, file)
@@ -81,15 +114,33 @@ func scanFile(root fs.FS, file string, m *matcher) ([]finding, error) {
 	if err != nil {
 		return nil, fmt.Errorf("parse test: %w", err)
 	}
-	v := visitor{matcher: m, file: file, found: &[]finding{}}
+	header := source[:tree.Package-1] // positions begin at 1
+	v := visitor{matcher: m, file: file, level: levelOf(file, header), found: &[]finding{}}
 	ast.Walk(v, tree)
 	return *v.found, nil
+}
+
+var buildTags = regexp.MustCompile(`(?m)^//go:build .*$`)
+
+// levelOf returns the level of a file's tests. Header is what stands before its package clause.
+func levelOf(file string, header []byte) string {
+	switch tags := string(buildTags.Find(header)); {
+	case strings.Contains(tags, "endurance"):
+		return levelEndurance
+	case strings.Contains(tags, "integration"):
+		return levelStack
+	case strings.HasPrefix(file, "decide/"):
+		return levelPure
+	default:
+		return levelFake
+	}
 }
 
 // visitor walks one file. It is copied on the way down, so that names hold the function and the subtests around a node.
 type visitor struct {
 	matcher *matcher
 	file    string
+	level   string
 	names   []string
 	found   *[]finding
 }
@@ -133,7 +184,7 @@ func (v visitor) addText(text string, nameOnly bool) {
 }
 
 func (v visitor) add(id string) {
-	*v.found = append(*v.found, finding{id, v.file + ":" + strings.Join(v.names, "/")})
+	*v.found = append(*v.found, finding{id, proof{v.level, v.file + ":" + strings.Join(v.names, "/")}})
 }
 
 // title is a subtest's name as the document shows it: one line, and not too long a one.

@@ -68,23 +68,28 @@ func TestScanTests(t *testing.T) {
 		"_old/f_test.go":                 file("package f\nfunc TestU12() {}\n"),
 		"test/scenarios/scan_test.go":    file("package main\nfunc TestU13() {}\n"),
 		"test/integration/chain_test.go": file("package chain\nfunc TestU14() {}\n"),
+		"test/integration/long_test.go":  file("// Long.\n\n//go:build integration && endurance\n\npackage chain\nfunc TestU14() {}\n"),
+		"decide/g_test.go":               file("package g\nfunc TestU14() {\n\tt.Run(\"U14: a part of it\", nil)\n}\n"),
 	}, newMatcher(ours(t)))
 	require.NoError(t, err)
 
-	assert.Equal(t, map[string][]string{
-		"I10":    {"a/x_test.go:TestI10Deletes", "nested/b_test.go:TestI10AsWell"},
-		"D2":     {"a/x_test.go:D2: text of the package"},
-		"D14":    {"a/x_test.go:TestD14_Text"},
-		"U45":    {"a/x_test.go:TestTable/U45: the younger goes first"},
-		"DO-R01": {"a/x_test.go:TestTable/DO-R01–R03 order"},
-		"DO-R02": {"a/x_test.go:TestTable/DO-R01–R03 order"},
-		"DO-R03": {"a/x_test.go:TestTable/DO-R01–R03 order"},
-		"U60":    {"a/x_test.go:TestTable/U60, U61: raw"},
-		"U61":    {"a/x_test.go:TestTable/U60, U61: raw"},
-		"D1":     {"a/x_test.go:TestTable/D1: zero | one"},
-		"N2":     {"a/x_test.go:TestNested/on the stack/N2: first"},
-		"N3":     {"a/x_test.go:TestNested/on the stack/N3"},
-		"U14":    {"test/integration/chain_test.go:TestU14"},
+	assert.Equal(t, map[string][]proof{
+		"I10":    {{levelStack, "a/x_test.go:TestI10Deletes"}, {levelFake, "nested/b_test.go:TestI10AsWell"}},
+		"D2":     {{levelStack, "a/x_test.go:D2: text of the package"}},
+		"D14":    {{levelStack, "a/x_test.go:TestD14_Text"}},
+		"U45":    {{levelStack, "a/x_test.go:TestTable/U45: the younger goes first"}},
+		"DO-R01": {{levelStack, "a/x_test.go:TestTable/DO-R01–R03 order"}},
+		"DO-R02": {{levelStack, "a/x_test.go:TestTable/DO-R01–R03 order"}},
+		"DO-R03": {{levelStack, "a/x_test.go:TestTable/DO-R01–R03 order"}},
+		"U60":    {{levelStack, "a/x_test.go:TestTable/U60, U61: raw"}},
+		"U61":    {{levelStack, "a/x_test.go:TestTable/U60, U61: raw"}},
+		"D1":     {{levelStack, "a/x_test.go:TestTable/D1: zero | one"}},
+		"N2":     {{levelStack, "a/x_test.go:TestNested/on the stack/N2: first"}},
+		"N3":     {{levelStack, "a/x_test.go:TestNested/on the stack/N3"}},
+		"U14": {
+			{levelFake, "test/integration/chain_test.go:TestU14"}, {levelPure, "decide/g_test.go:TestU14"},
+			{levelEndurance, "test/integration/long_test.go:TestU14"},
+		},
 	}, shown)
 	assert.Equal(t, []string{
 		"nested/b_test.go:MS-1: typo names MS-1: there is no such scenario",

@@ -177,7 +177,7 @@ func TestU112_NodeThatRecoversInTimeKeepsItsMachine(t *testing.T) {
 	require.Equal(t, v1alpha1.MachineOperationHealthCheck, m.Status.LastOperation.Type)
 }
 
-func TestN8_HalfOfTheNodesDeadAtOnceAreHeld(t *testing.T) {
+func TestU160_D24_HalfOfTheNodesDeadAtOnceAreHeld(t *testing.T) {
 	p := pool(t, "breaker", small, 6, `{"healthTimeout":"5s"}`)
 	p.AwaitRunning(t, 6, 30*time.Second)
 	before := names(p, t)

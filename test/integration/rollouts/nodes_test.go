@@ -22,7 +22,7 @@ import (
 )
 
 // What a deployment changes without a rollout reaches its machines, and makes none anew.
-func TestU23_NodeTemplateReachesMachinesWithoutARollout(t *testing.T) {
+func TestU14_MS10_NodeTemplateReachesMachinesWithoutARollout(t *testing.T) {
 	f := newFleet(t, "synced", 3, rolling(1, 0))
 	names := map[string]bool{}
 	for _, m := range f.Machines(t) {

@@ -14,7 +14,7 @@ import (
 	"millwright/workflows"
 )
 
-func TestU6_AllMachinesAreReplacedWithinTheBounds(t *testing.T) {
+func TestU9_U10_AllMachinesAreReplacedWithinTheBounds(t *testing.T) {
 	f := newFleet(t, "plain", 12, rolling(3, 1))
 	watch := f.watch(t, promise{replicas: 12, surge: 3, unavailable: 1})
 	f.change(t, "2")
@@ -41,7 +41,7 @@ func TestU6_AllMachinesAreReplacedWithinTheBounds(t *testing.T) {
 
 // In the middle of a rollout the deployment is made larger, then smaller, and its template changes twice more, the last time back to what
 // it was.
-func TestN17_N18_SizeAndTemplateChangeInTheMiddle(t *testing.T) {
+func TestN17_SizeAndTemplateChangeInTheMiddle(t *testing.T) {
 	f := newFleet(t, "restless", 20, rolling(4, 0))
 	watch := f.watch(t, promise{replicas: 20, surge: 4})
 	f.change(t, "2")

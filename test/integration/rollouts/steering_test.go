@@ -34,7 +34,7 @@ func (f fleet) steer(t *testing.T, in workflows.VerbInput) string {
 }
 
 // A rollout is paused for a while, in which the deployment is scaled, and goes on.
-func TestU10_PausedAndResumed(t *testing.T) {
+func TestU12_PausedAndResumed(t *testing.T) {
 	f := newFleet(t, "paused", 10, rolling(2, 0))
 	watch := f.watch(t, promise{replicas: 10, surge: 2})
 	f.change(t, "2")
@@ -68,7 +68,7 @@ func TestU10_PausedAndResumed(t *testing.T) {
 }
 
 // A rollout is cancelled: it stays where it is, also after Temporal has lost all its data. Then it goes back, and forward again.
-func TestN18_CancelledRolledBackAndUndone(t *testing.T) {
+func TestU11_CancelledRolledBackAndUndone(t *testing.T) {
 	f := newFleet(t, "cancelled", 8, rolling(2, 0))
 	watch := f.watch(t, promise{replicas: 8, surge: 2})
 	f.change(t, "2")

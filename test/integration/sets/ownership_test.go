@@ -33,7 +33,7 @@ func change(t *testing.T, namespace, name, patch string) {
 
 // Fifty machines that are there already are taken, and none is made beside them. One whose labels change is let go, and
 // another one takes its place; with its old labels it is taken back, and the surplus goes.
-func TestU46_D10_FiftyOrphansAreAdopted(t *testing.T) {
+func TestU52_U53_D10_FiftyOrphansAreAdopted(t *testing.T) {
 	const wanted = 50
 	r.Namespace(t, "orphans", "")
 	before := stats(t)
@@ -68,7 +68,7 @@ func TestU46_D10_FiftyOrphansAreAdopted(t *testing.T) {
 }
 
 // Two sets want the same labels: each keeps what is its own, an orphan goes to one of them, and nothing flaps.
-func TestU48_TwoSetsWithOverlappingSelectors(t *testing.T) {
+func TestU52_MS06_TwoSetsWithOverlappingSelectors(t *testing.T) {
 	r.Namespace(t, "overlap", "")
 	both := func(s *v1alpha1.MachineSet) {
 		s.Spec.Selector.MatchLabels = map[string]string{"app": "web"}

@@ -58,7 +58,7 @@ func TestD12_MinReadySecondsAreWaitedFor(t *testing.T) {
 }
 
 // A paused set rests, a person's choice goes first, and what the template says of live machines reaches them.
-func TestU42_PausedSetRestsAndAPersonsChoiceGoesFirst(t *testing.T) {
+func TestMS10_MS28_PausedSetRestsAndAPersonsChoiceGoesFirst(t *testing.T) {
 	r.Namespace(t, "paused", "")
 	s := newSet(t, "paused", "paused", 3)
 	s.awaitRunning(t, 3, time.Minute)

@@ -59,7 +59,7 @@ func TestN6_D11_ThreeHundredWhileTheAPIServerIsKilledTwice(t *testing.T) {
 }
 
 // Every second name or so is refused: the set says so, tries others, and comes to its number. Nothing is made twice.
-func TestU41_CreateThatIsRefusedForSomeMachines(t *testing.T) {
+func TestMS27_CreateThatIsRefusedForSomeMachines(t *testing.T) {
 	const wanted = 18
 	r.Namespace(t, "refused", "")
 	policies := r.Kube.AdmissionregistrationV1()
