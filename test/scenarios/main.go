@@ -52,11 +52,11 @@ func command(check bool, resolved string) error {
 // run compares the registry with the tests below root and writes or checks the document. The document is written even when
 // a problem is returned, so that it shows what is missing.
 func run(root string, reg *registry, check bool) error {
-	shown, misnamed, err := scanTests(os.DirFS(root), newMatcher(reg))
+	shown, problems, err := scanTests(os.DirFS(root), newMatcher(reg))
 	if err != nil {
 		return err
 	}
-	problems := append(misnamed, reg.missing(shown)...)
+	problems = append(problems, reg.missing(shown)...)
 
 	path := filepath.Join(root, document)
 	page := render(reg, shown)

@@ -87,7 +87,8 @@ func TestScanTests(t *testing.T) {
 		"N2":     {{levelStack, "a/x_test.go:TestNested/on the stack/N2: first"}},
 		"N3":     {{levelStack, "a/x_test.go:TestNested/on the stack/N3"}},
 		"U14": {
-			{levelFake, "test/integration/chain_test.go:TestU14"}, {levelPure, "decide/g_test.go:TestU14"},
+			{levelFake, "test/integration/chain_test.go:TestU14"},
+			{levelPure, "decide/g_test.go:TestU14"},
 			{levelEndurance, "test/integration/long_test.go:TestU14"},
 		},
 	}, shown)
