@@ -14,9 +14,9 @@ import (
 	"millwright/observe"
 )
 
-// AdoptMachines makes a set the controller of machines that nothing controls, each if it still is as the decision saw it. The
-// set is read live first, so that a set that is being deleted adopts nothing. A set that was paused after the decision still
-// adopts. Running it twice adopts once.
+// AdoptMachines makes a set the controller of machines that nothing controls, each if it still is as the decision saw
+// it. The set is read live first, so that a set that is being deleted adopts nothing. A set that was paused after the
+// decision still adopts. Running it twice adopts once.
 func (a *Activities) AdoptMachines(ctx context.Context, in Batch) (Gate, error) {
 	set, err := a.liveSet(ctx, in.Set)
 	switch {

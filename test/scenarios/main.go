@@ -1,9 +1,11 @@
 // Command scenarios answers two questions: which test shows which scenario, and against what does that test run: pure
-// functions, fakes or the real stack? `make generate` calls it; it writes docs/scenarios.md from the registry in data/ and
-// from the names of the repository's tests. It runs no test and does not judge whether a test shows what its name promises.
+// functions, fakes or the real stack? `make generate` calls it; it writes docs/scenarios.md from the registry in
+// data/ and from the names of the repository's tests. It runs no test and does not judge whether a test shows what
+// its name promises.
 //
-// It fails when a part of the work is resolved and one of its scenarios has neither a test nor a reason why Millwright does
-// something else, and when a test names a scenario that does not exist. Running it twice changes nothing.
+// It fails when a part of the work is resolved and one of its scenarios has neither a test nor a reason why
+// Millwright does something else, and when a test names a scenario that does not exist. Running it twice changes
+// nothing.
 package main
 
 import (

@@ -28,12 +28,12 @@ const (
 // levels begins with the strongest. A test that `make test` does not run comes last, whatever it runs against.
 var levels = []string{levelStack, levelFake, levelPure, levelEndurance}
 
-// proof is one test that names a scenario: file, a colon, function and subtests, without line numbers, so that the document
-// changes only when a test is added, renamed or deleted.
+// proof is one test that names a scenario: file, a colon, function and subtests, without line numbers, so that the
+// document changes only when a test is added, renamed or deleted.
 type proof struct{ level, test string }
 
-// scanTests returns, for each scenario, the tests below root that name it, best level first, then by name. Names of scenarios
-// that do not exist come back as problems. Nested modules and files with build tags are scanned too.
+// scanTests returns, for each scenario, the tests below root that name it, best level first, then by name. Names of
+// scenarios that do not exist come back as problems. Nested modules and files with build tags are scanned too.
 func scanTests(root fs.FS, m *matcher) (shown map[string][]proof, problems []string, err error) {
 	shown = map[string][]proof{}
 	err = fs.WalkDir(root, ".", func(file string, entry fs.DirEntry, err error) error {
@@ -72,7 +72,8 @@ func scanTests(root fs.FS, m *matcher) (shown map[string][]proof, problems []str
 	return shown, slices.Compact(problems), nil
 }
 
-// arranged sorts tests, best level first, then by name, and leaves out the subtests of a test that has the same ID itself.
+// arranged sorts tests, best level first, then by name, and leaves out the subtests of a test that has the same ID
+// itself.
 func arranged(proofs []proof) []proof {
 	slices.SortFunc(proofs, func(a, b proof) int {
 		return cmp.Or(slices.Index(levels, a.level)-slices.Index(levels, b.level), strings.Compare(a.test, b.test))
