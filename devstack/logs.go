@@ -63,7 +63,7 @@ func logNames(dir string) ([]string, error) {
 	return names, nil
 }
 
-// show prints the last lines of each log and, when following, what is added to them until ctx ends.
+// show prints the last lines of each log; with follow, also what is appended until ctx ends.
 func show(ctx context.Context, out io.Writer, dir string, names []string, prefix bool, lines int, follow bool) error {
 	var readers []*logReader
 	for _, name := range names {
@@ -104,7 +104,7 @@ func show(ctx context.Context, out io.Writer, dir string, names []string, prefix
 type logReader struct {
 	lines  *bufio.Reader
 	prefix string
-	half   string // a line whose end has not been written yet
+	half   string // a line whose end is not written yet
 }
 
 // skipTo moves to the last n lines.
@@ -132,7 +132,7 @@ func (r *logReader) skipTo(file *os.File, n int) error {
 	return nil
 }
 
-// print prints all whole lines that are there.
+// print prints all complete lines.
 func (r *logReader) print(out io.Writer) error {
 	for {
 		text, err := r.lines.ReadString('\n')

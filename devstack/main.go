@@ -1,6 +1,5 @@
-// Command devstack answers one question: how do I get a real Kubernetes control plane, Temporal and Millwright on this
-// machine, without Docker, and get rid of it again? People, make and CI call it. Everything it does is in package stack;
-// here are only words, flags and exit codes.
+// Command devstack starts and stops a local stack on this machine, without Docker: a real Kubernetes control plane, Temporal
+// and Millwright. People, make and CI call it. Package stack does the work; this package only has texts, flags and exit codes.
 package main
 
 import (
@@ -26,7 +25,7 @@ func main() {
 	os.Exit(exitCode(err))
 }
 
-// exitCode prints the error, unless everything has been said, and returns the code to exit with.
+// exitCode prints the error, unless it was printed already, and returns the exit code.
 func exitCode(err error) int {
 	var said saidError
 	switch {
@@ -39,12 +38,12 @@ func exitCode(err error) int {
 	return 1
 }
 
-// saidError asks for an exit code when everything has been said.
+// saidError is an exit code without a message: everything was printed already.
 type saidError int
 
 func (e saidError) Error() string { return fmt.Sprintf("exit with code %d", int(e)) }
 
-// places are the flags that all commands share.
+// places are the flags of all commands.
 type places struct{ repo, dir string }
 
 // folder returns the stack's folder.
@@ -93,7 +92,7 @@ and our bridge. Each is a process of its own, listens on loopback only, and keep
 	return command
 }
 
-// buildCommand builds the heavy binaries alone, so that make and CI can do so as a step of its own.
+// buildCommand builds only the heavy binaries, so that make and CI can do so as a separate step.
 func buildCommand(p *places) *cobra.Command {
 	return &cobra.Command{
 		Use:   "build [" + strings.Join(build.HeavyNames(), "|") + "]",
@@ -122,7 +121,7 @@ are cached by sources and toolchain in $MILLWRIGHT_CACHE, or in "millwright" in 
 	}
 }
 
-// runCommand is the supervisor. Package stack starts it; people do not.
+// runCommand is the supervisor. Package stack starts it, not people.
 func runCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "run",

@@ -45,7 +45,7 @@ func statusCommand(p *places) *cobra.Command {
 	}
 }
 
-// row is one line of the table; what a component has not is a dash.
+// row is one line of the table; a missing value is a dash.
 func row(c stack.ComponentStatus, version string) string {
 	known := func(known bool, text string) string {
 		if !known || text == "" {

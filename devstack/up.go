@@ -63,7 +63,7 @@ func attend(ctx context.Context, progress io.Writer, s *stack.Stack) error {
 	return s.Down(context.WithoutCancel(ctx))
 }
 
-// printPlaces says where everything is.
+// printPlaces prints the addresses and paths of the stack.
 func printPlaces(out io.Writer, s *stack.Stack) error {
 	state, err := s.State()
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"millwright/activities"
+	"millwright/activities/cloud"
+	"millwright/activities/kube"
 	"millwright/provider"
 )
 
@@ -109,7 +110,7 @@ func jsonType(typ reflect.Type) any {
 }
 
 func TestSchemasAreThoseOfTheCode(t *testing.T) {
-	for name, payload := range map[string]any{callSchema: activities.InstanceCall{}, answerSchema: activities.InstanceAnswer{}} {
+	for name, payload := range map[string]any{callSchema: cloud.InstanceCall{}, answerSchema: cloud.InstanceAnswer{}} {
 		t.Run(name, func(t *testing.T) {
 			root := readSchema(t, name)
 			assert.Equal(t, "https://json-schema.org/draft/2020-12/schema", root["$schema"])
@@ -130,7 +131,7 @@ func TestSchemasAreThoseOfTheCode(t *testing.T) {
 
 // What the core writes it writes in full: a worker may rely on every key of a call.
 func TestSchemaOfACallRequiresWhatTheCoreWrites(t *testing.T) {
-	encoded, err := json.Marshal(activities.InstanceCall{})
+	encoded, err := json.Marshal(cloud.InstanceCall{})
 	require.NoError(t, err)
 	var written schema
 	require.NoError(t, json.Unmarshal(encoded, &written))
@@ -141,7 +142,7 @@ func TestSchemaOfACallRequiresWhatTheCoreWrites(t *testing.T) {
 func TestSchemasKnowEveryReaction(t *testing.T) {
 	reactions := map[string]bool{}
 	for _, code := range provider.Codes() {
-		reactions[string(activities.ReactionTo(code))] = true
+		reactions[string(kube.ReactionTo(code))] = true
 	}
 	call, answer := object(readSchema(t, callSchema)["$defs"])["Problem"], object(readSchema(t, answerSchema)["$defs"])["Problem"]
 	assert.Equal(t, call, answer, "a problem is the same in a call and in an answer")
@@ -151,7 +152,7 @@ func TestSchemasKnowEveryReaction(t *testing.T) {
 
 // The comparison itself can fail.
 func TestASchemaThatIsWrongIsFound(t *testing.T) {
-	typ := reflect.TypeFor[activities.InstanceAnswer]()
+	typ := reflect.TypeFor[cloud.InstanceAnswer]()
 	for found, spoil := range map[string]func(answer, problem schema){
 		"InstanceAnswer.Gone: is missing":                            func(a, _ schema) { delete(object(a["properties"]), "Gone") },
 		"InstanceAnswer.Size: is surplus":                            func(a, _ schema) { object(a["properties"])["Size"] = schema{"type": "integer"} },

@@ -1,5 +1,5 @@
 // Package main runs Millwright's bridge: the process that turns changes in a cluster into signals to workflows. It only
-// wires; one bridge of several is the leader and signals.
+// connects other packages; of several bridges only the leader signals.
 package main
 
 import (
@@ -25,7 +25,7 @@ import (
 
 	"millwright/api/generated/clientset/versioned"
 	"millwright/k8sbridge/watch"
-	"millwright/observe"
+	"millwright/observe/cache"
 	"millwright/process"
 )
 
@@ -45,11 +45,11 @@ func main() {
 	o.Register(flag.CommandLine)
 	o.preflight.Register(flag.CommandLine)
 	o.rollout.Register(flag.CommandLine)
-	host, _ := os.Hostname() // an empty one still leaves the process ID
-	flag.StringVar(&o.leaseNamespace, "lease-namespace", "default", "namespace of the Lease that elects the leader")
-	flag.StringVar(&o.identity, "identity", fmt.Sprintf("%s-%d", host, os.Getpid()), "name of this process in the election")
-	flag.BoolVar(&o.guardSecrets, "guard-secrets", true, "the worker puts a finalizer on the Secrets that classes name; say the same to both")
-	flag.DurationVar(&o.orphanPeriod, "machine-safety-orphan-vms-period", watch.DefaultOrphanPeriod, "time between two sweeps for instances without a Machine, for each class; 0 means none")
+	host, _ := os.Hostname() // if it fails, the process ID remains
+	flag.StringVar(&o.leaseNamespace, "lease-namespace", "default", "namespace of the Lease for leader election")
+	flag.StringVar(&o.identity, "identity", fmt.Sprintf("%s-%d", host, os.Getpid()), "identity of this process in the leader election")
+	flag.BoolVar(&o.guardSecrets, "guard-secrets", true, "the worker puts a finalizer on each Secret that a MachineClass names; set the same value on worker and bridge")
+	flag.DurationVar(&o.orphanPeriod, "machine-safety-orphan-vms-period", watch.DefaultOrphanPeriod, "time between two sweeps for instances without a Machine, per MachineClass; 0 disables the sweeps")
 	flag.Parse()
 	if err := run(o); err != nil {
 		fmt.Fprintln(os.Stderr, "k8sbridge:", err)
@@ -57,7 +57,7 @@ func main() {
 	}
 }
 
-// run fills the caches, waits to be the leader and then signals until the process is told to stop.
+// run fills the caches, waits to become the leader, and signals until the process is stopped.
 func run(o options) error {
 	if o.orphanPeriod != 0 && o.orphanPeriod < time.Second {
 		return fmt.Errorf("--machine-safety-orphan-vms-period: %s is neither 0 nor a second or more", o.orphanPeriod)
@@ -108,8 +108,8 @@ func run(o options) error {
 	})
 }
 
-// caches fills the caches of the bridge. Of Secrets they hold the metadata only.
-func caches(ctx context.Context, o options, config *rest.Config) (*observe.Cluster, error) {
+// caches fills the caches of the bridge. Of Secrets they hold only the metadata.
+func caches(ctx context.Context, o options, config *rest.Config) (*cache.Cluster, error) {
 	machines, err := versioned.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("make client: %w", err)
@@ -122,7 +122,7 @@ func caches(ctx context.Context, o options, config *rest.Config) (*observe.Clust
 	if err != nil {
 		return nil, fmt.Errorf("make client: %w", err)
 	}
-	cluster, err := observe.NewCluster(machines, target, meta)
+	cluster, err := cache.NewCluster(machines, target, meta)
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +134,7 @@ func caches(ctx context.Context, o options, config *rest.Config) (*observe.Clust
 	return cluster, cluster.Start(ctx)
 }
 
-// nodes returns a client of the cluster whose nodes the machines become; nil when they become none.
+// nodes returns a client of the target cluster; nil if there is none.
 func nodes(o options) (kubernetes.Interface, error) {
 	config, err := o.Target("millwright-bridge")
 	if err != nil || config == nil {
@@ -143,23 +143,24 @@ func nodes(o options) (kubernetes.Interface, error) {
 	return process.KubernetesClient(config)
 }
 
-// lead runs a bridge whenever this process is the leader, until ctx ends or a bridge fails. Each term begins with a new
-// bridge: what one remembers must not outlive its lease. For a moment there may be two leaders: workflows take a doubled
-// signal calmly.
+// lead runs a bridge whenever this process is the leader, until ctx ends or a bridge fails. Each term begins with a new bridge,
+// without the state of the one before. There may be two leaders for a short time: a workflow that is signaled twice decides a
+// second time, without harm.
 func lead(ctx context.Context, o options, client kubernetes.Interface, logger *slog.Logger, registry prometheus.Registerer, bridge func(context.Context) error) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	leading := prometheus.NewGauge(prometheus.GaugeOpts{Name: "millwright_bridge_leader", Help: "1 while this process is the leader."})
 	registry.MustRegister(leading)
 	var failed error
-	var term sync.Mutex // held while a bridge runs: the election does not wait for the end of the one before
+	var term sync.Mutex // held while a bridge runs: the election does not wait for the end of the bridge before
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: &resourcelock.LeaseLock{
 			LeaseMeta:  metav1.ObjectMeta{Name: "millwright-bridge", Namespace: o.leaseNamespace},
 			Client:     client.CoordinationV1(),
 			LockConfig: resourcelock.ResourceLockConfig{Identity: o.identity},
 		},
-		// Source: the defaults of Kubernetes' own controllers, shortened: a takeover costs a sweep and no harm.
+		// Source: the defaults of Kubernetes' own controllers, shortened: a takeover costs one evaluation of every object and
+		// does no harm.
 		LeaseDuration:   8 * time.Second,
 		RenewDeadline:   5 * time.Second,
 		RetryPeriod:     1 * time.Second,
@@ -174,7 +175,7 @@ func lead(ctx context.Context, o options, client kubernetes.Interface, logger *s
 				defer leading.Set(0)
 				if err := bridge(ctx); err != nil {
 					failed = fmt.Errorf("run bridge: %w", err)
-					stop() // a leader that does nothing would keep the others from it
+					stop() // otherwise a leader without a bridge would keep the lease
 				}
 			},
 			OnStoppedLeading: func() { logger.Info("not leading", "identity", o.identity) },

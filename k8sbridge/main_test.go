@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 )
 
-// election is a bridge of several, which writes down what it does.
+// election is one of several bridges, which records what they do.
 type election struct {
 	client *fake.Clientset
 	mu     sync.Mutex
@@ -37,7 +37,7 @@ func (e *election) story() []string {
 	return slices.Clone(e.terms)
 }
 
-// join runs for the leadership until ctx ends; its bridge ends with the error that fail brings.
+// join makes a candidate for the leadership until ctx ends; its bridge ends with the error that fail delivers.
 func (e *election) join(ctx context.Context, name string, registry *prometheus.Registry, fail <-chan error) <-chan error {
 	done := make(chan error, 1)
 	o := options{leaseNamespace: "default", identity: name}
@@ -77,7 +77,7 @@ func TestAnotherLeadsWhenTheLeaderEnds(t *testing.T) {
 		assert.Equal(t, []string{"first begins"}, e.story(), "one at a time")
 
 		stop()
-		require.NoError(t, <-first, "told to stop is no failure")
+		require.NoError(t, <-first, "an orderly stop is no failure")
 		assert.InDelta(t, 0, leading(), 0)
 		time.Sleep(5 * time.Second)
 		assert.Equal(t, []string{"first begins", "first ends", "second begins"}, e.story(), "the lease was given back, not waited for")
@@ -86,7 +86,7 @@ func TestAnotherLeadsWhenTheLeaderEnds(t *testing.T) {
 	})
 }
 
-// A bridge that leads and does nothing would keep the others from it.
+// A leader without a running bridge must release the lease.
 func TestALeaderWhoseBridgeFailsGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &election{client: fake.NewClientset()}

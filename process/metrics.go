@@ -9,8 +9,8 @@ import (
 	"go.temporal.io/sdk/client"
 )
 
-// temporalLabels is the union of the tags that the SDK uses. It uses different sets for one name, which Prometheus
-// refuses, so that every metric gets them all; client_name is left out, since it says nothing.
+// temporalLabels is the union of the tags that the SDK uses. The SDK uses different sets of tags for one name, which Prometheus
+// refuses, so every metric gets all of them. client_name is left out, because it has no information.
 func temporalLabels() []string {
 	return []string{
 		"namespace", "task_queue", "worker_type", "workflow_type", "activity_type", "poller_type", "operation", "status_code",
@@ -18,11 +18,11 @@ func temporalLabels() []string {
 	}
 }
 
-// temporalMetrics gives the SDK's metrics to Prometheus: counters get the suffix _total, timers become histograms in
+// temporalMetrics registers the SDK's metrics with Prometheus: counters get the suffix _total, timers become histograms in
 // seconds.
 type temporalMetrics struct {
 	registry prometheus.Registerer
-	vectors  *sync.Map // by name; the SDK asks for a metric each time that it counts, and making one is not cheap
+	vectors  *sync.Map // by name; the SDK asks for a metric each time that it counts, and creating one is not cheap
 	labels   prometheus.Labels
 }
 
@@ -35,7 +35,7 @@ func NewTemporalMetrics(registry prometheus.Registerer) client.MetricsHandler {
 	return &temporalMetrics{registry: registry, vectors: &sync.Map{}, labels: labels}
 }
 
-// WithTags returns a handler whose metrics carry these tags, too.
+// WithTags returns a handler whose metrics also have these tags.
 func (m *temporalMetrics) WithTags(tags map[string]string) client.MetricsHandler {
 	labels := make(prometheus.Labels, len(m.labels))
 	for name, value := range m.labels {
@@ -84,7 +84,7 @@ func (t timer) Record(d time.Duration) { t(d) }
 
 func help(name string) string { return "Temporal SDK: " + strings.ReplaceAll(name, "_", " ") + "." }
 
-// vector returns the metric of a name, and makes and registers it when it is asked for first.
+// vector returns the metric of a name; it creates and registers the metric on the first call.
 func vector[V prometheus.Collector](m *temporalMetrics, name string, create func(name string) V) V {
 	if known, ok := m.vectors.Load(name); ok {
 		if v, ok := known.(V); ok {
@@ -96,7 +96,7 @@ func vector[V prometheus.Collector](m *temporalMetrics, name string, create func
 	return v
 }
 
-// register returns the collector that is registered under this name already, or registers this one.
+// register registers a collector, or returns the one that has this name already.
 func register[C prometheus.Collector](registry prometheus.Registerer, c C) C {
 	err := registry.Register(c)
 	if known, ok := err.(prometheus.AlreadyRegisteredError); ok { //nolint:errorlint // documented to be returned as it is

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The SDK gives one metric different tags in different places, which Prometheus by itself refuses.
+// The SDK uses one metric with different tags in different places, which Prometheus alone refuses.
 func TestSameMetricWithDifferentTags(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	handler := NewTemporalMetrics(registry)
@@ -33,7 +33,7 @@ temporal_request_total{activity_type="",cause="",failure_reason="",namespace="",
 `), scrape(registry), "a tag that says nothing is as good as none, and WithTags leaves its handler as it was")
 }
 
-// scrape returns the metrics as Prometheus gets them.
+// scrape returns the metrics in Prometheus' text format.
 func scrape(registry *prometheus.Registry) string {
 	answer := httptest.NewRecorder()
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
@@ -57,7 +57,7 @@ func TestGaugeAndTimer(t *testing.T) {
 	assert.InDelta(t, 5, families[1].GetMetric()[0].GetGauge().GetValue(), 0, "the last value counts")
 }
 
-// One name may be two kinds of metric: nothing panics, and the first kind stays.
+// If one name is used for two kinds of metric, nothing panics, and the first kind stays.
 func TestSameNameForTwoKinds(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	handler := NewTemporalMetrics(registry)

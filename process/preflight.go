@@ -10,10 +10,11 @@ import (
 	"k8s.io/client-go/rest"
 
 	"millwright/decide/preflight"
-	"millwright/observe"
+	"millwright/observe/cache"
 )
 
-// PreflightFlags say what sets look at before they make machines. Worker and bridge must be given the same ones.
+// PreflightFlags choose the checks of the control plane that MachineSets make before they create machines. Worker and bridge
+// must have the same values.
 type PreflightFlags struct {
 	ControlPlane string
 	Checks       string
@@ -22,17 +23,17 @@ type PreflightFlags struct {
 
 // Register adds the flags to a set.
 func (f *PreflightFlags) Register(set *flag.FlagSet) {
-	set.StringVar(&f.ControlPlane, "control-plane", "", "object that tells of the control plane which machines join, as group/version/resource/namespace/name; it keeps the contract of Cluster API's control planes. Empty: sets look at none before they make machines")
-	set.StringVar(&f.Checks, "preflight-checks", preflight.All, "checks of the control plane that run, separated by commas")
-	set.BoolVar(&f.Strict, "strict-preflight-checks", false, "make no machines while the control plane is provisioned or upgraded, and let kubeadm join its own minor version only")
+	set.StringVar(&f.ControlPlane, "control-plane", "", "control plane object that MachineSets check before they create machines, as group/version/resource/namespace/name; it must follow the contract of Cluster API control planes; empty means no check; set the same value on worker and bridge")
+	set.StringVar(&f.Checks, "preflight-checks", preflight.All, "control plane checks to run, separated by commas")
+	set.BoolVar(&f.Strict, "strict-preflight-checks", false, "create no machines while the control plane is being provisioned or upgraded, and accept only machines of the control plane's minor version if kubeadm joins them")
 }
 
-// Watch makes the control plane known to a cluster's caches; without one it does nothing. Call it before the caches start.
-func (f *PreflightFlags) Watch(cluster *observe.Cluster, config *rest.Config) error {
+// Watch adds the control plane to a cluster's caches; it does nothing if none is configured. Call it before the caches start.
+func (f *PreflightFlags) Watch(cluster *cache.Cluster, config *rest.Config) error {
 	if f.ControlPlane == "" {
 		return nil
 	}
-	ref, err := observe.ParseControlPlane(f.ControlPlane)
+	ref, err := cache.ParseControlPlane(f.ControlPlane)
 	if err != nil {
 		return fmt.Errorf("--control-plane: %w", err)
 	}
@@ -51,6 +52,6 @@ func (f *PreflightFlags) Watch(cluster *observe.Cluster, config *rest.Config) er
 	if err != nil {
 		return fmt.Errorf("make client: %w", err)
 	}
-	cluster.WatchControlPlane(observe.Preflight{Client: client, ControlPlane: ref, Checks: checks, Strict: f.Strict})
+	cluster.WatchControlPlane(cache.Preflight{Client: client, ControlPlane: ref, Checks: checks, Strict: f.Strict})
 	return nil
 }

@@ -1,5 +1,6 @@
-// Package process answers what every process of Millwright needs before it can do its own work: flags, a logger, clients of
-// Kubernetes and Temporal, and an endpoint for metrics and health. The mains call it. It knows nothing of machines.
+// Package process has what every process of Millwright needs before its own work: flags, a logger, clients of Kubernetes and
+// Temporal, and an endpoint for metrics and health. The mains call it. Of machines it knows only the flags that several
+// processes share.
 package process
 
 import (
@@ -24,7 +25,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Flags are the flags that every process takes. The zero value is of no use: Register sets the defaults.
+// Flags are the flags of every process. The zero value is invalid: Register sets the defaults.
 type Flags struct {
 	Kubeconfig        string
 	TargetKubeconfig  string
@@ -36,18 +37,18 @@ type Flags struct {
 	Burst             int
 }
 
-// Register adds the flags to a set. Temporal's come from the environment variables that its own tools read, where those
-// are set.
+// Register adds the flags to a set. The defaults of Temporal's flags are the environment variables that its own tools read, if
+// they are set.
 func (f *Flags) Register(set *flag.FlagSet) {
-	set.StringVar(&f.Kubeconfig, "kubeconfig", "", "kubeconfig of the cluster; empty means the service account of the pod")
-	set.StringVar(&f.TargetKubeconfig, "target-kubeconfig", "", "kubeconfig of the cluster whose nodes the machines become; empty means the same cluster; \"none\" means that they become no nodes")
-	set.StringVar(&f.TemporalAddress, "temporal-address", environment("TEMPORAL_ADDRESS", "127.0.0.1:7233"), "host:port of Temporal's frontend")
+	set.StringVar(&f.Kubeconfig, "kubeconfig", "", "kubeconfig of the cluster that holds the machine objects; empty means the service account of the pod")
+	set.StringVar(&f.TargetKubeconfig, "target-kubeconfig", "", "kubeconfig of the cluster that the machines join as nodes; empty means the cluster of --kubeconfig; \"none\" means that machines join no cluster; set the same value on worker and bridge")
+	set.StringVar(&f.TemporalAddress, "temporal-address", environment("TEMPORAL_ADDRESS", "127.0.0.1:7233"), "host:port of the Temporal frontend")
 	set.StringVar(&f.TemporalNamespace, "temporal-namespace", environment("TEMPORAL_NAMESPACE", "millwright"), "Temporal namespace")
 	set.StringVar(&f.MetricsAddress, "metrics-address", ":9464", "host:port that serves /metrics, /healthz and /readyz")
 	set.StringVar(&f.LogLevel, "log-level", "info", "debug, info, warn or error")
-	// Source of the rates: what Gardener gives machine-controller-manager (150 and 200).
-	set.Float64Var(&f.QPS, "kube-api-qps", 150, "requests a second to the API server")
-	set.IntVar(&f.Burst, "kube-api-burst", 200, "requests to the API server at once")
+	// Source of the rates: the values with which Gardener runs machine-controller-manager (150 and 200).
+	set.Float64Var(&f.QPS, "kube-api-qps", 150, "largest sustained rate of requests to each API server, per second")
+	set.IntVar(&f.Burst, "kube-api-burst", 200, "largest burst of requests to each API server")
 }
 
 func environment(name, fallback string) string {
@@ -66,16 +67,15 @@ func (f *Flags) Logger() (*slog.Logger, error) {
 	return slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level})), nil
 }
 
-// Kubernetes returns the configuration of clients of the cluster that holds the machine objects. The user agent names the
-// process.
+// Kubernetes returns the configuration of clients of the control cluster. The user agent names the process.
 func (f *Flags) Kubernetes(agent string) (*rest.Config, error) {
 	return f.cluster(f.Kubeconfig, agent)
 }
 
-// NoTarget is the value of --target-kubeconfig for machines that become no nodes.
+// NoTarget is the value of --target-kubeconfig without a target cluster.
 const NoTarget = "none"
 
-// Target returns the configuration of clients of the cluster whose nodes the machines become; nil when they become none.
+// Target returns the configuration of clients of the target cluster; nil if there is none.
 func (f *Flags) Target(agent string) (*rest.Config, error) {
 	switch f.TargetKubeconfig {
 	case NoTarget:
@@ -97,8 +97,8 @@ func (f *Flags) cluster(kubeconfig, agent string) (*rest.Config, error) {
 	return config, nil
 }
 
-// KubernetesClient returns a client of what Kubernetes itself defines. It speaks protobuf: nodes change much more often than
-// machines, and each change is sent to every process that watches them.
+// KubernetesClient returns a client of Kubernetes' own resources. It uses protobuf: nodes change much more often than machines,
+// and each change is sent to every process that watches them.
 func KubernetesClient(config *rest.Config) (kubernetes.Interface, error) {
 	config = rest.CopyConfig(config)
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
@@ -109,14 +109,14 @@ func KubernetesClient(config *rest.Config) (kubernetes.Interface, error) {
 	return client, nil
 }
 
-// Temporal connects to Temporal, trying until it answers or ctx ends.
+// Temporal connects to Temporal; it retries until the server answers or ctx ends.
 func (f *Flags) Temporal(ctx context.Context, logger *slog.Logger, registry prometheus.Registerer) (client.Client, error) {
 	options := client.Options{
 		HostPort:       f.TemporalAddress,
 		Namespace:      f.TemporalNamespace,
 		Logger:         log.NewStructuredLogger(logger),
 		MetricsHandler: NewTemporalMetrics(registry),
-		// What is said to Temporal is a few kilobytes at a time, to a server that is near: to press it together costs more than to send it.
+		// Requests to Temporal have a few kilobytes, and the server is near: compressing them costs more than sending them.
 		ConnectionOptions: client.ConnectionOptions{GrpcCompression: &client.GrpcCompressionNone{}},
 	}
 	for {
@@ -140,8 +140,8 @@ func NewRegistry() *prometheus.Registry {
 	return registry
 }
 
-// Serve answers /metrics, /healthz (the process lives) and /readyz (ready returns nil) until ctx ends. An error means that
-// the address could not be listened on.
+// Serve answers /metrics, /healthz (the process runs) and /readyz (ready returns nil) until ctx ends. It returns an error if it
+// cannot listen on the address.
 func (f *Flags) Serve(ctx context.Context, registry *prometheus.Registry, ready func() error) error {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))

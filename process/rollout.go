@@ -3,18 +3,18 @@ package process
 import (
 	"flag"
 
-	"millwright/observe"
+	"millwright/observe/cache"
 )
 
-// RolloutFlags say what is done beside a rollout. Worker and bridge must be given the same ones.
+// RolloutFlags choose what a rollout does at nodes. Worker and bridge must have the same values.
 type RolloutFlags struct {
 	Guard bool
 }
 
 // Register adds the flags to a set.
 func (f *RolloutFlags) Register(set *flag.FlagSet) {
-	set.BoolVar(&f.Guard, "autoscaler-scaledown-annotation-during-rollout", true, "during a rollout, keep the cluster autoscaler off the nodes of the deployment, by the annotation cluster-autoscaler.kubernetes.io/scale-down-disabled")
+	set.BoolVar(&f.Guard, "autoscaler-scaledown-annotation-during-rollout", true, "during a rollout, prevent the cluster autoscaler from removing nodes of the MachineDeployment, with the annotation cluster-autoscaler.kubernetes.io/scale-down-disabled; set the same value on worker and bridge")
 }
 
-// Apply makes them known to a cluster. Call it before the caches start.
-func (f *RolloutFlags) Apply(cluster *observe.Cluster) { cluster.Unguided = !f.Guard }
+// Apply copies the flags into a cluster. Call it before the caches start.
+func (f *RolloutFlags) Apply(cluster *cache.Cluster) { cluster.Unguided = !f.Guard }

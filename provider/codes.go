@@ -8,7 +8,7 @@ import (
 )
 
 // Code says why a call failed. Numbers and names are MCM's; they are stored in histories and statuses, so the list is
-// append only.
+// append-only.
 type Code int
 
 // The codes. OK is never the code of an Error.
@@ -65,13 +65,13 @@ func ParseCode(name string) Code {
 	return Unknown
 }
 
-// Error is how a Provider says no. Message is one short sentence for people, free of secrets and of request dumps; nothing
-// is ever decided from it.
+// Error is an error of a Provider. Message is one short sentence for people, without secrets and request dumps; no decision
+// reads it.
 type Error struct {
 	Code       Code
 	Message    string
-	RetryAfter time.Duration // what the cloud asked for; zero when it did not
-	Instance   *Instance     // with code Uninitialized: the instance that waits
+	RetryAfter time.Duration // wanted by the cloud; zero if it did not say
+	Instance   *Instance     // with code Uninitialized: the instance
 	Cause      error         // for errors.Is and errors.As; never printed
 }
 
@@ -86,8 +86,8 @@ func (e *Error) Error() string { return e.Message + " (" + e.Code.String() + ")"
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// CodeOf returns the code of err: OK for nil, the code of the Error in its chain, the code that fits an expired or
-// canceled context, else Unknown.
+// CodeOf returns the code of err: OK for nil, the code of the Error in its chain, the code for an expired or canceled context,
+// else Unknown.
 func CodeOf(err error) Code {
 	var e *Error
 	switch {

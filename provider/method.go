@@ -1,6 +1,6 @@
 package provider
 
-// Method names one call of a Provider, as metrics, fault injection and the conformance suite do.
+// Method names a method of a Provider, for metrics, fault injection and the conformance suite.
 type Method string
 
 // The methods of a Provider.

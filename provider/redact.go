@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// minRedacted is the shortest value, in bytes, that Redact looks for. Shorter ones are no secrets ("true", "eu-1"), and
+// minRedacted is the shortest value, in bytes, that Redact replaces. Shorter ones are not secrets ("true", "eu-1"), and
 // replacing them would make messages unreadable.
 const minRedacted = 6
 
-// Redact returns text without the values of the secret. Clouds quote what they were sent ("token abc is not valid"), so
-// a provider passes whatever text came from its cloud through here before it becomes an Error's message.
+// Redact returns text without the values of the secret. Clouds quote requests in their errors ("token abc is not valid"), so a
+// provider calls it for every text from its cloud before that becomes an Error's message.
 func (s Secret) Redact(text string) string {
 	var found []string
 	for _, value := range s {
@@ -21,7 +21,7 @@ func (s Secret) Redact(text string) string {
 			}
 		}
 	}
-	// Longest first: of two values of which one holds the other, no rest stays behind.
+	// Longest first: if one value contains another, no part of it remains.
 	slices.SortFunc(found, func(a, b string) int { return len(b) - len(a) })
 	for _, value := range found {
 		text = strings.ReplaceAll(text, value, redacted)

@@ -13,8 +13,8 @@ import (
 // maxNameLength is that of a DNS label (RFC 1123), in bytes.
 const maxNameLength = 63
 
-// ValidateName says what is wrong with the name of a provider, nil when it can be used. Names are DNS labels, because
-// they end up in task queue names, labels and metrics.
+// ValidateName says what is wrong with the name of a provider; nil if it is valid. Names are DNS labels, because they are used
+// in task queue names, labels and metrics.
 func ValidateName(name string) error {
 	switch {
 	case name == "":
@@ -27,18 +27,17 @@ func ValidateName(name string) error {
 	return nil
 }
 
-// TaskQueue returns the task queue of the workers that hold a provider's credentials. The name is a contract with
-// providers in other languages. It does not judge the name: ValidateName does.
+// TaskQueue returns the task queue of the workers that have a provider's credentials. The name is a contract with providers in
+// other languages. It does not validate the provider's name: ValidateName does.
 func TaskQueue(name string) string { return "provider-" + name }
 
-// Registry answers which Provider stands behind the name in a MachineClass. It is safe for concurrent use; the zero value
-// is empty and ready.
+// Registry finds the Provider for the name in a MachineClass. It is safe for concurrent use; the zero value is empty and valid.
 type Registry struct {
 	mu        sync.RWMutex
 	providers map[string]Provider
 }
 
-// Register adds a provider. It refuses a name that is no DNS label or that is taken.
+// Register adds a provider. It refuses a name that is not a DNS label or is in use.
 func (r *Registry) Register(name string, p Provider) error {
 	if err := ValidateName(name); err != nil {
 		return fmt.Errorf("register provider: %w", err)
@@ -58,8 +57,8 @@ func (r *Registry) Register(name string, p Provider) error {
 	return nil
 }
 
-// Lookup returns the provider of that name. An empty name is not a default: a MachineClass that names no provider cannot
-// be acted on. The error is an *Error of code InvalidArgument, since only a change of the class mends it.
+// Lookup returns the provider of that name. An empty name has no default: a MachineClass without a provider cannot be used. The
+// error is an *Error of code InvalidArgument, since only a change of the class can correct it.
 func (r *Registry) Lookup(name string) (Provider, error) {
 	if name == "" {
 		return nil, Errorf(InvalidArgument, "the machine class names no provider; this worker has: %s", r.known())

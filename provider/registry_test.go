@@ -10,7 +10,7 @@ import (
 	"millwright/provider"
 )
 
-// nobody is a provider that is only looked up.
+// nobody is a provider whose methods are not called.
 type nobody struct{ provider.Provider }
 
 func TestRegistry(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,63 +14,45 @@ import (
 	"go.temporal.io/sdk/client"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"millwright/workflows"
+	"millwright/starter/kubecli"
+	workflowsrun "millwright/workflows/run"
 )
-
-// temporalFlags say where Temporal is.
-type temporalFlags struct {
-	address   string
-	namespace string
-}
-
-// register adds the flags to a command and to those below it.
-func (f *temporalFlags) register(c *cobra.Command) {
-	address, namespace := os.Getenv("TEMPORAL_ADDRESS"), os.Getenv("TEMPORAL_NAMESPACE")
-	if address == "" {
-		address = "127.0.0.1:7233"
-	}
-	if namespace == "" {
-		namespace = workflows.Namespace
-	}
-	c.PersistentFlags().StringVar(&f.address, "temporal-address", address, "host:port of Temporal's frontend")
-	c.PersistentFlags().StringVar(&f.namespace, "temporal-namespace", namespace, "Temporal namespace")
-}
 
 func bootstrapCommand() *cobra.Command {
 	var (
-		flags     temporalFlags
+		flags     kubecli.TemporalFlags
 		retention time.Duration
-		patience  time.Duration
+		timeout   time.Duration
 	)
 	c := &cobra.Command{
 		Use:   "bootstrap",
 		Short: "Make Temporal's namespace and search attributes, where they are missing",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			ctx, cancel := context.WithTimeout(c.Context(), patience)
+			ctx, cancel := context.WithTimeout(c.Context(), timeout)
 			defer cancel()
 			return bootstrap(ctx, flags, retention)
 		},
 	}
-	flags.register(c)
+	flags.Register(c)
 	c.Flags().DurationVar(&retention, "retention", 7*24*time.Hour, "how long ended workflows are kept, in a namespace that is made")
-	c.Flags().DurationVar(&patience, "timeout", 30*time.Second, "how long to wait for Temporal")
+	c.Flags().DurationVar(&timeout, "timeout", 30*time.Second, "how long to wait for Temporal")
 	return c
 }
 
-// bootstrap makes what is missing and leaves alone what is there. It returns when workflows can be started with every
-// search attribute. Running it again is harmless.
-func bootstrap(ctx context.Context, f temporalFlags, retention time.Duration) error {
-	c, err := client.NewLazyClient(client.Options{HostPort: f.address, Namespace: f.namespace, Logger: quiet{}})
+// bootstrap creates the namespace and the search attributes that are missing, and does not change existing ones. It returns
+// when workflows can be started with every search attribute. It may be called again.
+func bootstrap(ctx context.Context, f kubecli.TemporalFlags, retention time.Duration) error {
+	c, err := client.NewLazyClient(client.Options{HostPort: f.Address, Namespace: f.Namespace, Logger: kubecli.Quiet{}})
 	if err != nil {
-		return fmt.Errorf("connect to Temporal at %s: %w", f.address, err)
+		return fmt.Errorf("connect to Temporal at %s: %w", f.Address, err)
 	}
 	defer c.Close()
-	if err := eventually(ctx, func() error { return makeNamespace(ctx, c, f.namespace, retention) }); err != nil {
-		return fmt.Errorf("make namespace %s at %s: %w", f.namespace, f.address, err)
+	if err := eventually(ctx, func() error { return makeNamespace(ctx, c, f.Namespace, retention) }); err != nil {
+		return fmt.Errorf("make namespace %s at %s: %w", f.Namespace, f.Address, err)
 	}
-	if err := eventually(ctx, func() error { return makeAttributes(ctx, c, f.namespace) }); err != nil {
-		return fmt.Errorf("make search attributes in %s: %w", f.namespace, err)
+	if err := eventually(ctx, func() error { return makeAttributes(ctx, c, f.Namespace) }); err != nil {
+		return fmt.Errorf("make search attributes in %s: %w", f.Namespace, err)
 	}
 	return nil
 }
@@ -88,7 +69,7 @@ func makeNamespace(ctx context.Context, c client.Client, namespace string, reten
 	return err
 }
 
-// makeAttributes adds the search attributes that are missing, and reports an error until all of them can be read back.
+// makeAttributes adds the missing search attributes, and returns an error until all of them can be read back.
 func makeAttributes(ctx context.Context, c client.Client, namespace string) error {
 	have, err := c.OperatorService().ListSearchAttributes(ctx, &operatorservice.ListSearchAttributesRequest{Namespace: namespace})
 	if err != nil {
@@ -99,7 +80,7 @@ func makeAttributes(ctx context.Context, c client.Client, namespace string) erro
 		"Bool": enumspb.INDEXED_VALUE_TYPE_BOOL, "Datetime": enumspb.INDEXED_VALUE_TYPE_DATETIME,
 	}
 	missing := map[string]enumspb.IndexedValueType{}
-	for _, a := range workflows.Attributes() {
+	for _, a := range workflowsrun.Attributes() {
 		switch kind, there := have.GetCustomAttributes()[a.Name]; {
 		case !there:
 			missing[a.Name] = types[a.Type]
@@ -130,11 +111,3 @@ func eventually(ctx context.Context, try func() error) error {
 		}
 	}
 }
-
-// quiet is a logger for a command line: what matters comes back as an error.
-type quiet struct{}
-
-func (quiet) Debug(string, ...any) {}
-func (quiet) Info(string, ...any)  {}
-func (quiet) Warn(string, ...any)  {}
-func (quiet) Error(string, ...any) {}

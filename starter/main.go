@@ -1,5 +1,5 @@
-// Package main is the operator's command line. It prepares Temporal, shows and steers drains, steers rollouts, preserves machines,
-// and runs the demo.
+// Package main is the operator's command line. It prepares Temporal, shows and changes drains and rollouts, preserves
+// machines, and runs the demo.
 package main
 
 import (
@@ -10,6 +10,10 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"millwright/starter/drain"
+	"millwright/starter/kubecli"
+	"millwright/starter/rollout"
 )
 
 func main() {
@@ -28,15 +32,15 @@ func run() error {
 func command() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "starter",
-		Short:         "Operate Millwright: prepare Temporal, see and steer drains, steer rollouts, preserve machines, run the demo",
+		Short:         "Operate Millwright: prepare Temporal, see and change drains and rollouts, preserve machines, run the demo",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
 	root.AddCommand(
 		bootstrapCommand(),
-		drainCommand(frontDoor()),
-		rolloutCommand(frontDoor()),
-		preserveCommand(frontDoor()),
+		drain.Command(kubecli.NewEnvironment()),
+		rollout.Command(kubecli.NewEnvironment()),
+		drain.PreserveCommand(kubecli.NewEnvironment()),
 		demoCommand(),
 	)
 	return root

@@ -13,16 +13,16 @@ import (
 	"millwright/process"
 )
 
-// clients are those of the two clusters, which may be one.
+// clients are those of the control cluster and the target cluster, which may be the same.
 type clients struct {
 	config   *rest.Config         // of the control cluster
 	machines versioned.Interface  // machine objects
 	control  kubernetes.Interface // Secrets of classes, events
-	metadata metadata.Interface   // of the control cluster's Secrets; nil when they are left alone
-	target   kubernetes.Interface // nodes, bootstrap tokens; nil when machines become no nodes
+	metadata metadata.Interface   // of the control cluster's Secrets; nil if they get no finalizers
+	target   kubernetes.Interface // nodes, bootstrap tokens; nil without a target cluster
 }
 
-// connect makes the clients. It talks to nobody yet.
+// connect makes the clients. It sends no request yet.
 func connect(o options) (c clients, err error) {
 	const agent = "millwright-worker"
 	control, err := o.Kubernetes(agent)
@@ -50,15 +50,15 @@ func connect(o options) (c clients, err error) {
 	return c, err
 }
 
-// impatient hands on at once that an eviction was refused. Else the client would wait and try again by itself, ten times,
-// while the drain knows better when a budget allows it.
+// impatient returns the refusal of an eviction at once. Otherwise the client would wait and retry up to ten times, while the
+// drain knows better when a budget allows the eviction.
 type impatient struct{ next http.RoundTripper }
 
-// RoundTrip does as the interface says.
+// RoundTrip implements http.RoundTripper.
 func (i impatient) RoundTrip(request *http.Request) (*http.Response, error) {
 	response, err := i.next.RoundTrip(request)
 	if err == nil && strings.HasSuffix(request.URL.Path, "/eviction") {
-		response.Header.Del("Retry-After") // the body says so, too
+		response.Header.Del("Retry-After") // the body has it, too
 	}
 	return response, err
 }

@@ -1,5 +1,5 @@
-// Package main runs Millwright's worker: the process that carries out workflows and activities. It only wires: clients,
-// caches, providers, task queues, metrics and health.
+// Package main runs Millwright's worker: the process that runs workflows and activities. It only connects other packages:
+// clients, caches, providers, task queues, metrics and health.
 package main
 
 import (
@@ -16,11 +16,12 @@ import (
 	"syscall"
 	"time"
 
-	"millwright/activities"
+	activitiesdrain "millwright/activities/drain"
+	"millwright/activities/kube"
 	"millwright/decide/drain"
-	"millwright/observe"
+	"millwright/observe/cache"
 	"millwright/process"
-	"millwright/workflows"
+	workflowsrun "millwright/workflows/run"
 )
 
 // options are the flags of this process.
@@ -45,18 +46,18 @@ func main() {
 	o.Register(flag.CommandLine)
 	o.preflight.Register(flag.CommandLine)
 	o.rollout.Register(flag.CommandLine)
-	flag.StringVar(&o.clusterName, "cluster-name", "", "name of this installation; instances carry it as a tag (required)")
-	flag.StringVar(&o.queues, "queues", "machines,kubernetes,drains,provider-virtual", "task queues to serve, separated by commas")
-	flag.StringVar(&o.virtualcloud, "virtualcloud-address", "", "URL of virtualcloud, for the queue provider-virtual")
-	flag.BoolVar(&o.adopt, "adopt-before-create", true, "look for a machine's instance before making one; false only to see what happens then")
-	flag.BoolVar(&o.guardSecrets, "guard-secrets", true, "put a finalizer on the Secrets that classes name, as long as they do; needs the rights to list, watch and patch Secrets")
-	flag.StringVar(&o.tokenGroups, "bootstrap-token-auth-extra-groups", "", "groups that bootstrap tokens authenticate as besides system:bootstrappers, separated by commas")
-	flag.DurationVar(&o.exhausted, "resource-exhausted-retry", activities.DefaultExhaustedRetry, "longest wait before a provider that had no capacity is asked again")
-	flag.DurationVar(&o.draining.Detach, "pv-detach-timeout", activities.DefaultDetachTimeout, "how long a drain waits, beyond a pod's own grace period, until its volumes are detached")
-	flag.DurationVar(&o.draining.Attach, "pv-reattach-timeout", activities.DefaultAttachTimeout, "how long a drain waits until the volumes of a pod are attached to another node, before the next pod goes")
-	flag.BoolVar(&o.draining.Parallel, "drain-volumes-in-parallel", false, "let pods with volumes go at the same time when they share no StatefulSet, no disruption budget and no volume")
-	flag.IntVar(&o.maxDrains, "max-drains", activities.DefaultMaxDrains, "nodes that are drained at a time, further ones wait for their turn; 0 means all")
-	flag.IntVar(&o.cloudCalls, "max-cloud-calls", cloudCalls, "calls of each provider that this worker makes at a time, further ones wait; machines of one set let others pass once a quarter of so many are under way, so say the same to all workers")
+	flag.StringVar(&o.clusterName, "cluster-name", "", "name of this installation, written as a tag on each instance (required)")
+	flag.StringVar(&o.queues, "queues", "machines,kubernetes,drains,provider-virtual", "task queues that this worker polls, separated by commas")
+	flag.StringVar(&o.virtualcloud, "virtualcloud-address", "", "URL of the virtual cloud; required when --queues has provider-virtual")
+	flag.BoolVar(&o.adopt, "adopt-before-create", true, "before a create call, search the cloud for an instance that has the machine's UID; false only in tests: it can create two instances for one machine")
+	flag.BoolVar(&o.guardSecrets, "guard-secrets", true, "put a finalizer on each Secret that a MachineClass names; requires the rights to list, watch and patch Secrets; set the same value on worker and bridge")
+	flag.StringVar(&o.tokenGroups, "bootstrap-token-auth-extra-groups", "", "additional groups of bootstrap tokens, separated by commas; each must begin with system:bootstrappers:")
+	flag.DurationVar(&o.exhausted, "resource-exhausted-retry", kube.DefaultExhaustedRetry, "longest wait before the next create call after a provider reported ResourceExhausted")
+	flag.DurationVar(&o.draining.Detach, "pv-detach-timeout", kube.DefaultDetachTimeout, "after the grace period of an evicted pod, how long the drain waits until its volumes are detached from the node")
+	flag.DurationVar(&o.draining.Attach, "pv-reattach-timeout", kube.DefaultAttachTimeout, "how long the drain waits until the volumes of an evicted pod are attached to another node, before it evicts the next pod with volumes")
+	flag.BoolVar(&o.draining.Parallel, "drain-volumes-in-parallel", false, "evict pods with volumes in parallel if they share no StatefulSet, no PodDisruptionBudget and no volume")
+	flag.IntVar(&o.maxDrains, "max-drains", activitiesdrain.DefaultMaxDrains, "largest number of nodes that are drained at the same time; other drains are queued; 0 means no limit")
+	flag.IntVar(&o.cloudCalls, "max-cloud-calls", cloudCalls, "largest number of concurrent calls to each provider by this worker; when one MachineSet has a quarter of this number in progress, calls for other sets go first; set the same value on all workers")
 	flag.Parse()
 	if err := run(o); err != nil {
 		fmt.Fprintln(os.Stderr, "worker:", err)
@@ -64,7 +65,7 @@ func main() {
 	}
 }
 
-// run serves the task queues until the process is told to stop; activities under way get time to finish.
+// run serves the task queues until the process is stopped; running activities get time to finish.
 func run(o options) error {
 	if o.clusterName == "" {
 		return errors.New("--cluster-name is required: instances of two installations must not be mixed up")
@@ -118,18 +119,18 @@ func run(o options) error {
 	<-ctx.Done()
 	var stopping sync.WaitGroup
 	for _, w := range workers {
-		stopping.Go(w.Stop) // each waits for its activities; all of them within one grace period
+		stopping.Go(w.Stop) // each waits for its activities, all in the same grace period
 	}
 	stopping.Wait()
 	return nil
 }
 
-// watch fills the caches; nil when this worker needs none.
-func watch(ctx context.Context, o options, clients clients) (*observe.Cluster, error) {
+// watch fills the caches; nil if this worker needs none.
+func watch(ctx context.Context, o options, clients clients) (*cache.Cluster, error) {
 	if !o.servesCore() {
 		return nil, nil
 	}
-	cluster, err := observe.NewCluster(clients.machines, clients.target, clients.metadata)
+	cluster, err := cache.NewCluster(clients.machines, clients.target, clients.metadata)
 	if err != nil {
 		return nil, err
 	}
@@ -143,11 +144,11 @@ func watch(ctx context.Context, o options, clients clients) (*observe.Cluster, e
 	return cluster, cluster.Start(ctx)
 }
 
-// servesCore reports whether this worker decides and writes, besides calling clouds or instead of it. One that only calls a
-// cloud needs no caches, and no right to list anything.
+// servesCore reports whether this worker serves the queues of workflows and cluster activities. One that only calls a cloud
+// needs no caches and no permission to list objects.
 func (o *options) servesCore() bool {
 	for queue := range strings.SplitSeq(o.queues, ",") {
-		if queue == workflows.QueueMachines || queue == workflows.QueueKubernetes || queue == workflows.QueueDrains {
+		if queue == workflowsrun.QueueMachines || queue == workflowsrun.QueueKubernetes || queue == workflowsrun.QueueDrains {
 			return true
 		}
 	}

@@ -17,25 +17,31 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"millwright/activities"
+	activitiescloud "millwright/activities/cloud"
+	"millwright/activities/kube"
 	"millwright/api/v1alpha1"
-	"millwright/observe"
+	"millwright/observe/cache"
 	"millwright/provider"
 	"millwright/provider/virtual"
 	"millwright/workflows"
+	workflowsrun "millwright/workflows/run"
 )
 
-// Slots of a worker: a slot of the cluster queues is a request or two to the API server, one of a provider's mostly waits.
+// Slots of a worker: a slot of the cluster queues is a request or two to the API server; one of a provider's mostly waits.
 const (
 	clusterSlots = 100
 	cloudCalls   = 200 // calls of a cloud mostly wait
-	fairShare    = 4   // one in so many calls is for machines of any one set, if others want some: three more sets may be as huge
-	drainSlots   = 500 // a drain is one slot, and parked nearly always
+	fairShare    = 4   // a fourth of the calls is for the machines of any one set if others wait: three more sets may be as large
+	drainSlots   = 500 // a drain takes one slot and nearly always waits
 	stopTimeout  = 30 * time.Second
 )
 
 // serve starts one SDK worker for each queue.
-func serve(o options, temporal client.Client, cluster *observe.Cluster, clients clients, registry prometheus.Registerer) ([]worker.Worker, error) {
-	core := &activities.Activities{Cluster: cluster, Recorder: recorder(clients.control), TokenGroups: o.tokenGroups, Draining: o.draining, Metrics: activities.NewMetrics(registry), MaxDrains: o.maxDrains, FairCalls: max(o.cloudCalls/fairShare, 1)}
+func serve(o options, temporal client.Client, cluster *cache.Cluster, clients clients, registry prometheus.Registerer) ([]worker.Worker, error) {
+	onClusters := activities.OnClusters(&kube.Kube{
+		Cluster: cluster, Recorder: recorder(clients.control), TokenGroups: o.tokenGroups, Draining: o.draining,
+		Metrics: kube.NewMetrics(registry), MaxDrains: o.maxDrains, FairCalls: max(o.cloudCalls/fairShare, 1),
+	})
 	providers := &provider.Registry{}
 	if o.virtualcloud != "" {
 		var options []virtual.Option
@@ -51,30 +57,30 @@ func serve(o options, temporal client.Client, cluster *observe.Cluster, clients 
 		options := workerOptions()
 		name, isProvider := strings.CutPrefix(queue, provider.TaskQueue(""))
 		switch {
-		case queue == workflows.QueueMachines: // small batches of writes must not hold up what decisions fall back on
+		case queue == workflowsrun.QueueMachines: // small batches of writes must not delay decisions that fall back to this queue
 			options.MaxConcurrentActivityExecutionSize = 2 * clusterSlots
-		case queue == workflows.QueueDrains:
+		case queue == workflowsrun.QueueDrains:
 			options.MaxConcurrentActivityExecutionSize = drainSlots
 		case isProvider:
 			options.MaxConcurrentActivityExecutionSize = o.cloudCalls
 		}
 		w := worker.New(temporal, queue, options)
 		switch {
-		case queue == workflows.QueueMachines:
+		case queue == workflowsrun.QueueMachines:
 			workflows.Register(w)
-			w.RegisterActivity(core)
-		case queue == workflows.QueueKubernetes, queue == workflows.QueueDrains:
-			w.RegisterActivity(core)
+			register(w, onClusters)
+		case queue == workflowsrun.QueueKubernetes, queue == workflowsrun.QueueDrains:
+			register(w, onClusters)
 		case isProvider:
 			cloud, err := providers.Lookup(name)
 			if err != nil {
 				return nil, fmt.Errorf("serve queue %s: %w", queue, err)
 			}
-			w.RegisterActivity(&activities.Provider{
+			w.RegisterActivity(&activitiescloud.Provider{
 				Cloud: cloud, Classes: clients.machines, Secrets: clients.control, Tokens: clients.target, Cluster: o.clusterName, ExhaustedRetry: o.exhausted,
 			})
 		default:
-			return nil, fmt.Errorf("unknown queue %q: known are %s, %s, %s and provider-NAME", queue, workflows.QueueMachines, workflows.QueueKubernetes, workflows.QueueDrains)
+			return nil, fmt.Errorf("unknown queue %q: known are %s, %s, %s and provider-NAME", queue, workflowsrun.QueueMachines, workflowsrun.QueueKubernetes, workflowsrun.QueueDrains)
 		}
 		if err := w.Start(); err != nil {
 			return nil, fmt.Errorf("serve queue %s: %w", queue, err)
@@ -84,13 +90,19 @@ func serve(o options, temporal client.Client, cluster *observe.Cluster, clients 
 	return workers, nil
 }
 
-// pollers follow the load: two, the SDK's default, leave bursts waiting in the server.
+func register(w worker.Worker, activities []any) {
+	for _, a := range activities {
+		w.RegisterActivity(a)
+	}
+}
+
+// pollers follow the load: with two, the SDK's default, bursts would wait in the server.
 func pollers() worker.PollerBehavior {
 	return worker.NewPollerBehaviorAutoscaling(worker.PollerBehaviorAutoscalingOptions{InitialNumberOfPollers: 8, MinimumNumberOfPollers: 2, MaximumNumberOfPollers: 32})
 }
 
-// workerOptions versions the worker when its deployment says so, with the variables that Temporal's worker controller
-// sets; else it is a plain one.
+// workerOptions returns the options of a versioned worker if Temporal's worker controller has set its environment variables;
+// else those of an unversioned one.
 func workerOptions() worker.Options {
 	options := worker.Options{
 		MaxConcurrentActivityExecutionSize: clusterSlots,

@@ -1,22 +1,31 @@
-// Package workflows answers in which order and until when things are done: one durable procedure for each kind of object,
-// woken by the bridge. It reads no cluster, calls no cloud and decides nothing from facts: activities do.
+// Package workflows says in which order work is done and when it is given up. Each kind of object has a package with one
+// durable procedure per object, which the bridge starts and signals. Workflows read no cluster, call no cloud and decide
+// nothing from facts: activities do.
 package workflows
 
 import (
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
+
+	"millwright/workflows/class"
+	"millwright/workflows/deployment"
+	"millwright/workflows/drain"
+	"millwright/workflows/machine"
+	"millwright/workflows/orphan"
+	"millwright/workflows/run"
+	"millwright/workflows/set"
 )
 
-// Register makes every workflow known to a worker, or to a replayer.
+// Register registers every workflow with a worker or a replayer.
 func Register(r worker.WorkflowRegistry) {
-	for kind, function := range map[Kind]any{
-		KindMachine:           Machine,
-		KindMachineSet:        MachineSet,
-		KindMachineDeployment: MachineDeployment,
-		KindMachineClass:      MachineClass,
-		KindDrain:             Drain,
-		KindRollout:           Rollout,
-		KindOrphanCollection:  OrphanCollection,
+	for kind, function := range map[run.Kind]any{
+		run.KindMachine:           machine.Machine,
+		run.KindMachineSet:        set.MachineSet,
+		run.KindMachineDeployment: deployment.MachineDeployment,
+		run.KindMachineClass:      class.MachineClass,
+		run.KindDrain:             drain.Drain,
+		run.KindRollout:           deployment.Rollout,
+		run.KindOrphanCollection:  orphan.Collection,
 	} {
 		r.RegisterWorkflowWithOptions(function, workflow.RegisterOptions{
 			Name:               string(kind),

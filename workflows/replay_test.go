@@ -17,7 +17,7 @@ import (
 	"millwright/workflows"
 )
 
-// Every recorded history, of ended runs and of open ones, replays against the workflows as they are now.
+// TestReplay replays every recorded history, of ended and of open runs, against the current workflows.
 func TestReplay(t *testing.T) {
 	root := filepath.Join("testdata", "replay")
 	kinds := map[string]int{}

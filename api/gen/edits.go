@@ -23,7 +23,7 @@ const (
 	maxResources   = 256    // resources of a capacity
 )
 
-// edits returns what is to be done to the CRD of each plural name.
+// edits returns the edits of the CRD of each plural name.
 func edits() map[string][]edit {
 	set := []edit{{"spec", selectorMatchesTemplateRules()}}
 	set = append(set, selector("spec.selector")...)

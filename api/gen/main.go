@@ -74,8 +74,8 @@ func finish(crd []byte, edits []edit) ([]byte, error) {
 	return yaml.Marshal(doc)
 }
 
-// apply merges the edit into the schema at its path. A path that does not exist is an error: the field was renamed, and
-// its bound would be lost in silence.
+// apply merges the edit into the schema at its path. A path that does not exist is an error: the field was renamed, and its
+// bound would be lost unnoticed.
 func (e edit) apply(root schema) error {
 	at := root
 	for _, step := range strings.Split(e.path, ".") {
@@ -107,8 +107,8 @@ func child(at schema, step string) (schema, bool) {
 	return m, ok
 }
 
-// merge puts what is in add into the schema, descending into maps that both have. A field whose rules come from a marker
-// gets none from here: the marker's would be lost in silence.
+// merge merges add into the schema, recursively for maps that both have. A field with rules from a marker cannot get rules
+// here, because they would replace those of the marker unnoticed.
 func merge(into, add schema) error {
 	for key, value := range add {
 		have, exists := into[key]

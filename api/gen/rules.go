@@ -2,9 +2,9 @@ package main
 
 import "fmt"
 
-// The CEL rules that are too long for a marker, or that two kinds share. A rule is made of a condition under which
-// something is wrong; the same condition finds the culprit for the message. Messages name the field, its value, and what
-// is allowed. They take the first culprit of a list: the API server cannot estimate the cost of joining them.
+// The CEL rules that are too long for a marker, or that two kinds share. A rule is made from a condition under which something
+// is invalid; the same condition finds the invalid item for the message. Messages name the field, its value, and what is
+// allowed. They name only the first invalid item of a list: the API server cannot estimate the cost of joining several.
 
 // rulesKeyword is where a schema keeps its rules.
 const rulesKeyword = "x-kubernetes-validations"
@@ -18,9 +18,9 @@ func rules(list ...schema) schema {
 	return schema{rulesKeyword: items}
 }
 
-// durationRule admits what time.ParseDuration reads, if it is not negative. The number of digits is bounded per unit, and
-// hours are given once, so that the sum of at most maxDuration characters stays below the 2562047h that an int64 of
-// nanoseconds holds: a longer one could be stored, and then no typed client could read it.
+// durationRule admits what time.ParseDuration reads, if it is not negative. The number of digits is bounded for each unit, and
+// hours may occur once, so that the sum of at most maxDuration characters stays below the 2562047h that an int64 of nanoseconds
+// holds: a longer one could be stored, and then no typed client could read it.
 func durationRule(field string) schema {
 	number := func(digits int) string { return fmt.Sprintf(`([0-9]{1,%d}([.][0-9]*)?|[.][0-9]+)`, digits) }
 	component := "(" + number(6) + "h|" + number(7) + "m|" + number(9) + "s|" +
@@ -43,7 +43,7 @@ func templateLabelsRule() schema {
 	})
 }
 
-// showExpression tells one entry of matchExpressions as text.
+// showExpression formats one entry of matchExpressions.
 const showExpression = `'"' + e.key + ' ' + e.operator + (has(e.values) ? ' (' + e.values.join(', ') + ')' : '') + '"'`
 
 // selectorRules refuse a selector that selects everything, and one that Kubernetes cannot read.
@@ -59,7 +59,7 @@ func selectorRules() schema {
 	)
 }
 
-// expressionRule belongs to any selector: its expressions can be read.
+// expressionRule is a rule for any selector: its expressions must be valid.
 func expressionRule() schema {
 	const wrong = `!(e.operator in ['In', 'NotIn'] ? has(e.values) && size(e.values) > 0 : ` +
 		`e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || size(e.values) == 0))`
@@ -71,8 +71,8 @@ func expressionRule() schema {
 	}
 }
 
-// selectorMatchesTemplateRules belong to a spec with selector and template. A set whose selector does not match its own
-// machines would never find them again and make new ones for ever.
+// selectorMatchesTemplateRules are for a spec with selector and template. A set whose selector does not match its own machines
+// would never find them again and would create new ones endlessly.
 func selectorMatchesTemplateRules() schema {
 	const (
 		labels    = `self.template.metadata.labels`
@@ -82,7 +82,7 @@ func selectorMatchesTemplateRules() schema {
 
 		hasKey = `(` + hasLabels + ` && e.key in ` + labels + `)`
 		isIn   = `(` + hasKey + ` && has(e.values) && ` + labels + `[e.key] in e.values)`
-		// An operator that does not exist, or lacks its values, is the business of selectorRules.
+		// selectorRules reports an operator that does not exist or lacks its values.
 		unmet = `(e.operator == 'In' ? has(e.values) && !` + isIn + ` : e.operator == 'NotIn' ? ` + isIn +
 			` : e.operator == 'Exists' ? !` + hasKey + ` : e.operator == 'DoesNotExist' && ` + hasKey + `)`
 	)

@@ -1,159 +1,166 @@
 package v1alpha1
 
-import corev1 "k8s.io/api/core/v1"
+import (
+	corev1 "k8s.io/api/core/v1"
 
-// MachineDeploymentConditionType names what a condition of a deployment is about.
+	"millwright/api/vocabulary"
+)
+
+// MachineDeploymentConditionType is the type of a condition of a deployment.
 type MachineDeploymentConditionType string
 
 // Conditions of a MachineDeployment.
 const (
 	// MachineDeploymentAvailable: enough machines are available.
-	MachineDeploymentAvailable MachineDeploymentConditionType = "Available"
-	// MachineDeploymentProgressing: the rollout moves, is done, stands still (False) or is paused (Unknown).
-	MachineDeploymentProgressing MachineDeploymentConditionType = "Progressing"
+	MachineDeploymentAvailable MachineDeploymentConditionType = vocabulary.ConditionAvailable
+	// MachineDeploymentProgressing: the rollout progresses, is complete, made no progress in time (False) or is paused
+	// (Unknown).
+	MachineDeploymentProgressing MachineDeploymentConditionType = vocabulary.ConditionProgressing
 	// MachineDeploymentReplicaFailure: a set could not create or delete a machine. Copied from the set.
-	MachineDeploymentReplicaFailure MachineDeploymentConditionType = "ReplicaFailure"
+	MachineDeploymentReplicaFailure MachineDeploymentConditionType = vocabulary.ConditionReplicaFailure
 	// MachineDeploymentFrozen: no machine is created, for safety.
-	MachineDeploymentFrozen MachineDeploymentConditionType = "Frozen"
-	// MachineDeploymentSelectorOverlap: another deployment's selector matches this one's machines. Admission sees one
-	// object at a time, so only a controller can tell.
-	MachineDeploymentSelectorOverlap MachineDeploymentConditionType = "SelectorOverlap"
-	// MachineDeploymentReplacementHeld: machines that failed are not replaced now; the message says why. Absent when none waits.
-	MachineDeploymentReplacementHeld MachineDeploymentConditionType = "ReplacementHeld"
+	MachineDeploymentFrozen MachineDeploymentConditionType = vocabulary.ConditionFrozen
+	// MachineDeploymentSelectorOverlap: another deployment's selector matches this one's machines. Admission sees one object at
+	// a time and cannot detect this.
+	MachineDeploymentSelectorOverlap MachineDeploymentConditionType = vocabulary.ConditionSelectorOverlap
+	// MachineDeploymentReplacementHeld: failed machines are not replaced at present; the message says why. Absent if none
+	// waits.
+	MachineDeploymentReplacementHeld MachineDeploymentConditionType = vocabulary.ConditionReplacementHeld
 )
 
 // ReasonReplacementHeld is the reason of ReplacementHeld, and ReasonReplacementGranted that of the event when a
 // replacement is granted.
 const (
 	ReasonReplacementHeld    = "ReplacementHeld"
-	ReasonReplacementGranted = "ReplacementGranted"
+	ReasonReplacementGranted = vocabulary.ReasonReplacementGranted
 )
 
-// MachineSetConditionType names what a condition of a set is about.
+// MachineSetConditionType is the type of a condition of a set.
 type MachineSetConditionType string
 
 // Conditions of a MachineSet.
 const (
 	// MachineSetReplicaFailure: a machine could not be created or deleted.
-	MachineSetReplicaFailure MachineSetConditionType = "ReplicaFailure"
+	MachineSetReplicaFailure MachineSetConditionType = vocabulary.ConditionReplicaFailure
 	// MachineSetFrozen: no machine is created, for safety.
-	MachineSetFrozen MachineSetConditionType = "Frozen"
+	MachineSetFrozen MachineSetConditionType = vocabulary.ConditionFrozen
 	// MachineSetOvershoot: there are more machines than were ever wanted.
-	MachineSetOvershoot MachineSetConditionType = "Overshoot"
-	// MachineSetMachinesCreated: no machine is missing that could not be made.
-	MachineSetMachinesCreated MachineSetConditionType = "MachinesCreated"
+	MachineSetOvershoot MachineSetConditionType = vocabulary.ConditionOvershoot
+	// MachineSetMachinesCreated: True unless machines are missing that could not be created.
+	MachineSetMachinesCreated MachineSetConditionType = vocabulary.ConditionMachinesCreated
 	// MachineSetMachinesReady: all machines are ready; the message names those that are not.
-	MachineSetMachinesReady MachineSetConditionType = "MachinesReady"
-	// MachineSetMachinesUpToDate: all machines are what the current template makes.
-	MachineSetMachinesUpToDate MachineSetConditionType = "MachinesUpToDate"
+	MachineSetMachinesReady MachineSetConditionType = vocabulary.ConditionMachinesReady
+	// MachineSetMachinesUpToDate: all machines match the current template.
+	MachineSetMachinesUpToDate MachineSetConditionType = vocabulary.ConditionMachinesUpToDate
 	// MachineSetScalingUp: machines are missing, or have yet to become ready for the first time.
-	MachineSetScalingUp MachineSetConditionType = "ScalingUp"
+	MachineSetScalingUp MachineSetConditionType = vocabulary.ConditionScalingUp
 	// MachineSetScalingDown: there are more machines than wanted.
-	MachineSetScalingDown MachineSetConditionType = "ScalingDown"
+	MachineSetScalingDown MachineSetConditionType = vocabulary.ConditionScalingDown
 	// MachineSetRemediating: machines are replaced because they failed or are unhealthy.
-	MachineSetRemediating MachineSetConditionType = "Remediating"
-	// MachineSetDeleting: the set is to go.
-	MachineSetDeleting MachineSetConditionType = "Deleting"
-	// MachineSetPaused: somebody wants the set to rest.
-	MachineSetPaused MachineSetConditionType = "Paused"
+	MachineSetRemediating MachineSetConditionType = vocabulary.ConditionRemediating
+	// MachineSetDeleting: the set is being deleted.
+	MachineSetDeleting MachineSetConditionType = vocabulary.ConditionDeleting
+	// MachineSetPaused: an operator paused the set.
+	MachineSetPaused MachineSetConditionType = vocabulary.ConditionPaused
 )
 
 // Reasons of Available.
 const (
-	ReasonMinimumReplicasAvailable   = "MinimumReplicasAvailable"
-	ReasonMinimumReplicasUnavailable = "MinimumReplicasUnavailable"
+	ReasonMinimumReplicasAvailable   = vocabulary.ReasonMinimumReplicasAvailable
+	ReasonMinimumReplicasUnavailable = vocabulary.ReasonMinimumReplicasUnavailable
 )
 
-// Reasons of Progressing. NewMachineSetCreated and FoundNewMachineSet stand until the rollout makes its first progress, is paused, or waits at a stage.
+// Reasons of Progressing. NewMachineSetCreated and FoundNewMachineSet remain until the rollout makes its first progress, is
+// paused, or waits at a pause point.
 const (
-	ReasonNewMachineSetCreated     = "NewMachineSetCreated"
-	ReasonFoundNewMachineSet       = "FoundNewMachineSet"
-	ReasonMachineSetUpdated        = "MachineSetUpdated"
-	ReasonNewMachineSetAvailable   = "NewMachineSetAvailable"
-	ReasonProgressDeadlineExceeded = "ProgressDeadlineExceeded"
-	ReasonMachineSetCreateError    = "MachineSetCreateError"
-	ReasonDeploymentPaused         = "DeploymentPaused"
-	ReasonDeploymentResumed        = "DeploymentResumed"
-	// ReasonRolloutHeld: somebody cancelled the rollout; it stays where it is.
-	ReasonRolloutHeld = "RolloutHeld"
-	// ReasonRolloutWaiting: a stage of the rollout has its machines and is not over.
-	ReasonRolloutWaiting = "RolloutWaiting"
+	ReasonNewMachineSetCreated     = vocabulary.ReasonNewMachineSetCreated
+	ReasonFoundNewMachineSet       = vocabulary.ReasonFoundNewMachineSet
+	ReasonMachineSetUpdated        = vocabulary.ReasonMachineSetUpdated
+	ReasonNewMachineSetAvailable   = vocabulary.ReasonNewMachineSetAvailable
+	ReasonProgressDeadlineExceeded = vocabulary.ReasonProgressDeadlineExceeded
+	ReasonMachineSetCreateError    = vocabulary.ReasonMachineSetCreateError
+	ReasonDeploymentPaused         = vocabulary.ReasonDeploymentPaused
+	ReasonDeploymentResumed        = vocabulary.ReasonDeploymentResumed
+	// ReasonRolloutHeld: an operator cancelled the rollout; the machines stay as they are.
+	ReasonRolloutHeld = vocabulary.ReasonRolloutHeld
+	// ReasonRolloutWaiting: a step of the rollout has its machines and is not over.
+	ReasonRolloutWaiting = vocabulary.ReasonRolloutWaiting
 	// ReasonInvalid: nothing can be done with the deployment as it is.
-	ReasonInvalid = "Invalid"
+	ReasonInvalid = vocabulary.ReasonInvalid
 )
 
 // Reasons of ReplicaFailure.
 const (
-	ReasonFailedCreate = "FailedCreate"
-	ReasonFailedDelete = "FailedDelete"
+	ReasonFailedCreate = vocabulary.ReasonFailedCreate
+	ReasonFailedDelete = vocabulary.ReasonFailedDelete
 )
 
 // Reasons of Frozen.
 const (
-	ReasonOverShootingReplicaCount   = "OverShootingReplicaCount"
-	ReasonMachineDeploymentStateSync = "MachineDeploymentStateSync"
+	ReasonOverShootingReplicaCount   = vocabulary.ReasonOverShootingReplicaCount
+	ReasonMachineDeploymentStateSync = vocabulary.ReasonMachineDeploymentStateSync
 	ReasonUnfreezeAnnotation         = "UnfreezeAnnotation"
 )
 
 // ReasonSelectorOverlap is the reason of SelectorOverlap, and of the event that goes with it.
 const ReasonSelectorOverlap = "SelectorOverlap"
 
-// Conditions of a Machine that tell about the machine itself. Their types are reserved: copying the node's conditions
-// keeps them, and health ignores them.
+// Conditions of a Machine itself. Their types are reserved: they are kept when the node's conditions are copied, and health
+// checks ignore them.
 const (
-	// MachineClassReady: the class and its secrets are there and can be used.
-	MachineClassReady corev1.NodeConditionType = "ClassReady"
-	// MachineInstanceReady: the provider has made the instance. While it has not, the reason is Creating or the name of
-	// the provider's code, such as ResourceExhausted.
-	MachineInstanceReady corev1.NodeConditionType = "InstanceReady"
-	// MachineReplacementDue: patience with the machine has ended. It is replaced as soon as its deployment's replacement
-	// budget allows; the message says what it waits for.
-	MachineReplacementDue corev1.NodeConditionType = "ReplacementDue"
-	// MachineDrained: the pods of the node of a machine that is to go are gone. While they are not, the reason is Draining,
+	// MachineClassReady: the class and its Secrets exist and are valid.
+	MachineClassReady corev1.NodeConditionType = vocabulary.ConditionClassReady
+	// MachineInstanceReady: the provider has created the instance. Until then the reason is Creating or the name of the
+	// provider's code, such as ResourceExhausted.
+	MachineInstanceReady corev1.NodeConditionType = vocabulary.ConditionInstanceReady
+	// MachineReplacementDue: a timeout has ended, or the instance or the node is permanently gone. The machine is replaced as
+	// soon as its deployment's replacement budget allows it; the message says what it waits for.
+	MachineReplacementDue corev1.NodeConditionType = vocabulary.ConditionReplacementDue
+	// MachineDrained: all pods have left the node of a machine that is being deleted. Until then the reason is Draining,
 	// Blocked or Forcing, and the message says what the drain waits for.
-	MachineDrained corev1.NodeConditionType = "Drained"
-	// MachineHealthCheckSucceeded and MachineOwnerRemediated are a health check's, as Cluster API has them: False both times
-	// asks the machine's set to replace it. Who writes them also takes them back.
+	MachineDrained corev1.NodeConditionType = vocabulary.ConditionDrained
+	// MachineHealthCheckSucceeded and MachineOwnerRemediated are written by a health check, as in Cluster API: False in both
+	// asks the machine's set to replace it. The writer also removes them.
 	MachineHealthCheckSucceeded corev1.NodeConditionType = "HealthCheckSucceeded"
 	MachineOwnerRemediated      corev1.NodeConditionType = "OwnerRemediated"
 )
 
 // Reasons of Drained.
 const (
-	ReasonDraining = "Draining" // pods go, or are about to
-	ReasonBlocked  = "Blocked"  // something keeps pods from going
-	ReasonForcing  = "Forcing"  // the deadline has passed, or force was asked for: pods are deleted
-	ReasonDrained  = "Drained"  // True: all pods are gone
-	ReasonForced   = "Forced"   // True: pods were deleted by force; the message names those that were left behind
-	ReasonSkipped  = "Skipped"  // True: nobody was asked to go
+	ReasonDraining = vocabulary.ReasonDraining // pods are being evicted, or are about to be
+	ReasonBlocked  = vocabulary.ReasonBlocked  // something blocks evictions
+	ReasonForcing  = vocabulary.ReasonForcing  // the deadline has passed, or force was asked for: pods are deleted
+	ReasonDrained  = vocabulary.DrainDrained   // True: all pods are gone
+	ReasonForced   = vocabulary.DrainForced    // True: pods were deleted by force; the message names those that were left behind
+	ReasonSkipped  = vocabulary.DrainSkipped   // no pod was evicted
 )
 
 // Reasons of ReplacementDue.
 const (
-	ReasonCreationTimeout = "CreationTimeout"
-	ReasonHealthTimeout   = "HealthTimeout"
-	ReasonInstanceGone    = "InstanceGone"
-	ReasonNodeDeleted     = "NodeDeleted"
-	ReasonStaleNode       = "StaleNode"
-	// ReasonPatienceExtended: the health timeout was made longer, or taken away; ReplacementDue is False.
-	ReasonPatienceExtended = "PatienceExtended"
+	ReasonCreationTimeout = vocabulary.ReasonCreationTimeout
+	ReasonHealthTimeout   = vocabulary.ReasonHealthTimeout
+	ReasonInstanceGone    = vocabulary.ReasonInstanceGone
+	ReasonNodeDeleted     = vocabulary.ReasonNodeDeleted
+	ReasonStaleNode       = vocabulary.ReasonStaleNode
+	// ReasonHealthTimeoutExtended: the health timeout was made longer or disabled; ReplacementDue is False.
+	ReasonHealthTimeoutExtended = vocabulary.ReasonHealthTimeoutExtended
 	// ReasonRecovered: the node became healthy in time; ReplacementDue is False.
-	ReasonRecovered = "Recovered"
+	ReasonRecovered = vocabulary.ReasonRecovered
 )
 
 // Reasons of ClassReady.
 const (
-	ReasonClassFound     = "ClassFound"
-	ReasonClassNotFound  = "ClassNotFound"
-	ReasonClassInvalid   = "ClassInvalid"
-	ReasonSecretNotFound = "SecretNotFound"
-	ReasonSecretInvalid  = "SecretInvalid"
+	ReasonClassFound     = vocabulary.ReasonClassFound
+	ReasonClassNotFound  = vocabulary.ReasonClassNotFound
+	ReasonClassInvalid   = vocabulary.ReasonClassInvalid
+	ReasonSecretNotFound = vocabulary.ReasonSecretNotFound
+	ReasonSecretInvalid  = vocabulary.ReasonSecretInvalid
 )
 
 // Reasons of InstanceReady; besides these, the names of the provider's codes.
 const (
-	ReasonInstanceCreated = "InstanceCreated"
-	ReasonCreating        = "Creating"
+	ReasonInstanceCreated = vocabulary.ReasonInstanceCreated
+	ReasonCreating        = vocabulary.ReasonCreating
 )
 
 // Reasons of events on a MachineClass, about instances that no Machine claims.
@@ -161,11 +168,11 @@ const (
 	ReasonOrphansCollected  = "OrphansCollected"  // they were deleted
 	ReasonOrphansHeld       = "OrphansHeld"       // suspiciously many: nothing was deleted
 	ReasonOrphanSweepFailed = "OrphanSweepFailed" // cloud or API server did not answer: nothing was deleted
-	ReasonInstancesUnclear  = "InstancesUnclear"  // they are left alone, and a person should look at them
+	ReasonInstancesUnclear  = "InstancesUnclear"  // no sweep deletes them: a person should look at them
 )
 
-// IsReservedConditionType tells whether a condition of a Machine with this type tells about the machine itself and was
-// not copied from its node.
+// IsReservedConditionType reports whether a condition of a Machine with this type is about the machine itself, and not copied
+// from its node.
 func IsReservedConditionType(conditionType corev1.NodeConditionType) bool {
 	switch conditionType {
 	case MachineClassReady, MachineInstanceReady, MachineReplacementDue, MachineDrained, MachineHealthCheckSucceeded, MachineOwnerRemediated:
@@ -177,41 +184,41 @@ func IsReservedConditionType(conditionType corev1.NodeConditionType) bool {
 
 // Conditions that are written on nodes.
 const (
-	// NodeInPlaceUpdate tells how far the in-place update of the node is; always True, its reason is the step.
-	NodeInPlaceUpdate corev1.NodeConditionType = "InPlaceUpdate"
+	// NodeInPlaceUpdate is the progress of the node's in-place update; always True, its reason is the step.
+	NodeInPlaceUpdate corev1.NodeConditionType = vocabulary.ConditionInPlaceUpdate
 	// NodePreserved: the node is kept although its machine failed or might be deleted.
-	NodePreserved corev1.NodeConditionType = "Preserved"
+	NodePreserved corev1.NodeConditionType = vocabulary.ConditionPreserved
 	// NodeTerminating: the node's machine is being deleted.
-	NodeTerminating corev1.NodeConditionType = "Terminating"
+	NodeTerminating corev1.NodeConditionType = vocabulary.ConditionTerminating
 )
 
-// Reasons of NodeInPlaceUpdate, in the order of the steps. After ReadyForUpdate it is an agent on the node that acts.
+// Reasons of NodeInPlaceUpdate, in the order of the steps. After ReadyForUpdate an agent on the node continues.
 const (
-	ReasonCandidateForUpdate = "CandidateForUpdate"
-	ReasonSelectedForUpdate  = "SelectedForUpdate"
-	ReasonDrainSuccessful    = "DrainSuccessful"
-	ReasonReadyForUpdate     = "ReadyForUpdate"
-	ReasonUpdateSuccessful   = "UpdateSuccessful"
-	ReasonUpdateFailed       = "UpdateFailed"
+	ReasonCandidateForUpdate = vocabulary.ReasonCandidateForUpdate
+	ReasonSelectedForUpdate  = vocabulary.ReasonSelectedForUpdate
+	ReasonDrainSuccessful    = vocabulary.ReasonDrainSuccessful
+	ReasonReadyForUpdate     = vocabulary.ReasonReadyForUpdate
+	ReasonUpdateSuccessful   = vocabulary.ReasonUpdateSuccessful
+	ReasonUpdateFailed       = vocabulary.ReasonUpdateFailed
 )
 
 // Reasons of NodePreserved. They contain spaces and a full stop, as MCM writes them.
 const (
-	ReasonPreservedByMCM      = "Preserved by MCM."
-	ReasonPreservedByUser     = "Preserved by user."
-	ReasonPreservationStopped = "Preservation stopped."
+	ReasonPreservedByMCM      = vocabulary.ReasonPreservedByMCM
+	ReasonPreservedByUser     = vocabulary.ReasonPreservedByUser
+	ReasonPreservationStopped = vocabulary.ReasonPreservationStopped
 )
 
 // Beginnings of the message of NodePreserved.
 const (
-	MessagePreservedNodeDrained    = "Preserved node drained successfully."
-	MessagePreservedNodeNotDrained = "Preserved node could not be drained."
+	MessagePreservedNodeDrained    = vocabulary.MessagePreservedNodeDrained
+	MessagePreservedNodeNotDrained = vocabulary.MessagePreservedNodeNotDrained
 )
 
 // Reasons of NodeTerminating, with the message that goes with each.
 const (
-	ReasonUnhealthy = "Unhealthy"
-	ReasonScaleDown = "ScaleDown"
+	ReasonUnhealthy = vocabulary.ReasonUnhealthy
+	ReasonScaleDown = vocabulary.ReasonScaleDown
 
 	MessageTerminatingUnhealthy = "Machine Controller is terminating failed machine"
 	MessageTerminatingScaleDown = "Machine Controller is scaling down machine"

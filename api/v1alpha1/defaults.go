@@ -10,7 +10,7 @@ import (
 )
 
 // Defaults for what a machine leaves out. They are not written into objects, so that an object shows only what its user
-// said. A duration of zero means that patience ends at once.
+// said. A duration of zero means that the timeout ends at once.
 const (
 	// DefaultCreationTimeout is how long a machine may take to become a joined node.
 	// Source: MCM flag default, --machine-creation-timeout.
@@ -34,9 +34,9 @@ const (
 	// Source: MCM, constant maxReplacements.
 	DefaultMaxReplacements = 1
 
-	// DefaultRemediationBackoff is the pause before a second generation of machines in a row is given up that never joined,
-	// and DefaultRemediationMaxBackoff the longest such pause. Source: Cluster API's KubeadmControlPlane doubles likewise; a
-	// minute is what a cloud needs to say that it has none, an hour what a person needs to come.
+	// DefaultRemediationBackoff is the least time between the replacements of two consecutive generations of machines that failed
+	// before they had joined, and DefaultRemediationMaxBackoff the longest such time. Source: Cluster API's KubeadmControlPlane
+	// doubles likewise; a minute is how long a cloud takes to report missing capacity, an hour how long a person takes to come.
 	DefaultRemediationBackoff    = time.Minute
 	DefaultRemediationMaxBackoff = time.Hour
 
@@ -57,13 +57,13 @@ func (s *MachineSpec) EffectiveCreationTimeout(annotations map[string]string) ti
 	return durationOr(s.configuration().MachineCreationTimeout, DefaultCreationTimeout)
 }
 
-// EffectiveHealthTimeout returns how long the node may be unhealthy before the machine is Failed. It says nothing about
-// HealthTimeoutDisabled, which comes first.
+// EffectiveHealthTimeout returns how long the node may be unhealthy before the machine is Failed. Check HealthTimeoutDisabled
+// first.
 func (s *MachineSpec) EffectiveHealthTimeout() time.Duration {
 	return durationOr(s.configuration().MachineHealthTimeout, DefaultHealthTimeout)
 }
 
-// HealthTimeoutDisabled tells whether the machine never becomes Failed by the passing of time.
+// HealthTimeoutDisabled reports whether the machine never becomes Failed because of a timeout.
 func (s *MachineSpec) HealthTimeoutDisabled() bool {
 	disabled := s.configuration().DisableHealthTimeout
 	return disabled != nil && *disabled
@@ -79,12 +79,12 @@ func (s *MachineSpec) EffectiveInPlaceUpdateTimeout() time.Duration {
 	return durationOr(s.configuration().MachineInPlaceUpdateTimeout, DefaultInPlaceUpdateTimeout)
 }
 
-// EffectivePreserveTimeout returns how long the machine is kept once it is preserved.
+// EffectivePreserveTimeout returns how long a preserved machine is kept.
 func (s *MachineSpec) EffectivePreserveTimeout() time.Duration {
 	return durationOr(s.configuration().MachinePreserveTimeout, DefaultPreserveTimeout)
 }
 
-// EvictRetries returns how often the eviction of a pod may be refused; nil when that is no limit (D39). Zero is a value.
+// EvictRetries returns how often the eviction of a pod may be refused; nil means without limit (D39). Zero is a value.
 func (s *MachineSpec) EvictRetries() *int32 { return s.configuration().MaxEvictRetries }
 
 // EffectiveNodeConditions returns the types of node conditions that make the machine unhealthy when True. They are not
@@ -119,8 +119,8 @@ func (s *MachineDeploymentStrategy) EffectiveType() MachineDeploymentStrategyTyp
 	return s.Type
 }
 
-// EffectiveRollingUpdate returns the bounds of a rolling update: surge 1 and unavailable 0 where left out, also when the
-// whole block is. Both may come back as zero; who computes with them must then count unavailable as 1.
+// EffectiveRollingUpdate returns the bounds of a rolling update: surge 1 and unavailable 0 if they or the whole block are left
+// out. Both may be zero; callers must then count unavailable as 1.
 func (s *MachineDeploymentStrategy) EffectiveRollingUpdate() (maxSurge, maxUnavailable intstr.IntOrString) {
 	if s.RollingUpdate == nil {
 		return (&UpdateConfiguration{}).effective()
@@ -147,7 +147,7 @@ func (c *UpdateConfiguration) effective() (maxSurge, maxUnavailable intstr.IntOr
 	return maxSurge, maxUnavailable
 }
 
-// configuration spares its callers the nil pointer: reading a promoted field of a nil embedded struct panics.
+// configuration avoids the nil pointer: reading a promoted field of a nil embedded struct panics.
 func (s *MachineSpec) configuration() MachineConfiguration {
 	if s.MachineConfiguration == nil {
 		return MachineConfiguration{}

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// What stands before the bar is MCM's public contract, what stands after it is Millwright's addition.
+// Names before the bar are MCM's public contract, names after it are Millwright's additions.
 func TestJSONNamesAreTheContract(t *testing.T) {
 	for _, tc := range []struct {
 		of    any
@@ -21,7 +21,7 @@ func TestJSONNamesAreTheContract(t *testing.T) {
 		{MachineSpec{}, `class providerID nodeTemplate drainTimeout healthTimeout creationTimeout inPlaceUpdateTimeout
 			machinePreserveTimeout disableHealthTimeout maxEvictRetries nodeConditions`},
 		{MachineStatus{}, "addresses conditions lastOperation currentStatus lastKnownState | currentOperation health creationStopped deletion drain"},
-		{MachineDeletion{}, "| stage since drain"},
+		{MachineDeletion{}, "| stage since queued drain"},
 		{MachineDrain{}, "| startedAt means meansSince result leftBehind"},
 		{CurrentStatus{}, "phase timeoutActive lastUpdateTime preserveExpiryTime"},
 		{LastOperation{}, "description errorCode lastUpdateTime state type"},
@@ -29,7 +29,7 @@ func TestJSONNamesAreTheContract(t *testing.T) {
 		{NodeTemplateSpec{}, "metadata spec"},
 		{MachineTemplateSpec{}, "metadata spec"},
 		{MachineSummary{}, "name providerID lastOperation ownerRef"},
-		{Operation{}, "| workflowID step since deadline lastError"},
+		{Operation{}, "| workflowID rolloutOf step since deadline blockedBy"},
 
 		{MachineSet{}, "kind apiVersion metadata spec status"},
 		{MachineSetSpec{}, "replicas selector machineClass template minReadySeconds autoPreserveFailedMachineMax | deletionOrder remediation"},
@@ -107,7 +107,8 @@ func TestEveryFieldSurvivesJSON(t *testing.T) {
 	assert.JSONEq(t, text, string(got))
 }
 
-// A client that leaves strategy and times out must not send empty ones: the API server could not tell them from a wish.
+// A client that leaves out strategy and timeouts must not send empty ones: the API server could not distinguish them from set
+// ones.
 func TestWhatIsLeftOutStaysOut(t *testing.T) {
 	got, err := json.Marshal(&MachineDeployment{})
 	require.NoError(t, err)

@@ -3,6 +3,8 @@ package v1alpha1
 import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/api/vocabulary"
 )
 
 // Machine is one instance at the provider and the node that it becomes.
@@ -19,15 +21,15 @@ type Machine struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty,omitzero"`
-	// What the machine shall be.
+	// The desired state of the machine.
 	// +required
 	Spec MachineSpec `json:"spec"`
-	// What is known about the machine.
+	// The observed state of the machine.
 	// +optional
 	Status MachineStatus `json:"status,omitempty,omitzero"`
 }
 
-// MachineSpec is what a machine shall be.
+// MachineSpec is the desired state of a machine.
 type MachineSpec struct {
 	// The MachineClass that says how instances are made.
 	// +required
@@ -37,32 +39,32 @@ type MachineSpec struct {
 	// ID of the instance at the provider. Empty until the instance is known; then written once.
 	// +optional
 	ProviderID string `json:"providerID,omitempty"`
-	// What the node shall carry.
+	// Labels, annotations and taints of the node.
 	// +optional
 	NodeTemplateSpec NodeTemplateSpec `json:"nodeTemplate,omitempty,omitzero"`
-	// How patient to be; nil means the defaults everywhere.
+	// Timeouts and health conditions; nil means the defaults for all of them.
 	*MachineConfiguration `json:",inline"`
 }
 
-// MachineStatus is what is known about a machine.
+// MachineStatus is the observed state of a machine.
 type MachineStatus struct {
-	// Addresses of the instance. Kept only where there is no target cluster whose node would tell.
+	// Addresses of the instance. Only set without a target cluster, where no node has them.
 	// +optional
 	Addresses []corev1.NodeAddress `json:"addresses,omitempty"`
-	// Conditions of the node, copied, and those of reserved types that tell about the machine itself: ClassReady,
-	// InstanceReady, ReplacementDue and Drained.
+	// Copies of the node's conditions, and conditions of the machine itself: ClassReady, InstanceReady, ReplacementDue and
+	// Drained.
 	// +optional
 	Conditions []corev1.NodeCondition `json:"conditions,omitempty"`
-	// What was last attempted, and how it went.
+	// The last attempted operation and its state.
 	// +optional
 	LastOperation LastOperation `json:"lastOperation,omitempty,omitzero"`
 	// Phase of the machine.
 	// +optional
 	CurrentStatus CurrentStatus `json:"currentStatus,omitempty,omitzero"`
-	// Text that belongs to the provider's driver; handed back to it unread.
+	// Text that only the provider's driver reads; returned to it unchanged.
 	// +optional
 	LastKnownState string `json:"lastKnownState,omitempty"`
-	// What is in motion. Absent means calm.
+	// The current operation. Absent means calm.
 	// +optional
 	CurrentOperation *Operation `json:"currentOperation,omitempty"`
 	// The health clock. Absent means that the node was never unhealthy.
@@ -71,24 +73,27 @@ type MachineStatus struct {
 	// Time that does not count for the creation timeout. Absent means none.
 	// +optional
 	CreationStopped *CreationStopped `json:"creationStopped,omitempty"`
-	// How far the deletion has come. Absent while nobody deletes the machine.
+	// Progress of the deletion. Absent unless the machine is being deleted.
 	// +optional
 	Deletion *MachineDeletion `json:"deletion,omitempty"`
-	// What became of the pods of the node when it was emptied last although the machine is to stay. Absent before.
+	// Result of the last drain of a machine that was not being deleted. Absent if there was none.
 	// +optional
 	Drain *StayingDrain `json:"drain,omitempty"`
 }
 
-// MachineDeletion is how far the deletion of a machine has come.
+// MachineDeletion is the progress of a machine's deletion.
 type MachineDeletion struct {
-	// The stage that is under way. Those before it are over, and are never entered again.
+	// The current stage. Earlier stages are complete and are never entered again.
 	// +required
 	// +kubebuilder:validation:Enum=PreDrainHooks;Drain;Detach;PreTerminateHooks;Instance;Node;Release
 	Stage MachineDeletionStage `json:"stage"`
-	// Since when it is under way.
+	// Start of the current stage.
 	// +required
 	Since metav1.Time `json:"since"`
-	// What became of the pods of the node. Absent before the drain began.
+	// Whether the machine waits for its turn to be drained. When a turn becomes free, the next machines continue.
+	// +optional
+	Queued bool `json:"queued,omitempty"`
+	// Progress of the drain. Absent before the drain has begun.
 	// +optional
 	Drain *MachineDrain `json:"drain,omitempty"`
 }
@@ -98,68 +103,66 @@ type MachineDeletionStage string
 
 // The stages of a deletion, in their order.
 const (
-	// MachineDeletionPreDrainHooks: annotations of that kind have to go before anything is done to the node's pods.
-	MachineDeletionPreDrainHooks MachineDeletionStage = "PreDrainHooks"
-	// MachineDeletionDrain: the node is cordoned, and its pods go.
-	MachineDeletionDrain MachineDeletionStage = "Drain"
+	// MachineDeletionPreDrainHooks: waits until the pre-drain hook annotations are removed, before any pod is evicted.
+	MachineDeletionPreDrainHooks MachineDeletionStage = vocabulary.StagePreDrainHooks
+	// MachineDeletionDrain: the node is cordoned and drained.
+	MachineDeletionDrain MachineDeletionStage = vocabulary.StageDrain
 	// MachineDeletionDetach: the node's volumes are detached.
-	MachineDeletionDetach MachineDeletionStage = "Detach"
-	// MachineDeletionPreTerminateHooks: annotations of that kind have to go before the instance is deleted.
-	MachineDeletionPreTerminateHooks MachineDeletionStage = "PreTerminateHooks"
+	MachineDeletionDetach MachineDeletionStage = vocabulary.StageDetach
+	// MachineDeletionPreTerminateHooks: waits until the pre-terminate hook annotations are removed, before the instance is
+	// deleted.
+	MachineDeletionPreTerminateHooks MachineDeletionStage = vocabulary.StagePreTerminateHooks
 	// MachineDeletionInstance: the provider deletes the instance.
-	MachineDeletionInstance MachineDeletionStage = "Instance"
-	// MachineDeletionNode: the instance is gone; what is left of its node goes, too.
-	MachineDeletionNode MachineDeletionStage = "Node"
-	// MachineDeletionRelease: the finalizer goes.
-	MachineDeletionRelease MachineDeletionStage = "Release"
+	MachineDeletionInstance MachineDeletionStage = vocabulary.StageInstance
+	// MachineDeletionNode: the instance is gone; its Node object is deleted.
+	MachineDeletionNode MachineDeletionStage = vocabulary.StageNode
+	// MachineDeletionRelease: the finalizer is removed.
+	MachineDeletionRelease MachineDeletionStage = vocabulary.StageRelease
 )
 
-// StepQueued is the step of a machine whose node waits for its turn to be drained.
-const StepQueued = "queued"
-
-// MachineDrain is what became of the pods of a node.
+// MachineDrain is the progress of a drain.
 type MachineDrain struct {
-	// When the drain began to ask pods to go: the base of drainTimeout.
+	// When the drain began to evict pods: the base of drainTimeout.
 	// +required
 	StartedAt metav1.Time `json:"startedAt"`
-	// How pods are made to go by now: Evict, Delete or Kill.
+	// How pods are removed at present: Evict, Delete or Kill.
 	// +optional
 	Means string `json:"means,omitempty"`
-	// Since when.
+	// When these means were first used.
 	// +optional
 	MeansSince *metav1.Time `json:"meansSince,omitempty"`
 	// How the drain ended: Drained, Forced when pods were deleted by force, or Skipped. Empty while it runs.
 	// +optional
 	Result string `json:"result,omitempty"`
-	// Pods that were still there when the drain gave up, as namespace/name; at most 20 of them.
+	// Pods that were still on the node when the drain gave up, as namespace/name; at most 20 of them.
 	// +optional
 	LeftBehind []string `json:"leftBehind,omitempty"`
 }
 
-// StayingDrain is what became of the pods of the node of a machine that is to stay.
+// StayingDrain is the drain of the node of a machine that is not being deleted.
 type StayingDrain struct {
-	// What the node is emptied for.
+	// Why the node is drained.
 	// +required
 	// +kubebuilder:validation:Enum=InPlaceUpdate;Preservation
 	Purpose DrainPurpose `json:"purpose"`
-	// Which update, by the time of its step, or which preservation, by its end.
+	// Identifies the update, by the time of its step, or the preservation, by its end.
 	// +required
 	Occasion     metav1.Time `json:"occasion"`
 	MachineDrain `json:",inline"`
 }
 
-// DrainPurpose is what the node of a machine that is to stay is emptied for.
+// DrainPurpose is why the node of a machine that is not being deleted is drained.
 type DrainPurpose string
 
 // The purposes.
 const (
-	// DrainForUpdate: its software is to be updated in place.
-	DrainForUpdate DrainPurpose = "InPlaceUpdate"
-	// DrainForPreservation: the machine has failed, and is kept for people to look at.
-	DrainForPreservation DrainPurpose = "Preservation"
+	// DrainForUpdate: its software will be updated in place.
+	DrainForUpdate DrainPurpose = vocabulary.DrainForUpdate
+	// DrainForPreservation: the machine is Failed and preserved.
+	DrainForPreservation DrainPurpose = vocabulary.DrainForPreservation
 )
 
-// MachineHealth is the clock of healthTimeout. It moves only with the node's health, whatever else is written.
+// MachineHealth is the clock of healthTimeout. It changes only with the node's health.
 type MachineHealth struct {
 	// When the node became unhealthy: the base of healthTimeout.
 	// +optional
@@ -167,25 +170,25 @@ type MachineHealth struct {
 	// When the node became healthy again. Absent while it is unhealthy.
 	// +optional
 	RecoveredAt *metav1.Time `json:"recoveredAt,omitempty"`
-	// When the provider said that the instance is gone. Absent while nothing is known of that.
+	// When the provider reported that the instance is gone. Absent if it has not.
 	// +optional
 	InstanceGoneAt *metav1.Time `json:"instanceGoneAt,omitempty"`
 }
 
-// CreationStopped is the time for which a creation waited for a person to mend the machine's spec, its class or its
+// CreationStopped is the time for which a creation waited for a person to correct the machine's spec, its class or its
 // credentials.
 type CreationStopped struct {
-	// Since when it waits now. Absent while it does not.
+	// Since when it waits. Absent while it does not wait.
 	// +optional
 	Since *metav1.Time `json:"since,omitempty"`
-	// How long it waited before, in all.
+	// How long it waited before, in total.
 	// +optional
 	Total metav1.Duration `json:"total,omitempty,omitzero"`
 }
 
-// CurrentStatus tells the phase of a machine.
+// CurrentStatus is the phase of a machine.
 type CurrentStatus struct {
-	// Where the machine is in its life. Empty means that it was not processed yet.
+	// Phase of the machine's life. Empty means that it was not processed yet.
 	// +optional
 	Phase MachinePhase `json:"phase,omitempty"`
 	// True while a deadline of this phase is running.
@@ -194,37 +197,37 @@ type CurrentStatus struct {
 	// When the phase last changed.
 	// +optional
 	LastUpdateTime metav1.Time `json:"lastUpdateTime,omitempty,omitzero"`
-	// Until when the machine is preserved. Absent means that it is not.
+	// When the preservation of the machine ends. Absent means that it is not preserved.
 	// +optional
 	PreserveExpiryTime *metav1.Time `json:"preserveExpiryTime,omitempty"`
 }
 
-// MachinePhase is where a machine is in its life. It is reported, counted by sets and deployments, and
-// compared with what the node shows.
+// MachinePhase is a phase of a machine's life. It is reported, counted by sets and deployments, and compared with the state of
+// the node.
 type MachinePhase string
 
 // Phases of a machine. The empty phase means that the machine was not processed yet.
 const (
 	// MachinePending: the instance exists; its node has not joined or is not ready yet.
-	MachinePending MachinePhase = "Pending"
+	MachinePending MachinePhase = vocabulary.PhasePending
 	// MachineAvailable: the instance exists and there is no target cluster that a node could join.
-	MachineAvailable MachinePhase = "Available"
+	MachineAvailable MachinePhase = vocabulary.PhaseAvailable
 	// MachineRunning: the node has joined and is healthy.
-	MachineRunning MachinePhase = "Running"
+	MachineRunning MachinePhase = vocabulary.PhaseRunning
 	// MachineTerminating: the machine is being deleted.
-	MachineTerminating MachinePhase = "Terminating"
+	MachineTerminating MachinePhase = vocabulary.PhaseTerminating
 	// MachineUnknown: the node is unhealthy or missing, and healthTimeout has not passed.
-	MachineUnknown MachinePhase = "Unknown"
-	// MachineFailed: patience has ended; the set replaces the machine.
-	MachineFailed MachinePhase = "Failed"
-	// MachineCrashLoopBackOff: creating the instance failed and is tried again.
-	MachineCrashLoopBackOff MachinePhase = "CrashLoopBackOff"
-	// MachineInPlaceUpdating: the node is drained and its software is being updated.
-	MachineInPlaceUpdating MachinePhase = "InPlaceUpdating"
+	MachineUnknown MachinePhase = vocabulary.PhaseUnknown
+	// MachineFailed: a timeout has ended, or the instance or the node is permanently gone; the set replaces the machine.
+	MachineFailed MachinePhase = vocabulary.PhaseFailed
+	// MachineCrashLoopBackOff: creating the instance failed and is retried.
+	MachineCrashLoopBackOff MachinePhase = vocabulary.PhaseCrashLoopBackOff
+	// MachineInPlaceUpdating: the node is drained, and its software is being updated.
+	MachineInPlaceUpdating MachinePhase = vocabulary.PhaseInPlaceUpdating
 	// MachineInPlaceUpdateSuccessful: the update succeeded; the node is not confirmed healthy yet.
-	MachineInPlaceUpdateSuccessful MachinePhase = "InPlaceUpdateSuccessful"
+	MachineInPlaceUpdateSuccessful MachinePhase = vocabulary.PhaseInPlaceUpdateSuccessful
 	// MachineInPlaceUpdateFailed: the update failed or took too long.
-	MachineInPlaceUpdateFailed MachinePhase = "InPlaceUpdateFailed"
+	MachineInPlaceUpdateFailed MachinePhase = vocabulary.PhaseInPlaceUpdateFailed
 )
 
 // MachineList is a list of machines.

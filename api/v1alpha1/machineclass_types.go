@@ -17,31 +17,31 @@ type MachineClass struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty,omitzero"`
-	// What a node of this class looks like. The cluster autoscaler reads it to scale from zero.
+	// Properties of the nodes of this class. The cluster autoscaler reads them to scale from zero.
 	// +optional
 	// +kubebuilder:pruning:PreserveUnknownFields
 	NodeTemplate *NodeTemplate `json:"nodeTemplate,omitempty"`
-	// The secret with the provider's credentials. Left out means that secretRef holds them.
+	// The Secret with the provider's credentials. Left out means that they are in secretRef.
 	// +optional
 	CredentialsSecretRef *corev1.SecretReference `json:"credentialsSecretRef,omitempty"`
-	// What the provider needs to know to make an instance; only its driver reads it.
+	// What the provider needs to create an instance; only its driver reads it.
 	// +required
 	// +kubebuilder:pruning:PreserveUnknownFields
 	ProviderSpec runtime.RawExtension `json:"providerSpec"`
 	// Name of the provider.
 	// +optional
 	Provider string `json:"provider,omitempty"`
-	// The secret with the user data of instances, and with the credentials when credentialsSecretRef is left out.
+	// The Secret with the user data of instances, and with the credentials if credentialsSecretRef is left out.
 	// +optional
 	SecretRef *corev1.SecretReference `json:"secretRef,omitempty"`
-	// What is known about the class.
+	// The observed state of the class.
 	// +optional
 	Status MachineClassStatus `json:"status,omitempty,omitzero"`
 }
 
-// NodeTemplate is what a node of a class looks like.
+// NodeTemplate has the properties of the nodes of a class.
 type NodeTemplate struct {
-	// Resources of the node. Must name cpu, gpu and memory; 0 is a value.
+	// Resources of the node. Must contain cpu, gpu and memory; 0 is allowed.
 	// +required
 	// +kubebuilder:validation:XValidation:rule=`['cpu', 'gpu', 'memory'].all(k, k in self)`,messageExpression=`'capacity lacks' + ('cpu' in self ? '' : ' cpu') + ('gpu' in self ? '' : ' gpu') + ('memory' in self ? '' : ' memory') + '; it must name cpu, gpu and memory, and 0 is allowed'`
 	Capacity corev1.ResourceList `json:"capacity"`
@@ -65,9 +65,9 @@ type NodeTemplate struct {
 	Architecture *string `json:"architecture,omitempty"`
 }
 
-// MachineClassStatus is what is known about a class.
+// MachineClassStatus is the observed state of a class.
 type MachineClassStatus struct {
-	// Generation of the class that this status speaks of.
+	// Generation of the class to which this status belongs.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// Conditions of the class.
@@ -75,7 +75,7 @@ type MachineClassStatus struct {
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// What is in motion. Absent means calm.
+	// The current operation. Absent means calm.
 	// +optional
 	CurrentOperation *Operation `json:"currentOperation,omitempty"`
 }

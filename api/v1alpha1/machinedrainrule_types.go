@@ -4,9 +4,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// MachineDrainRule says how some pods leave the nodes of some machines of its namespace when these are deleted, in the
-// manner of Cluster API's kind of that name. Of several rules that match a pod, the first by name counts. The pod's own
-// label cluster.x-k8s.io/drain beats them all.
+// MachineDrainRule says how certain pods are treated when the nodes of certain machines in its namespace are drained, like
+// Cluster API's kind of that name. If several rules match a pod, the first by name applies. The pod's own label
+// cluster.x-k8s.io/drain overrides all of them.
 //
 // +genclient
 // +kubebuilder:object:root=true
@@ -17,30 +17,31 @@ type MachineDrainRule struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty,omitzero"`
-	// What the rule says, and of whom.
+	// The rule: treatment, machines and pods.
 	// +required
 	Spec MachineDrainRuleSpec `json:"spec"`
 }
 
-// MachineDrainRuleSpec is what a drain rule says, and of whom.
+// MachineDrainRuleSpec is a drain rule: treatment, machines and pods.
 type MachineDrainRuleSpec struct {
-	// What becomes of the pods.
+	// How the pods are treated.
 	// +required
 	// +kubebuilder:validation:XValidation:rule=`!has(self.order) || self.behavior == 'Drain'`,fieldPath=`.order`,message=`drain.order goes with behavior Drain only`
 	Drain MachineDrainRuleDrain `json:"drain"`
-	// The machines of whose nodes the rule speaks: those that one entry selects. Empty means all of the namespace.
+	// The machines to which the rule applies: those that one entry selects. Empty means all of the namespace.
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
 	Machines []MachineDrainRuleMachines `json:"machines,omitempty"`
-	// The pods of which the rule speaks: those that one entry selects. Empty means all.
+	// The pods to which the rule applies: those that one entry selects. Empty means all.
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
 	Pods []MachineDrainRulePods `json:"pods,omitempty"`
 }
 
-// MachineDrainRuleDrain is what becomes of pods.
+// MachineDrainRuleDrain is the treatment of pods.
 type MachineDrainRuleDrain struct {
-	// Drain: they are evicted, in their order. Skip: they stay. WaitCompleted: they are waited for, and not evicted.
+	// Drain: the pods are evicted, in their order. Skip: they stay. WaitCompleted: the drain waits for their end and does not
+	// evict them.
 	// +required
 	Behavior MachineDrainRuleBehavior `json:"behavior"`
 	// Pods of a lower order leave a node before those of a higher one are evicted. Default 0.
@@ -48,12 +49,12 @@ type MachineDrainRuleDrain struct {
 	Order *int32 `json:"order,omitempty"`
 }
 
-// MachineDrainRuleBehavior is what becomes of pods.
+// MachineDrainRuleBehavior is a treatment of pods.
 //
 // +kubebuilder:validation:Enum=Drain;Skip;WaitCompleted
 type MachineDrainRuleBehavior string
 
-// What may become of pods.
+// The treatments of pods.
 const (
 	MachineDrainRuleBehaviorDrain         MachineDrainRuleBehavior = "Drain"
 	MachineDrainRuleBehaviorSkip          MachineDrainRuleBehavior = "Skip"
@@ -62,17 +63,17 @@ const (
 
 // MachineDrainRuleMachines selects machines.
 type MachineDrainRuleMachines struct {
-	// By their labels. Left out or empty means all.
+	// Selects by labels. Left out or empty means all.
 	// +optional
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
 }
 
 // MachineDrainRulePods selects pods: those for which both selectors hold.
 type MachineDrainRulePods struct {
-	// By their labels. Left out or empty means all.
+	// Selects by labels. Left out or empty means all.
 	// +optional
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
-	// By the labels of their namespace. Left out or empty means all.
+	// Selects by the labels of the namespace. Left out or empty means all.
 	// +optional
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
 }

@@ -20,49 +20,49 @@ type MachineSet struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty,omitzero"`
-	// What the set shall be.
+	// The desired state of the set.
 	// +required
 	Spec MachineSetSpec `json:"spec"`
-	// What is known about the set.
+	// The observed state of the set.
 	// +optional
 	Status MachineSetStatus `json:"status,omitempty,omitzero"`
 }
 
-// MachineSetSpec is what a set shall be.
+// MachineSetSpec is the desired state of a set.
 type MachineSetSpec struct {
 	// Number of machines. Left out means 0.
 	// +optional
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
 	Replicas int32 `json:"replicas"`
-	// Which machines belong to the set; it must match the labels of the template.
+	// Selects the set's machines; must match the labels of the template.
 	// +required
 	Selector *metav1.LabelSelector `json:"selector"`
-	// Legacy; used as a label of metrics only. The class that counts is in the template.
+	// Legacy; used only as a label of metrics. The class of the template is the one that is used.
 	// +optional
 	MachineClass ClassSpec `json:"machineClass,omitempty,omitzero"`
-	// The mould of the set's machines.
+	// The template of the set's machines.
 	// +required
 	Template MachineTemplateSpec `json:"template"`
 	// For how many seconds a machine must have been ready before it counts as available. Default 0: at once.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	MinReadySeconds int32 `json:"minReadySeconds,omitempty"`
-	// How many failed machines of the set are preserved without being asked. Default 0: none.
+	// How many failed machines of the set are preserved automatically. Default 0: none.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	AutoPreserveFailedMachineMax int32 `json:"autoPreserveFailedMachineMax,omitempty"`
-	// Which of the machines that are worth the same go first when there are too many: Newest, Oldest, or Random, which goes by
-	// the names and always answers the same. Default Newest.
+	// Which of several machines with equal rank are deleted first when there are too many: Newest, Oldest, or Random, which
+	// depends only on the names and always gives the same result. Default Newest.
 	// +optional
 	// +kubebuilder:validation:Enum=Newest;Oldest;Random
 	DeletionOrder DeletionOrder `json:"deletionOrder,omitempty"`
-	// How machines are replaced that failed or are marked unhealthy.
+	// How machines are replaced that are Failed or marked unhealthy.
 	// +optional
 	Remediation *MachineSetRemediation `json:"remediation,omitempty"`
 }
 
-// DeletionOrder is by which age machines go that are worth the same.
+// DeletionOrder is the order of age in which machines with equal rank are deleted.
 type DeletionOrder string
 
 // The orders. Empty means Newest.
@@ -72,23 +72,23 @@ const (
 	DeletionOrderRandom DeletionOrder = "Random"
 )
 
-// MachineSetRemediation says how machines are replaced that failed or are marked unhealthy.
+// MachineSetRemediation says how machines are replaced that are Failed or marked unhealthy.
 type MachineSetRemediation struct {
 	// How many marked machines are replaced at a time: a number, or a percentage of replicas, rounded up. Absent: all of them.
 	// +optional
 	MaxInFlight *intstr.IntOrString `json:"maxInFlight,omitempty"`
-	// The pause before a second generation of machines in a row is given up that never joined; each further one waits twice as
-	// long. Default 1m; 0 means no pause.
+	// The least time between the replacements of two consecutive generations of machines that failed before they had joined;
+	// it doubles with each further one. Default 1m; 0 means no pause.
 	// +optional
 	Backoff *metav1.Duration `json:"backoff,omitempty"`
-	// The longest such pause. Default 1h.
+	// The longest such time. Default 1h.
 	// +optional
 	MaxBackoff *metav1.Duration `json:"maxBackoff,omitempty"`
 }
 
-// MachineSetStatus is what is known about a set.
+// MachineSetStatus is the observed state of a set.
 type MachineSetStatus struct {
-	// Number of machines that belong to the set, those that are being deleted included.
+	// Number of machines that belong to the set, including those that are being deleted.
 	// +optional
 	Replicas int32 `json:"replicas"`
 	// Of these, the number whose labels include all labels of the template.
@@ -103,36 +103,35 @@ type MachineSetStatus struct {
 	// Number of Failed machines that are preserved.
 	// +optional
 	PreservedFailedReplicas int32 `json:"preservedFailedReplicas,omitempty"`
-	// Number of machines that are what the current template makes.
+	// Number of machines that match the current template.
 	// +optional
 	UpToDateReplicas int32 `json:"upToDateReplicas,omitempty"`
-	// The most machines that were wanted since the set last had no more of them than that.
+	// The largest number of wanted machines since the set last had no more machines than wanted.
 	// +optional
 	PeakReplicas int32 `json:"peakReplicas,omitempty"`
-	// How many machines are beyond peakReplicas: somebody made too many.
+	// How many machines there are beyond peakReplicas: too many were created.
 	// +optional
 	Overshoot int32 `json:"overshoot,omitempty"`
-	// Generations of machines in a row that failed before they had joined. Absent when there was none.
+	// Consecutive generations of machines that failed before they had joined. Absent if there is none.
 	// +optional
 	FailedGenerations *FailedGenerations `json:"failedGenerations,omitempty"`
-	// The number of machines that was wanted when the set last had nothing more to make or to delete for it. Where it is not
-	// spec.replicas, the set is about to.
+	// The number of wanted machines when the set last had no machine to create or to delete. If it differs from spec.replicas,
+	// the set is about to create or delete machines.
 	// +optional
 	ObservedReplicas int32 `json:"observedReplicas,omitempty"`
-	// Resource version up to which machines had been read when they were counted. Who has read machines up to there knows all of
-	// those that are counted here.
+	// Resource version of the machines that this status counts. A reader whose machines are at least as new sees all of them.
 	// +optional
 	ObservedMachines string `json:"observedMachines,omitempty"`
-	// Generation of the spec that this status speaks of.
+	// Generation of the spec to which this status belongs.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// Conditions of the set.
 	// +optional
 	Conditions []MachineSetCondition `json:"machineSetCondition,omitempty"`
-	// What was last attempted, and how it went.
+	// The last attempted operation and its state.
 	// +optional
 	LastOperation LastOperation `json:"lastOperation,omitempty,omitzero"`
-	// Machines whose last operation failed, preserved ones left out.
+	// Machines whose last operation failed, without preserved ones.
 	// +optional
 	FailedMachines []MachineSummary `json:"failedMachines,omitempty"`
 	// Number of machines that are preserved because of autoPreserveFailedMachineMax.
@@ -141,36 +140,36 @@ type MachineSetStatus struct {
 	// The selector as text, for kubectl scale, the HorizontalPodAutoscaler and the cluster autoscaler.
 	// +optional
 	Selector string `json:"selector,omitempty"`
-	// What is in motion. Absent means calm.
+	// The current operation. Absent means calm.
 	// +optional
 	CurrentOperation *Operation `json:"currentOperation,omitempty"`
 }
 
-// FailedGenerations are generations of machines in a row of which none joined.
+// FailedGenerations are consecutive generations of machines of which none joined.
 type FailedGenerations struct {
-	// How many.
+	// Their number.
 	// +required
 	Count int32 `json:"count"`
-	// When the last of them was given up.
+	// When the replacement of the last of them began.
 	// +required
 	LastFailedAt metav1.Time `json:"lastFailedAt"`
 }
 
-// MachineSetCondition is one statement about a set.
+// MachineSetCondition is a condition of a set.
 type MachineSetCondition struct {
-	// What the statement is about.
+	// Type of the condition.
 	// +required
 	Type MachineSetConditionType `json:"type"`
-	// Whether it holds: True, False or Unknown.
+	// True, False or Unknown.
 	// +required
 	Status ConditionStatus `json:"status"`
 	// When status last changed.
 	// +optional
 	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty,omitzero"`
-	// Why, in one word for programs.
+	// Reason for the status, in one word for programs.
 	// +optional
 	Reason string `json:"reason,omitempty"`
-	// Why, in a sentence for people.
+	// Reason for the status, as a sentence.
 	// +optional
 	Message string `json:"message,omitempty"`
 }

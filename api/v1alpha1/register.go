@@ -15,11 +15,11 @@ var SchemeGroupVersion = schema.GroupVersion{Group: GroupName, Version: "v1alpha
 var (
 	// SchemeBuilder collects what AddToScheme registers.
 	SchemeBuilder = runtime.NewSchemeBuilder(addKnownTypes)
-	// AddToScheme teaches a scheme the kinds and their lists. Calling it twice on one scheme is harmless.
+	// AddToScheme registers the kinds and their lists in a scheme. It may be called twice.
 	AddToScheme = SchemeBuilder.AddToScheme
 )
 
-// Resource returns the group-qualified resource for a plural name, as listers and API errors want it.
+// Resource returns the group-qualified resource for a plural name, for listers and API errors.
 func Resource(resource string) schema.GroupResource {
 	return SchemeGroupVersion.WithResource(resource).GroupResource()
 }

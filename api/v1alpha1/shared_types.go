@@ -3,9 +3,12 @@ package v1alpha1
 import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"millwright/api/vocabulary"
 )
 
-// ClassSpec names the MachineClass of a machine. The class lives in the machine's namespace.
+// ClassSpec names the MachineClass of a machine. The class is in the machine's namespace.
 type ClassSpec struct {
 	// APIGroup of the class. Kept for compatibility; empty means machine.sapcloud.io.
 	// +optional
@@ -18,7 +21,7 @@ type ClassSpec struct {
 	Name string `json:"name,omitempty"`
 }
 
-// MachineTemplateSpec is the mould of the machines of a set.
+// MachineTemplateSpec is the template of the machines of a set.
 type MachineTemplateSpec struct {
 	// Labels, annotations and finalizers for the machines. Other fields are accepted and ignored.
 	// +optional
@@ -29,8 +32,8 @@ type MachineTemplateSpec struct {
 	Spec MachineSpec `json:"spec"`
 }
 
-// NodeTemplateSpec is what the machine's node shall carry. Keys that were applied once and left the template are removed
-// from the node again; foreign keys stay. A change here never replaces a machine.
+// NodeTemplateSpec has the labels, annotations and taints of the machine's node. Keys that were applied earlier and are no
+// longer in the template are removed from the node; keys of others stay. A change here never replaces a machine.
 type NodeTemplateSpec struct {
 	// Labels and annotations for the node. Other fields are accepted and ignored.
 	// +optional
@@ -42,20 +45,19 @@ type NodeTemplateSpec struct {
 	Spec corev1.NodeSpec `json:"spec,omitempty,omitzero"`
 }
 
-// MachineConfiguration holds how patient Millwright is with one machine. What is left out follows the defaults in
-// defaults.go. A change here never replaces a machine.
+// MachineConfiguration has the timeouts of a machine. Fields that are left out have the defaults in defaults.go. A change here
+// never replaces a machine.
 type MachineConfiguration struct {
-	// How long a node may take to be drained before its pods are deleted by force, as a Go duration. Default 2h; zero
-	// means at once.
+	// How long a drain may take before pods are deleted by force, as a Go duration. Default 2h; zero means at once.
 	// +optional
 	// +nullable
 	MachineDrainTimeout *metav1.Duration `json:"drainTimeout,omitempty"`
-	// How long a node may be unhealthy before its machine is Failed and replaced. Default 10m; zero means at once.
+	// How long a node may be unhealthy before its machine becomes Failed and is replaced. Default 10m; zero means at once.
 	// +optional
 	// +nullable
 	MachineHealthTimeout *metav1.Duration `json:"healthTimeout,omitempty"`
-	// How long a machine may take from its creation to a joined node before it is Failed. Default 20m; zero means at
-	// once. The annotation node.machine.sapcloud.io/effective-creation-timeout beats it.
+	// How long a machine may take from its creation until its node has joined before it becomes Failed. Default 20m; zero means
+	// at once. The annotation node.machine.sapcloud.io/effective-creation-timeout overrides it.
 	// +optional
 	// +nullable
 	MachineCreationTimeout *metav1.Duration `json:"creationTimeout,omitempty"`
@@ -67,11 +69,11 @@ type MachineConfiguration struct {
 	// +optional
 	// +nullable
 	MachinePreserveTimeout *metav1.Duration `json:"machinePreserveTimeout,omitempty"`
-	// True: an unhealthy machine, or one whose in-place update failed, never becomes Failed by the passing of time.
+	// True: an unhealthy machine, or one whose in-place update failed, never becomes Failed because of a timeout.
 	// +optional
 	DisableHealthTimeout *bool `json:"disableHealthTimeout,omitempty"`
-	// How often the eviction of a pod may be refused, 20 seconds each, before the pod is deleted all the same: one more
-	// deadline beside drainTimeout. Default none; zero means at once.
+	// How often the eviction of a pod may be refused, at intervals of 20 seconds, before the pod is deleted: a deadline in
+	// addition to drainTimeout. Default none; zero means at once.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	MaxEvictRetries *int32 `json:"maxEvictRetries,omitempty"`
@@ -81,16 +83,16 @@ type MachineConfiguration struct {
 	NodeConditions *string `json:"nodeConditions,omitempty"`
 }
 
-// LastOperation is what was last attempted on the object, and how it went. It is a report; only its type is
-// ever read back, as the mark that a creation was begun.
+// LastOperation is the last attempted operation of the object and its state. It is a report; only its type is read back, as the
+// record that a creation was begun.
 type LastOperation struct {
-	// What happened, in a sentence for people.
+	// What happened, as a sentence.
 	// +optional
 	Description string `json:"description,omitempty"`
 	// Name of the provider's code when the operation failed, such as ResourceExhausted.
 	// +optional
 	ErrorCode string `json:"errorCode,omitempty"`
-	// When this report was last changed.
+	// When this report last changed.
 	// +optional
 	LastUpdateTime metav1.Time `json:"lastUpdateTime,omitempty,omitzero"`
 	// Processing, Failed or Successful.
@@ -101,70 +103,75 @@ type LastOperation struct {
 	Type MachineOperationType `json:"type,omitempty"`
 }
 
-// Operation is what is in motion for an object right now. Absent means calm.
+// Operation is the current operation of an object. Absent means calm.
 type Operation struct {
-	// ID of the Temporal workflow that holds the step in flight.
+	// ID of the Temporal workflow that runs the step.
 	// +optional
 	WorkflowID string `json:"workflowID,omitempty"`
+	// UID of the deployment if the workflow is its rollout. Absent for other workflows.
+	// +optional
+	RolloutOf types.UID `json:"rolloutOf,omitempty"`
 	// Name of the step: create-instance, await-node, delete-machines.
 	// +optional
 	Step string `json:"step,omitempty"`
 	// When this step began.
 	// +optional
 	Since metav1.Time `json:"since,omitempty,omitzero"`
-	// When patience ends and the next, harder step begins. Absent means never.
+	// When the step is given up, or the next, harder one begins. Absent means never.
 	// +optional
 	Deadline *metav1.Time `json:"deadline,omitempty"`
-	// What blocks the step, by its reason; the conditions say it in a sentence. Empty when nothing does.
+	// What blocks the step: reasons, or the names of the blocking objects; the conditions have the sentences. Empty when
+	// nothing does.
 	// +optional
-	LastError string `json:"lastError,omitempty"`
+	// +listType=atomic
+	BlockedBy []string `json:"blockedBy,omitempty"`
 }
 
-// MachineSummary tells of one failed machine in the status of its set and deployment.
+// MachineSummary describes a failed machine in the status of its set and deployment.
 type MachineSummary struct {
 	// Name of the machine.
 	// +optional
 	Name string `json:"name,omitempty"`
-	// Provider's ID of its instance. Empty while there is none.
+	// Provider ID of its instance. Empty if there is none.
 	// +optional
 	ProviderID string `json:"providerID,omitempty"`
-	// What failed.
+	// The operation that failed.
 	// +optional
 	LastOperation LastOperation `json:"lastOperation,omitempty,omitzero"`
-	// Name of the machine set that owns it.
+	// Name of the machine set that controls it.
 	// +optional
 	OwnerRef string `json:"ownerRef,omitempty"`
 }
 
-// MachineState is how an operation stands.
+// MachineState is the state of an operation.
 type MachineState string
 
 // States of an operation.
 const (
-	MachineStateProcessing MachineState = "Processing"
-	MachineStateFailed     MachineState = "Failed"
-	MachineStateSuccessful MachineState = "Successful"
+	MachineStateProcessing MachineState = vocabulary.StateProcessing
+	MachineStateFailed     MachineState = vocabulary.StateFailed
+	MachineStateSuccessful MachineState = vocabulary.StateSuccessful
 )
 
-// MachineOperationType is what an operation does.
+// MachineOperationType is the type of an operation.
 type MachineOperationType string
 
-// Types of operation. Update is part of the vocabulary but is written by nobody.
+// Types of operation. Update is part of the vocabulary but is never written.
 const (
-	MachineOperationCreate        MachineOperationType = "Create"
+	MachineOperationCreate        MachineOperationType = vocabulary.OperationCreate
 	MachineOperationUpdate        MachineOperationType = "Update"
-	MachineOperationInPlaceUpdate MachineOperationType = "InPlaceUpdate"
+	MachineOperationInPlaceUpdate MachineOperationType = vocabulary.OperationInPlaceUpdate
 	MachineOperationDrainNode     MachineOperationType = "DrainNode"
-	MachineOperationHealthCheck   MachineOperationType = "HealthCheck"
-	MachineOperationDelete        MachineOperationType = "Delete"
+	MachineOperationHealthCheck   MachineOperationType = vocabulary.OperationHealthCheck
+	MachineOperationDelete        MachineOperationType = vocabulary.OperationDelete
 )
 
 // ConditionStatus says whether a condition of a MachineSet or MachineDeployment holds.
 type ConditionStatus string
 
-// Values of a condition. Unknown means that it cannot be said, for example while a deployment is paused.
+// Values of a condition. Unknown means that the value cannot be determined, for example while a deployment is paused.
 const (
-	ConditionTrue    ConditionStatus = "True"
-	ConditionFalse   ConditionStatus = "False"
-	ConditionUnknown ConditionStatus = "Unknown"
+	ConditionTrue    ConditionStatus = vocabulary.StatusTrue
+	ConditionFalse   ConditionStatus = vocabulary.StatusFalse
+	ConditionUnknown ConditionStatus = vocabulary.StatusUnknown
 )

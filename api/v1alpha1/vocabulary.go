@@ -5,9 +5,11 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"millwright/api/vocabulary"
 )
 
-// Finalizers. Each is on before the thing it guards is made, and goes when that is gone.
+// Finalizers. Each is set before the thing that it guards is created, and removed when that is gone.
 const (
 	// FinalizerMachine is on Machine, MachineSet, MachineDeployment and MachineClass.
 	FinalizerMachine = "machine.sapcloud.io/machine-controller-manager"
@@ -23,7 +25,7 @@ const (
 	LabelNode = "node"
 	// LabelName holds the name of the deployment, by Gardener's convention. Millwright never writes it.
 	LabelName = "name"
-	// LabelMachineTemplateHash tells the sets of one deployment apart: on MachineSet, its selector, and Machine.
+	// LabelMachineTemplateHash distinguishes the sets of one deployment: on MachineSet, its selector, and Machine.
 	LabelMachineTemplateHash = "machine-template-hash"
 	// LabelFreeze with value True, on MachineSet or MachineDeployment, stops the creation of machines.
 	LabelFreeze = "freeze"
@@ -56,9 +58,9 @@ const (
 	// ValueLowerTrue of LabelScaleUpDisabled, the update labels of a Node and both annotations for the cluster autoscaler.
 	ValueLowerTrue = "true"
 	// ValueUpdateSuccessful of LabelUpdateResult.
-	ValueUpdateSuccessful = "successful"
+	ValueUpdateSuccessful = vocabulary.UpdateSuccessful
 	// ValueUpdateFailed of LabelUpdateResult, on a Node only.
-	ValueUpdateFailed = "failed"
+	ValueUpdateFailed = vocabulary.UpdateFailed
 	// ValueNotManaged of AnnotationNotManaged.
 	ValueNotManaged = "1"
 	// ValuePreserveNow of AnnotationPreserve: keep the machine from now on.
@@ -85,9 +87,10 @@ const (
 	AnnotationPreferNoSchedule = "deployment.machine.sapcloud.io/prefer-no-schedule"
 	// AnnotationUnfreeze on MachineDeployment or MachineSet, by its presence: end a freeze.
 	AnnotationUnfreeze = "safety.machine.sapcloud.io/unfreeze"
-	// AnnotationMachinePriority on a Machine holds an integer; lower goes first. See the Priority constants.
+	// AnnotationMachinePriority on a Machine holds an integer; machines with a lower one are deleted first. See the Priority
+	// constants.
 	AnnotationMachinePriority = "machinepriority.machine.sapcloud.io"
-	// AnnotationTriggerDeletion on a MachineDeployment names the machines that a scale-down shall take, as
+	// AnnotationTriggerDeletion on a MachineDeployment names the machines to delete first at a scale-down, as
 	// name~time,name~time with RFC 3339 times, or in the old form name,name. Written by the cluster autoscaler.
 	AnnotationTriggerDeletion = "node.machine.sapcloud.io/trigger-deletion-by-mcm"
 	// AnnotationMarkedForDeletionTime on a Machine holds the time from AnnotationTriggerDeletion.
@@ -95,118 +98,121 @@ const (
 	// AnnotationLastScalerChange on a MachineDeployment, copied to its MachineSet, holds the RFC 3339 time at which the
 	// cluster autoscaler last changed the replicas.
 	AnnotationLastScalerChange = "machine.sapcloud.io/last-deployment-replica-change-by-scaler-time"
-	// AnnotationPreserve on Machine or Node asks to keep a machine; see the ValuePreserve constants.
+	// AnnotationPreserve on Machine or Node requests preservation; see the ValuePreserve constants.
 	AnnotationPreserve = "node.machine.sapcloud.io/preserve"
-	// AnnotationLastAppliedPreserve on a Machine remembers the value that was last honoured on its node.
+	// AnnotationLastAppliedPreserve on a Machine holds the value of the node's annotation that was applied last.
 	AnnotationLastAppliedPreserve = "node.machine.sapcloud.io/last-applied-node-preserve-value"
-	// AnnotationAutoPreserved on a Machine: its set asked once for its preservation, at that RFC 3339 time, and does not ask
-	// again when that was refused or is over.
+	// AnnotationAutoPreserved on a Machine: its set requested its preservation at that RFC 3339 time, and does not request it
+	// again after it was refused or has ended.
 	AnnotationAutoPreserved = "machine.sapcloud.io/auto-preserved-at"
 	// AnnotationEffectiveCreationTimeout on a MachineSet, copied to its machines, overrides spec.creationTimeout. Written
 	// by the dependency-watchdog. A Go duration.
 	AnnotationEffectiveCreationTimeout = "node.machine.sapcloud.io/effective-creation-timeout"
 	// AnnotationMachineJoinDuration on a Machine holds how long its node took to join. A Go duration.
 	AnnotationMachineJoinDuration = "node.machine.sapcloud.io/machine-join-duration"
-	// AnnotationReplacementGranted on a Machine: its deployment agreed that it is replaced, within the replacement budget.
-	// Its value is the RFC 3339 time of the grant. A person who sets it replaces the machine outside the budget.
+	// AnnotationReplacementGranted on a Machine: its deployment has granted its replacement, within the replacement budget. Its
+	// value is the RFC 3339 time of the grant. A person who sets it replaces the machine outside the budget.
 	AnnotationReplacementGranted = "machine.sapcloud.io/replacement-granted"
 )
 
-// Annotations by which people steer the rollout of a MachineDeployment. The words after the revision tell who and why.
+// Annotations of operator requests for the rollout of a MachineDeployment. The text after the revision says who and why.
 const (
-	// AnnotationRolloutHold holds the rollout of one revision where it is: "7 ann: the new image is bad". It ends with the
-	// revision.
+	// AnnotationRolloutHold holds the rollout of one revision: "7 ann: the new image is bad". It ends with the revision.
 	AnnotationRolloutHold = "rollout.machine.sapcloud.io/hold"
-	// AnnotationRolloutApprove passes the stages of one revision up to a number of them: "7/2 ann: looks well".
+	// AnnotationRolloutApprove approves the steps of one revision up to a number of them: "7/2 ann: looks well".
 	AnnotationRolloutApprove = "rollout.machine.sapcloud.io/approve"
-	// AnnotationRolloutVerb tells which verb was given last, when, by whom and why: "2026-11-21T14:06:07Z ann wants pause: lunch".
-	// Some verbs leave no other trace of that. An order that is carried out twice is known by it.
-	AnnotationRolloutVerb = "rollout.machine.sapcloud.io/last-verb"
-	// AnnotationRestartedAt in the template of a MachineDeployment is how all machines are made anew without any other change:
-	// an RFC 3339 time.
+	// AnnotationLastRequest is the last operator request: when, by whom and why: "2026-11-21T14:06:07Z ann requested pause:
+	// lunch". Some commands leave no other record. It also identifies a request that is carried out twice.
+	AnnotationLastRequest = "rollout.machine.sapcloud.io/last-request"
+	// AnnotationAutomaticRollbackTo on a MachineDeployment: an automatic rollback restored the template of the set with this
+	// UID. While that is the current set, there is no other automatic rollback. It is written together with the template, and
+	// removed when another set becomes the current one or a person requests a rollback.
+	AnnotationAutomaticRollbackTo = "rollout.machine.sapcloud.io/automatic-rollback-to"
+	// AnnotationRestartedAt in the template of a MachineDeployment makes a rollout replace all machines without any other
+	// change: an RFC 3339 time.
 	AnnotationRestartedAt = "rollout.machine.sapcloud.io/restarted-at"
-	// AnnotationChangeCause on MachineDeployment and MachineSet tells people why a revision was made, as in kubectl.
+	// AnnotationChangeCause on MachineDeployment and MachineSet says why a revision was made, as in kubectl.
 	AnnotationChangeCause = "kubernetes.io/change-cause"
 )
 
-// Annotations that steer sets and their machines, as Cluster API has them. Each counts by its presence.
+// Annotations that control sets and their machines, as in Cluster API. Each counts by its presence.
 const (
-	// AnnotationPaused on a MachineSet, or on the MachineDeployment above it: the set makes and deletes nothing.
+	// AnnotationPaused on a MachineSet, or on its MachineDeployment: the set creates and deletes no machines.
 	AnnotationPaused = "cluster.x-k8s.io/paused"
 	// AnnotationSkipPreflightChecks on a MachineSet names the preflight checks that it skips, separated by commas; All skips all.
 	AnnotationSkipPreflightChecks = "machineset.cluster.x-k8s.io/skip-preflight-checks"
-	// AnnotationDeleteMachine on a Machine: it goes first when there are too many.
+	// AnnotationDeleteMachine on a Machine: it is deleted first when there are too many.
 	AnnotationDeleteMachine = "cluster.x-k8s.io/delete-machine"
 	// AnnotationRemediateMachine on a Machine: its set replaces it.
 	AnnotationRemediateMachine = "cluster.x-k8s.io/remediate-machine"
 )
 
-// Annotations in the template of a set that preflight checks look at.
+// Annotations in the template of a set that preflight checks read.
 const (
 	// AnnotationKubernetesVersion holds the version of Kubernetes that the machines run, such as v1.31.2. Without it no
 	// version is compared.
 	AnnotationKubernetesVersion = "machine.sapcloud.io/kubernetes-version"
-	// AnnotationJoinsBy with the value kubeadm: the machines join by kubeadm, whose versions have to go together, too.
+	// AnnotationJoinsBy with the value kubeadm: the machines join by kubeadm, whose version must be compatible, too.
 	AnnotationJoinsBy = "machine.sapcloud.io/joins-by"
 	// ValueKubeadm of AnnotationJoinsBy.
 	ValueKubeadm = "kubeadm"
 )
 
-// AnnotationReleasedBy on a Machine holds the UID of the set that owned it until its labels no longer matched.
+// AnnotationReleasedBy on a Machine holds the UID of the set that controlled it until its labels no longer matched.
 const AnnotationReleasedBy = "machine.sapcloud.io/released-by"
 
-// Annotations on Machine that steer its deletion, as Cluster API has them. A hook counts by its presence: its key is the
-// prefix, or the prefix with a slash and a name, and whoever set it takes it off.
+// Annotations on Machine that control its deletion, as in Cluster API. A hook counts by its presence: its key is the prefix, or
+// the prefix with a slash and a name. Its writer removes it.
 const (
-	// AnnotationPreDrainHook begins the keys of hooks that have to go before the node is drained.
+	// AnnotationPreDrainHook begins the keys of hooks that must be removed before the node is drained.
 	AnnotationPreDrainHook = "pre-drain.delete.hook.machine.cluster.x-k8s.io"
-	// AnnotationPreTerminateHook begins the keys of hooks that have to go before the instance is deleted.
+	// AnnotationPreTerminateHook begins the keys of hooks that must be removed before the instance is deleted.
 	AnnotationPreTerminateHook = "pre-terminate.delete.hook.machine.cluster.x-k8s.io"
 	// AnnotationExcludeDraining by its presence: the node is not drained.
 	AnnotationExcludeDraining = "machine.cluster.x-k8s.io/exclude-node-draining"
-	// AnnotationExcludeDetach by its presence: nobody waits until the node's volumes are detached.
+	// AnnotationExcludeDetach by its presence: the deletion does not wait until the node's volumes are detached.
 	AnnotationExcludeDetach = "machine.cluster.x-k8s.io/exclude-wait-for-node-volume-detach"
 )
 
-// Annotations on Machine by which people steer its deletion: each is a verb that stays until somebody takes it off. The
-// value says who wants it and why, in words; it is told wherever the verb acts. An empty value counts, too.
+// Annotations of operator requests for the deletion of a Machine: each stays until it is removed. The value says who and why,
+// in words that are repeated where the command takes effect. An empty value also counts.
 const (
 	// AnnotationForce: pods are deleted without a grace period, now. Like LabelForceDeletion, with a reason.
 	AnnotationForce = "drain.machine.sapcloud.io/force"
-	// AnnotationSkipDrain: the node is not drained, or not any more.
+	// AnnotationSkipDrain: the node is not drained, or its drain ends.
 	AnnotationSkipDrain = "drain.machine.sapcloud.io/skip"
-	// AnnotationHold: the deletion stays in the stage in which it is. A drain stops; the node stays cordoned.
+	// AnnotationHold: the deletion stays in its present stage. A drain stops; the node stays cordoned.
 	AnnotationHold = "drain.machine.sapcloud.io/hold"
-	// AnnotationExtend holds the RFC 3339 time until which pods are evicted, whatever drainTimeout says; later words tell
-	// why, behind a blank. It never shortens.
+	// AnnotationExtend holds the RFC 3339 time until which pods are evicted, regardless of drainTimeout; the text after a blank
+	// says why. It never shortens the time.
 	AnnotationExtend = "drain.machine.sapcloud.io/extend-until"
-	// AnnotationRetry: each new value makes the drain ask every pod again at once.
+	// AnnotationRetry: each new value makes the drain try all evictions again at once.
 	AnnotationRetry = "drain.machine.sapcloud.io/retry"
-	// AnnotationRelease: the machine object goes although the provider was not, or cannot be, asked to delete the instance.
-	// Whoever sets it has seen to the instance.
-	AnnotationRelease = "machine.sapcloud.io/release"
+	// AnnotationAbandonInstance: the Machine object is removed although the provider was not, or cannot be, asked to delete the
+	// instance. Who sets it has to delete the instance.
+	AnnotationAbandonInstance = "machine.sapcloud.io/abandon-instance"
 )
 
-// AnnotationCollectOrphans on a MachineClass holds how many of its instances without a Machine one sweep may delete, at most 25.
-// As long as it stands it takes the place of the sweep's own limits, those included that keep it from deleting anything when
-// suspiciously many have none. 0 keeps all of them.
+// AnnotationCollectOrphans on a MachineClass holds how many of its instances without a Machine one sweep may delete, at most
+// 25. While it is set it replaces the limits of the sweep, including the one that stops all deletions if suspiciously many
+// instances have no Machine. 0 keeps all of them.
 const AnnotationCollectOrphans = "machine.sapcloud.io/collect-orphans"
 
-// Marks on pods that a drain honours.
+// Labels and annotations of pods that a drain obeys.
 const (
-	// LabelDrain with value skip: the pod stays; with wait-completed: it is waited for, and not evicted. In any case of
-	// letters, as in Cluster API.
+	// LabelDrain with value skip: the pod stays; with wait-completed: the drain waits for its end and does not evict it. Upper
+	// and lower case are equal, as in Cluster API.
 	LabelDrain = "cluster.x-k8s.io/drain"
 	// AnnotationDoNotDisrupt with value true, or with how long since the pod's start, as a Go duration: the pod is not
 	// evicted before that, or before the deadline of the drain. As in Karpenter.
 	AnnotationDoNotDisrupt = "karpenter.sh/do-not-disrupt"
 )
 
-// Marks on the Secret that holds a machine's bootstrap token, in the target cluster.
+// Label and annotation of the Secret with a machine's bootstrap token, in the target cluster.
 const (
 	// LabelMachineUID holds the UID of the machine that the token is for.
 	LabelMachineUID = "machine.sapcloud.io/machine-uid"
-	// AnnotationAttempt names the attempt to create an instance that the token was made for.
+	// AnnotationAttempt is the attempt to create an instance for which the token was issued.
 	AnnotationAttempt = "machine.sapcloud.io/creation-attempt"
 )
 
@@ -218,7 +224,7 @@ const (
 	AnnotationLastAppliedVirtualCapacity = "node.machine.sapcloud.io/last-applied-virtual-capacity"
 	// AnnotationNotManaged with value 1: the node has no machine and is left alone.
 	AnnotationNotManaged = "node.machine.sapcloud.io/not-managed-by-mcm"
-	// AnnotationUpdateFailedReason tells why an in-place update failed. Written by the updating agent.
+	// AnnotationUpdateFailedReason says why an in-place update failed. Written by the updating agent.
 	AnnotationUpdateFailedReason = "node.machine.sapcloud.io/update-failed-reason"
 	// AnnotationScaleDownDisabled with value true: the cluster autoscaler must not remove the node.
 	AnnotationScaleDownDisabled = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
@@ -248,7 +254,7 @@ const (
 	TaintCriticalComponentsNotReadyEffect = corev1.TaintEffectNoSchedule
 )
 
-// ownMetadataKeys are the keys that only Millwright writes and that are no wish to anybody.
+// ownMetadataKeys are the keys that only Millwright writes and that request nothing from another object.
 var ownMetadataKeys = map[string]bool{
 	LabelNode:                            true,
 	LabelMachineTemplateHash:             true,
@@ -261,18 +267,19 @@ var ownMetadataKeys = map[string]bool{
 	AnnotationMarkedForDeletionTime:      true,
 	AnnotationLastAppliedPreserve:        true,
 	AnnotationMachineJoinDuration:        true,
-	AnnotationRolloutVerb:                true,
+	AnnotationLastRequest:                true,
+	AnnotationAutomaticRollbackTo:        true,
 	AnnotationLastAppliedTemplate:        true,
 	AnnotationLastAppliedVirtualCapacity: true,
 	AnnotationNotManaged:                 true,
 	AnnotationScaleDownDisabledByMCM:     true,
 }
 
-// IsOwnMetadataKey tells whether a label or annotation with this key, on any of our objects or on a Node, is Millwright's
-// own note. A change of it need not wake the object that carries it. Keys that anybody else writes too, or that one of our
-// objects writes to be heard by another (a priority, a freeze, scale-up-disabled, preserve, what the autoscaler writes,
-// the labels of in-place updates), are wishes and not in the list: one wake too many is harmless, one too few is not.
-// Who decides by labels alone, as a set about its machines, must look at all of them.
+// IsOwnMetadataKey reports whether only Millwright writes labels and annotations with this key, on its objects or on a Node,
+// for its own use. A change of such a key need not signal the object's workflow. Keys that others write too, or that one object
+// writes for another (priority, freeze, scale-up-disabled, preserve, those of the autoscaler, the labels of in-place updates),
+// are requests and not in the list: an unnecessary signal is harmless, a missing one is not. A reader that decides by labels
+// alone, as a set about its machines, must compare all of them.
 func IsOwnMetadataKey(key string) bool {
 	return ownMetadataKeys[key]
 }

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// The words are written out once more: users, the cluster autoscaler and agents on nodes know them by heart.
+// The words are written out here, because users, the cluster autoscaler and agents on nodes depend on them.
 func TestWordsAreTheContract(t *testing.T) {
 	for want, got := range map[string]any{
 		"machine.sapcloud.io/machine-controller-manager": FinalizerMachine,
@@ -85,7 +85,7 @@ func TestWordsAreTheContract(t *testing.T) {
 	} {
 		assert.Equal(t, want, fmt.Sprint(got))
 	}
-	// Words that mean two things must be one word.
+	// Constants with two meanings must have one value.
 	assert.EqualValues(t, MachineSetReplicaFailure, MachineDeploymentReplicaFailure)
 	assert.EqualValues(t, MachineSetFrozen, MachineDeploymentFrozen)
 	assert.EqualValues(t, "Available", MachineAvailable)

@@ -2,21 +2,36 @@ package attention_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"millwright/api/vocabulary"
 	"millwright/decide/attention"
+	"millwright/decide/health"
+	"millwright/decide/inplace"
+	"millwright/decide/nodesync"
+	"millwright/decide/preserve"
 )
 
 // edit changes the facts of a machine.
 type edit func(*attention.MachineFacts)
 
+// ready returns the conditions of a node whose condition Ready has that status.
+func ready(status string) []health.Condition {
+	return []health.Condition{{Type: vocabulary.ConditionReady, Status: status, Reason: "KubeletNotReady"}}
+}
+
 // running returns the facts of a machine that is calm: lone, Running, with a node that is well and carries what it should.
 func running(edits ...edit) attention.MachineFacts {
 	f := attention.MachineFacts{
-		Finalizer: true, Phase: "Running", ProviderID: "virtual:///eu/i-1", NodeName: "m-1", NodeExists: true, NodeHealthy: true, Alone: true,
+		Facts:     health.Facts{Phase: vocabulary.PhaseRunning, NodeName: "m-1", Alone: true},
+		Finalizer: true, ProviderID: "virtual:///eu/i-1", NodeExists: true, Conditions: ready("True"),
+		Wanted: nodesync.Wanted{MachineName: "m-1"}, Carries: nodesync.Node{Finalizer: true},
 	}
+	changes := nodesync.Decide(f.Wanted, f.Carries)
+	f.Carries.Labels, f.Carries.Annotations = changes.Labels.Set, changes.Annotations.Set
 	for _, e := range edits {
 		e(&f)
 	}
@@ -25,31 +40,50 @@ func running(edits ...edit) attention.MachineFacts {
 
 func phase(p string) edit { return func(f *attention.MachineFacts) { f.Phase = p } }
 
-func sick(f *attention.MachineFacts) {
-	f.NodeHealthy, f.NodeWhy = false, "Ready is False (KubeletNotReady)"
-}
-func noNode(f *attention.MachineFacts)    { f.NodeExists, f.NodeHealthy = false, false }
-func nodeGoing(f *attention.MachineFacts) { f.NodeGoing = true }
-func nodeHeld(f *attention.MachineFacts)  { f.NodeHeld = true }
-func noTarget(f *attention.MachineFacts) {
-	f.NoTarget, f.NodeExists, f.NodeHealthy = true, false, false
-}
+func sick(f *attention.MachineFacts)       { f.Conditions = ready("False") }
+func noNode(f *attention.MachineFacts)     { f.NodeExists = false }
+func nodeGoing(f *attention.MachineFacts)  { f.NodeGoing = true }
+func nodeHeld(f *attention.MachineFacts)   { f.NodeHeld = true }
+func noTarget(f *attention.MachineFacts)   { f.NoTarget, f.NodeExists = true, false }
 func deleting(f *attention.MachineFacts)   { f.Deleting = true }
 func released(f *attention.MachineFacts)   { f.Finalizer = false }
 func noInstance(f *attention.MachineFacts) { f.ProviderID = "" }
 func uncopied(f *attention.MachineFacts)   { f.Uncopied = true }
-func unsynced(f *attention.MachineFacts)   { f.Unsynced = "node lacks our finalizer" }
+func unsynced(f *attention.MachineFacts)   { f.Carries.Finalizer = false }
 func due(f *attention.MachineFacts)        { f.Due = true }
 func granted(f *attention.MachineFacts)    { f.Granted = true }
 func inSet(f *attention.MachineFacts)      { f.Alone = false }
 
-func TestMachine(t *testing.T) {
-	result := func(r string) func(*attention.MachineFacts) { return func(f *attention.MachineFacts) { f.Updated = r } }
-	our := func(step string) func(*attention.MachineFacts) {
-		return func(f *attention.MachineFacts) { f.UpdateStep = step }
+var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+// preserved is a machine whose preservation is on record, and whose node says so.
+func preserved(f *attention.MachineFacts) {
+	f.Preserved = true
+	f.Preservation = preserve.Facts{
+		OnMachine: preserve.Annotation{Present: true, Text: preserve.ValueNow}, NodeExists: true, Expiry: noon, Timeout: time.Hour, Drained: "Drained",
 	}
-	unpreserved := func(f *attention.MachineFacts) { f.Unpreserved = "node lacks its taint" }
-	preserved := func(f *attention.MachineFacts) { f.Preserved = true }
+	f.Preservation.Failed = f.Phase == vocabulary.PhaseFailed
+	d := preserve.Decide(f.Preservation)
+	f.Preservation.Tainted, f.Preservation.Condition = d.Node.Taint, d.Node.Condition
+	yes := preserve.Annotation{Present: true, Text: "true"}
+	f.Preservation.ScaleDownDisabled, f.Preservation.DisabledByUs = yes, yes
+}
+
+// unpreserved is a machine that was preserved: its node still says so.
+func unpreserved(f *attention.MachineFacts) {
+	f.Preservation = preserve.Facts{NodeExists: true, Expiry: noon, Condition: &preserve.Condition{True: true}}
+}
+
+func TestMachine(t *testing.T) {
+	result := func(r string) func(*attention.MachineFacts) {
+		return func(f *attention.MachineFacts) { f.UpdateResult = r }
+	}
+	our := func(reason string) edit {
+		return func(f *attention.MachineFacts) {
+			f.Update = inplace.Node{Candidate: true, Selected: true, Cordoned: true, Reason: reason, Since: noon}
+		}
+	}
+	const why = "no longer preserved, as nobody asks for it: node has the condition of a preserved one, its end is still on record"
 	for _, row := range []struct {
 		name  string
 		facts attention.MachineFacts
@@ -104,24 +138,25 @@ func TestMachine(t *testing.T) {
 		{"U116: its agent is done", running(phase("InPlaceUpdating"), result("successful")), attention.Health, "the in-place update has come to its end: successful"},
 		{"U116: it failed, and may be mended", running(phase("InPlaceUpdateFailed"), result("failed")), attention.Recovery, "in-place update: node m-1 is healthy"},
 		{"U116: updated", running(phase("InPlaceUpdateSuccessful")), attention.Health, "updated in place; node m-1 is healthy"},
-		{"U127: it is our turn in an update", running(our("Ready")), attention.InPlace, "in-place update: Ready"},
-		{"U127: its node has to be empty", running(our("Drain")), attention.Emptying, "in-place update: the node has to be empty; running"},
-		{"to be preserved", running(unpreserved), attention.Preserve, "node lacks its taint"},
+		{"U127: it is our turn in an update", running(phase("InPlaceUpdating"), our("DrainSuccessful")), attention.InPlace, "in-place update: Ready"},
+		{"U127: its node has to be empty", running(our("SelectedForUpdate")), attention.Drain, "in-place update: the node has to be empty; running"},
+		{"to be preserved", running(unpreserved), attention.Preserve, why},
 		{"preserved", running(preserved), attention.Kept, "preserved; running"},
-		{"failed, and to be preserved", running(phase("Failed"), sick, unpreserved), attention.Preserve, "node lacks its taint"},
+		{"failed, and to be preserved", running(phase("Failed"), sick, preserved, unpreserved), attention.Preserve, why},
 		{"failed, and preserved", running(phase("Failed"), sick, preserved), attention.Kept, "failed, and preserved"},
 		{"U131: failed, preserved and well again", running(phase("Failed"), preserved), attention.Health, "node m-1 is healthy again"},
 		{"to be deleted", running(deleting), attention.Deletion, "deletion was asked for; node m-1 is healthy"},
 		{"to be deleted when it has failed", running(deleting, phase("Failed")), attention.Deletion, "deletion was asked for; node m-1 is healthy"},
 		{"to be deleted when its replacement was granted", running(deleting, granted), attention.Deletion, "deletion was asked for; node m-1 is healthy"},
 		{"to be deleted while it is created", running(deleting, noInstance, phase("")), attention.Deletion, "deletion was asked for; node m-1 is healthy"},
-		{"to be deleted, and past the drain", running(deleting, func(f *attention.MachineFacts) { f.Emptied, f.NodeHealthy = true, false }), attention.Deletion, "deletion was asked for"},
+		{"to be deleted, and past the drain", running(deleting, func(f *attention.MachineFacts) { f.Emptied, f.Conditions = true, ready("False") }), attention.Deletion, "deletion was asked for"},
 		{"U80: deleted without finalizer", running(deleting, released), attention.Nothing, "released: the API server removes it"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := attention.Machine(row.facts)
-			assert.Equal(t, attention.Decision{Need: row.need, Why: row.why}, d)
+			assert.Equal(t, attention.Decision{Need: row.need, Why: row.why}, d.Decision)
 			assert.Equal(t, row.need == attention.Nothing, d.Calm())
+			assert.Nil(t, d.Health, "without a time no timeout is judged")
 		})
 	}
 }
@@ -142,52 +177,16 @@ func each(p string, check func(attention.MachineFacts)) {
 
 func TestD27_AFailedMachineIsCalmWhateverItsNodeShows(t *testing.T) {
 	each("Failed", func(f attention.MachineFacts) {
-		require.Equal(t, attention.Decision{Need: attention.Nothing, Why: "failed: to be replaced"}, attention.Machine(f), "%+v", f)
+		require.Equal(t, attention.Decision{Need: attention.Nothing, Why: "failed: to be replaced"}, attention.Machine(f).Decision, "%+v", f)
 	})
 }
 
 func TestOnlyAMachineThatIsAsItShouldBeIsCalm(t *testing.T) {
 	for _, p := range []string{"", "CrashLoopBackOff", "Pending", "Available", "Running", "Unknown"} {
 		each(p, func(f attention.MachineFacts) {
-			joined := p == "Running" && f.NodeExists && f.NodeHealthy && !f.NodeGoing && !f.Uncopied && f.Unsynced == "" && !f.NoTarget
+			joined := p == "Running" && f.NodeExists && f.Conditions[0].Status == "True" && !f.NodeGoing && !f.Uncopied && f.Carries.Finalizer && !f.NoTarget
 			calm := f.Finalizer && f.ProviderID != "" && !f.Granted && (joined || p == "Available" && f.NoTarget)
 			require.Equal(t, calm, attention.Machine(f).Calm(), "%+v", f)
-		})
-	}
-}
-
-func TestMachineDeployment(t *testing.T) {
-	calm := attention.DeploymentFacts{Finalizer: true, Generation: 2, ObservedGeneration: 2, Machines: 3, Says: "3 machines wanted, 3 available"}
-	change := func(c func(*attention.DeploymentFacts)) attention.DeploymentFacts {
-		f := calm
-		c(&f)
-		return f
-	}
-	for _, row := range []struct {
-		name  string
-		facts attention.DeploymentFacts
-		need  attention.Need
-		why   string
-	}{
-		{"calm", calm, attention.Nothing, "3 machines wanted, 3 available"},
-		{"no finalizer", change(func(f *attention.DeploymentFacts) { f.Finalizer = false }), attention.Scale, "new: not yet taken care of"},
-		{"spec changed", change(func(f *attention.DeploymentFacts) { f.Generation = 3 }), attention.Scale, "generation 3 was not seen yet (last seen: 2)"},
-		{"something to do", change(func(f *attention.DeploymentFacts) { f.Next = "resize set s 3→5" }), attention.Scale, "resize set s 3→5"},
-		{"status late", change(func(f *attention.DeploymentFacts) { f.Unreported = true }), attention.Scale, "status is out of date"},
-		{"a rollout has a next step", change(func(f *attention.DeploymentFacts) { f.Rolling, f.Next = true, "resize" }), attention.Scale, "resize"},
-		{"a rollout waits", change(func(f *attention.DeploymentFacts) { f.Rolling, f.Due = true, 1 }), attention.Rollout, "3 machines wanted, 3 available"},
-		{"as time passes it is late", change(func(f *attention.DeploymentFacts) { f.Recheck = true }), attention.Scale, "3 machines wanted, 3 available; it waits for the time to pass"},
-		{"to be deleted", change(func(f *attention.DeploymentFacts) { f.Deleting, f.Rolling = true, true }), attention.Deletion, "deletion was asked for; 3 machines left"},
-		{"released", change(func(f *attention.DeploymentFacts) { f.Deleting, f.Finalizer = true, false }), attention.Nothing, "released: the API server removes it"},
-		{"machines wait to be replaced", change(func(f *attention.DeploymentFacts) { f.Due = 2 }), attention.Replace, "0 machines are being replaced, 2 wait for it"},
-		{"machines are being replaced", change(func(f *attention.DeploymentFacts) { f.Due, f.Replacing = 2, 1 }), attention.Replace, "1 machines are being replaced, 2 wait for it"},
-		{"the last one is being replaced", change(func(f *attention.DeploymentFacts) { f.Replacing = 1 }), attention.Replace, "1 machines are being replaced, 0 wait for it"},
-		{"its size comes first", change(func(f *attention.DeploymentFacts) { f.Due, f.Next = 2, "resize" }), attention.Scale, "resize"},
-		{"to be deleted: nothing is replaced", change(func(f *attention.DeploymentFacts) { f.Due, f.Replacing, f.Deleting = 2, 1, true }), attention.Deletion, "deletion was asked for; 3 machines left"},
-		{"released: nothing is replaced", change(func(f *attention.DeploymentFacts) { f.Due, f.Deleting, f.Finalizer = 2, true, false }), attention.Nothing, "released: the API server removes it"},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			assert.Equal(t, attention.Decision{Need: row.need, Why: row.why}, attention.MachineDeployment(row.facts))
 		})
 	}
 }

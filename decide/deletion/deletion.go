@@ -4,9 +4,13 @@
 package deletion
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
+
+	"millwright/api/vocabulary"
+	"millwright/decide/phrase"
 )
 
 // Stage is one stage of a deletion. Their names stand in the machine's status.
@@ -14,17 +18,14 @@ type Stage string
 
 // The stages, in their order. The empty stage is the one before the first: nothing is recorded yet.
 const (
-	PreDrainHooks     Stage = "PreDrainHooks"
-	Drain             Stage = "Drain"
-	Detach            Stage = "Detach"
-	PreTerminateHooks Stage = "PreTerminateHooks"
-	Instance          Stage = "Instance"
-	Node              Stage = "Node"
-	Release           Stage = "Release"
+	PreDrainHooks     Stage = vocabulary.StagePreDrainHooks
+	Drain             Stage = vocabulary.StageDrain
+	Detach            Stage = vocabulary.StageDetach
+	PreTerminateHooks Stage = vocabulary.StagePreTerminateHooks
+	Instance          Stage = vocabulary.StageInstance
+	Node              Stage = vocabulary.StageNode
+	Release           Stage = vocabulary.StageRelease
 )
-
-// Held is what a deletion is blocked by that a person holds.
-const Held = "Hold"
 
 func stages() []Stage {
 	return []Stage{PreDrainHooks, Drain, Detach, PreTerminateHooks, Instance, Node, Release}
@@ -44,7 +45,7 @@ func After(s Stage) Stage {
 	return all[min(slices.Index(all, s)+1, len(all)-1)]
 }
 
-// Facts are what is known of a machine that is to go.
+// Facts are what is known of a machine that is being deleted.
 type Facts struct {
 	Recorded Stage  // of the status; empty before anything is recorded
 	Done     Stage  // what this run has done although the status does not say so yet; empty when nothing
@@ -55,7 +56,7 @@ type Facts struct {
 
 	Attached          int      // volumes that are attached to the node
 	Hold              string   // why it stays in the stage in which it is, as a person wants it; empty when nobody does
-	Release           string   // why the provider is not asked, as a person wants it; empty when it is
+	Abandon           string   // why the provider is not asked, as a person wants it; empty when it is
 	SkipDetach        string   // why nobody waits for volumes; empty when somebody does
 	PreDrainHooks     []string // in any order
 	PreTerminateHooks []string
@@ -64,39 +65,36 @@ type Facts struct {
 // Step is what the deletion does next.
 type Step struct {
 	Stage     Stage
-	Record    bool   // the status does not say so yet
-	Announce  bool   // the node does not say yet that its machine is to go
-	BlockedBy string // what it waits for; empty when it goes on
+	Record    bool     // the status does not say so yet
+	Announce  bool     // the node does not say yet that its machine is being deleted
+	BlockedBy []string // what it waits for; nil when it goes on
 	Why       string
 	Skipped   string // why the node is not drained, when that is settled now; empty when it is drained, or was
-	Released  string // why the instance is left to people, when that is settled now
+	Abandoned string // why the instance is left to people, when that is settled now
 	Empty     bool   // the run found nothing on the node that had to leave it, and the status does not say so yet
 	Hurry     bool   // a person wants it to go on: a target cluster that does not answer is not waited for
 }
 
+// Held reports whether a person keeps the deletion in its stage.
+func (s Step) Held() bool { return slices.Equal(s.BlockedBy, []string{vocabulary.BlockedHold}) }
+
 // Next returns the first stage, from the recorded one on, that has anything to do. It never goes back: a stage that is
 // over is not entered again, whatever the facts say by then (D15, D42).
 func Next(f Facts) Step {
-	at := PreDrainHooks
-	if f.Recorded != "" {
-		at = Later(at, f.Recorded)
-	}
-	if f.Done != "" {
-		at = Later(at, After(f.Done))
-	}
+	at := Later(Later(PreDrainHooks, f.Recorded), After(f.Done))
 	first := at
-	s := Step{Announce: f.Recorded == "" && f.Node, Hurry: f.Skip != "" || f.Release != ""}
+	s := Step{Announce: f.Recorded == "" && f.Node, Hurry: f.Skip != "" || f.Abandon != ""}
 	for ; ; at = After(at) {
 		if what := f.todo(at); what.Why != "" {
 			s.Stage, s.Record, s.Why, s.BlockedBy = at, at != f.Recorded, what.Why, what.BlockedBy
 			break
 		}
 	}
-	if f.Release != "" && Later(first, Instance) == Instance && Later(s.Stage, Instance) != Instance {
-		s.Released = f.Release
+	if f.Abandon != "" && Later(first, Instance) == Instance && Later(s.Stage, Instance) != Instance {
+		s.Abandoned = f.Abandon
 	}
 	if f.Hold != "" {
-		s.BlockedBy, s.Why = Held, "held: "+f.Hold
+		s.BlockedBy, s.Why = []string{vocabulary.BlockedHold}, "held: "+f.Hold
 	}
 	if f.Result == "" && Later(s.Stage, Drain) != Drain { // it is past the drain, and no drain has told how it ended
 		if s.Empty = f.Done != "" && Later(f.Done, Drain) == f.Done; !s.Empty {
@@ -108,46 +106,30 @@ func Next(f Facts) Step {
 
 // todo says what a stage has to do; nothing when it is over before it begins.
 func (f Facts) todo(s Stage) Step {
-	switch s {
-	case PreDrainHooks:
+	if s == PreDrainHooks {
 		return hooks(f.Node, "pre-drain", f.PreDrainHooks)
-	case Drain:
-		if f.Result != "" || f.skip() != "" {
-			return Step{}
-		}
-		return Step{Why: fmt.Sprintf("node %s is to be emptied", f.NodeName)}
-	case Detach:
-		if !f.Node || f.Attached == 0 || f.Result != "Drained" || f.SkipDetach != "" {
-			return Step{}
-		}
-		return Step{Why: fmt.Sprintf("the volumes of node %s are to be detached", f.NodeName)}
-	case PreTerminateHooks:
-		return hooks(true, "pre-terminate", f.PreTerminateHooks)
-	case Instance:
-		if f.Release != "" {
-			return Step{}
-		}
-		return Step{Why: "the provider is to delete the instance"}
-	case Node:
-		if f.NodeName == "" {
-			return Step{}
-		}
-		return Step{Why: fmt.Sprintf("the instance is gone; node %s is to go", f.NodeName)}
-	default:
-		return Step{Why: "instance and node are gone: the object may go"}
 	}
+	if s == PreTerminateHooks {
+		return hooks(true, "pre-terminate", f.PreTerminateHooks)
+	}
+	undrained := f.Result == "" && f.skip() == ""
+	attached := f.Node && f.Attached != 0 && f.Result == vocabulary.DrainDrained && f.SkipDetach == ""
+	return Step{Why: map[Stage]string{
+		Drain:    phrase.If(undrained, "node %s is to be emptied", f.NodeName),
+		Detach:   phrase.If(attached, "the volumes of node %s are to be detached", f.NodeName),
+		Instance: phrase.If(f.Abandon == "", "the provider is to delete the instance"),
+		Node:     phrase.If(f.NodeName != "", "the instance is gone; node %s is to go", f.NodeName),
+		Release:  "instance and node are gone: the object may go",
+	}[s]}
 }
 
 // skip says why there is no drain.
 func (f Facts) skip() string {
-	switch {
-	case f.NodeName == "":
-		return "the machine never had a node"
-	case !f.Node:
-		return fmt.Sprintf("there is no node %s", f.NodeName)
-	default:
-		return f.Skip
-	}
+	return cmp.Or(
+		phrase.If(f.NodeName == "", "the machine never had a node"),
+		phrase.If(!f.Node, "there is no node %s", f.NodeName),
+		f.Skip,
+	)
 }
 
 func hooks(apply bool, kind string, names []string) Step {
@@ -155,8 +137,6 @@ func hooks(apply bool, kind string, names []string) Step {
 		return Step{}
 	}
 	names = slices.Sorted(slices.Values(names))
-	return Step{
-		BlockedBy: strings.Join(names, ","),
-		Why:       fmt.Sprintf("waits until nobody holds it by a %s hook: %s", kind, strings.Join(names, ", ")),
-	}
+	why := fmt.Sprintf("waits until nobody holds it by a %s hook: %s", kind, strings.Join(names, ", "))
+	return Step{BlockedBy: names, Why: why}
 }

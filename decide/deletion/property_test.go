@@ -22,7 +22,7 @@ func everything(test func(deletion.Facts)) {
 			Skip: []string{"", "excluded"}[at[3]], Result: []string{"", "Drained", "Forced", "Skipped"}[at[4]],
 			Attached: at[5], SkipDetach: []string{"", "excluded"}[at[6]],
 			PreDrainHooks: hooks[at[7]], PreTerminateHooks: hooks[at[8]],
-			Hold: []string{"", "somebody"}[at[9]], Release: []string{"", "somebody"}[at[10]],
+			Hold: []string{"", "somebody"}[at[9]], Abandon: []string{"", "somebody"}[at[10]],
 		}
 		if at[2] > 0 {
 			f.NodeName, f.Node = "n", at[2] == 2
@@ -69,9 +69,9 @@ func TestEveryStepIsWhole(t *testing.T) {
 		require.Equal(t, s.Stage != f.Recorded, s.Record, "%+v", f)
 		require.Equal(t, f.Recorded == "" && f.Node, s.Announce, "%+v", f)
 		hooked := s.Stage == deletion.PreDrainHooks || s.Stage == deletion.PreTerminateHooks
-		require.Equal(t, hooked || f.Hold != "", s.BlockedBy != "", "nothing but hooks and people is waited for here: %+v", f)
-		require.Equal(t, f.Hold != "", s.BlockedBy == deletion.Held, "%+v", f)
-		require.False(t, f.Release != "" && s.Stage == deletion.Instance, "%+v", f)
+		require.Equal(t, hooked || f.Hold != "", s.BlockedBy != nil, "nothing but hooks and people is waited for here: %+v", f)
+		require.Equal(t, f.Hold != "", s.Held(), "%+v", f)
+		require.False(t, f.Abandon != "" && s.Stage == deletion.Instance, "%+v", f)
 		require.False(t, s.Empty && s.Skipped != "", "%+v", f)
 		if s.Skipped != "" || s.Empty {
 			require.Empty(t, f.Result, "%+v", f)
@@ -110,7 +110,7 @@ func TestEveryDeletionComesToItsEnd(t *testing.T) {
 func TestD14_NoTextDecides(t *testing.T) {
 	everything(func(f deletion.Facts) {
 		was := deletion.Next(f)
-		for _, text := range []*string{&f.Skip, &f.SkipDetach, &f.Hold, &f.Release} {
+		for _, text := range []*string{&f.Skip, &f.SkipDetach, &f.Hold, &f.Abandon} {
 			if *text != "" {
 				*text = "Initiate node drain"
 			}
@@ -118,6 +118,6 @@ func TestD14_NoTextDecides(t *testing.T) {
 		s := deletion.Next(f)
 		require.Equal(t, []any{was.Stage, was.Record, was.Announce, was.BlockedBy, was.Empty}, []any{s.Stage, s.Record, s.Announce, s.BlockedBy, s.Empty}, "%+v", f)
 		require.Equal(t, was.Skipped != "", s.Skipped != "", "%+v", f)
-		require.Equal(t, was.Released != "", s.Released != "", "%+v", f)
+		require.Equal(t, was.Abandoned != "", s.Abandoned != "", "%+v", f)
 	})
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"millwright/api/vocabulary"
 	"millwright/decide/deletion"
 )
 
@@ -13,26 +14,27 @@ func TestHooksHoldADeletion(t *testing.T) {
 	for name, row := range map[string]struct {
 		facts     deletion.Facts
 		stage     deletion.Stage
-		blockedBy string
+		blockedBy []string
 		why       string
 	}{
 		"before the drain": {
-			full(), deletion.PreDrainHooks, "pre", "waits until nobody holds it by a pre-drain hook: pre",
+			full(), deletion.PreDrainHooks, []string{"pre"}, "waits until nobody holds it by a pre-drain hook: pre",
 		},
 		"several, in the order of their names": {
-			full(func(f *deletion.Facts) { f.PreDrainHooks = two }), deletion.PreDrainHooks, "hook/a,hook/b",
+			full(func(f *deletion.Facts) { f.PreDrainHooks = two }), deletion.PreDrainHooks,
+			[]string{"hook/a", "hook/b"},
 			"waits until nobody holds it by a pre-drain hook: hook/a, hook/b",
 		},
 		"also a node that is not drained": {
-			full(excluded), deletion.PreDrainHooks, "pre", "waits until nobody holds it by a pre-drain hook: pre",
+			full(excluded), deletion.PreDrainHooks, []string{"pre"}, "waits until nobody holds it by a pre-drain hook: pre",
 		},
 		"DR-31: without a node nothing is drained, and nobody waits": {
-			full(lostNode), deletion.PreTerminateHooks, "last", "waits until nobody holds it by a pre-terminate hook: last",
+			full(lostNode), deletion.PreTerminateHooks, []string{"last"}, "waits until nobody holds it by a pre-terminate hook: last",
 		},
 		"U84: a machine that never had one is still held before its instance goes": {
-			full(nodeless), deletion.PreTerminateHooks, "last", "waits until nobody holds it by a pre-terminate hook: last",
+			full(nodeless), deletion.PreTerminateHooks, []string{"last"}, "waits until nobody holds it by a pre-terminate hook: last",
 		},
-		"none is in the way": {busy(), deletion.Drain, "", "node n is to be emptied"},
+		"none is in the way": {busy(), deletion.Drain, nil, "node n is to be emptied"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := deletion.Next(row.facts)
@@ -133,15 +135,16 @@ func TestPeopleHoldADeletionWhereItIs(t *testing.T) {
 		f := busy(recorded(stage), held)
 		f.Result = "Drained"
 		s := deletion.Next(f)
-		assert.Equal(t, deletion.Held, s.BlockedBy, stage)
+		assert.Equal(t, []string{vocabulary.BlockedHold}, s.BlockedBy, stage)
 		assert.Equal(t, "held: annotation hold asks for it: alice looks", s.Why, stage)
 	}
 	s := deletion.Next(full(held))
-	assert.Equal(t, []string{deletion.Held, string(deletion.PreDrainHooks)}, []string{s.BlockedBy, string(s.Stage)}, "also one that hooks hold")
+	assert.Equal(t, []string{vocabulary.BlockedHold}, s.BlockedBy, "also one that hooks hold")
+	assert.Equal(t, deletion.PreDrainHooks, s.Stage)
 }
 
 func TestPeopleReleaseAMachineWithoutItsProvider(t *testing.T) {
-	release := func(f *deletion.Facts) { f.Release = "alice has seen to it" }
+	release := func(f *deletion.Facts) { f.Abandon = "alice has seen to it" }
 	for name, row := range map[string]struct {
 		facts    deletion.Facts
 		stage    deletion.Stage
@@ -159,7 +162,7 @@ func TestPeopleReleaseAMachineWithoutItsProvider(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := deletion.Next(row.facts)
 			assert.Equal(t, row.stage, s.Stage)
-			assert.Equal(t, row.released, s.Released)
+			assert.Equal(t, row.released, s.Abandoned)
 		})
 	}
 }

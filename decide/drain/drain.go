@@ -7,9 +7,7 @@ import "time"
 
 // Pod is one pod that is bound to the node, and what was tried with it before.
 type Pod struct {
-	UID       string
-	Namespace string
-	Name      string
+	UID, Namespace, Name string
 
 	Priority  int32         // zero when it has none (D1)
 	Grace     time.Duration // its own termination grace period
@@ -192,6 +190,8 @@ type Row struct {
 	Since     time.Time // zero: not known
 	Attempts  int
 	BlockedBy string    // name of the blocker, or its kind when it has no name; empty when nothing blocks
+	Budgets   []string  // keys of the disruption budgets that block the pod, sorted; empty when none does
+	Bad       bool      // somebody has to change what blocks: it will not go away by itself
 	Next      time.Time // of the next attempt, or the end of the wait; zero: something else has to change first
 }
 

@@ -3,6 +3,8 @@ package drain
 import (
 	"fmt"
 	"time"
+
+	"millwright/decide/phrase"
 )
 
 // The times of the ladder.
@@ -54,30 +56,43 @@ func Climb(l Ladder) Step {
 		return l.kill(why)
 	}
 	if l.Unasked && (l.Reached == Delete || l.Reached == Kill) {
-		return Step{Means: l.Reached, Until: l.Now, Why: "looks at what is left first: nobody did since " + clock(l.ReachedAt, l.Now)}
+		return Step{Means: l.Reached, Until: l.Now, Why: "looks at what is left first: nobody did since " + phrase.Clock(l.ReachedAt, l.Now)}
 	}
-	switch l.Reached {
-	case Kill:
+	deadline, _ := l.deadline()
+	switch passed := !deadline.IsZero() && !l.Now.Before(deadline); {
+	case l.Reached == Kill:
 		return l.kill("")
-	case Delete:
+	case l.Reached == Delete, passed && !l.Unasked:
 		return l.remove()
+	case passed:
+		return Step{Means: Evict, Until: l.Now, Why: "evicts once more, then deletes: nobody looked when the deadline passed"}
 	default:
-		deadline, _ := l.deadline()
-		switch passed := !deadline.IsZero() && !l.Now.Before(deadline); {
-		case passed && l.Unasked:
-			return Step{Means: Evict, Until: l.Now, Why: "evicts once more, then deletes: nobody looked when the deadline passed"}
-		case passed:
-			return l.remove()
-		default:
-			return l.evict()
-		}
+		return l.evict()
 	}
+}
+
+// Evictions is until when pods are evicted, and the means that follows; nothing when they are killed or deleted already. It
+// climbs from the moment before the drain began: from there it names the deadline also when that has passed. Why the node is
+// not usable may be out of date: it does not count where the step that it leads to has been due for longer than overdue.
+func Evictions(l Ladder, overdue time.Duration) (until time.Time, then Means) {
+	now := l.Now
+	l.Now = l.Started.Add(-1)
+	step := Climb(l)
+	if l.Force == "" && (step.Means != Evict || now.After(step.Until.Add(overdue))) {
+		l.Unusable = ""
+		step = Climb(l)
+	}
+	if step.Means != Evict {
+		return until, then
+	}
+	l.Now = step.Until
+	return step.Until, Climb(l).Means
 }
 
 // forced says why everything is killed at once; empty when it is not.
 func (l Ladder) forced() string {
 	if at := l.unusableAt(); l.Force == "" && !at.IsZero() && !l.Now.Before(at) {
-		return fmt.Sprintf("%s since %s", l.Unusable, clock(l.UnusableSince, l.Now))
+		return fmt.Sprintf("%s since %s", l.Unusable, phrase.Clock(l.UnusableSince, l.Now))
 	}
 	return l.Force
 }
@@ -95,14 +110,14 @@ func (l Ladder) deadline() (at time.Time, source string) {
 	if l.Started.IsZero() {
 		return at, ""
 	}
-	patience, source := max(l.Timeout, 0), fmt.Sprintf("drainTimeout %s", max(l.Timeout, 0))
+	allowed, source := max(l.Timeout, 0), fmt.Sprintf("drainTimeout %s", max(l.Timeout, 0))
 	if l.Retries != nil {
 		// Compared before it is multiplied: the largest number of retries is more time than a Duration can hold.
-		if retries := time.Duration(max(*l.Retries, 0)); retries <= patience/perRetry && retries*perRetry < patience {
-			patience, source = retries*perRetry, fmt.Sprintf("maxEvictRetries %d", retries)
+		if retries := time.Duration(max(*l.Retries, 0)); retries <= allowed/perRetry && retries*perRetry < allowed {
+			allowed, source = retries*perRetry, fmt.Sprintf("maxEvictRetries %d", retries)
 		}
 	}
-	at = l.Started.Add(patience)
+	at = l.Started.Add(allowed)
 	if l.Extended.After(at) {
 		return l.Extended, "extended"
 	}
@@ -127,7 +142,7 @@ func (l Ladder) evict() Step {
 func (l Ladder) remove() Step {
 	since := l.since(Delete)
 	deadline, _ := l.deadline()
-	until := later(deadline, since).Add(max(min(l.Grace, l.Timeout), 0) + settling)
+	until := phrase.Later(deadline, since).Add(max(min(l.Grace, l.Timeout), 0) + settling)
 	if !l.Now.Before(until) {
 		return l.kill("")
 	}
@@ -146,13 +161,12 @@ func (l Ladder) remove() Step {
 func (l Ladder) kill(why string) Step {
 	since := l.since(Kill)
 	until := since.Add(settling)
-	if why != "" {
-		why = ": " + why
-	}
+	why = phrase.If(why != "", ": %s", why)
 	if !l.Now.Before(until) {
 		return Step{Means: Kill, Over: true, Why: fmt.Sprintf("over since %s: what is left stays behind%s", l.clock(until), why)}
 	}
-	return Step{Means: Kill, Until: until, Why: fmt.Sprintf("kills since %s, until %s, then leaves behind what is left%s", l.clock(since), l.clock(until), why)}
+	why = fmt.Sprintf("kills since %s, until %s, then leaves behind what is left%s", l.clock(since), l.clock(until), why)
+	return Step{Means: Kill, Until: until, Why: why}
 }
 
 // since is when a means was reached: now, unless it is recorded.
@@ -163,4 +177,4 @@ func (l Ladder) since(means Means) time.Time {
 	return l.Now
 }
 
-func (l Ladder) clock(t time.Time) string { return clock(t, l.Now) }
+func (l Ladder) clock(t time.Time) string { return phrase.Clock(t, l.Now) }

@@ -6,68 +6,50 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"millwright/decide/list"
+	"millwright/decide/phrase"
 )
 
-// interest is the order of states in a picture: first what may need somebody, last what only waits for its turn.
-func interest(state string) int {
-	return slices.Index([]string{Blocked, Terminating, Evicting, Detaching, Attaching, Waiting}, state)
-}
-
-// shown is a row with what it is sorted by.
-type shown struct {
-	Row
-	pod Pod
-	end time.Time // of a terminating pod's grace period
-}
-
 func (p *plan) picture(blockers []Blocker) Picture {
-	result := Picture{Counts: Counts{Gone: p.Gone, Skipped: p.skipped}}
-	var rows []shown
-	for _, v := range p.views {
-		result.Counts.add(v.state)
-		rows = append(rows, shown{
-			Row: Row{
-				Pod: v.pod.key(), State: v.state, Since: v.since, Attempts: v.pod.Tries.Attempts,
-				BlockedBy: cmp.Or(v.cause.name, v.cause.kind), Next: v.next,
-			},
-			pod: v.pod, end: v.pod.DeletedAt,
-		})
-	}
+	in := func(state string) int { return list.Count(p.views, func(v *view) bool { return v.state == state }) }
+	blocked, waiting := in(Blocked), in(Waiting)
+	result := Picture{Counts: Counts{
+		Gone: p.Gone, Terminating: len(p.views) - blocked - waiting, Blocked: blocked, Waiting: waiting, Skipped: p.skipped,
+	}}
+	views := slices.Clone(p.views)
 	for _, a := range p.awaited {
 		since := a.At
 		if a.state == Attaching {
 			since = a.Free
 		}
-		rows = append(rows, shown{
-			Row: Row{Pod: a.Pod.key(), State: a.state, Since: since, Attempts: a.Pod.Tries.Attempts, BlockedBy: a.volume, Next: a.until},
-			pod: a.Pod,
-		})
+		a.Pod.DeletedAt = time.Time{} // its grace period ends no more
+		views = append(views, &view{pod: a.Pod, state: a.state, since: since, cause: cause{name: a.volume}, next: a.until})
 	}
-	slices.SortFunc(rows, func(a, b shown) int {
-		return cmp.Or(cmp.Compare(interest(a.State), interest(b.State)), a.end.Compare(b.end), byName(a.pod, b.pod))
+	// First what may need somebody, last what only waits for its turn.
+	states := []string{Blocked, Terminating, Evicting, Detaching, Attaching, Waiting}
+	slices.SortFunc(views, func(a, b *view) int {
+		byState := cmp.Compare(slices.Index(states, a.state), slices.Index(states, b.state))
+		return cmp.Or(byState, a.pod.DeletedAt.Compare(b.pod.DeletedAt), byName(a.pod, b.pod))
 	})
-	for _, r := range rows[:min(len(rows), MaxRows)] {
-		result.Rows = append(result.Rows, r.Row)
+	for _, v := range views[:min(len(views), MaxRows)] {
+		row := Row{
+			Pod: v.pod.key(), State: v.state, Since: v.since, Attempts: v.pod.Tries.Attempts,
+			BlockedBy: cmp.Or(v.cause.name, v.cause.kind), Bad: v.cause.bad, Next: v.next,
+		}
+		if v.state == Blocked && v.cause.kind == BlockedByBudget {
+			row.Budgets = v.pod.Budgets
+		}
+		result.Rows = append(result.Rows, row)
 	}
 	result.Why = p.summary(result.Counts, blockers)
 	return result
 }
 
-func (c *Counts) add(state string) {
-	switch state {
-	case Blocked:
-		c.Blocked++
-	case Waiting:
-		c.Waiting++
-	default:
-		c.Terminating++
-	}
-}
-
 // summary says in one sentence what the drain waits for.
 func (p *plan) summary(c Counts, blockers []Blocker) string {
 	var parts []string
-	for _, b := range sorted(blockers, byImportance) {
+	for _, b := range list.Sorted(blockers, byImportance) {
 		parts = append(parts, b.Why)
 	}
 	if len(parts) > maxNames {
@@ -76,18 +58,104 @@ func (p *plan) summary(c Counts, blockers []Blocker) string {
 	if len(p.views) == 0 && len(p.awaited) > 0 { // it blocks no pod, but the drain
 		parts = append(parts, p.awaited[0].cause().why)
 	}
-	if c.Terminating > 0 {
-		parts = append(parts, are(c.Terminating)+" terminating")
-	}
-	if c.Waiting > 0 {
-		parts = append(parts, fmt.Sprintf("%d %s for %s turn", c.Waiting, oneOf(c.Waiting, "waits", "wait"), oneOf(c.Waiting, "its", "their")))
-	}
-	switch {
-	case len(parts) == 0:
+	parts = append(parts, phrase.Parts(
+		phrase.If(c.Terminating > 0, "%d %s terminating", c.Terminating, phrase.OneOf(c.Terminating, "is", "are")),
+		phrase.If(c.Waiting == 1, "1 waits for its turn"),
+		phrase.If(c.Waiting > 1, "%d wait for their turn", c.Waiting),
+	)...)
+	if len(parts) == 0 {
 		return "empty"
-	case len(p.views) == 0:
-		return "no pods left: " + strings.Join(parts, "; ")
-	default:
-		return count(len(p.views), "pod") + " left: " + strings.Join(parts, "; ")
 	}
+	pods := cmp.Or(phrase.If(len(p.views) == 0, "no pods"), phrase.Count(len(p.views), "pod"))
+	return pods + " left: " + strings.Join(parts, "; ")
+}
+
+// MaxBlockers is how many blockers a decision names: those that need somebody first, then those of the most pods. Source:
+// a decision has room for 20 sentences.
+const MaxBlockers = 20
+
+// Bounds of what a sentence says. Source: CAPI names 3 pods in a line; the API server's own texts are far shorter than
+// longestMessage.
+const (
+	maxNames       = 3
+	longestMessage = 300 // bytes
+)
+
+// answered is what the last answer says of a pod that its budgets do not keep.
+func answered(p Pod) cause {
+	tries := p.Tries
+	switch refused := tries.Result == Refused || tries.Result == Several; {
+	case refused && !tries.Next.IsZero(): // else it was woken: that was another status
+		return cause{kind: BlockedByBudget, name: strings.Join(p.Budgets, " and "), why: refusal(p)}
+	case tries.Result == Going:
+		return cause{kind: BlockedByNamespace}
+	case tries.Result == Failed:
+		return cause{kind: BlockedByError}
+	default:
+		return cause{}
+	}
+}
+
+// refusal says that the API server knows more of a pod's budgets than we see.
+func refusal(p Pod) string {
+	if len(p.Budgets) == 0 {
+		return phrase.Cut(fmt.Sprintf("a PodDisruptionBudget that is not seen here keeps %s: %s", p.key(), p.Tries.Message), longestMessage)
+	}
+	return fmt.Sprintf("the API server refuses an eviction for PodDisruptionBudget %s, whose status as it is seen here allows one", strings.Join(p.Budgets, " and "))
+}
+
+// blockers returns what keeps pods, each with all of its pods, sorted by kind and name.
+func (p *plan) blockers() []Blocker {
+	kept := map[[2]string][]*view{} // by kind and name of what keeps them
+	for _, v := range list.Sorted(p.views, func(a, b *view) int { return byName(a.pod, b.pod) }) {
+		if v.cause.kind != "" {
+			key := [2]string{v.cause.kind, v.cause.name}
+			kept[key] = append(kept[key], v)
+		}
+	}
+	var result []Blocker
+	for key, views := range kept {
+		result = append(result, Blocker{
+			Kind: key[0], Name: key[1], Pods: len(views), Bad: views[0].cause.bad, Why: p.because(key[0], views),
+		})
+	}
+	slices.SortFunc(result, byKind)
+	return result
+}
+
+// because is the sentence of a blocker. The views are sorted by name.
+func (p *plan) because(kind string, views []*view) string {
+	var names, namespaces []string
+	for _, v := range views {
+		names = append(names, v.pod.key())
+		namespaces = append(namespaces, v.pod.Namespace)
+	}
+	namespaces = slices.Compact(namespaces) // sorted, as the names are
+	who := phrase.List(names, maxNames, ", ")
+	switch kind {
+	case BlockedByProtection:
+		if until := views[0].next; len(views) == 1 && !until.IsZero() {
+			return fmt.Sprintf("%s is not to be disrupted before %s", who, phrase.Clock(until, p.Now))
+		}
+		return fmt.Sprintf("%s %s not to be disrupted", who, phrase.OneOf(len(views), "is", "are"))
+	case BlockedByWork:
+		return fmt.Sprintf("waits for %s to complete", who)
+	case BlockedByEnding:
+		return fmt.Sprintf("%s should have ended long ago: %s kubelet or a finalizer holds %s",
+			who, phrase.OneOf(len(views), "its", "their"), phrase.OneOf(len(views), "it", "them"))
+	case BlockedByNamespace:
+		return fmt.Sprintf("namespace %s is being deleted, and takes %s along", phrase.List(namespaces, maxNames, ", "), who)
+	case BlockedByError:
+		return phrase.Cut(fmt.Sprintf("request for %s failed: %s", names[0], views[0].pod.Tries.Message), longestMessage)
+	default:
+		return views[0].cause.why
+	}
+}
+
+func byKind(a, b Blocker) int {
+	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
+}
+
+func byImportance(a, b Blocker) int {
+	return cmp.Or(list.FalseFirst(b.Bad, a.Bad), cmp.Compare(b.Pods, a.Pods), byKind(a, b))
 }

@@ -102,7 +102,7 @@ func TestTheMostInterestingRowsComeFirst(t *testing.T) {
 		pod("blocked", budgets("shop/web"), answered(drain.Answer{Result: drain.Refused}, time.Minute)),
 	), tried(web(0, 1, 1, 2))), attached{"pv-1": here}, left("b-left", time.Second, "pv-1"), left("a-left", time.Second, "pv-2"))
 	assert.Equal(t, []drain.Row{
-		{Pod: "shop/blocked", State: "Blocked", Attempts: 1, BlockedBy: "shop/web", Next: at(time.Minute)},
+		{Pod: "shop/blocked", State: "Blocked", Attempts: 1, BlockedBy: "shop/web", Budgets: []string{"shop/web"}, Next: at(time.Minute)},
 		{Pod: "shop/old", State: "Terminating", Since: at(-20 * time.Second)},
 		{Pod: "shop/a-young", State: "Terminating", Since: at(-5 * time.Second), Attempts: 1},
 		{Pod: "shop/evicting", State: "Evicting", Since: epoch},

@@ -4,16 +4,18 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"millwright/decide/list"
+	"millwright/decide/phrase"
 )
 
 // view is what a decision makes of one pod that has to go.
 type view struct {
-	pod   Pod
-	treat Treatment
-	state string // as a row says it
-	cause cause  // what keeps it; zero when nothing does
-	since time.Time
-	next  time.Time
+	pod         Pod
+	treat       Treatment
+	state       string // as a row says it
+	cause       cause  // what keeps it; zero when nothing does
+	since, next time.Time
 }
 
 // cause is what keeps a pod from going.
@@ -41,17 +43,6 @@ type plan struct {
 // With Evict, pods of the lowest order that is still present go, those with volumes one after the other in their lane, as
 // budgets and protection allow. With Delete and Kill everything goes at once that does not stay for good.
 func Decide(o Observed) Decision {
-	p := newPlan(o)
-	switch o.Means {
-	case Delete, Kill:
-		p.force()
-	default:
-		p.evict()
-	}
-	return p.decision()
-}
-
-func newPlan(o Observed) *plan {
 	p := &plan{Observed: o}
 	for _, pod := range o.Pods {
 		if t := Treat(pod); t.Do == Skip {
@@ -63,7 +54,20 @@ func newPlan(o Observed) *plan {
 	slices.SortFunc(p.views, func(a, b *view) int {
 		return cmp.Or(cmp.Compare(a.treat.Order, b.treat.Order), cmp.Compare(b.pod.Priority, a.pod.Priority), byName(a.pod, b.pod))
 	})
-	return p
+	if o.Means == Delete || o.Means == Kill {
+		p.force()
+	} else {
+		p.evict()
+	}
+	all := p.blockers()
+	d := Decision{
+		Act: p.act, Done: len(p.views) == 0 && len(p.awaited) == 0, Look: p.earliest, Picture: p.picture(all),
+	}
+	d.Blockers = list.Sorted(list.Sorted(all, byImportance)[:min(len(all), MaxBlockers)], byKind)
+	for _, a := range p.awaited {
+		d.Departed = append(d.Departed, a.Departed)
+	}
+	return d
 }
 
 func (p *plan) evict() {
@@ -71,14 +75,18 @@ func (p *plan) evict() {
 	for _, a := range p.awaited {
 		p.lookAt(a.until)
 	}
-	p.ledger = newLedger(p.Observed)
+	p.ledger = &ledger{now: p.Now, budgets: map[string]Budget{}, taken: map[string]int{}, probed: map[string]bool{}}
+	for _, b := range p.Budgets {
+		p.ledger.budgets[b.Key] = b
+	}
 	p.lanes = newLanes(p.views, p.awaited, p.Settings.Parallel)
-	wave := lowestOrder(p.views)
+	// The lowest order that is present, without finished pods: those hold nobody back, and have the lowest of all.
+	first := cmp.Or(list.Find(p.views, func(v *view) bool { return !v.pod.Finished }), &view{})
 	for _, v := range p.views {
 		switch {
 		case v.pod.leaving():
 			p.waitFor(v)
-		case v.treat.Order > wave:
+		case v.treat.Order > first.treat.Order:
 			v.state = Waiting
 		case v.treat.Do == WaitCompleted:
 			v.state, v.cause = Blocked, cause{kind: BlockedByWork}
@@ -86,15 +94,6 @@ func (p *plan) evict() {
 			p.try(v)
 		}
 	}
-}
-
-// lowestOrder is the lowest order that is present, without finished pods: those hold nobody back, and have the lowest of all.
-func lowestOrder(views []*view) (lowest int32) {
-	i := slices.IndexFunc(views, func(v *view) bool { return !v.pod.Finished })
-	if i >= 0 {
-		lowest = views[i].treat.Order
-	}
-	return lowest
 }
 
 // try sends a pod whose turn it is, or says what keeps it. A pod that is blocked stays so while it is tried again: only
@@ -110,16 +109,16 @@ func (p *plan) try(v *view) {
 		v.cause = answered(v.pod)
 	}
 	switch {
-	case lane.isBusy() && (v.cause == (cause{}) || permit.brief):
+	case lane.busy && (v.cause == (cause{}) || permit.brief):
 		v.state, v.cause = Waiting, lane.cause
-	case lane.isBusy(), permit.never():
+	case lane.busy, !permit.given && len(permit.probe) == 0 && permit.next.IsZero(): // then nothing but another status lets it go
 		v.state = Blocked
-	case p.due(v, later(permit.next, v.pod.Tries.Next)):
+	case p.due(v, phrase.Later(permit.next, v.pod.Tries.Next)):
 		p.send(v, permit.probe)
 		p.ledger.take(v.pod, permit)
-		lane.enter()
+		lane.busy = true
 	case permit.given && v.pod.Tries.Result == Throttled:
-		lane.enter() // the API server is as busy for the others
+		lane.busy = true // the API server is as busy for the others
 	}
 }
 
@@ -188,17 +187,64 @@ func (p *plan) lookAt(t time.Time) {
 	}
 }
 
-func (p *plan) decision() Decision {
-	d := Decision{
-		Act:  p.act,
-		Done: len(p.views) == 0 && len(p.awaited) == 0,
-		Look: p.earliest,
+// How long a pod is left alone after an answer. Whoever sends requests adds jitter.
+const (
+	// A budget refused it. The budget's own status decides when it is tried again; this only bounds what happens when status
+	// and answer differ. Source: the API server's Retry-After for a budget that it is still counting, 10 s.
+	refusedPause = 10 * time.Second
+	// Several budgets select it. Somebody has to change one of them, and that is seen.
+	severalPause = time.Minute
+	// The API server was busy and did not say for how long, or for less. Source: kubectl drain's pause after a 429.
+	throttledPause = 5 * time.Second
+	// Its namespace is being deleted. That takes the pod along; trying again only notices when it does not.
+	goingPause = 30 * time.Second
+	// Failures in a row, doubled from the first to the last. Source: MCM looks again after 5 s; one minute is short compared
+	// with any drain timeout.
+	firstFailedPause   = 5 * time.Second
+	longestFailedPause = time.Minute
+)
+
+// Answer is how a request for a pod ended.
+type Answer struct {
+	Means      Means // with which it was sent
+	Result     Result
+	Message    string        // for people
+	RetryAfter time.Duration // what the API server asked for; zero when it asked for nothing
+}
+
+// After returns the tries with one more, which was answered now.
+func After(t Tries, a Answer, now time.Time) Tries {
+	if t.Means != a.Means || a.Result != Failed {
+		t.Failures = 0
 	}
-	for _, a := range p.awaited {
-		d.Departed = append(d.Departed, a.Departed)
+	t.Attempts++
+	t.Last, t.Means, t.Result, t.Message, t.Next = now, a.Means, a.Result, a.Message, time.Time{}
+	t.Accepted = t.Accepted || a.Result == Accepted
+	if a.Result == Failed {
+		t.Failures++
 	}
-	all := p.blockers()
-	d.Blockers = mostImportant(all)
-	d.Picture = p.picture(all)
-	return d
+	if pause := a.pause(t.Failures); pause > 0 {
+		t.Next = now.Add(pause)
+	}
+	return t
+}
+
+// pause is for how long a pod is left alone; zero where somebody else acts next.
+func (a Answer) pause(failures int) time.Duration {
+	return map[Result]time.Duration{
+		Refused:   refusedPause,
+		Several:   severalPause,
+		Throttled: max(a.RetryAfter, throttledPause),
+		Going:     goingPause,
+		Failed:    min(firstFailedPause<<min(max(failures-1, 0), 10), longestFailedPause),
+	}[a.Result]
+}
+
+// Woken returns the tries of a pod of which a budget has changed, in its status or because it came or went: what the
+// budgets decided before does not hold any more.
+func Woken(t Tries) Tries {
+	if t.Result == Refused || t.Result == Several {
+		t.Next = time.Time{}
+	}
+	return t
 }

@@ -5,18 +5,18 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"millwright/decide/list"
 )
 
 // Turn is one machine whose node is being drained or is to be.
 type Turn struct {
-	UID       string
-	Namespace string
-	Name      string
-	Group     string // those of a group take turns with other groups; such as the deployment
-	Priority  int    // lower goes first
-	DeletedAt time.Time
-	Started   time.Time // when its drain began; zero: it has not
-	Queued    bool      // it was told that it is not its turn
+	UID, Namespace, Name string
+	Group                string // those of a group take turns with other groups; such as the deployment
+	Priority             int    // lower goes first
+	DeletedAt            time.Time
+	Started              time.Time // when its drain began; zero: it has not
+	Queued               bool      // it was told that it is not its turn
 }
 
 // MayDrain says whether it is a machine's turn when so many nodes are drained at a time; zero means all. Drains that began keep
@@ -43,7 +43,7 @@ func NextTurns(turns []Turn, most int) []Turn {
 
 // ranked returns the turns in their order.
 func ranked(turns []Turn) []Turn {
-	turns = sorted(turns, byTurn)
+	turns = list.Sorted(turns, byTurn)
 	round := make(map[string]int, len(turns)) // by UID: how many of its group come before it
 	places := map[string]int{}
 	for _, t := range turns {
@@ -60,28 +60,17 @@ func ranked(turns []Turn) []Turn {
 }
 
 // byStart puts those that began before those that did not.
-func byStart(a, b Turn) int {
-	if a.Started.IsZero() != b.Started.IsZero() {
-		return map[bool]int{true: 1, false: -1}[a.Started.IsZero()]
-	}
-	return a.Started.Compare(b.Started)
-}
+func byStart(a, b Turn) int { return list.KnownFirst(a.Started, b.Started) }
 
 func byTurn(a, b Turn) int {
-	return cmp.Or(byStart(a, b), cmp.Compare(a.Priority, b.Priority), a.DeletedAt.Compare(b.DeletedAt), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	return cmp.Or(byStart(a, b), cmp.Compare(a.Priority, b.Priority), a.DeletedAt.Compare(b.DeletedAt),
+		cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
 func ordinal(n int) string {
 	suffix := "th"
-	if tens := n % 100 / 10; tens != 1 {
-		switch n % 10 {
-		case 1:
-			suffix = "st"
-		case 2:
-			suffix = "nd"
-		case 3:
-			suffix = "rd"
-		}
+	if last, tens := n%10, n%100/10; tens != 1 && last >= 1 && last <= 3 {
+		suffix = []string{"st", "nd", "rd"}[last-1]
 	}
 	return fmt.Sprint(n, suffix)
 }

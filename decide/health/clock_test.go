@@ -73,7 +73,7 @@ func TestU114_BelowADeploymentAMachineWaitsForItsGrant(t *testing.T) {
 func TestU115_DisabledHealthTimeout(t *testing.T) {
 	v := health.Next(facts("Unknown", sickFor(1000*time.Hour), endless))
 	assert.Equal(t, health.Verdict{Why: silence, Look: true}, v)
-	t.Run("U115: what is no matter of time ends patience all the same", func(t *testing.T) {
+	t.Run("U115: what is no matter of time ends the timeout all the same", func(t *testing.T) {
 		for reason, fact := range map[string]edit{"NodeDeleted": nodeGoing, "InstanceGone": gone} {
 			v := health.Next(facts("Unknown", sickFor(time.Second), endless, fact))
 			require.NotNil(t, v.Change, reason)
@@ -96,7 +96,7 @@ func TestHealthTimeoutOfZeroMeansAtOnce(t *testing.T) {
 	assert.Equal(t, "Failed", v.Change.Phase)
 }
 
-// Whatever else is written or seen, the end of patience stays where the health clock puts it.
+// Whatever else is written or seen, the end of the timeout stays where the health clock puts it.
 func TestD26_OnlyTheHealthClockMovesTheDeadline(t *testing.T) {
 	for _, row := range []struct {
 		name string
@@ -202,6 +202,6 @@ func TestU115_MoreTimeTakesTheReplacementBack(t *testing.T) {
 	v := health.Next(facts("Unknown", sickFor(overdue), due, inSet, func(f *health.Facts) { f.NoTimeout = true }))
 	assert.Nil(t, v.Change)
 	require.NotNil(t, v.Due)
-	assert.Equal(t, "PatienceExtended", v.Due.Reason)
+	assert.Equal(t, "HealthTimeoutExtended", v.Due.Reason)
 	assert.False(t, v.Due.True)
 }

@@ -93,10 +93,10 @@ func TestU112_U113_PhaseTable(t *testing.T) {
 		{"U113: the kubelet is silent", facts("Running", sick), "Unknown"},
 		{"U113: a condition is bad", facts("Running", func(f *health.Facts) { f.Healthy, f.Why = false, "node m-1: DiskPressure is True (Full)" }), "Unknown"},
 		{"U113: the node is missing", facts("Running", noNode), "Unknown"},
-		{"U113: unhealthy for longer than its patience: Unknown comes first", facts("Running", sick, func(f *health.Facts) { f.Since, f.BadSince = noon.Add(-time.Hour), noon.Add(-time.Hour) }), "Unknown"},
+		{"U113: unhealthy for longer than its timeout: Unknown comes first", facts("Running", sick, func(f *health.Facts) { f.Since, f.BadSince = noon.Add(-time.Hour), noon.Add(-time.Hour) }), "Unknown"},
 		{"N15: the node is being deleted", facts("Running", nodeGoing), "Unknown"},
 		{"U112: well again", facts("Unknown"), "Running"},
-		{"U112: well again when patience has ended", facts("Unknown", sickFor(overdue), func(f *health.Facts) { f.Healthy = true }), "Running"},
+		{"U112: well again when the timeout has ended", facts("Unknown", sickFor(overdue), func(f *health.Facts) { f.Healthy = true }), "Running"},
 		{"U117: well again with the critical taint", facts("Unknown", nodeHeld), "Running"},
 		{"U114: still sick, in time", facts("Unknown", sickFor(overdue-time.Second)), ""},
 		{"U114: sick, too late", facts("Unknown", sickFor(overdue)), "Failed"},
@@ -173,15 +173,15 @@ func TestVerdicts(t *testing.T) {
 			health.Verdict{Why: silence, Deadline: noon.Add(9 * time.Minute), Look: true},
 		},
 		{
-			"U114: patience has ended", facts("Unknown", sickFor(overdue)),
+			"U114: the timeout has ended", facts("Unknown", sickFor(overdue)),
 			failed("HealthCheck", "HealthTimeout", "Machine m-1 is not healthy since 10 minutes: "+silence),
 		},
 		{
-			"U114: patience has ended below a deployment", facts("Unknown", sickFor(overdue), inSet),
+			"U114: the timeout has ended below a deployment", facts("Unknown", sickFor(overdue), inSet),
 			waiting("HealthTimeout", "Machine m-1 is not healthy since 10 minutes: "+silence+"; waits until its deployment's replacement budget allows it"),
 		},
 		{
-			"D24: patience has ended while the breaker is open", facts("Unknown", sickFor(overdue), breaker),
+			"D24: the timeout has ended while the breaker is open", facts("Unknown", sickFor(overdue), breaker),
 			waiting("HealthTimeout", "Machine m-1 is not healthy since 10 minutes: "+silence+"; held: 8 of 10 nodes look dead at once"),
 		},
 		{

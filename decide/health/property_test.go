@@ -64,7 +64,7 @@ func combine(f health.Facts, sets [][]edit, check func(health.Facts)) {
 	}
 }
 
-// over says whether patience with an unhealthy machine has ended, in another way than the package does.
+// over says whether the health timeout of a machine has ended, in another way than the package does.
 func over(f health.Facts) bool {
 	since := f.UnhealthySince
 	if since.IsZero() {
@@ -136,9 +136,9 @@ func firesInTime(f health.Facts, v health.Verdict) string {
 	case f.Phase != "Failed" && f.Granted && to(v) != "Failed":
 		return "it was granted and has not failed"
 	case unhealthy && over(f) && f.Alone && f.Breaker == "" && to(v) != "Failed":
-		return "patience has ended and it has not failed"
+		return "the timeout has ended and it has not failed"
 	case unhealthy && over(f) && !f.Granted && (v.Due == nil || !v.Due.True):
-		return "patience has ended and it is not due"
+		return "the timeout has ended and it is not due"
 	case v.Deadline.IsZero():
 		return ""
 	case !f.Now.Before(v.Deadline):

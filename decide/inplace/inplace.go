@@ -5,22 +5,10 @@ package inplace
 
 import (
 	"cmp"
-	"strings"
 	"time"
-)
 
-// The reasons of the condition, in the order of the steps, and the results on the label. They are those of api/v1alpha1,
-// which decide does not know.
-const (
-	candidate        = "CandidateForUpdate"
-	selected         = "SelectedForUpdate"
-	drained          = "DrainSuccessful"
-	ready            = "ReadyForUpdate"
-	updateSuccessful = "UpdateSuccessful"
-	updateFailed     = "UpdateFailed"
-
-	resultSuccessful = "successful"
-	resultFailed     = "failed"
+	"millwright/api/vocabulary"
+	"millwright/decide/phrase"
 )
 
 // Why nothing is done.
@@ -67,19 +55,22 @@ type Decision struct {
 // it: a node becomes a candidate again only after an update that succeeded and whose result label is gone.
 func Decide(n Node, phase string) Decision {
 	switch n.Result {
-	case resultSuccessful:
-		return succeeded(n)
-	case resultFailed:
+	case vocabulary.UpdateSuccessful:
+		if n.Reason == vocabulary.ReasonUpdateSuccessful {
+			return Decision{Why: updated}
+		}
+		return says(vocabulary.ReasonUpdateSuccessful, "Node was updated.")
+	case vocabulary.UpdateFailed:
 		return failed(n)
 	}
 	switch n.Reason {
-	case selected:
+	case vocabulary.ReasonSelectedForUpdate:
 		return empty(n, phase)
-	case drained, ready:
+	case vocabulary.ReasonDrainSuccessful, vocabulary.ReasonReadyForUpdate:
 		return begin(n, phase)
-	case updateFailed: // a later result rescues it
+	case vocabulary.ReasonUpdateFailed: // a later result rescues it
 		return Decision{Why: "the in-place update of the node failed: " + n.Message}
-	case updateSuccessful:
+	case vocabulary.ReasonUpdateSuccessful:
 		if n.Result != "" { // not one that we know, but not nothing either
 			return Decision{Why: updated}
 		}
@@ -90,7 +81,7 @@ func Decide(n Node, phase string) Decision {
 // CalledOff reports whether the labels of a node that is to be emptied were taken away. The condition then stays as it is,
 // and so does the cordon: nobody can tell ours from a person's, and who called the update off knows of it. We neither
 // cordon the node again nor go on with the update, until the labels are back.
-func (n Node) CalledOff() bool { return n.Reason == selected && !n.chosen() }
+func (n Node) CalledOff() bool { return n.Reason == vocabulary.ReasonSelectedForUpdate && !n.chosen() }
 
 // chosen reports whether the labels want the update now. A node that is selected and no candidate is somebody's mistake.
 func (n Node) chosen() bool { return n.Candidate && n.Selected }
@@ -99,11 +90,11 @@ func (n Node) chosen() bool { return n.Candidate && n.Selected }
 func labelled(n Node) Decision {
 	switch {
 	case n.chosen():
-		return says(selected, "Node is selected for an in-place update: it is cordoned, and has to be empty.")
-	case n.Candidate && n.Reason == candidate:
+		return says(vocabulary.ReasonSelectedForUpdate, "Node is selected for an in-place update: it is cordoned, and has to be empty.")
+	case n.Candidate && n.Reason == vocabulary.ReasonCandidateForUpdate:
 		return Decision{Why: "the node waits to be selected for its in-place update"}
 	case n.Candidate:
-		return says(candidate, "Node waits to be selected for an in-place update.")
+		return says(vocabulary.ReasonCandidateForUpdate, "Node waits to be selected for an in-place update.")
 	default:
 		return Decision{}
 	}
@@ -115,7 +106,7 @@ func empty(n Node, phase string) Decision {
 	switch {
 	case n.CalledOff():
 		return Decision{Why: calledOff}
-	case !mayBegin(phase) && phase != "InPlaceUpdating":
+	case !mayBegin(phase) && phase != vocabulary.PhaseInPlaceUpdating:
 		return Decision{Why: notIn + phase}
 	default:
 		return drain(n)
@@ -125,18 +116,18 @@ func empty(n Node, phase string) Decision {
 // begin goes on with an empty node. Once the phase says that the update has begun, it is brought to its end, whatever the
 // labels say: its timeout runs, and only the agent can stop that. A node that was uncordoned meanwhile may hold pods again.
 func begin(n Node, phase string) Decision {
-	begun := phase == "InPlaceUpdating"
+	begun := phase == vocabulary.PhaseInPlaceUpdating
 	switch {
-	case begun && n.Reason == ready:
+	case begun && n.Reason == vocabulary.ReasonReadyForUpdate:
 		return Decision{Why: "the agent on the node is to update it" + since(n)}
 	case !begun && !n.chosen():
 		return Decision{Why: calledOff}
 	case !begun && !mayBegin(phase):
 		return Decision{Why: notIn + phase}
-	case n.Reason == drained && !n.Cordoned:
+	case n.Reason == vocabulary.ReasonDrainSuccessful && !n.Cordoned:
 		return drain(n)
 	case begun:
-		return Decision{Step: Ready, Reason: ready, Message: "Node is empty: it may be updated.", Why: "the node is empty, and its agent is to be told"}
+		return Decision{Step: Ready, Reason: vocabulary.ReasonReadyForUpdate, Message: "Node is empty: it may be updated.", Why: "the node is empty, and its agent is to be told"}
 	default:
 		return Decision{Step: Update, Why: "the node is empty, and its in-place update is to begin"}
 	}
@@ -148,46 +139,27 @@ func drain(n Node) Decision {
 	if n.Cordoned {
 		why = "the node is cordoned, and has to be empty for its in-place update"
 	}
-	return Decision{Step: Drain, Reason: drained, Message: "Node is cordoned and empty.", Why: why + since(n)}
+	return Decision{Step: Drain, Reason: vocabulary.ReasonDrainSuccessful, Message: "Node is cordoned and empty.", Why: why + since(n)}
 }
 
 // mayBegin reports whether a machine of this phase may be updated. An unhealthy one may: the update can be the cure.
-func mayBegin(phase string) bool { return phase == "Running" || phase == "Unknown" }
-
-func succeeded(n Node) Decision {
-	if n.Reason == updateSuccessful {
-		return Decision{Why: updated}
-	}
-	return says(updateSuccessful, "Node was updated.")
+func mayBegin(phase string) bool {
+	return phase == vocabulary.PhaseRunning || phase == vocabulary.PhaseUnknown
 }
 
 // failed takes the agent's text for the message, also where that changes later.
 func failed(n Node) Decision {
-	message := failure(n.FailedReason)
-	if n.Reason == updateFailed && n.Message == message {
+	message := cmp.Or(phrase.Message(n.FailedReason), "The agent on the node gave no reason.")
+	if n.Reason == vocabulary.ReasonUpdateFailed && n.Message == message {
 		return Decision{Why: "the in-place update of the node failed: " + message}
 	}
-	return says(updateFailed, message)
+	return says(vocabulary.ReasonUpdateFailed, message)
 }
 
 func says(reason, message string) Decision {
 	return Decision{Step: Condition, Reason: reason, Message: message, Why: "the node is to say " + reason + ": " + message}
 }
 
-// longestMessage bounds what an agent's text takes of a condition, in bytes. Source: events hold 1 KiB.
-const longestMessage = 1000
-
-// failure returns the message of a failed update.
-func failure(text string) string {
-	if len(text) > longestMessage {
-		text = strings.ToValidUTF8(text[:longestMessage], "") + "…"
-	}
-	return cmp.Or(text, "The agent on the node gave no reason.")
-}
-
 func since(n Node) string {
-	if n.Since.IsZero() {
-		return ""
-	}
-	return ", since " + n.Since.UTC().Format(time.RFC3339)
+	return phrase.If(!n.Since.IsZero(), ", since %s", n.Since.UTC().Format(time.RFC3339))
 }

@@ -218,10 +218,10 @@ func TestCalledOff(t *testing.T) {
 func TestALongReason(t *testing.T) {
 	n := at(ready, result("failed"), because(strings.Repeat("ä", 600)))
 	d := inplace.Decide(n, "InPlaceUpdating")
-	assert.Equal(t, strings.Repeat("ä", 500)+"…", d.Message)
+	assert.Equal(t, strings.Repeat("ä", 498)+"…", d.Message)
 	n.FailedReason = "x" + n.FailedReason
 	d = inplace.Decide(n, "InPlaceUpdating")
-	assert.Equal(t, "x"+strings.Repeat("ä", 499)+"…", d.Message, "no half characters")
+	assert.Equal(t, "x"+strings.Repeat("ä", 498)+"…", d.Message, "no half characters")
 	n.Reason, n.Message = d.Reason, d.Message
 	assert.Equal(t, inplace.Nothing, inplace.Decide(n, "InPlaceUpdating").Step, "written once")
 	n.FailedReason = strings.Repeat("x", 1000)

@@ -4,8 +4,12 @@
 package nodesync
 
 import (
+	"cmp"
+	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // Keys on nodes that are ours, or that have a rule of their own. They are those of api/v1alpha1, which decide does not know.
@@ -37,19 +41,19 @@ type Wanted struct {
 
 // Node is what a node carries. What was applied last stands in two of its annotations.
 type Node struct {
-	Labels      map[string]string
-	Annotations map[string]string
-	Taints      []Taint
-	Capacity    map[string]string // quantities as text, written the same way as those that are wanted
-	Finalizer   bool              // ours is on
-	Deleting    bool              // metadata.deletionTimestamp is set
+	Labels, Annotations map[string]string
+	Taints              []Taint
+	Capacity            map[string]string // quantities as text, written the same way as those that are wanted
+	Finalizer           bool              // ours is on
+	Deleting            bool              // metadata.deletionTimestamp is set
 }
 
 // Decide says what is to change on a node. A node that took these changes needs none.
 func Decide(wanted Wanted, node Node) Changes {
 	d := &differ{}
 	want := cleaned(template{wanted.Labels, wanted.Annotations, wanted.Taints})
-	applied, readable := readTemplate(node.Annotations[annotationTemplate])
+	recorded, readable := read[templateJSON](node.Annotations[annotationTemplate])
+	applied := recorded.template()
 	labels := maps.Clone(want.labels)
 	labels[labelMachineName] = wanted.MachineName
 	changes := Changes{
@@ -61,14 +65,14 @@ func Decide(wanted Wanted, node Node) Changes {
 		d.record("template", &changes.Annotations, annotationTemplate, want.text(), node.Annotations)
 	}
 	if wanted.Capacity != nil {
-		applied, readable := readCapacity(node.Annotations[annotationCapacity])
+		applied, readable := read[map[string]string](node.Annotations[annotationCapacity])
 		changes.Capacity = d.keys("capacity", "class", wanted.Capacity, applied, node.Capacity)
 		if !readable || !maps.Equal(wanted.Capacity, applied) {
-			d.record("virtual capacity", &changes.Annotations, annotationCapacity, capacityText(wanted.Capacity), node.Annotations)
+			d.record("virtual capacity", &changes.Annotations, annotationCapacity, text(len(wanted.Capacity) == 0, wanted.Capacity), node.Annotations)
 		}
 	}
 	if _, marked := node.Annotations[annotationUnowned]; marked {
-		changes.Annotations.remove(annotationUnowned)
+		changes.Annotations.Drop(annotationUnowned)
 		d.because("is marked as a node without a machine")
 	}
 	if !node.Finalizer && !node.Deleting { // an object that is being deleted takes no new finalizer
@@ -97,12 +101,12 @@ func (d *differ) keys(what, source string, wanted, applied, has map[string]strin
 		default:
 			continue
 		}
-		edit.set(key, wanted[key])
+		edit.Put(key, wanted[key])
 	}
 	for _, key := range slices.Sorted(maps.Keys(applied)) {
 		_, stays := wanted[key]
 		if _, there := has[key]; there && !stays {
-			edit.remove(key)
+			edit.Drop(key)
 			d.because("has " + what + " " + key + " that left the " + source)
 		}
 	}
@@ -142,9 +146,9 @@ func (d *differ) taints(wanted, applied, has []Taint) TaintEdit {
 // record brings a record of what was applied up to date. Where nothing is wanted no record is kept.
 func (d *differ) record(of string, edit *Edit, key, text string, has map[string]string) {
 	if text != "" {
-		edit.set(key, text)
+		edit.Put(key, text)
 	} else if _, there := has[key]; there {
-		edit.remove(key)
+		edit.Drop(key)
 	}
 	d.because("has no current record of the " + of)
 }
@@ -155,4 +159,160 @@ func indexed(taints []Taint) map[identity]Taint {
 		index[t.identity()] = t
 	}
 	return index
+}
+
+// Changes is what is to change on a node. The zero value means that the node is as it should be.
+type Changes struct {
+	Labels      Edit
+	Annotations Edit // those of the template, the records of what was applied, and the mark of a node without a machine
+	Taints      TaintEdit
+	Capacity    Edit     // of status.capacity, quantities as text
+	Finalizer   bool     // ours is to be put on
+	Reasons     []string // one for each key, without values; see Why
+}
+
+// Edit is what changes in a map. What it does not name stays.
+type Edit struct {
+	Set    map[string]string // keys to add or to overwrite
+	Remove []string          // sorted
+}
+
+// TaintEdit is what changes in a list of taints, each known by key and effect. What it does not name stays.
+type TaintEdit struct {
+	Set    []Taint // to add or to overwrite; sorted
+	Remove []Taint // without values; sorted
+}
+
+// Empty reports whether there is nothing to change.
+func (c Changes) Empty() bool {
+	return c.Labels.Empty() && c.Annotations.Empty() && c.Taints.Empty() && c.Capacity.Empty() && !c.Finalizer
+}
+
+// Empty reports whether there is nothing to change.
+func (e Edit) Empty() bool { return len(e.Set) == 0 && len(e.Remove) == 0 }
+
+// Empty reports whether there is nothing to change.
+func (e TaintEdit) Empty() bool { return len(e.Set) == 0 && len(e.Remove) == 0 }
+
+// mostNamed is how many keys Why names. Source: as many as a drain names pods; it must stay readable in a status.
+const mostNamed = 20
+
+// Why says in one sentence what is not as it should be, by keys and never by values: "node lacks label a, has taint
+// b:NoSchedule that left the template". It is empty when there is nothing to change.
+func (c Changes) Why() string {
+	if len(c.Reasons) == 0 {
+		return ""
+	}
+	text := "node " + strings.Join(c.Reasons[:min(mostNamed, len(c.Reasons))], ", ")
+	if more := len(c.Reasons) - mostNamed; more > 0 {
+		text += fmt.Sprintf(", and %d more", more)
+	}
+	return text
+}
+
+// Apply returns a map with the changes made; it leaves the one given as it is.
+func (e Edit) Apply(to map[string]string) map[string]string {
+	result := except(to, e.Remove...)
+	maps.Copy(result, e.Set)
+	return result
+}
+
+// Put adds or overwrites a key.
+func (e *Edit) Put(key, value string) {
+	if e.Set == nil {
+		e.Set = map[string]string{}
+	}
+	e.Set[key] = value
+}
+
+// Drop removes a key.
+func (e *Edit) Drop(key string) {
+	e.Remove = append(e.Remove, key)
+	slices.Sort(e.Remove)
+}
+
+// template is what a node template asks for, or what was applied of it.
+type template struct {
+	labels, annotations map[string]string
+	taints              []Taint
+}
+
+// templateJSON is the form of a template in its annotation: that of the API's node template, as MCM writes it too.
+type templateJSON struct {
+	Metadata struct {
+		Annotations map[string]string `json:"annotations,omitempty"`
+		Labels      map[string]string `json:"labels,omitempty"`
+	} `json:"metadata"`
+	Spec struct {
+		Taints []taintJSON `json:"taints,omitempty"`
+	} `json:"spec"`
+}
+
+type taintJSON struct {
+	Key    string `json:"key"`
+	Value  string `json:"value,omitempty"`
+	Effect string `json:"effect"`
+}
+
+// template is the record without what only we write.
+func (from templateJSON) template() template {
+	t := template{labels: from.Metadata.Labels, annotations: from.Metadata.Annotations}
+	for _, taint := range from.Spec.Taints {
+		t.taints = append(t.taints, Taint(taint))
+	}
+	return cleaned(t)
+}
+
+// text returns the record of a template; empty when it asks for nothing.
+func (t template) text() string {
+	var to templateJSON
+	to.Metadata.Labels, to.Metadata.Annotations = t.labels, t.annotations
+	for _, taint := range t.taints {
+		to.Spec.Taints = append(to.Spec.Taints, taintJSON(taint))
+	}
+	return text(t.equal(template{}), to)
+}
+
+// equal compares meanings, not texts: a record that MCM wrote with other fields and in another order is current, too.
+func (t template) equal(other template) bool {
+	return maps.Equal(t.labels, other.labels) && maps.Equal(t.annotations, other.annotations) && slices.Equal(t.taints, other.taints)
+}
+
+// cleaned returns a copy without the keys that only we write: a template can neither set nor remove them. Its taints are
+// sorted and without doubles.
+func cleaned(t template) template {
+	return template{
+		labels:      except(t.labels, labelMachineName),
+		annotations: except(t.annotations, annotationTemplate, annotationCapacity, annotationUnowned),
+		taints: slices.SortedFunc(maps.Values(indexed(t.taints)), func(a, b Taint) int {
+			return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Effect, b.Effect))
+		}),
+	}
+}
+
+func except(from map[string]string, keys ...string) map[string]string {
+	result := map[string]string{}
+	maps.Copy(result, from)
+	for _, key := range keys {
+		delete(result, key)
+	}
+	return result
+}
+
+// read returns what was applied last; no text means nothing. What cannot be read counts as nothing applied: keys that left the
+// template then stay on the node, which is better than to stop here because somebody edited an annotation.
+func read[T any](text string) (applied T, readable bool) {
+	if text != "" && json.Unmarshal([]byte(text), &applied) != nil {
+		return *new(T), false
+	}
+	return applied, true
+}
+
+// text returns the record of something; empty when there is nothing in it.
+func text(empty bool, of any) string {
+	if empty {
+		return ""
+	}
+	text, _ := json.Marshal(of) // never fails: all of it is text
+	return string(text)
 }

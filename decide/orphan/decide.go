@@ -7,6 +7,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"millwright/decide/list"
+	"millwright/decide/phrase"
 )
 
 // Decide says which instances are orphans, and which of them go now: those that were without a machine at two sweeps far enough
@@ -34,10 +37,9 @@ func Decide(f Facts) Decision {
 
 // group is all instances that carry one UID. They stay together, or go together.
 type group struct {
-	machine string
-	uid     string
-	members []Instance // by provider ID
-	since   []time.Time
+	machine, uid string
+	members      []Instance // by provider ID
+	since        []time.Time
 }
 
 // last is when the group's last member was first seen without a machine.
@@ -57,7 +59,13 @@ func (d *Decision) sort(f Facts) []group {
 	for _, g := range groups(f) {
 		owner, claimed := byUID[g.uid]
 		if g.uid == "" || g.machine == "" || g.members[0].ProviderID == "" {
-			d.untagged(g, byID, &unclear)
+			for _, i := range g.members { // they do not say whose they are: one that a machine names is that machine's
+				if _, named := byID[i.ProviderID]; !named {
+					d.Unknown++
+					unclear.add("instance %s carries no name, UID or provider ID by which to find its machine: it is left alone",
+						cmp.Or(i.ProviderID, i.Machine, i.UID, "without any name"))
+				}
+			}
 			continue
 		}
 		for _, i := range g.members {
@@ -78,25 +86,13 @@ func (d *Decision) sort(f Facts) []group {
 	return orphans
 }
 
-// untagged takes in instances that do not say whose they are. One that a machine names is that machine's.
-func (d *Decision) untagged(g group, byID map[string]Machine, unclear *notes) {
-	for _, i := range g.members {
-		if _, named := byID[i.ProviderID]; named {
-			continue
-		}
-		d.Unknown++
-		unclear.add("instance %s carries no name, UID or provider ID by which to find its machine: it is left alone", cmp.Or(i.ProviderID, i.Machine, i.UID, "without any name"))
-	}
-}
-
 // groups returns the instances by UID, with the time since which each is known to have no machine.
 func groups(f Facts) []group {
 	since := map[[2]string]time.Time{}
 	for _, s := range f.Sightings {
 		since[[2]string{s.ProviderID, s.UID}] = s.Since
 	}
-	sorted := slices.Clone(f.Instances)
-	slices.SortFunc(sorted, func(a, b Instance) int {
+	sorted := list.Sorted(f.Instances, func(a, b Instance) int {
 		return cmp.Or(cmp.Compare(a.UID, b.UID), cmp.Compare(a.Machine, b.Machine), cmp.Compare(a.ProviderID, b.ProviderID))
 	})
 	var all []group
@@ -125,15 +121,15 @@ func limit(f Facts, d Decision) (most int, held string) {
 	case d.Orphans == 0:
 		return 0, ""
 	case wish != "" && (err != nil || n < 0):
-		return 0, fmt.Sprintf("the annotation collect-orphans says %s, which is no number of instances: nothing is deleted", strconv.Quote(shortened(wish)))
+		return 0, fmt.Sprintf("the annotation collect-orphans says %s, which is no number of instances: nothing is deleted", strconv.Quote(phrase.Cut(wish, maxNoteBytes)))
 	case wish != "":
 		return min(n, MostPerSweep), ""
 	case d.Machines == 0:
-		return 0, fmt.Sprintf("%s and no machine at all: moved or restored control plane? Nothing is deleted%s", counted(d.Orphans, "instance"), unless)
+		return 0, fmt.Sprintf("%s and no machine at all: moved or restored control plane? Nothing is deleted%s", phrase.Count(d.Orphans, "instance"), unless)
 	case d.Orphans+d.Unknown == d.Instances: // machines come back one by one, and those of other classes came first
-		return 0, fmt.Sprintf("no machine claims any of the class's %s: is it being restored? Nothing is deleted%s", counted(d.Instances, "instance"), unless)
+		return 0, fmt.Sprintf("no machine claims any of the class's %s: is it being restored? Nothing is deleted%s", phrase.Count(d.Instances, "instance"), unless)
 	case d.Orphans > few:
-		return 0, fmt.Sprintf("%d of %s have no machine, more than the %d that may at once: are all machines there? Nothing is deleted%s", d.Orphans, counted(d.Instances, "instance"), few, unless)
+		return 0, fmt.Sprintf("%d of %s have no machine, more than the %d that may at once: are all machines there? Nothing is deleted%s", d.Orphans, phrase.Count(d.Instances, "instance"), few, unless)
 	default:
 		return f.Settings.MaxPerSweep, ""
 	}
@@ -146,13 +142,11 @@ func (d *Decision) collect(f Facts, orphans []group, most int) {
 	slices.SortStableFunc(queue, func(a, b group) int { return a.last().Compare(b.last()) })
 	count, size := 0, 0
 	for _, g := range queue {
-		why := waits(g, f)
-		if why == "" && count+len(g.members) > most {
-			why = fmt.Sprintf("no more than %d go in one sweep", most)
-		}
-		if why == "" && size+g.size() > maxTargetBytes {
-			why = "the names of so many would fill the history, a later sweep takes it"
-		}
+		why := cmp.Or(
+			waits(g, f),
+			phrase.If(count+len(g.members) > most, "no more than %d go in one sweep", most),
+			phrase.If(size+g.size() > maxTargetBytes, "the names of so many would fill the history, a later sweep takes it"),
+		)
 		if why != "" {
 			notes.add("instance %s of Machine %s, which does not exist, stays for now: %s", g.ids(), g.machine, why)
 			continue
@@ -180,3 +174,68 @@ func waits(g group, f Facts) string {
 func After(all []Sighting, gone []string) []Sighting {
 	return slices.DeleteFunc(slices.Clone(all), func(s Sighting) bool { return slices.Contains(gone, s.ProviderID) })
 }
+
+// Bounds of a Decision: as JSON it stays below 16 KiB, whatever the fleet and however long its names.
+const (
+	maxSightings     = 100
+	maxSightingBytes = 7 << 10
+	maxTargetBytes   = 3 << 10
+	maxNotes         = 10
+	maxNoteBytes     = 200
+	jsonOverhead     = 80 // of one sighting or target: keys, quotes and the time
+)
+
+// sightings returns those of all members for the next sweep, the oldest first, and no more than a history can hold. One that
+// is left out starts its clock at a later sweep.
+func sightings(orphans []group) []Sighting {
+	var all []Sighting
+	for _, g := range orphans {
+		for i, m := range g.members {
+			all = append(all, Sighting{ProviderID: m.ProviderID, UID: g.uid, Since: g.since[i]})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Sighting) int { return a.Since.Compare(b.Since) })
+	size := 0
+	for i, s := range all {
+		if size += len(s.ProviderID) + len(s.UID) + jsonOverhead; i == maxSightings || size > maxSightingBytes {
+			return all[:i]
+		}
+	}
+	return all
+}
+
+// size is what a target of the group takes in a history, in bytes.
+func (g group) size() int {
+	size := len(g.machine) + len(g.uid) + jsonOverhead
+	for _, m := range g.members {
+		size += len(m.ProviderID) + len(`"",`)
+	}
+	return size
+}
+
+func (g group) providerIDs() []string {
+	var ids []string
+	for _, m := range g.members {
+		ids = append(ids, m.ProviderID)
+	}
+	return ids
+}
+
+func (g group) ids() string { return strings.Join(g.providerIDs(), ", ") }
+
+// notes are the sentences of a decision.
+type notes []string
+
+func (n *notes) add(format string, args ...any) {
+	*n = append(*n, phrase.Cut(fmt.Sprintf(format, args...), maxNoteBytes))
+}
+
+// bounded returns at most ten of them; the last says how many more there are.
+func (n notes) bounded() []string {
+	if len(n) <= maxNotes {
+		return n
+	}
+	return append(slices.Clone(n[:maxNotes-1]), fmt.Sprintf("and %d more", len(n)-maxNotes+1))
+}
+
+func clock(t time.Time) string { return t.UTC().Format("15:04:05 MST") }

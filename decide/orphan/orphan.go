@@ -2,7 +2,10 @@
 // all that could be a mistake for one: what is not certain stays, and is told.
 package orphan
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // Facts are what one sweep over the instances of one class has read. The instances have to be read before the machines: else a
 // machine that was made in between would be missing.
@@ -27,8 +30,7 @@ type Instance struct {
 // Machine is a Machine object that exists. Its phase, its deletion and its preservation are no facts: whatever they are, it
 // keeps its instance (N20).
 type Machine struct {
-	Name       string
-	UID        string
+	Name, UID  string
 	ProviderID string // empty until its instance is known
 }
 
@@ -79,21 +81,60 @@ type Decision struct {
 
 // Target is the machine that once was, and its instances: all that carry its UID, since a provider deletes them together.
 type Target struct {
-	Machine     string
-	UID         string
-	ProviderIDs []string
+	Machine, UID string
+	ProviderIDs  []string
 }
 
 func (s Settings) withDefaults() Settings {
-	if s.Confirm <= 0 {
-		s.Confirm = DefaultConfirm
+	return Settings{
+		Confirm:     cmp.Or(max(s.Confirm, 0), DefaultConfirm),
+		MinAge:      cmp.Or(max(s.MinAge, 0), DefaultMinAge),
+		MaxPerSweep: min(cmp.Or(max(s.MaxPerSweep, 0), DefaultMaxPerSweep), MostPerSweep),
 	}
-	if s.MinAge <= 0 {
-		s.MinAge = DefaultMinAge
+}
+
+// Node is a node of the target cluster.
+type Node struct {
+	Name       string
+	ProviderID string // empty when the node does not say
+	Machine    string // name of its machine, as its label says; empty when it does not
+	Created    time.Time
+	Marked     bool // it says that it has no machine
+	Guarded    bool // it has our finalizer
+}
+
+// NodeOwner is a Machine of any namespace, by all that ties it to a node.
+type NodeOwner struct {
+	Name       string
+	Node       string // name of its node; empty until that is known
+	ProviderID string // empty until its instance is known
+}
+
+// MostMarked bounds how many nodes are marked at a time. Source: what one decision about machines names.
+const MostMarked = 50
+
+// Unmanaged returns the names of nodes that have had no machine for as long as a machine may take to join, and that do not say
+// so yet or still have our finalizer: at most MostMarked, in the order given. In a world without machines there is none: somebody has
+// yet to bring them back.
+func Unmanaged(now time.Time, nodes []Node, owners []NodeOwner) []string {
+	if len(owners) == 0 {
+		return nil
 	}
-	if s.MaxPerSweep <= 0 {
-		s.MaxPerSweep = DefaultMaxPerSweep
+	claimed := map[NodeOwner]bool{} // one tie each
+	for _, o := range owners {
+		claimed[NodeOwner{Name: o.Name}] = true
+		claimed[NodeOwner{Node: o.Node}] = true
+		claimed[NodeOwner{ProviderID: o.ProviderID}] = true
 	}
-	s.MaxPerSweep = min(s.MaxPerSweep, MostPerSweep)
-	return s
+	delete(claimed, NodeOwner{}) // what is not known ties nothing
+	var names []string
+	for _, n := range nodes {
+		done := n.Marked && !n.Guarded
+		young := now.Before(n.Created.Add(DefaultMinAge))
+		tied := claimed[NodeOwner{Name: n.Name}] || claimed[NodeOwner{Name: n.Machine}] || claimed[NodeOwner{Node: n.Name}] || claimed[NodeOwner{ProviderID: n.ProviderID}]
+		if !done && !young && !tied && len(names) < MostMarked {
+			names = append(names, n.Name)
+		}
+	}
+	return names
 }

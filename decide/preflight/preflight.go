@@ -4,8 +4,13 @@
 package preflight
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
+	"strconv"
 	"strings"
+
+	"millwright/decide/phrase"
 )
 
 // Names of the checks, as Cluster API has them. All stands for every check, where checks are turned on and where they are
@@ -73,10 +78,7 @@ func Decide(o Observed) []Failure {
 		{KubernetesVersionSkew, kubernetesSkew},
 		{KubeadmVersionSkew, kubeadmSkew},
 	} {
-		if !o.Settings.runs(c.name) {
-			continue
-		}
-		if why, invalid := c.run(o); why != "" {
+		if why, invalid := c.run(o); why != "" && o.Settings.runs(c.name) {
 			failures = append(failures, Failure{Check: c.name, Why: why + ` ("` + c.name + `" preflight check failed)`, Invalid: invalid})
 		}
 	}
@@ -91,4 +93,102 @@ func (s Settings) runs(check string) bool {
 	}
 	has := func(list []string) bool { return slices.Contains(list, All) || slices.Contains(list, check) }
 	return has(s.Checks) && !has(skipped)
+}
+
+// Distances in minor versions.
+const (
+	// oldestMachines is how far machines may be behind the control plane. Source: Kubernetes' version skew policy.
+	oldestMachines = 3
+	// widestKubeadm is how far the machines' kubeadm may be from the control plane's version, either way. Source: Cluster
+	// API's document, "less than 2 minor versions".
+	widestKubeadm = 1
+)
+
+// stable checks that the control plane is all there.
+func stable(o Observed) (why string, invalid bool) {
+	c := o.ControlPlane
+	name := c.Kind + " " + c.Name
+	return cmp.Or(
+		phrase.If(c.Unread, "%s was not read yet", name),
+		phrase.If(c.Available < c.Replicas, "%s has %d of %d replicas available", name, c.Available, c.Replicas),
+		phrase.If(o.Settings.Strict && c.Provisioning, "%s is provisioning", name),
+		phrase.If(o.Settings.Strict && c.Upgrading, "%s is upgrading", name),
+	), false
+}
+
+// kubernetesSkew checks that the machines' kubelets can speak to the control plane.
+func kubernetesSkew(o Observed) (why string, invalid bool) {
+	return compare(o, "the kubernetes", func(m, c *version) string {
+		return cmp.Or(
+			phrase.If(m.major != c.major, "their major versions differ"),
+			phrase.If(m.minor > c.minor, "MachineSet version is higher than ControlPlane version"),
+			// An addition: a difference would be below zero for young control planes.
+			phrase.If(m.minor+oldestMachines < c.minor,
+				"MachineSet version is more than %d minor versions older than the ControlPlane version", oldestMachines),
+		)
+	})
+}
+
+// kubeadmSkew checks that kubeadm can join the control plane.
+func kubeadmSkew(o Observed) (why string, invalid bool) {
+	if !o.Machines.Kubeadm {
+		return "", false
+	}
+	return compare(o, "kubeadm", func(m, c *version) string {
+		return cmp.Or(
+			phrase.If(m.major != c.major || o.Settings.Strict && m.minor != c.minor,
+				"kubeadm only supports joining with the same major+minor version as the control plane"),
+			phrase.If(m.minor > c.minor+widestKubeadm || m.minor+widestKubeadm < c.minor,
+				"they are %d or more minor versions apart", widestKubeadm+1),
+		)
+	})
+}
+
+// compare reads the versions of machines and control plane, and says why they do not conform to a policy. One that is not given is
+// not compared; it is invalid when one makes no sense.
+func compare(o Observed, policy string, differ func(machines, controlPlane *version) string) (why string, invalid bool) {
+	c, ok := parse(o.ControlPlane.Version)
+	if !ok {
+		return fmt.Sprintf("version %q of %s %s cannot be read", o.ControlPlane.Version, o.ControlPlane.Kind, o.ControlPlane.Name), true
+	}
+	m, ok := parse(o.Machines.Version)
+	if !ok {
+		return fmt.Sprintf("version %q of MachineSet cannot be read", o.Machines.Version), true
+	}
+	if c == nil || m == nil {
+		return "", false
+	}
+	why = differ(m, c)
+	return phrase.If(why != "", "MachineSet version (%s) and ControlPlane version (%s) do not conform to %s version skew policy as %s",
+		m.text, c.text, policy, why), false
+}
+
+// version is what counts of a version of Kubernetes.
+type version struct {
+	major, minor uint64
+	text         string // without the leading v
+}
+
+// parse reads v1.31.2, with or without v, patch, pre-release and build: 1.31, v1.31.2-beta.0 and v1.31.2+vendor.1 have
+// the same major and minor. Nothing is read from an empty text, and that is all right.
+func parse(text string) (v *version, ok bool) {
+	if text == "" {
+		return nil, true
+	}
+	text = strings.TrimPrefix(text, "v")
+	core, _, _ := strings.Cut(text, "+")
+	core, _, _ = strings.Cut(core, "-")
+	numbers := strings.Split(core, ".")
+	if len(numbers) < 2 || len(numbers) > 3 {
+		return nil, false
+	}
+	var parsed [3]uint64
+	for i, number := range numbers {
+		n, err := strconv.ParseUint(number, 10, 32) // 32: sums of these do not overflow
+		if err != nil {
+			return nil, false
+		}
+		parsed[i] = n
+	}
+	return &version{major: parsed[0], minor: parsed[1], text: text}, true
 }

@@ -4,8 +4,12 @@
 package preserve
 
 import (
+	"cmp"
 	"strings"
 	"time"
+
+	"millwright/api/vocabulary"
+	"millwright/decide/nodesync"
 )
 
 // Facts is what the API servers say of a machine and its node.
@@ -14,7 +18,7 @@ type Facts struct {
 	OnNode      Annotation // the node's
 	LastApplied Annotation // the node's wish that was honoured last, as the machine remembers it
 	NodeExists  bool       // false: all that is said of a node is zero
-	Deleting    bool       // the machine is to go: it is not preserved, and nothing is tidied up on what goes with it
+	Deleting    bool       // the machine is being deleted: it is not preserved, and nothing is tidied up on what goes with it
 	Failed      bool       // the machine's phase
 	Drained     string     // how the drain of its node ended in this preservation; empty before
 
@@ -103,7 +107,8 @@ func keep(f Facts, value string) Decision {
 		d.StatusChange = true
 		l.because("its end is not on record")
 		if !f.Now.IsZero() {
-			d.Expiry = end(f.Now, f.Timeout)
+			// After the timeout and not a moment earlier, in whole seconds, as the API keeps times.
+			d.Expiry = f.Now.Add(f.Timeout).UTC().Add(time.Second - 1).Truncate(time.Second)
 		}
 	}
 	if f.NodeExists {
@@ -115,17 +120,6 @@ func keep(f Facts, value string) Decision {
 	l.remember(f, false)
 	l.close("preserved (" + value + ")")
 	return d
-}
-
-// end returns when a preservation ends that begins now: after the timeout and not a moment earlier, in whole seconds, as
-// the API keeps times.
-func end(now time.Time, timeout time.Duration) time.Time {
-	exact := now.Add(timeout).UTC()
-	whole := exact.Truncate(time.Second)
-	if whole.Before(exact) {
-		whole = whole.Add(time.Second)
-	}
-	return whole
 }
 
 // release takes back what says that the machine is preserved. The end on record goes last: until then it shows that there
@@ -159,4 +153,190 @@ func (l *ledger) close(state string) {
 	if len(l.reasons) > 0 {
 		l.Why = state + ": " + strings.Join(l.reasons, ", ")
 	}
+}
+
+// The values of the annotation that asks for preservation, on a machine or on its node. They are those of api/v1alpha1,
+// which decide does not know, and so are the keys, reasons and messages of this package.
+const (
+	ValueNow        = "now"            // keep the machine from now on
+	ValueWhenFailed = "when-failed"    // keep it when it fails
+	ValueAuto       = "auto-preserved" // its set keeps it because it failed
+	ValueFalse      = "false"          // do not keep it, and let no set keep it
+)
+
+// asks reports whether a value is one that may keep a machine.
+func asks(value string) bool {
+	return value == ValueNow || value == ValueWhenFailed || value == ValueAuto
+}
+
+// wish returns the value that counts; empty means that nobody asks. Once a node had a say its silence counts too: it means
+// that preservation was stopped there. A value of the machine that is not known counts as none. Known is false where the
+// value of the node is not known: who wrote it means something, and nothing may be done before it is clear what.
+func (f Facts) wish() (value string, known bool) {
+	switch {
+	case f.nodeDecides():
+		return f.OnNode.Text, true
+	case f.NodeExists && f.OnNode.Text != "":
+		return "", false
+	case f.NodeExists && f.LastApplied.Text != "":
+		return "", true
+	case asks(f.OnMachine.Text), f.OnMachine.Text == ValueFalse:
+		return f.OnMachine.Text, true
+	default:
+		return "", true
+	}
+}
+
+// nodeDecides reports whether the node has a value that is known.
+func (f Facts) nodeDecides() bool {
+	return f.NodeExists && (asks(f.OnNode.Text) || f.OnNode.Text == ValueFalse)
+}
+
+// Decision says whether a machine is preserved, and what does not say so yet. What it does not name stays.
+type Decision struct {
+	Value        string    // the value that counts; empty: nobody asks, or the node's value is not known
+	Preserve     bool      // the machine is kept
+	Expiry       time.Time // until when; zero where it is not, or where it is to begin and Now is not known
+	Node         NodeChanges
+	Machine      MachineChanges
+	StatusChange bool   // the end on record is to become Expiry, or nothing where that is zero
+	Message      string // what people are told, as the node's condition says it; may be set where nothing is to change
+	Why          string // in one sentence, what is to change; empty when nothing is
+}
+
+// NodeChanges is what is to change on the node.
+type NodeChanges struct {
+	Annotations Edit
+	Taint       bool       // the taint of preserved nodes is to be put on
+	Untaint     bool       // it is to be taken off
+	Condition   *Condition // what the condition Preserved is to say; nil leaves it
+}
+
+// MachineChanges is what is to change on the machine, its status apart.
+type MachineChanges struct{ Annotations Edit }
+
+// Edit is what changes in a map.
+type Edit = nodesync.Edit
+
+// Empty reports whether there is nothing to change.
+func (d Decision) Empty() bool {
+	return d.Node.Empty() && d.Machine.Annotations.Empty() && !d.StatusChange
+}
+
+// Empty reports whether there is nothing to change.
+func (c NodeChanges) Empty() bool {
+	return c.Annotations.Empty() && !c.Taint && !c.Untaint && c.Condition == nil
+}
+
+const (
+	annotationPreserve     = "node.machine.sapcloud.io/preserve"
+	annotationLastApplied  = "node.machine.sapcloud.io/last-applied-node-preserve-value"
+	annotationDisabled     = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+	annotationDisabledByUs = "cluster-autoscaler.kubernetes.io/scale-down-disabled-by-mcm"
+	valueTrue              = "true"
+)
+
+// mark makes the node carry what keeps the autoscaler and, if the machine failed, new pods away. A failed node is tainted
+// and not cordoned, so that a cordon by somebody else survives. What others disabled is theirs.
+func (l *ledger) mark(f Facts) {
+	ours := f.DisabledByUs.Text == valueTrue
+	if !f.ScaleDownDisabled.Present || ours && f.ScaleDownDisabled.Text != valueTrue {
+		l.Node.Annotations.Put(annotationDisabled, valueTrue)
+		l.because("node lacks annotation " + annotationDisabled)
+		if !ours {
+			l.Node.Annotations.Put(annotationDisabledByUs, valueTrue)
+		}
+	}
+	switch {
+	case f.Failed && !f.Tainted:
+		l.Node.Taint = true
+		l.because("node of a failed machine lacks its taint")
+	case !f.Failed && f.Tainted:
+		l.untaint()
+	}
+}
+
+// unmark takes off the node what we put on.
+func (l *ledger) unmark(f Facts) {
+	if f.DisabledByUs.Text == valueTrue {
+		l.Node.Annotations.Drop(annotationDisabled)
+		l.Node.Annotations.Drop(annotationDisabledByUs)
+		l.because("node is still kept from the autoscaler")
+	}
+	if f.Tainted {
+		l.untaint()
+	}
+}
+
+func (l *ledger) untaint() {
+	l.Node.Untaint = true
+	l.because("node has the taint of a failed one")
+}
+
+// remember makes the machine remember what the node says, and nothing where it says nothing. A node that decides takes the
+// machine's own wish away, so that there is one wish at a time. Forget removes wishes that were fulfilled; a refusal stays.
+func (l *ledger) remember(f Facts, forget bool) {
+	nodeSays := f.OnNode.Text
+	if forget && asks(nodeSays) {
+		nodeSays = ""
+		l.Node.Annotations.Drop(annotationPreserve)
+		l.because("node still asks for it")
+	}
+	switch {
+	case f.OnMachine.Present && f.nodeDecides():
+		l.Machine.Annotations.Drop(annotationPreserve)
+		l.because("machine has a wish beside that of its node")
+	case forget && asks(f.OnMachine.Text):
+		l.Machine.Annotations.Drop(annotationPreserve)
+		l.because("machine still asks for it")
+	}
+	switch {
+	case nodeSays == "" && f.LastApplied.Present:
+		l.Machine.Annotations.Drop(annotationLastApplied)
+		l.because("machine remembers a wish of its node that is gone")
+	case nodeSays != f.LastApplied.Text:
+		l.Machine.Annotations.Put(annotationLastApplied, nodeSays)
+		l.because("machine does not remember the wish of its node")
+	}
+}
+
+// Condition is the condition Preserved of a node.
+type Condition struct {
+	True            bool
+	Reason, Message string
+}
+
+// declare makes the node's condition say who preserves the machine and until when.
+func (l *ledger) declare(f Facts) {
+	l.Message = "Machine preserved until " + l.Expiry.UTC().Format(time.RFC3339) + "."
+	if !f.NodeExists {
+		return
+	}
+	if f.Failed {
+		drained := map[string]string{"": "Preserved node is not drained.", vocabulary.DrainDrained: vocabulary.MessagePreservedNodeDrained}
+		l.Message = cmp.Or(drained[f.Drained], vocabulary.MessagePreservedNodeNotDrained) + " " + l.Message // where nobody wanted a drain, too
+	}
+	c := Condition{True: true, Reason: vocabulary.ReasonPreservedByUser, Message: l.Message}
+	if l.Value == ValueAuto {
+		c.Reason = vocabulary.ReasonPreservedByMCM
+	}
+	if f.Condition == nil || *f.Condition != c {
+		l.Node.Condition = &c
+		l.because("node has no current condition Preserved")
+	}
+}
+
+// revoke makes the node's condition say that preservation has stopped. A node that never had the condition gets none. What
+// it says already stays: the reason may have been tidied away since.
+func (l *ledger) revoke(f Facts, because string) {
+	l.Message = "Machine is no longer preserved: " + because + "."
+	switch {
+	case f.Condition == nil:
+		return
+	case !f.Condition.True && f.Condition.Reason == vocabulary.ReasonPreservationStopped:
+		l.Message = cmp.Or(f.Condition.Message, l.Message)
+		return
+	}
+	l.Node.Condition = &Condition{Reason: vocabulary.ReasonPreservationStopped, Message: l.Message}
+	l.because("node has the condition of a preserved one")
 }

@@ -91,7 +91,7 @@ func TestTheOpenBreakerHoldsEverything(t *testing.T) {
 	assert.Equal(t, replace.Decision{Why: "no machine is due; 0 replacements in progress"}, replace.Decide(o))
 }
 
-// While the API server of the target cluster is away, every node falls silent and patience ends with all of them. When it
+// While the API server of the target cluster is away, every node falls silent and the health timeout of all of them ends. When it
 // is back they recover, before or after the nodes that make the breaker close.
 func TestN8_D5_FlapsLeaveNothingBehind(t *testing.T) {
 	well := []replace.Machine{running("x"), running("y"), running("z")}

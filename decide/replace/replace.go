@@ -1,4 +1,4 @@
-// Package replace answers which machines of one deployment may be replaced now, of those with which patience has ended,
+// Package replace answers which machines of one deployment may be replaced now, of those that are due,
 // and which earlier replacements have come to their end. The deployment's decision calls it with what it read. It knows no
 // API kind, marks nothing and deletes nothing: a machine with the mark turns Failed by itself, and its set replaces it.
 package replace
@@ -7,6 +7,9 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"millwright/decide/health"
+	"millwright/decide/list"
 )
 
 // MaxBatch is how many machines one decision marks, and therefore grants, at the most. It bounds what a decision adds to
@@ -15,10 +18,9 @@ const MaxBatch = 50
 
 // Machine is one machine of the deployment, of whichever set.
 type Machine struct {
-	Name      string
-	UID       string
+	Name, UID string
 	Domain    string    // failure domain; the empty one is a domain like the others
-	Due       bool      // patience has ended
+	Due       bool      // condition ReplacementDue is True
 	DueSince  time.Time // zero comes first
 	Reason    string    // why it is due
 	Granted   bool      // carries the mark
@@ -44,12 +46,34 @@ type Budget struct {
 	Percent bool // of the domain's machines that are not being deleted, rounded up
 }
 
-// Nodes counts the whole target cluster, not one deployment.
+// Nodes is the whole target cluster, not one deployment.
 type Nodes struct {
 	Joined int // machines that are or were nodes
-	Dead   int // of those, the ones whose node is unhealthy or missing now
+	Dead   int // of those, the ones whose node is missing now, or is unhealthy as Judged says
 	// When each of the others recovered that ever was unhealthy, in any order.
 	Recovered []time.Time
+	Unjudged  []Node // of Joined, those of which Dead and Recovered say nothing yet
+}
+
+// Node is the node of one machine.
+type Node struct {
+	Conditions []health.Condition
+	Bad        []string  // condition types that make the node unhealthy
+	Recovered  time.Time // when its machine recovered, if the node is healthy; zero when it never was unhealthy
+}
+
+// Judged counts the nodes that were not judged yet.
+func (n Nodes) Judged() Nodes {
+	n.Recovered = slices.Clone(n.Recovered)
+	for _, node := range n.Unjudged {
+		if healthy, _ := health.Decide(node.Conditions, node.Bad); !healthy {
+			n.Dead++
+		} else if !node.Recovered.IsZero() {
+			n.Recovered = append(n.Recovered, node.Recovered)
+		}
+	}
+	n.Unjudged = nil
+	return n
 }
 
 // Observed is what the deployment's decision read, at one moment.
@@ -70,19 +94,17 @@ type Decision struct {
 	Hold    string   // why due machines have to wait; empty when none has to
 	// When to look again, because the hold ends by itself; zero means that something else changes first. Part of Hold.
 	HoldUntil time.Time
-	Why       string `json:"Plan"` // not Why: whoever embeds a Decision has a Why too, and JSON would drop this one
+	Why       string // what is granted, ended and held, in a sentence
 }
 
 // Decide grants what is left of each domain's budget to the machines that are due for the longest time, and ends the
 // grants that are complete. A grant never ends by time. While the breaker is open it grants and marks nothing. The same
 // input gives the same output, in whatever order machines and grants stand.
 func Decide(o Observed) Decision {
-	o.Machines, o.Grants = slices.Clone(o.Machines), slices.Clone(o.Grants)
-	slices.SortFunc(o.Machines, byPatience)
-	slices.SortFunc(o.Grants, byAge)
-
+	o.Machines, o.Grants = list.Sorted(o.Machines, byDue), list.Sorted(o.Grants, byAge)
 	r := review(o)
-	waiting := candidates(o.Machines, r.grants)
+	recorded := uids(r.grants) // also those of machines that a person marked
+	waiting := list.Where(o.Machines, func(m Machine) bool { return m.Due && !m.Preserved && !m.Deleting && !recorded[m.UID] })
 	d := Decision{Grants: r.grants}
 	steps := r.steps
 	if open, why, until := Breaker(o.Nodes, o.Now); open {
@@ -91,13 +113,7 @@ func Decide(o Observed) Decision {
 		}
 	} else {
 		d.Mark = r.unmarked[:min(len(r.unmarked), MaxBatch)]
-		g := grant(o, r, waiting, MaxBatch-len(d.Mark))
-		for _, granted := range g.grants {
-			d.Grants = append(d.Grants, granted)
-			d.Mark = append(d.Mark, granted.UID)
-		}
-		d.Hold = g.hold
-		steps = append(g.steps, steps...)
+		steps = append(d.grant(o, r, waiting), steps...)
 	}
 	slices.SortFunc(d.Grants, byAge)
 	d.Changed = !slices.Equal(d.Grants, o.Grants) // those that stay are copies
@@ -105,19 +121,7 @@ func Decide(o Observed) Decision {
 	return d
 }
 
-// candidates returns the machines that are due and have neither grant nor mark (which is recorded as one), the first of them to be granted first.
-func candidates(machines []Machine, grants []Grant) []Machine {
-	recorded := uids(grants)
-	var result []Machine
-	for _, m := range machines {
-		if m.Due && !m.Preserved && !m.Deleting && !recorded[m.UID] {
-			result = append(result, m)
-		}
-	}
-	return result
-}
-
-func byPatience(a, b Machine) int {
+func byDue(a, b Machine) int {
 	return cmp.Or(a.DueSince.Compare(b.DueSince), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
 }
 

@@ -24,7 +24,7 @@ func running(name string) replace.Machine {
 	return replace.Machine{Name: name, UID: "uid-" + name, Domain: "a", Joined: true, Created: epoch.Add(-24 * time.Hour)}
 }
 
-// overdue is a machine of zone a with which patience ended so long ago.
+// overdue is a machine of zone a that is due for so long.
 func overdue(name string, ago time.Duration) replace.Machine {
 	m := running(name)
 	m.Due, m.DueSince, m.Reason = true, epoch.Add(-ago), "HealthTimeout"

@@ -27,7 +27,7 @@ func TestTheSetOfTheTemplate(t *testing.T) {
 		{"OnDelete begins with none", by(rollout.OnDelete, rolling(3, 1, 0, old(1, 3, 3, 3))), &rollout.Creation{Revision: 2, Desired: 3, Max: 3}},
 		{"one that is being deleted is none", rolling(3, 1, 0, going(now(1, 0, 0, 0))), &rollout.Creation{Replicas: 3, Revision: 2, Desired: 3, Max: 4}},
 		{"paused: none is made", paused(rolling(3, 1, 0, old(1, 3, 3, 3))), nil},
-		{"in stages: as many as the first wants", staged(rolling(10, 5, 0, old(1, 10, 10, 10)), rollout.Step{Size: count(2), Approve: true}), &rollout.Creation{Replicas: 2, Revision: 2, Desired: 10, Max: 15}},
+		{"in steps: as many as the first wants", inSteps(rolling(10, 5, 0, old(1, 10, 10, 10)), rollout.Step{Size: count(2), Approve: true}), &rollout.Creation{Replicas: 2, Revision: 2, Desired: 10, Max: 15}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := rollout.Decide(row.in)
@@ -41,7 +41,7 @@ func TestTheSetOfTheTemplate(t *testing.T) {
 		assert.True(t, d.Complete)
 		assert.Equal(t, "3 machines wanted and there, all of revision 1", d.Why)
 	})
-	t.Run("U15, I10: a deployment that is to go deletes its sets", func(t *testing.T) {
+	t.Run("U15, I10: a deployment that is being deleted deletes its sets", func(t *testing.T) {
 		o := rolling(3, 1, 0, old(1, 0, 0, 0), now(2, 3, 3, 3), going(old(3, 0, 0, 0)))
 		o.Deleting = true
 		d := rollout.Decide(o)
@@ -67,7 +67,7 @@ func TestTheSetOfTheTemplate(t *testing.T) {
 func invalid(o rollout.Observed) rollout.Observed { o.Invalid = "the selector is empty"; return o }
 func paused(o rollout.Observed) rollout.Observed  { o.Paused = true; return o }
 
-func staged(o rollout.Observed, steps ...rollout.Step) rollout.Observed {
+func inSteps(o rollout.Observed, steps ...rollout.Step) rollout.Observed {
 	o.Steps = steps
 	return o
 }
@@ -213,7 +213,7 @@ func TestScalingWhilePaused(t *testing.T) {
 	t.Run("outside of a rollout, more are made at once although others are on their way out", func(t *testing.T) {
 		o := rolling(5, 0, 1, plus(now(1, 2, 2, 2), machine("a", deleting), machine("b", deleting), machine("c", deleting)))
 		assert.Empty(t, sizes(rollout.Decide(o)))
-		o.Conditions = []rollout.Condition{{Type: "Progressing", Status: "True", Reason: "NewMachineSetAvailable", Updated: at(-time.Hour)}}
+		o.Reported.Conditions = []rollout.Condition{{Type: "Progressing", Status: "True", Reason: "NewMachineSetAvailable", Updated: at(-time.Hour)}}
 		assert.Equal(t, map[string]int{"ms1": 5}, sizes(rollout.Decide(o)))
 		assert.Equal(t, "NewMachineSetAvailable", rollout.Report(o).Conditions[1].Reason)
 	})
@@ -221,13 +221,13 @@ func TestScalingWhilePaused(t *testing.T) {
 		t.Run("outside of a rollout, a smaller number is taken back before it is carried out: "+name, func(t *testing.T) {
 			o := rolling(wanted, 1, 0, unseen(now(1, 0, 7, 7), 10))
 			assert.Empty(t, sizes(rollout.Decide(o)), "while a rollout lasts, two numbers say what there may be")
-			o.Conditions = []rollout.Condition{{Type: "Progressing", Status: "True", Reason: "NewMachineSetAvailable", Updated: at(-time.Hour)}}
+			o.Reported.Conditions = []rollout.Condition{{Type: "Progressing", Status: "True", Reason: "NewMachineSetAvailable", Updated: at(-time.Hour)}}
 			assert.Equal(t, map[string]int{"ms1": wanted}, sizes(rollout.Decide(o)))
 		})
 	}
 	t.Run("a larger number is carried out first: what is being made is not known yet", func(t *testing.T) {
 		o := rolling(0, 1, 0, unseen(now(1, 10, 0, 0), 0))
-		o.Conditions = []rollout.Condition{{Type: "Progressing", Status: "True", Reason: "NewMachineSetAvailable", Updated: at(-time.Hour)}}
+		o.Reported.Conditions = []rollout.Condition{{Type: "Progressing", Status: "True", Reason: "NewMachineSetAvailable", Updated: at(-time.Hour)}}
 		assert.Empty(t, sizes(rollout.Decide(o)))
 	})
 }

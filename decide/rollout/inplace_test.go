@@ -100,6 +100,8 @@ func TestInPlaceSteps(t *testing.T) {
 		assert.Empty(t, d.Accept)
 		o.Sets[1] = with(o.Sets[1], 0, func(m *rollout.Member) { m.Updated, m.Marks, m.Candidate = false, false, false })
 		assert.Equal(t, []string{"ms2-00"}, names(rollout.Decide(o).Accept))
+		o.Sets[1].Seen = 0
+		assert.Empty(t, rollout.Decide(o).Accept, "the set may still act on its former size, for which the machine is one too many")
 	})
 	t.Run("one whose label is to go is no candidate: it would keep it", func(t *testing.T) {
 		o := inPlace(3, 0, 1, closed(with(old(1, 1, 1, 1), 0, func(m *rollout.Member) { m.Handed = true })), now(2, 2, 2, 2))

@@ -2,8 +2,10 @@ package rollout
 
 import (
 	"cmp"
-	"slices"
 	"time"
+
+	"millwright/decide/list"
+	"millwright/decide/scale"
 )
 
 // Strategy is how old machines give way to new ones.
@@ -24,10 +26,10 @@ type Bound struct {
 	Percent bool
 }
 
-// Step is one stage of a rollout in stages.
+// Step is one step of a rollout in steps.
 type Step struct {
 	Size    Bound         // new machines to reach; a percentage is rounded up
-	Wait    time.Duration // how long the stage lasts once it is reached; zero: not by the clock
+	Wait    time.Duration // how long the step lasts once it is reached; zero: not by the clock
 	Approve bool          // a person has to pass it
 }
 
@@ -39,24 +41,21 @@ type AutoRollback struct {
 }
 
 // Progress is what the deployment's status records of a rollout. The zero value: nothing yet. A record of another revision
-// counts for nothing, but for the set that it returns to.
+// counts for nothing.
 type Progress struct {
-	Revision  int64     // that is being rolled out
-	Step      int       // stage that is in force, from 0; the number of stages once all are passed
-	Reached   time.Time // when its size was reached; zero: not yet. Whole seconds: a status keeps no more
-	Failed    []string  // names of new machines that failed, in order; as many as the policy needs to know
-	Automatic bool      // the revision came from an automatic rollback: it does not roll back by itself again
-	ReturnsTo string    // name of the set whose template an automatic rollback under way brings back; empty: none is
+	Revision int64     // that is being rolled out
+	Step     int       // that is in force, from 0; the number of steps once all are passed
+	Reached  time.Time // when its size was reached; zero: not yet. Whole seconds: a status keeps no more
+	Failed   []string  // names of new machines that failed, in order; as many as the policy needs to know
 }
 
 // Member is a machine of a set.
 type Member struct {
-	Name     string
-	UID      string
-	Version  string // resourceVersion that was read
-	Created  time.Time
-	Node     string // name of its node; empty: none that we know
-	Deleting bool
+	Name, UID string
+	Version   string // resourceVersion that was read
+	Created   time.Time
+	Node      string // name of its node; empty: none that we know
+	Deleting  bool
 
 	Ready     bool // in phase Running
 	Available bool // ready for long enough, or serving without a cluster to join; never while Deleting or Updating
@@ -82,20 +81,16 @@ type Member struct {
 }
 
 // Problem is something that keeps failing. The zero value: nothing does.
-type Problem struct {
-	Reason  string // one word
-	Message string // one sentence
-}
+type Problem = scale.Problem
 
 // Set is a set that the deployment owns.
 type Set struct {
-	Name     string
-	UID      string
-	Version  string // resourceVersion that was read
-	Created  time.Time
-	Current  bool // it was made from the deployment's template as it is now
-	Deleting bool
-	Replicas int // spec.replicas
+	Name, UID string
+	Version   string // resourceVersion that was read
+	Created   time.Time
+	Current   bool // it was made from the deployment's template as it is now
+	Deleting  bool
+	Replicas  int // spec.replicas
 
 	Machines []Member // in any order
 	Counted  int      // machines that its status speaks of: more than Machines when those were read earlier; zero when it is known that they were not
@@ -115,21 +110,15 @@ type Set struct {
 
 // Counts are the numbers of a deployment's status.
 type Counts struct {
-	Replicas        int
-	Updated         int
-	Ready           int
-	Available       int
-	Unavailable     int
-	PreservedFailed int
+	Replicas, Updated, Ready, Available, Unavailable, PreservedFailed int
 }
 
 // Condition is one statement about the deployment.
 type Condition struct {
-	Type    string
-	Status  string // True, False or Unknown
-	Reason  string
-	Message string
-	Updated time.Time // lastUpdateTime: for Progressing, the last progress
+	Type            string
+	Status          string // True, False or Unknown
+	Reason, Message string
+	Updated         time.Time // lastUpdateTime: for Progressing, the last progress
 }
 
 // Observed is what the deployment's activity read, at one moment.
@@ -140,6 +129,7 @@ type Observed struct {
 	Surge       Bound // rounded up
 	Unavailable Bound // maxUnavailable, rounded down
 	Deleting    bool
+	Finalizer   bool   // ours is on
 	Invalid     string // why nothing can be done with it, in a sentence; empty when all is well
 	NoSet       string // why no set of the current template could be made a moment ago; empty when nobody tried, or it was made
 	Frozen      bool   // label freeze
@@ -147,7 +137,7 @@ type Observed struct {
 	Paused   bool   // spec.paused
 	Held     string // why this revision is held where it is, such as who cancelled it; empty: it is not
 	Steps    []Step // in order; none: all at once
-	Approved int    // stages that people passed for this revision, counted from the first
+	Approved int    // steps that people passed for this revision, counted from the first
 	// FreeWhenDeleting: a machine that is being deleted holds no place any more. False, the default, keeps the promise that
 	// there are never more machines than wanted and surge, instances that are on their way out included.
 	FreeWhenDeleting bool
@@ -162,30 +152,83 @@ type Observed struct {
 	Scaled   string   // annotation last-deployment-replica-change-by-scaler-time
 	Progress Progress // as recorded
 	Sets     []Set    // in any order
+	// RolledBackTo is the UID of the set whose template the last automatic rollback brought back; empty: none did, or a person has
+	// changed the template since.
+	RolledBackTo string
 
-	Reported   Counts      // the status as it is
-	Conditions []Condition // likewise
+	Due       int // machines that wait until they may be replaced
+	Replacing int // replacements that were granted and are not complete
+
+	Generation         int64  // metadata.generation
+	ObservedGeneration int64  // status.observedGeneration
+	Reported           Status // the status as it is, with conditions of all types
 }
 
-// sorted returns the same, sets from the oldest to the newest and machines by name, and no size below zero.
-func (o Observed) sorted() Observed {
+// Sorted returns a copy of the same, sets from the oldest to the newest and machines by name, and no size below zero.
+func (o Observed) Sorted() Observed {
 	o.Replicas = max(o.Replicas, 0)
-	o.Sets = slices.Clone(o.Sets)
-	slices.SortFunc(o.Sets, func(a, b Set) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name)) })
+	o.Sets = list.Sorted(o.Sets, func(a, b Set) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name)) })
+	byName := func(a, b Member) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID)) }
 	for i := range o.Sets {
-		s := &o.Sets[i]
-		s.Machines = slices.Clone(s.Machines)
-		slices.SortFunc(s.Machines, func(a, b Member) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID)) })
+		o.Sets[i].Machines = list.Sorted(o.Sets[i].Machines, byName)
 	}
 	return o
 }
 
-// progressing returns what the status says about that; the zero Condition when nothing.
-func (o Observed) progressing() Condition {
-	for _, c := range o.Conditions {
-		if c.Type == progressing {
-			return c
-		}
+// reported returns what the status says of a condition; the zero Condition when nothing.
+func (o Observed) reported(kind string) Condition {
+	return list.Find(o.Reported.Conditions, func(c Condition) bool { return c.Type == kind })
+}
+
+// of resolves a bound. Source of the rounding: MCM, surge up and unavailable down.
+func (b Bound) of(total int, up bool) int {
+	value := max(b.Value, 0)
+	if !b.Percent {
+		return value
 	}
-	return Condition{}
+	n := value * total
+	if up {
+		n += 99
+	}
+	return n / 100
+}
+
+// Bounds returns how many machines there may be above Replicas, and how many of Replicas may be unavailable. Where both are
+// zero nothing could ever move, and one may be unavailable. Recreate and OnDelete know neither. Who chooses the nodes of an
+// in-place update by hand has no surge.
+func Bounds(o Observed) (surge, unavailable int) {
+	if o.Replicas <= 0 || o.Strategy == Recreate || o.Strategy == OnDelete {
+		return 0, 0
+	}
+	if o.Strategy != InPlaceManual {
+		surge = o.Surge.of(o.Replicas, true)
+	}
+	unavailable = o.Unavailable.of(o.Replicas, false)
+	if surge == 0 && unavailable == 0 {
+		unavailable = 1
+	}
+	return surge, min(unavailable, o.Replicas)
+}
+
+// most is what the annotation max-replicas says. Source: MCM, where only a rolling update counts its surge there.
+func most(o Observed) int {
+	surge, _ := Bounds(o)
+	if o.Strategy != RollingUpdate {
+		surge = 0
+	}
+	return o.Replicas + surge
+}
+
+// inPlace reports whether machines keep their instance.
+func (o Observed) inPlace() bool { return o.Strategy == InPlaceAuto || o.Strategy == InPlaceManual }
+
+// stepped reports whether the strategy knows steps: the others let nobody say how many new machines there are.
+func (o Observed) stepped() bool { return o.Strategy == RollingUpdate || o.Strategy == InPlaceAuto }
+
+// StepCount returns how many steps a rollout has. Zero: all at once, or the strategy knows none.
+func (o Observed) StepCount() int {
+	if !o.stepped() {
+		return 0
+	}
+	return len(o.Steps)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"millwright/decide/rollout"
+	"millwright/decide/rollout/simulate"
 	"millwright/decide/scale"
 )
 
@@ -29,7 +30,7 @@ func anyDeployment(d *dice, most int) rollout.Observed {
 	if d.oneIn(4) {
 		o.Automatic = rollout.AutoRollback{OnDeadline: true, Failed: true, MaxFailed: d.below(4)}
 		o.Deadline = new(time.Minute)
-		o.Conditions = []rollout.Condition{{Type: "Progressing", Reason: pick(d, "MachineSetUpdated", "DeploymentPaused", "NewMachineSetAvailable"), Updated: at(-time.Hour)}}
+		o.Reported.Conditions = []rollout.Condition{{Type: "Progressing", Reason: pick(d, "MachineSetUpdated", "DeploymentPaused", "NewMachineSetAvailable"), Updated: at(-time.Hour)}}
 	}
 	for n := range d.below(5) {
 		live := d.below(most)
@@ -63,6 +64,9 @@ func TestDecisionsAreLawful(t *testing.T) {
 		}
 		require.Equal(t, got, rollout.Decide(mixed), "the order of the facts is no fact")
 		require.Equal(t, rollout.Report(o), rollout.Report(mixed))
+		plan := rollout.Look(mixed)
+		require.Equal(t, got, plan.Decision, "to report first changes no decision")
+		require.Equal(t, rollout.Report(o), plan.Status)
 		require.Equal(t, before, fmt.Sprint(o), "facts are not changed")
 		for _, r := range got.Resize {
 			require.GreaterOrEqual(t, r.To, 0)
@@ -74,7 +78,7 @@ func TestDecisionsAreLawful(t *testing.T) {
 		}
 		require.NotEmpty(t, got.Why)
 		if i%10 == 0 {
-			require.LessOrEqual(t, len(rollout.Plan(o)), 501)
+			require.LessOrEqual(t, len(simulate.Plan(o)), 501)
 		}
 	}
 }
@@ -137,7 +141,7 @@ func TestN10_D7_ARecreateDeploymentHidesNoOvershoot(t *testing.T) {
 		w.addUnit(g, fmt.Sprintf("too-many-%d", i))
 	}
 	o := g.observe(w)
-	o.Peak = 2
+	o.Reported.Peak = 2
 	assert.Positive(t, scale.Report(o).Overshoot)
 	assert.True(t, w.finish(false, 500), "and the rollout ends all the same")
 }
@@ -148,7 +152,7 @@ func TestTheWayOfTheBenchmark(t *testing.T) {
 	w.start(t)
 	w.template = "v2"
 	began := w.now
-	ideal, complete := rollout.Ideal(w.observe(), 2*time.Second, time.Second)
+	ideal, complete := simulate.Ideal(w.observe(), 2*time.Second, time.Second)
 	require.True(t, complete)
 	assert.Equal(t, 30*time.Second, ideal)
 	require.True(t, w.finish(false, 1000))

@@ -2,9 +2,92 @@ package rollout
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
+
+	"millwright/api/vocabulary"
+	"millwright/decide/list"
+	"millwright/decide/phrase"
+	"millwright/decide/scale"
 )
+
+// count adds up the machines of all sets.
+func (p *planner) count() Counts {
+	var c Counts
+	wanted := 0
+	for _, s := range p.o.Sets {
+		of := func(holds func(Member) bool) int { return list.Count(s.Machines, holds) }
+		c.Replicas += len(s.Machines)
+		c.PreservedFailed += of(func(m Member) bool { return m.Failed && m.Preserved })
+		c.Ready += of(func(m Member) bool { return m.Ready && !m.Deleting })
+		c.Available += of(func(m Member) bool { return m.Available })
+		if p.current != nil && s.UID == p.current.UID {
+			c.Updated += len(s.Machines)
+		}
+		if !s.Deleting {
+			wanted += max(s.Replicas, 0)
+		}
+	}
+	c.Unavailable = max(wanted-c.Available, 0)
+	return c
+}
+
+// complete reports whether all that is wanted is there, of the current template, and nothing else. A failed machine that is
+// preserved takes a place on purpose.
+func (p *planner) complete() bool {
+	c := p.count()
+	return p.current != nil && p.current.size == p.o.Replicas && p.current.Replicas == p.o.Replicas && p.current.Seen == p.o.Replicas &&
+		c.Updated == p.o.Replicas && c.Replicas == p.o.Replicas && c.Available+c.PreservedFailed >= p.o.Replicas
+}
+
+// moved reports whether there was progress since the status was written: more new machines, fewer old ones, more ready or
+// more available. Source: MCM. A rollout that was stopped and goes on has its time from the start, and so has a revision of which
+// nothing is on record yet: the former one's lateness is not its own.
+func (p *planner) moved() bool {
+	if p.fresh() {
+		return true
+	}
+	c, r := p.count(), p.o.Reported.Counts
+	if c.Updated > r.Updated || c.Replicas-c.Updated < r.Replicas-r.Updated || c.Ready > r.Ready || c.Available > r.Available {
+		return true
+	}
+	rests := []string{
+		vocabulary.ReasonDeploymentPaused, vocabulary.ReasonDeploymentResumed, vocabulary.ReasonRolloutHeld,
+		vocabulary.ReasonRolloutWaiting, vocabulary.ReasonNewMachineSetAvailable, "",
+	}
+	return slices.Contains(rests, p.o.reported(vocabulary.ConditionProgressing).Reason)
+}
+
+// fresh reports whether nothing is on record yet of the revision that is rolled out.
+func (p *planner) fresh() bool {
+	return p.current != nil && p.o.Progress.Revision < p.revision()
+}
+
+// due returns when the progress deadline passes; zero when it never does, or has.
+func (p *planner) due() time.Time {
+	last := p.o.reported(vocabulary.ConditionProgressing)
+	late := last.Reason == vocabulary.ReasonProgressDeadlineExceeded
+	if p.o.Deadline == nil || late || p.plain() || p.o.Stopped() != "" || last.Updated.IsZero() || p.complete() || p.moved() {
+		return time.Time{}
+	}
+	return last.Updated.Add(*p.o.Deadline)
+}
+
+// late reports whether the progress deadline has passed. Once it has, only progress ends that.
+func (p *planner) late() bool {
+	told := p.o.reported(vocabulary.ConditionProgressing).Reason == vocabulary.ReasonProgressDeadlineExceeded
+	if told && p.o.Deadline != nil && !p.moved() && !p.complete() {
+		return true
+	}
+	due := p.due()
+	return !due.IsZero() && !p.o.Now.Before(due)
+}
+
+// Stopped says why the template is not rolled out; empty when it is.
+func (o Observed) Stopped() string {
+	return cmp.Or(phrase.If(o.Paused, "paused"), phrase.If(o.Held != "", "held: %s", o.Held))
+}
 
 // Status is what the deployment's status shall say.
 type Status struct {
@@ -13,13 +96,13 @@ type Status struct {
 	Failed     []string    // names of machines whose last operation failed, preserved ones left out
 }
 
-// Report says what the deployment's status shall say. A status that says the same already is left alone; one number that
-// differs is reason enough to write it. The same input gives the same output, in whatever order sets and machines stand.
-func Report(o Observed) Status {
-	o = o.sorted()
-	b := open(o)
-	s := Status{Counts: b.count(), Conditions: []Condition{b.isAvailable(), b.isProgressing()}}
-	for _, set := range o.Sets {
+// Report is the Status of Look. It says what the deployment's status shall say; a status that says the same already is left alone, and one
+// number that differs is reason enough to write it.
+func Report(o Observed) Status { return open(o.Sorted()).report() }
+
+func (p *planner) report() Status {
+	s := Status{Counts: p.count(), Conditions: []Condition{p.isAvailable(), p.isProgressing()}}
+	for _, set := range p.o.Sets {
 		for _, m := range set.Machines {
 			if m.Troubled && (!m.Failed || !m.Preserved) {
 				s.Failed = append(s.Failed, m.Name)
@@ -27,132 +110,133 @@ func Report(o Observed) Status {
 		}
 	}
 	slices.Sort(s.Failed)
-	if c, found := b.failure(); found {
-		s.Conditions = append(s.Conditions, c)
+	for _, c := range []Condition{p.failure(), p.isFrozen()} {
+		if c.Reason != "" {
+			s.Conditions = append(s.Conditions, c)
+		}
 	}
-	if c, found := b.isFrozen(); found {
-		s.Conditions = append(s.Conditions, c)
+	for i := range s.Conditions {
+		s.Conditions[i].Message = scale.Short(s.Conditions[i].Message)
 	}
 	return s
 }
 
 // isAvailable tells whether enough machines are. Failed ones that are preserved are not counted as missing. Source: MCM.
-func (b *book) isAvailable() Condition {
+func (p *planner) isAvailable() Condition {
 	c := Condition{
-		Type: "Available", Status: "True", Reason: "MinimumReplicasAvailable",
-		Message: phrase("%d of %s available, %d needed", b.available(), machines(b.o.Replicas), b.needed),
+		Type: vocabulary.ConditionAvailable, Status: "True", Reason: vocabulary.ReasonMinimumReplicasAvailable,
+		Message: fmt.Sprintf("%d of %s available, %d needed", p.available(), machines(p.o.Replicas), p.needed),
 	}
-	if b.count().Available < b.needed {
-		c.Status, c.Reason = "False", "MinimumReplicasUnavailable"
+	if p.count().Available < p.needed {
+		c.Status, c.Reason = "False", vocabulary.ReasonMinimumReplicasUnavailable
 	}
 	return c
 }
 
 // isProgressing tells how the rollout is. Updated is when it last got on; the progress deadline counts from there.
-func (b *book) isProgressing() Condition {
-	was := b.o.progressing()
-	if was.Reason == reasonLate && b.o.stopped() != "" && !b.complete() {
+func (p *planner) isProgressing() Condition {
+	was := p.o.reported(vocabulary.ConditionProgressing)
+	if was.Reason == vocabulary.ReasonProgressDeadlineExceeded && p.o.Stopped() != "" && !p.complete() {
 		return was
 	}
-	c := b.says(was.Reason)
-	c.Type, c.Updated = progressing, was.Updated
-	if was.Reason != c.Reason || c.Updated.IsZero() || b.moved() && slices.Contains([]string{reasonCreated, reasonFound, reasonUpdated}, c.Reason) {
-		c.Updated = b.o.Now
+	c := p.says(was.Reason)
+	c.Type, c.Updated = vocabulary.ConditionProgressing, was.Updated
+	goes := []string{vocabulary.ReasonNewMachineSetCreated, vocabulary.ReasonFoundNewMachineSet, vocabulary.ReasonMachineSetUpdated}
+	if was.Reason != c.Reason || c.Updated.IsZero() || p.moved() && slices.Contains(goes, c.Reason) {
+		c.Updated = p.o.Now
 	}
 	return c
 }
 
 // says tells how the rollout is, without times. was is the reason that stands.
-func (b *book) says(was string) Condition {
-	counts := b.count()
-	done := phrase("%d of %s up to date, %d available", counts.Updated, machines(b.o.Replicas), counts.Available)
-	scaled := b.plain() && counts.Replicas == counts.Updated && b.o.stopped() == "" // only the number changed: that is no rollout
-	switch {
-	case b.o.Invalid != "":
-		return Condition{Status: "False", Reason: "Invalid", Message: b.o.Invalid}
-	case b.complete(), scaled:
-		return Condition{Status: "True", Reason: reasonComplete, Message: done}
-	case b.o.Paused:
-		return Condition{Status: "Unknown", Reason: reasonPaused, Message: b.pausedMessage("paused")}
-	case b.o.Held != "":
-		return Condition{Status: "Unknown", Reason: reasonHeld, Message: b.pausedMessage(b.o.stopped())}
-	case b.o.NoSet != "" && b.now == nil && !b.o.Deleting:
-		return Condition{Status: "False", Reason: reasonNoSet, Message: b.o.NoSet}
-	default:
-		return b.goesOn(was, done)
+func (p *planner) says(was string) Condition {
+	counts := p.count()
+	done := fmt.Sprintf("%d of %s up to date, %d available", counts.Updated, machines(p.o.Replicas), counts.Available)
+	scaled := p.plain() && counts.Replicas == counts.Updated && p.o.Stopped() == "" // only the number changed: that is no rollout
+	return cmp.Or(
+		tell(p.o.Invalid != "", "False", vocabulary.ReasonInvalid, p.o.Invalid),
+		tell(p.complete() || scaled, "True", vocabulary.ReasonNewMachineSetAvailable, done),
+		tell(p.o.Paused, "Unknown", vocabulary.ReasonDeploymentPaused, p.pausedMessage("paused")),
+		tell(p.o.Held != "", "Unknown", vocabulary.ReasonRolloutHeld, p.pausedMessage(p.o.Stopped())),
+		tell(p.o.NoSet != "" && p.current == nil && !p.o.Deleting, "False", vocabulary.ReasonMachineSetCreateError, p.o.NoSet),
+		p.goesOn(was, done),
+	)
+}
+
+// tell is a condition that is told only sometimes; the zero Condition at other times.
+func tell(holds bool, status, reason, message string) Condition {
+	if !holds {
+		return Condition{}
 	}
+	return Condition{Status: status, Reason: reason, Message: message}
 }
 
 // goesOn tells of a rollout that nobody stopped.
-func (b *book) goesOn(was, done string) Condition {
-	_, gate := b.progress()
-	begun := b.begun(was)
+func (p *planner) goesOn(was, done string) Condition {
+	_, pause := p.progress()
+	begun := p.begun(was)
 	switch {
-	case begun != "" && gate == nil && !b.late(): // also when what came before it was paused, held or late
-		return Condition{Status: "True", Reason: begun, Message: phrase("set %s comes; %s", b.now.Name, done)}
-	case was == reasonPaused || was == reasonHeld:
-		return Condition{Status: "Unknown", Reason: reasonResumed, Message: "the rollout goes on; " + done}
-	case gate != nil:
-		return Condition{Status: "Unknown", Reason: reasonWaiting, Message: gate.says()}
-	case b.late():
-		return Condition{Status: "False", Reason: reasonLate, Message: phrase("no progress for %s; %s", b.o.Deadline.Round(time.Second), done)}
+	case begun != "" && pause == nil && !p.late(): // also when what came before it was paused, held or late
+		return Condition{Status: "True", Reason: begun, Message: fmt.Sprintf("set %s comes; %s", p.current.Name, done)}
+	case was == vocabulary.ReasonDeploymentPaused || was == vocabulary.ReasonRolloutHeld:
+		return Condition{Status: "Unknown", Reason: vocabulary.ReasonDeploymentResumed, Message: "the rollout goes on; " + done}
+	case pause != nil:
+		return Condition{Status: "Unknown", Reason: vocabulary.ReasonRolloutWaiting, Message: pause.says()}
+	case p.late():
+		message := fmt.Sprintf("no progress for %s; %s", p.o.Deadline.Round(time.Second), done)
+		return Condition{Status: "False", Reason: vocabulary.ReasonProgressDeadlineExceeded, Message: message}
 	default:
-		return Condition{Status: "True", Reason: reasonUpdated, Message: done}
+		return Condition{Status: "True", Reason: vocabulary.ReasonMachineSetUpdated, Message: done}
 	}
 }
 
 // begun says how the current set came to be that, until the first progress: it was made, or had been it before. Empty from then on.
-func (b *book) begun(was string) string {
+func (p *planner) begun(was string) string {
 	switch {
-	case b.fresh() && (b.now.History != "" || b.now.Revision != b.revision()):
-		return reasonFound
-	case b.fresh():
-		return reasonCreated
-	case b.now != nil && !b.moved() && (was == reasonCreated || was == reasonFound):
+	case p.fresh() && (p.current.History != "" || p.current.Revision != p.revision()):
+		return vocabulary.ReasonFoundNewMachineSet
+	case p.fresh():
+		return vocabulary.ReasonNewMachineSetCreated
+	case p.current != nil && !p.moved() && (was == vocabulary.ReasonNewMachineSetCreated || was == vocabulary.ReasonFoundNewMachineSet):
 		return was
 	default:
 		return ""
 	}
 }
 
-func (b *book) pausedMessage(why string) string {
-	if b.now == nil {
+func (p *planner) pausedMessage(why string) string {
+	if p.current == nil {
 		return why + ": the template is not rolled out"
 	}
-	return phrase("%s: %d of %s up to date", why, b.count().Updated, machines(b.o.Replicas))
+	return fmt.Sprintf("%s: %d of %s up to date", why, p.count().Updated, machines(p.o.Replicas))
 }
 
-// failure repeats why machines get no instance: what the current set says, else any.
-func (b *book) failure() (Condition, bool) {
-	sets := slices.Clone(b.sets)
-	slices.SortStableFunc(sets, func(x, y *entry) int { return cmp.Compare(rank(y == b.now), rank(x == b.now)) })
-	for _, e := range sets {
-		if e.Failure.Reason != "" {
-			return Condition{Type: "ReplicaFailure", Status: "True", Reason: e.Failure.Reason, Message: e.Failure.Message}, true
+// failure repeats why machines get no instance: what the current set says, else any. The message stays while the reason does: another
+// machine's is no news. Without a reason there is nothing to tell.
+func (p *planner) failure() Condition {
+	var c Condition
+	for _, set := range append([]*setPlan{p.current}, p.sets...) {
+		if set != nil && c.Reason == "" {
+			c = Condition{Type: vocabulary.ConditionReplicaFailure, Status: "True", Reason: set.Failure.Reason, Message: set.Failure.Message}
 		}
 	}
-	return Condition{}, false
-}
-
-func rank(first bool) int {
-	if first {
-		return 1
+	if was := p.o.reported(vocabulary.ConditionReplicaFailure); was.Reason == c.Reason {
+		c.Message = was.Message
 	}
-	return 0
+	return c
 }
 
 // isFrozen tells that no machines are made: by a label on the deployment, or on one of its sets.
-func (b *book) isFrozen() (Condition, bool) {
-	c := Condition{Type: "Frozen", Status: "True", Reason: "MachineDeploymentStateSync"}
-	if b.o.Frozen {
+func (p *planner) isFrozen() Condition {
+	c := Condition{Type: vocabulary.ConditionFrozen, Status: "True", Reason: vocabulary.ReasonMachineDeploymentStateSync}
+	i := slices.IndexFunc(p.sets, func(set *setPlan) bool { return set.Frozen })
+	switch {
+	case p.o.Frozen:
 		c.Message = "No machine is created while the label freeze is True"
-		return c, true
+	case i >= 0:
+		c.Message = fmt.Sprintf("No machine is created while the label freeze of set %s is True", p.sets[i].Name)
+	default:
+		return Condition{}
 	}
-	for _, e := range b.sets {
-		if e.Frozen {
-			c.Message = phrase("No machine is created while the label freeze of set %s is True", e.Name)
-			return c, true
-		}
-	}
-	return Condition{}, false
+	return c
 }

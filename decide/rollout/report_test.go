@@ -53,15 +53,16 @@ func toGo(o rollout.Observed) rollout.Observed    { o.Deleting = true; return o 
 func TestProgressing(t *testing.T) {
 	half := func() rollout.Observed { return rolling(3, 1, 0, old(1, 2, 2, 2), now(2, 2, 2, 1)) }
 	reported := func(o rollout.Observed, reason string, updated time.Time) rollout.Observed {
-		o.Reported, o.Conditions = rollout.Report(o).Counts, say(reason, updated)
+		o.Reported = rollout.Report(o)
+		o.Reported.Conditions = say(reason, updated)
 		return o
 	}
 	due := func(o rollout.Observed) rollout.Observed { o.Deadline = new(time.Minute); return o }
 	held := func(o rollout.Observed) rollout.Observed { o.Held = "cancelled by ann"; return o }
-	progress := func(o rollout.Observed) rollout.Observed { o.Reported.Available--; return o }
+	progress := func(o rollout.Observed) rollout.Observed { o.Reported.Counts.Available--; return o }
 	unrecorded := func(o rollout.Observed) rollout.Observed { o.Progress = rollout.Progress{}; return o }
 	brought := func(o rollout.Observed) rollout.Observed {
-		o.Progress = rollout.Progress{Revision: o.Progress.Revision - 1, ReturnsTo: "ms3"}
+		o.Progress = rollout.Progress{Revision: o.Progress.Revision - 1}
 		return o
 	}
 	again := func(s rollout.Set) rollout.Set { s.History = "1"; return s }
@@ -100,7 +101,7 @@ func TestProgressing(t *testing.T) {
 		{"resumed", reported(half(), "DeploymentPaused", early), "Unknown", "DeploymentResumed", epoch},
 		{"resumed, and its time begins anew", reported(due(half()), "DeploymentResumed", early), "True", "MachineSetUpdated", epoch},
 		{"held", reported(held(half()), "MachineSetUpdated", early), "Unknown", "RolloutHeld", epoch},
-		{"waits at a stage", staged(rolling(3, 1, 0, old(1, 2, 2, 2), now(2, 1, 1, 1)), rollout.Step{Size: count(1), Approve: true}), "Unknown", "RolloutWaiting", epoch},
+		{"waits at a step", inSteps(rolling(3, 1, 0, old(1, 2, 2, 2), now(2, 1, 1, 1)), rollout.Step{Size: count(1), Approve: true}), "Unknown", "RolloutWaiting", epoch},
 		{"invalid", invalid(half()), "False", "Invalid", epoch},
 		{"paused, and the template has no set", paused(rolling(3, 1, 0, old(1, 3, 3, 3))), "Unknown", "DeploymentPaused", epoch},
 	} {

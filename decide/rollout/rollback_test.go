@@ -59,10 +59,21 @@ func TestAutomaticRollback(t *testing.T) {
 		assert.Nil(t, rollout.Decide(o).Rollback)
 		assert.Nil(t, rollout.Decide(o).Record)
 	})
+	// recorded has the machines that failed on record.
+	recorded := func(o rollout.Observed) rollout.Observed {
+		if record := rollout.Decide(o).Record; record != nil {
+			o.Progress = o.Progress.Recorded(*record)
+		}
+		return o
+	}
 	t.Run("too many new machines failed", func(t *testing.T) {
-		d := rollout.Decide(bad(2, rollout.AutoRollback{Failed: true, MaxFailed: 1}))
+		o := bad(2, rollout.AutoRollback{Failed: true, MaxFailed: 1})
+		d := rollout.Decide(o)
+		assert.Nil(t, d.Rollback, "which is on record first")
+		assert.Equal(t, rollout.Decision{Revision: 3, Record: &rollout.Progress{Revision: 3, Failed: []string{"ms3-00", "ms3-01"}}, Why: d.Why}, d)
+		d = rollout.Decide(recorded(o))
 		assert.True(t, d.Rollback.Automatic)
-		assert.Equal(t, "ms2", d.Record.ReturnsTo)
+		assert.Nil(t, d.Record)
 		assert.Equal(t, "return to revision 2, set ms2: 2 machines of the new template failed, 1 may", d.Rollback.Why)
 	})
 	t.Run("one may: it is noted, for it is soon replaced", func(t *testing.T) {
@@ -72,13 +83,13 @@ func TestAutomaticRollback(t *testing.T) {
 		assert.Equal(t, []string{"ms3-00"}, d.Record.Failed)
 		o.Progress = *d.Record
 		o.Sets[2] = plus(now(3, 2, 1, 1), machine("ms3-99", failed))
-		assert.NotNil(t, rollout.Decide(o).Rollback)
+		assert.NotNil(t, rollout.Decide(recorded(o)).Rollback)
 	})
 	t.Run("the deadline passed", func(t *testing.T) {
 		o := bad(0, rollout.AutoRollback{OnDeadline: true})
 		o.Deadline = new(time.Minute)
-		o.Reported = rollout.Report(o).Counts
-		o.Conditions = []rollout.Condition{{Type: "Progressing", Status: "True", Reason: "MachineSetUpdated", Updated: at(-59 * time.Second)}}
+		o.Reported.Counts = rollout.Report(o).Counts
+		o.Reported.Conditions = []rollout.Condition{{Type: "Progressing", Status: "True", Reason: "MachineSetUpdated", Updated: at(-59 * time.Second)}}
 		d := rollout.Decide(o)
 		assert.Nil(t, d.Rollback)
 		assert.Equal(t, at(time.Second), d.Recheck)
@@ -90,9 +101,9 @@ func TestAutomaticRollback(t *testing.T) {
 	t.Run("a new revision has its own time: the lateness of the one before is not its own", func(t *testing.T) {
 		o := bad(0, rollout.AutoRollback{OnDeadline: true})
 		o.Deadline = new(time.Minute)
-		o.Reported = rollout.Report(o).Counts
-		o.Reported.Updated, o.Reported.Available = 9, 9
-		o.Conditions = []rollout.Condition{{Type: "Progressing", Status: "False", Reason: "ProgressDeadlineExceeded", Updated: at(-time.Hour)}}
+		o.Reported.Counts = rollout.Report(o).Counts
+		o.Reported.Counts.Updated, o.Reported.Counts.Available = 9, 9
+		o.Reported.Conditions = []rollout.Condition{{Type: "Progressing", Status: "False", Reason: "ProgressDeadlineExceeded", Updated: at(-time.Hour)}}
 		assert.NotNil(t, rollout.Decide(o).Rollback, "it is late")
 		assert.Zero(t, rollout.Decide(o).Recheck, "and nothing more comes with time")
 		o.Progress.Revision--
@@ -106,29 +117,33 @@ func TestAutomaticRollback(t *testing.T) {
 		twin := o.Sets[1]
 		twin.Current = true
 		o.Sets = []rollout.Set{o.Sets[2], twin}
-		assert.Nil(t, rollout.Decide(o).Rollback)
+		assert.Nil(t, rollout.Decide(recorded(o)).Rollback)
 	})
 	t.Run("what came by a rollback does not roll back again", func(t *testing.T) {
 		o := bad(2, rollout.AutoRollback{Failed: true})
-		o.Progress.Automatic = true
+		o.RolledBackTo = "uid-ms3"
 		o.Sets[2].History = "1"
-		assert.Nil(t, rollout.Decide(o).Rollback)
+		assert.Nil(t, rollout.Decide(recorded(o)).Rollback)
 	})
-	// begun has on record that a rollback is under way; the machines that failed are gone.
+	// begun has all on record that leads to a rollback; the machines that failed are gone.
 	begun := func() rollout.Observed {
 		o := bad(2, rollout.AutoRollback{Failed: true, MaxFailed: 1, OnDeadline: true})
 		o.Deadline = new(time.Minute)
 		o.Progress.Step, o.Progress.Reached = 1, at(-time.Minute)
-		o.Progress = o.Progress.Recorded(*rollout.Decide(o).Record)
+		o = recorded(o)
 		o.Sets[2] = now(3, 2, 2, 0)
-		o.Reported = rollout.Report(o).Counts
-		o.Conditions = []rollout.Condition{{Type: "Progressing", Status: "False", Reason: "ProgressDeadlineExceeded", Updated: at(-time.Hour)}}
+		o.Reported.Counts = rollout.Report(o).Counts
+		o.Reported.Conditions = []rollout.Condition{{Type: "Progressing", Status: "False", Reason: "ProgressDeadlineExceeded", Updated: at(-time.Hour)}}
 		return o
 	}
-	t.Run("the set that it returns to is on record first, beside what was there", func(t *testing.T) {
-		assert.Equal(t, rollout.Progress{
-			Revision: 3, Step: 1, Reached: at(-time.Minute), Failed: []string{"ms3-00", "ms3-01"}, ReturnsTo: "ms2",
-		}, begun().Progress)
+	// written has the template back, with the annotation that says so.
+	written := func() rollout.Observed {
+		o := begun()
+		o.Sets[1].Current, o.Sets[2].Current, o.RolledBackTo = true, false, "uid-ms2"
+		return o
+	}
+	t.Run("the machines that failed are on record first, beside what was there", func(t *testing.T) {
+		assert.Equal(t, rollout.Progress{Revision: 3, Step: 1, Reached: at(-time.Minute), Failed: []string{"ms3-00", "ms3-01"}}, begun().Progress)
 	})
 	t.Run("a template that met a conflict is written again; nothing was forgotten", func(t *testing.T) {
 		d := rollout.Decide(begun())
@@ -136,22 +151,21 @@ func TestAutomaticRollback(t *testing.T) {
 		assert.Nil(t, d.Record)
 	})
 	t.Run("what becomes of it does not roll back again, and has its own time", func(t *testing.T) {
-		o := begun()
-		o.Sets[1].Current, o.Sets[2].Current = true, false
+		o := written()
 		revised := rollout.Decide(o).Revise
 		assert.Equal(t, int64(4), revised.Revision)
 		o.Sets[1].Revision, o.Sets[1].History = revised.Revision, revised.History
 		o.Sets[1] = with(with(o.Sets[1], 0, failed), 1, failed)
 		d := rollout.Decide(o)
 		assert.Nil(t, d.Rollback)
-		assert.True(t, d.Record.Automatic)
-		assert.Empty(t, d.Record.ReturnsTo)
+		assert.Equal(t, &rollout.Progress{Revision: 4, Failed: []string{"ms2-00", "ms2-01"}}, d.Record)
 		assert.Equal(t, "FoundNewMachineSet", rollout.Report(o).Conditions[1].Reason)
 		assert.Equal(t, o.Now, rollout.Report(o).Conditions[1].Updated)
+		assert.Nil(t, rollout.Decide(recorded(o)).Rollback)
 	})
-	t.Run("a template that somebody wrote in its stead does, and has its own time and record", func(t *testing.T) {
-		o := begun()
-		o.Sets[2].Current = false
+	t.Run("a template that somebody wrote afterwards does, and has its own time and record", func(t *testing.T) {
+		o := written()
+		o.Sets[1].Current = false
 		o.Sets = append(o.Sets, now(4, 1, 1, 0))
 		d := rollout.Decide(o)
 		assert.Nil(t, d.Rollback)
@@ -159,36 +173,34 @@ func TestAutomaticRollback(t *testing.T) {
 		assert.Equal(t, "NewMachineSetCreated", rollout.Report(o).Conditions[1].Reason)
 		o.Progress = *d.Record
 		o.Sets[3] = plus(with(o.Sets[3], 0, failed), machine("ms4-99", failed))
-		assert.NotNil(t, rollout.Decide(o).Rollback)
+		assert.NotNil(t, rollout.Decide(recorded(o)).Rollback)
 	})
-	t.Run("a person who wants the same set has asked for it: that is on record first", func(t *testing.T) {
+	t.Run("a person who wants the same set has asked for it", func(t *testing.T) {
 		o := begun()
 		o.RollbackTo = new(int64(2))
 		d := rollout.Decide(o)
 		assert.Equal(t, "ms2", d.Rollback.Set.Name)
-		assert.Empty(t, d.Record.ReturnsTo)
-		o.Progress = o.Progress.Recorded(*d.Record)
-		assert.Equal(t, []string{"ms3-00", "ms3-01"}, o.Progress.Failed)
-		assert.Nil(t, rollout.Decide(o).Record)
+		assert.False(t, d.Rollback.Automatic)
+		assert.Nil(t, d.Record)
 	})
 	t.Run("another former template that somebody wrote in its stead came by no rollback", func(t *testing.T) {
-		o := begun()
-		o.Sets[0].Current, o.Sets[2].Current = true, false
+		o := written()
+		o.Sets[0].Current, o.Sets[1].Current = true, false
 		o.Sets[0].Revision, o.Sets[0].History = 4, "1"
 		assert.Equal(t, &rollout.Progress{Revision: 4}, rollout.Decide(o).Record)
+		o.Sets[0] = with(plus(o.Sets[0], machine("ms1-99", failed)), 0, failed)
+		o.Sets[0] = plus(o.Sets[0], machine("ms1-98", failed))
+		assert.NotNil(t, rollout.Decide(recorded(o)).Rollback)
 	})
-	t.Run("one that is held now is not under way any more", func(t *testing.T) {
+	t.Run("one that is held now is not rolled back", func(t *testing.T) {
 		o := begun()
 		o.Held = "cancelled"
-		d := rollout.Decide(o)
-		assert.Nil(t, d.Rollback)
-		assert.Empty(t, d.Record.ReturnsTo)
-		assert.Equal(t, o.Progress.Failed, o.Progress.Recorded(*d.Record).Failed)
+		assert.Nil(t, rollout.Decide(o).Rollback)
 	})
 	t.Run("there is nothing to return to", func(t *testing.T) {
 		o := bad(2, rollout.AutoRollback{Failed: true})
 		o.Sets = o.Sets[2:]
-		assert.Nil(t, rollout.Decide(o).Rollback)
+		assert.Nil(t, rollout.Decide(recorded(o)).Rollback)
 	})
 	t.Run("a rollout that is complete stays", func(t *testing.T) {
 		o := rolling(1, 1, 0, old(1, 0, 0, 0), now(2, 1, 1, 1))

@@ -1,134 +1,180 @@
 // Package rollout answers what a deployment has to do next with its sets, and what its status says meanwhile: which set to
-// make, how big each shall be, what to do at nodes, what a stage waits for, when to give up or to be content. Scaling and
-// rolling are one decision. The DecideDeployment activity and the one of a Rollout call it with what they read. It knows no
-// API kind and changes nothing.
+// make, how big each shall be, what to do at nodes, where a rollout pauses, when to give up or to be content. Scaling and
+// rolling are one decision. Activities and the bridge call it with what they read. It knows no API kind and changes nothing.
 package rollout
 
-import "strings"
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
 
-// Decide takes the next step. What changes the template or has to be seen before sizes change stands alone; everything else
-// goes together, so that a step costs one round. Never are there more places for machines than Replicas and surge, unless
-// fewer became wanted; never does a step take available machines below Replicas less maxUnavailable, unless it is Forced, or the
+	"millwright/api/vocabulary"
+	"millwright/decide/attention"
+	"millwright/decide/list"
+	"millwright/decide/phrase"
+)
+
+// Plan is what one look at a deployment comes to.
+type Plan struct {
+	Decision   Decision
+	Status     Status
+	Unreported bool               // the status does not say what Status says, or is of another generation
+	Pending    attention.Decision // the work that is left, the most urgent first; calm when none is
+}
+
+// Look plans what to do next with a deployment. What changes the template or has to be seen before sizes change stands alone; everything
+// else goes together, so that each decision costs one round. Never are there more places for machines than Replicas and surge, unless
+// fewer became wanted; never does a decision take available machines below Replicas less maxUnavailable, unless it is Forced, or the
 // strategy is Recreate or OnDelete, which promise none. The same input gives the same output, in whatever order sets and machines stand.
-func Decide(o Observed) Decision { return next(o) }
+func Look(o Observed) Plan {
+	p := open(o.Sorted())
+	plan := Plan{Status: p.report()} // before the decision changes sizes
+	plan.Unreported = o.Generation != o.ObservedGeneration || !o.reports(plan.Status)
+	plan.Decision = p.decide()
+	plan.Pending = o.pending(plan)
+	return plan
+}
 
-func next(o Observed) Decision {
-	o = o.sorted()
-	b := open(o)
-	d := b.decide()
-	if b.now != nil && d.Create == nil {
-		d.Revision = b.revision()
+// Decide is the Decision of Look.
+func Decide(o Observed) Decision { return open(o.Sorted()).decide() }
+
+func (p *planner) decide() Decision {
+	d, exclusive := p.exclusive()
+	if !exclusive {
+		d = p.proceed()
+	}
+	if p.current != nil && d.Create == nil {
+		d.Revision = p.revision()
 	}
 	return d
 }
 
-func (b *book) decide() Decision {
-	o := b.o
-	switch {
-	case o.Deleting:
-		return b.teardown()
-	case o.Invalid != "":
-		why := cut(o.Invalid, maxReason)
-		return Decision{HoldBy: HeldByFault, Hold: why, Why: "hold: " + why}
+// reports reports whether the status says what it shall say. Conditions of other types are not compared.
+func (o Observed) reports(want Status) bool {
+	differs := func(c Condition) bool {
+		is := o.reported(c.Type)
+		return is.Status != c.Status || is.Reason != c.Reason || is.Message != c.Message
 	}
-	if d, alone := b.alone(); alone {
-		return d
+	over := func(c Condition) bool {
+		return (c.Type == vocabulary.ConditionReplicaFailure || c.Type == vocabulary.ConditionFrozen) &&
+			!slices.ContainsFunc(want.Conditions, func(w Condition) bool { return w.Type == c.Type })
 	}
-	return b.step()
+	return want.Counts == o.Reported.Counts && slices.Equal(want.Failed, o.Reported.Failed) &&
+		!slices.ContainsFunc(want.Conditions, differs) && !slices.ContainsFunc(o.Reported.Conditions, over)
+}
+
+// pending says what work a plan leaves.
+func (o Observed) pending(plan Plan) attention.Decision {
+	d, machines := plan.Decision, plan.Status.Counts.Replicas
+	return cmp.Or(
+		attention.If(o.Deleting && !o.Finalizer, attention.Nothing, "released: the API server removes it"),
+		attention.If(o.Deleting, attention.Deletion, "deletion was asked for; %d machines left", machines),
+		attention.If(!o.Finalizer, attention.Scale, "new: not yet taken care of"),
+		attention.If(o.Generation != o.ObservedGeneration, attention.Scale,
+			"generation %d was not seen yet (last seen: %d)", o.Generation, o.ObservedGeneration),
+		attention.If(d.Acts(), attention.Scale, "%s", d.Why),
+		attention.If(plan.Unreported, attention.Scale, "status is out of date"),
+		attention.If(d.Rolling && d.HoldBy != HeldBy, attention.Rollout, "%s", d.Why),
+		attention.If(o.Due+o.Replacing > 0, attention.Replace, "%d machines are being replaced, %d wait for it", o.Replacing, o.Due),
+		attention.If(!d.Recheck.IsZero(), attention.Scale, "%s; it waits for the time to pass", d.Why),
+		attention.Decision{Why: d.Why},
+	)
 }
 
 // What holds a rollout, in one word.
 const (
 	HeldBy         = "Held" // somebody cancelled it
 	HeldByPause    = "Paused"
-	HeldByStage    = "Stage"
+	HeldByStep     = "Step"
 	HeldByMachines = "Machines"
 	HeldByFault    = "Invalid" // nothing can be done with the deployment
 )
 
-// teardown deletes all sets of a deployment that is to go.
-func (b *book) teardown() Decision {
-	d := Decision{Done: len(b.o.Sets) == 0, Why: phrase("the deployment is being deleted, %d sets left", len(b.o.Sets))}
-	for _, e := range b.sets[:min(len(b.sets), MaxBatch)] {
-		d.Delete = append(d.Delete, e.target("the deployment is being deleted"))
+// teardown deletes all sets of a deployment that is being deleted.
+func (p *planner) teardown() Decision {
+	d := Decision{Done: len(p.o.Sets) == 0, Why: fmt.Sprintf("the deployment is being deleted, %d sets left", len(p.o.Sets))}
+	for _, set := range p.sets {
+		add(&d.Delete, set.target("the deployment is being deleted"))
 	}
 	if d.bound(); len(d.Delete) > 0 {
-		d.Why = phrase("delete %d sets: the deployment is being deleted", len(d.Delete))
+		d.Why = fmt.Sprintf("delete %d sets: the deployment is being deleted", len(d.Delete))
 	}
 	return d
 }
 
 // resize runs the strategy.
-func (b *book) resize() {
-	if b.o.stopped() != "" || b.now == nil {
-		b.frozen()
+func (p *planner) resize() {
+	if p.o.Stopped() != "" || p.current == nil {
+		p.followSize()
 		return
 	}
-	b.include()
+	for _, set := range p.sets {
+		// As large as the machines need that were handed to it, also one of a template that was changed meanwhile, and whatever the strategy
+		// has become: they serve.
+		handed := list.Count(set.Machines, func(m Member) bool { return m.Handed && !m.Deleting })
+		set.raise(min(handed, set.live-set.size), "machines that were updated in place are in it now")
+	}
 	switch {
-	case b.o.Strategy == Recreate:
-		b.recreate()
-	case b.o.Strategy == OnDelete:
-		b.onDelete()
-	case b.o.inPlace():
-		b.updateInPlace()
+	case p.o.Strategy == Recreate:
+		p.recreate()
+	case p.o.Strategy == OnDelete:
+		p.onDelete()
+	case p.o.inPlace():
+		p.updateInPlace()
 	default:
-		b.rolling()
+		p.rolling()
 	}
 }
 
-// step sizes the sets and does what goes with it.
-func (b *book) step() Decision {
-	p, gate := b.progress()
-	b.resize()
-	stopped := b.o.stopped()
+// proceed sizes the sets and does what goes with it.
+func (p *planner) proceed() Decision {
+	record, pause := p.progress()
+	p.resize()
+	stopped := p.o.Stopped()
 	d := Decision{
-		Rolling: b.underway() && b.now != nil, Pending: b.now == nil, Complete: b.complete(), Gate: gate, Late: b.late(), Recheck: b.due(),
+		Rolling: p.underway() && p.current != nil, NoSet: p.current == nil, Complete: p.complete(), Pause: pause, Late: p.late(), Recheck: p.due(),
 	}
-	d.Record = b.unrecorded(p)
-	b.resizes(&d)
+	d.Record = p.unrecorded(record)
+	p.resizes(&d)
 	if stopped == "" {
-		b.handOver(&d)
+		p.handOver(&d)
 	}
-	b.taints(&d, stopped == "")
-	b.guards(&d, stopped == "")
-	if d.Complete || b.o.Paused {
-		d.Delete = b.cleanup()
+	p.markNodes(&d, stopped == "")
+	if d.Complete || p.o.Paused {
+		d.Delete = p.cleanup()
 	}
 	d.bound()
-	if gate != nil && (d.Recheck.IsZero() || !gate.Until.IsZero() && gate.Until.Before(d.Recheck)) {
-		d.Recheck = gate.Until
+	if pause != nil && (d.Recheck.IsZero() || !pause.Until.IsZero() && pause.Until.Before(d.Recheck)) {
+		d.Recheck = pause.Until
 	}
-	b.holds(&d, stopped)
-	d.Why = b.sentence(d)
+	p.holds(&d, stopped)
+	d.Why = p.sentence(d)
 	return d
 }
 
 // holds says what the rollout waits for.
-func (b *book) holds(d *Decision, stopped string) {
+func (p *planner) holds(d *Decision, stopped string) {
 	switch {
-	case b.o.Paused:
+	case p.o.Paused:
 		d.HoldBy, d.Hold = HeldByPause, stopped
 	case stopped != "":
-		d.HoldBy, d.Hold = HeldBy, cut(stopped, maxReason)
-	case d.Gate != nil:
-		d.HoldBy, d.Hold = HeldByStage, d.Gate.says()
-	case b.why != "" && len(d.Select)+len(d.Move) == 0:
-		d.HoldBy, d.Hold = HeldByMachines, b.why
+		d.HoldBy, d.Hold = HeldBy, phrase.Cut(stopped, maxReason)
+	case d.Pause != nil:
+		d.HoldBy, d.Hold = HeldByStep, d.Pause.says()
+	case p.why != "" && len(d.Select)+len(d.Move) == 0:
+		d.HoldBy, d.Hold = HeldByMachines, p.why
 	}
 }
 
-// sentence tells the step.
-func (b *book) sentence(d Decision) string {
-	why := resizings(d.Resize)
-	if n := len(d.Move); n > 0 {
-		why = append(why, phrase("hand over %s", machines(n)))
-	}
-	if n := len(d.Select); n > 0 {
-		why = append(why, phrase("select %s for the in-place update", machines(n)))
-	}
+// sentence says what a decision does.
+func (p *planner) sentence(d Decision) string {
+	why := append(resizings(d.Resize), phrase.Parts(
+		phrase.If(len(d.Move) > 0, "hand over %s", machines(len(d.Move))),
+		phrase.If(len(d.Select) > 0, "select %s for the in-place update", machines(len(d.Select))),
+	)...)
 	if n := len(d.Delete); n > 0 {
-		why = append(why, phrase("delete %d old sets: %d are kept", n, *b.o.HistoryLimit))
+		why = append(why, fmt.Sprintf("delete %d old sets: %d are kept", n, *p.o.HistoryLimit))
 	}
 	switch {
 	case len(why) > 0:
@@ -136,9 +182,9 @@ func (b *book) sentence(d Decision) string {
 	case d.Hold != "":
 		return "hold: " + d.Hold
 	case d.Complete:
-		return phrase("%s wanted and there, all of revision %d", machines(b.o.Replicas), b.now.Revision)
+		return fmt.Sprintf("%s wanted and there, all of revision %d", machines(p.o.Replicas), p.current.Revision)
 	default:
-		return phrase("%s wanted, %d available", machines(b.o.Replicas), b.available())
+		return fmt.Sprintf("%s wanted, %d available", machines(p.o.Replicas), p.available())
 	}
 }
 
@@ -150,7 +196,7 @@ func resizings(list []Resize) []string {
 		if r.From == r.To {
 			continue
 		}
-		text := phrase("resize set %s %d→%d: %s", r.Name, r.From, r.To, r.Why)
+		text := fmt.Sprintf("resize set %s %d→%d: %s", r.Name, r.From, r.To, r.Why)
 		if room -= len(text); room < 0 {
 			others++
 			continue
@@ -158,7 +204,91 @@ func resizings(list []Resize) []string {
 		why = append(why, text)
 	}
 	if others > 0 {
-		why = append(why, phrase("resize %d other sets", others))
+		why = append(why, fmt.Sprintf("resize %d other sets", others))
 	}
 	return why
 }
+
+// exclusive returns what must be done before anything else is decided, or is all that can be.
+func (p *planner) exclusive() (d Decision, found bool) {
+	switch r := p.asked(); {
+	case p.o.Deleting:
+		return p.teardown(), true
+	case p.o.Invalid != "":
+		why := phrase.Cut(p.o.Invalid, maxReason)
+		return Decision{HoldBy: HeldByFault, Hold: why, Why: "hold: " + why}, true
+	case r != nil && !p.o.Paused:
+		return Decision{Rollback: r, Why: r.Why}, true
+	}
+	if p.o.scaler(&d); d.Acts() {
+		d.bound()
+		d.Why = fmt.Sprintf("mark %s for the cluster autoscaler, take the mark off %d", machines(len(d.Mark)), len(d.Unmark))
+		return d, true
+	}
+	if p.current == nil {
+		if p.o.Stopped() != "" {
+			return d, false
+		}
+		return p.create(), true
+	}
+	if p.allowScaleUp(&d); d.Acts() {
+		d.bound()
+		d.Why = "let the current set make machines, and old ones make none"
+		return d, true
+	}
+	if d.Revise = p.revise(); d.Revise != nil || p.current.Drift {
+		if d.Revise == nil {
+			d.Sync = []Target{p.current.target("it differs from the deployment")}
+		}
+		d.Why = fmt.Sprintf("bring set %s up to date", p.current.Name)
+		return d, true
+	}
+	record, _ := p.progress()
+	r := p.automatic(record.Failed)
+	if r == nil {
+		return d, false
+	}
+	d.Why = r.Why
+	if d.Record = p.unrecorded(record); d.Record == nil { // first: a machine that failed may be gone when the template is written
+		d.Rollback = r
+	}
+	d.bound()
+	return d, true
+}
+
+// allowScaleUp says which sets may make machines: the current one always; old ones not when machines are handed over or wait to be deleted.
+func (p *planner) allowScaleUp(d *Decision) {
+	switch {
+	case !p.current.NoScaleUp:
+	case p.current.size > p.current.live && sum(p.sets, p.occupied) > p.o.Replicas+p.surge: // it gave machines away: it must not make them again
+		p.current.put(p.current.live, fmt.Sprintf("%s left of it", machines(p.current.live)))
+		p.resizes(d)
+		return
+	default:
+		d.Open = append(d.Open, p.current.target("it is the current set"))
+	}
+	if p.o.Stopped() != "" || !p.o.inPlace() && p.o.Strategy != OnDelete {
+		return
+	}
+	for _, set := range p.old() {
+		if !set.NoScaleUp && (set.size > 0 || set.live > 0) {
+			add(&d.Close, set.target("its machines give way and are not made again"))
+		}
+	}
+}
+
+// create asks for the set of the current template, with the size that it would get if it were there.
+func (p *planner) create() Decision {
+	current := &setPlan{Set: Set{Name: "the new set", Current: true, Revision: p.revision()}}
+	p.current, p.sets = current, append(p.sets, current)
+	p.progress()
+	p.resize()
+	return Decision{
+		Create:  &Creation{Replicas: current.size, Revision: current.Revision, Desired: p.o.Replicas, Max: most(p.o)},
+		Rolling: p.underway(),
+		Why:     fmt.Sprintf("create a set of %s for revision %d: the template has none", machines(current.size), current.Revision),
+	}
+}
+
+// machines counts them in words.
+func machines(n int) string { return phrase.Count(n, "machine") }

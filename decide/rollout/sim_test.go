@@ -30,7 +30,7 @@ func (w *world) turn(random bool) {
 	}
 }
 
-// byHand does what is left to people: it passes the stage that is waited at, and deletes some of the old machines, or selects them,
+// byHand does what is left to people: it passes the step that is waited at, and deletes some of the old machines, or selects them,
 // where the strategy leaves that to people.
 func (w *world) byHand() {
 	w.pass()
@@ -48,9 +48,9 @@ func (w *world) byHand() {
 	}
 }
 
-// pass passes the stage that is waited at, if the last decision is about what is wanted now.
+// pass passes the step that is waited at, if the last decision is about what is wanted now.
 func (w *world) pass() {
-	if g := w.last.Gate; g != nil && g.Approve && w.decided == w.edited {
+	if g := w.last.Pause; g != nil && g.Approve && w.decided == w.edited {
 		w.spec.Approved = g.Step + 1
 	}
 }
@@ -69,7 +69,7 @@ func (w *world) rewrite(template string) {
 	}
 }
 
-// heed looks whether a decision heeds what people said: that the rollout is to stay where it is, or that nobody passed a stage.
+// heed looks whether a decision heeds what people said: that the rollout is to stay where it is, or that nobody passed a step.
 func (w *world) heed(o rollout.Observed, d rollout.Decision) {
 	if o.Paused || o.Held != "" {
 		w.heedHold(o, d)
@@ -98,14 +98,14 @@ func (w *world) heed(o rollout.Observed, d rollout.Decision) {
 		return
 	}
 	past := len(d.Select) > 0 && size+updating+len(d.Select) > may
-	if d.Rolling && o.Strategy == rollout.RollingUpdate { // an in-place update makes what is missing, whatever the stage
+	if d.Rolling && o.Strategy == rollout.RollingUpdate { // an in-place update makes what is missing, whatever the step
 		past = past || d.Create != nil && d.Create.Replicas > may
 		for _, r := range d.Resize {
 			past = past || r.UID == current && r.To > max(r.From+here, may)
 		}
 	}
 	if past {
-		w.fail("nobody passed the stage of %d: %s", may, d.Why)
+		w.fail("nobody passed the step of %d: %s", may, d.Why)
 	}
 }
 
@@ -133,7 +133,7 @@ func (w *world) heedHold(o rollout.Observed, d rollout.Decision) {
 	}
 }
 
-// most returns how many new machines there may be before a person passes the next stage.
+// most returns how many new machines there may be before a person passes the next step.
 func most(o rollout.Observed) int {
 	for i, step := range o.Steps {
 		if step.Approve && i >= o.Approved && (o.Strategy == rollout.RollingUpdate || o.Strategy == rollout.InPlaceAuto) {
@@ -360,7 +360,7 @@ func TestNobodyWaitsForMachinesThatHoldNoPlace(t *testing.T) {
 	}
 }
 
-// However long nobody passes a stage, there are no more new machines than it has; and once all are passed, it ends.
+// However long nobody passes a step, there are no more new machines than it has; and once all are passed, it ends.
 func TestNothingGoesPastAStageThatNobodyPassed(t *testing.T) {
 	waited := 0
 	for seed := range uint64(seeds / 10) {
@@ -376,7 +376,7 @@ func TestNothingGoesPastAStageThatNobodyPassed(t *testing.T) {
 			for _, g := range w.sets {
 				fresh += g.live()
 			}
-			may = max(may, most(w.spec)) // the next stage may be a smaller one
+			may = max(may, most(w.spec)) // the next step may be a smaller one
 			require.LessOrEqual(t, fresh, may, "seed %d %s:%s", seed, w.spec.Strategy, w.state())
 			if w.dice.oneIn(25) {
 				w.pass()

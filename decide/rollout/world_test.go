@@ -99,7 +99,7 @@ func (w *world) roll() {
 	w.carryOut(d)
 	w.charge(before, "rollout: "+d.Why)
 	status := rollout.Report(w.observe())
-	w.spec.Reported, w.spec.Conditions = status.Counts, status.Conditions
+	w.spec.Reported = status
 	w.check("rollout: " + d.Why)
 }
 

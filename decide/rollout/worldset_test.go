@@ -155,7 +155,7 @@ func (w *world) plain() bool {
 			return false
 		}
 	}
-	return len(w.spec.Conditions) > 1 && w.spec.Conditions[1].Reason == "NewMachineSetAvailable"
+	return len(w.spec.Reported.Conditions) > 1 && w.spec.Reported.Conditions[1].Reason == "NewMachineSetAvailable"
 }
 
 // going counts machines on their way out that hold a place.

@@ -29,10 +29,10 @@ func TestCreate(t *testing.T) {
 		{name: "one that is being deleted does not", o: set(2, append(running(1), member("z", 0, deleting))...), create: 1},
 		{name: "U42: at most one batch at a time", o: set(1000), create: scale.MaxBatch},
 		{name: "MS-04: members without any labels", o: set(2, running(1, func(m *scale.Member) { m.Labelled = false })...), create: 1},
-		{name: "MS-03: a set that is to go creates nothing", o: with(set(3), func(o *scale.Observed) { o.Deleting = true })},
+		{name: "MS-03: a set that is being deleted creates nothing", o: with(set(3), func(o *scale.Observed) { o.Deleting = true })},
 		{name: "MS-17: the machines could not be listed", o: with(set(3), func(o *scale.Observed) { o.ListFailed = true }), hold: "the machines could not be listed"},
 		{name: "U49: an invalid set changes nothing", o: with(set(3, running(1, failed)...), func(o *scale.Observed) { o.Invalid = "the selector does not match the template" }), hold: "the selector does not match the template"},
-		{name: "U41: what makes no sense in other fields is tolerated", o: with(set(1), func(o *scale.Observed) { o.Order, o.Keep, o.Peak, o.MinReady = "Unheard", -3, -1, -5 }), create: 1},
+		{name: "U41: what makes no sense in other fields is tolerated", o: with(set(1), func(o *scale.Observed) { o.Order, o.Keep, o.Reported.Peak, o.MinReady = "Unheard", -3, -1, -5 }), create: 1},
 		{name: "U41: a size below zero wants none", o: set(-2)},
 		{name: "paused", o: with(set(3), func(o *scale.Observed) { o.Paused = true }), hold: "MachineSet has the cluster.x-k8s.io/paused annotation"},
 		{name: "paused by its owner", o: with(set(3), func(o *scale.Observed) { o.OwnerPaused = "MachineDeployment" }), hold: "MachineDeployment has the cluster.x-k8s.io/paused annotation"},
@@ -127,7 +127,7 @@ func TestMS10_TheTemplateReachesLiveMachines(t *testing.T) {
 		{"MS-10: one that is being deleted, too: its timeouts are told to it", set(0, member("a", 0, stale, deleting)), []string{"a"}},
 		{"MS-10: creation comes before", set(2, member("a", 0, stale)), nil},
 		{"MS-10: what waits is no hindrance", with(set(2, member("a", 0, stale)), func(o *scale.Observed) { o.Frozen = true }), []string{"a"}},
-		{"MS-10: a set that is to go still hurries its machines", with(set(1, member("a", 0, stale, deleting)), func(o *scale.Observed) { o.Deleting = true }), []string{"a"}},
+		{"MS-10: a set that is being deleted still hurries its machines", with(set(1, member("a", 0, stale, deleting)), func(o *scale.Observed) { o.Deleting = true }), []string{"a"}},
 		{"MS-10: a paused one does not", with(set(1, member("a", 0, stale)), func(o *scale.Observed) { o.Paused = true }), nil},
 	} {
 		t.Run(row.name, func(t *testing.T) { assert.Equal(t, row.sync, targets(scale.Decide(row.o).Sync)) })

@@ -2,9 +2,10 @@ package scale
 
 import (
 	"cmp"
-	"slices"
 	"time"
 
+	"millwright/api/vocabulary"
+	"millwright/decide/list"
 	"millwright/decide/preflight"
 )
 
@@ -23,9 +24,9 @@ type Answer string
 
 // The answers.
 const (
-	True    Answer = "True"
-	False   Answer = "False"
-	Unknown Answer = "Unknown"
+	True    Answer = vocabulary.StatusTrue
+	False   Answer = vocabulary.StatusFalse
+	Unknown Answer = vocabulary.StatusUnknown
 )
 
 // Node is how the node of a machine is.
@@ -41,10 +42,9 @@ const (
 
 // Member is a machine that the set owns, by the controller reference, whether or not its labels still match.
 type Member struct {
-	Name    string
-	UID     string
-	Version string    // resourceVersion that was read
-	Created time.Time // zero counts as the youngest
+	Name, UID string
+	Version   string    // resourceVersion that was read
+	Created   time.Time // zero counts as the youngest
 
 	Matches       bool // its labels match the selector
 	Labelled      bool // it has all labels of the template
@@ -89,11 +89,9 @@ type Problem struct {
 
 // Orphan is a machine of the namespace without a controller.
 type Orphan struct {
-	Name     string
-	UID      string
-	Version  string
-	Matches  bool // its labels match the selector
-	Deleting bool
+	Name, UID, Version string
+	Matches            bool // its labels match the selector
+	Deleting           bool
 }
 
 // Remediation is the policy for machines that are replaced because they failed or are unhealthy.
@@ -127,7 +125,8 @@ type Observed struct {
 	Order      Order
 	Keep       int           // failed members to keep at the most
 	MinReady   time.Duration // for how long a machine must have been ready to be available
-	Deleting   bool          // the set itself is to go
+	Deleting   bool          // the set itself is being deleted
+	Finalizer  bool          // ours is on
 	ListFailed bool          // the machines could not be listed: nothing is known of them
 	Invalid    string        // why the set cannot be acted upon, such as a selector that its template does not match; empty when it can
 	SelectsAll bool          // the selector is empty: it adopts nothing
@@ -148,8 +147,10 @@ type Observed struct {
 	Remediation Remediation
 	Generations Generations // as recorded
 	LastFailure Failure
-	Peak        int // as recorded: see Status
-	Seen        int // as recorded: see Status
+
+	Generation         int64  // metadata.generation
+	ObservedGeneration int64  // status.observedGeneration
+	Reported           Status // the status as it is
 }
 
 // target names a member for a decision.
@@ -159,14 +160,13 @@ func (m Member) target(why string) Target {
 
 // live returns the members that are not being deleted, as a list of its own.
 func (o Observed) live() []Member {
-	return slices.DeleteFunc(slices.Clone(o.Members), func(m Member) bool { return m.Deleting })
+	return list.Where(o.Members, func(m Member) bool { return !m.Deleting })
 }
 
 // sorted returns the same with members and orphans by name, and no size below zero.
 func (o Observed) sorted() Observed {
 	o.Replicas = max(o.Replicas, 0)
-	o.Members, o.Orphans = slices.Clone(o.Members), slices.Clone(o.Orphans)
-	slices.SortFunc(o.Members, func(a, b Member) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID)) })
-	slices.SortFunc(o.Orphans, func(a, b Orphan) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID)) })
+	o.Members = list.Sorted(o.Members, func(a, b Member) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID)) })
+	o.Orphans = list.Sorted(o.Orphans, func(a, b Orphan) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID)) })
 	return o
 }

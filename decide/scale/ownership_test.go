@@ -37,7 +37,7 @@ func TestOwnership(t *testing.T) {
 			change: func(o *scale.Observed) { o.SelectsAll, o.Invalid = true, "the selector is empty" },
 		},
 		{
-			name: "a set that is to go adopts nothing", orphans: []scale.Orphan{orphan("a")},
+			name: "a set that is being deleted adopts nothing", orphans: []scale.Orphan{orphan("a")},
 			change: func(o *scale.Observed) { o.Deleting = true },
 		},
 		{name: "U53: one that does not match any more", replicas: 1, members: running(1, stray), release: []string{"m-1"}},
@@ -48,7 +48,7 @@ func TestOwnership(t *testing.T) {
 		},
 		{name: "MS-06: own ones count, those that go and do not match any more are let be", replicas: 2, members: append(running(2), member("z", 0, stray, deleting))},
 		{
-			name: "a set that is to go lets go first of what is not its own any more", replicas: 1,
+			name: "a set that is being deleted lets go first of what is not its own any more", replicas: 1,
 			members: append(running(1), member("z", 0, stray)), release: []string{"z"},
 			change: func(o *scale.Observed) { o.Deleting = true },
 		},

@@ -53,7 +53,7 @@ func anySet(d *dice, most int) scale.Observed {
 		o.Scaled = at(-time.Duration(d.below(120)) * time.Minute)
 	}
 	o.Remediation = scale.Remediation{Limited: d.oneIn(2), MaxInFlight: d.below(4), Backoff: time.Duration(d.below(3)) * time.Hour, Outdated: d.oneIn(8)}
-	o.Generations, o.Peak, o.Released = scale.Generations{Failed: d.below(4), Last: at(-time.Hour)}, d.below(most), d.below(3)
+	o.Generations, o.Reported.Peak, o.Released = scale.Generations{Failed: d.below(4), Last: at(-time.Hour)}, d.below(most), d.below(3)
 	return o
 }
 
@@ -158,7 +158,7 @@ func TestDecisionsEnd(t *testing.T) {
 			w.carryOut(d)
 			require.LessOrEqual(t, live+w.made-made, max(w.Replicas, live), "more than wanted")
 			s := scale.Report(w.Observed)
-			w.Peak, w.Seen = s.Peak, s.Seen
+			w.Reported.Peak, w.Reported.Seen = s.Peak, s.Seen
 			if idle(d) && !w.moves() && (d.Recheck.IsZero() || d.Recheck.After(w.Now.Add(24*time.Hour))) {
 				break
 			}
@@ -170,7 +170,7 @@ func TestDecisionsEnd(t *testing.T) {
 				w.live()
 			}
 		}
-		require.True(t, w.ListFailed || w.Seen == w.Replicas, "all is done for a size that was not seen")
+		require.True(t, w.ListFailed || w.Reported.Seen == w.Replicas, "all is done for a size that was not seen")
 		if !stuck(w.Observed) && w.Released < w.Replicas+2 {
 			handed := 0
 			for _, m := range w.Members {

@@ -65,7 +65,7 @@ func TestCounts(t *testing.T) {
 	}
 	t.Run("ST-01: listing failed", func(t *testing.T) {
 		o := set(1)
-		o.ListFailed, o.Peak = true, 5
+		o.ListFailed, o.Reported.Peak = true, 5
 		s := scale.Report(o)
 		assert.Nil(t, s.Counts)
 		assert.Equal(t, 5, s.Peak)
@@ -132,19 +132,19 @@ func TestOvershoot(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			o := set(row.wanted, row.members...)
-			o.Peak = row.peak
+			o.Reported.Peak = row.peak
 			s := scale.Report(o)
 			assert.Equal(t, row.next, s.Peak)
 			assert.Equal(t, row.beyond, s.Overshoot)
 			assert.Equal(t, row.beyond > 0, has(o, "Overshoot"))
 			assert.False(t, has(o, "Frozen"))
-			o.Peak = s.Peak
+			o.Reported.Peak = s.Peak
 			assert.Equal(t, s, scale.Report(o), "said once, it stays so")
 		})
 	}
 	t.Run("it is told, and what is too much goes", func(t *testing.T) {
 		o := set(6, running(8)...)
-		o.Peak = 6
+		o.Reported.Peak = 6
 		c := condition(t, o, "Overshoot")
 		assert.Equal(t, scale.Condition{Type: "Overshoot", Status: scale.True, Reason: "OverShootingReplicaCount", Message: "2 machines more than the 6 that were wanted at the most; the surplus is deleted"}, c)
 		assert.Len(t, scale.Decide(o).Delete, 2)

@@ -54,20 +54,19 @@ func TestWhichSizeASetHasSeen(t *testing.T) {
 		{"what is copied in place changes no number", set(1, running(1, drift("labels"))...), true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			row.o.Seen = 7
+			row.o.Reported.Seen = 7
 			want := 7
 			if row.seen {
 				want = row.o.Replicas
 			}
-			d, s := scale.Look(row.o)
-			assert.Equal(t, want, s.Seen, d.Why)
-			assert.Equal(t, scale.Decide(row.o), d)
-			assert.Equal(t, scale.Report(row.o), s)
+			plan := scale.Look(row.o)
+			assert.Equal(t, want, plan.Status.Seen, plan.Decision.Why)
+			assert.Equal(t, scale.Decide(row.o), plan.Decision)
 		})
 	}
 	t.Run("ST-01: listing failed", func(t *testing.T) {
 		o := unlisted()
-		o.Replicas, o.Seen = 3, 7
+		o.Replicas, o.Reported.Seen = 3, 7
 		assert.Equal(t, 7, scale.Report(o).Seen)
 	})
 	t.Run("no size is below zero", func(t *testing.T) {
@@ -79,10 +78,10 @@ func TestWhichSizeASetHasSeen(t *testing.T) {
 func TestASizeIsSeenWhenTheLastBatchIsDone(t *testing.T) {
 	w := newWorld(set(120))
 	for _, alive := range []int{50, 100, 120} {
-		require.Zero(t, w.Seen)
+		require.Zero(t, w.Reported.Seen)
 		w.carryOut(scale.Decide(w.Observed))
 		w.report()
 		require.Equal(t, alive, w.alive())
 	}
-	assert.Equal(t, 120, w.Seen)
+	assert.Equal(t, 120, w.Reported.Seen)
 }

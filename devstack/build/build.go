@@ -1,10 +1,9 @@
-// Package build answers one question: where is the binary that the local stack needs, and is it the one that the sources
-// say? The devstack command and the integration tests call it. It starts nothing and downloads nothing but what the go
-// command downloads.
+// Package build finds the binaries that the local stack needs, and builds those that are older than their sources. The devstack
+// command and the integration tests call it. It starts nothing and downloads only what the go command downloads.
 //
-// There are two kinds of binaries. The heavy ones (Kubernetes, Temporal) live in nested modules and take minutes to
-// build: they are kept in a cache outside the clone, so that a second clone or a CI run builds nothing twice (Heavy).
-// Our own ones are built by the root module in seconds, into <repo>/bin (Products).
+// There are two kinds of binaries. The heavy ones (Kubernetes, Temporal) are in nested modules and take minutes to build: they
+// are kept in a cache outside the clone, so that a second clone or a CI run builds nothing twice (Heavy). Our own ones are
+// built by the root module in seconds, into <repo>/bin (Products).
 package build
 
 import (
@@ -27,7 +26,7 @@ const (
 // HeavyNames returns the names of all heavy binaries.
 func HeavyNames() []string { return []string{Kubernetes, Temporal} }
 
-// describe says what a heavy binary is, for the person who waits for it.
+// describe names a heavy binary in progress messages.
 func describe(name string) string {
 	switch name {
 	case Kubernetes:
@@ -38,9 +37,9 @@ func describe(name string) string {
 	return name
 }
 
-// Heavy returns the path of the named heavy binary of the clone at repo. When the cache has none for today's sources
-// and toolchain it builds one, which takes minutes, and reports on progress. It is safe to call from several processes
-// at once: one builds, the others wait for it. Calling it again costs milliseconds.
+// Heavy returns the path of the named heavy binary of the clone at repo. If the cache has none for the present sources and
+// toolchain it builds one, which takes minutes, and reports on progress. Several processes may call it at once: one builds, the
+// others wait for it. A second call takes milliseconds.
 func Heavy(ctx context.Context, repo, name string, progress io.Writer) (string, error) {
 	if !slices.Contains(HeavyNames(), name) {
 		return "", fmt.Errorf("build %s: no such binary: have %v", name, HeavyNames())
@@ -70,7 +69,7 @@ func Heavy(ctx context.Context, repo, name string, progress io.Writer) (string, 
 	}
 	defer unlock()
 	path := filepath.Join(entry, name)
-	if use(path) { // built while we waited for the lock
+	if use(path) { // built while this process waited for the lock
 		return path, nil
 	}
 	if err := compileInto(ctx, entry, name, module, flags, progress); err != nil {
@@ -82,8 +81,8 @@ func Heavy(ctx context.Context, repo, name string, progress io.Writer) (string, 
 	return path, nil
 }
 
-// compileInto builds the module into the directory entry, which appears whole or not at all. The caller holds the lock
-// of this name, so a temporary directory that lies there was left by a build that died.
+// compileInto builds the module into the directory entry, which appears complete or not at all. The caller holds the lock of
+// this name, so an existing temporary directory was left by a build that was killed.
 func compileInto(ctx context.Context, entry, name, module string, flags []string, progress io.Writer) error {
 	temporary := filepath.Join(filepath.Dir(entry), "."+name+".building")
 	if err := os.RemoveAll(temporary); err != nil {
@@ -106,13 +105,13 @@ func compileInto(ctx context.Context, entry, name, module string, flags []string
 	return nil
 }
 
-// use reports whether the cached binary exists, and marks its entry as used now, so that pruning takes others first.
+// use reports whether the cached binary exists, and marks its entry as used now, so that prune removes others first.
 func use(path string) bool {
 	info, err := os.Stat(path)
 	if err != nil || !info.Mode().IsRegular() {
 		return false
 	}
 	now := time.Now()
-	_ = os.Chtimes(filepath.Dir(path), now, now) // a read-only cache is as good
+	_ = os.Chtimes(filepath.Dir(path), now, now) // fails in a read-only cache, without harm
 	return true
 }

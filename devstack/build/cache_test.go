@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// entry makes a cache entry that was used some time ago.
+// entry creates a cache entry that was last used at that age.
 func entry(t *testing.T, cache, name string, age time.Duration) string {
 	t.Helper()
 	dir := filepath.Join(cache, name)
@@ -84,7 +84,7 @@ func TestSecondBuilderWaitsForTheLock(t *testing.T) {
 	require.NoError(t, err)
 
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err = lock(ctx, path, cancel) // it waits, and we give up
+	_, err = lock(ctx, path, cancel) // it waits until ctx is cancelled
 	require.ErrorIs(t, err, context.Canceled)
 
 	unlock()

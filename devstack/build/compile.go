@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	reportEvery = 15 * time.Second // one line of progress; often enough to see that it lives
+	reportEvery = 15 * time.Second // one line of progress; often enough to show that it runs
 	tailLines   = 40               // lines of the compiler's output in an error
 )
 
-// compile runs the go command in dir and reports on progress. A cancelled context ends the compilers, too.
+// compile runs the go command in dir and reports on progress. When the context is cancelled, the compilers end, too.
 func compile(ctx context.Context, dir, what string, arguments []string, progress io.Writer) error {
 	command := exec.CommandContext(ctx, "go", arguments...)
 	command.Dir = dir
-	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a group of its own, to be ended as a whole
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // its own group, to be ended as a whole
 	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGKILL) }
 	reader, writer := io.Pipe()
 	command.Stdout, command.Stderr = writer, writer
@@ -53,14 +53,14 @@ func compile(ctx context.Context, dir, what string, arguments []string, progress
 	return nil
 }
 
-// compilerOutput sorts what `go build -v` prints. The tail may be read once reading has ended.
+// compilerOutput parses the output of `go build -v`. The tail may be read after reading has ended.
 type compilerOutput struct {
 	packages  atomic.Int64 // compiled so far; cached ones are not printed
 	downloads atomic.Int64 // modules fetched so far
-	tail      []string     // the last lines that are neither
+	tail      []string     // the last lines that are neither packages nor downloads
 }
 
-// read takes lines until the output ends. A package is a line without a space; whatever else is not a download is a
+// read reads lines until the output ends. A line without a space is a package; a line that is not a download either is a
 // message.
 func (o *compilerOutput) read(output io.Reader) {
 	lines := bufio.NewScanner(output)

@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// keyLength is how many hexadecimal digits of the hash name a cache entry: 64 bits, plenty for a handful of entries.
+// keyLength is how many hexadecimal digits of the hash name a cache entry: 64 bits are enough for a few entries.
 const keyLength = 16
 
 // linkerFlags returns the flags of go build for a heavy binary.
@@ -33,7 +33,7 @@ func linkerFlags(name, module string) ([]string, error) {
 // version is a Kubernetes release.
 type version struct{ git, major, minor string }
 
-// kubernetesVersion reads from a go.mod which Kubernetes is built.
+// kubernetesVersion reads the version of Kubernetes from a go.mod.
 func kubernetesVersion(goMod string) (version, error) {
 	text, err := os.ReadFile(goMod)
 	if err != nil {
@@ -46,8 +46,8 @@ func kubernetesVersion(goMod string) (version, error) {
 	return version{string(found[1]), string(found[2]), string(found[3])}, nil
 }
 
-// stamp returns the linker flags that make the components report their version. Built plainly they report
-// "v0.0.0-master+$Format:%H$", and clients that parse a server's version fail on that.
+// stamp returns the linker flags that make the components report their version. Without them they report
+// "v0.0.0-master+$Format:%H$", which clients cannot parse as a server's version.
 func (v version) stamp() string {
 	const variables = "k8s.io/component-base/version."
 	return fmt.Sprintf("-X %[1]sgitVersion=%[2]s -X %[1]sgitMajor=%[3]s -X %[1]sgitMinor=%[4]s", variables, v.git, v.major, v.minor)
@@ -62,7 +62,7 @@ func sourceKey(ctx context.Context, module string, flags []string) (string, erro
 	return keyOf(os.DirFS(module), toolchain, flags)
 }
 
-// toolchain returns what the go command says of itself inside the module (its go.mod may ask for another toolchain).
+// toolchain returns the go command's version inside the module (its go.mod may require another toolchain).
 func toolchain(ctx context.Context, module string) (string, error) {
 	command := exec.CommandContext(ctx, "go", "env", "GOVERSION", "GOOS", "GOARCH", "CGO_ENABLED")
 	command.Dir = module
@@ -73,8 +73,8 @@ func toolchain(ctx context.Context, module string) (string, error) {
 	return string(out), nil
 }
 
-// keyOf hashes every file of the module that can end up in the binary: all but tests, documents and hidden files. That
-// is a little more than go.mod, go.sum, Go files and embedded files, and needs no loading of packages.
+// keyOf hashes every file of the module that may be part of the binary: all but tests, documents and hidden files. That is a
+// few more than go.mod, go.sum, Go files and embedded files, and does not require loading packages.
 func keyOf(module fs.FS, toolchain string, flags []string) (string, error) {
 	sum := sha256.New()
 	_, _ = fmt.Fprintf(sum, "toolchain %q flags %q\n", toolchain, flags)
@@ -100,7 +100,7 @@ func keyOf(module fs.FS, toolchain string, flags []string) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil))[:keyLength], nil
 }
 
-// hashFile adds one file with its name and length, so that no two trees write the same stream.
+// hashFile adds one file with its name and length, so that two different trees never write the same stream.
 func hashFile(sum io.Writer, module fs.FS, path string) error {
 	text, err := fs.ReadFile(module, path)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// Our own binaries, by the folder of their main package. A binary is named as the last part of its folder.
+// Our own binaries, by the folder of their main package. A binary is named like the last part of its folder.
 const (
 	Worker       = "worker"
 	Bridge       = "k8sbridge"
@@ -24,8 +24,8 @@ const (
 // ProductNames returns the folders of all of our own binaries.
 func ProductNames() []string { return []string{Worker, Bridge, Starter, Devstack, VirtualCloud} }
 
-// Products builds our own binaries, all of them when no folder is given, into <repo>/bin and returns their paths by
-// folder. The go command's own cache makes a second call cheap, and a lock keeps two callers from writing the same file.
+// Products builds our own binaries, all of them if no folder is given, into <repo>/bin and returns their paths by folder. The
+// go command's own cache makes a second call cheap, and a lock keeps two callers from writing the same file.
 func Products(ctx context.Context, repo string, progress io.Writer, folders ...string) (map[string]string, error) {
 	if len(folders) == 0 {
 		folders = ProductNames()
@@ -55,7 +55,7 @@ func Products(ctx context.Context, repo string, progress io.Writer, folders ...s
 	return paths, nil
 }
 
-// checkMain says in plain words that a folder is not there yet, or is not one of ours.
+// checkMain returns an error if a folder does not exist or has no main package of ours.
 func checkMain(repo, folder string) error {
 	if !slices.Contains(ProductNames(), folder) {
 		return fmt.Errorf("build %s: not one of our binaries: have %v", folder, ProductNames())

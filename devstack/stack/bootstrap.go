@@ -24,11 +24,11 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// fieldManager owns what bootstrap applies.
+// fieldManager is the field manager of bootstrap's server-side apply.
 const fieldManager = "devstack"
 
-// applyProduct puts the product's CRDs and RBAC (deploy/crds, deploy/rbac, deploy/rbac/tokens) into the cluster, gives its roles to the users
-// that our worker and bridge are here, and waits until the CRDs serve. Doing it again changes nothing.
+// applyProduct applies the product's CRDs and RBAC (deploy/crds, deploy/rbac, deploy/rbac/tokens), binds its roles to the users
+// of our worker and bridge, and waits until the CRDs are served. It may be called again.
 func (p Plan) applyProduct(ctx context.Context) error {
 	var objects []*unstructured.Unstructured
 	for _, folder := range []string{"crds", "rbac", "rbac/tokens"} {
@@ -65,8 +65,8 @@ func (p Plan) applyProduct(ctx context.Context) error {
 	return nil
 }
 
-// readManifests returns all objects of a folder's YAML files, in the order of their names, without what only kustomize
-// reads. A folder that does not exist holds none.
+// readManifests returns all objects of a folder's YAML files, in the order of the file names, without those that only kustomize
+// reads. It returns none for a folder that does not exist.
 func readManifests(folder string) ([]*unstructured.Unstructured, error) {
 	paths, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
 	if err != nil {
@@ -109,8 +109,8 @@ func readManifest(path string) ([]*unstructured.Unstructured, error) {
 	}
 }
 
-// bindUsers returns a binding of each role named millwright-worker or millwright-bridge to the user of that name. In a
-// real cluster they are bound to ServiceAccounts; here every process has a user of its own.
+// bindUsers returns a binding of each role named millwright-worker or millwright-bridge to the user of that name. In a real
+// cluster they are bound to ServiceAccounts; here every process has its own user.
 func bindUsers(objects []*unstructured.Unstructured) ([]*unstructured.Unstructured, error) {
 	var bindings []*unstructured.Unstructured
 	for _, object := range objects {
@@ -160,7 +160,7 @@ func (p Plan) newApplier() (applier, error) {
 	return applier{client, restmapper.NewDiscoveryRESTMapper(groups)}, nil
 }
 
-// resource returns the client for an object's kind and namespace; the namespace is made when it does not exist.
+// resource returns the client for an object's kind and namespace; it creates the namespace if absent.
 func (a applier) resource(ctx context.Context, object *unstructured.Unstructured) (dynamic.ResourceInterface, error) {
 	kind := object.GroupVersionKind()
 	mapping, err := a.mapper.RESTMapping(kind.GroupKind(), kind.Version)
@@ -196,7 +196,7 @@ func (a applier) apply(ctx context.Context, object *unstructured.Unstructured) e
 	return nil
 }
 
-// awaitEstablished returns when the API server serves the kind that a CRD defines.
+// awaitEstablished waits until the API server serves the kind of a CRD.
 func (a applier) awaitEstablished(ctx context.Context, definition *unstructured.Unstructured) error {
 	resource, err := a.resource(ctx, definition)
 	if err != nil {
@@ -207,7 +207,7 @@ func (a applier) awaitEstablished(ctx context.Context, definition *unstructured.
 		if err != nil {
 			return false, err
 		}
-		conditions, _, _ := unstructured.NestedSlice(seen.Object, "status", "conditions") // null in a definition that is new
+		conditions, _, _ := unstructured.NestedSlice(seen.Object, "status", "conditions") // absent in a new definition
 		return slices.ContainsFunc(conditions, func(c any) bool {
 			condition, ok := c.(map[string]any)
 			return ok && condition["type"] == "Established" && condition["status"] == "True"

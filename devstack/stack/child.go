@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// grace is how long a component may take to end by itself. It is short: nothing here needs more, and data survive SIGKILL.
+// grace is how long a component may take to end after SIGTERM. It is short: no component needs more, and data survive SIGKILL.
 const grace = 3 * time.Second
 
 // child is one process of a component.
@@ -24,13 +24,13 @@ type child struct {
 	process Process
 	handle  *os.Process
 	began   time.Time
-	ended   chan struct{} // closed when it has been waited for
-	how     string        // it ended; read it after ended
-	ok      bool          // it ended well; read it after ended
+	ended   chan struct{} // closed when the process has been waited for
+	how     string        // how it ended; read it after ended
+	ok      bool          // it ended without an error; read it after ended
 }
 
-// start makes a component ready: it starts a process unless one runs, and waits until it can do its work. Of bootstrap it
-// waits for the end. It returns an error as soon as the process ends by itself.
+// start makes a component ready: it starts a process unless one runs, and waits until it is ready, or, for bootstrap, until it
+// has ended. It returns an error as soon as the process ends by itself.
 func (s *supervisor) start(ctx context.Context, name string) error {
 	if name == Bootstrap {
 		if err := s.applyProduct(ctx); err != nil {
@@ -63,7 +63,7 @@ func (s *supervisor) applyProduct(ctx context.Context) error {
 	return err
 }
 
-// launch returns the running process of a component, a new one if there is none.
+// launch returns the running process of a component; it starts one if there is none.
 func (s *supervisor) launch(name string) (*child, error) {
 	s.launching.Lock()
 	defer s.launching.Unlock()
@@ -76,14 +76,14 @@ func (s *supervisor) launch(name string) (*child, error) {
 	return s.spawn(name)
 }
 
-// apiServerCollection makes the API server collect its garbage more rarely, until its heap is large. Measured in a rollout of a hundred
-// machines: a sixth of its time went into doing so as often as Go does by itself.
+// apiServerCollection makes the API server run its garbage collector less often, until its heap is large. Measured in a rollout
+// of a hundred machines: with Go's default it took a sixth of the API server's time.
 var apiServerCollection = []string{"GOGC=400", "GOMEMLIMIT=2GiB"}
 
 func (s *supervisor) spawn(name string) (*child, error) {
 	command := exec.Command(s.plan.Binaries[name], s.plan.command(name)...)
 	command.Dir = s.plan.Dir
-	command.Env = append(os.Environ(), "KWOK_WORKDIR="+s.plan.layout().path(Kwok)) // else kwok reads ~/.kwok
+	command.Env = append(os.Environ(), "KWOK_WORKDIR="+s.plan.layout().path(Kwok)) // otherwise kwok reads ~/.kwok
 	if name == APIServer && os.Getenv("GOGC")+os.Getenv("GOMEMLIMIT") == "" {
 		command.Env = append(command.Env, apiServerCollection...)
 	}
@@ -113,7 +113,7 @@ func (s *supervisor) spawn(name string) (*child, error) {
 	return c, nil
 }
 
-// reap waits for the end of a process and notes it.
+// reap waits for the end of a process and records it.
 func (s *supervisor) reap(c *child, command *exec.Cmd) {
 	c.ok = command.Wait() == nil
 	c.how = command.ProcessState.String()
@@ -130,7 +130,7 @@ func (s *supervisor) reap(c *child, command *exec.Cmd) {
 	close(c.ended)
 }
 
-// awaitReady returns when the component can do its work, or why it cannot.
+// awaitReady waits until the component is ready, or returns why it cannot be.
 func (s *supervisor) awaitReady(ctx context.Context, c *child) error {
 	ticker := time.NewTicker(probeEvery)
 	defer ticker.Stop()
@@ -156,7 +156,7 @@ func (s *supervisor) awaitReady(ctx context.Context, c *child) error {
 	}
 }
 
-// becomeReady notes that a process is ready, unless it ended meanwhile.
+// becomeReady records that a process is ready, unless it ended meanwhile.
 func (s *supervisor) becomeReady(c *child) {
 	s.changeComponent(c.name, func(status *ComponentStatus) {
 		if status.State == StateStarting && status.Process == c.process {
@@ -165,7 +165,7 @@ func (s *supervisor) becomeReady(c *child) {
 	})
 }
 
-// kill ends a component at once and returns when it is gone. Killing what does not run is no error.
+// kill sends SIGKILL to a component and returns when it is gone. It does nothing if the component does not run.
 func (s *supervisor) kill(name string) {
 	if c := s.child(name); c != nil {
 		_ = c.handle.Signal(syscall.SIGKILL)
@@ -173,7 +173,7 @@ func (s *supervisor) kill(name string) {
 	}
 }
 
-// terminate asks a component to end, and kills it when it takes too long. A paused one is woken to hear it.
+// terminate sends SIGTERM to a component, and SIGKILL if it takes too long. A paused one is continued to receive it.
 func (s *supervisor) terminate(name string) {
 	c := s.child(name)
 	if c == nil {
@@ -216,5 +216,5 @@ func (s *supervisor) stopAll() {
 			return nil
 		})
 	}
-	_ = group.Wait() // nothing fails: what does not end is killed
+	_ = group.Wait() // no function fails: a component that does not end is killed
 }

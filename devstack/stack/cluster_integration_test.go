@@ -22,7 +22,7 @@ import (
 	"millwright/devstack/stack"
 )
 
-// What drains, health checks and volume handling will be tested against must behave as a real cluster does.
+// The cluster behaviour on which tests of drains, health checks and volumes depend must be that of a real cluster.
 func TestClusterBehavesAsARealOne(t *testing.T) {
 	s := start(t, stack.ControllerManager, stack.Scheduler, stack.Kwok)
 	clients := client(t, s, stack.Test)

@@ -37,7 +37,7 @@ func (p Plan) etcdFlags() []string {
 		"--listen-peer-urls=" + peer,
 		"--initial-advertise-peer-urls=" + peer,
 		"--initial-cluster=devstack=" + peer,
-		"--unsafe-no-fsync", // data survive the death of the process, not of the machine
+		"--unsafe-no-fsync", // data survive the end of the process, not that of the machine
 		"--log-level=warn",
 	}
 }
@@ -49,7 +49,7 @@ func (p Plan) apiServerFlags() []string {
 		"--etcd-servers=" + p.etcdURL(),
 		"--bind-address=" + loopback,
 		"--secure-port=" + strconv.Itoa(p.Ports[APIServer]),
-		// On loopback it refuses to advertise itself: give it an address from the range reserved for documentation, and
+		// The API server refuses to advertise a loopback address: give it one from the range reserved for documentation, and
 		// let it write no endpoints.
 		"--advertise-address=192.0.2.2",
 		"--endpoint-reconciler-type=none",
@@ -89,7 +89,7 @@ func (p Plan) controllerManagerFlags() []string {
 	}
 }
 
-// controllers are those that machines, pods, volumes and disruption budgets need. Fewer controllers start faster.
+// controllers are those that machines, pods, volumes and disruption budgets need. With fewer controllers it starts faster.
 func controllers() []string {
 	return []string{
 		"clusterrole-aggregation-controller",
@@ -132,17 +132,19 @@ func (p Plan) kwokFlags() []string {
 		"--kubeconfig=" + l.kubeconfig(Kwok),
 		"--config=" + l.stages(),
 		"--server-address=" + address(p.Ports[Kwok]),
-		"--manage-nodes-with-label-selector=type=kwok", // take the label off, and the node's kubelet is dead
+		"--manage-nodes-with-label-selector=type=kwok", // without the label, the node has no kubelet
 		fmt.Sprintf("--node-lease-duration-seconds=%d", int(p.nodeTimes().lease.Seconds())),
 	}
 }
 
-// nodeTimes are how often nodes beat (a quarter of the lease) and when they are missed.
+// nodeTimes are the duration of a node's lease, which is renewed after a quarter of it, and the grace period until the node is
+// not Ready.
 type nodeTimes struct{ lease, grace time.Duration }
 
-// nodeTimes returns either times for tests of failures, or quiet ones for benchmarks. Measured: 5,000 nodes with a lease of 40 s take
-// 49 s of CPU a minute in the API server alone. The grace lets a node miss two beats, and the controllers be deaf for a while
-// after the API server was away: a node that flaps leaves pods that are not ready for good, for kwok makes a pod ready only once.
+// nodeTimes returns short times for tests of failures, or long ones for benchmarks. Measured: 5,000 nodes with a lease of 40 s
+// take 49 s of CPU a minute in the API server alone. The grace period allows a node to miss two renewals, and the controllers
+// to be out of date for a while after the API server was away: a node that flaps leaves pods that never become ready again,
+// because kwok makes a pod ready only once.
 func (p Plan) nodeTimes() nodeTimes {
 	if p.Quiet {
 		return nodeTimes{lease: 240 * time.Second, grace: 300 * time.Second}

@@ -5,10 +5,10 @@ import (
 	"strconv"
 )
 
-// TemporalNamespace is where Millwright's workflows live.
+// TemporalNamespace is the Temporal namespace of Millwright's workflows.
 const TemporalNamespace = "millwright"
 
-// clusterName marks instances of this stack in the cloud.
+// clusterName tags the instances of this stack in the cloud.
 const clusterName = "devstack"
 
 func (p Plan) temporalFlags() []string {
@@ -29,7 +29,7 @@ func (p Plan) virtualCloudFlags() []string {
 	}
 }
 
-// bootstrapFlags are those of the starter. It prepares Temporal; see bootstrap.go for the API server's part.
+// bootstrapFlags are those of the starter, which prepares Temporal; bootstrap.go prepares the API server.
 func (p Plan) bootstrapFlags() []string {
 	return append([]string{"bootstrap"}, p.temporalClientFlags()...)
 }
@@ -54,7 +54,7 @@ func (p Plan) temporalClientFlags() []string {
 	return []string{"--temporal-address", address(p.Ports[Temporal]), "--temporal-namespace", TemporalNamespace}
 }
 
-// command returns the arguments of a component, those of the options last.
+// command returns the arguments of a component; those of the options come last.
 func (p Plan) command(name string) []string {
 	var flags []string
 	switch name {

@@ -17,26 +17,26 @@ const (
 	Kwok              = "kwok"
 	Temporal          = "temporal"
 	VirtualCloud      = "virtualcloud"
-	Bootstrap         = "bootstrap" // ends when done: CRDs and RBAC, Temporal's namespace and search attributes
+	Bootstrap         = "bootstrap" // ends when complete: CRDs and RBAC, Temporal's namespace and search attributes
 	Worker            = "worker"
 	Bridge            = "bridge"
 	ProviderWorker    = "worker-provider" // only on demand: a worker that serves the provider's queue alone, as a user of its own
 	SecondBridge      = "bridge-2"        // only on demand: for tests of failover
 )
 
-// component is what the supervisor must know of each. How its command line looks is in commands_*.go, how one sees that
-// it is ready in probes.go.
+// component is what the supervisor must know about a component. Its command line is in commands_*.go, its readiness probe in
+// probes.go.
 type component struct {
 	name   string
-	needs  []string // must be ready before; choosing this component chooses them
-	after  []string // the same, but only when chosen anyway
+	needs  []string // must be ready before; they are chosen together with this component
+	after  []string // the same, but only if they are chosen
 	heavy  string   // name of the heavy binary that it runs from, if any
 	folder string   // or the folder of our own binary, if any
 
 	onDemand bool // not part of "all"
 }
 
-// components returns the table, in starting order: nobody needs one that comes later.
+// components returns the table, in starting order: no component needs a later one.
 func components() []component {
 	return []component{
 		{name: Etcd, heavy: build.Kubernetes},
@@ -54,8 +54,8 @@ func components() []component {
 	}
 }
 
-// ComponentNames returns the names of the components of a whole stack, in starting order. It leaves out those that run
-// only on demand.
+// ComponentNames returns the names of the components of a whole stack, in starting order, without those that run only on
+// demand.
 func ComponentNames() []string {
 	var names []string
 	for _, c := range components() {
@@ -76,7 +76,7 @@ func componentNamed(name string) (component, error) {
 	return all[i], nil
 }
 
-// withNeeds returns the chosen components and all that they need, in starting order. Nothing chosen means all.
+// withNeeds returns the chosen components and all that they need, in starting order; all components if none is chosen.
 func withNeeds(chosen []string) ([]string, error) {
 	if len(chosen) == 0 {
 		return ComponentNames(), nil

@@ -14,15 +14,15 @@ import (
 	"time"
 )
 
-// serve answers the supervisor's HTTP API. State is read from stack.json, so all calls here do something:
+// serve answers the supervisor's HTTP API. Readers use stack.json, so all calls change something:
 //
 //	POST /stop                                everything, and then the supervisor itself
 //	POST /components/{name}/start             returns when ready
-//	POST /components/{name}/stop              SIGTERM, SIGKILL after a grace; returns when gone
+//	POST /components/{name}/stop              SIGTERM, SIGKILL after a grace period; returns when gone
 //	POST /components/{name}/kill              SIGKILL; returns when gone
-//	POST /components/{name}/signal/{number}   any signal, to pause (STOP) and go on (CONT)
+//	POST /components/{name}/signal/{number}   any signal, to pause (STOP) and continue (CONT)
 //
-// A caller shows the token of stack.json: loopback is open to every user of this machine and to web pages.
+// Callers send the token of stack.json: loopback is open to every user of this machine and to web pages.
 func (s *supervisor) serve(listener net.Listener) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /stop", func(http.ResponseWriter, *http.Request) { s.stop(errStopped) })
@@ -54,7 +54,7 @@ func (s *supervisor) serve(listener net.Listener) {
 	slog.Error("control API ended", "error", server.Serve(listener))
 }
 
-// handle adds one verb of components.
+// handle adds one action on components.
 func (s *supervisor) handle(mux *http.ServeMux, verb string, do func(r *http.Request, name string) error) {
 	mux.HandleFunc("POST /components/{name}/"+verb, func(w http.ResponseWriter, r *http.Request) {
 		name := r.PathValue("name")
@@ -68,7 +68,7 @@ func (s *supervisor) handle(mux *http.ServeMux, verb string, do func(r *http.Req
 	})
 }
 
-// authorized lets pass who knows the token.
+// authorized serves only requests with the token.
 func (s *supervisor) authorized(next http.Handler) http.Handler {
 	s.mu.Lock()
 	want := []byte("Bearer " + s.state.Token)

@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// downTimeout bounds an orderly end; each component gets its own grace. After it the supervisor is killed, and all
+// downTimeout bounds an orderly end; each component has its own grace period. Afterwards the supervisor is killed, and all
 // components with it.
 const downTimeout = 30 * time.Second
 
 // Down stops the stack; see the function Down.
 func (s *Stack) Down(ctx context.Context) error { return Down(ctx, s.Dir()) }
 
-// Down stops what runs in a folder and returns when no process of it is left: a whole stack, one that is still starting,
-// or what a killed supervisor left. Data and logs stay. With nothing to stop it does nothing.
+// Down stops what runs in a folder and returns when none of its processes is left: a complete stack, one that is still
+// starting, or what a killed supervisor left. Data and logs are kept. Without a stack it does nothing.
 func Down(ctx context.Context, dir string) error {
 	patience := time.Now().Add(downTimeout)
 	ticker := time.NewTicker(probeEvery)
@@ -26,9 +26,9 @@ func Down(ctx context.Context, dir string) error {
 	for told := false; ; {
 		lock, err := tryLock(layout(dir).lock())
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // there never was a stack
+			return nil // there was never a stack
 		}
-		if err == nil { // no supervisor lives, and none can start while we hold the lock
+		if err == nil { // no supervisor runs, and none can start while this process holds the lock
 			return errors.Join(sweep(ctx, dir), lock.Close())
 		}
 		if !errors.Is(err, errLocked) {
@@ -43,7 +43,7 @@ func Down(ctx context.Context, dir string) error {
 				return err
 			}
 		case live && !told:
-			told = state.post(ctx, "/stop") == nil // else again
+			told = state.post(ctx, "/stop") == nil // otherwise try again
 		}
 		select {
 		case <-ctx.Done():
@@ -53,14 +53,13 @@ func Down(ctx context.Context, dir string) error {
 	}
 }
 
-// sweep ends what a dead supervisor left behind, which should be nothing, and removes its state. The caller holds the
-// stack's lock.
+// sweep ends what a dead supervisor left behind, normally nothing, and removes its state. The caller holds the stack's lock.
 func sweep(ctx context.Context, dir string) error {
 	state, err := readState(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err == nil { // an unreadable state names nobody
+	if err == nil { // an unreadable state names no processes
 		for _, p := range state.processes() {
 			if err := end(ctx, p); err != nil {
 				return err
@@ -73,7 +72,7 @@ func sweep(ctx context.Context, dir string) error {
 	return nil
 }
 
-// end kills a process, if it is still the one that we know, and waits until it is gone.
+// end kills a process if it is still the same one, and waits until it is gone.
 func end(ctx context.Context, p Process) error {
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()

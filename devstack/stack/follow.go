@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// join waits for a stack that somebody else has started and starts what has died in it.
+// join waits for a stack that another process has started, and starts the components that have ended.
 func join(ctx context.Context, o Options) (*Stack, error) {
 	s, err := follow(ctx, o, nil)
 	if err != nil {
@@ -36,7 +36,7 @@ func join(ctx context.Context, o Options) (*Stack, error) {
 	return s, nil
 }
 
-// follow reports how the start goes, a line for each component that becomes ready, and returns when all are.
+// follow reports the progress of a start, one line for each component that becomes ready, and returns when all are ready.
 func follow(ctx context.Context, o Options, ended <-chan error) (*Stack, error) {
 	ticker := time.NewTicker(probeEvery)
 	defer ticker.Stop()
@@ -68,7 +68,7 @@ func follow(ctx context.Context, o Options, ended <-chan error) (*Stack, error) 
 	}
 }
 
-// abandoned reports whether nobody runs, starts or stops the stack.
+// abandoned reports whether no process runs, starts or stops the stack.
 func abandoned(dir string) bool {
 	lock, err := tryLock(layout(dir).lock())
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Identities that a kubeconfig exists for: one per process, so that the audit log says who asked what.
+// Identities with a kubeconfig: one for each process, so that the audit log shows the sender of each request.
 const (
 	Admin            = "admin" // people and kubectl
 	Test             = "test"  // integration tests
@@ -30,11 +30,11 @@ const (
 type identity struct {
 	name  string // of the kubeconfig
 	user  string // that the API server sees
-	group string // empty: only what RBAC gives the user
+	group string // empty: only the permissions from RBAC
 }
 
-// masters may do anything. Those who get it play parts of a cluster or of a person; our own worker and bridge do not: they
-// get exactly the rights that the product ships with.
+// masters may do everything. Its members stand for parts of a cluster or for a person; our own worker and bridge are not
+// members: they get exactly the permissions that the product ships with.
 const masters = "system:masters"
 
 func identities() []identity {
@@ -61,7 +61,7 @@ func Identities() []string {
 	return names
 }
 
-// writeIdentities makes a fresh token and kubeconfig for everybody. Tokens are read by the API server when it starts.
+// writeIdentities writes a new token and kubeconfig for each identity. The API server reads the tokens when it starts.
 func writeIdentities(l layout, server string) error {
 	var table strings.Builder
 	rows := csv.NewWriter(&table)
@@ -81,7 +81,7 @@ func writeIdentities(l layout, server string) error {
 	return nil
 }
 
-// kubeconfig names the API server's certificate file instead of holding it: the API server makes it later.
+// kubeconfig refers to the file of the API server's certificate, because the API server creates it later.
 func kubeconfig(server, authority, name, token string) clientcmdapi.Config {
 	const cluster = "devstack"
 	config := clientcmdapi.NewConfig()
@@ -92,7 +92,7 @@ func kubeconfig(server, authority, name, token string) clientcmdapi.Config {
 	return *config
 }
 
-// writeServiceAccountKey makes the key that signs ServiceAccount tokens, unless there is one.
+// writeServiceAccountKey creates the key that signs ServiceAccount tokens, unless it exists.
 func writeServiceAccountKey(path string) error {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return err

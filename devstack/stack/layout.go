@@ -18,17 +18,17 @@ func (l layout) stages() string              { return l.path("config", "stages.y
 func (l layout) tokens() string              { return l.path("pki", "tokens.csv") }
 func (l layout) kubectl() string             { return l.path("kubectl") }
 
-// serviceAccountKey signs the tokens of ServiceAccounts. It survives restarts, and so do they.
+// serviceAccountKey signs the tokens of ServiceAccounts. Key and tokens survive restarts.
 func (l layout) serviceAccountKey() string { return l.path("pki", "service-account.key") }
 
-// authority is the API server's certificate and its CA in one file. The API server makes it when it is absent.
+// authority is the API server's certificate and its CA in one file. The API server creates it if absent.
 func (l layout) authority() string { return l.path("pki", "apiserver.crt") }
 
 func (l layout) kubeconfig(identity string) string {
 	return l.path("kubeconfig", identity+".kubeconfig")
 }
 
-// folders are what must exist before anything starts. They are private: the stack's tokens are in them.
+// folders must exist before anything starts. They are private, because they contain the stack's tokens.
 func (l layout) folders() []string {
 	return []string{
 		l.path("config"), l.path("kubeconfig"), l.path("logs"), l.path("pki"),

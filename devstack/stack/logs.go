@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// tail returns the last lines that a component wrote since it was last started, for error messages.
+// tail returns the last lines of a component since its last start, for error messages.
 func tail(path string) string {
 	const window, lines = 32 << 10, 20
 	file, err := os.Open(path)

@@ -1,10 +1,10 @@
-// Package stack answers one question: is there a local stack (Kubernetes' control plane, KWOK, Temporal, virtualcloud, our
-// worker and bridge) in this folder, and how is it started, reached, hurt and stopped? The devstack command, the
-// integration tests and the benchmarks call it. It builds nothing itself (package build does) and knows nothing of machines.
+// Package stack starts, stops and damages a local stack in a folder: Kubernetes' control plane, KWOK, Temporal, virtualcloud,
+// our worker and bridge. The devstack command, the integration tests and the benchmarks call it. It builds nothing itself
+// (package build does) and knows nothing of machines.
 //
-// A supervisor process is the parent of all components. Each component dies with it, however it dies, because the kernel
-// sends a parent-death signal; see process_linux.go for the trap in that. The state file <dir>/stack.json says what runs;
-// the supervisor alone writes it.
+// A supervisor process is the parent of all components. Each component ends when the supervisor ends for any reason, because
+// the kernel sends a parent-death signal; see process_linux.go for its pitfall. The state file <dir>/stack.json says what runs;
+// only the supervisor writes it.
 package stack
 
 import (
@@ -16,40 +16,40 @@ import (
 	"millwright/devstack/build"
 )
 
-// Options say which stack Up shall bring up. The zero value is the whole stack on its documented ports, in
-// <repo>/.devstack, left running when this process ends.
+// Options are the properties of the stack that Up starts. The zero value is the whole stack on its documented ports, in
+// <repo>/.devstack, which keeps running when this process ends.
 type Options struct {
-	// Repo is the root of the clone; empty means the one that holds the working directory.
+	// Repo is the root of the clone; empty means the one that contains the working directory.
 	Repo string
-	// Dir holds everything of this stack: data, logs, credentials, state. Empty means <repo>/.devstack. Data survive
-	// Down, so that the next Up continues; remove the folder for a fresh start.
+	// Dir is the folder of this stack: data, logs, credentials, state. Empty means <repo>/.devstack. Down keeps the data, so
+	// that the next Up continues with them; remove the folder for a fresh start.
 	Dir string
-	// FreePorts takes a free block of ports instead of the documented ones, so that stacks run side by side.
+	// FreePorts uses a free block of ports instead of the documented ones, so that several stacks can run.
 	FreePorts bool
-	// Components names what to start; what they need is added. Empty means all.
+	// Components are the components to start; those that they need are added. Empty means all.
 	Components []string
 	// Output receives progress; nil means none.
 	Output io.Writer
-	// Attached makes the stack die with this process, even when that is killed: for tests.
+	// Attached ends the stack together with this process, even when that is killed: for tests.
 	Attached bool
 	// Env adds NAME=value pairs to the environment of a component, by component name.
 	Env map[string][]string
-	// Args adds flags to a component's command line, by component name; they come last, so they win.
+	// Args adds flags to a component's command line, by component name; they come last, so they override others.
 	Args map[string][]string
-	// Quiet makes nodes renew their leases six times more rarely, and be missed accordingly later: for benchmarks, where
-	// 5,000 idle nodes would otherwise cost a core. Without it a node that stops beating is found dead after a minute.
+	// Quiet makes nodes renew their leases six times less often, and be found dead later accordingly: for benchmarks, where
+	// 5,000 idle nodes would otherwise use a core. Without it, a dead node is found after a minute.
 	Quiet bool
 	// Timeout bounds the start, without builds; zero means two minutes. An idle machine needs less than 15 s.
 	Timeout time.Duration
-	// Supervisor is the path of a binary that has the command "run" (the devstack command names itself). Empty means that
-	// devstack is built from the clone.
+	// Supervisor is the path of a binary with the command "run" (the devstack command uses itself). Empty means that devstack
+	// is built from the clone.
 	Supervisor string
 }
 
-// defaultTimeout is generous on purpose: two cores that compile at the same time.
+// defaultTimeout is generous, for two cores that compile at the same time.
 const defaultTimeout = 2 * time.Minute
 
-// withDefaults fills in what was left out.
+// withDefaults sets the defaults of fields that are left out.
 func (o Options) withDefaults() (Options, error) {
 	var err error
 	if o.Repo, err = build.FindRepo(o.Repo); err != nil {

@@ -16,7 +16,7 @@ import (
 
 const loopback = "127.0.0.1"
 
-// A port is named after the component that listens there; these are the second ports of theirs.
+// Most ports are named after the component that listens there; these are the second ports of components.
 const (
 	etcdPeerPort   = "etcd-peer"
 	temporalUIPort = "temporal-ui"
@@ -30,12 +30,12 @@ type port struct {
 	name     string
 	owner    string // component that listens there
 	standard int    // documented default
-	offset   int    // place in a free block
+	offset   int    // position in a free block
 }
 
-// portTable lists all ports. Temporal's two are those that people and tools expect. The others are unusual, so that they
-// rarely meet a cluster that runs here already, and below the range from which Linux takes the ports of outgoing
-// connections, so that none of those sits on them.
+// portTable lists all ports. Temporal's two are the usual ones, which people and tools expect. The others are unusual, so that
+// they rarely collide with another cluster on this machine, and lower than the range from which Linux takes the ports of
+// outgoing connections.
 func portTable() []port {
 	table := []port{
 		{Etcd, Etcd, 16379, 0},
@@ -47,7 +47,7 @@ func portTable() []port {
 		{Temporal, Temporal, 7233, 6},
 		{temporalUIPort, Temporal, 8233, 7},
 		{VirtualCloud, VirtualCloud, 16480, 8},
-		{Worker, Worker, 16490, 9}, // of these four: metrics and health
+		{Worker, Worker, 16490, 9}, // these four: metrics and health
 		{Bridge, Bridge, 16491, 10},
 		{ProviderWorker, ProviderWorker, 16492, 11},
 		{SecondBridge, SecondBridge, 16493, 12},
@@ -59,14 +59,14 @@ func portTable() []port {
 	return table
 }
 
-// Free blocks lie below the range of outgoing connections, too.
+// Free blocks are also lower than the range of outgoing connections.
 const (
 	firstBlock = 20000
 	blockSize  = 25
 	blockCount = 400
 )
 
-// standardPorts returns the documented ports of the chosen components, or an error that names the first taken one.
+// standardPorts returns the documented ports of the chosen components, or an error with the first one in use.
 func standardPorts(chosen []string) (map[string]int, error) {
 	ports := map[string]int{}
 	for _, p := range portTable() {
@@ -79,8 +79,8 @@ func standardPorts(chosen []string) (map[string]int, error) {
 	return ports, nil
 }
 
-// freePorts returns a block of free ports and the lock that keeps other stacks from choosing it. The caller closes the
-// lock, or hands it to the supervisor, when the stack has ended.
+// freePorts returns a block of free ports and the lock that keeps other stacks from using it. The caller closes the lock when
+// the stack has ended, or passes it to the supervisor.
 func freePorts(ctx context.Context, chosen []string) (map[string]int, *os.File, error) {
 	cache, err := build.CacheDir()
 	if err != nil {
@@ -114,7 +114,7 @@ func freePorts(ctx context.Context, chosen []string) (map[string]int, *os.File, 
 	return nil, nil, fmt.Errorf("find free ports: every block of %d ports from %d on is in use", blockSize, firstBlock)
 }
 
-// firstTaken returns the first port of the chosen components on which something listens already.
+// firstTaken returns the first port of the chosen components that is in use.
 func firstTaken(chosen []string, ports map[string]int) (port, bool) {
 	for _, p := range portTable() {
 		for _, name := range chosen {
@@ -136,8 +136,8 @@ func address(port int) string { return net.JoinHostPort(loopback, strconv.Itoa(p
 // errLocked says that another process holds the lock.
 var errLocked = errors.New("locked by another process")
 
-// tryLock takes an exclusive lock on a file, which it makes when absent. The lock lasts until every copy of the file
-// handle is closed, in this process and in those that inherited it; so it outlives no process.
+// tryLock takes an exclusive lock on a file, which it creates if absent. The lock lasts until every copy of the file handle is
+// closed, in this process and in those that inherited it, and so never longer than these processes.
 func tryLock(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

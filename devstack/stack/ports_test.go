@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// firstOutgoing is where Linux begins to take the ports of outgoing connections, unless told otherwise.
+// firstOutgoing is the default start of Linux' range of ports for outgoing connections.
 const firstOutgoing = 32768
 
 func TestPortsDoNotMeet(t *testing.T) {

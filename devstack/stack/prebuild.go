@@ -8,8 +8,8 @@ import (
 	"millwright/devstack/build"
 )
 
-// prebuild builds, or finds, every binary that the chosen components run from. It returns the plan, still without ports,
-// and the supervisor's binary.
+// prebuild builds, or finds, the binaries of the chosen components. It returns the plan, still without ports, and the
+// supervisor's binary.
 func prebuild(ctx context.Context, o Options) (Plan, string, error) {
 	plan := Plan{
 		Dir: o.Dir, Repo: o.Repo, Components: o.Components, Binaries: map[string]string{},
@@ -52,7 +52,7 @@ func prebuild(ctx context.Context, o Options) (Plan, string, error) {
 	return plan, ours[build.Devstack], nil
 }
 
-// sources returns who runs from which heavy binary, and from which folder of ours.
+// sources returns the components by heavy binary, and by folder of our own binaries.
 func sources(chosen []string) (heavy, folders map[string][]string, err error) {
 	heavy, folders = map[string][]string{}, map[string][]string{}
 	for _, name := range chosen {

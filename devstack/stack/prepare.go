@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// prepare writes all files that components read: keys, tokens, kubeconfigs, audit policy, stages, the kubectl script.
-// Running it again replaces them, except for what must survive: the ServiceAccount key, and all data.
+// prepare writes all files that components read: keys, tokens, kubeconfigs, audit policy, stages, the kubectl script. A second
+// call replaces them, except for what must be kept: the ServiceAccount key, and all data.
 func prepare(ctx context.Context, plan Plan) error {
 	l := plan.layout()
 	for _, folder := range l.folders() {
@@ -21,7 +21,7 @@ func prepare(ctx context.Context, plan Plan) error {
 		}
 	}
 	if plan.Kubectl == "" {
-		return nil // Temporal alone
+		return nil // only Temporal
 	}
 	if err := writeServiceAccountKey(l.serviceAccountKey()); err != nil {
 		return err
@@ -48,7 +48,7 @@ func prepare(ctx context.Context, plan Plan) error {
 	return writeKubectl(plan)
 }
 
-// writeKubectl writes a script that plays kubectl with the admin's kubeconfig, for people who have no kubectl.
+// writeKubectl writes a script that runs kubectl with the admin's kubeconfig, for people without kubectl.
 func writeKubectl(plan Plan) error {
 	l := plan.layout()
 	script := fmt.Sprintf("#!/bin/sh\nKUBECACHEDIR=%s exec %s kubectl --kubeconfig %s \"$@\"\n",
@@ -59,11 +59,11 @@ func writeKubectl(plan Plan) error {
 	return nil
 }
 
-// quote makes one word of the shell.
+// quote quotes a word for the shell.
 func quote(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
 
-// auditPolicy records, without bodies, what our own processes, people and tests ask of the API server, and nothing of
-// Kubernetes' own components: the requests per machine are counted from it. A watch appears twice, when it starts
+// auditPolicy records, without bodies, the requests of our own processes, people and tests to the API server, and none of
+// Kubernetes' own components: the requests per machine are counted from it. A watch is recorded twice, when it starts
 // (ResponseStarted) and when it ends.
 func auditPolicy() ([]byte, error) {
 	ours := []string{WorkerIdentity, BridgeIdentity, ProviderIdentity, VirtualCloud, StarterUser, Admin, Test}

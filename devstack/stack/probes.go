@@ -18,11 +18,11 @@ import (
 )
 
 const (
-	probeEvery   = 50 * time.Millisecond // what readiness may lag behind
-	probeTimeout = 2 * time.Second       // of one question
+	probeEvery   = 50 * time.Millisecond // the largest delay until readiness is seen
+	probeTimeout = 2 * time.Second       // of one request
 )
 
-// probe asks a component once whether it can do its work, and returns nil when it can.
+// probe checks once whether a component is ready, and returns nil if it is.
 func (p Plan) probe(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -46,13 +46,13 @@ func (p Plan) probe(ctx context.Context, name string) error {
 	}
 }
 
-// loopbackClient checks no certificates: it asks only our own children, on loopback, and sends no secret.
+// loopbackClient verifies no certificates: it connects only to our own child processes, on loopback, and sends no secret.
 var loopbackClient = &http.Client{Transport: &http.Transport{
 	TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // see above
-	DisableKeepAlives: true,                                  // a restarted component must not meet an old connection
+	DisableKeepAlives: true,                                  // a restarted component has no old connections
 }}
 
-// healthy asks a health endpoint.
+// healthy checks a health endpoint.
 func healthy(ctx context.Context, url string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -60,7 +60,7 @@ func healthy(ctx context.Context, url string) error {
 	}
 	response, err := loopbackClient.Do(request)
 	if err != nil {
-		return err // names the URL
+		return err // it contains the URL
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK {
@@ -70,7 +70,7 @@ func healthy(ctx context.Context, url string) error {
 	return nil
 }
 
-// clientset talks to the API server as the admin.
+// clientset returns a client of the API server as the admin.
 func (p Plan) clientset() (*kubernetes.Clientset, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", p.layout().kubeconfig(Admin))
 	if err != nil {
@@ -88,8 +88,8 @@ func (p Plan) probeAPIServer(ctx context.Context) error {
 	return clients.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 }
 
-// probeControllerManager waits for what the controllers do, too: /healthz turns green before they run, and no pod can be
-// made before the namespace has its ServiceAccount.
+// probeControllerManager also waits for a result of the controllers: /healthz succeeds before they run, and no pod can be
+// created before the namespace has its ServiceAccount.
 func (p Plan) probeControllerManager(ctx context.Context) error {
 	if err := healthy(ctx, "https://"+address(p.Ports[ControllerManager])+"/healthz"); err != nil {
 		return err
@@ -102,8 +102,8 @@ func (p Plan) probeControllerManager(ctx context.Context) error {
 	return err
 }
 
-// probeTemporal asks the frontend whether it serves, and the UI. It knocks at the port first: a gRPC client that found
-// nobody would wait a second before it tries again.
+// probeTemporal checks the frontend and the UI. It connects to the port first: a gRPC client whose first connection fails would
+// wait a second before it retries.
 func (p Plan) probeTemporal(ctx context.Context) error {
 	connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", address(p.Ports[Temporal]))
 	if err != nil {

@@ -13,12 +13,12 @@ import (
 	"time"
 )
 
-// supported says whether the stack runs on this system at all.
+// supported returns an error if the stack cannot run on this system.
 func supported() error { return nil }
 
-// parentThread is one goroutine that is bound to one thread for as long as this process lives. All children that shall
-// die with us start there: the kernel sends the parent-death signal when the *thread* that forked ends, and Go ends
-// threads as it likes.
+// parentThread is a goroutine that is bound to one thread until this process ends. All children that must end with this process
+// are started there: the kernel sends the parent-death signal when the *thread* that forked ends, and Go may end any other
+// thread.
 var parentThread = sync.OnceValue(func() chan<- func() {
 	work := make(chan func())
 	go func() {
@@ -30,7 +30,7 @@ var parentThread = sync.OnceValue(func() chan<- func() {
 	return work
 })
 
-// startChild starts a process that is killed when this one ends, however that happens.
+// startChild starts a process that is killed when this one ends for any reason.
 func startChild(command *exec.Cmd) error {
 	if command.SysProcAttr == nil {
 		command.SysProcAttr = &syscall.SysProcAttr{}
@@ -41,7 +41,7 @@ func startChild(command *exec.Cmd) error {
 	return <-started
 }
 
-// processOf returns the identity of a running process, or of one that nobody has waited for yet.
+// processOf returns the identity of a running process, or of one that was not waited for yet.
 func processOf(pid int) (Process, error) {
 	stat, err := readStat(pid)
 	if err != nil {
@@ -50,7 +50,7 @@ func processOf(pid int) (Process, error) {
 	return Process{PID: pid, Start: bootID() + "/" + stat.start}, nil
 }
 
-// bootID tells one boot of the machine from another: clock ticks start anew with each.
+// bootID distinguishes boots of the machine: clock ticks start at zero with each.
 var bootID = sync.OnceValue(func() string {
 	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -59,7 +59,7 @@ var bootID = sync.OnceValue(func() string {
 	return strings.TrimSpace(string(text))
 })
 
-// alive reports whether this very process still runs. A zombie does not.
+// alive reports whether this same process still runs. A zombie does not.
 func (p Process) alive() bool {
 	stat, err := p.stat()
 	return err == nil && stat.state != "Z" && stat.state != "X"
@@ -71,7 +71,7 @@ func (p Process) paused() bool {
 	return err == nil && stat.state == "T"
 }
 
-// usage returns what the process has used so far; zeroes when it is gone.
+// usage returns what the process has used so far; zeros if it is gone.
 func (p Process) usage() (cpu time.Duration, memory int64) {
 	stat, err := p.stat()
 	if err != nil {
@@ -81,7 +81,7 @@ func (p Process) usage() (cpu time.Duration, memory int64) {
 	return time.Duration(stat.ticks) * (time.Second / ticksPerSecond), stat.pages * int64(os.Getpagesize())
 }
 
-// stat reads the process' own numbers, and says os.ErrProcessDone when its pid belongs to another process by now.
+// stat reads the process' statistics. It returns os.ErrProcessDone if another process has the PID now.
 func (p Process) stat() (procStat, error) {
 	if p.PID == 0 {
 		return procStat{}, os.ErrProcessDone
@@ -96,7 +96,7 @@ func (p Process) stat() (procStat, error) {
 	return stat, nil
 }
 
-// procStat is what we use of /proc/PID/stat (proc(5)).
+// procStat has the used fields of /proc/PID/stat (proc(5)).
 type procStat struct {
 	state string // R, S, T, Z, …
 	ticks int64  // CPU time of user and system
@@ -109,7 +109,7 @@ func readStat(pid int) (procStat, error) {
 	if err != nil {
 		return procStat{}, err
 	}
-	// The second field is the name in brackets, which may hold spaces and brackets: count after the last one.
+	// The second field is the name in brackets, which may contain spaces and brackets: count from the last bracket.
 	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
 	const state, user, system, start, resident = 0, 11, 12, 19, 21
 	if len(fields) <= resident {

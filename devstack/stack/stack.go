@@ -14,11 +14,11 @@ import (
 	"syscall"
 )
 
-// ErrNotRunning says that no supervisor lives in this folder. Something may still be there: what a crashed one left.
+// ErrNotRunning says that no supervisor runs in this folder. Processes of a crashed one may remain.
 var ErrNotRunning = errors.New("no stack is running")
 
-// Stack is a handle on a running stack. It holds no connection and no process: several may exist, in several processes,
-// and closing one is not needed. All its methods are safe to call at the same time.
+// Stack is a handle on a running stack. It has no connection and no process: several may exist, in several processes, and it
+// need not be closed. All its methods are safe for concurrent use.
 type Stack struct{ state State }
 
 // Open returns the stack that runs in a folder, or ErrNotRunning.
@@ -41,7 +41,7 @@ func Open(dir string) (*Stack, error) {
 // State returns the stack's state file as it is now.
 func (s *Stack) State() (State, error) { return readState(s.Dir()) }
 
-// Status returns all components in starting order, with what they have used so far.
+// Status returns all components in starting order, with their CPU time and memory.
 func (s *Stack) Status(ctx context.Context) ([]ComponentStatus, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -60,13 +60,14 @@ func (s *Stack) Status(ctx context.Context) ([]ComponentStatus, error) {
 	return status, nil
 }
 
-// Start makes a component ready and returns when it is. A ready one stays as it is.
+// Start makes a component ready and returns when it is. It does nothing for a ready one.
 func (s *Stack) Start(ctx context.Context, name string) error { return s.do(ctx, name, "start") }
 
-// Stop asks a component to end, kills it when it does not, and returns when it is gone. A dead one stays as it is.
+// Stop sends SIGTERM to a component, then SIGKILL if it does not end, and returns when it is gone. It does nothing for a dead
+// one.
 func (s *Stack) Stop(ctx context.Context, name string) error { return s.do(ctx, name, "stop") }
 
-// Kill ends a component by SIGKILL and returns when it is gone. A dead one stays as it is.
+// Kill sends SIGKILL to a component and returns when it is gone. It does nothing for a dead one.
 func (s *Stack) Kill(ctx context.Context, name string) error { return s.do(ctx, name, "kill") }
 
 // Restart is Stop and Start.
@@ -77,7 +78,7 @@ func (s *Stack) Restart(ctx context.Context, name string) error {
 	return s.Start(ctx, name)
 }
 
-// Signal sends a signal to a component: SIGSTOP makes it hang, SIGCONT lets it go on. It is an error when it is dead.
+// Signal sends a signal to a component: SIGSTOP makes it hang, SIGCONT lets it continue. It returns an error for a dead one.
 func (s *Stack) Signal(ctx context.Context, name string, signal syscall.Signal) error {
 	return s.do(ctx, name, "signal/"+strconv.Itoa(int(signal)))
 }
@@ -114,11 +115,11 @@ func (s State) post(ctx context.Context, path string) error {
 // Dir returns the stack's folder.
 func (s *Stack) Dir() string { return s.state.Plan.Dir }
 
-// Kubeconfig returns the path of the kubeconfig of an identity: Admin, Test, WorkerIdentity, …. The file exists once the
-// stack was ready, if it has an API server.
+// Kubeconfig returns the path of the kubeconfig of an identity: Admin, Test, WorkerIdentity, …. The file exists after the first
+// start of a stack that has an API server.
 func (s *Stack) Kubeconfig(identity string) string { return s.state.Plan.layout().kubeconfig(identity) }
 
-// IdentityKubeconfig is Kubeconfig with an error for a name that is no identity.
+// IdentityKubeconfig is Kubeconfig with an error for an unknown identity.
 func (s *Stack) IdentityKubeconfig(identity string) (string, error) {
 	if !slices.Contains(Identities(), identity) {
 		return "", fmt.Errorf("no identity %q: have %s", identity, strings.Join(Identities(), ", "))
@@ -138,7 +139,7 @@ func (s *Stack) CloudAddress() string { return s.state.Plan.cloud() }
 // APIServer returns the URL of the API server.
 func (s *Stack) APIServer() string { return s.state.Plan.apiServer() }
 
-// MetricsAddress returns the URL under which a worker or bridge serves /metrics and /readyz.
+// MetricsAddress returns the URL at which a worker or bridge serves /metrics and /readyz.
 func (s *Stack) MetricsAddress(component string) string {
 	return "http://" + address(s.state.Plan.Ports[component])
 }
@@ -146,10 +147,10 @@ func (s *Stack) MetricsAddress(component string) string {
 // LogPath returns the file that a component's output goes to, across restarts.
 func (s *Stack) LogPath(component string) string { return s.state.Plan.layout().log(component) }
 
-// AuditLog returns the file in which the API server notes, a line of JSON each, what our own identities asked for.
+// AuditLog returns the file in which the API server records the requests of our own identities, one line of JSON each.
 func (s *Stack) AuditLog() string { return s.state.Plan.layout().auditLog() }
 
-// Kubectl runs kubectl as the admin and returns what it prints. The error holds what it complains about.
+// Kubectl runs kubectl as the admin and returns its output. The error contains its messages.
 func (s *Stack) Kubectl(ctx context.Context, arguments ...string) ([]byte, error) {
 	command := exec.CommandContext(ctx, s.state.Plan.layout().kubectl(), arguments...)
 	var complaint bytes.Buffer
@@ -161,5 +162,5 @@ func (s *Stack) Kubectl(ctx context.Context, arguments ...string) ([]byte, error
 	return out, nil
 }
 
-// KubectlPath returns a script that plays kubectl with the admin's kubeconfig.
+// KubectlPath returns a script that runs kubectl with the admin's kubeconfig.
 func (s *Stack) KubectlPath() string { return s.state.Plan.layout().kubectl() }

@@ -29,7 +29,7 @@ const (
 	between = 50 * time.Millisecond
 )
 
-// start brings up a stack of its own folder and ports, which ends with the test.
+// start starts a stack with its own folder and ports, which ends with the test.
 func start(t *testing.T, components ...string) *stack.Stack {
 	t.Helper()
 	dir := t.TempDir()
@@ -50,7 +50,7 @@ func client(t *testing.T, s *stack.Stack, identity string) *kubernetes.Clientset
 	return clients
 }
 
-// processes returns the command lines of all processes that have the folder in them. All of a stack have.
+// processes returns the command lines of all processes that contain the folder. Those of all processes of a stack do.
 func processes(t *testing.T, dir string) []string {
 	t.Helper()
 	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -58,7 +58,7 @@ func processes(t *testing.T, dir string) []string {
 	var found []string
 	for _, path := range paths {
 		line, err := os.ReadFile(path)
-		if err == nil && bytes.Contains(line, []byte(dir)) { // else it has ended
+		if err == nil && bytes.Contains(line, []byte(dir)) { // an error means that it has ended
 			found = append(found, string(bytes.ReplaceAll(line, []byte{0}, []byte{' '})))
 		}
 	}
@@ -164,7 +164,7 @@ func TestStacksRunSideBySide(t *testing.T) {
 	require.NoError(t, err, "the other one lives")
 }
 
-// The whole stack, so that components of every kind are seen to die with their supervisor.
+// The whole stack, to show that components of every kind end with their supervisor.
 func TestWholeStackDiesWithItsSupervisor(t *testing.T) {
 	s := start(t)
 	state, err := s.State()

@@ -9,47 +9,47 @@ import (
 	"time"
 )
 
-// Phase says how far the stack as a whole is.
+// Phase is the state of the stack as a whole.
 type Phase string
 
 // The phases of a stack.
 const (
 	PhaseStarting Phase = "starting"
-	PhaseReady    Phase = "ready"  // every component was ready once; one may have died since
+	PhaseReady    Phase = "ready"  // every component was ready once; one may have ended since
 	PhaseFailed   Phase = "failed" // a component did not become ready, and everything was stopped
 	PhaseStopping Phase = "stopping"
 )
 
-// ComponentState says what became of one component.
+// ComponentState is the state of one component.
 type ComponentState string
 
-// The states of a component. Only paused is looked up; the supervisor sees all others itself.
+// The states of a component. Only paused is read from the system; the supervisor knows all others itself.
 const (
-	StateWaiting  ComponentState = "waiting"  // for what it needs
+	StateWaiting  ComponentState = "waiting"  // for components that it needs
 	StateStarting ComponentState = "starting" // runs, not ready yet
 	StateReady    ComponentState = "ready"
-	StateDone     ComponentState = "done"   // of bootstrap: did its work and ended
+	StateDone     ComponentState = "done"   // of bootstrap: complete
 	StatePaused   ComponentState = "paused" // SIGSTOP
 	StateExited   ComponentState = "exited" // by itself, or killed
 	StateFailed   ComponentState = "failed" // to start, or to become ready
 )
 
-// Alive reports whether a component in this state is as it should be.
+// Alive reports whether a component in this state is ready, or complete in the case of bootstrap.
 func (s ComponentState) Alive() bool { return s == StateReady || s == StateDone }
 
-// Process identifies a process beyond doubt: a number alone may have been given to another one since.
+// Process identifies a process uniquely: a PID alone may belong to another process later.
 type Process struct {
 	PID   int    `json:"pid,omitempty"`   // zero means none
 	Start string `json:"start,omitempty"` // boot and clock tick at which it started
 }
 
-// ComponentStatus is one component, as it was when asked.
+// ComponentStatus is one component at the time of the request.
 type ComponentStatus struct {
 	Name    string         `json:"name"`
 	State   ComponentState `json:"state"`
 	Process Process        `json:"process"`
 	Port    int            `json:"port,omitempty"`  // main port; zero means none
-	Since   time.Time      `json:"since,omitzero"`  // of this state; zero while waiting
+	Since   time.Time      `json:"since,omitzero"`  // start of this state; zero while waiting
 	Took    time.Duration  `json:"took,omitempty"`  // from its start until ready
 	Error   string         `json:"error,omitempty"` // of an exit or a failure
 
@@ -62,7 +62,7 @@ type State struct {
 	Plan       Plan              `json:"plan"`
 	Supervisor Process           `json:"supervisor"`
 	Control    string            `json:"control"` // address of the supervisor's HTTP API on loopback
-	Token      string            `json:"token"`   // that the API asks for
+	Token      string            `json:"token"`   // required by that API
 	Phase      Phase             `json:"phase"`
 	Error      string            `json:"error,omitempty"`
 	Started    time.Time         `json:"started"`
@@ -71,7 +71,7 @@ type State struct {
 	Components []ComponentStatus `json:"components"`     // in starting order
 }
 
-// Plan is what the supervisor is told to run.
+// Plan is the input of the supervisor.
 type Plan struct {
 	Dir        string              `json:"dir"`
 	Repo       string              `json:"repo"`
@@ -87,7 +87,7 @@ type Plan struct {
 
 func (p Plan) layout() layout { return layout(p.Dir) }
 
-// readState reads stack.json. It says fs.ErrNotExist when there never was a stack here.
+// readState reads stack.json. It returns fs.ErrNotExist if there was never a stack in the folder.
 func readState(dir string) (State, error) {
 	var state State
 	text, err := os.ReadFile(layout(dir).state())
@@ -100,7 +100,7 @@ func readState(dir string) (State, error) {
 	return state, nil
 }
 
-// write replaces stack.json. A reader sees the old or the new state, never half of one.
+// write replaces stack.json. A reader gets the old or the new state, never a part of one.
 func (s State) write() error {
 	text, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
@@ -116,8 +116,8 @@ func (s State) write() error {
 	return nil
 }
 
-// liveState reads stack.json and reports whether its supervisor lives. A state whose supervisor is dead is stale. No
-// state at all is no error.
+// liveState reads stack.json and reports whether its supervisor runs. The state of a dead supervisor is stale. A missing state
+// is not an error.
 func liveState(dir string) (state State, live bool, err error) {
 	state, err = readState(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -129,7 +129,7 @@ func liveState(dir string) (state State, live bool, err error) {
 	return state, state.Supervisor.alive(), nil
 }
 
-// processes returns every process that the state knows of, the supervisor first.
+// processes returns every process in the state, the supervisor first.
 func (s State) processes() []Process {
 	all := []Process{s.Supervisor}
 	for _, c := range s.Components {

@@ -68,7 +68,7 @@ func TestStateOfADeadSupervisorIsStale(t *testing.T) {
 func TestDownEndsLeftoversAndNobodyElse(t *testing.T) {
 	dir := t.TempDir()
 	leftover, leftoverEnded := sleeper(t)
-	stranger, _ := sleeper(t) // has the number that a component once had
+	stranger, _ := sleeper(t) // has the PID that a component had before
 	state := State{
 		Plan:       Plan{Dir: dir},
 		Supervisor: Process{PID: stranger.PID, Start: "before/the-reboot"},

@@ -22,16 +22,16 @@ import (
 // handover is what Up writes to the supervisor's standard input.
 type handover struct {
 	Plan  Plan `json:"plan"`
-	Files int  `json:"files"` // inherited locks: file descriptors 3 and on
+	Files int  `json:"files"` // inherited locks: file descriptors from 3 on
 }
 
 // supervisor is the parent of all components.
 type supervisor struct {
 	plan Plan
-	stop context.CancelCauseFunc // begins the end
+	stop context.CancelCauseFunc // starts the shutdown
 
 	launching sync.Mutex // held while a process is being started
-	stopping  bool       // guarded by launching; nothing is started any more
+	stopping  bool       // guarded by launching; no process is started any more
 
 	mu      sync.Mutex
 	state   State
@@ -41,16 +41,16 @@ type supervisor struct {
 // errStopped is the cause of an orderly end.
 var errStopped = errors.New("told to stop")
 
-// Supervise runs a stack until it is told to stop, by a signal or through its HTTP API. It is the body of the hidden
-// command "run": Up starts it and hands over the plan on standard input. It returns an error when a component does not
-// become ready; everything is stopped by then.
+// Supervise runs a stack until it is stopped by a signal or through its HTTP API. It is the hidden command "run": Up starts it
+// and writes the plan to its standard input. It returns an error if a component does not become ready; everything is stopped by
+// then.
 func Supervise(ctx context.Context, input io.Reader) error {
 	var given handover
 	if err := json.NewDecoder(input).Decode(&given); err != nil {
 		return fmt.Errorf("read plan: %w", err)
 	}
 	for fd := 3; fd < 3+given.Files; fd++ {
-		syscall.CloseOnExec(fd) // the locks are ours, not our children's
+		syscall.CloseOnExec(fd) // children must not inherit the locks
 	}
 	ctx, unregister := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer unregister()
@@ -76,13 +76,13 @@ func (s *supervisor) run(ctx context.Context) error {
 		<-ctx.Done()
 	}
 	if ctx.Err() != nil {
-		err = nil // told to stop, maybe in the middle of the start
+		err = nil // stopped, perhaps during the start
 	}
 	s.finish(err)
 	return err
 }
 
-// introduce writes the first state, so that whoever comes next finds us.
+// introduce writes the first state, so that other processes find this supervisor.
 func (s *supervisor) introduce(control string) error {
 	self, err := processOf(os.Getpid())
 	if err != nil {
@@ -101,7 +101,7 @@ func (s *supervisor) introduce(control string) error {
 	return s.state.write()
 }
 
-// startAll starts everything, each component as soon as what it needs is ready, and returns when all are ready.
+// startAll starts all components, each as soon as those that it needs are ready, and returns when all are ready.
 func (s *supervisor) startAll(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.plan.Timeout, fmt.Errorf("the stack was not ready within %s", s.plan.Timeout))
 	defer cancel()
@@ -143,8 +143,8 @@ func (s *supervisor) startAll(ctx context.Context) error {
 	return nil
 }
 
-// finish stops all components in reverse order. After an orderly end the state file goes; after a failure it stays and
-// says why.
+// finish stops all components in reverse order. After an orderly end it removes the state file; after a failure the file stays
+// and says why.
 func (s *supervisor) finish(failure error) {
 	s.launching.Lock()
 	s.stopping = true
@@ -165,7 +165,7 @@ func (s *supervisor) finish(failure error) {
 	_ = os.Remove(s.plan.layout().state())
 }
 
-// change edits the state and writes it down. A state that cannot be written is logged: the components matter more.
+// change edits the state and writes it. If it cannot be written, that is only logged: the components matter more.
 func (s *supervisor) change(edit func(*State)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,7 +175,7 @@ func (s *supervisor) change(edit func(*State)) {
 	}
 }
 
-// changeComponent edits one component's status and writes it down.
+// changeComponent edits one component's status and writes the state.
 func (s *supervisor) changeComponent(name string, edit func(*ComponentStatus)) {
 	s.change(func(state *State) {
 		i := slices.IndexFunc(state.Components, func(c ComponentStatus) bool { return c.Name == name })

@@ -13,9 +13,8 @@ import (
 	"time"
 )
 
-// Up makes a stack run and returns when all its components are ready. It builds what is missing. When the stack runs
-// already, dead components are started again and nothing else happens. When ctx ends meanwhile, what Up started is
-// stopped.
+// Up starts a stack and returns when all its components are ready. It builds what is missing. If the stack runs already, it
+// only starts components that have ended. If ctx ends meanwhile, Up stops what it has started.
 func Up(ctx context.Context, o Options) (*Stack, error) {
 	if err := supported(); err != nil {
 		return nil, err
@@ -35,7 +34,7 @@ func Up(ctx context.Context, o Options) (*Stack, error) {
 		return nil, fmt.Errorf("make the stack's folder: %w", err)
 	}
 	lock, err := tryLock(layout(o.Dir).lock())
-	if errors.Is(err, errLocked) { // somebody else was faster
+	if errors.Is(err, errLocked) { // another process was faster
 		return join(ctx, o)
 	}
 	if err != nil {
@@ -49,7 +48,7 @@ func Up(ctx context.Context, o Options) (*Stack, error) {
 	if err == nil {
 		return s, nil
 	}
-	if _, open := Open(o.Dir); open == nil || ctx.Err() != nil { // it lives, or is about to
+	if _, open := Open(o.Dir); open == nil || ctx.Err() != nil { // it runs, or ctx ended while it started
 		down, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*downTimeout)
 		defer cancel()
 		err = errors.Join(fmt.Errorf("start the stack: %w", err), Down(down, o.Dir))
@@ -57,8 +56,8 @@ func Up(ctx context.Context, o Options) (*Stack, error) {
 	return nil, err
 }
 
-// launch starts a supervisor in place of a dead one. The supervisor inherits the stack's lock and the lock of its ports;
-// ours are closed when launch returns, so that the locks end with the supervisor.
+// launch starts a supervisor if none runs. The supervisor inherits the stack's lock and the lock of its ports; this process
+// closes its copies when launch returns, so that the locks end with the supervisor.
 func launch(ctx context.Context, o Options, plan Plan, supervisor string, lock *os.File) (<-chan error, error) {
 	defer func() { _ = lock.Close() }()
 	if err := sweep(ctx, o.Dir); err != nil {
@@ -82,8 +81,8 @@ func launch(ctx context.Context, o Options, plan Plan, supervisor string, lock *
 	return launchSupervisor(supervisor, plan, locks, o.Attached)
 }
 
-// launchSupervisor starts the supervisor in a session of its own, so that no terminal's Ctrl-C and no end of ours reaches
-// it, unless it is attached. The channel yields how it ended.
+// launchSupervisor starts the supervisor in its own session, so that neither a terminal's Ctrl-C nor the end of this process
+// reaches it, unless it is attached. The channel returns how it ended.
 func launchSupervisor(binary string, plan Plan, locks []*os.File, attached bool) (<-chan error, error) {
 	text, err := json.Marshal(handover{Plan: plan, Files: len(locks)})
 	if err != nil {
@@ -99,7 +98,7 @@ func launchSupervisor(binary string, plan Plan, locks []*os.File, attached bool)
 	}
 	defer func() { _ = log.Close() }()
 	_, _ = fmt.Fprintf(log, "=== %s supervisor starts\n", time.Now().Format(time.RFC3339))
-	command := exec.Command(binary, "run", "--dir", plan.Dir) // the folder is for whoever looks at a list of processes
+	command := exec.Command(binary, "run", "--dir", plan.Dir) // the folder is shown in lists of processes
 	command.Dir = plan.Dir
 	command.Stdin = strings.NewReader(string(text))
 	command.Stdout, command.Stderr = log, log
@@ -117,5 +116,5 @@ func launchSupervisor(binary string, plan Plan, locks []*os.File, attached bool)
 	return ended, nil
 }
 
-// supervisorLog names the supervisor's own log.
+// supervisorLog is the name of the supervisor's own log.
 const supervisorLog = "supervisor"

@@ -2,7 +2,7 @@ package stack
 
 import "debug/buildinfo"
 
-// versions returns what each component is built from, as its binary says. Our own components are of the clone.
+// versions returns the version of each component, as its binary reports it. Our own components have that of the clone.
 func versions(plan Plan) map[string]string {
 	modules := map[string]string{
 		Etcd:              "go.etcd.io/etcd/server/v3",
@@ -22,7 +22,7 @@ func versions(plan Plan) map[string]string {
 		if read[binary] == nil {
 			info, err := buildinfo.ReadFile(binary)
 			if err != nil {
-				continue // it says nothing of itself, and may run all the same
+				continue // it reports no version, but may run
 			}
 			read[binary] = info
 		}

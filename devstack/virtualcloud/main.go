@@ -1,5 +1,5 @@
-// Command virtualcloud is the cloud of the devstack: a process of its own, as a cloud is, whose instances outlive every
-// process of Millwright. Package cloud holds all that it does; this file only reads flags, serves and stops.
+// Command virtualcloud is the cloud of the devstack: a separate process, whose instances outlive every process of Millwright.
+// Package cloud does the work; this file only reads flags, serves and stops.
 package main
 
 import (
@@ -18,8 +18,8 @@ import (
 	"millwright/devstack/virtualcloud/cloud"
 )
 
-// shutdownGrace is how long answers under way may take once the process is told to stop. Calls that wait, for a latency
-// or because they were made to hang, are refused at once.
+// shutdownGrace is how long pending answers may take after the process is stopped. Calls that wait for a latency or a hang are
+// refused at once.
 const shutdownGrace = 3 * time.Second
 
 func main() {

@@ -21,7 +21,7 @@ import (
 	"millwright/provider/virtual"
 )
 
-// asCommand makes this test binary the command, so that a test can kill a real process.
+// asCommand makes this test binary run as the command, so that a test can kill a real process.
 const asCommand = "VIRTUALCLOUD_RUN_AS_COMMAND"
 
 func TestMain(m *testing.M) {
@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// start starts virtualcloud as a process of its own and returns it with its address.
+// start starts virtualcloud as a separate process and returns it with its address.
 func start(t *testing.T, dir string) (*exec.Cmd, string) {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), os.Args[0], "--address", "127.0.0.1:0", "--data", dir)
@@ -62,7 +62,7 @@ func testClass() provider.Class {
 	return provider.Class{Namespace: "shop", Name: "pool", Spec: spec, Secret: provider.Secret{"token": []byte("any-token")}}
 }
 
-// What was answered is there after kill -9, and what was not is there once or not at all.
+// After kill -9, a request that was answered has its instance, and one that was not has one or none.
 func TestKilledCloudKeepsWhatItAnswered(t *testing.T) {
 	dir := t.TempDir()
 	process, address := start(t, dir)

@@ -1,6 +1,6 @@
-// Package watch answers which workflow has to look again when something in a cluster changes. The bridge's main runs it
-// while it is the leader. It signals and starts workflows, keeps the schedules of those that run by the clock, and changes nothing
-// else: what there is to do, they find out.
+// Package watch answers which workflow must decide again when an object in a cluster changes. The bridge's main runs it while
+// the process is the leader. It signals and starts workflows and keeps the schedules of sweeps, and changes nothing else: the
+// workflows find out what there is to do.
 package watch
 
 import (
@@ -14,21 +14,8 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/client-go/util/workqueue"
 
-	"millwright/observe"
-	"millwright/workflows"
-)
-
-// Rates of the bridge. Source: docs/architecture.md, what wakes a workflow.
-const (
-	perObject  = 250 * time.Millisecond // least time between two signals to one object: what a rollout waits for passes through its sets several times
-	perRollout = 125 * time.Millisecond // the same for a deployment whose rollout is open: each of its steps passes through it twice
-	flurry     = 500 * time.Millisecond // what comes in flurries, and for which half a second is nothing, is looked at so much later: once instead of each time
-	signalRate = 300                    // signals a second in all: above what one small Temporal takes
-	senders    = 32                     // signals under way at once, each to another object
-	retryFirst = 500 * time.Millisecond
-	retryMost  = time.Minute
-	resyncEach = time.Minute
-	goneAfter  = 3 * time.Second // a workflow that removed its own object ends by itself meanwhile
+	"millwright/observe/cache"
+	"millwright/workflows/run"
 )
 
 // Starter is what the bridge needs of a Temporal client.
@@ -38,95 +25,82 @@ type Starter interface {
 	ExecuteWorkflow(ctx context.Context, options client.StartWorkflowOptions, workflow any, args ...any) (client.WorkflowRun, error)
 }
 
-// key names an object whose workflow may have to look again.
+// key names an object whose workflow may have to decide again.
 type key struct {
-	kind      workflows.Kind
+	kind      run.Kind
 	namespace string
 	name      string
 }
 
-// wake is what happened to an object since its workflow was last told.
+// wake is what happened to an object since the last signal to its workflow.
 type wake struct {
-	versions observe.Gate
-	gone     []departed // objects of this name that were deleted; their workflows, if open, must learn of it
-	cause    cause      // the strongest of what happened
+	versions  cache.MinVersions
+	deleted   []deleted // objects of this name that are gone
+	notBefore time.Time // earliest time of a signal to their workflows, unless another object has the name by then
 }
 
-// departed is an object that does not exist any more.
-type departed struct {
-	ref     observe.Ref
-	rollout string    // workflow ID of the rollout that a deployment's status named last; empty: none
-	tell    time.Time // not before, unless another object has the name by then
+// deleted is an object that does not exist any more.
+type deleted struct {
+	uid       string
+	workflows []string // workflow IDs: its own, and for a deployment also the rollout that its status named last
 }
 
-// merge adds what happened besides.
+// merge adds a later wake to this one.
 func (w *wake) merge(other wake) {
 	if w.versions == nil {
-		w.versions = observe.Gate{}
+		w.versions = cache.MinVersions{}
 	}
 	for resource, version := range other.versions {
 		w.versions.Raise(resource, version)
 	}
-	w.gone = append(w.gone, other.gone...)
-	w.cause = max(w.cause, other.cause)
+	w.deleted = append(w.deleted, other.deleted...)
+	if other.notBefore.After(w.notBefore) {
+		w.notBefore = other.notBefore
+	}
 }
-
-// cause says how much a change by itself deserves a signal.
-type cause int
-
-const (
-	byOwn    cause = iota // one of our own writes: the workflow knows, unless something else was faster than the write
-	byNode                // the machine's node changed: worth a signal only if it changes what the machine waits for
-	byMember              // something became of what the object owns that is no more than news to it
-	byObject              // the object, or one that it refers to, changed, or one that it owns is gone
-)
 
 // Bridge turns events into signals. Make it with New.
 type Bridge struct {
-	cluster *observe.Cluster
+	cluster *cache.Cluster
 	starter Starter
 	log     *slog.Logger
 	metrics *Metrics
 	queue   workqueue.TypedDelayingInterface[key]
 	backoff workqueue.TypedRateLimiter[key]
 	limiter flowcontrol.RateLimiter
-	now     func() time.Time
 	orphans *sweeps
 
-	mu      sync.Mutex
-	seen    map[string]prints // by resource and UID
-	pending map[key]wake      // what the next signal will carry
-	quiet   map[key]time.Time // until when an object gets no signal: it had one a moment ago, or Temporal did not take it
-	told    map[key]string    // what attention said when the last signal went out; absent when it said calm since
-	away    bool              // Temporal did not answer lately
+	mu          sync.Mutex
+	seen        map[string]fingerprints // by resource and UID
+	pending     map[key]wake            // content of the next signal
+	notBefore   map[key]time.Time       // earliest time of the object's next signal
+	unreachable bool                    // Temporal did not answer the last request
 }
 
-// New prepares a bridge over caches that run already.
-func New(cluster *observe.Cluster, starter Starter, metrics *Metrics, log *slog.Logger) *Bridge {
+// New returns a bridge over caches that are running.
+func New(cluster *cache.Cluster, starter Starter, metrics *Metrics, log *slog.Logger) *Bridge {
 	return &Bridge{
-		cluster: cluster,
-		starter: starter,
-		log:     log,
-		metrics: metrics,
-		queue:   workqueue.NewTypedDelayingQueue[key](),
-		backoff: workqueue.NewTypedItemExponentialFailureRateLimiter[key](retryFirst, retryMost),
-		limiter: flowcontrol.NewTokenBucketRateLimiter(signalRate, signalRate),
-		now:     time.Now,
-		orphans: &sweeps{cluster: cluster, metrics: metrics, log: log, queue: workqueue.NewTypedDelayingQueue[task](), hurried: map[observe.Ref]time.Time{}},
-		seen:    map[string]prints{},
-		pending: map[key]wake{},
-		quiet:   map[key]time.Time{},
-		told:    map[key]string{},
+		cluster:   cluster,
+		starter:   starter,
+		log:       log,
+		metrics:   metrics,
+		queue:     workqueue.NewTypedDelayingQueue[key](),
+		backoff:   workqueue.NewTypedItemExponentialFailureRateLimiter[key](retryFirst, retryMost),
+		limiter:   flowcontrol.NewTokenBucketRateLimiter(signalRate, signalRate),
+		orphans:   &sweeps{cluster: cluster, metrics: metrics, log: log, queue: workqueue.NewTypedDelayingQueue[task](), lastTriggered: map[cache.Ref]time.Time{}},
+		seen:      map[string]fingerprints{},
+		pending:   map[key]wake{},
+		notBefore: map[key]time.Time{},
 	}
 }
 
-// Run watches and signals until ctx ends. Every object in the caches counts as new at first, so that a new leader looks at
-// everything once. What it has not sent when ctx ends is lost with it: the next leader finds it by looking at everything.
-// Call it once.
+// Run watches and signals until ctx ends. At first every object in the caches counts as new, so that a new leader evaluates
+// each of them once. Signals that are not sent when ctx ends are lost; the next leader makes up for them in the same way. Call
+// it once.
 func (b *Bridge) Run(ctx context.Context) error {
 	defer b.queue.ShutDown()
-	for _, resource := range []observe.Resource{
-		observe.Machines, observe.Sets, observe.Deployments, observe.Classes, observe.Nodes, observe.Secrets, observe.ControlPlanes,
+	for _, resource := range []cache.Resource{
+		cache.Machines, cache.Sets, cache.Deployments, cache.Classes, cache.Nodes, cache.Secrets, cache.ControlPlanes,
 	} {
 		informer := b.cluster.Informer(resource)
 		if informer == nil {
@@ -150,69 +124,34 @@ func (b *Bridge) Run(ctx context.Context) error {
 	return nil
 }
 
-// enqueue notes that an object's workflow must look again: at once, or in a moment, or when the object may have another signal.
-func (b *Bridge) enqueue(k key, w wake) {
+// enqueue schedules the evaluation of an object after the delay, or at the earliest time of its next signal if that is later.
+// If an evaluation is due earlier, its signal also carries this wake.
+func (b *Bridge) enqueue(k key, w wake, delay time.Duration) {
 	b.mu.Lock()
+	defer b.mu.Unlock()
 	merged := b.pending[k]
 	merged.merge(w)
 	b.pending[k] = merged
-	wait := b.quiet[k].Sub(b.now())
-	b.mu.Unlock()
-	if w.cause < byObject {
-		wait = max(wait, flurry)
-	}
-	if len(w.gone) > 0 {
-		wait = max(wait, goneAfter) // unless it is looked at before for another reason: then it is put back
-	}
-	b.queue.AddAfter(k, wait) // at once, if that is not after now
+	b.queue.AddAfter(k, max(delay, time.Until(b.notBefore[k]))) // at once if the delay is not positive
 }
 
-// take claims what is pending for an object; nothing may be. While the object may not have a signal it claims nothing, and
-// says how long to wait: what happens until then joins in.
-func (b *Bridge) take(k key) (w wake, claimed bool, wait time.Duration) {
+// take removes and returns the pending wake of an object; claimed is false if there is none. Before the earliest time of the
+// next signal it returns none and reschedules the evaluation: wakes until then are merged.
+func (b *Bridge) take(k key) (w wake, claimed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	w, pending := b.pending[k]
-	if !pending {
-		return w, false, 0
-	}
-	if wait := b.quiet[k].Sub(b.now()); wait > 0 {
-		return wake{}, false, wait
+	w, claimed = b.pending[k]
+	if wait := time.Until(b.notBefore[k]); claimed && wait > 0 {
+		b.queue.AddAfter(k, wait)
+		return wake{}, false
 	}
 	delete(b.pending, k)
-	return w, true, 0
+	return w, claimed
 }
 
-// hush lets an object have no signal for a while.
-func (b *Bridge) hush(k key, wait time.Duration) {
+// allowAfter sets the earliest time of the object's next signal, counted from now.
+func (b *Bridge) allowAfter(k key, wait time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.quiet[k] = b.now().Add(wait)
-}
-
-// remember notes what attention said when a workflow was told; with nothing said, that the object was calm.
-func (b *Bridge) remember(k key, said string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if said == "" {
-		delete(b.told, k)
-		return
-	}
-	b.told[k] = said
-}
-
-// lastTold returns what attention said at the last signal; false when the object was calm since.
-func (b *Bridge) lastTold(k key) (string, bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	said, told := b.told[k]
-	return said, told
-}
-
-// forget drops what is remembered of an object that is gone.
-func (b *Bridge) forget(k key) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.quiet, k)
-	delete(b.told, k)
+	b.notBefore[k] = time.Now().Add(wait)
 }

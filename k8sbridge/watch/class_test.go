@@ -13,15 +13,16 @@ import (
 
 	"millwright/api/v1alpha1"
 	"millwright/decide/attention"
-	"millwright/observe"
-	"millwright/workflows"
+	"millwright/observe/cache"
+	observeclass "millwright/observe/class"
+	"millwright/workflows/run"
 )
 
 func goingClass() *v1alpha1.MachineClass {
 	return changed(aClass(), toBeDeleted[*v1alpha1.MachineClass])
 }
 
-// refersTo makes a class name one Secret, for its credentials.
+// refersTo makes a class refer to one Secret, with its credentials.
 func refersTo(secret string) func(*v1alpha1.MachineClass) {
 	return func(c *v1alpha1.MachineClass) {
 		c.Generation++
@@ -33,22 +34,22 @@ func ofClass(kind, name string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) { m.Spec.Class = v1alpha1.ClassSpec{Kind: kind, Name: name} }
 }
 
-func TestClassPrints(t *testing.T) {
+func TestClassFingerprints(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		change func(*v1alpha1.MachineClass)
 		want   []string
 	}{
-		{"what is in it", func(c *v1alpha1.MachineClass) { c.Generation = 2 }, []string{"self"}},
-		{"deletion", toBeDeleted[*v1alpha1.MachineClass], []string{"self"}},
-		{"another class of that name", func(c *v1alpha1.MachineClass) { c.UID = "other" }, []string{"self", "own"}},
-		{"finalizer", bare[*v1alpha1.MachineClass], []string{"own"}},
+		{"what is in it", func(c *v1alpha1.MachineClass) { c.Generation = 2 }, []string{"spec"}},
+		{"deletion", toBeDeleted[*v1alpha1.MachineClass], []string{"spec"}},
+		{"another class of that name", func(c *v1alpha1.MachineClass) { c.UID = "other" }, []string{"spec"}},
+		{"finalizer", bare[*v1alpha1.MachineClass], []string{"spec"}},
 		{"a foreign finalizer", func(c *v1alpha1.MachineClass) { c.Finalizers = append(c.Finalizers, "foreign") }, nil},
 		{"a label", func(c *v1alpha1.MachineClass) { c.Labels["color"] = "red" }, nil},
 		{"its status", func(c *v1alpha1.MachineClass) { c.Status.ObservedGeneration = 7 }, nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			assert.Equal(t, row.want, which(classPrints(aClass()), classPrints(changed(aClass(), row.change))))
+			assert.Equal(t, row.want, which(classFingerprints(aClass()), classFingerprints(changed(aClass(), row.change))))
 		})
 	}
 }
@@ -57,7 +58,7 @@ func TestEveryFactOfAClassWakesIt(t *testing.T) {
 	read := func(w *world) any {
 		class, found := w.cluster.Class("ns/small")
 		require.True(t, found)
-		return observe.ClassFacts(class, w.cluster.Neighbours("ns"))
+		return observeclass.Facts(class, observeclass.Read(w.cluster, "ns"))
 	}
 	going := []runtime.Object{goingClass()}
 	other := secretNamed("other")
@@ -78,8 +79,8 @@ func TestEveryFactOfAClassWakesIt(t *testing.T) {
 	}, nil)
 }
 
-// A new class is told of once. What its workflow then writes, to the class and to its Secret, is no news, neither to the
-// class nor to the machines that are being created meanwhile.
+// A new class is signaled once. What its workflow then writes to the class and its Secret signals neither the class nor the
+// machines that are being created.
 func TestU170_ANewClassIsOneSignal(t *testing.T) {
 	class := changed(aClass(), bare[*v1alpha1.MachineClass])
 	waiting := changed(aMachine(), uncreated, func(m *v1alpha1.Machine) { m.OwnerReferences = nil })
@@ -94,9 +95,9 @@ func TestU170_ANewClassIsOneSignal(t *testing.T) {
 			c = calls[1]
 		}
 		assert.Equal(t, "machineclass/ns/small/uid-small", c.id)
-		assert.Equal(t, version, c.changed.Versions[observe.Classes])
-		assert.NotEmpty(t, c.changed.Versions[observe.Secrets], "the worker may not have seen its Secret yet")
-		assert.Equal(t, workflows.StartAttributes("ns", workflows.Owner{Provider: "virtual"}), c.options.TypedSearchAttributes)
+		assert.Equal(t, version, c.changed.Versions[cache.Classes])
+		assert.NotEmpty(t, c.changed.Versions[cache.Secrets], "the worker may not have seen its Secret yet")
+		assert.Equal(t, run.StartAttributes("ns", run.Owner{Provider: "virtual"}), c.options.TypedSearchAttributes)
 		w.pass(2 * time.Second)
 
 		w.put(aClass())
@@ -119,15 +120,15 @@ func TestU170_AMachineThatChangesIsNoNewsToItsClass(t *testing.T) {
 		w.flush()
 		for _, c := range w.took() {
 			if c.id == idOf(aClass()) {
-				assert.Equal(t, version, c.changed.Versions[observe.Machines], "a cache that is older still has the machine")
+				assert.Equal(t, version, c.changed.Versions[cache.Machines], "a cache that is older still has the machine")
 				return
 			}
 		}
-		assert.Fail(t, "nobody told the class that its last machine is gone")
+		assert.Fail(t, "the class was not signaled when its last machine was gone")
 	})
 }
 
-// Of a hundred machines that go, the class hears once a second.
+// While a hundred machines are deleted, the class is signaled four times a second.
 func TestAClassThatWaitsHearsFourTimesASecond(t *testing.T) {
 	objects := append(calmStack(), goingClass())
 	var machines []*v1alpha1.Machine
@@ -143,13 +144,13 @@ func TestAClassThatWaitsHearsFourTimesASecond(t *testing.T) {
 			w.pass(20 * time.Millisecond)
 		}
 		w.pass(2 * time.Second)
-		told := 0
+		signaled := 0
 		for _, c := range w.took() {
 			if c.id == idOf(aClass()) {
-				told++
+				signaled++
 			}
 		}
-		assert.Equal(t, 9, told, "at once, and each quarter of a second")
+		assert.Equal(t, 9, signaled, "at once, and each quarter of a second")
 	})
 }
 
@@ -176,10 +177,10 @@ func TestResyncOfClasses(t *testing.T) {
 		w.took()
 		w.pass(aResync)
 		assert.Equal(t, []string{
-			awake(fresh),             // should have been done at once
+			awake(fresh),             // prompt: must have been done at once
 			"start " + idOf(waiting), // waits for its machine
 		}, w.asked())
-		w.put(secretNamedGuarded("left-behind")) // by a class whose finalizer somebody took off by hand
+		w.put(secretNamedGuarded("left-behind")) // by a class whose finalizer was removed by hand
 		w.pass(time.Second)
 		assert.Empty(t, w.asked(), "no class names it")
 		w.pass(aResync)

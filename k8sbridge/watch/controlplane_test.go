@@ -10,14 +10,16 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"millwright/observe"
+	"millwright/decide/scale"
+	"millwright/observe/cache"
+	"millwright/observe/set"
 )
 
 func controlPlanes() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "controlplanes"}
 }
 
-// aControlPlane has three replicas, and so many of them are available.
+// aControlPlane has three replicas, of which that many are available.
 func aControlPlane(available int64) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "example.com/v1", "kind": "ControlPlane",
@@ -27,21 +29,21 @@ func aControlPlane(available int64) *unstructured.Unstructured {
 	}}
 }
 
-// A set that waits for the control plane is calm. It is told when something about the control plane changed.
+// A set that waits for the control plane is calm. It is signaled when the control plane has changed.
 func TestMS25_TheControlPlaneWakesTheSetsThatWaitForIt(t *testing.T) {
 	short := bareSet()
 	short.Spec.Replicas = 2
 	inWorld(t, append(calmStack(), aControlPlane(1)), func(w *world) {
 		w.put(short)
 		w.flush()
-		w.put(reportingOf(short, w.cluster.AroundSet(short)))
+		w.put(reportingOf(short, set.Read(w.cluster, short)))
 		w.pass(5 * time.Second)
 		w.took()
 		s, found := w.cluster.Set("ns/s")
 		require.True(t, found)
-		facts := observe.SetFacts(s, w.cluster.AroundSet(s), time.Now())
-		require.Empty(t, facts.Next, "it makes none")
-		require.False(t, facts.Unreported, "and says why")
+		plan := scale.Look(set.Observed(s, set.Read(w.cluster, s), time.Now(), 0))
+		require.False(t, plan.Decision.Acts(), "it makes none")
+		require.False(t, plan.Unreported, "and says why")
 
 		noted := aControlPlane(1)
 		noted.SetAnnotations(map[string]string{"note": "x"})
@@ -50,12 +52,12 @@ func TestMS25_TheControlPlaneWakesTheSetsThatWaitForIt(t *testing.T) {
 		assert.NotContains(t, w.asked(), awake(aSet()), "nothing that a check looks at")
 
 		version := w.put(aControlPlane(3))
-		for _, wait := range []time.Duration{time.Millisecond, aResync} { // the event, and a look for what was missed
+		for _, wait := range []time.Duration{time.Millisecond, aResync} { // after the event, and after a resync
 			w.pass(wait)
-			told := w.took()
-			i := slices.IndexFunc(told, func(c call) bool { return c.id == idOf(aSet()) })
-			require.GreaterOrEqual(t, i, 0, "nobody told the set")
-			assert.Equal(t, version, told[i].changed.Versions[observe.ControlPlanes], "the worker must see no less")
+			signaled := w.took()
+			i := slices.IndexFunc(signaled, func(c call) bool { return c.id == idOf(aSet()) })
+			require.GreaterOrEqual(t, i, 0, "the set was not signaled")
+			assert.Equal(t, version, signaled[i].changed.Versions[cache.ControlPlanes], "the worker must see no less")
 		}
 	})
 }
@@ -66,7 +68,7 @@ func TestAControlPlaneThatGoesWakesTheSets(t *testing.T) {
 	inWorld(t, append(calmStack(), aControlPlane(1)), func(w *world) {
 		w.put(short)
 		w.flush()
-		w.put(reportingOf(short, w.cluster.AroundSet(short)))
+		w.put(reportingOf(short, set.Read(w.cluster, short)))
 		w.pass(5 * time.Second)
 		w.took()
 		w.remove(aControlPlane(1))

@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"millwright/api/v1alpha1"
-	"millwright/decide/attention"
-	"millwright/observe"
+	"millwright/decide/rollout"
+	"millwright/observe/deployment"
 )
 
 type onDeployment = func(*v1alpha1.MachineDeployment)
@@ -20,15 +20,15 @@ func deploymentRows() []factRow {
 		{fact: "Deleting", change: with(toBeDeleted[*v1alpha1.MachineDeployment])},
 		{fact: "Finalizer", change: with(func(d *v1alpha1.MachineDeployment) { d.Finalizers = nil })},
 		{fact: "Generation", change: with(func(d *v1alpha1.MachineDeployment) { d.Generation = 2 })},
-		{fact: "ObservedGeneration", change: with(func(d *v1alpha1.MachineDeployment) { d.Status.ObservedGeneration = 0 })},
+		{fact: "ObservedGeneration", resync: true, change: with(func(d *v1alpha1.MachineDeployment) { d.Status.ObservedGeneration = 0 })},
 		{name: "one more that runs", fact: "Machines", change: replace(machineNamed("second"))},
 		{name: "handed to another one's set", fact: "Machines", change: func(w *world) {
 			w.put(changed(aMachine(), func(m *v1alpha1.Machine) { m.OwnerReferences = nil }))
 			w.flush()
-			w.put(changed(aSet(), func(s *v1alpha1.MachineSet) { s.Status.Replicas = 0 })) // its set has noticed
+			w.put(changed(aSet(), func(s *v1alpha1.MachineSet) { s.Status.Replicas = 0 })) // its set's status shows that
 		}},
 		{fact: "Due", change: replace(aMachine(), inPhase(v1alpha1.MachineFailed))},
-		{fact: "Replacing", change: with(func(d *v1alpha1.MachineDeployment) {
+		{fact: "Replacing", resync: true, change: with(func(d *v1alpha1.MachineDeployment) {
 			d.Status.Replacements = []v1alpha1.MachineReplacement{{UID: "uid-m"}}
 		})},
 		{name: "the template", fact: "Rolling", change: with(func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "large" })},
@@ -41,7 +41,7 @@ func deploymentRows() []factRow {
 	}
 }
 
-// doRows change what is to be done next.
+// doRows change what must be done next.
 func doRows() []factRow {
 	named := func(name string, change onDeployment) factRow {
 		return factRow{name: name, fact: "Next", change: replace(aDeployment(), change)}
@@ -55,28 +55,28 @@ func doRows() []factRow {
 		named("to return to a former revision", func(d *v1alpha1.MachineDeployment) { d.Spec.RollbackTo = &v1alpha1.RollbackConfig{} }),
 		named("what its set copies", func(d *v1alpha1.MachineDeployment) { d.Spec.MinReadySeconds = 7 }),
 		named("an annotation for its sets", annotated[*v1alpha1.MachineDeployment]("team", "shop")),
-		named("its revision", annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationRevision, "7")),
+		{name: "its revision", fact: "Next", resync: true, change: replace(aDeployment(), annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationRevision, "7"))},
 		named("maxSurge, of which its set tells", func(d *v1alpha1.MachineDeployment) {
 			d.Spec.Strategy.RollingUpdate = &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: v1alpha1.UpdateConfiguration{MaxSurge: new(intstr.FromInt32(7))}}
 		}),
-		named("what is recorded of the rollout", func(d *v1alpha1.MachineDeployment) { d.Status.Rollout = nil }),
+		{name: "what is recorded of the rollout", fact: "Next", resync: true, change: replace(aDeployment(), func(d *v1alpha1.MachineDeployment) { d.Status.Rollout = nil })},
 		named("what the autoscaler chose", annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationTriggerDeletion, "m")),
 		{name: "what it does not choose any more", fact: "Next", change: replace(aMachine(), annotated[*v1alpha1.Machine](v1alpha1.AnnotationMachinePriority, "1"), annotated[*v1alpha1.Machine](v1alpha1.AnnotationMarkedForDeletionTime, "2026-01-01T00:00:00Z"))},
 		{name: "the size of its set", fact: "Next", before: objects(machineNamed("second")), change: replace(sizedSet(2, nil, aMachine(), machineNamed("second")))},
-		set("its set is to go", toBeDeleted[*v1alpha1.MachineSet]),
+		set("its set is being deleted", toBeDeleted[*v1alpha1.MachineSet]),
 		set("its set is another one's", func(s *v1alpha1.MachineSet) { s.OwnerReferences = nil }),
 		set("its set has another template", func(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class.Name = "large" }),
 		set("its set may make no machines", labelledSet(v1alpha1.LabelScaleUpDisabled, v1alpha1.ValueLowerTrue)),
 		{name: "its set is gone", fact: "Next", change: func(w *world) { w.remove(aSet()) }},
 		{name: "a new machine runs: an old one may go", fact: "Next", before: rollingStack(), change: replace(newMachine(), joined)},
-		{name: "a person passes a stage", fact: "Next", before: gatedStack(), change: replace(gatedDeployment(), annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationRolloutApprove, "2/1 ann"))},
+		{name: "a person passes a step", fact: "Next", before: gatedStack(), change: replace(gatedDeployment(), annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationRolloutApprove, "2/1 ann"))},
 	}
 }
 
-// sayRows wipe what a deployment's status says, each by itself, and make it say what is not so any more.
+// sayRows clear each field of a deployment's status, or make it out of date.
 func sayRows() []factRow {
 	status := func(name string, change func(*v1alpha1.MachineDeploymentStatus)) factRow {
-		return factRow{name: "status, " + name, fact: "Unreported", change: replace(aDeployment(), func(d *v1alpha1.MachineDeployment) { change(&d.Status) })}
+		return factRow{name: "status, " + name, fact: "Unreported", resync: true, change: replace(aDeployment(), func(d *v1alpha1.MachineDeployment) { change(&d.Status) })}
 	}
 	set := func(name string, change onSet) factRow {
 		return factRow{name: name, fact: "Unreported", change: replace(aSet(), change)}
@@ -93,7 +93,7 @@ func sayRows() []factRow {
 		status("the message of a condition", func(s *v1alpha1.MachineDeploymentStatus) { s.Conditions[0].Message = "odd" }),
 
 		{name: "it runs no more", fact: "Unreported", change: replace(aMachine(), inPhase(v1alpha1.MachineUnknown))},
-		{name: "it is to go", fact: "Unreported", change: replace(aMachine(), toBeDeleted[*v1alpha1.Machine])},
+		{name: "it is being deleted", fact: "Unreported", change: replace(aMachine(), toBeDeleted[*v1alpha1.Machine])},
 		set("frozen with its set", labelledSet(v1alpha1.LabelFreeze, v1alpha1.ValueTrue)),
 		set("machines get no instance", func(s *v1alpha1.MachineSet) {
 			s.Status.Conditions = append(s.Status.Conditions, v1alpha1.MachineSetCondition{
@@ -106,12 +106,33 @@ func sayRows() []factRow {
 	}
 }
 
+// deploymentFacts is what a deployment's pending work depends on: facts and plan.
+type deploymentFacts struct {
+	Deleting, Finalizer, Unreported, Recheck, Rolling bool
+	Generation, ObservedGeneration                    int64
+	Machines, Due, Replacing                          int
+	Next, Says, RolledBackTo                          string
+}
+
 func TestEveryFactOfADeploymentWakesIt(t *testing.T) {
 	read := func(w *world) any {
 		d, found := w.cluster.Deployment("ns/d")
 		require.True(t, found)
-		return observe.DeploymentFacts(w.cluster.Family(d), born.Time)
+		family := deployment.Read(w.cluster, d)
+		o := deployment.Observed(family, born.Time)
+		plan := rollout.Look(o)
+		facts := deploymentFacts{
+			Deleting: o.Deleting, Finalizer: o.Finalizer, Generation: o.Generation, ObservedGeneration: o.ObservedGeneration,
+			Machines: len(family.Members), Due: o.Due, Replacing: o.Replacing, RolledBackTo: o.RolledBackTo, Unreported: plan.Unreported,
+			Recheck: !plan.Decision.Recheck.IsZero(), Rolling: plan.Decision.Rolling && plan.Decision.HoldBy != rollout.HeldBy, Says: plan.Decision.Why,
+		}
+		if plan.Decision.Acts() {
+			facts.Next = plan.Decision.Why
+		}
+		return facts
 	}
 	rows := append(append(deploymentRows(), doRows()...), sayRows()...)
-	proveFacts(t, reflect.TypeFor[attention.DeploymentFacts](), aDeployment(), read, rows, nil)
+	proveFacts(t, reflect.TypeFor[deploymentFacts](), aDeployment(), read, rows, map[string]string{
+		"RolledBackTo": "our own note: it changes with the template or the revision",
+	})
 }

@@ -14,10 +14,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"millwright/api/v1alpha1"
-	"millwright/observe"
+	"millwright/observe/cache"
+	"millwright/observe/machine"
 )
 
-// otherDeployment has something to do, as the one on its way to revision 2: it has no set of its template.
+// otherDeployment has pending work, as has the one that rolls out revision 2: it has no set of its template.
 func otherDeployment() *v1alpha1.MachineDeployment {
 	d := bareDeployment()
 	d.Name, d.UID, d.Spec.Template.Labels["pool"] = "e", "uid-e", "b"
@@ -25,14 +26,14 @@ func otherDeployment() *v1alpha1.MachineDeployment {
 	return d
 }
 
-// toldDeployments returns which of the two were told since the last time.
-func (w *world) toldDeployments() []string {
+// signaledDeployments returns which of the two were signaled since the last call.
+func (w *world) signaledDeployments() []string {
 	return slices.DeleteFunc(w.asked(), func(line string) bool {
 		return line != awake(aDeployment()) && line != awake(otherDeployment())
 	})
 }
 
-// wakesRow is an event, and which deployments hear of it.
+// wakesRow is an event and the deployments that it signals.
 type wakesRow struct {
 	name   string
 	before []runtime.Object
@@ -40,24 +41,24 @@ type wakesRow struct {
 	want   []string
 }
 
-// proveWakes shows who hears of each row's event. Neither deployment is calm: whoever hears of it is told.
+// proveWakes checks which deployments each row's event signals. Neither deployment is calm, so each evaluation sends a signal.
 func proveWakes(t *testing.T, stack []runtime.Object, rows []wakesRow) {
 	both := []string{awake(aDeployment()), awake(otherDeployment())}
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
 			inWorld(t, slices.Concat(stack, row.before), func(w *world) {
-				require.Subset(t, w.toldDeployments(), both, "when the leader begins")
+				require.Subset(t, w.signaledDeployments(), both, "when the leader begins")
 				row.event(w)
 				w.pass(2 * time.Second)
-				told := w.toldDeployments()
+				signaled := w.signaledDeployments()
 				if len(row.want) > 0 {
-					assert.Equal(t, row.want, told)
+					assert.Equal(t, row.want, signaled)
 					return
 				}
-				assert.Empty(t, told)
+				assert.Empty(t, signaled)
 				w.bridge.sweep()
 				w.pass(2 * time.Second)
-				assert.Equal(t, both, w.toldDeployments(), "they had something to do, and were not asked")
+				assert.Equal(t, both, w.signaledDeployments(), "they had something to do, and were not asked")
 			})
 		})
 	}
@@ -78,16 +79,16 @@ func resized(s *v1alpha1.MachineSet) { s.Spec.Replicas, s.Generation = 2, 2 }
 
 func withoutReady(s *v1alpha1.MachineSet) { s.Status.ReadyReplicas = 0 }
 
-// resyncSet lets the informer tell of a set again, as it is.
+// resyncSet makes the informer report a set that has not changed.
 func resyncSet(w *world) {
-	informer := w.cluster.Informer(observe.Sets)
+	informer := w.cluster.Informer(cache.Sets)
 	set, found := w.cluster.Set("ns/s")
 	require.True(w.t, found)
-	w.bridge.handler(observe.Sets, informer).OnUpdate(set, set)
+	w.bridge.handler(cache.Sets, informer).OnUpdate(set, set)
 }
 
-// A set belongs to the deployment that controls it, and to no other: a deployment takes no set because of its labels. So there is
-// nothing that it could do with one that merely matches its selector, and it does not hear of it.
+// A set belongs to the deployment that is its controller, and to no other: deployments adopt no sets by labels. A deployment
+// that only selects the set cannot do anything about it, and is not signaled.
 func TestU18_WhoHearsOfASet(t *testing.T) {
 	d, e := awake(aDeployment()), awake(otherDeployment())
 	stray := setNamed("stray", ofNobody)
@@ -122,7 +123,7 @@ func TestU18_WhoHearsOfASet(t *testing.T) {
 	})
 }
 
-// The one that has lost a set must not count it again from a cache that is behind.
+// The deployment that has lost a set must not count the set again from a cache that is behind.
 func TestU18_BothSeeThatASetChangedItsOwner(t *testing.T) {
 	inWorld(t, append(rollingStack(), otherDeployment()), func(w *world) {
 		w.took()
@@ -130,7 +131,7 @@ func TestU18_BothSeeThatASetChangedItsOwner(t *testing.T) {
 		w.flush()
 		seen := map[string]string{}
 		for _, c := range w.took() {
-			seen[c.id] = c.changed.Versions[observe.Sets]
+			seen[c.id] = c.changed.Versions[cache.Sets]
 		}
 		assert.Equal(t, version, seen[idOf(aDeployment())], "who had it")
 		assert.Equal(t, version, seen[idOf(otherDeployment())], "who has it")
@@ -154,8 +155,8 @@ func updatingNode(reason string, changes ...func(*corev1.Node)) *corev1.Node {
 	}}, changes...)...)
 }
 
-// While a machine is updated its deployment can only wait. The result comes to it by the machine's phase: the node has told the
-// machine by then. That an update failed it hears, too, and that a late result rescued the machine.
+// While a machine is updated its deployment can only wait. It learns of the result by the machine's phase, which the machine's
+// workflow sets from its node. A failed update and a late success after it signal the deployment, too.
 func TestU19_AnInPlaceUpdateWakesTheDeploymentWhenItSucceeded(t *testing.T) {
 	d, e := awake(aDeployment()), awake(otherDeployment())
 	inStep := inPhase(v1alpha1.MachineInPlaceUpdating)
@@ -171,7 +172,7 @@ func TestU19_AnInPlaceUpdateWakesTheDeploymentWhenItSucceeded(t *testing.T) {
 		{"one of another deployment succeeded", nil, replace(theirs, succeeded), []string{e}},
 		{"its node goes on", nil, replace(updatingNode(v1alpha1.ReasonDrainSuccessful, unready)), nil},
 		{"its conditions go on", nil, replace(updating, func(m *v1alpha1.Machine) {
-			m.Status.Conditions = observe.CopiedConditions(updatingNode(v1alpha1.ReasonUpdateSuccessful, unready))
+			m.Status.Conditions = machine.CopiedConditions(updatingNode(v1alpha1.ReasonUpdateSuccessful, unready))
 		}), nil},
 		{"what was done last", nil, replace(updating, func(m *v1alpha1.Machine) {
 			m.Status.LastOperation = v1alpha1.LastOperation{Type: v1alpha1.MachineOperationInPlaceUpdate, State: v1alpha1.MachineStateProcessing}
@@ -182,8 +183,8 @@ func TestU19_AnInPlaceUpdateWakesTheDeploymentWhenItSucceeded(t *testing.T) {
 	})
 }
 
-// The agent on the node tells the machine, and the machine its deployment: nobody else counts a result that the machine has not
-// seen.
+// The agent on the node reports to the machine, and the machine's phase to the deployment, which counts no result that the
+// machine has not seen.
 func TestU19_TheNodeOfAnInPlaceUpdateTellsItsMachineOnly(t *testing.T) {
 	updating := changed(aMachine(), inPhase(v1alpha1.MachineInPlaceUpdating))
 	node := updatingNode(v1alpha1.ReasonReadyForUpdate)

@@ -1,35 +1,44 @@
 package watch
 
 import (
+	"slices"
+	"time"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
 
 	"millwright/api/v1alpha1"
-	"millwright/observe"
-	"millwright/workflows"
+	"millwright/decide/drain"
+	observecache "millwright/observe/cache"
+	"millwright/observe/class"
+	"millwright/observe/deployment"
+	observedrain "millwright/observe/drain"
+	"millwright/observe/machine"
+	"millwright/observe/set"
+	"millwright/workflows/run"
 )
 
-// event is what an informer tells of one object.
+// event is what an informer reports about one object.
 type event struct {
-	resource observe.Resource
+	resource observecache.Resource
 	object   metav1.Object
-	deleted  bool   // the object is gone for good
-	version  string // a cache that has reached it shows what happened
+	deleted  bool   // the object does not exist any more
+	version  string // a cache with at least this version shows the change
 }
 
-func (e event) versions() observe.Gate { return observe.Gate{e.resource: e.version} }
+func (e event) wake() wake { return wake{versions: observecache.MinVersions{e.resource: e.version}} }
 
-// handler passes the events of an informer on.
-func (b *Bridge) handler(resource observe.Resource, informer cache.SharedIndexInformer) cache.ResourceEventHandler {
+// handler returns the handler of an informer's events.
+func (b *Bridge) handler(resource observecache.Resource, informer cache.SharedIndexInformer) cache.ResourceEventHandler {
 	pass := func(item any, deleted bool, version string) {
 		if object, ok := item.(metav1.Object); ok {
 			b.metrics.events.WithLabelValues(string(resource)).Inc()
 			if version == "" {
 				version = object.GetResourceVersion()
 			}
-			b.note(event{resource: resource, object: object, deleted: deleted, version: version})
+			b.handle(event{resource: resource, object: object, deleted: deleted, version: version})
 		}
 	}
 	return cache.ResourceEventHandlerFuncs{
@@ -38,14 +47,14 @@ func (b *Bridge) handler(resource observe.Resource, informer cache.SharedIndexIn
 			before, ok1 := old.(metav1.Object)
 			after, ok2 := item.(metav1.Object)
 			if ok1 && ok2 && before.GetUID() != after.GetUID() {
-				pass(old, true, after.GetResourceVersion()) // deleted and made anew while the watch was broken
+				pass(old, true, after.GetResourceVersion()) // deleted and created again while the watch was broken
 			}
 			pass(item, false, "")
 		},
 		DeleteFunc: func(item any) {
 			version := ""
 			if tombstone, ok := item.(cache.DeletedFinalStateUnknown); ok {
-				// The watch missed the deletion: the object's own version is from before it.
+				// The watch missed the deletion: the object's own version is older than the deletion.
 				item, version = tombstone.Obj, informer.GetStore().LastStoreSyncResourceVersion()
 			}
 			pass(item, true, version)
@@ -53,198 +62,150 @@ func (b *Bridge) handler(resource observe.Resource, informer cache.SharedIndexIn
 	}
 }
 
-// note finds out whom an event concerns.
-func (b *Bridge) note(e event) {
+// handle enqueues the objects that an event affects.
+func (b *Bridge) handle(e event) {
 	switch object := e.object.(type) {
 	case *v1alpha1.Machine:
-		b.noteMachine(e, object)
+		b.handleMachine(e, object)
 	case *v1alpha1.MachineSet:
-		b.noteOwned(e, workflows.KindMachineSet, workflows.KindMachineDeployment, setPrints(object))
+		b.handleOwned(e, run.KindMachineSet, run.KindMachineDeployment, setFingerprints(object))
 	case *v1alpha1.MachineDeployment:
-		if b.noteOwned(e, workflows.KindMachineDeployment, "", deploymentPrints(object)).below {
-			for _, set := range b.cluster.SetsOf(string(object.UID)) {
-				b.enqueue(key{workflows.KindMachineSet, set.Namespace, set.Name}, wake{versions: e.versions(), cause: byObject})
-			}
+		if b.handleOwned(e, run.KindMachineDeployment, "", deploymentFingerprints(object)).children {
+			enqueueAll(b, run.KindMachineSet, b.cluster.SetsOf(string(object.UID)), e.wake(), 0)
 		}
 	case *v1alpha1.MachineClass:
-		changed := b.noteOwned(e, workflows.KindMachineClass, "", classPrints(object))
-		if changed.self {
-			b.wakeMachines(object, e.versions())
+		c := b.handleOwned(e, run.KindMachineClass, "", classFingerprints(object))
+		if c.spec {
+			enqueueAll(b, run.KindMachine, b.cluster.MachinesOfClass(refOf(object).Key()), e.wake(), 0) // machines may wait for the class
+			b.orphans.check(refOf(object))
 		}
-		if changed.news {
-			b.wakeSetsOf(object, e.versions())
-		}
-		if changed.self {
-			b.orphans.look(refOf(object))
+		if c.added || e.deleted { // a set without a class creates no machines
+			enqueueAll(b, run.KindMachineSet, b.cluster.SetsOfClass(refOf(object).Key()), e.wake(), 0)
 		}
 	case *corev1.Node:
-		if b.changes(e, nodePrints(object)).self {
-			b.wakeMachinesOn(object, wake{versions: e.versions(), cause: byNode})
+		if c := b.compare(e, nodeFingerprints(object)); c.spec {
+			b.enqueueMachinesOf(object, e.wake(), c.health)
 		}
-	case *unstructured.Unstructured: // the control plane
-		if b.changes(e, prints{self: hash(object.GetUID(), object.GetGeneration(), object.Object["status"])}).self {
-			b.wakeSets(e.versions())
+	case *unstructured.Unstructured: // the control plane: sets may wait for it
+		if b.compare(e, fingerprints{spec: hash(object.GetUID(), object.GetGeneration(), object.Object["status"])}).spec {
+			for _, item := range b.cluster.Informer(observecache.Sets).GetStore().List() {
+				enqueueAll(b, run.KindMachineSet, []*v1alpha1.MachineSet{item.(*v1alpha1.MachineSet)}, e.wake(), 0)
+			}
 		}
 	case *metav1.PartialObjectMetadata:
-		b.noteSecret(e, object)
+		b.handleSecret(e, object)
 	}
 }
 
-// wakeMachinesOn wakes the machines of a node, and the sets of those that failed: a node may ask for its machine to be kept.
-func (b *Bridge) wakeMachinesOn(node *corev1.Node, w wake) {
-	for _, m := range b.cluster.MachinesOfNode(node.Name) {
-		b.enqueue(key{workflows.KindMachine, m.Namespace, m.Name}, w)
+// enqueueAll enqueues several objects of one kind.
+func enqueueAll[T metav1.Object](b *Bridge, kind run.Kind, objects []T, w wake, delay time.Duration) {
+	for _, o := range objects {
+		b.enqueue(key{kind, o.GetNamespace(), o.GetName()}, w, delay)
+	}
+}
+
+// enqueueMachinesOf enqueues the machines that depend on a node, and the sets of the failed ones: a user may request
+// preservation on the node. A machine that is being deleted depends only on the node's health.
+func (b *Bridge) enqueueMachinesOf(node *corev1.Node, w wake, health bool) {
+	machines := slices.DeleteFunc(b.cluster.MachinesOfNode(node.Name), func(m *v1alpha1.Machine) bool {
+		return nodeOf(m) == "" || deleting(m) && !health
+	})
+	enqueueAll(b, run.KindMachine, machines, w, debounce)
+	for _, m := range machines {
 		if set := controller(m); set != "" && m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed {
-			b.enqueue(key{workflows.KindMachineSet, m.Namespace, set}, w)
+			b.enqueue(key{run.KindMachineSet, m.Namespace, set}, w, debounce)
 		}
 	}
 }
 
-// noteMachine wakes who has to do with a machine.
-func (b *Bridge) noteMachine(e event, m *v1alpha1.Machine) {
-	changed := b.noteOwned(e, workflows.KindMachine, workflows.KindMachineSet, machinePrints(m))
-	for _, class := range changed.classes {
-		b.enqueue(key{workflows.KindMachineClass, m.Namespace, class}, wake{versions: e.versions(), cause: byObject})
+// handleMachine enqueues the machine, and the objects that its change affects.
+func (b *Bridge) handleMachine(e event, m *v1alpha1.Machine) {
+	c := b.handleOwned(e, run.KindMachine, run.KindMachineSet, machineFingerprints(m))
+	for _, class := range c.classes {
+		b.enqueue(key{run.KindMachineClass, m.Namespace, class}, e.wake(), 0)
 	}
-	if changed.loose {
-		b.wakeAdopters(m, e.versions())
+	if c.orphan { // sets that may adopt it, and the set that released it
+		enqueueAll(b, run.KindMachineSet, set.SetsSelecting(b.cluster, m), e.wake(), 0)
 	}
-	if changed.above {
-		b.wakeDeployment(m, e.versions(), changed.leaving)
+	if set, found := b.cluster.Set(m.Namespace + "/" + controller(m)); c.deployment && found && machine.HasDeployment(set) {
+		b.enqueue(key{run.KindMachineDeployment, m.Namespace, controller(set)}, e.wake(), 0)
 	}
-	if changed.drained {
-		b.wakeQueue(e.versions())
+	if c.node && nodeOf(m) != "" && b.cluster.NodeOf(m) != nil { // earlier events of the node enqueued no machine
+		b.enqueue(key{run.KindMachine, m.Namespace, m.Name}, e.wake(), debounce)
 	}
-	if changed.several {
-		b.orphans.hurry(m.Namespace, observe.ClassOf(m))
-	}
-}
-
-// noteSecret wakes who may wait for a Secret: the machines of its classes for what is in it, the classes for its finalizer.
-// A change of the finalizer alone is our own write, and no news to machines. No gate of a machine holds a Secret's version:
-// who needs what is in it reads it live.
-func (b *Bridge) noteSecret(e event, secret *metav1.PartialObjectMetadata) {
-	changed := b.changes(e, secretPrints(secret))
-	w := wake{versions: e.versions(), cause: byOwn}
-	if changed.news && !e.deleted { // one that is gone gives a class nothing to do
-		w.cause = byObject
-	}
-	for _, class := range b.cluster.ClassesOfSecret(secret.Namespace, secret.Name) {
-		if changed.own {
-			b.enqueue(key{workflows.KindMachineClass, class.Namespace, class.Name}, w)
-		}
-		if changed.news || (changed.self && !changed.own) {
-			b.wakeMachines(class, nil)
+	if c.drained {
+		for _, next := range drain.NextTurns(observedrain.Turns(b.cluster), drainsWoken) {
+			b.enqueue(key{run.KindMachine, next.Namespace, next.Name}, e.wake(), 0)
 		}
 	}
+	if c.outOfRange {
+		b.orphans.trigger(m.Namespace, class.NameOf(m))
+	}
 }
 
-// noteOwned wakes an object that has a workflow of its own, and what controls it. It returns what changed.
-func (b *Bridge) noteOwned(e event, kind, parentKind workflows.Kind, now prints) difference {
-	changed := b.changes(e, now)
-	for _, parent := range changed.parents {
-		told := wake{versions: e.versions(), cause: byMember}
-		if changed.hurry || kind == workflows.KindMachineSet && b.freesEarly(e.object.GetNamespace(), parent) {
-			told.cause = byObject
+// handleSecret enqueues what may wait for a Secret: the machines of its classes for its data, the classes for its finalizer. A
+// change of the finalizer changes no data. The minimum versions of machines do not include Secrets: activities read Secrets
+// live.
+func (b *Bridge) handleSecret(e event, secret *metav1.PartialObjectMetadata) {
+	c := b.compare(e, secretFingerprints(secret))
+	for _, class := range class.ClassesOfSecret(b.cluster, secret.Namespace, secret.Name) {
+		switch {
+		case c.added:
+			b.enqueue(key{run.KindMachineClass, class.Namespace, class.Name}, e.wake(), 0)
+		case c.parentDebounced && !e.deleted: // a class has nothing to do for a Secret that is gone
+			b.enqueue(key{run.KindMachineClass, class.Namespace, class.Name}, e.wake(), debounce)
 		}
-		b.enqueue(key{parentKind, e.object.GetNamespace(), parent}, told)
-	}
-	w := wake{versions: e.versions(), cause: byOwn}
-	if changed.self {
-		w.cause = byObject
-	}
-	if e.deleted {
-		gone := departed{ref: refOf(e.object), tell: b.now().Add(goneAfter)}
-		if d, ok := e.object.(*v1alpha1.MachineDeployment); ok {
-			gone.rollout = observe.RolloutNamed(d)
+		if c.added || e.deleted || c.spec && !c.parentDebounced {
+			enqueueAll(b, run.KindMachine, b.cluster.MachinesOfClass(refOf(class).Key()), wake{}, 0)
 		}
-		w.gone = []departed{gone}
-	}
-	if changed.self || changed.own {
-		b.enqueue(key{kind, e.object.GetNamespace(), e.object.GetName()}, w)
-	}
-	return changed
-}
-
-// wakeDeployment wakes the deployment above a machine's set, past the set, which has nothing to do with it: in a moment where all is that
-// the machine leaves, unless that frees its place.
-func (b *Bridge) wakeDeployment(m *v1alpha1.Machine, versions observe.Gate, leaving bool) {
-	set, found := b.cluster.Set(m.Namespace + "/" + controller(m))
-	if !found || !observe.HasDeployment(set) {
-		return
-	}
-	told := wake{versions: versions, cause: byObject}
-	if leaving && !b.freesEarly(m.Namespace, controller(set)) {
-		told.cause = byMember
-	}
-	b.enqueue(key{workflows.KindMachineDeployment, m.Namespace, controller(set)}, told)
-}
-
-// freesEarly reports whether a machine of a deployment frees its place when its deletion begins: then its rollout waits for that, and for
-// its sets to have seen their sizes.
-func (b *Bridge) freesEarly(namespace, deployment string) bool {
-	d, found := b.cluster.Deployment(namespace + "/" + deployment)
-	return found && observe.FreesEarly(d)
-}
-
-// wakeAdopters wakes the sets that would take a machine which nothing controls, and the one that let go of it.
-func (b *Bridge) wakeAdopters(m *v1alpha1.Machine, versions observe.Gate) {
-	for _, set := range b.cluster.SetsSelecting(m) {
-		b.enqueue(key{workflows.KindMachineSet, set.Namespace, set.Name}, wake{versions: versions, cause: byObject})
 	}
 }
 
-// wakeSets wakes all sets: those that are not calm may wait for the control plane.
-func (b *Bridge) wakeSets(versions observe.Gate) {
-	for _, item := range b.cluster.Informer(observe.Sets).GetStore().List() {
-		set := item.(*v1alpha1.MachineSet)
-		b.enqueue(key{workflows.KindMachineSet, set.Namespace, set.Name}, wake{versions: versions, cause: byObject})
+// handleOwned enqueues an object that has a workflow, and its controller. It returns what changed.
+func (b *Bridge) handleOwned(e event, kind, parentKind run.Kind, now fingerprints) change {
+	c := b.compare(e, now)
+	delay := debounce
+	if c.parentNow {
+		delay = 0
 	}
-}
-
-// wakeSetsOf wakes the sets whose template names a class that came or went: without it they make no machine.
-func (b *Bridge) wakeSetsOf(class *v1alpha1.MachineClass, versions observe.Gate) {
-	for _, set := range b.cluster.SetsOfClass(class.Namespace + "/" + class.Name) {
-		b.enqueue(key{workflows.KindMachineSet, set.Namespace, set.Name}, wake{versions: versions, cause: byObject})
+	for _, parent := range c.parents {
+		b.enqueue(key{parentKind, e.object.GetNamespace(), parent}, e.wake(), delay)
 	}
-}
-
-// wokenAtOnce is how many of the machines that wait for their turn are woken when a place is free. One would do; the others
-// make up for those that have gone meanwhile, and each is asked once only.
-const wokenAtOnce = 5
-
-// wakeQueue wakes the machines that are next to be drained.
-func (b *Bridge) wakeQueue(versions observe.Gate) {
-	for _, m := range b.cluster.NextToDrain(wokenAtOnce) {
-		b.enqueue(key{workflows.KindMachine, m.Namespace, m.Name}, wake{versions: versions, cause: byObject})
+	k, w := key{kind, e.object.GetNamespace(), e.object.GetName()}, e.wake()
+	switch {
+	case e.deleted:
+		gone := deleted{uid: string(e.object.GetUID()), workflows: []string{run.ID(kind, refOf(e.object))}}
+		if d, ok := e.object.(*v1alpha1.MachineDeployment); ok && deployment.Named(d) != "" {
+			gone.workflows = []string{deployment.Named(d), gone.workflows[0]}
+		}
+		w.deleted, w.notBefore = []deleted{gone}, time.Now().Add(goneAfter)
+		b.enqueue(k, w, goneAfter)
+	case c.spec:
+		b.enqueue(k, w, 0)
 	}
+	return c
 }
 
-// wakeMachines wakes the machines of a class: those that are not calm may wait for it.
-func (b *Bridge) wakeMachines(class *v1alpha1.MachineClass, versions observe.Gate) {
-	for _, m := range b.cluster.MachinesOfClass(class.Namespace + "/" + class.Name) {
-		b.enqueue(key{workflows.KindMachine, m.Namespace, m.Name}, wake{versions: versions, cause: byObject})
-	}
+// change says which fingerprints of an object differ from those seen before. For a new or deleted object all of them do.
+type change struct {
+	added      bool // the object is new
+	spec       bool
+	children   bool
+	health     bool
+	deployment bool
+	node       bool // a machine depends on another node than before
+	orphan     bool // the object has no controller, or had none when it was deleted, and a fingerprint of its parent changed
+	drained    bool // a machine left the queue for drains
+	outOfRange bool // a machine's provider has begun to report OutOfRange
+	parentNow  bool // the parents are enqueued at once
+
+	parentDebounced bool
+	parents         []string // the present and the former controller, if a fingerprint of the parent changed
+	classes         []string // the present and the former class of a machine, if the machine is new or deleted or the class changed
 }
 
-// difference says which fingerprints of an object changed.
-type difference struct {
-	loose   bool // nothing controls the object, or did when it went, and what its parent would look at is news
-	above   bool // something that only the deployment above a machine's set looks at
-	leaving bool // and that is no more than that a machine which runs is to go
-	drained bool // a machine that took a place in the order of drains does not any more
-	several bool // the provider has come to say OutOfRange of a machine
-	news    bool // the object is new, or gone: all of them changed
-	self    bool
-	own     bool
-	below   bool
-	hurry   bool     // the parents wait for it
-	parents []string // who must hear of it: what controls the object, and what did until now
-	classes []string // those that a machine refers to, or did until now: when it came, went or changed to another one
-}
-
-// changes compares an object's fingerprints with those seen last, and keeps them.
-func (b *Bridge) changes(e event, now prints) difference {
+// compare compares an object's fingerprints with those seen last, and stores them.
+func (b *Bridge) compare(e event, now fingerprints) change {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	id := string(e.resource) + "/" + string(e.object.GetUID())
@@ -254,43 +215,39 @@ func (b *Bridge) changes(e event, now prints) difference {
 	} else {
 		b.seen[id] = now
 	}
+	c := differ(before, now)
 	if !known || e.deleted {
-		d := all(before, now)
-		d.above = e.deleted || now.above != ""
-		d.hurry, d.drained = e.deleted, e.deleted && before.draining
-		d.several = known && now.fellOut(before)
-		return d
+		c.added, c.spec, c.children, c.health, c.deployment = !e.deleted, true, true, true, c.deployment || e.deleted
+		c.parentNow, c.parentDebounced = e.deleted, true
+		c.node, c.drained, c.outOfRange = false, e.deleted && before.draining, known && c.outOfRange
+		c.classes = named(now.class, before.class)
 	}
-	d := some(before, now)
-	d.leaving = d.above && deleting(e.object) && before.above == string(v1alpha1.MachineRunning)
-	return d
+	if c.parentNow || c.parentDebounced {
+		c.orphan, c.parents = now.parent == "", named(now.parent, before.parent)
+	}
+	return c
 }
 
-// all is the difference of an object that is new, or gone; before are its fingerprints in the second case.
-func all(before, now prints) difference {
-	return difference{
-		news: true, self: true, own: true, below: true,
-		loose: now.parent == "", parents: named(now.parent, before.parent), classes: named(now.class, before.class),
+// differ compares the fingerprints of an object that existed before and still does.
+func differ(before, now fingerprints) change {
+	c := change{
+		spec:            now.spec != before.spec || before.guarded && !now.guarded,
+		children:        now.children != before.children,
+		health:          now.health != before.health,
+		deployment:      now.deployment != before.deployment,
+		node:            now.node != before.node,
+		drained:         before.draining && !now.draining,
+		outOfRange:      now.outOfRange && !before.outOfRange,
+		parentNow:       now.parentNow != before.parentNow,
+		parentDebounced: now.parentDebounced != before.parentDebounced,
 	}
+	if now.class != before.class {
+		c.classes = named(now.class, before.class)
+	}
+	return c
 }
 
-// some is the difference of an object that is as it was, but for that.
-func some(before, now prints) difference {
-	d := difference{
-		several: now.fellOut(before), drained: before.draining && !now.draining, above: now.above != before.above,
-		self: before.self != now.self, own: before.own != now.own, below: before.below != now.below, hurry: before.owner != now.owner,
-	}
-	if d.hurry || before.later != now.later {
-		d.loose = now.parent == ""
-		d.parents = named(now.parent, before.parent)
-	}
-	if before.class != now.class {
-		d.classes = named(now.class, before.class)
-	}
-	return d
-}
-
-// named returns those of two names that are not empty, and each but once.
+// named returns the two names without duplicates and empty ones.
 func named(now, before string) (names []string) {
 	if now != "" {
 		names = append(names, now)
@@ -301,6 +258,6 @@ func named(now, before string) (names []string) {
 	return names
 }
 
-func refOf(o metav1.Object) observe.Ref {
-	return observe.Ref{Namespace: o.GetNamespace(), Name: o.GetName(), UID: string(o.GetUID())}
+func refOf(o metav1.Object) observecache.Ref {
+	return observecache.Ref{Namespace: o.GetNamespace(), Name: o.GetName(), UID: string(o.GetUID())}
 }

@@ -5,46 +5,52 @@ import (
 	"fmt"
 	"hash/fnv"
 	"maps"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"millwright/api/v1alpha1"
-	"millwright/observe"
+	"millwright/observe/cache"
+	"millwright/observe/class"
+	"millwright/observe/drain"
+	"millwright/observe/machine"
+	"millwright/observe/set"
 )
 
-// prints are the fingerprints of an object. Every fact that attention reads is in one of them; our own writes never change
-// the first.
-type prints struct {
-	self   uint64 // what wakes the object itself: spec, deletion, foreign metadata
-	owner  uint64 // what wakes its parent only, and at once: whose it is; of a set all that is not its progress
-	later  uint64 // what wakes its parent only, and in a moment: all else of a machine; of a set its progress: the size that it has seen, its counts
-	own    uint64 // what our workflows write and attention reads: worth a look, and hardly ever a signal
-	below  uint64 // what wakes those that a deployment controls
-	parent string // name of what controls it
-	class  string // name of the class that a machine refers to
-
-	above    string // what the deployment above a machine's set looks at and the set does not; empty when nothing
-	draining bool   // a machine takes a place in the order in which nodes are drained
-	several  bool   // the provider says OutOfRange of a machine: several instances, or none where there should be one
+// fingerprints of an object say which of its changes affect which workflows. Fields that only the object's own workflow writes
+// are in none of them: a run that wrote decides again by itself.
+type fingerprints struct {
+	spec            uint64 // signals the object's workflow at once: spec, deletion, metadata that others write
+	parentNow       uint64 // signals the controller's workflow at once: the controller; of a set all but size and progress
+	parentDebounced uint64 // signals the controller's workflow debounced: of a machine the other fields; of a set its progress
+	children        uint64 // signals the workflows of the objects that it controls, at once
+	health          uint64 // of a node: signals the machine's workflow even while the machine is being deleted
+	parent          string // name of the controller
+	class           string // name of the class that a machine refers to
+	node            string // name of the node that a machine depends on
+	deployment      string // signals the deployment of a machine's set at once; empty: the deployment reads nothing
+	guarded         bool   // our finalizer is set: its removal signals the object's workflow
+	draining        bool   // a machine is in the queue for drains
+	outOfRange      bool   // the provider reports OutOfRange for a machine: several instances, or none where there should be one
 }
 
 // hash returns a number that differs when the parts differ.
 func hash(parts ...any) uint64 {
 	h := fnv.New64a()
 	if err := json.NewEncoder(h).Encode(parts); err != nil {
-		_, _ = fmt.Fprint(h, parts...) // nothing of ours fails to encode; a hash of something beats a missed event
+		_, _ = fmt.Fprint(h, parts...) // our types always encode; if not, a hash of something is better than a missed event
 	}
 	return h.Sum64()
 }
 
-// foreign returns the labels and annotations that others write. The deletion priority is left out: the default that we
-// write says no more than its absence, and who needs it compares its value.
+// foreign returns the labels and annotations that others write. The machine priority is left out: the default that we write
+// means the same as its absence, and drain.Priority is compared instead.
 func foreign(o metav1.Object) [2]map[string]string {
 	var result [2]map[string]string
 	for i, all := range []map[string]string{o.GetLabels(), o.GetAnnotations()} {
-		result[i] = map[string]string{} // never nil: our first annotation on an object that had none is no news
+		result[i] = map[string]string{} // never nil: our first annotation on an object without any is not a change
 		for key, value := range all {
 			if !v1alpha1.IsOwnMetadataKey(key) && key != v1alpha1.AnnotationMachinePriority {
 				result[i][key] = value
@@ -56,114 +62,116 @@ func foreign(o metav1.Object) [2]map[string]string {
 
 func deleting(o metav1.Object) bool { return o.GetDeletionTimestamp() != nil }
 
-func machinePrints(m *v1alpha1.Machine) prints {
+func machineFingerprints(m *v1alpha1.Machine) fingerprints {
 	spec := m.Spec.DeepCopy()
-	spec.ProviderID = "" // ours
-	// A set counts its machines by all their labels, those that we write included. Only the label node says nothing to it.
+	spec.ProviderID = "" // written by us
+	// A set compares all labels of its machines, including those that we write, except for the label node.
 	labels := maps.Clone(m.Labels)
 	delete(labels, v1alpha1.LabelNode)
 	phase, operation := m.Status.CurrentStatus.Phase, m.Status.LastOperation
 	operation.LastUpdateTime = metav1.Time{}
-	blocked, _ := observe.Blocked(m)
-	check, marked := observe.HealthChecked(m)
-	return prints{
-		self:  hash(m.UID, spec, deleting(m), foreign(m)),
-		owner: hash(m.UID, metav1.GetControllerOf(m)),
-		later: hash(phase, operation, check, marked, deleting(m), foreign(m), labels, spec, observe.ReadySince(m),
-			observe.Priority(m), blocked, observe.IsPreserved(m), m.Annotations[v1alpha1.AnnotationMarkedForDeletionTime],
+	blocked, _ := machine.Blocked(m)
+	check, marked := set.HealthChecked(m)
+	return fingerprints{
+		spec:      hash(m.UID, spec, deleting(m), foreign(m)),
+		parentNow: hash(m.UID, metav1.GetControllerOf(m)),
+		parentDebounced: hash(phase, operation, check, marked, deleting(m), foreign(m), labels, spec, machine.ReadySince(m),
+			drain.Priority(m), blocked, machine.IsPreserved(m), m.Annotations[v1alpha1.AnnotationMarkedForDeletionTime],
 			m.Annotations[v1alpha1.AnnotationMachineJoinDuration]),
-		own: hash(m.UID, phase, m.Labels[v1alpha1.LabelNode], m.Spec.ProviderID, observe.HasFinalizer(m.Finalizers),
-			m.Status.Conditions, observe.IsPreserved(m)),
-		above:    above(m),
-		draining: observe.InDrain(m),
-		several:  operation.ErrorCode == outOfRange,
-		parent:   controller(m),
-		class:    observe.ClassOf(m),
+		parent:     controller(m),
+		class:      class.NameOf(m),
+		node:       nodeOf(m),
+		deployment: readByDeployment(m),
+		guarded:    cache.HasFinalizer(m.Finalizers),
+		draining:   drain.InDrain(m),
+		outOfRange: operation.ErrorCode == outOfRange,
 	}
 }
 
-// fellOut reports whether the provider has come to say OutOfRange of a machine.
-func (p prints) fellOut(before prints) bool { return p.several && !before.several }
+// nodeOf returns the name of the node that a machine depends on: none before its creation is on record, and none after its
+// drain.
+func nodeOf(m *v1alpha1.Machine) string {
+	phase := m.Status.CurrentStatus.Phase
+	created := phase != "" && phase != v1alpha1.MachineCrashLoopBackOff
+	if machine.IsEmptied(m) || !created && !deleting(m) {
+		return ""
+	}
+	return m.Labels[v1alpha1.LabelNode]
+}
 
 // outOfRange is the provider's code that starts a sweep for orphans, as in MCM.
 const outOfRange = "OutOfRange"
 
-// above says what a machine's deployment looks at without waiting for the set: whether it runs, or waits to be replaced, how far its
-// in-place update is, what the autoscaler wants of it.
-func above(m *v1alpha1.Machine) string {
-	parts := []string{m.Labels[v1alpha1.LabelUpdateResult], m.Annotations[v1alpha1.AnnotationMarkedForDeletionTime]}
-	if phase := string(m.Status.CurrentStatus.Phase); strings.HasPrefix(phase, "InPlace") {
-		parts = append(parts, phase)
+// readByDeployment is what a deployment reads directly from its machines, without waiting for the set's status: whether a
+// machine is Running and not being deleted, whether it waits for its replacement, the state of its in-place update, and the
+// autoscaler's mark.
+func readByDeployment(m *v1alpha1.Machine) string {
+	phase := m.Status.CurrentStatus.Phase
+	if runs := phase == v1alpha1.MachineRunning && !deleting(m); !runs && !strings.HasPrefix(string(phase), "InPlace") {
+		phase = ""
 	}
-	if phase := m.Status.CurrentStatus.Phase; phase == v1alpha1.MachineRunning && m.DeletionTimestamp == nil {
-		parts = append(parts, string(phase)) // a rollout waits for nothing more often
+	if machine.IsWaiting(m) {
+		phase += "waits"
 	}
-	if observe.IsWaiting(m) {
-		parts = append(parts, "waits")
-	}
-	return strings.Trim(strings.Join(parts, " "), " ")
+	return string(phase) + m.Labels[v1alpha1.LabelUpdateResult] + m.Annotations[v1alpha1.AnnotationMarkedForDeletionTime]
 }
 
-// setPrints: the generation stands for those parts of the spec, too, that we do not know. What controls a set decides when its
-// failed machines go.
-func setPrints(s *v1alpha1.MachineSet) prints {
-	status := s.Status.DeepCopy()
-	spec := s.Spec.DeepCopy()
-	spec.Replicas = 0 // its deployment wrote that, or hears of it by the status that follows
+// setFingerprints returns the fingerprints of a set. The generation covers fields of the spec that this version does not know.
+// The set's controller decides when its failed machines are replaced.
+func setFingerprints(s *v1alpha1.MachineSet) fingerprints {
+	status, spec := s.Status, s.Spec.DeepCopy()
+	spec.Replicas = 0 // its deployment wrote the size, or sees it in the status that follows
 	var failed []string
-	for _, m := range s.Status.FailedMachines {
+	for _, m := range status.FailedMachines {
 		failed = append(failed, m.Name)
 	}
-	status.CurrentOperation, status.LastOperation, status.FailedMachines, status.ObservedMachines = nil, v1alpha1.LastOperation{}, nil, ""
-	for i := range status.Conditions {
-		status.Conditions[i].LastTransitionTime = metav1.Time{}
-	}
 	counts := []int32{status.Replicas, status.FullyLabeledReplicas, status.ReadyReplicas, status.AvailableReplicas, status.PreservedFailedReplicas}
-	return prints{
-		self:   hash(s.UID, s.Spec, s.Generation, deleting(s), foreign(s), metav1.GetControllerOf(s)),
-		owner:  hash(s.UID, spec, deleting(s), metav1.GetControllerOf(s), failed, observe.BlockedSet(s), foreign(s)),
-		later:  hash(counts, status.ObservedGeneration, status.ObservedReplicas),
-		own:    hash(s.UID, status, observe.HasFinalizer(s.Finalizers)),
-		parent: controller(s),
+	return fingerprints{
+		spec:            hash(s.UID, s.Spec, s.Generation, deleting(s), foreign(s), metav1.GetControllerOf(s)),
+		parentNow:       hash(s.UID, spec, deleting(s), metav1.GetControllerOf(s), failed, set.Blocked(s), foreign(s)),
+		parentDebounced: hash(counts, status.ObservedGeneration, status.ObservedReplicas),
+		parent:          controller(s),
+		guarded:         cache.HasFinalizer(s.Finalizers),
 	}
 }
 
-func deploymentPrints(d *v1alpha1.MachineDeployment) prints {
-	status := d.Status.DeepCopy()
-	status.CurrentOperation = nil
+func deploymentFingerprints(d *v1alpha1.MachineDeployment) fingerprints {
 	_, paused := d.Annotations[v1alpha1.AnnotationPaused]
 	_, unfrozen := d.Annotations[v1alpha1.AnnotationUnfreeze]
-	return prints{
-		self:  hash(d.UID, d.Spec, d.Generation, deleting(d), foreign(d)),
-		own:   hash(d.UID, status, observe.HasFinalizer(d.Finalizers), observe.Revision(d)),
-		below: hash(d.UID, d.Spec.Template, paused, d.Labels[v1alpha1.LabelFreeze], unfrozen),
+	return fingerprints{
+		spec:     hash(d.UID, d.Spec, d.Generation, deleting(d), foreign(d)),
+		children: hash(d.UID, d.Spec.Template, paused, d.Labels[v1alpha1.LabelFreeze], unfrozen),
+		guarded:  cache.HasFinalizer(d.Finalizers),
 	}
 }
 
-// classPrints: a class wakes itself, and the machines that are not calm. The generation stands for all that is in it.
-func classPrints(c *v1alpha1.MachineClass) prints {
-	return prints{
-		self: hash(c.UID, c.Generation, deleting(c)),
-		own:  hash(c.UID, observe.HasFinalizer(c.Finalizers)),
+// classFingerprints returns the fingerprints of a class. Its spec signals its own workflow and those of its machines that are
+// not calm. The generation covers all of its content.
+func classFingerprints(c *v1alpha1.MachineClass) fingerprints {
+	return fingerprints{spec: hash(c.UID, c.Generation, deleting(c)), guarded: cache.HasFinalizer(c.Finalizers)}
+}
+
+// secretFingerprints returns the fingerprints of a Secret. The bridge does not read its data; its version says that they
+// changed. If our finalizer or the deletion timestamp changed, the version changed for that reason only; that affects the
+// classes that refer to the Secret, its parents.
+func secretFingerprints(s metav1.Object) fingerprints {
+	return fingerprints{
+		spec:            hash(s.GetUID(), s.GetResourceVersion()),
+		parentDebounced: hash(s.GetUID(), class.GuardsSecret(s.GetFinalizers()), deleting(s)),
 	}
 }
 
-// secretPrints: what is in a Secret is not for us to know; its version says that it changed. When our finalizer changed,
-// or the Secret is to go, that is all that this version brought.
-func secretPrints(s metav1.Object) prints {
-	return prints{
-		self: hash(s.GetUID(), s.GetResourceVersion()),
-		own:  hash(s.GetUID(), observe.GuardsSecret(s.GetFinalizers()), deleting(s)),
-	}
+// nodeFingerprints covers the fields that health checks and node syncs read, without heartbeats. The fingerprint health leaves
+// out the condition that a deletion writes.
+func nodeFingerprints(n *corev1.Node) fingerprints {
+	conditions := machine.CopiedConditions(n)
+	spec := hash(n.UID, conditions, n.Labels, n.Annotations, n.Finalizers, n.Spec.Taints, n.Spec.Unschedulable, n.Spec.ProviderID,
+		n.Status.Capacity, deleting(n))
+	written := func(c corev1.NodeCondition) bool { return c.Type == v1alpha1.NodeTerminating }
+	return fingerprints{spec: spec, health: hash(n.UID, slices.DeleteFunc(conditions, written), deleting(n))}
 }
 
-// nodePrints holds what health and the sync of nodes are made of, and not the heartbeats.
-func nodePrints(n *corev1.Node) prints {
-	return prints{self: hash(n.UID, observe.CopiedConditions(n), n.Labels, n.Annotations, n.Finalizers, n.Spec.Taints,
-		n.Spec.Unschedulable, n.Spec.ProviderID, n.Status.Capacity, deleting(n))}
-}
-
-// controller returns the name of what controls an object; empty when nothing does.
+// controller returns the name of an object's controller; empty if it has none.
 func controller(o metav1.Object) string {
 	if ref := metav1.GetControllerOf(o); ref != nil {
 		return ref.Name

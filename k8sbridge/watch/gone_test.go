@@ -13,14 +13,14 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"millwright/api/v1alpha1"
-	"millwright/observe"
+	observecache "millwright/observe/cache"
 )
 
 func TestDeletedMachine(t *testing.T) {
 	inWorld(t, calmStack(), func(w *world) {
 		w.put(changed(aMachine(), toBeDeleted[*v1alpha1.Machine]))
 		w.flush()
-		assert.Contains(t, w.asked(), awake(aMachine()), "when it is to go")
+		assert.Contains(t, w.asked(), awake(aMachine()), "when it is being deleted")
 		w.pass(2 * time.Second)
 		w.took()
 		w.reply(serviceerror.NewNotFound("closed"), 0) // its workflow has ended with the object
@@ -43,7 +43,7 @@ func TestDeletedMachine(t *testing.T) {
 	})
 }
 
-// The node goes a moment before its machine: that must not make the bridge tell a run that is about to end by itself.
+// The node is deleted shortly before its machine: the bridge must not signal a run that is about to end by itself.
 func TestDeletedMachineWhoseNodeWentJustBefore(t *testing.T) {
 	inWorld(t, calmStack(), func(w *world) {
 		going := changed(aMachine(), toBeDeleted[*v1alpha1.Machine])
@@ -62,7 +62,7 @@ func TestDeletedMachineWhoseNodeWentJustBefore(t *testing.T) {
 	})
 }
 
-// What happens while a signal is under way is not lost when that signal fails.
+// An event that arrives while a signal is in flight is not lost when that signal fails.
 func TestDeletedWhileASignalFails(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		w.reply(serviceerror.NewInternal("odd"), 2*time.Second)
@@ -102,11 +102,11 @@ func TestRecreatedUnderTheSameName(t *testing.T) {
 		w.reply(nil, 0)
 		w.took()
 		w.pass(10 * time.Second)
-		assert.Subset(t, w.asked(), []string{"signal " + idOf(first), "signal " + idOf(second), awake(third)}, "nobody is left waiting for what is gone")
+		assert.Subset(t, w.asked(), []string{"signal " + idOf(first), "signal " + idOf(second), awake(third)}, "no workflow waits for a deleted object")
 	})
 }
 
-// A watch that was broken shows an object that was deleted and made anew meanwhile as one that changed.
+// After a broken watch, an object that was deleted and created again meanwhile appears as one that changed.
 func TestRecreatedWhileTheWatchWasBroken(t *testing.T) {
 	first, second := again("m", "uid-1"), again("m", "uid-2")
 	inWorld(t, []runtime.Object{first}, func(w *world) {
@@ -118,30 +118,30 @@ func TestRecreatedWhileTheWatchWasBroken(t *testing.T) {
 			calls[c.verb+" "+c.id] = c
 		}
 		require.Contains(t, calls, "signal "+idOf(first))
-		assert.Equal(t, version, calls["signal "+idOf(first)].changed.Versions[observe.Machines], "a cache that old still has the first")
+		assert.Equal(t, version, calls["signal "+idOf(first)].changed.Versions[observecache.Machines], "a cache that old still has the first")
 		assert.Contains(t, calls, awake(second))
 		assert.Equal(t, 1, w.seen(), "the first is forgotten")
 	})
 }
 
-// A deletion that the watch missed comes with the object as it was before. A cache that has only reached that version does
-// not know of the deletion.
+// A deletion that the watch missed is reported with the object as it was before. A cache with that version does not show the
+// deletion.
 func TestTombstoneCarriesTheVersionOfTheCache(t *testing.T) {
 	inWorld(t, calmStack(), func(w *world) {
 		version := w.put(changed(aMachine(), inPhase(v1alpha1.MachineRunning)))
 		w.flush()
-		informer := w.cluster.Informer(observe.Machines)
+		informer := w.cluster.Informer(observecache.Machines)
 		require.Equal(t, version, informer.GetStore().LastStoreSyncResourceVersion())
 		old := changed(machineNamed("old"), func(m *v1alpha1.Machine) { m.ResourceVersion = "1" })
-		w.bridge.handler(observe.Machines, informer).OnDelete(cache.DeletedFinalStateUnknown{Key: "ns/old", Obj: old})
+		w.bridge.handler(observecache.Machines, informer).OnDelete(cache.DeletedFinalStateUnknown{Key: "ns/old", Obj: old})
 		w.pass(goneAfter + time.Second)
 		for _, c := range w.took() {
 			if c.id == idOf(old) {
-				assert.Equal(t, version, c.changed.Versions[observe.Machines])
+				assert.Equal(t, version, c.changed.Versions[observecache.Machines])
 				return
 			}
 		}
-		assert.Fail(t, "nobody was told")
+		assert.Fail(t, "no signal was sent")
 	})
 }
 
@@ -154,11 +154,11 @@ func TestDeletedSetAndDeployment(t *testing.T) {
 	})
 }
 
-// A rollout may be open though its deployment's workflow is not: nobody else tells it that there is nothing left to roll.
+// A rollout may be open although its deployment's workflow is not: only the bridge can signal it that the deployment is gone.
 func TestDeletedDeploymentWithARolloutThatIsOpen(t *testing.T) {
 	for name, row := range map[string]struct {
 		closed string
-		told   []string
+		wanted []string
 	}{
 		"both are open":                         {"", []string{toRollout, "signal " + idOf(aDeployment())}},
 		"the deployment's workflow is not open": {idOf(aDeployment()), []string{toRollout, "signal " + idOf(aDeployment())}},
@@ -171,10 +171,10 @@ func TestDeletedDeploymentWithARolloutThatIsOpen(t *testing.T) {
 				w.remove(rollingDeployment(open))
 				w.pass(goneAfter)
 				calls := w.ofDeployment()
-				require.Equal(t, row.told, lines(calls))
+				require.Equal(t, row.wanted, lines(calls))
 				for _, c := range calls {
 					assert.Equal(t, []any{"uid-d", true}, []any{c.changed.UID, c.changed.Deleting})
-					assert.NotEmpty(t, c.changed.Versions[observe.Deployments], "a cache that old still has it")
+					assert.NotEmpty(t, c.changed.Versions[observecache.Deployments], "a cache that old still has it")
 				}
 				w.pass(20 * time.Second)
 				assert.Empty(t, w.ofDeployment(), "that one is not open is no failure")
@@ -197,7 +197,7 @@ func TestDeletedDeploymentIsToldAgainWhenASignalFails(t *testing.T) {
 	})
 }
 
-// What the bridge remembers is bounded by what exists.
+// The bridge's memory is bounded by the number of existing objects.
 func TestNothingIsRememberedOfWhatIsGone(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		for round := range 3 {
@@ -215,7 +215,7 @@ func TestNothingIsRememberedOfWhatIsGone(t *testing.T) {
 			w.put(aDeployment())
 			w.pass(5 * time.Second)
 			if round == 1 {
-				w.reply(serviceerror.NewUnavailable("away"), 0) // back-offs are remembered, too
+				w.reply(serviceerror.NewUnavailable("away"), 0) // back-offs are stored, too
 			}
 			for _, o := range append(made, aSet(), aDeployment()) {
 				w.remove(o)

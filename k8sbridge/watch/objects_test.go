@@ -12,10 +12,12 @@ import (
 	"millwright/api/v1alpha1"
 	"millwright/decide/rollout"
 	"millwright/decide/scale"
-	"millwright/observe"
+	"millwright/observe/deployment"
+	"millwright/observe/machine"
+	"millwright/observe/set"
 )
 
-// changed returns a copy of an object with changes made.
+// changed returns a changed copy of an object.
 func changed[T runtime.Object](o T, changes ...func(T)) T {
 	o = o.DeepCopyObject().(T)
 	for _, change := range changes {
@@ -44,7 +46,7 @@ func template() v1alpha1.MachineTemplateSpec {
 	}
 }
 
-// A calm stack: a deployment with one set, which has one machine, which has a healthy node.
+// The calm stack: a deployment with one set, which has one machine, which has a healthy node.
 func aDeployment() *v1alpha1.MachineDeployment {
 	return reportingRollout(bareDeployment(), objects(aSet(), aMachine())...)
 }
@@ -60,9 +62,9 @@ func bareDeployment() *v1alpha1.MachineDeployment {
 	return d
 }
 
-// reportingRollout makes a deployment's status say what there is to say of these sets and machines.
+// reportingRollout gives a deployment the status for these sets and machines.
 func reportingRollout(d *v1alpha1.MachineDeployment, below ...runtime.Object) *v1alpha1.MachineDeployment {
-	family := observe.Family{Deployment: d}
+	family := deployment.Family{Deployment: d}
 	for _, o := range below {
 		switch o := o.(type) {
 		case *v1alpha1.MachineSet:
@@ -71,7 +73,7 @@ func reportingRollout(d *v1alpha1.MachineDeployment, below ...runtime.Object) *v
 			family.Members = append(family.Members, o)
 		}
 	}
-	observe.ApplyRolloutStatus(&d.Status, rollout.Report(observe.RolloutObserved(family, born.Time)), born)
+	deployment.ApplyStatus(&d.Status, rollout.Report(deployment.Observed(family, born.Time)), born)
 	return d
 }
 
@@ -90,17 +92,17 @@ func bareSet() *v1alpha1.MachineSet {
 	return s
 }
 
-// reporting makes a set's status say what there is to say of these machines.
+// reporting gives a set the status for these machines.
 func reporting(s *v1alpha1.MachineSet, machines ...*v1alpha1.Machine) *v1alpha1.MachineSet {
 	return reportingBelow(bareDeployment(), s, machines...)
 }
 
 func reportingBelow(d *v1alpha1.MachineDeployment, s *v1alpha1.MachineSet, machines ...*v1alpha1.Machine) *v1alpha1.MachineSet {
-	return reportingOf(s, observe.AroundSet{Members: machines, Deployment: d})
+	return reportingOf(s, set.Around{Members: machines, Deployment: d})
 }
 
-func reportingOf(s *v1alpha1.MachineSet, around observe.AroundSet) *v1alpha1.MachineSet {
-	observe.ApplySetStatus(&s.Status, scale.Report(observe.ScaleObserved(s, around, born.Time, 0)), born)
+func reportingOf(s *v1alpha1.MachineSet, around set.Around) *v1alpha1.MachineSet {
+	set.ApplyStatus(&s.Status, scale.Report(set.Observed(s, around, born.Time, 0)), born)
 	return s
 }
 
@@ -116,7 +118,7 @@ func machineNamed(name string) *v1alpha1.Machine {
 	m.Spec.ProviderID = "virtual:///i-" + name
 	m.Status.CurrentStatus.Phase = v1alpha1.MachineRunning
 	m.Status.LastOperation = v1alpha1.LastOperation{Type: v1alpha1.MachineOperationCreate, State: v1alpha1.MachineStateSuccessful}
-	m.Status.Conditions = observe.CopiedConditions(nodeNamed("n-" + name))
+	m.Status.Conditions = machine.CopiedConditions(nodeNamed("n-" + name))
 	return m
 }
 
@@ -155,7 +157,7 @@ func calmStack() []runtime.Object {
 	return []runtime.Object{aDeployment(), aSet(), aMachine(), aNode(), aClass(), aSecret()}
 }
 
-// What happens to machines and nodes.
+// Changes of machines and nodes.
 func inPhase(p v1alpha1.MachinePhase) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) { m.Status.CurrentStatus.Phase = p }
 }
@@ -177,5 +179,5 @@ func heartbeat(n *corev1.Node) {
 
 func toBeDeleted[T metav1.Object](o T) { o.SetDeletionTimestamp(&born) }
 
-// bare takes all finalizers off.
+// bare removes all finalizers.
 func bare[T metav1.Object](o T) { o.SetFinalizers(nil) }

@@ -13,18 +13,8 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"millwright/api/v1alpha1"
-	"millwright/observe"
-	"millwright/workflows"
-)
-
-// DefaultOrphanPeriod is the time between two sweeps for orphans. Source: MCM's flag of the same name.
-const DefaultOrphanPeriod = 15 * time.Minute
-
-// Times of the schedules.
-const (
-	lookAtSchedules = 10 * time.Minute // each is looked at so often: somebody may have deleted it, or Temporal lost its data
-	scheduleRetry   = time.Minute      // after Temporal did not take what was asked of it
-	hurryAtMost     = time.Minute      // least time between two sweeps that are started early for one class
+	"millwright/observe/cache"
+	"millwright/workflows/run"
 )
 
 // Schedules is what the bridge needs of a client of Temporal's schedules.
@@ -34,31 +24,31 @@ type Schedules interface {
 	GetHandle(ctx context.Context, id string) client.ScheduleHandle
 }
 
-// sweeps keeps a schedule for each class, by which Temporal starts sweeps for orphans. It has a queue and one worker of its own,
-// so that it never stands in the way of signals.
+// sweeps keeps a schedule for each class, by which Temporal starts sweeps for orphans. It has its own queue and one worker, so
+// that it never delays signals.
 type sweeps struct {
-	cluster   *observe.Cluster
-	schedules Schedules // nil: no schedule is touched
+	cluster   *cache.Cluster
+	schedules Schedules // nil: no schedule is changed
 	every     time.Duration
 	metrics   *Metrics
 	log       *slog.Logger
 	queue     workqueue.TypedDelayingInterface[task]
 
-	mu      sync.Mutex
-	hurried map[observe.Ref]time.Time // when a class's sweep was started early the last time
+	mu            sync.Mutex
+	lastTriggered map[cache.Ref]time.Time // when a class's sweep was last triggered early
 }
 
-// task is one thing to do about the schedule of a class.
+// task is a piece of work for the schedule of a class.
 type task struct {
-	class observe.Ref
-	start bool // start a sweep now; else see that the schedule is as it should be
+	class cache.Ref
+	start bool // start a sweep now; false: check the schedule
 }
 
-// leftovers is the task of looking for schedules of classes that are gone.
+// leftovers is the task that deletes the schedules of classes that are gone.
 var leftovers = task{}
 
-// SweepOrphans makes the bridge keep a schedule of sweeps for each class, with this time between two of them. Zero means none: then
-// those that are there are deleted. Call it before Run; a bridge of which it is not asked leaves all schedules alone.
+// SweepOrphans makes the bridge keep a schedule of sweeps for each class, with this interval. Zero deletes all schedules. Call
+// it before Run; without it the bridge changes no schedule.
 func (b *Bridge) SweepOrphans(schedules Schedules, every time.Duration) {
 	b.orphans.schedules, b.orphans.every = schedules, every
 }
@@ -86,29 +76,29 @@ func (s *sweeps) run(ctx context.Context, group *sync.WaitGroup) {
 			select {
 			case <-ctx.Done():
 				return
-			case <-time.After(lookAtSchedules):
-				s.lookAtAll()
+			case <-time.After(checkSchedules):
+				s.checkAll()
 			}
 		}
 	})
 }
 
-// lookAtAll makes sure, soon, that the schedules of all classes are as they should be.
-func (s *sweeps) lookAtAll() {
+// checkAll enqueues a check of the schedules of all classes.
+func (s *sweeps) checkAll() {
 	if s.schedules == nil {
 		return
 	}
-	for _, item := range s.cluster.Informer(observe.Classes).GetStore().List() {
-		s.look(refOf(item.(*v1alpha1.MachineClass)))
+	for _, item := range s.cluster.Informer(cache.Classes).GetStore().List() {
+		s.check(refOf(item.(*v1alpha1.MachineClass)))
 	}
 }
 
-// look makes sure, soon, that the schedule of a class is as it should be.
-func (s *sweeps) look(class observe.Ref) { s.queue.Add(task{class: class}) }
+// check enqueues a check of the schedule of a class.
+func (s *sweeps) check(class cache.Ref) { s.queue.Add(task{class: class}) }
 
-// hurry starts a sweep over a class early, if none was started early within the last minute: a hundred machines with the same
-// trouble need one.
-func (s *sweeps) hurry(namespace, name string) {
+// trigger starts a sweep over a class early, unless one was started early within triggerInterval: one sweep is enough for a
+// hundred machines with the same problem.
+func (s *sweeps) trigger(namespace, name string) {
 	if s.schedules == nil || s.every == 0 {
 		return
 	}
@@ -119,15 +109,14 @@ func (s *sweeps) hurry(namespace, name string) {
 	ref := refOf(class)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if last, before := s.hurried[ref]; before && time.Since(last) < hurryAtMost {
+	if last, before := s.lastTriggered[ref]; before && time.Since(last) < triggerInterval {
 		return
 	}
-	s.hurried[ref] = time.Now()
+	s.lastTriggered[ref] = time.Now()
 	s.queue.Add(task{class: ref, start: true})
 }
 
-// do does one task. What Temporal does not take is tried again; only a sweep that could not be started early is not, since the
-// next one comes by the clock.
+// do does one task. A failed task is retried, except for an early sweep: the next scheduled one follows anyway.
 func (s *sweeps) do(ctx context.Context, t task) {
 	var err error
 	switch {
@@ -141,38 +130,31 @@ func (s *sweeps) do(ctx context.Context, t task) {
 	if err == nil || ctx.Err() != nil {
 		return
 	}
-	s.metrics.failures.WithLabelValues(string(workflows.KindOrphanCollection)).Inc()
+	s.metrics.failures.WithLabelValues(string(run.KindOrphanCollection)).Inc()
 	s.log.Warn("a schedule is not as it should be, will try again", "namespace", t.class.Namespace, "class", t.class.Name, "early", t.start, "error", err)
 	if !t.start {
 		s.queue.AddAfter(t, scheduleRetry)
 	}
 }
 
-// keep makes the schedule of a class what it should be: there as wanted, or not there.
-func (s *sweeps) keep(ctx context.Context, ref observe.Ref) error {
-	class, found := s.cluster.Class(ref.Namespace + "/" + ref.Name)
-	if !found || refOf(class) != ref || !s.wanted(class) {
+// keep creates, updates or deletes the schedule of a class. A class that is being deleted is swept as long as it has machines:
+// their instances may become orphans.
+func (s *sweeps) keep(ctx context.Context, ref cache.Ref) error {
+	class, found := s.cluster.Class(ref.Key())
+	if !found || refOf(class) != ref || s.every == 0 || class.Provider == "" ||
+		deleting(class) && len(s.cluster.MachinesOfClass(ref.Key())) == 0 {
 		s.mu.Lock()
-		delete(s.hurried, ref)
+		delete(s.lastTriggered, ref)
 		s.mu.Unlock()
-		return s.drop(ctx, workflows.ID(workflows.KindOrphanCollection, ref))
+		return s.drop(ctx, run.ID(run.KindOrphanCollection, ref))
 	}
 	return s.ensure(ctx, wantedSchedule(class, s.every))
 }
 
-// wanted reports whether a class is to be swept. One that is to go is, as long as it has machines: their instances may be left
-// behind.
-func (s *sweeps) wanted(class *v1alpha1.MachineClass) bool {
-	if s.every == 0 || class.Provider == "" {
-		return false
-	}
-	return class.DeletionTimestamp == nil || len(s.cluster.MachinesOfClass(class.Namespace+"/"+class.Name)) > 0
-}
-
-// start starts a sweep now. Temporal skips it when one is under way, but not when people have paused the schedule: that is looked
-// at here. A schedule that is not there is on its way.
-func (s *sweeps) start(ctx context.Context, ref observe.Ref) error {
-	handle := s.schedules.GetHandle(ctx, workflows.ID(workflows.KindOrphanCollection, ref))
+// start starts a sweep now. Temporal skips it while another one runs, but not while the schedule is paused, which is checked
+// here. A schedule that does not exist yet is about to be created.
+func (s *sweeps) start(ctx context.Context, ref cache.Ref) error {
+	handle := s.schedules.GetHandle(ctx, run.ID(run.KindOrphanCollection, ref))
 	there, err := handle.Describe(ctx)
 	if err != nil || there.Schedule.State != nil && there.Schedule.State.Paused {
 		return unlessAbsent(err)
@@ -180,17 +162,17 @@ func (s *sweeps) start(ctx context.Context, ref observe.Ref) error {
 	return unlessAbsent(handle.Trigger(ctx, client.ScheduleTriggerOptions{Overlap: skip}))
 }
 
-// drop deletes a schedule; one that is not there needs nothing.
+// drop deletes a schedule. It succeeds if there is none.
 func (s *sweeps) drop(ctx context.Context, id string) error {
 	return unlessAbsent(s.schedules.GetHandle(ctx, id).Delete(ctx))
 }
 
-// dropLeftovers deletes the schedules of classes that went while no bridge looked. Those of classes that exist are looked at one
-// by one.
+// dropLeftovers deletes the schedules of classes that were deleted while no bridge ran. Each existing class has a check of its
+// own.
 func (s *sweeps) dropLeftovers(ctx context.Context) error {
 	known := map[string]bool{}
-	for _, item := range s.cluster.Informer(observe.Classes).GetStore().List() {
-		known[workflows.ID(workflows.KindOrphanCollection, refOf(item.(*v1alpha1.MachineClass)))] = true
+	for _, item := range s.cluster.Informer(cache.Classes).GetStore().List() {
+		known[run.ID(run.KindOrphanCollection, refOf(item.(*v1alpha1.MachineClass)))] = true
 	}
 	list, err := s.schedules.List(ctx, client.ScheduleListOptions{})
 	if err != nil {
@@ -201,7 +183,7 @@ func (s *sweeps) dropLeftovers(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if strings.HasPrefix(entry.ID, workflows.OrphanIDs) && !known[entry.ID] {
+		if strings.HasPrefix(entry.ID, run.OrphanIDs) && !known[entry.ID] {
 			if err := s.drop(ctx, entry.ID); err != nil {
 				return err
 			}
@@ -210,7 +192,7 @@ func (s *sweeps) dropLeftovers(ctx context.Context) error {
 	return nil
 }
 
-// unlessAbsent drops the error that something is not there.
+// unlessAbsent returns nil for an error that says that the schedule does not exist.
 func unlessAbsent(err error) error {
 	if absent := new(serviceerror.NotFound); errors.As(err, &absent) {
 		return nil

@@ -19,20 +19,21 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"millwright/api/v1alpha1"
-	"millwright/observe"
-	"millwright/workflows"
+	"millwright/observe/cache"
+	"millwright/workflows/orphan"
+	"millwright/workflows/run"
 )
 
-// timetable is Temporal's schedules.
+// timetable is a fake of Temporal's schedules.
 type timetable struct {
 	mu     sync.Mutex
 	there  map[string]client.Schedule
-	asked  []string // what changed something: verb and ID
+	asked  []string // changing requests: verb and ID
 	looks  int
-	answer error // of everything
+	answer error // error of every request
 }
 
-// entry is a handle of one schedule. What nobody asks for is not there.
+// entry is a handle of one schedule. Methods that the bridge does not use are missing.
 type entry struct {
 	client.ScheduleHandle
 	of *timetable
@@ -41,7 +42,7 @@ type entry struct {
 
 func newTimetable() *timetable { return &timetable{there: map[string]client.Schedule{}} }
 
-// enter notes a request, and answers as the test wants.
+// enter records a request and returns the error that the test wants.
 func (f *timetable) enter(verb, id string, needed bool) error {
 	f.asked = append(f.asked, verb+" "+id)
 	if _, found := f.there[id]; f.answer == nil && needed && !found {
@@ -50,8 +51,8 @@ func (f *timetable) enter(verb, id string, needed bool) error {
 	return f.answer
 }
 
-// told returns an action as a server does: its input is encoded.
-func told(t client.ScheduleOptions) client.Schedule {
+// encoded returns an action as a server does: with an encoded input.
+func encoded(t client.ScheduleOptions) client.Schedule {
 	action := *t.Action.(*client.ScheduleWorkflowAction)
 	payload, err := converter.GetDefaultDataConverter().ToPayload(action.Args[0])
 	if err != nil {
@@ -68,7 +69,7 @@ func (f *timetable) Create(_ context.Context, options client.ScheduleOptions) (c
 	if err := f.enter("create", options.ID, false); err != nil {
 		return nil, err
 	}
-	f.there[options.ID] = told(options)
+	f.there[options.ID] = encoded(options)
 	return nil, nil
 }
 
@@ -102,7 +103,7 @@ func (e *entry) Delete(context.Context) error {
 	e.of.mu.Lock()
 	defer e.of.mu.Unlock()
 	if _, found := e.of.there[e.id]; !found && e.of.answer == nil {
-		return serviceerror.NewNotFound("no such schedule") // looking for it changes nothing
+		return serviceerror.NewNotFound("no such schedule") // describing it changes nothing
 	}
 	err := e.of.enter("delete", e.id, true)
 	delete(e.of.there, e.id)
@@ -130,7 +131,7 @@ func (e *entry) Update(_ context.Context, options client.ScheduleUpdateOptions) 
 	if err != nil {
 		return err
 	}
-	now := told(client.ScheduleOptions{Spec: *update.Schedule.Spec, Action: update.Schedule.Action})
+	now := encoded(client.ScheduleOptions{Spec: *update.Schedule.Spec, Action: update.Schedule.Action})
 	now.State = update.Schedule.State
 	e.of.there[e.id] = now
 	return nil
@@ -145,7 +146,7 @@ func (e *entry) Trigger(_ context.Context, options client.ScheduleTriggerOptions
 	return e.of.enter("trigger", e.id, true)
 }
 
-// did returns what was asked for since the last time.
+// did returns the requests since the last call.
 func (f *timetable) did() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -160,19 +161,19 @@ func (f *timetable) reply(err error) {
 	f.answer = err
 }
 
-// change is what somebody else does to the schedules.
+// change makes a change by another client.
 func (f *timetable) change(by func(map[string]client.Schedule)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	by(f.there)
 }
 
-func (f *timetable) schedule(t *testing.T, id string) (client.Schedule, workflows.OrphanInput) {
+func (f *timetable) schedule(t *testing.T, id string) (client.Schedule, orphan.Input) {
 	t.Helper()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	schedule := f.there[id]
-	var input workflows.OrphanInput
+	var input orphan.Input
 	require.NoError(t, converter.GetDefaultDataConverter().FromPayload(schedule.Action.(*client.ScheduleWorkflowAction).Args[0].(*commonpb.Payload), &input))
 	return schedule, input
 }
@@ -201,10 +202,10 @@ func TestAClassGetsASchedule(t *testing.T) {
 	sweeping(t, f, calmStack(), func(w *world) {
 		assert.Equal(t, []string{"create " + smallSweeps}, f.did())
 		schedule, input := f.schedule(t, smallSweeps)
-		assert.Equal(t, workflows.OrphanInput{Class: observe.Ref{Namespace: "ns", Name: "small", UID: "uid-small"}, Provider: "virtual"}, input)
+		assert.Equal(t, orphan.Input{Class: cache.Ref{Namespace: "ns", Name: "small", UID: "uid-small"}, Provider: "virtual"}, input)
 		action := schedule.Action.(*client.ScheduleWorkflowAction)
 		assert.Equal(t, []any{"OrphanCollection", "machines", smallSweeps}, []any{action.Workflow, action.TaskQueue, action.ID})
-		assert.Equal(t, workflows.StartAttributes("ns", workflows.Owner{Provider: "virtual"}), action.TypedSearchAttributes)
+		assert.Equal(t, run.StartAttributes("ns", run.Owner{Provider: "virtual"}), action.TypedSearchAttributes)
 		assert.Equal(t, []client.ScheduleIntervalSpec{{Every: 15 * time.Minute}}, schedule.Spec.Intervals)
 		assert.Equal(t, time.Minute, schedule.Spec.Jitter)
 
@@ -286,7 +287,7 @@ func TestSchedulesThatTemporalDoesNotTake(t *testing.T) {
 		w.pass(scheduleRetry)
 		assert.Equal(t, []string{"create " + smallSweeps}, f.did())
 		f.change(func(there map[string]client.Schedule) { delete(there, smallSweeps) }) // Temporal has lost its data
-		w.pass(lookAtSchedules + time.Second)
+		w.pass(checkSchedules + time.Second)
 		assert.Equal(t, []string{"create " + smallSweeps}, f.did())
 	})
 }
@@ -308,12 +309,12 @@ func TestU163_OutOfRangeStartsOneSweep(t *testing.T) {
 	f := newTimetable()
 	known := changed(machineNamed("known"), saysOutOfRange)
 	sweeping(t, f, append(calmStack(), machineNamed("second"), known), func(w *world) {
-		assert.Equal(t, []string{"create " + smallSweeps}, f.did(), "what a new leader finds is no news")
+		assert.Equal(t, []string{"create " + smallSweeps}, f.did(), "OutOfRange that a new leader finds triggers nothing")
 		w.put(changed(aMachine(), saysOutOfRange))
 		w.put(changed(machineNamed("second"), saysOutOfRange))
 		w.pass(time.Second)
 		assert.Equal(t, []string{"trigger " + smallSweeps}, f.did(), "one for both")
-		w.pass(hurryAtMost)
+		w.pass(triggerInterval)
 		w.put(changed(aMachine(), saysOutOfRange, func(m *v1alpha1.Machine) { m.Status.LastOperation.Description = "again" }))
 		w.pass(time.Second)
 		assert.Empty(t, f.did(), "it has said so before")
@@ -325,13 +326,13 @@ func TestU163_OutOfRangeStartsOneSweep(t *testing.T) {
 		w.put(changed(machineNamed("new"), saysOutOfRange))
 		w.put(changed(machineNamed("strange"), func(m *v1alpha1.Machine) { m.Spec.Class.Name = "missing" }))
 		w.put(changed(machineNamed("strange"), saysOutOfRange, func(m *v1alpha1.Machine) { m.Spec.Class.Name = "missing" }))
-		w.pass(2 * hurryAtMost)
+		w.pass(2 * triggerInterval)
 		assert.Empty(t, f.did())
 
 		f.change(func(there map[string]client.Schedule) { there[smallSweeps].State.Paused = true })
 		w.put(machineNamed("second"))
 		w.put(changed(machineNamed("second"), saysOutOfRange))
-		w.pass(2 * hurryAtMost)
+		w.pass(2 * triggerInterval)
 		assert.Empty(t, f.did(), "people have paused it")
 
 		f.reply(serviceerror.NewUnavailable("away"))
@@ -352,6 +353,6 @@ func TestU163_OutOfRangeStartsOneSweep(t *testing.T) {
 }
 
 func TestSchedulesAreNamedAsTheirWorkflows(t *testing.T) {
-	assert.True(t, strings.HasPrefix(smallSweeps, workflows.OrphanIDs))
-	assert.Equal(t, smallSweeps, workflows.ID(workflows.KindOrphanCollection, refOf(aClass())))
+	assert.True(t, strings.HasPrefix(smallSweeps, run.OrphanIDs))
+	assert.Equal(t, smallSweeps, run.ID(run.KindOrphanCollection, refOf(aClass())))
 }

@@ -16,15 +16,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"millwright/api/v1alpha1"
-	"millwright/observe"
+	"millwright/observe/cache"
 )
 
-// scale puts a deployment that wants n machines: each such event deserves a signal.
+// scale puts a deployment that wants n machines: each such event needs a signal.
 func (w *world) scale(n int) string {
 	return w.put(changed(aDeployment(), func(d *v1alpha1.MachineDeployment) { d.Spec.Replicas = int32(n) }))
 }
 
-// times returns when calls were made, counted from the first.
+// times returns the times of calls, relative to the first.
 func times(calls []call) []time.Duration {
 	var result []time.Duration
 	for _, c := range calls {
@@ -34,7 +34,7 @@ func times(calls []call) []time.Duration {
 }
 
 func TestABurstIsTwoSignals(t *testing.T) {
-	for _, delay := range []time.Duration{0, 200 * time.Millisecond} { // of Temporal's answer
+	for _, delay := range []time.Duration{0, 200 * time.Millisecond} { // delay of Temporal's answer
 		t.Run(delay.String(), func(t *testing.T) {
 			inWorld(t, []runtime.Object{aDeployment(), aSet()}, func(w *world) {
 				w.took()
@@ -49,13 +49,13 @@ func TestABurstIsTwoSignals(t *testing.T) {
 				require.Len(t, calls, 2)
 				assert.Equal(t, start, calls[0].at, "the first at once")
 				assert.Equal(t, []time.Duration{0, 250 * time.Millisecond}, times(calls))
-				assert.Equal(t, last, calls[1].changed.Versions[observe.Deployments], "the second carries the last version")
+				assert.Equal(t, last, calls[1].changed.Versions[cache.Deployments], "the second carries the last version")
 			})
 		})
 	}
 }
 
-// A machine may have one signal a second, and what a rollout passes through four times for each step, four.
+// An object gets at most four signals a second.
 func TestASteadyStreamIsOneSignalInAWhile(t *testing.T) {
 	machine := changed(aMachine(), uncreated)
 	for _, row := range []struct {
@@ -89,7 +89,7 @@ func TestASteadyStreamIsOneSignalInAWhile(t *testing.T) {
 	}
 }
 
-// What becomes of its machines a set hears once in a while, and at once that one is gone: another may take its place.
+// Changes of its machines signal a set debounced; a deletion signals it at once, because another machine may take the place.
 func TestNewsOfMachinesAreGathered(t *testing.T) {
 	second := machineNamed("second")
 	inWorld(t, append(calmStack(), second, sizedSet(2, nil, aMachine(), second)), func(w *world) {
@@ -105,15 +105,15 @@ func TestNewsOfMachinesAreGathered(t *testing.T) {
 		w.pass(5 * time.Second)
 		calls := ofSet()
 		require.Len(t, calls, 1)
-		assert.Equal(t, start.Add(flurry), calls[0].at)
-		assert.Equal(t, last, calls[0].changed.Versions[observe.Machines])
+		assert.Equal(t, start.Add(debounce), calls[0].at)
+		assert.Equal(t, last, calls[0].changed.Versions[cache.Machines])
 
 		last = w.put(changed(aMachine(), inPhase(v1alpha1.MachineUnknown)))
 		w.remove(second)
 		w.flush()
 		calls = ofSet()
-		require.Len(t, calls, 1, "what was to be told later comes with it")
-		assert.Equal(t, last, calls[0].changed.Versions[observe.Machines])
+		require.Len(t, calls, 1, "the debounced event comes with it")
+		assert.Equal(t, last, calls[0].changed.Versions[cache.Machines])
 		w.pass(5 * time.Second)
 		assert.Empty(t, ofSet())
 	})
@@ -121,12 +121,12 @@ func TestNewsOfMachinesAreGathered(t *testing.T) {
 
 func TestVersionsNeverGoBack(t *testing.T) {
 	w := wake{}
-	for _, versions := range []observe.Gate{
-		{observe.Machines: "9"}, {observe.Machines: "10", observe.Nodes: "5"}, {observe.Machines: "2"}, nil, {observe.Nodes: "4"},
+	for _, versions := range []cache.MinVersions{
+		{cache.Machines: "9"}, {cache.Machines: "10", cache.Nodes: "5"}, {cache.Machines: "2"}, nil, {cache.Nodes: "4"},
 	} {
 		w.merge(wake{versions: versions})
 	}
-	assert.Equal(t, observe.Gate{observe.Machines: "10", observe.Nodes: "5"}, w.versions)
+	assert.Equal(t, cache.MinVersions{cache.Machines: "10", cache.Nodes: "5"}, w.versions)
 }
 
 func TestOneSignalUnderWayPerObject(t *testing.T) {
@@ -141,11 +141,11 @@ func TestOneSignalUnderWayPerObject(t *testing.T) {
 		w.pass(10 * time.Second)
 		assert.Equal(t, 1, w.most)
 		calls := w.took()
-		assert.Equal(t, last, calls[len(calls)-1].changed.Versions[observe.Deployments], "nothing is lost meanwhile")
+		assert.Equal(t, last, calls[len(calls)-1].changed.Versions[cache.Deployments], "nothing is lost meanwhile")
 	})
 }
 
-// Of a large fleet only what is not calm costs anything, and Temporal is not flooded.
+// In a large fleet only objects that are not calm cause requests, and their rate is limited.
 func TestSignalsInAll(t *testing.T) {
 	var objects []runtime.Object
 	for i := range 1000 {
@@ -169,7 +169,7 @@ func TestSignalsInAll(t *testing.T) {
 	})
 }
 
-// Calm objects do not use up the rate: a machine behind a thousand of them is signaled at once.
+// Calm objects do not use up the rate limit: a machine behind a thousand of them is signaled at once.
 func TestCalmObjectsDoNotStandInLine(t *testing.T) {
 	objects := []runtime.Object{aClass()}
 	for i := range 1000 {
@@ -178,7 +178,7 @@ func TestCalmObjectsDoNotStandInLine(t *testing.T) {
 	inWorld(t, objects, func(w *world) {
 		assert.Empty(t, w.asked())
 		w.put(changed(aMachine(), uncreated))
-		w.put(changed(aClass(), func(c *v1alpha1.MachineClass) { c.Generation = 2 })) // looks at all of them
+		w.put(changed(aClass(), func(c *v1alpha1.MachineClass) { c.Generation = 2 })) // evaluates all of them
 		w.flush()
 		assert.Equal(t, []string{awake(aMachine())}, w.asked())
 	})
@@ -196,7 +196,7 @@ func TestAFailedSignalIsTriedAgain(t *testing.T) {
 		calls := w.took()
 		assert.Equal(t, []time.Duration{0, 500 * time.Millisecond, 1500 * time.Millisecond, 3500 * time.Millisecond, 7500 * time.Millisecond, 15500 * time.Millisecond},
 			times(calls), "less and less often, also while the object changes")
-		assert.Equal(t, last, calls[1].changed.Versions[observe.Deployments], "with what happened meanwhile")
+		assert.Equal(t, last, calls[1].changed.Versions[cache.Deployments], "with what happened meanwhile")
 		w.reply(nil, 0)
 		w.pass(20 * time.Second)
 		require.Len(t, w.took(), 1)
@@ -207,7 +207,6 @@ func TestAFailedSignalIsTriedAgain(t *testing.T) {
 	})
 }
 
-// What could not be told has not been told.
 func TestAFailedSignalAboutANodeIsTriedAgain(t *testing.T) {
 	for name, start := range map[string]*v1alpha1.Machine{
 		"running": aMachine(), "pending": changed(aMachine(), inPhase(v1alpha1.MachinePending)),
@@ -231,15 +230,15 @@ func TestAFailedSignalAboutANodeIsTriedAgain(t *testing.T) {
 }
 
 func TestTemporalAwayAndBack(t *testing.T) {
-	alone := func(m *v1alpha1.Machine) { m.OwnerReferences, m.Labels["pool"] = nil, "b" } // no set would take it
+	alone := func(m *v1alpha1.Machine) { m.OwnerReferences, m.Labels["pool"] = nil, "b" } // no set would adopt it
 	waiting := changed(machineNamed("waiting"), uncreated, alone)
 	inWorld(t, append(calmStack(), waiting), func(w *world) {
 		w.took()
 		w.reply(serviceerror.NewUnavailable("away"), 0)
 		w.scale(2)
-		w.pass(20 * time.Second) // backed off by now
+		w.pass(20 * time.Second) // the back-off is long by now
 		w.took()
-		for i := range 5 { // looking at what is calm is no answer of Temporal's
+		for i := range 5 { // an evaluation of a calm object sends no request
 			w.put(changed(aMachine(), func(m *v1alpha1.Machine) { m.Labels["color"] = fmt.Sprint(i) }))
 			w.flush()
 		}

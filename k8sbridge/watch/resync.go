@@ -8,15 +8,15 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"millwright/decide/attention"
-	"millwright/observe"
-	"millwright/workflows"
+	observecache "millwright/observe/cache"
+	"millwright/workflows/run"
 )
 
 // each calls do with every object that has a workflow, until do returns false.
 func (b *Bridge) each(do func(key) bool) {
-	for kind, resource := range map[workflows.Kind]observe.Resource{
-		workflows.KindMachine: observe.Machines, workflows.KindMachineSet: observe.Sets,
-		workflows.KindMachineDeployment: observe.Deployments, workflows.KindMachineClass: observe.Classes,
+	for kind, resource := range map[run.Kind]observecache.Resource{
+		run.KindMachine: observecache.Machines, run.KindMachineSet: observecache.Sets,
+		run.KindMachineDeployment: observecache.Deployments, run.KindMachineClass: observecache.Classes,
 	} {
 		for _, id := range b.cluster.Informer(resource).GetStore().ListKeys() {
 			namespace, name, err := cache.SplitMetaNamespaceKey(id)
@@ -27,10 +27,10 @@ func (b *Bridge) each(do func(key) bool) {
 	}
 }
 
-// sweep queues every object, whatever its fingerprint.
+// sweep evaluates every object, whether or not its fingerprints changed.
 func (b *Bridge) sweep() {
 	b.each(func(k key) bool {
-		b.enqueue(k, wake{cause: byObject})
+		b.enqueue(k, wake{}, 0)
 		return true
 	})
 }
@@ -47,8 +47,9 @@ func (b *Bridge) resync(ctx context.Context) {
 	}
 }
 
-// ensure gives an object that is not calm an open run: by a plain start, which leaves no event in a run that is open. What
-// should have been done within a second is signaled: an open run may have missed it. It returns false when ctx has ended.
+// ensure gives an object that is not calm an open run by a plain start, which adds no event to a run that is open already. If
+// the pending work should have been done within a second, the object is signaled instead: an open run may have missed a signal.
+// It returns false when ctx has ended.
 func (b *Bridge) ensure(ctx context.Context, k key) bool {
 	s, found := b.subject(k)
 	if !found || s.decision.Calm() {
@@ -56,17 +57,17 @@ func (b *Bridge) ensure(ctx context.Context, k key) bool {
 	}
 	switch need := s.decision.Need; {
 	case need.Prompt(), need == attention.Scale, need == attention.Replace, need == attention.Finalizers:
-		b.enqueue(k, wake{cause: byObject})
+		b.enqueue(k, wake{}, 0)
 		return ctx.Err() == nil
-	default: // waits for the world
+	default: // waits for a change outside
 	}
 	if err := b.limiter.Wait(ctx); err != nil {
 		return false
 	}
-	_, err := b.starter.ExecuteWorkflow(ctx, s.options(k), string(k.kind), workflows.Input{Ref: s.ref, Gate: s.versions})
+	_, err := b.starter.ExecuteWorkflow(ctx, s.options(k), string(k.kind), run.Input{Ref: s.ref, Versions: s.versions})
 	switch {
 	case err == nil:
-		b.returned()
+		b.answered()
 	case ctx.Err() == nil:
 		b.failed(err)
 		b.log.Warn("resync: start failed, will try again", "kind", k.kind, "namespace", k.namespace, "name", k.name, "error", err)

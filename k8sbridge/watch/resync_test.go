@@ -12,27 +12,27 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"millwright/api/v1alpha1"
-	"millwright/observe"
-	"millwright/workflows"
+	"millwright/observe/cache"
+	"millwright/workflows/run"
 )
 
-// aResync is how long a resync may be away.
+// aResync is the longest time until the next resync.
 const aResync = resyncEach + resyncEach/10
 
 func TestResync(t *testing.T) {
 	creating := changed(machineNamed("creating"), uncreated)
 	joining := changed(machineNamed("joining"), inPhase(v1alpha1.MachinePending))
 	going := changed(machineNamed("going"), toBeDeleted[*v1alpha1.Machine])
-	sick := machineNamed("sick") // its phase says Running and there is no node
+	unhealthy := machineNamed("sick") // its phase says Running and there is no node
 	failed := changed(machineNamed("failed"), inPhase(v1alpha1.MachineFailed))
 	lost := machineNamed("lost")
-	objects := []runtime.Object{creating, joining, going, sick, failed, nodeNamed("n-lost"), lost, aClass(), aSet()}
+	objects := []runtime.Object{creating, joining, going, unhealthy, failed, nodeNamed("n-lost"), lost, aClass(), aSet()}
 	inWorld(t, objects, func(w *world) {
 		w.took()
 		w.pass(aResync)
 		assert.Equal(t, []string{
-			awake(sick), awake(aSet()), // should have been done at once: an open run may have missed it
-			"start " + idOf(creating), "start " + idOf(going), "start " + idOf(joining), // a run is to be open, and costs nothing if it is
+			awake(unhealthy), awake(aSet()), // must have been done at once: an open run may have missed the signal
+			"start " + idOf(creating), "start " + idOf(going), "start " + idOf(joining), // a run must be open; a start changes nothing if one is
 		}, w.asked())
 	})
 }
@@ -49,16 +49,16 @@ func TestAStartReadsWhatTheBridgeRead(t *testing.T) {
 		c := calls[0]
 		assert.Equal(t, "start machine/ns/m/uid-m", c.verb+" "+c.id)
 		assert.Equal(t, "Machine", c.workflow)
-		assert.Equal(t, workflows.Input{
-			Ref:  observe.Ref{Namespace: "ns", Name: "m", UID: "uid-m"},
-			Gate: observe.Gate{observe.Machines: machine, observe.Classes: class},
+		assert.Equal(t, run.Input{
+			Ref:      cache.Ref{Namespace: "ns", Name: "m", UID: "uid-m"},
+			Versions: cache.MinVersions{cache.Machines: machine, cache.Classes: class},
 		}, c.input)
 		assert.Equal(t, enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING, c.options.WorkflowIDConflictPolicy)
 		assert.False(t, c.options.WorkflowExecutionErrorWhenAlreadyStarted)
 	})
 }
 
-// The workflow of a group reads no older members than those of which the bridge has made up its mind.
+// A group's workflow reads at least the member versions that the bridge decided from.
 func TestGroupsReadWhatTheBridgeRead(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		w.put(aMachine())
@@ -68,12 +68,12 @@ func TestGroupsReadWhatTheBridgeRead(t *testing.T) {
 		w.pass(5 * time.Second)
 		w.took()
 		w.pass(aResync)
-		gates := map[string]observe.Gate{}
+		gates := map[string]cache.MinVersions{}
 		for _, c := range w.took() {
 			gates[c.id] = c.changed.Versions
 		}
-		assert.Equal(t, observe.Gate{observe.Sets: set, observe.Machines: machine, observe.Deployments: deployment}, gates[idOf(aSet())])
-		assert.Equal(t, observe.Gate{observe.Deployments: deployment, observe.Sets: set, observe.Machines: machine}, gates[idOf(aDeployment())])
+		assert.Equal(t, cache.MinVersions{cache.Sets: set, cache.Machines: machine, cache.Deployments: deployment}, gates[idOf(aSet())])
+		assert.Equal(t, cache.MinVersions{cache.Deployments: deployment, cache.Sets: set, cache.Machines: machine}, gates[idOf(aDeployment())])
 	})
 }
 
@@ -94,16 +94,16 @@ func TestAResyncThatFails(t *testing.T) {
 
 func TestANewLeaderLooksAtEverything(t *testing.T) {
 	waiting := changed(machineNamed("waiting"), uncreated)
-	sick := machineNamed("sick")
-	inWorld(t, append(calmStack(), waiting, sick), func(w *world) {
-		first := slices.Compact(w.asked()) // a set hears of itself, and of its machines
-		assert.Equal(t, []string{awake(sick), awake(waiting), awake(aDeployment()), awake(aSet())}, first)
+	unhealthy := machineNamed("sick")
+	inWorld(t, append(calmStack(), waiting, unhealthy), func(w *world) {
+		first := slices.Compact(w.asked()) // a set is signaled for itself and for its machines
+		assert.Equal(t, []string{awake(unhealthy), awake(waiting), awake(aDeployment()), awake(aSet())}, first)
 		w.lead()
 		w.pass(3 * time.Second)
-		assert.Equal(t, first, slices.Compact(w.asked()), "whatever the leader before has told")
+		assert.Equal(t, first, slices.Compact(w.asked()), "whatever the leader before has signaled")
 		w.put(changed(aMachine(), toBeDeleted[*v1alpha1.Machine]))
 		w.settle()
-		assert.Equal(t, []string{awake(aMachine()), awake(aDeployment()), awake(aSet())}, w.asked(), "and the one before tells no more")
+		assert.Equal(t, []string{awake(aMachine()), awake(aDeployment()), awake(aSet())}, w.asked(), "and the former leader signals no more")
 	})
 }
 
@@ -114,7 +114,7 @@ func TestShutdown(t *testing.T) {
 	}
 	inWorld(t, objects, func(w *world) {
 		w.took()
-		w.reply(nil, time.Hour) // Temporal hangs
+		w.reply(nil, time.Hour) // Temporal does not answer
 		w.put(changed(machineNamed("d"), uncreated))
 		for i := range 10 {
 			w.put(changed(machineNamed("a"), uncreated, func(m *v1alpha1.Machine) { m.Spec.Class.Name = string(rune('a' + i)) }))
@@ -122,13 +122,13 @@ func TestShutdown(t *testing.T) {
 		w.flush()
 		start := time.Now()
 		w.stop()
-		assert.Equal(t, start, time.Now(), "it waits for nobody")
+		assert.Equal(t, start, time.Now(), "it does not wait")
 		w.reply(nil, 0)
 		w.took()
 		w.pass(time.Hour)
 		assert.Empty(t, w.asked(), "and is quiet from then on")
 		w.lead()
 		w.pass(3 * time.Second)
-		assert.Len(t, w.asked(), 4, "the next leader tells what was lost")
+		assert.Len(t, w.asked(), 4, "the next leader sends the lost signals")
 	})
 }

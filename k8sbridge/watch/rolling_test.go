@@ -11,13 +11,13 @@ import (
 // rolloutOfD is the ID of the rollout that a deployment names in its status when one is open.
 const rolloutOfD = "rollout/ns/d/uid-d/2"
 
-// rollingStack is the calm stack on its way to revision 2: the new set has its machine, which is not ready yet. There is nothing to
-// do but to wait for it.
+// rollingStack is the calm stack during the rollout of revision 2: the new set has its machine, which is not ready yet. The
+// rollout can only wait for it.
 func rollingStack(changes ...func(*v1alpha1.MachineDeployment)) []runtime.Object {
 	return []runtime.Object{rollingDeployment(changes...), aSet(), aMachine(), newSet(), newMachine(), guardedNode(), aClass(), aSecret()}
 }
 
-// rollingDeployment has a status that says so, after changes of what it wants.
+// rollingDeployment has the status of that rollout, after changes of its spec.
 func rollingDeployment(changes ...func(*v1alpha1.MachineDeployment)) *v1alpha1.MachineDeployment {
 	d := bareDeployment()
 	d.Annotations[v1alpha1.AnnotationRevision], d.Spec.Template.Spec.Class.Name = "2", "large"
@@ -48,7 +48,7 @@ func newMachine() *v1alpha1.Machine {
 	})
 }
 
-// guardedNode is the node of the old machine, as a rollout wants it.
+// guardedNode is the node of the old machine with the marks of the rollout.
 func guardedNode() *corev1.Node {
 	return changed(aNode(), annotated[*corev1.Node](v1alpha1.AnnotationScaleDownDisabled, "true"),
 		annotated[*corev1.Node](v1alpha1.AnnotationScaleDownDisabledByMCM, "true"), func(n *corev1.Node) {
@@ -56,7 +56,7 @@ func guardedNode() *corev1.Node {
 		})
 }
 
-// joined is a machine that runs since long ago.
+// joined makes a machine one that has been running for long.
 func joined(m *v1alpha1.Machine) {
 	m.Status = machineNamed(m.Name).Status
 	m.Spec.ProviderID = "virtual:///i-" + m.Name
@@ -67,10 +67,10 @@ func late(d *v1alpha1.MachineDeployment) { d.Spec.ProgressDeadlineSeconds = new(
 
 // open makes a deployment's status name its rollout.
 func open(d *v1alpha1.MachineDeployment) {
-	d.Status.CurrentOperation = &v1alpha1.Operation{WorkflowID: rolloutOfD, Step: "await-machines"}
+	d.Status.CurrentOperation = &v1alpha1.Operation{WorkflowID: rolloutOfD, RolloutOf: d.UID, Step: "await-machines"}
 }
 
-// gatedStack is a rollout that waits at its first stage, without a new machine, until a person passes it.
+// gatedStack is a rollout that waits at its first pause point, without a new machine, for approval.
 func gatedStack() []runtime.Object {
 	return []runtime.Object{gatedDeployment(), aSet(), aMachine(), emptySet(), guardedNode(), aClass(), aSecret()}
 }

@@ -3,22 +3,22 @@ package watch
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/serviceerror"
+	"k8s.io/apimachinery/pkg/types"
 
 	"millwright/api/v1alpha1"
-	"millwright/observe"
-	"millwright/workflows"
+	"millwright/observe/cache"
+	"millwright/observe/deployment"
 )
 
 const toRollout = "signal " + rolloutOfD
 
-// ofDeployment returns what the deployment's workflow and its rollout were told since the last time.
+// ofDeployment returns the signals to the deployment's workflow and its rollout since the last call.
 func (w *world) ofDeployment() []call {
 	return slices.DeleteFunc(w.took(), func(c call) bool { return c.id != idOf(aDeployment()) && c.id != rolloutOfD })
 }
@@ -30,7 +30,7 @@ func lines(calls []call) (all []string) {
 	return all
 }
 
-// The rollout that the status names writes the sets: it has to know, and the deployment's workflow has not.
+// The rollout that the status names writes the sets: it is signaled instead of the deployment's workflow.
 func TestARolloutIsToldInsteadOfItsDeployment(t *testing.T) {
 	inWorld(t, rollingStack(open), func(w *world) {
 		w.ofDeployment()
@@ -38,7 +38,7 @@ func TestARolloutIsToldInsteadOfItsDeployment(t *testing.T) {
 		w.flush()
 		calls := w.ofDeployment()
 		require.Equal(t, []string{toRollout}, lines(calls))
-		assert.Equal(t, version, calls[0].changed.Versions[observe.Machines])
+		assert.Equal(t, version, calls[0].changed.Versions[cache.Machines])
 		assert.Equal(t, "uid-d", calls[0].changed.UID)
 	})
 }
@@ -61,7 +61,7 @@ func TestADeploymentIsToldWhenItsStatusNamesNoRollout(t *testing.T) {
 	}
 }
 
-// A status may name a rollout that somebody terminated. Then the deployment's workflow has to start another one.
+// A status may name a rollout that was terminated. Then the deployment's workflow has to start another one.
 func TestADeploymentIsToldWhenItsRolloutIsNotOpen(t *testing.T) {
 	inWorld(t, rollingStack(open), func(w *world) {
 		w.ofDeployment()
@@ -70,8 +70,8 @@ func TestADeploymentIsToldWhenItsRolloutIsNotOpen(t *testing.T) {
 		w.flush()
 		calls := w.ofDeployment()
 		require.Equal(t, []string{toRollout, awake(aDeployment())}, lines(calls))
-		assert.Equal(t, version, calls[1].changed.Versions[observe.Machines])
-		assert.Equal(t, calls[1].changed.Versions, calls[1].input.Gate)
+		assert.Equal(t, version, calls[1].changed.Versions[cache.Machines])
+		assert.Equal(t, calls[1].changed.Versions, calls[1].input.Versions)
 		w.pass(20 * time.Second)
 		assert.Empty(t, w.ofDeployment(), "that is no failure")
 	})
@@ -84,7 +84,7 @@ func TestASignalToARolloutThatFailsIsTriedAgain(t *testing.T) {
 		w.put(changed(newMachine(), joined))
 		w.pass(2 * time.Second)
 		calls := w.ofDeployment()
-		assert.Equal(t, []string{toRollout, toRollout, toRollout}, lines(calls), "the rollout may be open: nobody else is told")
+		assert.Equal(t, []string{toRollout, toRollout, toRollout}, lines(calls), "the rollout may be open: no other workflow is signaled")
 		assert.Equal(t, []time.Duration{0, 500 * time.Millisecond, 1500 * time.Millisecond}, times(calls))
 		w.reply(nil, 0)
 		w.pass(10 * time.Second)
@@ -92,7 +92,7 @@ func TestASignalToARolloutThatFailsIsTriedAgain(t *testing.T) {
 	})
 }
 
-// A rollout waits for machines. What it waits for is told at once, and not when the set has written its status.
+// A rollout waits for machines. Their changes signal it at once, before the set has written its status.
 func TestAMachineWakesTheDeploymentPastItsSet(t *testing.T) {
 	running := changed(newMachine(), joined)
 	for _, row := range []struct {
@@ -103,7 +103,7 @@ func TestAMachineWakesTheDeploymentPastItsSet(t *testing.T) {
 	}{
 		{"it runs", newMachine(), joined, true},
 		{"it runs no more", running, inPhase(v1alpha1.MachineUnknown), true},
-		{"it runs, and is to go: when it is gone there is more to do", running, toBeDeleted[*v1alpha1.Machine], false},
+		{"it runs, and is being deleted: that may free its place", running, toBeDeleted[*v1alpha1.Machine], true},
 		{"it has failed, and waits to be replaced", newMachine(), inPhase(v1alpha1.MachineFailed), true},
 		{"it is updated in place", running, inPhase(v1alpha1.MachineInPlaceUpdating), true},
 		{"it was updated in place", changed(running, inPhase(v1alpha1.MachineInPlaceUpdating)), inPhase(v1alpha1.MachineInPlaceUpdateSuccessful), true},
@@ -113,7 +113,7 @@ func TestAMachineWakesTheDeploymentPastItsSet(t *testing.T) {
 		{"the autoscaler chose it", newMachine(), annotated[*v1alpha1.Machine](v1alpha1.AnnotationMarkedForDeletionTime, "2026-01-01T00:00:00Z"), true},
 		{"it has an instance", newMachine(), inPhase(v1alpha1.MachinePending), false},
 		{"it is painted", newMachine(), func(m *v1alpha1.Machine) { m.Labels["color"] = "red" }, false},
-		{"it is told what to do first", newMachine(), annotated[*v1alpha1.Machine](v1alpha1.AnnotationMachinePriority, "1"), false},
+		{"its priority", newMachine(), annotated[*v1alpha1.Machine](v1alpha1.AnnotationMachinePriority, "1"), false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			inWorld(t, append(rollingStack(open), row.before), func(w *world) {
@@ -126,22 +126,20 @@ func TestAMachineWakesTheDeploymentPastItsSet(t *testing.T) {
 					return
 				}
 				require.Equal(t, []string{toRollout}, lines(calls))
-				assert.Equal(t, version, calls[0].changed.Versions[observe.Machines])
+				assert.Equal(t, version, calls[0].changed.Versions[cache.Machines])
 			})
 		})
 	}
 }
 
-// A deployment hears in a moment that a machine is on its way out, and at once that it is gone.
+// A deployment is signaled at once when a machine is being deleted, which may free its place, and when it is gone.
 func TestADeploymentHearsOfAMachineThatLeaves(t *testing.T) {
 	running := changed(newMachine(), joined)
 	inWorld(t, append(rollingStack(open), running), func(w *world) {
 		w.took()
 		leaving := changed(running, toBeDeleted[*v1alpha1.Machine])
 		w.put(leaving)
-		w.pass(flurry - time.Millisecond)
-		assert.Empty(t, w.ofDeployment())
-		w.pass(time.Millisecond)
+		w.flush()
 		assert.Equal(t, []string{toRollout}, lines(w.ofDeployment()))
 		w.pass(time.Second)
 		w.took()
@@ -151,32 +149,7 @@ func TestADeploymentHearsOfAMachineThatLeaves(t *testing.T) {
 	})
 }
 
-// Where a machine frees its place when its deletion begins, that is told at once, and that a set has seen its size.
-func TestADeploymentHearsAtOnceOfPlacesThatAreFreeEarly(t *testing.T) {
-	running := changed(newMachine(), joined)
-	early := func(d *v1alpha1.MachineDeployment) {
-		d.Spec.Rollout = &v1alpha1.RolloutPolicy{MachineReplacementPolicy: v1alpha1.MachineTerminationStarted}
-	}
-	for name, change := range map[string]func(w *world){
-		"it leaves": func(w *world) { w.put(changed(running, toBeDeleted[*v1alpha1.Machine])) },
-		"the size was seen": func(w *world) {
-			w.put(changed(newSet(), func(s *v1alpha1.MachineSet) { s.Status.ObservedReplicas = 7 }))
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, append(rollingStack(open, early), running), func(w *world) {
-				w.pass(2 * time.Second)
-				w.took()
-				change(w)
-				w.flush()
-				assert.Equal(t, []string{toRollout}, lines(w.ofDeployment()))
-			})
-		})
-	}
-}
-
-// What passes through a deployment twice in each step of a rollout waits less than anything else.
-func TestARolloutMayHaveEightSignalsASecond(t *testing.T) {
+func TestARolloutHasFourSignalsASecond(t *testing.T) {
 	inWorld(t, append(rollingStack(open), newMachine()), func(w *world) {
 		w.took()
 		for i := range 20 {
@@ -184,10 +157,10 @@ func TestARolloutMayHaveEightSignalsASecond(t *testing.T) {
 			w.pass(50 * time.Millisecond)
 		}
 		var want []time.Duration
-		for i := range 8 {
-			want = append(want, time.Duration(i)*perRollout)
+		for i := range 4 {
+			want = append(want, time.Duration(i)*signalPause)
 		}
-		assert.Equal(t, want, times(w.ofDeployment())[:8])
+		assert.Equal(t, want, times(w.ofDeployment())[:4])
 	})
 }
 
@@ -218,8 +191,8 @@ func TestLabelsOfASetWakeItsDeployment(t *testing.T) {
 	}
 }
 
-// What a rollout waits for it hears of past the set. That the set has counted it, too, comes in a moment.
-func TestTheCountsOfASetWakeItsDeploymentInAMoment(t *testing.T) {
+// A change that a rollout waits for signals it before the set's status changes. The set's counts signal it debounced.
+func TestTheCountsOfASetWakeItsDeploymentDebounced(t *testing.T) {
 	inWorld(t, rollingStack(open), func(w *world) {
 		w.took()
 		w.put(changed(newSet(), func(s *v1alpha1.MachineSet) { s.Status.ObservedReplicas, s.Status.Replicas = 7, 7 }))
@@ -230,7 +203,7 @@ func TestTheCountsOfASetWakeItsDeploymentInAMoment(t *testing.T) {
 	})
 }
 
-// What a rollout writes on its deployment is no news to it.
+// Writes of a rollout on its deployment send no signal.
 func TestOwnWritesOfARolloutSendNoSignal(t *testing.T) {
 	inWorld(t, rollingStack(open), func(w *world) {
 		w.took()
@@ -242,7 +215,7 @@ func TestOwnWritesOfARolloutSendNoSignal(t *testing.T) {
 	})
 }
 
-// A rollout with something to do may have missed a signal. One that waits must be open, and costs nothing if it is.
+// A rollout with pending work may have missed a signal. One that waits must be open; a start changes nothing if it is.
 func TestResyncOfARollout(t *testing.T) {
 	inWorld(t, rollingStack(open), func(w *world) {
 		w.took()
@@ -263,17 +236,14 @@ func TestResyncOfARollout(t *testing.T) {
 }
 
 func TestTheRolloutThatAStatusNamesIsRecognised(t *testing.T) {
-	for _, name := range []string{"d", strings.Repeat("long", 60)} {
-		d := changed(aDeployment(), func(d *v1alpha1.MachineDeployment) { d.Name = name })
-		names := func(id string) string {
-			d.Status.CurrentOperation = &v1alpha1.Operation{WorkflowID: id}
-			return observe.RolloutNamed(d)
-		}
-		id := workflows.ID(workflows.KindRollout, refOf(d), 3)
-		assert.Equal(t, id, names(id))
-		assert.Empty(t, names(idOf(d)))
-		other := refOf(d)
-		other.UID = "uid-other"
-		assert.Empty(t, names(workflows.ID(workflows.KindRollout, other, 3)), "the status came with the object from elsewhere")
+	d := aDeployment()
+	names := func(of types.UID) string {
+		d.Status.CurrentOperation = &v1alpha1.Operation{WorkflowID: rolloutOfD, RolloutOf: of}
+		return deployment.Named(d)
 	}
+	assert.Equal(t, rolloutOfD, names(d.UID))
+	assert.Empty(t, names(""), "another workflow")
+	assert.Empty(t, names("uid-other"), "the status came with the object from elsewhere")
+	d.Status.CurrentOperation = nil
+	assert.Empty(t, deployment.Named(d))
 }

@@ -11,12 +11,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"millwright/api/v1alpha1"
-	"millwright/observe"
+	"millwright/observe/cache"
 )
 
 type aSecretsMetadata = *metav1.PartialObjectMetadata
 
-// secretNamed returns a Secret that nobody has guarded yet.
+// secretNamed returns a Secret without our finalizer.
 func secretNamed(name string) aSecretsMetadata {
 	s := changed(aSecret(), bare[aSecretsMetadata])
 	s.Name, s.UID = name, types.UID("uid-"+name)
@@ -29,21 +29,21 @@ func secretNamedGuarded(name string) aSecretsMetadata {
 	return s
 }
 
-func TestSecretPrints(t *testing.T) {
+func TestSecretFingerprints(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		change func(aSecretsMetadata)
 		want   []string
 	}{
-		{"what is in it", func(aSecretsMetadata) {}, []string{"self"}}, // its version alone
-		{"finalizer", bare[aSecretsMetadata], []string{"self", "own"}},
-		{"a foreign finalizer", func(s aSecretsMetadata) { s.Finalizers = append(s.Finalizers, "foreign") }, []string{"self"}},
-		{"deletion", toBeDeleted[aSecretsMetadata], []string{"self", "own"}},
+		{"what is in it", func(aSecretsMetadata) {}, []string{"spec"}}, // only its version changes
+		{"finalizer", bare[aSecretsMetadata], []string{"spec", "parentDebounced"}},
+		{"a foreign finalizer", func(s aSecretsMetadata) { s.Finalizers = append(s.Finalizers, "foreign") }, []string{"spec"}},
+		{"deletion", toBeDeleted[aSecretsMetadata], []string{"spec", "parentDebounced"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			next := changed(aSecret(), row.change)
 			next.ResourceVersion = "8"
-			assert.Equal(t, row.want, which(secretPrints(aSecret()), secretPrints(next)))
+			assert.Equal(t, row.want, which(secretFingerprints(aSecret()), secretFingerprints(next)))
 		})
 	}
 }
@@ -61,8 +61,8 @@ func TestASecretAndItsClasses(t *testing.T) {
 			}
 			assert.Contains(t, calls, idOf(waiting))
 			require.Contains(t, calls, idOf(aClass()))
-			assert.Equal(t, version, calls[idOf(aClass())].changed.Versions[observe.Secrets])
-			assert.NotContains(t, calls[idOf(waiting)].changed.Versions, observe.Secrets, "machines read Secrets live")
+			assert.Equal(t, version, calls[idOf(aClass())].changed.Versions[cache.Secrets])
+			assert.NotContains(t, calls[idOf(waiting)].changed.Versions, cache.Secrets, "machines read Secrets live")
 		})
 	})
 	t.Run("U170: one that is missing wakes nobody, and the class when it appears", func(t *testing.T) {
@@ -98,8 +98,9 @@ func TestASecretAndItsClasses(t *testing.T) {
 			w.remove(aMachine())
 			w.pass(5 * time.Second)
 			w.took()
-			w.put(changed(aSecret(), toBeDeleted[aSecretsMetadata])) // now its workflow lets the Secret go
+			w.put(changed(aSecret(), toBeDeleted[aSecretsMetadata])) // now its workflow removes the finalizers of the Secret and the class
 			w.remove(aSecret())
+			w.remove(goingClass())
 			w.pass(2 * time.Second)
 			assert.NotContains(t, w.asked(), awake(aClass()))
 		})

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"millwright/api/v1alpha1"
-	"millwright/decide/attention"
-	"millwright/observe"
+	"millwright/decide/scale"
+	"millwright/observe/set"
 )
 
 type (
@@ -23,7 +23,7 @@ type (
 // objects are put before a row's change.
 func objects(all ...runtime.Object) []runtime.Object { return all }
 
-// sizedSet is a set of this size whose status says what there is to say of these machines.
+// sizedSet is a set of this size with the status for these machines.
 func sizedSet(replicas int32, change onSet, machines ...*v1alpha1.Machine) *v1alpha1.MachineSet {
 	s := bareSet()
 	s.Spec.Replicas = replicas
@@ -51,20 +51,37 @@ func labelledSet(key, value string) onSet {
 	return func(s *v1alpha1.MachineSet) { s.Labels[key] = value }
 }
 
-// anOrphan is a machine without a controller that the set would take.
+// anOrphan is a machine without a controller that the set would adopt.
 func anOrphan(changes ...onMachine) *v1alpha1.Machine {
 	return changed(machineNamed("orphan"), append([]onMachine{func(m *v1alpha1.Machine) { m.OwnerReferences = nil }}, changes...)...)
 }
 
 func inOtherPool(m *v1alpha1.Machine) { m.Labels["pool"] = "b" }
 
+// setFacts is what a set's pending work depends on: facts and plan.
+type setFacts struct {
+	Deleting, Finalizer, Unreported, Recheck bool
+	Generation, ObservedGeneration           int64
+	Wanted, Members                          int
+	Next                                     string
+}
+
 func readSet(w *world) any {
 	s, found := w.cluster.Set("ns/s")
 	require.True(w.t, found)
-	return observe.SetFacts(s, w.cluster.AroundSet(s), time.Now())
+	o := set.Observed(s, set.Read(w.cluster, s), time.Now(), 0)
+	plan := scale.Look(o)
+	facts := setFacts{
+		Deleting: o.Deleting, Finalizer: o.Finalizer, Generation: o.Generation, ObservedGeneration: o.ObservedGeneration,
+		Wanted: o.Replicas, Members: len(o.Members), Unreported: plan.Unreported, Recheck: !plan.Decision.Recheck.IsZero(),
+	}
+	if plan.Decision.Acts() {
+		facts.Next = plan.Decision.Why
+	}
+	return facts
 }
 
-// setRows are the facts of a set that it shares with all that have a workflow, and those that time alone changes.
+// setRows are the facts that a set shares with all objects that have a workflow, and those that change with time.
 func setRows() []factRow {
 	readyNow := func(m *v1alpha1.Machine) { m.Status.Conditions[0].LastTransitionTime = metav1.Now() }
 	slow := sizedSet(1, func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 60 }, aMachine())
@@ -72,7 +89,7 @@ func setRows() []factRow {
 		{fact: "Deleting", change: replace(aSet(), toBeDeleted[*v1alpha1.MachineSet])},
 		{fact: "Finalizer", change: replace(aSet(), func(s *v1alpha1.MachineSet) { s.Finalizers = nil })},
 		{fact: "Generation", change: replace(aSet(), func(s *v1alpha1.MachineSet) { s.Generation = 2 })},
-		{fact: "ObservedGeneration", change: replace(aSet(), func(s *v1alpha1.MachineSet) { s.Status.ObservedGeneration = 0 })},
+		{fact: "ObservedGeneration", resync: true, change: replace(aSet(), func(s *v1alpha1.MachineSet) { s.Status.ObservedGeneration = 0 })},
 		{fact: "Wanted", change: replace(aSet(), func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 2 })},
 		{name: "one more", fact: "Members", change: replace(machineNamed("second"))},
 		{name: "gone", fact: "Members", change: func(w *world) { w.remove(aMachine()) }},
@@ -82,10 +99,10 @@ func setRows() []factRow {
 	}
 }
 
-// statusRows wipe what a set's status says, each by itself, and make it say what is not so any more.
+// statusRows clear each field of a set's status, or make it out of date.
 func statusRows() []factRow {
 	status := func(name string, change func(*v1alpha1.MachineSetStatus)) factRow {
-		return factRow{name: "status, " + name, fact: "Unreported", change: replace(aSet(), func(s *v1alpha1.MachineSet) { change(&s.Status) })}
+		return factRow{name: "status, " + name, fact: "Unreported", resync: true, change: replace(aSet(), func(s *v1alpha1.MachineSet) { change(&s.Status) })}
 	}
 	pending := changed(aMachine(), inPhase(v1alpha1.MachinePending))
 	ofPending := objects(pending, sizedSet(1, nil, pending))
@@ -141,7 +158,7 @@ func statusRows() []factRow {
 	}
 }
 
-// failedBefore is a failed machine that is not to be replaced, and a set that says so.
+// failedBefore is a failed machine that is not replaced, and a set whose status says so.
 func failedBefore() []runtime.Object {
 	m := changed(aMachine(), inPhase(v1alpha1.MachineFailed))
 	return objects(m, sizedSet(1, nil, m))
@@ -149,5 +166,5 @@ func failedBefore() []runtime.Object {
 
 func TestEveryFactOfASetWakesIt(t *testing.T) {
 	rows := append(append(setRows(), nextRows()...), statusRows()...)
-	proveFacts(t, reflect.TypeFor[attention.SetFacts](), aSet(), readSet, rows, nil)
+	proveFacts(t, reflect.TypeFor[setFacts](), aSet(), readSet, rows, nil)
 }

@@ -9,14 +9,14 @@ import (
 	"millwright/api/generated/clientset/versioned/fake"
 	"millwright/api/v1alpha1"
 	"millwright/k8sbridge/watch"
-	"millwright/observe"
+	"millwright/observe/cache"
 )
 
 func TestD13_MetricsOfASet(t *testing.T) {
 	s := &v1alpha1.MachineSet{}
 	s.Namespace, s.Name, s.Spec.Replicas = "shop", "s", 5
 	s.Status = v1alpha1.MachineSetStatus{Replicas: 4, FullyLabeledReplicas: 3, ReadyReplicas: 2, AvailableReplicas: 1}
-	cluster, err := observe.NewCluster(fake.NewSimpleClientset(s), nil, nil)
+	cluster, err := cache.NewCluster(fake.NewSimpleClientset(s), nil, nil)
 	require.NoError(t, err)
 	require.NoError(t, cluster.Start(t.Context()))
 	registry := prometheus.NewRegistry()

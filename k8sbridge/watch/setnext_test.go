@@ -9,10 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"millwright/api/v1alpha1"
-	"millwright/observe"
+	"millwright/observe/set"
 )
 
-// nextRows change what is to be done next.
+// nextRows change what must be done next.
 func nextRows() []factRow {
 	failed := inPhase(v1alpha1.MachineFailed)
 	granted := annotated[*v1alpha1.Machine](v1alpha1.AnnotationReplacementGranted, "2026-01-01T00:00:00Z")
@@ -29,7 +29,7 @@ func nextRows() []factRow {
 	reportingBelow(freezing, frozenBelow, aMachine())
 	classless := bareSet()
 	classless.Spec.Replicas, classless.Spec.Template.Spec.Class.Name = 2, "large"
-	reportingOf(classless, observe.AroundSet{Members: []*v1alpha1.Machine{aMachine()}, Deployment: aDeployment(), Missing: []string{"MachineClass"}})
+	reportingOf(classless, set.Around{Members: []*v1alpha1.Machine{aMachine()}, Deployment: aDeployment(), Missing: []string{"MachineClass"}})
 	askingNode := changed(aNode(), annotated[*corev1.Node](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveNow))
 	scaled := annotated[*v1alpha1.MachineSet](v1alpha1.AnnotationLastScalerChange, "2026-01-01T01:00:00Z")
 	marked := annotated[*v1alpha1.Machine](v1alpha1.AnnotationMarkedForDeletionTime, "2026-01-01T00:30:00Z")
@@ -93,7 +93,7 @@ func nextRows() []factRow {
 		{name: "its deployment is not paused any more", fact: "Next", before: objects(pausing, pausedBelow), change: replace(aDeployment())},
 		{name: "its deployment is gone, and its pause", fact: "Next", before: objects(pausing, pausedBelow), change: func(w *world) { w.remove(aDeployment()) }},
 		{name: "what it released is gone", fact: "Next", before: append(releasedOnes(), sizedSetAround(2, releasedOnes())), change: func(w *world) { w.remove(machineNamed("r-0")) }},
-		{name: "what it released is to go", fact: "Next", before: append(releasedOnes(), sizedSetAround(2, releasedOnes())), change: replace(released("r-0"), toBeDeleted[*v1alpha1.Machine])},
+		{name: "what it released is being deleted", fact: "Next", before: append(releasedOnes(), sizedSetAround(2, releasedOnes())), change: replace(released("r-0"), toBeDeleted[*v1alpha1.Machine])},
 
 		{name: "MS-10: the template has another timeout", fact: "Next", change: replace(aSet(), func(s *v1alpha1.MachineSet) {
 			s.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineDrainTimeout: &metav1.Duration{Duration: time.Minute}}
@@ -114,18 +114,18 @@ func classNamed(name string) *v1alpha1.MachineClass {
 	return changed(aClass(), func(c *v1alpha1.MachineClass) { c.Name, c.UID = name, types.UID("uid-"+name) })
 }
 
-// withSelector makes a set select its machines by less than all labels of its template.
+// withSelector makes a set select its machines by fewer labels than those of its template.
 func withSelector(s *v1alpha1.MachineSet) *v1alpha1.MachineSet {
 	s.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"pool": "a"}}
 	return s
 }
 
-// released is a machine that the set let go of: somebody takes off the labels that it gives.
+// released is a machine that the set has released, because the labels of the set were removed from it.
 func released(name string) *v1alpha1.Machine {
 	return changed(machineNamed(name), inOtherPool, annotated[*v1alpha1.Machine](v1alpha1.AnnotationReleasedBy, "uid-s"), func(m *v1alpha1.Machine) { m.OwnerReferences = nil })
 }
 
-// releasedOnes are so many that a set of two makes no further one.
+// releasedOnes are so many that a set of two creates no more machines.
 func releasedOnes() []runtime.Object {
 	var all []runtime.Object
 	for _, name := range []string{"r-0", "r-1", "r-2", "r-3", "r-4"} {
@@ -134,11 +134,11 @@ func releasedOnes() []runtime.Object {
 	return all
 }
 
-// sizedSetAround is a set with the machine of the calm stack, whose status tells of the orphans, too.
+// sizedSetAround is a set with the machine of the calm stack, whose status also covers the orphans.
 func sizedSetAround(replicas int32, orphans []runtime.Object) *v1alpha1.MachineSet {
 	s := bareSet()
 	s.Spec.Replicas = replicas
-	around := observe.AroundSet{Members: []*v1alpha1.Machine{aMachine()}, Deployment: aDeployment()}
+	around := set.Around{Members: []*v1alpha1.Machine{aMachine()}, Deployment: aDeployment()}
 	for _, o := range orphans {
 		around.Orphans = append(around.Orphans, o.(*v1alpha1.Machine))
 	}

@@ -12,10 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"millwright/api/v1alpha1"
-	"millwright/observe"
+	"millwright/observe/cache"
+	"millwright/observe/set"
 )
 
-// An owned machine is its owner's business, an orphan that of the sets that match it, and others nobody's.
+// A machine with a controller signals that set, an orphan the sets that select it, and no others.
 func TestMS05_WhoHearsOfAMachine(t *testing.T) {
 	another := func(name, pool string) *v1alpha1.MachineSet {
 		s := bareSet()
@@ -56,7 +57,7 @@ func TestMS05_WhoHearsOfAMachine(t *testing.T) {
 	}
 }
 
-// What an orphan's own workflow does is no news to the sets.
+// Writes of an orphan's own workflow signal no set.
 func TestAnOrphanThatOnlyWorksWakesNoSet(t *testing.T) {
 	inWorld(t, append(calmStack(), anOrphan(inOtherPool)), func(w *world) {
 		w.took()
@@ -68,7 +69,7 @@ func TestAnOrphanThatOnlyWorksWakesNoSet(t *testing.T) {
 	})
 }
 
-// Whoever is told to adopt must see the orphan.
+// The set that is to adopt an orphan must see it.
 func TestASetReadsTheOrphansThatTheBridgeRead(t *testing.T) {
 	inWorld(t, calmStack(), func(w *world) {
 		orphan := w.put(anOrphan())
@@ -77,15 +78,15 @@ func TestASetReadsTheOrphansThatTheBridgeRead(t *testing.T) {
 		w.pass(aResync) // it was not adopted
 		for _, c := range w.took() {
 			if c.id == idOf(aSet()) {
-				assert.Equal(t, orphan, c.changed.Versions[observe.Machines])
+				assert.Equal(t, orphan, c.changed.Versions[cache.Machines])
 				return
 			}
 		}
-		assert.Fail(t, "nobody was told")
+		assert.Fail(t, "no signal was sent")
 	})
 }
 
-// Whoever is told must see the class and the node of a failed machine as the bridge saw them.
+// The workflow must see the class and the node of a failed machine as the bridge saw them.
 func TestASetReadsTheClassAndTheNodesThatTheBridgeRead(t *testing.T) {
 	lone := changed(aSet(), func(s *v1alpha1.MachineSet) { s.OwnerReferences = nil })
 	inWorld(t, append(calmStack(), lone), func(w *world) {
@@ -97,38 +98,38 @@ func TestASetReadsTheClassAndTheNodesThatTheBridgeRead(t *testing.T) {
 		w.settle()
 		for _, c := range w.took() {
 			if c.id == idOf(lone) {
-				assert.Equal(t, []string{class, node}, []string{c.changed.Versions[observe.Classes], c.changed.Versions[observe.Nodes]})
+				assert.Equal(t, []string{class, node}, []string{c.changed.Versions[cache.Classes], c.changed.Versions[cache.Nodes]})
 				return
 			}
 		}
-		assert.Fail(t, "nobody was told")
+		assert.Fail(t, "no signal was sent")
 	})
 }
 
-// A class wakes the sets that name it when it comes or goes, and not when it changes.
+// A class signals the sets that refer to it when it is created or deleted, and not when it changes.
 func TestMS08_WhichSetsHearOfAClass(t *testing.T) {
 	waiting := bareSet()
 	waiting.Name, waiting.UID, waiting.Spec.Template.Spec.Class.Name = "waiting", "uid-waiting", "large"
-	reportingOf(waiting, observe.AroundSet{Deployment: aDeployment(), Missing: []string{"MachineClass"}})
+	reportingOf(waiting, set.Around{Deployment: aDeployment(), Missing: []string{"MachineClass"}})
 	inWorld(t, append(calmStack(), waiting), func(w *world) {
-		told := func() []call {
+		signaled := func() []call {
 			return slices.DeleteFunc(w.took(), func(c call) bool { return c.id != idOf(aSet()) && c.id != idOf(waiting) })
 		}
-		told()
+		signaled()
 		version := w.put(classNamed("large"))
 		w.flush()
-		calls := told()
+		calls := signaled()
 		require.Len(t, calls, 1)
 		assert.Equal(t, idOf(waiting), calls[0].id)
-		assert.Equal(t, version, calls[0].changed.Versions[observe.Classes])
+		assert.Equal(t, version, calls[0].changed.Versions[cache.Classes])
 		w.pass(2 * time.Second)
 		w.put(changed(classNamed("large"), func(c *v1alpha1.MachineClass) { c.Generation = 2 }))
 		w.pass(2 * time.Second)
-		assert.Empty(t, told())
+		assert.Empty(t, signaled())
 	})
 }
 
-// The size of a deployment is no news to its sets: it comes to them by their own.
+// The size of a deployment does not signal its sets: it reaches them as their own size.
 func TestTheSizeOfADeploymentIsNoNewsToItsSets(t *testing.T) {
 	inWorld(t, []runtime.Object{aDeployment(), aSet()}, func(w *world) {
 		w.took()

@@ -12,8 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"millwright/api/v1alpha1"
-	"millwright/observe"
-	"millwright/workflows"
+	"millwright/observe/cache"
+	"millwright/observe/machine"
+	"millwright/workflows/run"
 )
 
 func TestCalmStackSendsNoSignal(t *testing.T) {
@@ -40,7 +41,7 @@ func TestOwnWritesOfACalmStackSendNoSignal(t *testing.T) {
 		w.put(changed(aDeployment(), func(d *v1alpha1.MachineDeployment) {
 			d.Status.CurrentOperation, d.Status.Selector = &v1alpha1.Operation{Step: "x"}, "pool=a"
 			d.Status.Conditions[0].LastUpdateTime = metav1.Now()
-		}, annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationRolloutVerb, "ann paused it")))
+		}, annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationLastRequest, "ann paused it")))
 		w.pass(time.Minute + 10*time.Second)
 		assert.Empty(t, w.asked())
 	})
@@ -61,19 +62,19 @@ func TestNewMachine(t *testing.T) {
 		}
 		assert.Equal(t, "machine/ns/m/uid-m", c.id)
 		assert.Equal(t, "uid-m", c.changed.UID)
-		assert.Equal(t, observe.Ref{Namespace: "ns", Name: "m", UID: "uid-m"}, c.input.Ref)
-		assert.Equal(t, version, c.changed.Versions[observe.Machines])
-		assert.Equal(t, class, c.changed.Versions[observe.Classes], "the worker may not have the class yet")
-		assert.Equal(t, c.changed.Versions, c.input.Gate, "the first decision of a new run reads no less")
-		assert.Equal(t, workflows.QueueMachines, c.options.TaskQueue)
+		assert.Equal(t, cache.Ref{Namespace: "ns", Name: "m", UID: "uid-m"}, c.input.Ref)
+		assert.Equal(t, version, c.changed.Versions[cache.Machines])
+		assert.Equal(t, class, c.changed.Versions[cache.Classes], "the worker may not have the class yet")
+		assert.Equal(t, c.changed.Versions, c.input.Versions, "the first decision of a new run reads no less")
+		assert.Equal(t, run.QueueMachines, c.options.TaskQueue)
 		assert.Equal(t, "Machine ns/m", c.options.StaticSummary)
-		assert.Equal(t, workflows.StartAttributes("ns", workflows.Owner{Machine: "m", MachineSet: "s", MachineDeployment: "d", Provider: "virtual"}),
+		assert.Equal(t, run.StartAttributes("ns", run.Owner{Machine: "m", MachineSet: "s", MachineDeployment: "d", Provider: "virtual"}),
 			c.options.TypedSearchAttributes)
 	})
 }
 
-// The writes of a machine's workflow, in their order. It is told of the new object and of its node, and of nothing else.
-func TestACreationIsTwoSignals(t *testing.T) {
+// The writes of a machine's workflow, in their order. It is signaled for the new object and for its node only.
+func TestOwnWritesOfACreationSendNoSignal(t *testing.T) {
 	inWorld(t, []runtime.Object{aClass()}, func(w *world) {
 		m := changed(aMachine(), uncreated, func(m *v1alpha1.Machine) { m.Finalizers, m.Annotations = nil, nil })
 		w.put(m)
@@ -94,19 +95,19 @@ func TestACreationIsTwoSignals(t *testing.T) {
 		w.put(changed(aNode(), unready))
 		w.pass(2 * time.Second)
 		assert.Equal(t, []string{awake(m)}, w.asked(), "it shows that the node is there")
-		write(func() { m.Status.Conditions = observe.CopiedConditions(changed(aNode(), unready)) })
+		write(func() { m.Status.Conditions = machine.CopiedConditions(changed(aNode(), unready)) })
 		assert.Empty(t, w.asked(), "its own write")
 		for _, taint := range []string{"x", "y"} {
-			w.took()
 			w.put(changed(aNode(), unready, func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: taint}} }))
-			w.pass(2 * time.Second)
+			w.pass(100 * time.Millisecond)
 		}
-		assert.Empty(t, w.asked(), "it waits for the same as when it was last told")
+		w.pass(2 * time.Second)
+		assert.Equal(t, []string{awake(m)}, w.asked(), "once for all changes of the node")
 		version := w.put(aNode())
 		w.settle()
 		calls := w.took()
 		require.Len(t, calls, 1, "the node is ready")
-		assert.Equal(t, version, calls[0].changed.Versions[observe.Nodes])
+		assert.Equal(t, version, calls[0].changed.Versions[cache.Nodes])
 		write(func() {
 			m.Status.CurrentStatus.Phase, m.Status.Conditions = v1alpha1.MachineRunning, aMachine().Status.Conditions
 		})
@@ -116,14 +117,14 @@ func TestACreationIsTwoSignals(t *testing.T) {
 	})
 }
 
-// A node that is ready before the machine says which node is its own is found when the machine says so.
+// A node that is ready before the creation of its machine is on record is found when it is recorded.
 func TestNodeFasterThanOurWrite(t *testing.T) {
 	m := changed(aMachine(), uncreated)
 	inWorld(t, []runtime.Object{aClass(), m}, func(w *world) {
 		w.took()
 		node := w.put(aNode())
 		w.pass(2 * time.Second)
-		assert.Empty(t, w.asked(), "nobody's node yet")
+		assert.Empty(t, w.asked(), "no machine has the node yet")
 		w.put(changed(aMachine(), inPhase("")))
 		w.pass(2 * time.Second)
 		assert.Empty(t, w.asked(), "the creation is still under way")
@@ -132,11 +133,11 @@ func TestNodeFasterThanOurWrite(t *testing.T) {
 		calls := w.took()
 		require.Len(t, calls, 1)
 		assert.Equal(t, idOf(m), calls[0].id)
-		assert.Equal(t, node, calls[0].changed.Versions[observe.Nodes], "else a worker whose nodes are late would wait for this one")
+		assert.Equal(t, node, calls[0].changed.Versions[cache.Nodes], "else a worker whose nodes are late would wait for this one")
 	})
 }
 
-// Whoever was told that the node is bad may have looked when it was good again.
+// A run that was signaled because the node is unhealthy may have read it when it was healthy again.
 func TestFlappingNode(t *testing.T) {
 	for _, pause := range []time.Duration{time.Millisecond, 5 * time.Second} {
 		t.Run(pause.String(), func(t *testing.T) {
@@ -162,13 +163,25 @@ func TestFlappingNode(t *testing.T) {
 	}
 }
 
-// Who was told to go while its node was well hears no more of the node once it is past the drain: also not that this is so.
-func TestANodeWhoseMachineIsPastTheDrainWakesNobody(t *testing.T) {
+// A machine that is being deleted is signaled only for the health of its node, and after its drain not for its node at all.
+func TestANodeWhoseMachineIsBeingDeleted(t *testing.T) {
 	inWorld(t, calmStack(), func(w *world) {
 		going := changed(aMachine(), toBeDeleted[*v1alpha1.Machine])
 		w.put(going)
 		w.flush()
 		assert.Contains(t, w.asked(), awake(going))
+		w.put(changed(aNode(), func(n *corev1.Node) {
+			n.Spec.Unschedulable = true
+			n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: v1alpha1.NodeTerminating, Status: corev1.ConditionTrue})
+		}))
+		w.pass(2 * time.Second)
+		assert.NotContains(t, w.asked(), awake(going), "our own writes")
+		w.put(changed(aNode(), unready))
+		w.pass(2 * time.Second)
+		assert.Contains(t, w.asked(), awake(going), "its drain may be cut short")
+		w.put(aNode())
+		w.pass(2 * time.Second)
+		w.took()
 		w.put(changed(going, func(m *v1alpha1.Machine) {
 			m.Status.Deletion = &v1alpha1.MachineDeletion{Stage: v1alpha1.MachineDeletionInstance}
 		}))
@@ -192,7 +205,7 @@ func TestClassAndSecretWakeWhoIsNotCalm(t *testing.T) {
 		w.flush()
 		calls := w.took()
 		for _, c := range calls {
-			assert.Equal(t, version, c.changed.Versions[observe.Classes])
+			assert.Equal(t, version, c.changed.Versions[cache.Classes])
 		}
 		assert.ElementsMatch(t, []string{idOf(waiting), idOf(gone)}, []string{calls[0].id, calls[1].id})
 		assert.Len(t, calls, 2)
@@ -210,14 +223,15 @@ func TestClassAndSecretWakeWhoIsNotCalm(t *testing.T) {
 		class.Labels = map[string]string{"color": "red"}
 		w.put(class)
 		w.pass(2 * time.Second)
-		assert.Empty(t, w.asked(), "a Secret of nobody's, and a class of the same generation")
+		assert.Empty(t, w.asked(), "a Secret without a class, and a class of the same generation")
 		w.remove(class)
 		w.flush()
 		assert.Equal(t, []string{awake(gone), awake(waiting), awake(aSet())}, w.asked(), "the class is gone: the set can make no machine")
 	})
 }
 
-// The bridge may see a set's status later than the machines of which it was made. What it then took for calm was not.
+// The bridge may see a set's status later than the machines from which it was computed, and then take the set for calm. The
+// resync finds that.
 func TestStatusThatComesLate(t *testing.T) {
 	inWorld(t, calmStack(), func(w *world) {
 		w.put(changed(aMachine(), inPhase(v1alpha1.MachineUnknown)))
@@ -228,7 +242,7 @@ func TestStatusThatComesLate(t *testing.T) {
 		w.pass(2 * time.Second)
 		assert.NotContains(t, w.asked(), awake(aSet()), "its status here still says that one is")
 		w.put(changed(aSet(), func(s *v1alpha1.MachineSet) { s.Status.ReadyReplicas = 0 }))
-		w.settle()
+		w.pass(aResync)
 		assert.Contains(t, w.asked(), awake(aSet()))
 	})
 }
@@ -264,7 +278,7 @@ func TestD43_ConditionsThatNobodyAskedAboutAreCopied(t *testing.T) {
 		w.put(n)
 		w.pass(2 * time.Second)
 		assert.Equal(t, []string{awake(aMachine())}, w.asked())
-		w.put(changed(aMachine(), func(m *v1alpha1.Machine) { m.Status.Conditions = observe.CopiedConditions(n) }))
+		w.put(changed(aMachine(), func(m *v1alpha1.Machine) { m.Status.Conditions = machine.CopiedConditions(n) }))
 		w.pass(2 * time.Second)
 		assert.Empty(t, w.asked(), "its own write")
 	})

@@ -11,65 +11,70 @@ import (
 
 	"millwright/api/v1alpha1"
 	"millwright/decide/attention"
-	"millwright/observe"
-	"millwright/workflows"
+	"millwright/decide/rollout"
+	"millwright/decide/scale"
+	"millwright/observe/cache"
+	observeclass "millwright/observe/class"
+	"millwright/observe/deployment"
+	"millwright/observe/machine"
+	observeset "millwright/observe/set"
+	"millwright/workflows/run"
 )
 
-// subject is an object as its workflow is told about it.
+// subject is an object with what a signal to its workflow needs.
 type subject struct {
-	ref        observe.Ref
+	ref        cache.Ref
 	generation int64
 	deleting   bool
-	owner      workflows.Owner
+	owner      run.Owner
 	decision   attention.Decision
-	nodeless   bool // a machine for which it makes no difference any more how its node is
-	// versions are those of all that the decision was made of. Who is told to look must see no less: the caches of the
-	// worker may be behind ours in a resource of which nothing was to be told, such as the class of a new machine.
-	versions observe.Gate
-	rollout  string // workflow ID of the rollout that is open, as the status names it; empty when none is
+	// versions are those of all objects that the decision was made from. The workflow's decision must see at least these: the
+	// worker's caches may be behind the bridge's in a resource without an event, such as the class of a new machine.
+	versions cache.MinVersions
+	rollout  string // workflow ID of the open rollout, from the status; empty: none
 }
 
-// subject reads an object from the caches and asks whether it is calm.
+// subject reads an object from the caches and decides whether it is calm.
 func (b *Bridge) subject(k key) (subject, bool) {
 	id := k.namespace + "/" + k.name
 	switch k.kind {
-	case workflows.KindMachine:
+	case run.KindMachine:
 		m, found := b.cluster.Machine(id)
 		if !found {
 			return subject{}, false
 		}
 		return b.machine(m), true
-	case workflows.KindMachineSet:
+	case run.KindMachineSet:
 		set, found := b.cluster.Set(id)
 		if !found {
 			return subject{}, false
 		}
-		around := b.cluster.AroundSet(set)
-		s := describe(observe.Sets, set, attention.MachineSet(observe.SetFacts(set, around, time.Now())))
+		around := observeset.Read(b.cluster, set)
+		s := describe(cache.Sets, set, scale.Look(observeset.Observed(set, around, time.Now(), 0)).Pending)
 		for _, m := range slices.Concat(around.Members, around.Orphans) {
-			s.versions.Raise(observe.Machines, m.ResourceVersion)
+			s.versions.Raise(cache.Machines, m.ResourceVersion)
 			if node := around.NodeAsked(m); node != nil {
-				s.versions.Raise(observe.Nodes, node.ResourceVersion)
+				s.versions.Raise(cache.Nodes, node.ResourceVersion)
 			}
 		}
-		s.versions.Raise(observe.ControlPlanes, around.ControlPlane)
-		s.versions.Raise(observe.Classes, around.Class)
+		s.versions.Raise(cache.ControlPlanes, around.ControlPlane)
+		s.versions.Raise(cache.Classes, around.Class)
 		if around.Deployment != nil {
-			s.versions.Raise(observe.Deployments, around.Deployment.ResourceVersion)
+			s.versions.Raise(cache.Deployments, around.Deployment.ResourceVersion)
 		}
-		s.owner = workflows.Owner{MachineSet: set.Name, MachineDeployment: controller(set)}
+		s.owner = run.Owner{MachineSet: set.Name, MachineDeployment: controller(set)}
 		return s, true
-	case workflows.KindMachineClass:
+	case run.KindMachineClass:
 		class, found := b.cluster.Class(id)
 		if !found {
 			return subject{}, false
 		}
-		neighbours := b.cluster.Neighbours(k.namespace)
-		s := describe(observe.Classes, class, attention.Class(observe.ClassFacts(class, neighbours)))
+		neighbours := observeclass.Read(b.cluster, k.namespace)
+		s := describe(cache.Classes, class, attention.Class(observeclass.Facts(class, neighbours)))
 		for resource, version := range neighbours.Versions() {
 			s.versions.Raise(resource, version)
 		}
-		s.owner = workflows.Owner{Provider: class.Provider}
+		s.owner = run.Owner{Provider: class.Provider}
 		return s, true
 	default:
 		d, found := b.cluster.Deployment(id)
@@ -80,75 +85,57 @@ func (b *Bridge) subject(k key) (subject, bool) {
 	}
 }
 
-// deployment describes a deployment with all below it.
+// deployment returns the subject of a deployment, with its sets and machines.
 func (b *Bridge) deployment(d *v1alpha1.MachineDeployment) subject {
-	family := b.cluster.Family(d)
-	s := describe(observe.Deployments, d, attention.MachineDeployment(observe.DeploymentFacts(family, b.now())))
+	family := deployment.Read(b.cluster, d)
+	s := describe(cache.Deployments, d, rollout.Look(deployment.Observed(family, time.Now())).Pending)
 	for _, set := range family.Sets {
-		s.versions.Raise(observe.Sets, set.ResourceVersion)
+		s.versions.Raise(cache.Sets, set.ResourceVersion)
 	}
 	for _, m := range family.Members {
-		s.versions.Raise(observe.Machines, m.ResourceVersion)
+		s.versions.Raise(cache.Machines, m.ResourceVersion)
 		if node := family.Node(m); node != nil && d.Spec.Strategy.EffectiveType() == v1alpha1.InPlaceUpdateMachineDeploymentStrategyType {
-			s.versions.Raise(observe.Nodes, node.ResourceVersion) // it says how the update went
+			s.versions.Raise(cache.Nodes, node.ResourceVersion) // it has the result of the in-place update
 		}
 	}
-	s.owner = workflows.Owner{MachineDeployment: d.Name}
-	s.rollout = observe.RolloutNamed(d)
+	s.owner = run.Owner{MachineDeployment: d.Name}
+	s.rollout = deployment.Named(d)
 	return s
 }
 
-// machine describes a machine with its node, class and parents.
+// machine returns the subject of a machine, with its node, class and parents.
 func (b *Bridge) machine(m *v1alpha1.Machine) subject {
 	node := b.cluster.NodeOf(m)
-	facts := observe.MachineFacts(m, b.cluster.Around(m), time.Time{})
-	s := describe(observe.Machines, m, attention.Machine(facts))
-	s.nodeless = facts.Deleting && facts.Emptied
+	s := describe(cache.Machines, m, attention.Machine(machine.Facts(m, machine.Read(b.cluster, m), time.Time{})).Decision)
 	if node != nil {
-		s.versions.Raise(observe.Nodes, node.ResourceVersion)
+		s.versions.Raise(cache.Nodes, node.ResourceVersion)
 	}
-	s.owner = workflows.Owner{Machine: m.Name, MachineSet: controller(m)}
+	s.owner = run.Owner{Machine: m.Name, MachineSet: controller(m)}
 	if set, found := b.cluster.Set(m.Namespace + "/" + s.owner.MachineSet); found {
 		s.owner.MachineDeployment = controller(set)
 	}
 	if class, found := b.cluster.Class(m.Namespace + "/" + m.Spec.Class.Name); found {
 		s.owner.Provider = class.Provider
-		s.versions.Raise(observe.Classes, class.ResourceVersion)
+		s.versions.Raise(cache.Classes, class.ResourceVersion)
 	}
 	return s
 }
 
-func describe(resource observe.Resource, o metav1.Object, d attention.Decision) subject {
+func describe(resource cache.Resource, o metav1.Object, d attention.Decision) subject {
 	return subject{
 		ref: refOf(o), generation: o.GetGeneration(), deleting: deleting(o), decision: d,
-		versions: observe.Gate{resource: o.GetResourceVersion()},
+		versions: cache.MinVersions{resource: o.GetResourceVersion()},
 	}
 }
 
-// said is what attention says of it; empty when it is calm.
-func (s subject) said() string {
-	if s.decision.Calm() {
-		return ""
-	}
-	return string(s.decision.Need) + ": " + s.decision.Why
-}
-
-// pause is the least time until the next signal.
-func (s subject) pause() time.Duration {
-	if s.rollout != "" {
-		return perRollout
-	}
-	return perObject
-}
-
-// options are those of a run that has yet to be started.
+// options returns the options for starting the object's workflow.
 func (s subject) options(k key) client.StartWorkflowOptions {
 	return client.StartWorkflowOptions{
-		ID:                       workflows.ID(k.kind, s.ref),
-		TaskQueue:                workflows.QueueMachines,
+		ID:                       run.ID(k.kind, s.ref),
+		TaskQueue:                run.QueueMachines,
 		WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
-		TypedSearchAttributes:    workflows.StartAttributes(k.namespace, s.owner),
-		Priority:                 workflows.Priority(k.kind, k.namespace, s.owner),
+		TypedSearchAttributes:    run.StartAttributes(k.namespace, s.owner),
+		Priority:                 run.Priority(k.kind, k.namespace, s.owner),
 		StaticSummary:            fmt.Sprintf("%s %s/%s", k.kind, k.namespace, k.name),
 		StaticDetails:            "started because: " + s.decision.Why,
 	}

@@ -33,35 +33,35 @@ import (
 	"millwright/api/generated/clientset/versioned/fake"
 	"millwright/api/v1alpha1"
 	"millwright/decide/preflight"
-	"millwright/observe"
-	"millwright/workflows"
+	"millwright/observe/cache"
+	"millwright/workflows/run"
 )
 
 // call is one request to Temporal.
 type call struct {
 	verb     string // signal-with-start, signal or start
 	id       string
-	changed  workflows.Changed // of a signal
-	input    workflows.Input   // of a start
+	changed  run.Changed // of a signal
+	input    run.Input   // of a start
 	workflow any
 	options  client.StartWorkflowOptions
 	at       time.Time
 }
 
-// temporal notes what it is asked for, and answers as the test wants.
+// temporal records requests and returns what the test wants.
 type temporal struct {
 	mu     sync.Mutex
 	calls  []call
-	answer error         // of every call
+	answer error         // error of every call
 	delay  time.Duration // before each answer
 	closed string        // ID of a workflow that is not open: a plain signal does not find it
 	open   map[string]int
-	most   int // calls under way at once for one workflow
+	most   int // most concurrent calls for one workflow
 }
 
 func (f *temporal) take(ctx context.Context, c call) error {
 	c.at = time.Now()
-	c.changed.Versions, c.input.Gate = maps.Clone(c.changed.Versions), maps.Clone(c.input.Gate) // as they are now
+	c.changed.Versions, c.input.Versions = maps.Clone(c.changed.Versions), maps.Clone(c.input.Versions) // a copy of the present versions
 	f.mu.Lock()
 	f.calls = append(f.calls, c)
 	f.open[c.id]++
@@ -80,14 +80,14 @@ func (f *temporal) take(ctx context.Context, c call) error {
 }
 
 func (f *temporal) SignalWithStartWorkflow(ctx context.Context, id, signal string, arg any, options client.StartWorkflowOptions, workflow any, args ...any) (client.WorkflowRun, error) {
-	if signal != workflows.SignalChanged || options.ID != id {
+	if signal != run.SignalChanged || options.ID != id {
 		return nil, errors.New("nobody would understand this")
 	}
-	return nil, f.take(ctx, call{"signal-with-start", id, arg.(workflows.Changed), args[0].(workflows.Input), workflow, options, time.Time{}})
+	return nil, f.take(ctx, call{"signal-with-start", id, arg.(run.Changed), args[0].(run.Input), workflow, options, time.Time{}})
 }
 
 func (f *temporal) SignalWorkflow(ctx context.Context, id, _, _ string, arg any) error {
-	err := f.take(ctx, call{verb: "signal", id: id, changed: arg.(workflows.Changed)})
+	err := f.take(ctx, call{verb: "signal", id: id, changed: arg.(run.Changed)})
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err == nil && id == f.closed {
@@ -97,24 +97,24 @@ func (f *temporal) SignalWorkflow(ctx context.Context, id, _, _ string, arg any)
 }
 
 func (f *temporal) ExecuteWorkflow(ctx context.Context, options client.StartWorkflowOptions, workflow any, args ...any) (client.WorkflowRun, error) {
-	return nil, f.take(ctx, call{verb: "start", id: options.ID, workflow: workflow, input: args[0].(workflows.Input), options: options})
+	return nil, f.take(ctx, call{verb: "start", id: options.ID, workflow: workflow, input: args[0].(run.Input), options: options})
 }
 
-// reply sets the answer to all calls to come.
+// reply sets the answer to all later calls.
 func (f *temporal) reply(answer error, delay time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.answer, f.delay = answer, delay
 }
 
-// close makes a workflow one that is not open.
+// close marks a workflow as not open.
 func (f *temporal) close(id string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.closed = id
 }
 
-// world is a bridge over fake clusters and a fake Temporal. It runs in a bubble of synctest: its seconds cost nothing.
+// world is a bridge over fake clusters and a fake Temporal. It runs in a synctest bubble, whose time is not real.
 type world struct {
 	*temporal
 	t        *testing.T
@@ -122,14 +122,14 @@ type world struct {
 	target   *kubefake.Clientset
 	meta     *metadatafake.FakeMetadataClient
 	control  *dynamicfake.FakeDynamicClient
-	cluster  *observe.Cluster
+	cluster  *cache.Cluster
 	bridge   *Bridge
 	version  int
 	stop     func()
-	prepare  func(*Bridge) // a bridge before it runs; nil: as it is
+	prepare  func(*Bridge) // a bridge before it runs; may be nil
 }
 
-// inWorld runs a test with a bridge that has looked at the given objects and has come to rest.
+// inWorld runs a test with a bridge that has evaluated the given objects and is idle.
 func inWorld(t *testing.T, objects []runtime.Object, test func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -152,11 +152,11 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	for _, o := range objects {
 		w.put(o)
 	}
-	cluster, err := observe.NewCluster(w.machines, w.target, w.meta)
+	cluster, err := cache.NewCluster(w.machines, w.target, w.meta)
 	require.NoError(t, err)
 	if slices.ContainsFunc(objects, func(o runtime.Object) bool { return o.GetObjectKind().GroupVersionKind().Kind == "ControlPlane" }) {
-		cluster.WatchControlPlane(observe.Preflight{
-			Client: w.control, Checks: []string{preflight.All}, ControlPlane: observe.ControlPlaneRef{Resource: controlPlanes(), Namespace: "ns", Name: "cp"},
+		cluster.WatchControlPlane(cache.Preflight{
+			Client: w.control, Checks: []string{preflight.All}, ControlPlane: cache.ControlPlaneRef{Resource: controlPlanes(), Namespace: "ns", Name: "cp"},
 		})
 	}
 	w.cluster = cluster
@@ -185,17 +185,17 @@ func (w *world) lead() {
 	w.t.Cleanup(w.stop)
 }
 
-// pass lets time go by.
+// pass advances the time.
 func (w *world) pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// flush lets everything happen that happens at once.
+// flush runs everything that is due at once.
 func (w *world) flush() { w.pass(time.Millisecond) }
 
-// settle lets everything happen that is looked at in a moment.
-func (w *world) settle() { w.pass(flurry + time.Millisecond) }
+// settle runs everything that is debounced.
+func (w *world) settle() { w.pass(debounce + time.Millisecond) }
 
 // tracker returns the fake API server that holds objects of this type.
 func (w *world) tracker(o runtime.Object) (kubetesting.ObjectTracker, schema.GroupVersionResource) {
@@ -217,7 +217,7 @@ func (w *world) tracker(o runtime.Object) (kubetesting.ObjectTracker, schema.Gro
 	}
 }
 
-// put creates or replaces an object, with a version of its own, and returns that version.
+// put creates or replaces an object with a new version, and returns that version.
 func (w *world) put(o runtime.Object) string {
 	w.t.Helper()
 	w.version++
@@ -244,7 +244,7 @@ func (w *world) remove(o runtime.Object) {
 	require.NoError(w.t, tracker.Delete(resource, object.GetNamespace(), object.GetName()))
 }
 
-// took returns the calls since the last took, and forgets them.
+// took returns the calls since the last call of took.
 func (w *world) took() []call {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -253,7 +253,7 @@ func (w *world) took() []call {
 	return calls
 }
 
-// asked returns what Temporal was asked for since the last time, in alphabetical order, as "verb id".
+// asked returns the requests to Temporal since the last call, sorted, as "verb id".
 func (w *world) asked() []string {
 	lines := []string{}
 	for _, c := range w.took() {
@@ -263,19 +263,19 @@ func (w *world) asked() []string {
 	return lines
 }
 
-// awake is the line of asked for a signal to an object that exists.
+// awake is the line of asked for a signal to an existing object.
 func awake(o metav1.Object) string { return "signal-with-start " + idOf(o) }
 
 func idOf(o metav1.Object) string {
 	kind := strings.TrimPrefix(fmt.Sprintf("%T", o), "*v1alpha1.")
-	return workflows.ID(workflows.Kind(kind), refOf(o))
+	return run.ID(run.Kind(kind), refOf(o))
 }
 
-// remembered counts what the bridge remembers of single objects.
+// remembered counts the entries about objects in the bridge's maps.
 func (w *world) remembered() int {
 	w.bridge.mu.Lock()
 	defer w.bridge.mu.Unlock()
-	return len(w.bridge.pending) + len(w.bridge.quiet) + len(w.bridge.told)
+	return len(w.bridge.pending) + len(w.bridge.notBefore)
 }
 
 func (w *world) seen() int {

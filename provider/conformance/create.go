@@ -50,7 +50,7 @@ func (s *conformance) TestCreateAtOnceMakesOneInstance() {
 
 func (s *conformance) TestCreateMakesOneInstanceForEachMachine() {
 	a, b := s.machine(), s.machine()
-	b.Name = a.Name // a machine that was replaced by one of its name is another machine
+	b.Name = a.Name // a machine that replaces one of the same name is another machine
 	s.NotEqual(s.create(s.Class, a).ProviderID, s.create(s.Class, b).ProviderID)
 	s.Len(s.list(), 2)
 }

@@ -17,7 +17,7 @@ func (s *conformance) TestEveryCodeComesThrough() {
 		for _, code := range provider.Codes() {
 			of := m
 			if method == provider.MethodCreateInstance {
-				of = fresh // one that would be created, not adopted
+				of = fresh // without an instance, so that it would be created and not adopted
 			}
 			s.Fail(method, provider.Errorf(code, "the cloud says no"))
 			err := s.invoke(s.T().Context(), method, of)
@@ -51,7 +51,7 @@ func (s *conformance) TestRetryAfterIsCarried() {
 	}
 }
 
-// A cloud may quote what it was sent.
+// A cloud may quote a request in its error.
 func (s *conformance) TestSecretsStayInside() {
 	s.need(s.Fail != nil, "make calls fail")
 	m := s.machine()

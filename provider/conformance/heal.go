@@ -4,7 +4,7 @@ import (
 	"millwright/provider"
 )
 
-// Whatever a creation failed with, the next call makes the instance, and one instance only.
+// Whatever error a creation had, the next call creates the instance, and only one.
 func (s *conformance) TestACreationHealsFromEveryCode() {
 	s.need(s.Fail != nil, "make calls fail")
 	for _, code := range provider.Codes() {
@@ -17,12 +17,12 @@ func (s *conformance) TestACreationHealsFromEveryCode() {
 	s.Len(s.list(), len(provider.Codes()))
 }
 
-// Whatever a deletion failed with, the instance is still there and the next call removes it.
+// Whatever error a deletion had, the instance is still there and the next call deletes it.
 func (s *conformance) TestADeletionHealsFromEveryCode() {
 	s.need(s.Fail != nil, "make calls fail")
 	for _, code := range provider.Codes() {
 		if code == provider.NotFound {
-			continue // says that it is gone
+			continue // means that it is gone
 		}
 		m := s.machine()
 		m = recorded(m, s.create(s.Class, m))

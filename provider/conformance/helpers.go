@@ -35,7 +35,7 @@ func withCanaries(class provider.Class) provider.Class {
 	return class
 }
 
-// machine returns a machine that nobody has tried to create.
+// machine returns a machine whose creation was never tried.
 func (s *conformance) machine() provider.Machine {
 	s.machines++
 	return provider.Machine{
@@ -44,19 +44,19 @@ func (s *conformance) machine() provider.Machine {
 	}
 }
 
-// tried returns the machine as a caller knows it who may have called CreateInstance before.
+// tried returns the machine of a caller that may have called CreateInstance before.
 func tried(m provider.Machine) provider.Machine {
 	m.NeverTried = false
 	return m
 }
 
-// recorded returns the machine as it is once its instance was recorded.
+// recorded returns the machine after its instance was recorded.
 func recorded(m provider.Machine, i provider.Instance) provider.Machine {
 	m.ProviderID, m.LastKnownState, m.NeverTried = i.ProviderID, i.LastKnownState, false
 	return m
 }
 
-// create makes an instance, which must succeed.
+// create creates an instance, which must succeed.
 func (s *conformance) create(class provider.Class, m provider.Machine) provider.Instance {
 	s.T().Helper()
 	instance, err := s.Provider.CreateInstance(s.T().Context(), class, m)
@@ -74,13 +74,13 @@ func (s *conformance) list() []provider.Instance {
 	return instances
 }
 
-// fails requires an error of that code that is typed, has words, and keeps secrets.
+// fails requires an error of that code that is typed, has a message, and contains no secrets.
 func (s *conformance) fails(err error, code provider.Code) {
 	s.T().Helper()
 	_ = s.failure(err, code)
 }
 
-// failure is fails for a test that looks closer.
+// failure is fails for a test that also checks the error itself.
 func (s *conformance) failure(err error, code provider.Code) *provider.Error {
 	s.T().Helper()
 	s.Require().Error(err)
@@ -93,7 +93,7 @@ func (s *conformance) failure(err error, code provider.Code) *provider.Error {
 	return typed
 }
 
-// keepsSecrets looks for the values of the Secret in whatever came out of the provider.
+// keepsSecrets looks for the values of the Secret in the error and the result.
 func (s *conformance) keepsSecrets(err error, result any) {
 	s.T().Helper()
 	var said strings.Builder
@@ -112,17 +112,17 @@ func (s *conformance) keepsSecrets(err error, result any) {
 	}
 }
 
-// gone waits until the cloud knows no instance of the machine.
+// gone waits until the cloud has no instance of the machine.
 func (s *conformance) gone(m provider.Machine) {
 	s.T().Helper()
-	m.NeverTried = true // an answer of this moment will do, it is asked again
+	m.NeverTried = true // no need to outwait: it is called repeatedly
 	s.Eventually(func() bool {
 		_, err := s.Provider.InstanceStatus(s.T().Context(), s.Class, m)
 		return provider.CodeOf(err) == provider.NotFound
 	}, patience, 5*time.Millisecond)
 }
 
-// need skips the test when the harness cannot do something.
+// need skips the test if the harness does not support something.
 func (s *conformance) need(supported bool, what string) {
 	s.T().Helper()
 	if !supported {
@@ -130,7 +130,7 @@ func (s *conformance) need(supported bool, what string) {
 	}
 }
 
-// invoke calls a method for a machine and returns its error alone.
+// invoke calls a method for a machine and returns only its error.
 func (s *conformance) invoke(ctx context.Context, method provider.Method, m provider.Machine) error {
 	var err error
 	switch method {
@@ -150,7 +150,7 @@ func (s *conformance) invoke(ctx context.Context, method provider.Method, m prov
 	return err
 }
 
-// remoteMethods are those that talk to the cloud.
+// remoteMethods are those that send requests to the cloud.
 func remoteMethods() []provider.Method {
 	return []provider.Method{
 		provider.MethodCreateInstance, provider.MethodInitializeInstance, provider.MethodDeleteInstance,

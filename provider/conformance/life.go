@@ -126,7 +126,7 @@ func (s *conformance) TestDeleteLeavesOtherClustersAlone() {
 	made := s.create(s.Class, m)
 	foreign := recorded(m, made)
 	foreign.Cluster = "another"
-	_ = s.Provider.DeleteInstance(s.T().Context(), s.Class, foreign) // a refusal or a success; what counts is what is left
+	_ = s.Provider.DeleteInstance(s.T().Context(), s.Class, foreign) // a refusal or a success; only the remaining instances matter
 	s.Len(s.list(), 1)
 }
 

@@ -30,7 +30,7 @@ func TestConformanceWithInitialize(t *testing.T) {
 	conformance.Run(t, conformance.Harness{New: func(*testing.T) conformance.Cloud {
 		initializing := class("initializing")
 		return conformance.Cloud{
-			// One cloud of two kinds: what a class asks for is what it gets.
+			// The class decides whether an instance waits to be initialized.
 			Provider:     fake.New(fake.WithInitialize("shop/initializing")),
 			Class:        class("plain"),
 			Initializing: &initializing,

@@ -1,6 +1,6 @@
-// Package fake answers how Millwright's own code behaves towards a cloud, well or ill, without a cloud: it is a Provider
-// in memory that fails, waits and hangs on demand, and counts. Unit tests of activities and workflows use it. It is no
-// cloud for a stack: nothing in it outlives the process; provider/virtual is for that.
+// Package fake is a Provider in memory that fails, waits and hangs on demand, and counts calls. Unit tests of activities and
+// workflows use it to test Millwright's code against a cloud without a cloud. It is not for a stack: its state ends with the
+// process; provider/virtual is for that.
 package fake
 
 import (
@@ -17,7 +17,7 @@ import (
 // Name is what a MachineClass calls this provider.
 const Name = "fake"
 
-// CSIDriver is the driver of the volumes that are this cloud's.
+// CSIDriver is the CSI driver of this cloud's volumes.
 const CSIDriver = "csi.fake.millwright"
 
 // userDataKey is the key of Class.Secret whose value UserData returns.
@@ -37,7 +37,7 @@ type Provider struct {
 
 var _ provider.Provider = (*Provider)(nil)
 
-// instance is an instance with what it was made from.
+// instance is an instance with the input of its creation.
 type instance struct {
 	provider.Instance
 	cluster  string
@@ -58,7 +58,7 @@ func WithInitialize(classes ...string) Option {
 	}
 }
 
-// New returns an empty cloud that does everything at once and well.
+// New returns an empty cloud without delays and failures.
 func New(options ...Option) *Provider {
 	p := &Provider{initialize: map[string]bool{}, next: 1, faults: newFaults()}
 	for _, option := range options {
@@ -67,7 +67,7 @@ func New(options ...Option) *Provider {
 	return p
 }
 
-// CreateInstance implements provider.Provider. It never looks into the class's spec.
+// CreateInstance implements provider.Provider. It never reads the class's spec.
 func (p *Provider) CreateInstance(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
 	return call(ctx, p, provider.MethodCreateInstance, class.Secret, func() (provider.Instance, error) {
 		if machine.UID == "" || machine.Name == "" || machine.Cluster == "" {
@@ -112,7 +112,7 @@ func (p *Provider) DeleteInstance(ctx context.Context, class provider.Class, mac
 		return struct{}{}, nil
 	})
 	if provider.CodeOf(err) == provider.NotFound {
-		return nil // what Fail makes a cloud say is still read as a provider must
+		return nil // a NotFound from Fail also counts as a success, as for any provider
 	}
 	return err
 }

@@ -65,7 +65,7 @@ func TestDelayAndHangEndWithTheContext(t *testing.T) {
 		time.Sleep(time.Hour)
 		assert.Empty(t, done)
 		release()
-		release() // again does no harm
+		release() // may be called twice
 		require.NoError(t, <-done)
 		assert.Equal(t, 2, p.Creates())
 	})

@@ -9,7 +9,7 @@ import (
 	"millwright/provider"
 )
 
-// faults is what was asked to go wrong, per method.
+// faults are the requested failures, by method.
 type faults struct {
 	before map[provider.Method][]*failure
 	after  map[provider.Method][]*failure
@@ -36,8 +36,8 @@ func newFaults() faults {
 	return f
 }
 
-// Fail makes the next calls of a method end with err and without effect; times of zero means until Heal. Failures of one
-// method take turns in the order in which they were asked for.
+// Fail makes the next calls of a method end with err and without effect; times of zero means until Heal. Failures of one method
+// are used in the order in which they were requested.
 func (p *Provider) Fail(method provider.Method, times int, err *provider.Error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -51,7 +51,7 @@ func (p *Provider) FailAfter(method provider.Method, times int, err *provider.Er
 	p.after[method] = append(p.after[method], &failure{err: err, left: times})
 }
 
-// Heal removes what Fail and FailAfter asked for.
+// Heal removes the failures of Fail and FailAfter.
 func (p *Provider) Heal(method provider.Method) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -82,10 +82,10 @@ func (p *Provider) Hang(method provider.Method) (release func()) {
 	}
 }
 
-// Calls returns how often a method was called, hanging and failed calls too.
+// Calls returns how often a method was called, including hanging and failed calls.
 func (p *Provider) Calls(method provider.Method) int { return int(p.calls[method].Load()) }
 
-// call runs one call: count, delay, hang, failure, effect, failure after it. effect runs with the lock held.
+// call runs one call: count, delay, hang, failure, effect, failure after the effect. effect runs with the lock held.
 func call[T any](ctx context.Context, p *Provider, method provider.Method, secret provider.Secret, effect func() (T, error)) (T, error) {
 	var none T
 	p.calls[method].Add(1)
@@ -107,7 +107,7 @@ func call[T any](ctx context.Context, p *Provider, method provider.Method, secre
 	return result, nil
 }
 
-// wait waits out the delay and the hang of a method.
+// wait waits for the delay and the hang of a method.
 func (p *Provider) wait(ctx context.Context, method provider.Method) error {
 	p.mu.Lock()
 	delay, gate := p.delays[method], p.hangs[method]
@@ -136,7 +136,7 @@ func (p *Provider) wait(ctx context.Context, method provider.Method) error {
 	}
 }
 
-// take uses up one failure of a method. Each call gets an error of its own, so that no caller can change another's.
+// take uses one failure of a method. Each call gets its own error, so that no caller can change another's.
 func take(failures map[provider.Method][]*failure, method provider.Method, secret provider.Secret) error {
 	queue := failures[method]
 	if len(queue) == 0 {

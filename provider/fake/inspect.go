@@ -17,14 +17,14 @@ func (p *Provider) Instances() []provider.Instance {
 	return instances
 }
 
-// Creates returns how many instances were ever made, planted ones too.
+// Creates returns how many instances were ever created, including planted ones.
 func (p *Provider) Creates() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.creates
 }
 
-// UserData returns what the instances of a machine were started with; nil when there is none.
+// UserData returns the user data of a machine's instance; nil if there is none.
 func (p *Provider) UserData(machineUID string) []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -36,14 +36,14 @@ func (p *Provider) UserData(machineUID string) []byte {
 	return nil
 }
 
-// Plant makes an instance for a machine whatever is there already: a duplicate, an orphan or a foreign one.
+// Plant creates an instance for a machine, whatever exists already: a duplicate, an orphan or a foreign one.
 func (p *Provider) Plant(class provider.Class, machine provider.Machine) provider.Instance {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.add(class, machine).Instance
 }
 
-// Vanish removes the instances of a machine as if somebody else had deleted them, and says whether there were any.
+// Vanish removes the instances of a machine as if somebody else had deleted them, and reports whether there were any.
 func (p *Provider) Vanish(machineUID string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -59,7 +59,7 @@ func (p *Provider) HoldDeletions() {
 	p.holdDeletions = true
 }
 
-// FinishDeletions removes what is Terminating and ends HoldDeletions.
+// FinishDeletions removes the Terminating instances and ends HoldDeletions.
 func (p *Provider) FinishDeletions() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

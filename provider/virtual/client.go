@@ -16,7 +16,7 @@ import (
 	"millwright/provider"
 )
 
-// maxErrorBody is how many bytes of an answer that is no success are read.
+// maxErrorBody is how many bytes of an error answer are read.
 const maxErrorBody = 64 << 10
 
 // session is the client with the credentials of one call.
@@ -26,7 +26,7 @@ type session struct {
 	token  string
 }
 
-// open returns a session for a class. Unauthenticated when its Secret holds no token: no request is sent then.
+// open returns a session for a class. It returns Unauthenticated, without a request, if the class's Secret has no token.
 func (p *Provider) open(class provider.Class) (*session, error) {
 	token := strings.TrimSpace(string(class.Secret[SecretToken]))
 	if token == "" {
@@ -43,14 +43,14 @@ func (s *session) list(ctx context.Context, cluster, class string) (ReadAnswer, 
 	return answer, err
 }
 
-// lookup reads the instances that a query names.
+// lookup reads the instances of a query.
 func (s *session) lookup(ctx context.Context, query url.Values) (ReadAnswer, error) {
 	var answer ReadAnswer
 	err := s.do(ctx, http.MethodGet, PathLookup+"?"+query.Encode(), nil, &answer)
 	return answer, err
 }
 
-// limits reads what the cloud documents about itself. It is asked each time it matters, since the cloud may change it.
+// limits reads what the cloud documents about itself. It is read each time, since the cloud may change it.
 func (s *session) limits(ctx context.Context) (Limits, error) {
 	var limits Limits
 	err := s.do(ctx, http.MethodGet, PathLimits, nil, &limits)
@@ -82,7 +82,7 @@ func (s *session) do(ctx context.Context, method, path string, in, out any) erro
 		return s.refusal(answer)
 	}
 	if out == nil {
-		_, _ = io.Copy(io.Discard, answer.Body) // an unread body costs the connection
+		_, _ = io.Copy(io.Discard, answer.Body) // otherwise the connection could not be reused
 		return nil
 	}
 	if err := json.NewDecoder(answer.Body).Decode(out); err != nil {
@@ -91,7 +91,7 @@ func (s *session) do(ctx context.Context, method, path string, in, out any) erro
 	return nil
 }
 
-// answerError is a refusal by the cloud, with what only this client needs to know of it.
+// answerError is an error answer of the cloud, with the parts that only this client needs.
 type answerError struct {
 	typed  *provider.Error
 	reason string
@@ -100,7 +100,7 @@ type answerError struct {
 // Error implements error.
 func (e *answerError) Error() string { return e.typed.Error() }
 
-// Unwrap gives errors.As the typed error.
+// Unwrap returns the typed error.
 func (e *answerError) Unwrap() error { return e.typed }
 
 func (s *session) refusal(answer *http.Response) error {
@@ -119,7 +119,8 @@ func (s *session) refusal(answer *http.Response) error {
 	}
 }
 
-// transportError types an error of the connection: the context's end comes first, since it is what cut the connection.
+// transportError returns the typed error of a failed connection. The end of the context has precedence, since it closes the
+// connection.
 func transportError(ctx context.Context, err error) *provider.Error {
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
@@ -131,7 +132,7 @@ func transportError(ctx context.Context, err error) *provider.Error {
 	}
 }
 
-// describe says in the message of err what was tried, and keeps all else.
+// describe adds to the message of err what was tried, and keeps its other fields.
 func describe(err error, format string, args ...any) *provider.Error {
 	said := provider.Error{Code: provider.CodeOf(err), Message: "the call failed"}
 	if typed, ok := errors.AsType[*provider.Error](err); ok {
@@ -142,7 +143,7 @@ func describe(err error, format string, args ...any) *provider.Error {
 	return &said
 }
 
-// isExpired says whether the cloud refused a create request because it came too late, and so made nothing.
+// isExpired reports whether the cloud refused a create request because it came too late, and so created nothing.
 func isExpired(err error) bool {
 	refused, ok := errors.AsType[*answerError](err)
 	return ok && refused.reason == ReasonExpired

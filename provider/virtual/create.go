@@ -7,15 +7,15 @@ import (
 	"millwright/provider"
 )
 
-// maxSends is how often one CreateInstance sends its request when the cloud refuses it as too late. Each refusal is proof
-// that nothing was made, so sending again is safe; a network that needs more is not one to create in.
+// maxSends is how often one CreateInstance sends its request if the cloud refuses it as too late. A refusal proves that nothing
+// was created, so sending again is safe; on a slower network the call fails.
 const maxSends = 3
 
-// CreateInstance adopts the instance that carries the machine's UID, or makes one. It returns Aborted while an instance
-// of that UID is being terminated.
+// CreateInstance adopts the instance with the machine's UID, or creates one. It returns Aborted while an instance with that UID
+// is being terminated.
 //
-// One live caller per machine gets exactly one instance, whatever process died before, with client tokens and without
-// (docs/adr/0005-create-exactly-once.md). Calls for one UID within this process share one request.
+// One live caller per machine gets exactly one instance, whichever process died before, with client tokens and without
+// (docs/adr/0005-create-exactly-once.md). Calls for one UID in this process share one request.
 func (p *Provider) CreateInstance(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
 	spec, err := ParseSpec(class.Spec)
 	if err != nil {
@@ -58,11 +58,11 @@ func (s *session) adoptOrCreate(ctx context.Context, machine provider.Machine, r
 		if !isExpired(err) || send == maxSends {
 			return instance, err
 		}
-		// Nothing was made by this request, and before it nothing was there: what the caller knows still holds.
+		// This request created nothing, and there was nothing before it: NeverTried of the caller still holds.
 	}
 }
 
-// adopt returns the one instance that is there, if it is there to stay.
+// adopt returns the only instance, if it is not being terminated.
 func adopt(items []Instance, machine provider.Machine) (provider.Instance, error) {
 	item, err := single(items, machine)
 	if err != nil {
@@ -79,6 +79,6 @@ func (s *session) create(ctx context.Context, machine provider.Machine, request 
 	if err := s.do(ctx, http.MethodPost, PathInstances, request, &made); err != nil {
 		return provider.Instance{}, describe(err, "create instance of machine %s", machine.Name)
 	}
-	// A client token may have answered with an instance that no look has shown yet, in whatever state.
+	// The answer to a client token may be an instance that no lookup has shown yet, in any state.
 	return adopt([]Instance{made}, machine)
 }

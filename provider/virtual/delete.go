@@ -9,9 +9,9 @@ import (
 	"millwright/provider"
 )
 
-// DeleteInstance deletes by provider ID, and every instance that carries the machine's UID. Without a provider ID it first
-// outwaits a create call that may still be under way. It never reads the class's spec: a machine can be deleted
-// whatever became of its class.
+// DeleteInstance deletes the instance with the provider ID and every instance with the machine's UID. Without a provider ID it
+// first outwaits a create call that may still be in flight. It never reads the class's spec: a machine can be deleted whatever
+// happened to its class.
 func (p *Provider) DeleteInstance(ctx context.Context, class provider.Class, machine provider.Machine) error {
 	s, err := p.open(class)
 	if err != nil {
@@ -29,9 +29,9 @@ func (p *Provider) DeleteInstance(ctx context.Context, class provider.Class, mac
 	return nil
 }
 
-// toTerminate returns the IDs of the instance that the machine is known to have and of all others that carry its UID: a
-// creation that was made twice has left one that nobody recorded. Where one is known there is nothing to wait for, since
-// whoever deletes asks again until nothing is there.
+// toTerminate returns the IDs of the machine's known instance and of all others with its UID: a creation that ran twice has
+// left one that is not recorded. If one is known it does not wait for others, since the caller repeats the call until there is
+// none.
 func (s *session) toTerminate(ctx context.Context, machine provider.Machine) ([]string, error) {
 	var ids []string
 	look := func() (ReadAnswer, error) { return s.outwait(ctx, machine, false) }
@@ -55,7 +55,7 @@ func (s *session) toTerminate(ctx context.Context, machine provider.Machine) ([]
 	return ids, nil
 }
 
-// terminate deletes one instance. The cloud refuses it when the instance is another cluster's.
+// terminate deletes one instance. The cloud refuses it if the instance belongs to another cluster.
 func (s *session) terminate(ctx context.Context, id, cluster string) error {
 	query := url.Values{"cluster": {cluster}}
 	err := s.do(ctx, http.MethodDelete, PathInstances+"/"+url.PathEscape(id)+"?"+query.Encode(), nil, nil)

@@ -22,7 +22,7 @@ import (
 // requestLife is long enough for a request on a machine that stalls, and short enough to outwait in a test.
 const requestLife = 100 * time.Millisecond
 
-// slow is a cloud whose creations take long enough to die in, at a hundredth of a real one's times.
+// slow is a cloud whose creations take long enough to be interrupted, with a hundredth of a real one's times.
 type slow struct {
 	tokens            bool
 	accept, staleness time.Duration
@@ -54,14 +54,14 @@ func (s slow) start(t *testing.T) testCloud {
 	return c
 }
 
-// process returns a client as a newly started worker has it: it remembers nothing.
+// process returns a client without state, as a newly started worker has it.
 func process(c testCloud, options ...virtual.Option) *virtual.Provider {
 	return virtual.New(c.address, append([]virtual.Option{
 		virtual.WithRequestLife(requestLife), virtual.WithLookInterval(5 * time.Millisecond),
 	}, options...)...)
 }
 
-// dieWhileCreating lets a process send its create request and cuts it off before the answer.
+// dieWhileCreating makes a process send its create request and cancels it before the answer.
 func dieWhileCreating(t *testing.T, c testCloud, p *virtual.Provider, m provider.Machine) {
 	t.Helper()
 	ctx, kill := context.WithCancel(t.Context())
@@ -76,7 +76,7 @@ func dieWhileCreating(t *testing.T, c testCloud, p *virtual.Provider, m provider
 	require.Equal(t, provider.Canceled, provider.CodeOf(<-dead))
 }
 
-// settle waits until no create request is under way at the cloud.
+// settle waits until no create request is in flight.
 func settle(t *testing.T, c testCloud) admin.Stats {
 	t.Helper()
 	require.Eventually(t, func() bool { return c.Stats().Creating == 0 }, 5*time.Second, time.Millisecond)
@@ -101,7 +101,7 @@ func TestKilledCreatorLeavesOneInstance(t *testing.T) {
 	}
 }
 
-// The test above can turn red: each of its two safeguards is needed where the cloud has no client tokens.
+// The test above can fail: without client tokens, each of its two safeguards is needed.
 func TestKilledCreatorLeavesTwoInstancesWithoutSafeguards(t *testing.T) {
 	lies := machine()
 	lies.NeverTried = true
@@ -164,7 +164,7 @@ func TestDeleteAfterAKilledCreatorLeavesNothing(t *testing.T) {
 	}
 }
 
-// A process that was frozen between its look and its request, or a network that kept the request, must not make a second
+// A process that was frozen between its lookup and its request, or a network that delayed the request, must not create a second
 // instance after another process has taken over.
 func TestFrozenRequestIsRefusedWhenItThaws(t *testing.T) {
 	c := startCloud(t)
@@ -194,7 +194,7 @@ type result struct {
 	err      error
 }
 
-// freezeFirstCreate returns the address of a network in front of the cloud that keeps the first create request.
+// freezeFirstCreate returns the address of a network in front of the cloud that delays the first create request.
 func freezeFirstCreate(t *testing.T, c testCloud) (address string, thaw func()) {
 	t.Helper()
 	target, err := url.Parse(c.address)

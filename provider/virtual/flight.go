@@ -7,8 +7,8 @@ import (
 	"millwright/provider"
 )
 
-// flights makes the concurrent creations of one UID in this process one: the first does the work, the others take its
-// result. The zero value is ready.
+// flights makes concurrent creations of one UID in this process share one request: the first one sends it, the others get its
+// result. The zero value is valid.
 type flights struct {
 	mu    sync.Mutex
 	byUID map[string]*flight
@@ -20,9 +20,9 @@ type flight struct {
 	err      error
 }
 
-// do runs create for a UID, or waits for the run that is under way. A run that failed is no answer for those who waited,
-// since it may have ended by its own caller's context: they run create themselves, one after the other, with first
-// false because something was tried before.
+// do runs create for a UID, or waits for the run that is in flight. If that run fails, those who waited run create themselves,
+// one after the other, since it may have failed because of its caller's context. They pass first as false, because a creation
+// was tried before.
 func (f *flights) do(ctx context.Context, uid string, create func(first bool) (provider.Instance, error)) (provider.Instance, error) {
 	for first := true; ; first = false {
 		mine, under := f.join(uid)
@@ -41,14 +41,14 @@ func (f *flights) do(ctx context.Context, uid string, create func(first bool) (p
 }
 
 func (f *flights) run(uid string, mine *flight, first bool, create func(bool) (provider.Instance, error)) (provider.Instance, error) {
-	// What those who wait see when create panics: the flight is over, and not well.
+	// the result of those who wait if create panics
 	mine.err = provider.Errorf(provider.Internal, "the creation broke off")
 	defer f.leave(uid, mine)
 	mine.instance, mine.err = create(first)
 	return mine.instance, mine.err
 }
 
-// join returns a flight of the caller's own, or the one that is under way.
+// join returns a new flight of the caller, or the one that is in flight.
 func (f *flights) join(uid string) (mine, under *flight) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -25,13 +25,13 @@ func startCloud(t *testing.T) testCloud {
 	require.NoError(t, err)
 	server := httptest.NewServer(c.Handler())
 	t.Cleanup(func() {
-		require.NoError(t, c.Close()) // first, so that calls that hang come to an end
+		require.NoError(t, c.Close()) // first, so that hanging calls end
 		server.Close()
 	})
 	return testCloud{Cloud: c, address: server.URL}
 }
 
-// change alters how the cloud behaves.
+// change changes the behaviour of the cloud.
 func (c testCloud) change(t *testing.T, change func(*admin.Behaviour)) {
 	t.Helper()
 	b := c.Behaviour()
@@ -56,12 +56,12 @@ func class(name string, spec map[string]any) provider.Class {
 	}
 }
 
-// machine returns machine m as one whose creation may have been tried.
+// machine returns machine m, whose creation may have been tried.
 func machine() provider.Machine {
 	return provider.Machine{Cluster: "c1", Namespace: "shop", Name: "m", UID: "uid-m"}
 }
 
-// untried returns machine m as one that nobody has tried to create.
+// untried returns machine m, whose creation was never tried.
 func untried() provider.Machine {
 	m := machine()
 	m.NeverTried = true

@@ -8,8 +8,8 @@ import (
 	"millwright/provider"
 )
 
-// read looks once: by the machine's UID tag, and by its provider ID when no instance carries the tag (a Machine that was
-// restored from a backup has a new UID and its old instance).
+// read reads once: by the machine's UID tag, and by its provider ID if no instance has the tag (a Machine that was restored
+// from a backup has a new UID and its old instance).
 func (s *session) read(ctx context.Context, machine provider.Machine) (ReadAnswer, error) {
 	if machine.UID == "" && machine.ProviderID == "" {
 		return ReadAnswer{}, provider.Errorf(provider.InvalidArgument, "the machine has neither a UID nor a provider ID")
@@ -30,8 +30,8 @@ func (s *session) read(ctx context.Context, machine provider.Machine) (ReadAnswe
 	return s.lookup(ctx, url.Values{"cluster": {machine.Cluster}, "id": {id}})
 }
 
-// readSettled is read for a machine whose instance may be too young for stale reads to show: what LastKnownState says
-// was created is waited for until the cloud's window is over.
+// readSettled is read for a machine whose instance may be too young for stale reads: the instance of LastKnownState is waited
+// for until the cloud's consistency window has passed.
 func (s *session) readSettled(ctx context.Context, machine provider.Machine) (ReadAnswer, error) {
 	created := parseKnown(machine.LastKnownState).Created
 	for {
@@ -53,15 +53,15 @@ func (s *session) readSettled(ctx context.Context, machine provider.Machine) (Re
 	}
 }
 
-// outwait looks for instances of the machine until it sees one or until no earlier create call can still bring one
-// forth. It looks once when the caller knows that there was none (NeverTried).
+// outwait looks for instances of the machine until it finds one, or until no earlier create call can still create one. It reads
+// only once if the caller knows that there was no such call (NeverTried).
 //
-// An earlier create call reached the cloud at most requestLife after the lookup before it, which was before now, because
-// the cloud refuses later ones (NotAfter); and within the cloud's window after that every read shows what it made. So a
-// look that begins requestLife + window from now and sees nothing is the truth.
+// An earlier create call reached the cloud at most requestLife after the lookup before it, because the cloud refuses later ones
+// (NotAfter), and that lookup was before now. Within the cloud's window after that, every read shows the instance. So a read
+// that begins requestLife + window from now and finds nothing is correct.
 //
-// tokensSuffice says that a create request follows: where the cloud honours client tokens, that request itself finds the
-// earlier one, and there is nothing to wait for.
+// tokensSuffice says that a create request follows: if the cloud obeys client tokens, that request itself finds the earlier
+// instance, and no wait is needed.
 func (s *session) outwait(ctx context.Context, machine provider.Machine, tokensSuffice bool) (ReadAnswer, error) {
 	begun := time.Now()
 	answer, err := s.read(ctx, machine)
@@ -75,7 +75,7 @@ func (s *session) outwait(ctx context.Context, machine provider.Machine, tokensS
 	until := begun.Add(s.requestLife + time.Duration(limits.ConsistencyWindow))
 	for last := false; !last && err == nil && len(answer.Items) == 0; {
 		if err = s.pause(ctx, time.Until(until)); err == nil {
-			last = !time.Now().Before(until) // before the look, not after it: the look must begin late enough
+			last = !time.Now().Before(until) // before the read, not after it: the read must begin late enough
 			answer, err = s.read(ctx, machine)
 		}
 	}
@@ -85,7 +85,7 @@ func (s *session) outwait(ctx context.Context, machine provider.Machine, tokensS
 	return answer, nil
 }
 
-// pause waits for the time between two looks, or less if that is all that remains.
+// pause waits for the time between two lookups, or for the remaining time if that is shorter.
 func (s *session) pause(ctx context.Context, remaining time.Duration) error {
 	timer := time.NewTimer(min(remaining, s.lookInterval))
 	defer timer.Stop()

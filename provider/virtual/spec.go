@@ -26,7 +26,7 @@ type Spec struct {
 
 	NeverBoots bool `json:"neverBoots,omitempty"` // no Node ever registers
 	Initialize bool `json:"initialize,omitempty"` // instances wait for InitializeInstance before they boot
-	Quota      *int `json:"quota,omitempty"`      // instances of this class that may exist at once; nil means no limit
+	Quota      *int `json:"quota,omitempty"`      // most instances of this class at the same time; nil means no limit
 }
 
 // Capacity maps resource names to quantities, as in node.status.capacity.
@@ -44,13 +44,13 @@ func (q *Quantity) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*string)(q))
 }
 
-// DefaultCapacity returns the capacity of a Node whose class names none: that of the machines in the peer measurements.
+// DefaultCapacity returns the capacity of a Node whose class has none: that of the machines in the peer measurements.
 func DefaultCapacity() Capacity {
 	return Capacity{"cpu": "4", "memory": "16Gi", "pods": "110"}
 }
 
-// ParseSpec reads a providerSpec. The error has code InvalidArgument and names the field: one that is unknown, has the
-// wrong form, or is required and missing.
+// ParseSpec parses a providerSpec. The error has code InvalidArgument and names the field that is unknown, invalid, or required
+// and missing.
 func ParseSpec(raw json.RawMessage) (Spec, error) {
 	var given map[string]json.RawMessage
 	if len(raw) > 0 {
@@ -73,7 +73,7 @@ func ParseSpec(raw json.RawMessage) (Spec, error) {
 	return spec, spec.validate()
 }
 
-// fields maps each JSON name to where its value goes.
+// fields maps each JSON name to its field.
 func (s *Spec) fields() map[string]any {
 	return map[string]any{
 		"region": &s.Region, "zone": &s.Zone, "instanceType": &s.InstanceType, "image": &s.Image, "capacity": &s.Capacity,
@@ -99,7 +99,7 @@ func (s *Spec) validate() error {
 	return nil
 }
 
-// reasonOf makes a sentence for people out of an error of encoding/json.
+// reasonOf makes a sentence from an error of encoding/json.
 func reasonOf(err error) string {
 	if typed, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return "a " + typed.Value + " is not allowed here"

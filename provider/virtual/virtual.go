@@ -1,6 +1,6 @@
-// Package virtual answers how Millwright talks to virtualcloud, the pretended cloud of the devstack, over HTTP. The
-// provider activities call it as they would call a real cloud's package, and it is written as one would write that: it
-// knows nothing but the cloud's API, which wire.go holds for both sides. It makes no Node objects; the cloud does.
+// Package virtual is the client of virtualcloud, the simulated cloud of the devstack, over HTTP. The provider activities call
+// it as they would call a real cloud's package, and it is written like one: it knows only the cloud's API, which wire.go
+// defines for both sides. It creates no Node objects; the cloud does.
 package virtual
 
 import (
@@ -14,32 +14,32 @@ import (
 	"millwright/provider"
 )
 
-// Name is what a MachineClass calls this provider.
+// Name is the name of this provider in a MachineClass.
 const Name = "virtual"
 
-// CSIDriver is the driver of the PersistentVolumes that are this cloud's.
+// CSIDriver is the driver of this cloud's PersistentVolumes.
 const CSIDriver = "csi.virtual.millwright"
 
 // Keys of Class.Secret.
 const (
 	SecretToken    = "token"    // credentials; required
-	SecretUserData = "userData" // handed to the instance as it is; may be missing
+	SecretUserData = "userData" // passed to the instance unchanged; optional
 )
 
 // The numbers of this client.
 const (
-	// defaultRequestLife is how long after a lookup the create request that follows from it may still be accepted. It is
-	// part of every wait for an earlier creation, so it is short; a request that takes longer is refused and sent again.
+	// defaultRequestLife is how long after a lookup the following create request may be accepted. It is part of every wait for
+	// an earlier creation, so it is short; a request that takes longer is refused and sent again.
 	defaultRequestLife = 2 * time.Second
 
-	// defaultLookInterval is the time between two looks for an earlier creation.
+	// defaultLookInterval is the time between two lookups for an earlier creation.
 	defaultLookInterval = 250 * time.Millisecond
 
 	// maxIdleConns is the number of connections kept open to the cloud: as many as a worker runs activities at once.
 	maxIdleConns = 256
 )
 
-// Provider is a client of one virtualcloud. It is safe for concurrent use and keeps nothing that a restart could lose.
+// Provider is a client of one virtualcloud. It is safe for concurrent use and has no state that a restart could lose.
 type Provider struct {
 	address      string // http://host:port
 	http         *http.Client
@@ -54,8 +54,8 @@ var _ provider.Provider = (*Provider)(nil)
 // Option changes a Provider at construction.
 type Option func(*Provider)
 
-// WithoutAdoption makes CreateInstance create without looking first. It is there for one test, which shows that the
-// safety test of creations turns red without the look.
+// WithoutAdoption makes CreateInstance create without a lookup. It is for one test, which shows that the safety test of
+// creations fails without the lookup.
 func WithoutAdoption() Option { return func(p *Provider) { p.adopt = false } }
 
 // WithRequestLife sets how long after its lookup a create request may still take effect; zero or less means 2 s.
@@ -67,7 +67,7 @@ func WithRequestLife(life time.Duration) Option {
 	}
 }
 
-// WithLookInterval sets the time between two looks for an earlier creation; zero or less means 250 ms.
+// WithLookInterval sets the time between two lookups for an earlier creation; zero or less means 250 ms.
 func WithLookInterval(interval time.Duration) Option {
 	return func(p *Provider) {
 		if interval > 0 {
@@ -76,7 +76,7 @@ func WithLookInterval(interval time.Duration) Option {
 	}
 }
 
-// WithHTTPClient replaces the HTTP client, whose own timeout then holds besides the deadline of each call.
+// WithHTTPClient replaces the HTTP client, whose own timeout then also applies, besides the deadline of each call.
 func WithHTTPClient(client *http.Client) Option { return func(p *Provider) { p.http = client } }
 
 // New returns a client of the virtualcloud at address, "host:port" or "http://host:port".
@@ -98,8 +98,8 @@ func New(address string, options ...Option) *Provider {
 	return p
 }
 
-// InitializeInstance runs the cloud's initialize step. Running it again is a success; Unimplemented when the instance's
-// class has no such step.
+// InitializeInstance runs the cloud's initialize step. It may be called again; Unimplemented if the instance's class has no
+// such step.
 func (p *Provider) InitializeInstance(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
 	s, err := p.open(class)
 	if err != nil {
@@ -120,8 +120,8 @@ func (p *Provider) InitializeInstance(ctx context.Context, class provider.Class,
 	return fromWire(initialized), nil
 }
 
-// InstanceStatus looks for the instance by the machine's UID tag, then by its provider ID. An instance whose creation
-// LastKnownState tells of is not called absent before the cloud's consistency window has passed.
+// InstanceStatus looks for the instance by the machine's UID tag, then by its provider ID. An instance whose creation is in
+// LastKnownState is not reported absent before the cloud's consistency window has passed.
 func (p *Provider) InstanceStatus(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
 	s, err := p.open(class)
 	if err != nil {
@@ -165,7 +165,7 @@ func (p *Provider) ListInstances(ctx context.Context, class provider.Class, clus
 	return instances, nil
 }
 
-// VolumeIDs keeps the volumes of this cloud's CSI driver.
+// VolumeIDs returns the volumes of this cloud's CSI driver.
 func (p *Provider) VolumeIDs(ctx context.Context, volumes []provider.Volume) ([]string, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, transportError(ctx, err)
@@ -195,13 +195,13 @@ func single(items []Instance, machine provider.Machine) (Instance, error) {
 	}
 }
 
-// known is what this provider keeps in LastKnownState.
+// known is the content of LastKnownState.
 type known struct {
 	ID      string    `json:"id"`
 	Created time.Time `json:"created"` // by the cloud's clock
 }
 
-// parseKnown reads a LastKnownState. One that another provider or version wrote is as good as none.
+// parseKnown parses a LastKnownState. One of another provider or version counts as empty.
 func parseKnown(text string) known {
 	var k known
 	if json.Unmarshal([]byte(text), &k) != nil {
@@ -211,7 +211,7 @@ func parseKnown(text string) known {
 }
 
 func fromWire(w Instance) provider.Instance {
-	state := provider.State("") // still pending: it exists, and that is all that can be said
+	state := provider.State("") // pending: it exists, and no other state is known
 	switch {
 	case w.State == StateTerminating:
 		state = provider.Terminating

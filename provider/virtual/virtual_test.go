@@ -57,7 +57,7 @@ func TestDeleteNeedsNoValidClass(t *testing.T) {
 	assert.Zero(t, c.Stats().Live)
 }
 
-// A creation that was made twice: the machine knows of one of its instances.
+// A creation that ran twice: the machine has one of its instances on record.
 func TestDeleteTakesEveryInstanceOfTheMachine(t *testing.T) {
 	c := startCloud(t)
 	c.change(t, func(b *admin.Behaviour) { b.ClientTokens = false })
@@ -84,7 +84,7 @@ func TestForeignProviderIDIsRefused(t *testing.T) {
 	}
 }
 
-// A Machine that came back from a backup has a new UID and its old instance.
+// A Machine that was restored from a backup has a new UID and its old instance.
 func TestRestoredMachineFindsItsInstanceByProviderID(t *testing.T) {
 	p := process(startCloud(t))
 	made, err := p.CreateInstance(t.Context(), class("pool", nil), untried())
@@ -135,7 +135,7 @@ func TestTerminatingInstanceIsNotAdopted(t *testing.T) {
 
 	c.change(t, func(b *admin.Behaviour) { b.Staleness = virtual.Duration(time.Hour) })
 	_, err = p.CreateInstance(t.Context(), lingering, machine())
-	assert.Equal(t, provider.Aborted, provider.CodeOf(err), "also when only the client token tells of it")
+	assert.Equal(t, provider.Aborted, provider.CodeOf(err), "also when only the client token finds it")
 }
 
 func TestUnreachableCloudIsUnavailable(t *testing.T) {
@@ -145,7 +145,7 @@ func TestUnreachableCloudIsUnavailable(t *testing.T) {
 	assert.Equal(t, provider.Unavailable, provider.CodeOf(err))
 }
 
-// A proxy between us and the cloud answers in its own words.
+// A proxy in front of the cloud answers with its own texts.
 func TestAnswersThatAreNotTheClouds(t *testing.T) {
 	for status, want := range map[int]provider.Code{
 		http.StatusNotFound:            provider.Unknown,

@@ -12,7 +12,7 @@ const (
 	PathLimits    = "/v1/limits"    // GET
 )
 
-// Tags are what an instance remembers of the machine that it is for.
+// Tags are what an instance stores about its machine.
 type Tags struct {
 	Cluster    string `json:"cluster"`
 	Class      string `json:"class"` // namespace/name of the MachineClass
@@ -20,8 +20,8 @@ type Tags struct {
 	MachineUID string `json:"machineUID"`
 }
 
-// CreateRequest asks for one instance. Without a client token, or when the cloud ignores tokens, each accepted request
-// makes another instance, as RunInstances of EC2 does.
+// CreateRequest requests one instance. Without a client token, or if the cloud ignores tokens, each accepted request creates
+// another instance, as RunInstances of EC2 does.
 type CreateRequest struct {
 	Name     string `json:"name"` // of the instance and of its Node
 	Tags     Tags   `json:"tags"`
@@ -31,20 +31,20 @@ type CreateRequest struct {
 	// ClientToken makes the request idempotent for as long as its instance exists: the same token returns that instance.
 	ClientToken string `json:"clientToken,omitempty"`
 
-	// NotAfter is the moment, by the cloud's clock, after which the cloud refuses to begin (ReasonExpired). It bounds how
-	// long a request can lie in a network or in a frozen process and still take effect, as the expiry of a signed
-	// request does in real clouds. Zero means no bound.
+	// NotAfter is the time, by the cloud's clock, after which the cloud refuses the request (ReasonExpired). It bounds how long
+	// a request can be delayed by a network or a frozen process and still take effect, as the expiry of a signed request does
+	// in real clouds. Zero means no bound.
 	NotAfter time.Time `json:"notAfter,omitzero"`
 }
 
-// The states of an instance at the cloud. One that is gone is not listed at all.
+// The states of an instance in the cloud. An instance that is gone is not listed.
 const (
 	StatePending     = "pending"
 	StateRunning     = "running"
 	StateTerminating = "terminating"
 )
 
-// Instance is an instance as the cloud tells it.
+// Instance is an instance as the cloud reports it.
 type Instance struct {
 	ID          string    `json:"id"`         // i-N
 	ProviderID  string    `json:"providerID"` // virtual:///REGION/i-N
@@ -57,8 +57,8 @@ type Instance struct {
 	Created     time.Time `json:"created"`
 }
 
-// ReadAnswer answers list and lookup. Items is what the cloud shows, which may be older than the truth by the staleness
-// in Limits.ConsistencyWindow; Now is the cloud's clock when it answered and is never stale.
+// ReadAnswer answers list and lookup. Items may be older than the truth by the staleness in Limits.ConsistencyWindow; Now is
+// the cloud's clock when it answered and is never stale.
 type ReadAnswer struct {
 	Now   time.Time  `json:"now"`
 	Items []Instance `json:"items"` // sorted by number
@@ -66,11 +66,11 @@ type ReadAnswer struct {
 
 // Limits is what the cloud documents about itself.
 type Limits struct {
-	// ClientTokens says whether CreateRequest.ClientToken is honoured.
+	// ClientTokens says whether the cloud obeys CreateRequest.ClientToken.
 	ClientTokens bool `json:"clientTokens"`
 
-	// ConsistencyWindow is how long after a create request reached the cloud every read shows its instance, if it made
-	// one. It covers the time before a request has a record and the age of stale reads.
+	// ConsistencyWindow is how long after a create request reached the cloud every read shows its instance, if it created one.
+	// It covers the time before a request has a record, and the age of stale reads.
 	ConsistencyWindow Duration `json:"consistencyWindow"`
 }
 

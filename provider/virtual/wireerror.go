@@ -6,22 +6,20 @@ import (
 	"millwright/provider"
 )
 
-// statusExpectedInit is what an Uninitialized answer carries: 425, Too Early.
+// statusExpectedInit is the status of an Uninitialized answer: 425, Too Early.
 const statusExpectedInit = http.StatusTooEarly
 
-// statusClientClosed is nginx's number for a request that its sender gave up; net/http has no name for it.
+// statusClientClosed is nginx's number for a request that its sender cancelled; net/http has no name for it.
 const statusClientClosed = 499
 
-// ReasonExpired is the reason of an answer to a create request that came after its NotAfter: nothing was made, and nothing
-// of this request ever will be.
+// ReasonExpired is the reason of an answer to a create request that came after its NotAfter: it created nothing and never will.
 const ReasonExpired = "Expired"
 
-// ErrorAnswer is the body of every answer that is not a success. The code in it decides; the HTTP status is for proxies
-// and people.
+// ErrorAnswer is the body of every error answer. Clients use its code; the HTTP status is for proxies and people.
 type ErrorAnswer struct {
 	Code       string   `json:"code"` // name of a provider.Code
 	Message    string   `json:"message"`
-	Reason     string   `json:"reason,omitempty"` // where one code has several meanings to a client
+	Reason     string   `json:"reason,omitempty"` // distinguishes several meanings of one code
 	RetryAfter Duration `json:"retryAfter,omitempty"`
 }
 
@@ -59,7 +57,7 @@ func HTTPStatus(code provider.Code) int {
 	}
 }
 
-// codeOfStatus returns the code for an answer whose body is not an ErrorAnswer, say from a proxy in between.
+// codeOfStatus returns the code for an answer whose body is not an ErrorAnswer, for example from a proxy.
 func codeOfStatus(status int) provider.Code {
 	switch status {
 	case http.StatusBadRequest:
@@ -77,7 +75,7 @@ func codeOfStatus(status int) provider.Code {
 	case http.StatusBadGateway, http.StatusServiceUnavailable:
 		return provider.Unavailable
 	default:
-		// Not NotFound for 404: a wrong address would make every instance look deleted.
+		// 404 is not NotFound: a wrong address would make every instance look deleted.
 		return provider.Unknown
 	}
 }

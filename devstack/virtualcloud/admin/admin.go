@@ -1,18 +1,17 @@
-// Package admin answers how a test or an operator makes virtualcloud misbehave, and how one reads what truly happened
-// there. Integration tests, the safety checker and people with curl use it. No provider may: a real cloud has no such
-// door.
+// Package admin is the admin API of virtualcloud, by which a test or an operator makes it fail on demand and reads its true
+// state. Integration tests, the safety checker and people with curl use it. No provider may: a real cloud has no such API.
 //
-// The door is HTTP with JSON bodies on the cloud's own address:
+// The API is HTTP with JSON bodies on the cloud's own address:
 //
 //	GET    /admin/behaviour   Behaviour
-//	PUT    /admin/behaviour   replaces it; what is left out takes its default; releases hangs that are gone from it
+//	PUT    /admin/behaviour   replaces it; fields that are left out get their defaults; hangs that it lacks are released
 //	PATCH  /admin/behaviour   changes the fields that are given
-//	GET    /admin/faults      []Fault, with what is left of each
+//	GET    /admin/faults      []Fault, with the remaining count of each
 //	POST   /admin/faults      adds a Fault
 //	DELETE /admin/faults      removes all of them
 //	POST   /admin/vanish      Vanish: an instance is gone at once, without a delete call
-//	POST   /admin/plant       an instance from a CreateRequest, past faults, quotas and client tokens
-//	GET    /admin/instances   []Instance: the truth, without staleness
+//	POST   /admin/plant       an instance from a CreateRequest, regardless of faults, quotas and client tokens
+//	GET    /admin/instances   []Instance: the true state, without staleness
 //	GET    /admin/userdata    ?id=i-N: the bytes that the instance was started with
 //	GET    /admin/stats       Stats
 //	POST   /admin/reset       no instances, no faults, counters at zero, default behaviour
@@ -46,7 +45,7 @@ const (
 	Create     Operation = "create"
 	Initialize Operation = "initialize"
 	Delete     Operation = "delete"
-	Status     Operation = "status" // lookup of one machine's instance, also the one before a create
+	Status     Operation = "status" // lookup of one machine's instance, including the one before a create
 	List       Operation = "list"
 	Limits     Operation = "limits"
 )
@@ -56,112 +55,111 @@ func Operations() []Operation {
 	return []Operation{Create, Initialize, Delete, Status, List, Limits}
 }
 
-// HangPoint says where a hanging call waits until it is released or its client goes away.
+// HangPoint is where a hanging call waits until it is released or its client closes the connection.
 type HangPoint string
 
-// The points. A call that is released goes on as if nothing had been.
+// The points. A released call continues normally.
 const (
-	BeforeEffect HangPoint = "before" // nothing has happened yet; a client that goes away leaves no trace
-	AfterEffect  HangPoint = "after"  // all has happened, only the answer is missing
+	BeforeEffect HangPoint = "before" // no effect yet; if the client closes the connection, there is none
+	AfterEffect  HangPoint = "after"  // the effect has happened, only the answer is missing
 )
 
-// Behaviour is how the cloud behaves, unless a class says otherwise.
+// Behaviour is how the cloud behaves, unless a class overrides it.
 type Behaviour struct {
 	CreateLatency virtual.Duration `json:"createLatency"` // until a create call answers; default 0; a class can override it
 	BootLatency   virtual.Duration `json:"bootLatency"`   // from running to the Node's registration; default 0; overridable
 	DeleteLatency virtual.Duration `json:"deleteLatency"` // from the delete call until gone; default 0; overridable
 
-	// AcceptLatency is how long an accepted create request has no record, so that no read can see it, however fresh;
-	// it takes effect even if its client goes away. Part of Limits.ConsistencyWindow. Default 0.
+	// AcceptLatency is how long an accepted create request has no record, so that even a fresh read cannot show it; the request
+	// takes effect even if its client closes the connection. Part of Limits.ConsistencyWindow. Default 0.
 	AcceptLatency virtual.Duration `json:"acceptLatency"`
 
-	// Staleness is how old the world is that list and status show. Writes go to the truth. Part of
+	// Staleness is the age of the state that list and status show. Writes use the present state. Part of
 	// Limits.ConsistencyWindow. Default 0.
 	Staleness virtual.Duration `json:"staleness"`
 
-	// NodeCleanup is how long after its instance a Node that is still there is deleted, as a cloud-controller-manager
-	// would. Default 10 s; zero means at once.
+	// NodeCleanup is how long after the end of its instance a remaining Node is deleted, as a cloud-controller-manager would
+	// do. Default 10 s; zero means at once.
 	NodeCleanup virtual.Duration `json:"nodeCleanup"`
 
-	ClientTokens bool `json:"clientTokens"` // default true; false: each create request makes another instance
+	ClientTokens bool `json:"clientTokens"` // default true; false: each create request creates another instance
 
 	Tokens []string `json:"tokens,omitempty"` // accepted credentials; empty, the default, means any that is not empty
 
-	// Quotas limits the instances that exist at once. Keys: "total", a zone, an instance type, or "zone/instanceType".
+	// Quotas limits the instances that exist at the same time. Keys: "total", a zone, an instance type, or "zone/instanceType".
 	Quotas map[string]int `json:"quotas,omitempty"`
 
 	RateLimits map[Operation]RateLimit `json:"rateLimits,omitempty"` // none by default
-	Hangs      map[Operation]HangPoint `json:"hangs,omitempty"`      // operations whose calls hang as long as they are here
+	Hangs      map[Operation]HangPoint `json:"hangs,omitempty"`      // operations whose calls hang while they are in this map
 }
 
 // DefaultNodeCleanup is that of the fake cloud in the peer measurements.
 const DefaultNodeCleanup = virtual.Duration(10 * time.Second)
 
-// DefaultBehaviour returns a cloud without latency, limits or staleness that honours client tokens.
+// DefaultBehaviour returns a cloud without latency, limits or staleness that obeys client tokens.
 func DefaultBehaviour() Behaviour {
 	return Behaviour{ClientTokens: true, NodeCleanup: DefaultNodeCleanup}
 }
 
-// RateLimit is a token bucket. A call that finds it empty is refused and told when to come back.
+// RateLimit is a token bucket. A call that finds it empty is refused, with the time after which to retry.
 type RateLimit struct {
 	PerSecond float64 `json:"perSecond"`      // must be above zero
 	Burst     int     `json:"burst"`          // at least one
 	Code      string  `json:"code,omitempty"` // of the refusal; empty means Unavailable
 }
 
-// Fault makes calls of one operation fail. Faults are tried in the order in which they were added; the first that fits
-// decides.
+// Fault makes calls of one operation fail. Faults are checked in the order in which they were added; the first that matches is
+// used.
 type Fault struct {
 	Operation  Operation        `json:"operation"`
 	Code       string           `json:"code"` // name of a provider.Code
 	Message    string           `json:"message,omitempty"`
 	RetryAfter virtual.Duration `json:"retryAfter,omitempty"`
-	After      bool             `json:"after,omitempty"` // the operation takes effect, and then answers with the error
+	After      bool             `json:"after,omitempty"` // the operation takes effect and then returns the error
 
 	Machine string `json:"machine,omitempty"` // only calls for this machine (name)
 	Class   string `json:"class,omitempty"`   // only calls for this class (namespace/name)
 
 	Count       int              `json:"count,omitempty"`       // calls that fail before the fault is used up; zero means no limit
 	For         virtual.Duration `json:"for,omitempty"`         // how long the fault lasts; zero means no limit
-	Every       int              `json:"every,omitempty"`       // only every Nth fitting call; zero means each
-	Probability float64          `json:"probability,omitempty"` // of a fitting call to fail; zero means 1
-	Seed        uint64           `json:"seed,omitempty"`        // of the dice of Probability
+	Every       int              `json:"every,omitempty"`       // only every Nth matching call; zero means each
+	Probability float64          `json:"probability,omitempty"` // of a matching call to fail; zero means 1
+	Seed        uint64           `json:"seed,omitempty"`        // of the random numbers for Probability
 }
 
-// Vanish names an instance by one of its IDs. KeepNode is the default: the Node stays, and turns NotReady for want of a
-// kubelet.
+// Vanish names an instance by one of its IDs. By default the Node stays, and becomes NotReady because its kubelet is gone.
 type Vanish struct {
 	ID         string `json:"id,omitempty"`
 	Machine    string `json:"machine,omitempty"`
 	DeleteNode bool   `json:"deleteNode,omitempty"` // after NodeCleanup, as a cloud-controller-manager would
 }
 
-// Instance is the truth about an instance.
+// Instance is the true state of an instance.
 type Instance struct {
 	virtual.Instance
 	Zone         string    `json:"zone"`
 	InstanceType string    `json:"instanceType"`
 	ClientToken  string    `json:"clientToken,omitempty"`
-	Registered   time.Time `json:"registered,omitzero"` // when its Node was made; zero while it is not
+	Registered   time.Time `json:"registered,omitzero"` // when its Node was created; zero before
 }
 
 // Stats counts since the cloud was first started or reset.
 type Stats struct {
-	Creates  int `json:"creates"`  // instances made
+	Creates  int `json:"creates"`  // instances created
 	Deletes  int `json:"deletes"`  // delete calls accepted, each instance once
 	Vanished int `json:"vanished"` // instances lost by Vanish
 	Live     int `json:"live"`     // instances that are not gone; pending and terminating ones count
 	MaxLive  int `json:"maxLive"`
 
-	DuplicateCreates   int `json:"duplicateCreates"`   // instances made while another of the same machine UID was live
+	DuplicateCreates   int `json:"duplicateCreates"`   // instances created while another of the same machine UID was live
 	LiveDuplicateUIDs  int `json:"liveDuplicateUIDs"`  // machine UIDs with more than one live instance
 	LiveDuplicateNames int `json:"liveDuplicateNames"` // machine names with more than one live instance
 
-	// The rest is not kept over a restart of the cloud.
+	// The following counters are lost at a restart of the cloud.
 	Creating     int               `json:"creating"`     // create requests accepted and not yet answered
-	TokenReplays int               `json:"tokenReplays"` // create requests that a client token turned into the earlier instance
+	TokenReplays int               `json:"tokenReplays"` // create requests for which a client token returned the earlier instance
 	Expired      int               `json:"expired"`      // create requests refused for coming after their NotAfter
-	Nodes        int               `json:"nodes"`        // Nodes made
+	Nodes        int               `json:"nodes"`        // Nodes created
 	NodesCleaned int               `json:"nodesCleaned"` // Nodes deleted because their instance was gone
 	Calls        map[Operation]int `json:"calls"`
 	Errors       map[string]int    `json:"errors"` // refusals by code

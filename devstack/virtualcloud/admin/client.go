@@ -37,7 +37,7 @@ func (c *Client) SetBehaviour(ctx context.Context, b Behaviour) error {
 	return c.do(ctx, http.MethodPut, PathBehaviour, b, nil)
 }
 
-// Change reads the behaviour, lets change alter it and writes it back. Two such calls at once may undo each other.
+// Change reads the behaviour, calls change with it and writes it back. Two concurrent calls may undo each other.
 func (c *Client) Change(ctx context.Context, change func(*Behaviour)) error {
 	b, err := c.Behaviour(ctx)
 	if err != nil {
@@ -62,12 +62,12 @@ func (c *Client) ClearFaults(ctx context.Context) error {
 	return c.do(ctx, http.MethodDelete, PathFaults, nil, nil)
 }
 
-// Vanish makes an instance disappear. It fails when there is none, or several of that machine name.
+// Vanish makes an instance vanish. It fails if there is none, or several with that machine name.
 func (c *Client) Vanish(ctx context.Context, v Vanish) error {
 	return c.do(ctx, http.MethodPost, PathVanish, v, nil)
 }
 
-// Plant makes an instance past faults, quotas and client tokens: a foreign one, an orphan or a duplicate.
+// Plant creates an instance regardless of faults, quotas and client tokens: a foreign one, an orphan or a duplicate.
 func (c *Client) Plant(ctx context.Context, request virtual.CreateRequest) (virtual.Instance, error) {
 	return ask[virtual.Instance](ctx, c, http.MethodPost, PathPlant, request)
 }
@@ -87,7 +87,7 @@ func (c *Client) Stats(ctx context.Context) (Stats, error) {
 	return ask[Stats](ctx, c, http.MethodGet, PathStats, nil)
 }
 
-// Reset brings the cloud back to its first day.
+// Reset returns the cloud to its initial state.
 func (c *Client) Reset(ctx context.Context) error {
 	return c.do(ctx, http.MethodPost, PathReset, nil, nil)
 }

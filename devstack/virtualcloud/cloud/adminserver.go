@@ -50,7 +50,7 @@ func (c *Cloud) handleAdmin(mux *http.ServeMux) {
 	mux.HandleFunc("POST "+admin.PathReset, answer(c, func(*http.Request) (any, error) { return struct{}{}, c.Reset() }))
 }
 
-// changeBehaviour lays the fields of the request over a behaviour and makes that the cloud's.
+// changeBehaviour changes the fields of a behaviour that the request has, and sets the result.
 func (c *Cloud) changeBehaviour(r *http.Request, b admin.Behaviour) (any, error) {
 	if err := decode(r, &b); err != nil {
 		return nil, err

@@ -1,11 +1,10 @@
-// Package cloud answers how virtualcloud, the pretended cloud of the devstack, behaves: it keeps instances on disk,
-// boots their Nodes, and misbehaves on demand. The virtualcloud command serves it, and tests serve it in process; package
-// provider/virtual is its client and holds its wire types, package admin holds those of its back door. It knows nothing
-// of machines beyond the tags that it is given.
+// Package cloud is the simulated cloud of the devstack: it keeps instances on disk, creates their Nodes, and fails on demand.
+// The virtualcloud command serves it, and tests serve it in process; package provider/virtual is its client and has the types
+// of its API, package admin has those of its admin API. Of machines it knows only the tags that it gets.
 //
-// An instance is accepted (pending), runs, may wait to be initialized, has its Node made after the boot latency, is
-// terminating once a delete call was accepted, and is gone after the delete latency. Each of these is a moment in its
-// record, and every change is on disk before it is answered: killing the process loses and doubles nothing.
+// An instance is accepted (pending), runs, may wait to be initialized, gets its Node after the boot latency, is terminating
+// once a delete call was accepted, and is gone after the delete latency. Each of these is a time in its record, and every
+// change is on disk before it is answered: killing the process neither loses nor duplicates anything.
 package cloud
 
 import (
@@ -23,11 +22,11 @@ import (
 	"millwright/provider/virtual"
 )
 
-// Options says where a cloud lives.
+// Options are the settings of a cloud.
 type Options struct {
-	Dir    string       // data folder; made when missing
-	Nodes  Nodes        // where Nodes register; nil means nowhere
-	Logger *slog.Logger // nil means silence
+	Dir    string       // data folder; created if absent
+	Nodes  Nodes        // cluster in which Nodes register; nil means none
+	Logger *slog.Logger // nil means no log
 }
 
 // Cloud is a running cloud. It is safe for concurrent use.
@@ -35,20 +34,20 @@ type Cloud struct {
 	log      *slog.Logger
 	ctx      context.Context // ends with Close
 	stop     context.CancelFunc
-	work     sync.WaitGroup // creations under way
+	work     sync.WaitGroup // creations in flight
 	registry *nodeRegistry  // nil without Nodes
 
 	mu        sync.Mutex
 	store     *store
 	world     *world
 	behaviour admin.Behaviour
-	changed   chan struct{} // closed, and made anew, when the behaviour changes
+	changed   chan struct{} // closed and replaced when the behaviour changes
 	gate      gate
-	epoch     int // grows with each reset, so that a creation from before it comes to nothing
+	epoch     int // incremented by each reset, so that creations from before it are dropped
 	stats     admin.Stats
 }
 
-// Open opens the data folder and starts to boot what waits there for its Node.
+// Open opens the data folder and continues with the Nodes of its instances.
 func Open(options Options) (*Cloud, error) {
 	st, w, err := openStore(options.Dir, time.Now())
 	if err != nil {
@@ -76,8 +75,7 @@ func Open(options Options) (*Cloud, error) {
 	return c, nil
 }
 
-// Stop ends every wait: calls that wait are refused as Unavailable, and create requests that have no record yet come to
-// nothing.
+// Stop ends every wait: waiting calls are refused as Unavailable, and create requests that have no record yet have no effect.
 func (c *Cloud) Stop() { c.stop() }
 
 // Close stops everything and closes the data folder.
@@ -92,7 +90,7 @@ func (c *Cloud) Close() error {
 	return c.store.close()
 }
 
-// commit makes a change: on disk first, then in the world. The lock is held.
+// commit makes a change: on disk first, then in memory. The lock is held.
 func (c *Cloud) commit(what kind, r record, userData []byte) error {
 	e := entry{Kind: what, Record: &r, UserData: userData}
 	if err := c.store.append(e); err != nil {
@@ -102,7 +100,7 @@ func (c *Cloud) commit(what kind, r record, userData []byte) error {
 	c.world.apply(e)
 	if c.store.size > c.store.next {
 		if err := c.store.compact(c.world, time.Now()); err != nil {
-			c.log.Error("compact log", "error", err) // the old log is still whole and open
+			c.log.Error("compact log", "error", err) // the old log is still complete and open
 		}
 	}
 	return nil
@@ -126,14 +124,14 @@ func (c *Cloud) Behaviour() admin.Behaviour {
 	return clone(c.behaviour)
 }
 
-// clone copies a behaviour with its maps, so that nobody else's change shows in it.
+// clone copies a behaviour with its maps, so that changes of others do not affect it.
 func clone(b admin.Behaviour) admin.Behaviour {
 	b.Tokens = slices.Clone(b.Tokens)
 	b.Quotas, b.RateLimits, b.Hangs = maps.Clone(b.Quotas), maps.Clone(b.RateLimits), maps.Clone(b.Hangs)
 	return b
 }
 
-// SetBehaviour replaces how the cloud behaves, on disk too. Calls that hang look again.
+// SetBehaviour replaces how the cloud behaves, also on disk. Hanging calls check it again.
 func (c *Cloud) SetBehaviour(b admin.Behaviour) error {
 	if err := validateBehaviour(b); err != nil {
 		return err
@@ -168,7 +166,7 @@ func (c *Cloud) Limits() virtual.Limits {
 	}
 }
 
-// sleep waits until a moment; the error says that the cloud stopped.
+// sleep waits until a time; the error says that the cloud stopped.
 func (c *Cloud) sleep(until time.Time) error {
 	timer := time.NewTimer(time.Until(until))
 	defer timer.Stop()

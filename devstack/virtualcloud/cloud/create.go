@@ -9,20 +9,20 @@ import (
 	"millwright/provider/virtual"
 )
 
-// errExpired is the cause in the refusal of a create request that came after its NotAfter. It crosses the wire as a reason.
+// errExpired is the cause of the refusal of a create request that came after its NotAfter. Its reason is in the answer.
 var errExpired = errors.New("expired")
 
-// creation is one create request on its way.
+// creation is one create request in flight.
 type creation struct {
 	request virtual.CreateRequest
 	epoch   int
 	accept  time.Time     // when it gets its record
 	runs    time.Time     // when it is answered
-	grace   time.Duration // by how much accept may lie after the request's NotAfter
+	grace   time.Duration // how much later than the request's NotAfter accept may be
 }
 
-// create makes an instance. Once it has come in it takes effect even when the client goes away, as with a real cloud; the
-// error then tells only that nobody is there to be answered.
+// create creates an instance. An accepted request takes effect even if the client closes the connection, as in a real cloud;
+// the error then only says that the client is gone.
 func (c *Cloud) create(ctx context.Context, request virtual.CreateRequest) (virtual.Instance, error) {
 	if err := validateCreate(request); err != nil {
 		return virtual.Instance{}, err
@@ -78,7 +78,7 @@ func (c *Cloud) carryOut(way creation) (virtual.Instance, error) {
 	return instance, nil
 }
 
-// accept gives the instance its record, or returns the one that its client token stands for.
+// accept gives the instance its record, or returns the one of its client token.
 func (c *Cloud) accept(way creation) (virtual.Instance, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -101,7 +101,7 @@ func (c *Cloud) accept(way creation) (virtual.Instance, error) {
 	return c.record(request, now, way.runs)
 }
 
-// record makes the instance. The lock is held.
+// record creates the record of the instance. The lock is held.
 func (c *Cloud) record(request virtual.CreateRequest, now, runs time.Time) (virtual.Instance, error) {
 	if runs.Before(now) {
 		runs = now
@@ -119,7 +119,7 @@ func (c *Cloud) record(request virtual.CreateRequest, now, runs time.Time) (virt
 	return r.at(now), nil
 }
 
-// checkQuota refuses an instance for which there is no room. The lock is held.
+// checkQuota refuses an instance above a quota. The lock is held.
 func (c *Cloud) checkQuota(request virtual.CreateRequest, now time.Time) error {
 	spec := request.Spec
 	if spec.Quota == nil && len(c.behaviour.Quotas) == 0 {
@@ -148,7 +148,7 @@ func (c *Cloud) checkQuota(request virtual.CreateRequest, now time.Time) error {
 	return nil
 }
 
-// expired refuses a request that comes, or would get its record, too late.
+// expired refuses a request that came, or would get its record, too late.
 func (c *Cloud) expired(request virtual.CreateRequest, now time.Time, grace time.Duration) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -166,7 +166,7 @@ func (c *Cloud) expiredLocked(request virtual.CreateRequest, now time.Time, grac
 	return refusal
 }
 
-// Plant makes an instance at once, past faults, quotas and client tokens.
+// Plant creates an instance at once, regardless of faults, quotas and client tokens.
 func (c *Cloud) Plant(request virtual.CreateRequest) (virtual.Instance, error) {
 	if err := validateCreate(request); err != nil {
 		return virtual.Instance{}, err
@@ -184,7 +184,7 @@ func (c *Cloud) creating(change int) {
 	c.stats.Creating += change
 }
 
-// either returns what the class says, or else what the cloud says.
+// either returns the class's value, or else the cloud's.
 func either(class *virtual.Duration, cloud virtual.Duration) virtual.Duration {
 	if class != nil {
 		return *class

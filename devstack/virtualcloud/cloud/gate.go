@@ -10,10 +10,10 @@ import (
 	"millwright/provider"
 )
 
-// subject is what a call is about, as far as a fault may choose by it.
+// subject is what faults can match in a call.
 type subject struct{ machine, class string }
 
-// gate decides which calls come through: rate limits, then faults.
+// gate decides which calls are refused: rate limits, then faults.
 type gate struct {
 	buckets map[admin.Operation]*bucket
 	faults  []*fault
@@ -22,20 +22,20 @@ type gate struct {
 // fault is a Fault in use.
 type fault struct {
 	admin.Fault
-	until time.Time // zero means for ever
-	seen  int       // fitting calls
+	until time.Time // zero means without end
+	seen  int       // matching calls
 	dice  *rand.Rand
 }
 
 func newFault(f admin.Fault, now time.Time) *fault {
-	use := &fault{Fault: f, dice: rand.New(rand.NewPCG(f.Seed, 0))} //nolint:gosec // dice that a test can repeat
+	use := &fault{Fault: f, dice: rand.New(rand.NewPCG(f.Seed, 0))} //nolint:gosec // random numbers that a test can repeat
 	if f.For > 0 {
 		use.until = now.Add(time.Duration(f.For))
 	}
 	return use
 }
 
-// strikes says whether the fault decides this call, and counts it.
+// strikes reports whether the fault applies to this call, and counts the call.
 func (f *fault) strikes(op admin.Operation, about subject) bool {
 	if f.Operation != op || (f.Machine != "" && f.Machine != about.machine) || (f.Class != "" && f.Class != about.class) {
 		return false
@@ -55,7 +55,7 @@ func (f *fault) refusal() *provider.Error {
 	return &provider.Error{Code: provider.ParseCode(f.Code), Message: message, RetryAfter: time.Duration(f.RetryAfter)}
 }
 
-// strike returns the fault that decides this call, nil for none.
+// strike returns the fault that applies to this call, nil for none.
 func (g *gate) strike(op admin.Operation, about subject, now time.Time) *fault {
 	g.faults = slices.DeleteFunc(g.faults, func(f *fault) bool { return happened(f.until, now) })
 	for i, f := range g.faults {
@@ -78,7 +78,7 @@ type bucket struct {
 	filled time.Time
 }
 
-// take refuses a call for which there is no token, and says when there will be one.
+// take takes a token, or refuses the call and says when there will be one.
 func (g *gate) take(op admin.Operation, limit admin.RateLimit, now time.Time) error {
 	b := g.buckets[op]
 	if b == nil {
@@ -105,8 +105,8 @@ func (g *gate) take(op admin.Operation, limit admin.RateLimit, now time.Time) er
 	}
 }
 
-// admit counts a call and lets it through, or not. It waits where calls of that operation hang. The fault that it
-// returns strikes after the call has taken effect.
+// admit counts a call, waits while calls of that operation hang, and returns an error if the call is refused. The fault that it
+// returns applies after the call has taken effect.
 func (c *Cloud) admit(ctx context.Context, op admin.Operation, about subject) (*fault, error) {
 	c.mu.Lock()
 	now := time.Now()
@@ -128,8 +128,7 @@ func (c *Cloud) admit(ctx context.Context, op admin.Operation, about subject) (*
 	return struck, c.hang(ctx, op, admin.BeforeEffect)
 }
 
-// hang waits as long as calls of that operation hang at that point. The error says that the client is gone or that the
-// cloud stops.
+// hang waits while calls of that operation hang at that point. The error says that the client is gone or that the cloud stops.
 func (c *Cloud) hang(ctx context.Context, op admin.Operation, point admin.HangPoint) error {
 	for {
 		c.mu.Lock()

@@ -15,7 +15,7 @@ import (
 	"millwright/provider/virtual"
 )
 
-// codes admits a number of create calls and returns what came of each.
+// codes admits a number of create calls and returns their codes.
 func codes(t *testing.T, c *Cloud, calls int, about subject) []provider.Code {
 	t.Helper()
 	got := []provider.Code{}
@@ -116,7 +116,7 @@ func TestHangEndsWhenReleasedOrWhenTheClientGoes(t *testing.T) {
 			released <- err
 		}()
 		synctest.Wait()
-		behave(t, c, func(b *admin.Behaviour) { b.Staleness = 1 }) // another change does not release
+		behave(t, c, func(b *admin.Behaviour) { b.Staleness = 1 }) // another change does not release it
 		synctest.Wait()
 		assert.Empty(t, released)
 		behave(t, c, func(b *admin.Behaviour) { b.Hangs = nil })

@@ -14,7 +14,7 @@ import (
 	"millwright/provider/virtual"
 )
 
-// open opens a cloud that the test closes. It takes no place in a synctest bubble's end: close it there by hand.
+// open opens a cloud that the test closes. In a synctest bubble, close it explicitly before the bubble ends.
 func open(t *testing.T, dir string, nodes Nodes) *Cloud {
 	t.Helper()
 	c, err := Open(Options{Dir: dir, Nodes: nodes})
@@ -22,7 +22,7 @@ func open(t *testing.T, dir string, nodes Nodes) *Cloud {
 	return c
 }
 
-// crash ends a cloud as kill -9 does: nothing is written any more. What it holds in memory is lost with it.
+// crash ends a cloud as kill -9 does: it writes nothing more, and its memory is lost.
 func crash(t *testing.T, c *Cloud) {
 	t.Helper()
 	c.stop()
@@ -57,7 +57,7 @@ func behave(t *testing.T, c *Cloud, change func(*admin.Behaviour)) {
 	require.NoError(t, c.SetBehaviour(b))
 }
 
-// states returns the states that a list shows, by name.
+// states returns the states in a list, by name.
 func states(answer virtual.ReadAnswer) map[string]string {
 	shown := map[string]string{}
 	for _, item := range answer.Items {

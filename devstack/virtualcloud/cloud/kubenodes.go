@@ -18,23 +18,23 @@ import (
 	"millwright/provider/virtual"
 )
 
-// What KWOK knows its Nodes by.
+// The labels and annotations by which KWOK selects its Nodes.
 const (
 	kwokLabel      = "type"
 	kwokLabelValue = "kwok"
 	kwokAnnotation = "kwok.x-k8s.io/node"
 )
 
-// The limits of the client: as high as 1,000 Nodes in a few seconds need, so that the cloud is not what one measures.
+// The limits of the client: enough for 1,000 Nodes in a few seconds, so that the cloud does not limit a measurement.
 const (
 	kubeQPS   = 200
 	kubeBurst = 400
 )
 
-// kubeNodes makes Nodes that KWOK keeps alive.
+// kubeNodes creates Nodes that KWOK keeps alive.
 type kubeNodes struct{ client kubernetes.Interface }
 
-// NewKubeNodes returns the Nodes of the cluster that a kubeconfig file names. It does not call the cluster.
+// NewKubeNodes returns the Nodes of the cluster of a kubeconfig file. It sends no request.
 func NewKubeNodes(kubeconfig string) (Nodes, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -90,12 +90,12 @@ func (k kubeNodes) Silence(ctx context.Context, instance virtual.Instance) error
 	return nil
 }
 
-// own returns the Node of an instance, nil when it is gone or another instance's.
+// own returns the Node of an instance; nil if it is gone or belongs to another instance.
 func (k kubeNodes) own(ctx context.Context, instance virtual.Instance) (*corev1.Node, error) {
 	node, err := k.client.CoreV1().Nodes().Get(ctx, instance.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, nil //nolint:nilnil // no Node is an answer
+		return nil, nil //nolint:nilnil // nil means no Node
 	case err != nil:
 		return nil, fmt.Errorf("read node %s: %w", instance.Name, err)
 	case node.Spec.ProviderID != instance.ProviderID:
@@ -104,7 +104,7 @@ func (k kubeNodes) own(ctx context.Context, instance virtual.Instance) (*corev1.
 	return node, nil
 }
 
-// nodeOf returns the Node as its kubelet and the cloud-controller-manager would make it.
+// nodeOf returns the Node as its kubelet and the cloud-controller-manager would create it.
 func nodeOf(instance virtual.Instance, spec virtual.Spec) *corev1.Node {
 	capacity := corev1.ResourceList{}
 	given := spec.Capacity
@@ -128,7 +128,7 @@ func nodeOf(instance virtual.Instance, spec virtual.Spec) *corev1.Node {
 			},
 			Annotations: map[string]string{
 				kwokAnnotation: "fake",
-				// The kubelet sets it; without it the attach-detach controller leaves the Node's volumes alone.
+				// Normally set by the kubelet; without it the attach-detach controller ignores the Node's volumes.
 				"volumes.kubernetes.io/controller-managed-attach-detach": "true",
 			},
 		},

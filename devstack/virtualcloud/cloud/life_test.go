@@ -13,7 +13,7 @@ import (
 	"millwright/provider/virtual"
 )
 
-// inBubble runs a test of a cloud without Nodes with a clock that jumps.
+// inBubble runs a test of a cloud without Nodes in a synctest bubble.
 func inBubble(t *testing.T, test func(t *testing.T, c *Cloud)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -70,7 +70,7 @@ func TestStaleReadsShowThePastAndWritesMeetTheTruth(t *testing.T) {
 		})
 		make1(t, c, request("a"))
 		assert.Empty(t, c.lookupUID("c1", "uid-a").Items)
-		assert.Len(t, c.Instances(), 1, "the admin API tells the truth")
+		assert.Len(t, c.Instances(), 1, "the admin API shows the true state")
 		time.Sleep(5 * time.Second)
 		assert.Len(t, c.lookupUID("c1", "uid-a").Items, 1)
 		assert.Len(t, c.lookupID("c1", "i-1").Items, 1)
@@ -155,7 +155,7 @@ func TestLateRequestIsRefused(t *testing.T) {
 
 		behave(t, c, func(b *admin.Behaviour) { b.AcceptLatency = virtual.Duration(time.Second) })
 		r.NotAfter = time.Now()
-		make1(t, c, r) // it came in time; the accept latency is the cloud's own
+		make1(t, c, r) // it came in time; the accept latency does not count
 	})
 }
 

@@ -10,22 +10,21 @@ import (
 	"millwright/provider/virtual"
 )
 
-// Nodes is where instances register: a Kubernetes cluster. Each method is safe to call again.
+// Nodes is the cluster in which instances register. Each method may be called again.
 type Nodes interface {
-	// Register makes the Node of an instance. A Node of that name that is already there is left as it is, as a kubelet
-	// does.
+	// Register creates the Node of an instance. An existing Node of that name is not changed, as with a kubelet.
 	Register(ctx context.Context, instance virtual.Instance, spec virtual.Spec) error
 
-	// Remove deletes the Node if it is still that instance's, and says whether it was.
+	// Remove deletes the Node if it still belongs to that instance, and reports whether it did.
 	Remove(ctx context.Context, instance virtual.Instance) (bool, error)
 
-	// Silence stops what plays the kubelet of the Node, if it is still that instance's; the Node stays.
+	// Silence stops the simulated kubelet of the Node, if it still belongs to that instance; the Node stays.
 	Silence(ctx context.Context, instance virtual.Instance) error
 }
 
 // The numbers of the Node side.
 const (
-	// nodeWorkers is how many Nodes are worked on at once. Source: 1,000 Nodes were made in 3.3 s by 40 workers.
+	// nodeWorkers is how many Nodes are processed at the same time. Source: 40 workers created 1,000 Nodes in 3.3 s.
 	nodeWorkers = 40
 
 	// nodeRetryFirst and nodeRetryLast bound the back-off while the API server does not answer.
@@ -36,9 +35,8 @@ const (
 	nodeTimeout = 10 * time.Second
 )
 
-// nodeRegistry sees to it that running instances get their Nodes, and that Nodes do not outlive them. It looks at one
-// instance at a time and does what its record calls for, so that it does not matter why it looks. The nil registry does
-// nothing.
+// nodeRegistry creates the Nodes of running instances and ends them with the instances. It processes one instance at a time
+// from its record, whatever the cause. The nil registry does nothing.
 type nodeRegistry struct {
 	cloud *Cloud
 	nodes Nodes
@@ -51,7 +49,7 @@ func newNodeRegistry(c *Cloud, nodes Nodes) *nodeRegistry {
 	return &nodeRegistry{cloud: c, nodes: nodes, queue: workqueue.NewTypedRateLimitingQueue(limiter)}
 }
 
-// look makes the registry look at an instance after a while.
+// look makes the registry process an instance after a while.
 func (n *nodeRegistry) look(number int, after time.Duration) {
 	if n != nil {
 		n.queue.AddAfter(number, after)
@@ -96,7 +94,7 @@ func (n *nodeRegistry) next() bool {
 	return true
 }
 
-// sync does what an instance's record calls for, and says after which time to look again; zero means not by itself.
+// sync does what an instance's record requires, and returns the time until the next call; zero means none.
 func (n *nodeRegistry) sync(ctx context.Context, number int) (time.Duration, error) {
 	r, cleanup, ok := n.cloud.snapshot(number)
 	now := time.Now()
@@ -115,7 +113,7 @@ func (n *nodeRegistry) sync(ctx context.Context, number int) (time.Duration, err
 	if err := n.nodes.Register(ctx, r.at(now), r.Spec); err != nil {
 		return 0, err
 	}
-	// Look again at once: the instance may have ended while its Node was made.
+	// Again at once: the instance may have ended while its Node was created.
 	return time.Nanosecond, n.cloud.mark(number, registered, func(r *record) { r.Registered = now })
 }
 
@@ -127,7 +125,7 @@ func untilEnd(r record, now time.Time) time.Duration {
 	return r.Gone.Sub(now)
 }
 
-// end sees to the Node of an instance that is gone.
+// end removes or silences the Node of an instance that is gone.
 func (n *nodeRegistry) end(ctx context.Context, r record, now time.Time, cleanup time.Duration) (time.Duration, error) {
 	if !r.Registered.IsZero() {
 		if r.Vanished {
@@ -160,7 +158,7 @@ func (c *Cloud) snapshot(number int) (record, time.Duration, bool) {
 	return *r, time.Duration(c.behaviour.NodeCleanup), true
 }
 
-// mark writes what the registry did into the record as it is by now.
+// mark writes the registry's result into the present record.
 func (c *Cloud) mark(number int, what kind, change func(*record)) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,13 +12,13 @@ import (
 	"millwright/provider/virtual"
 )
 
-// withNodes runs a test of a cloud with a cluster in memory and a clock that jumps.
+// withNodes runs a test of a cloud with a cluster in memory in a synctest bubble.
 func withNodes(t *testing.T, test func(t *testing.T, dir string, nodes *memoryNodes)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) { test(t, t.TempDir(), &memoryNodes{}) })
 }
 
-// pass lets time pass and waits until all that is due was done.
+// pass lets time pass and waits until all work that is due is done.
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()

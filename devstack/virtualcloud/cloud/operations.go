@@ -16,7 +16,7 @@ func (c *Cloud) find(id string, now time.Time) (record, error) {
 	return record{}, provider.Errorf(provider.NotFound, "there is no instance %s", id)
 }
 
-// initialize runs the initialize step; again is a success.
+// initialize runs the initialize step; a second call succeeds, too.
 func (c *Cloud) initialize(id string) (virtual.Instance, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -39,7 +39,7 @@ func (c *Cloud) initialize(id string) (virtual.Instance, error) {
 	return r.at(now), nil
 }
 
-// terminate accepts the deletion of an instance of that cluster; again is a success until it is gone.
+// terminate accepts the deletion of an instance of that cluster; further calls succeed until it is gone.
 func (c *Cloud) terminate(id, cluster string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,7 +63,7 @@ func (c *Cloud) terminate(id, cluster string) error {
 	return nil
 }
 
-// list shows the instances of a cluster and class, as stale as the cloud's reads are. An empty class means all.
+// list shows the instances of a cluster and class, with the staleness of the cloud's reads. An empty class means all.
 func (c *Cloud) list(cluster, class string) virtual.ReadAnswer {
 	return c.read(func(w *world, then time.Time) []virtual.Instance {
 		return w.visible(w.order, then, func(r *record) bool {
@@ -72,7 +72,7 @@ func (c *Cloud) list(cluster, class string) virtual.ReadAnswer {
 	})
 }
 
-// lookupUID shows the instances of a cluster that carry a machine's UID.
+// lookupUID shows the instances of a cluster with a machine's UID.
 func (c *Cloud) lookupUID(cluster, uid string) virtual.ReadAnswer {
 	return c.read(func(w *world, then time.Time) []virtual.Instance {
 		numbers := w.byUID[uidKey(virtual.Tags{Cluster: cluster, MachineUID: uid})]
@@ -96,7 +96,7 @@ func (c *Cloud) read(show func(w *world, then time.Time) []virtual.Instance) vir
 	return virtual.ReadAnswer{Now: now, Items: show(c.world, now.Add(-time.Duration(c.behaviour.Staleness)))}
 }
 
-// Vanish makes an instance disappear at once.
+// Vanish makes an instance vanish at once.
 func (c *Cloud) Vanish(v admin.Vanish) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -135,7 +135,7 @@ func (c *Cloud) Instances() []admin.Instance {
 	return instances
 }
 
-// UserData returns what an instance was started with.
+// UserData returns the user data of an instance.
 func (c *Cloud) UserData(id string) ([]byte, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -146,7 +146,7 @@ func (c *Cloud) UserData(id string) ([]byte, error) {
 	return c.world.userData[r.Number], nil
 }
 
-// Reset brings the cloud back to its first day. Nodes of the instances that end with it are deleted as usual.
+// Reset returns the cloud to its initial state. Nodes of the instances that end with it are deleted as usual.
 func (c *Cloud) Reset() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

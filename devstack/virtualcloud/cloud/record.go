@@ -10,9 +10,8 @@ import (
 	"millwright/provider/virtual"
 )
 
-// record is all that the cloud knows of one instance, as it lies on disk. It holds moments and no state: what the
-// instance is at any time, past ones too, follows from them. So a restart has nothing to resume, and a stale read is the
-// same question about an earlier time.
+// record is all that the cloud stores about one instance. It has times and no state: the state of the instance at any time,
+// also a past one, follows from them. So a restart has nothing to resume, and a stale read is a read of an earlier time.
 type record struct {
 	Number      int          `json:"number"` // N of i-N; grows with each instance
 	Name        string       `json:"name"`
@@ -20,25 +19,25 @@ type record struct {
 	Spec        virtual.Spec `json:"spec"`
 	ClientToken string       `json:"clientToken,omitempty"`
 
-	Accepted    time.Time `json:"accepted"`             // exists from here on, pending
-	Runs        time.Time `json:"runs"`                 // running from here on
-	Boots       time.Time `json:"boots"`                // its Node may register from here on
+	Accepted    time.Time `json:"accepted"`             // exists from then on, pending
+	Runs        time.Time `json:"runs"`                 // running from then on
+	Boots       time.Time `json:"boots"`                // its Node may register from then on
 	Initialized time.Time `json:"initialized,omitzero"` // the initialize step ran
 	Deleted     time.Time `json:"deleted,omitzero"`     // the delete call was accepted
-	Gone        time.Time `json:"gone,omitzero"`        // exists no more from here on; may lie in the future
+	Gone        time.Time `json:"gone,omitzero"`        // does not exist from then on; may be in the future
 	Vanished    bool      `json:"vanished,omitempty"`   // gone without a delete call
 	KeepNode    bool      `json:"keepNode,omitempty"`   // the Node stays when the instance is gone, without its kubelet
 
-	Registered time.Time `json:"registered,omitzero"` // its Node was made
-	NodeEnded  bool      `json:"nodeEnded,omitempty"` // the instance is gone, and its Node has been seen to
+	Registered time.Time `json:"registered,omitzero"` // its Node was created
+	NodeEnded  bool      `json:"nodeEnded,omitempty"` // the instance is gone, and nothing is left to do for its Node
 }
 
 func (r *record) id() string { return fmt.Sprintf("i-%d", r.Number) }
 
-// is says whether that is the instance's ID.
+// is reports whether that is the instance's ID.
 func (r *record) is(id string) bool { return parseID(id) == r.Number }
 
-// parseID returns the number in an ID, zero, which no instance has, for any other text.
+// parseID returns the number in an ID; zero, which no instance has, for any other text.
 func parseID(id string) int {
 	digits, _ := strings.CutPrefix(id, "i-")
 	number, err := strconv.Atoi(digits)
@@ -48,12 +47,12 @@ func parseID(id string) int {
 	return number
 }
 
-// live says whether the instance exists at t.
+// live reports whether the instance exists at t.
 func (r *record) live(t time.Time) bool {
 	return !r.Accepted.After(t) && (r.Gone.IsZero() || r.Gone.After(t))
 }
 
-// happened says whether a moment has come by t.
+// happened reports whether a time is not after t.
 func happened(moment, t time.Time) bool { return !moment.IsZero() && !moment.After(t) }
 
 // at returns the instance as it was at t.
@@ -78,12 +77,12 @@ func (r *record) at(t time.Time) virtual.Instance {
 	}
 }
 
-// address gives each instance its own one in 10.0.0.0/8.
+// address gives each instance its own address in 10.0.0.0/8.
 func (r *record) address() string {
 	return fmt.Sprintf("10.%d.%d.%d", r.Number>>16&0xff, r.Number>>8&0xff, r.Number&0xff)
 }
 
-// truth returns what only the admin API tells.
+// truth returns the instance for the admin API.
 func (r *record) truth(t time.Time) admin.Instance {
 	return admin.Instance{
 		Instance: r.at(t), Zone: r.Spec.Zone, InstanceType: r.Spec.InstanceType,

@@ -15,7 +15,7 @@ import (
 	"millwright/provider/virtual"
 )
 
-// maxBody is the most of a request that is read, in bytes; EC2 takes 16 KiB of user data.
+// maxBody is the largest part of a request that is read, in bytes; EC2 accepts 16 KiB of user data.
 const maxBody = 1 << 20
 
 // Handler returns the cloud's HTTP API, its admin API and GET /healthz.
@@ -78,7 +78,7 @@ func (c *Cloud) serveDelete(w http.ResponseWriter, r *http.Request) {
 		func(context.Context) (any, error) { return struct{}{}, c.terminate(id, cluster) })
 }
 
-// about returns what faults may choose by, for a call on an existing instance.
+// about returns what faults can match in a call on an existing instance.
 func (c *Cloud) about(fits func(*record) bool) subject {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -93,7 +93,7 @@ func (c *Cloud) about(fits func(*record) bool) subject {
 	return subject{}
 }
 
-// serve is one call from beginning to end: credentials, limits, faults, hangs, effect, answer.
+// serve handles one call: credentials, limits, faults, hangs, effect, answer.
 func (c *Cloud) serve(w http.ResponseWriter, r *http.Request, op admin.Operation, about subject, effect func(context.Context) (any, error)) {
 	if err := c.authenticate(r); err != nil {
 		c.refuse(w, err)
@@ -118,7 +118,7 @@ func (c *Cloud) serve(w http.ResponseWriter, r *http.Request, op admin.Operation
 	respond(w, http.StatusOK, answer)
 }
 
-// authenticate checks the credentials. What was sent is neither logged nor told back.
+// authenticate checks the credentials. They are neither logged nor returned.
 func (c *Cloud) authenticate(r *http.Request) error {
 	token, isBearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !isBearer || token == "" {
@@ -149,7 +149,7 @@ func (c *Cloud) refuse(w http.ResponseWriter, err error) {
 		told.Reason = virtual.ReasonExpired
 	}
 	if told.RetryAfter > 0 {
-		seconds := (time.Duration(told.RetryAfter) + time.Second - 1) / time.Second // the header knows whole seconds alone
+		seconds := (time.Duration(told.RetryAfter) + time.Second - 1) / time.Second // the header has whole seconds only
 		w.Header().Set("Retry-After", strconv.Itoa(int(seconds)))
 	}
 	respond(w, virtual.HTTPStatus(code), told)
@@ -158,7 +158,7 @@ func (c *Cloud) refuse(w http.ResponseWriter, err error) {
 func respond(w http.ResponseWriter, status int, answer any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(answer) // nobody is left to tell when it fails
+	_ = json.NewEncoder(w).Encode(answer) // if it fails, the client is gone
 }
 
 // decode reads a request's body, strictly.
@@ -166,7 +166,7 @@ func decode(r *http.Request, into any) error {
 	decoder := json.NewDecoder(http.MaxBytesReader(nil, r.Body, maxBody))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(into); err != nil {
-		// The decoder's words quote field names and never values of user data.
+		// The decoder's errors quote field names and never values of user data.
 		return provider.Errorf(provider.InvalidArgument, "request: %v", err)
 	}
 	return nil

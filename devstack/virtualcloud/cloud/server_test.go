@@ -21,7 +21,7 @@ import (
 
 const token = "canary-token-5d1b"
 
-// serve serves a cloud and returns its address, its back door and what it logs.
+// serve serves a cloud and returns its address, its admin client and its log.
 func serve(t testing.TB) (string, *admin.Client, *bytes.Buffer) {
 	t.Helper()
 	logged := &bytes.Buffer{}
@@ -36,7 +36,7 @@ func serve(t testing.TB) (string, *admin.Client, *bytes.Buffer) {
 	return server.URL, admin.NewClient(server.URL), logged
 }
 
-// ask sends a request with credentials and returns the answer with its body read.
+// ask sends a request with credentials and returns the answer after reading its body.
 func ask(t testing.TB, method, url string, body any) (*http.Response, []byte) {
 	t.Helper()
 	encoded, err := json.Marshal(body)
@@ -180,7 +180,7 @@ func TestHealth(t *testing.T) {
 	assert.Equal(t, "ok\n", string(body))
 }
 
-// BenchmarkCreate is what one instance costs at no latency, HTTP and disk included.
+// BenchmarkCreate measures one instance without latency, HTTP and disk included.
 func BenchmarkCreate(b *testing.B) {
 	address, _, _ := serve(b)
 	for i := 0; b.Loop(); i++ {

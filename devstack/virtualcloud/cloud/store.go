@@ -23,21 +23,21 @@ const (
 // compactAbove is the size of the log, in bytes, above which it is compacted while the cloud runs.
 const compactAbove = 32 << 20
 
-// forgetAfter is how long a compaction keeps an instance that is gone: longer than any staleness worth setting.
+// forgetAfter is how long a compaction keeps an instance that is gone: longer than any useful staleness.
 const forgetAfter = 10 * time.Minute
 
-// store keeps the world on disk as a log of JSON lines. Each change is one write, so that a process that is killed leaves
-// whole lines and at most one torn one at the end, which counts as never written: its caller was never answered. There is
-// no fsync; what must be survived is the death of the process, not of the machine.
+// store keeps the world on disk as a log of JSON lines. Each change is one write, so that a killed process leaves complete
+// lines and at most one torn one at the end, which counts as not written: its caller got no answer. There is no fsync: the log
+// must survive the end of the process, not that of the machine.
 type store struct {
 	dir  string
 	file *os.File
-	size int64 // of the whole lines
+	size int64 // of the complete lines
 	next int64 // size at which the log is compacted again
 	lock *os.File
 }
 
-// openStore opens the data folder, makes the world from its log and compacts the log. It refuses a folder that another
+// openStore opens the data folder, rebuilds the world from its log and compacts the log. It refuses a folder that another
 // process has open.
 func openStore(dir string, now time.Time) (*store, *world, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -63,7 +63,7 @@ func openStore(dir string, now time.Time) (*store, *world, error) {
 	return s, w, nil
 }
 
-// load makes the world from the log. A torn last line is left out.
+// load rebuilds the world from the log, without a torn last line.
 func (s *store) load() (*world, error) {
 	w := newWorld()
 	file, err := os.Open(filepath.Join(s.dir, logFile))
@@ -78,7 +78,7 @@ func (s *store) load() (*world, error) {
 	for number := 1; ; number++ {
 		line, err := lines.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
-			return w, nil // what is left in line has no end: it was torn
+			return w, nil // the rest has no line break: it was torn
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read log: %w", err)
@@ -94,8 +94,8 @@ func (s *store) load() (*world, error) {
 	}
 }
 
-// compact writes the world as a new log, puts that in the place of the old one in one step, and opens it for appending.
-// Instances long gone are dropped from the world and the log.
+// compact writes the world as a new log, replaces the old one in one step, and opens the new one for appending. Instances that
+// have been gone for forgetAfter are dropped from the world and the log.
 func (s *store) compact(w *world, now time.Time) error {
 	w.forget(func(r *record) bool {
 		return happened(r.Gone, now.Add(-forgetAfter)) && (r.NodeEnded || r.Registered.IsZero())
@@ -110,7 +110,7 @@ func (s *store) compact(w *world, now time.Time) error {
 			return fmt.Errorf("encode instance: %w", err)
 		}
 	}
-	// The file is renamed while it is open: there is no moment at which entries could go to a log that is no more.
+	// The file is renamed while it is open, so that no entry can be written to the old log.
 	path := filepath.Join(s.dir, logFile)
 	file, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -128,11 +128,11 @@ func (s *store) compact(w *world, now time.Time) error {
 	}
 	s.file = file
 	s.size = int64(content.Len())
-	s.next = max(compactAbove, 2*s.size) // twice: a big world is not rewritten with each change
+	s.next = max(compactAbove, 2*s.size) // twice: a large world is not rewritten with each change
 	return nil
 }
 
-// append adds one entry to the log. After an error the log is as it was before.
+// append adds one entry to the log. After an error the log is unchanged.
 func (s *store) append(e entry) error {
 	line, err := json.Marshal(e)
 	if err != nil {
@@ -140,14 +140,14 @@ func (s *store) append(e entry) error {
 	}
 	line = append(line, '\n')
 	if _, err := s.file.Write(line); err != nil {
-		_ = s.file.Truncate(s.size) // half a line, say on a full disk, would spoil the next
+		_ = s.file.Truncate(s.size) // a partial line, for example on a full disk, would damage the next one
 		return fmt.Errorf("write log: %w", err)
 	}
 	s.size += int64(len(line))
 	return nil
 }
 
-// replace gives a file new content, all or nothing.
+// replace replaces the content of a file completely or not at all.
 func (s *store) replace(name string, content []byte) error {
 	path := filepath.Join(s.dir, name)
 	if err := os.WriteFile(path+".new", content, 0o600); err != nil {
@@ -159,7 +159,7 @@ func (s *store) replace(name string, content []byte) error {
 	return nil
 }
 
-// read returns a file's content, nil when there is no such file.
+// read returns a file's content; nil if there is no such file.
 func (s *store) read(name string) ([]byte, error) {
 	content, err := os.ReadFile(filepath.Join(s.dir, name))
 	if errors.Is(err, os.ErrNotExist) {

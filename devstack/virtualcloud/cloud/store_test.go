@@ -16,7 +16,7 @@ import (
 	"millwright/provider/virtual"
 )
 
-// busy lets a cloud do one of each thing that is written down.
+// busy makes one change of each kind that is written to disk.
 func busy(t *testing.T, c *Cloud) {
 	t.Helper()
 	for _, name := range []string{"a", "b", "c"} {
@@ -70,8 +70,8 @@ func TestCloudSurvivesItsDeath(t *testing.T) {
 	assert.Equal(t, "i-5", make1(t, last, request("d")).ID, "no number is used twice")
 }
 
-// A process that is killed in the middle of a write leaves any part of its last line. Whatever is left, the cloud comes
-// up with the world as it was before that line, and goes on.
+// A process that is killed during a write leaves any part of its last line. Whatever part it is, the cloud opens with the world
+// before that line, and works.
 func TestTornWriteCountsAsNeverWritten(t *testing.T) {
 	dir := t.TempDir()
 	c := open(t, dir, nil)
@@ -106,13 +106,13 @@ func TestTornWriteCountsAsNeverWritten(t *testing.T) {
 	}
 }
 
-// cuts returns where to tear a log: at each byte of the last line and the bytes around each line break.
+// cuts returns positions at which to tear a log: each byte of the last line and the bytes around each line break.
 func cuts(lines [][]byte) []int {
 	var at []int
 	end := 0
 	for n, line := range lines {
 		for i := range line {
-			if i < 2 || i > len(line)-3 || n == len(lines)-2 { // the very last is empty
+			if i < 2 || i > len(line)-3 || n == len(lines)-2 { // the last one is empty
 				at = append(at, end+i)
 			}
 		}

@@ -10,7 +10,7 @@ import (
 	"millwright/provider/virtual"
 )
 
-// validateCreate says what is wrong with a create request.
+// validateCreate returns what is wrong with a create request.
 func validateCreate(request virtual.CreateRequest) error {
 	for _, required := range []struct{ name, value string }{
 		{"name", request.Name},
@@ -76,7 +76,7 @@ func validateOperation(op admin.Operation) error {
 	return nil
 }
 
-// isCode says whether a name is a code's; Unknown is one, and also what ParseCode makes of any other text.
+// isCode reports whether a name is that of a code; Unknown is one, and also the result of ParseCode for any other text.
 func isCode(name string) bool {
 	return provider.ParseCode(name) != provider.Unknown || name == provider.Unknown.String()
 }

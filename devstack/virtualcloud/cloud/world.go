@@ -7,14 +7,14 @@ import (
 	"millwright/provider/virtual"
 )
 
-// world is every instance, and what was counted of them. It changes by apply alone, with what is on disk.
+// world is every instance, and their counters. Only apply changes it, with entries that are on disk.
 type world struct {
 	next     int
 	counters counters
 	records  map[int]*record
 	userData map[int][]byte
 	order    []int // numbers in records, ascending
-	living   []int // those that may still be live; shrinks when asked
+	living   []int // those that may still be live; live() removes others
 	byUID    map[string][]int
 	byToken  map[string]int // the latest instance of each client token
 }
@@ -35,7 +35,7 @@ func newWorld() *world {
 	}
 }
 
-// entry is one line on disk: a record as it is from now on, or the counters that a compaction kept.
+// entry is one line on disk: the new content of a record, or the counters that a compaction kept.
 type entry struct {
 	Kind     kind      `json:"kind"`
 	Record   *record   `json:"record,omitempty"`
@@ -48,7 +48,7 @@ type entry struct {
 type kind string
 
 const (
-	summary     kind = "summary" // of all that was compacted away; first line of a log, if at all
+	summary     kind = "summary" // of all that was compacted; if present, the first line of a log
 	kept        kind = "kept"    // counted in the summary
 	created     kind = "created"
 	initialized kind = "initialized"
@@ -58,7 +58,7 @@ const (
 	nodeEnded   kind = "nodeEnded"
 )
 
-// apply makes the world what the entry says.
+// apply applies an entry.
 func (w *world) apply(e entry) {
 	if e.Kind == summary {
 		w.counters, w.next = *e.Counters, e.Next
@@ -87,7 +87,7 @@ func (w *world) apply(e entry) {
 	w.records[r.Number] = r
 }
 
-// count counts a creation, at the time of the creation: replayed from disk it counts the same.
+// count counts a creation by its own time, so that replaying the log gives the same result.
 func (w *world) count(r *record) {
 	w.counters.Creates++
 	for _, number := range w.byUID[uidKey(r.Tags)] {
@@ -101,7 +101,7 @@ func (w *world) count(r *record) {
 
 func uidKey(tags virtual.Tags) string { return tags.Cluster + "/" + tags.MachineUID }
 
-// live returns the instances that exist at t, which must not be before an earlier call's, sorted by number.
+// live returns the instances that exist at t, sorted by number. t must not be before that of an earlier call.
 func (w *world) live(t time.Time) []*record {
 	var records []*record
 	w.living = slices.DeleteFunc(w.living, func(number int) bool {
@@ -115,7 +115,7 @@ func (w *world) live(t time.Time) []*record {
 	return records
 }
 
-// visible returns those of the numbers that a read of the world at t shows.
+// visible returns those of the numbers that a read at t shows.
 func (w *world) visible(numbers []int, t time.Time, wanted func(*record) bool) []virtual.Instance {
 	items := []virtual.Instance{}
 	for _, number := range numbers {
@@ -126,7 +126,7 @@ func (w *world) visible(numbers []int, t time.Time, wanted func(*record) bool) [
 	return items
 }
 
-// forget drops records for good.
+// forget removes records.
 func (w *world) forget(unwanted func(*record) bool) {
 	fresh := newWorld()
 	fresh.next, fresh.counters = w.next, w.counters

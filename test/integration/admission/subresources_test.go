@@ -85,7 +85,7 @@ type object interface {
 // spec sent along with it is not, and the generation counts changes of the spec alone.
 func testStatus(t *testing.T, api *api) {
 	since := metav1.Unix(1700000000, 0)
-	motion := &v1alpha1.Operation{WorkflowID: "w", Step: "wait", Since: since, Deadline: &since, LastError: "none left"}
+	motion := &v1alpha1.Operation{WorkflowID: "w", Step: "wait", Since: since, Deadline: &since, BlockedBy: []string{"none left"}}
 	meta := metav1.ObjectMeta{Name: "status"}
 	for _, tc := range []struct {
 		plural     string

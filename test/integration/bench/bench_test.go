@@ -17,7 +17,7 @@ import (
 
 	"millwright/devstack/stack"
 	"millwright/test/integration/rig"
-	"millwright/workflows"
+	"millwright/workflows/run"
 )
 
 var r *rig.Rig
@@ -49,7 +49,7 @@ func TestScaleUpFromNoneTo100(t *testing.T) {
 	}
 	awaitCalm(t)
 	events, runs := 0, 0
-	for _, w := range r.Workflows(t, fmt.Sprintf("WorkflowType = %q", workflows.KindMachine)) {
+	for _, w := range r.Workflows(t, fmt.Sprintf("WorkflowType = %q", run.KindMachine)) {
 		events, runs = events+int(w.HistoryLength), runs+1
 	}
 	t.Logf("0 -> %d machines Running: %.1f s", size, took.Seconds())

@@ -19,8 +19,10 @@ import (
 
 	"millwright/api/v1alpha1"
 	"millwright/decide/rollout"
+	"millwright/decide/rollout/simulate"
 	"millwright/test/integration/rig"
-	"millwright/workflows"
+	"millwright/workflows/deployment"
+	"millwright/workflows/run"
 )
 
 const (
@@ -100,7 +102,7 @@ func TestRolloutOf100MachinesWithLatencies(t *testing.T) {
 	awaitCalm(t)
 	hops := record(t, "slow")
 	took := roll(t, pool)
-	ideal, complete := rollout.Ideal(before(), create, remove)
+	ideal, complete := simulate.Ideal(before(), create, remove)
 	require.True(t, complete)
 	t.Logf("rollout of %d machines, surge %d, %s to create and %s to delete: %.1f s; critical path %.1f s; ratio %.2f", fleet, surge, create, remove,
 		took.Seconds(), ideal.Seconds(), took.Seconds()/ideal.Seconds())
@@ -125,11 +127,11 @@ func before() rollout.Observed {
 // reportRollout tells how the last rollout of a namespace ended.
 func reportRollout(t *testing.T, namespace string) {
 	t.Helper()
-	runs := r.Workflows(t, fmt.Sprintf("WorkflowType = %q AND MachineNamespace = %q", workflows.KindRollout, namespace))
+	runs := r.Workflows(t, fmt.Sprintf("WorkflowType = %q AND MachineNamespace = %q", run.KindRollout, namespace))
 	require.Len(t, runs, 1)
-	var result workflows.RolloutResult
+	var result deployment.RolloutResult
 	require.NoError(t, r.Temporal.GetWorkflow(t.Context(), runs[0].Execution.WorkflowId, "").Get(t.Context(), &result))
-	require.Equal(t, workflows.OutcomeCompleted, result.Outcome)
+	require.Equal(t, deployment.OutcomeCompleted, result.Outcome)
 	require.Equal(t, fleet, result.Replaced)
 	t.Logf("its workflow: %s, %d events; slowest step %s: %s; waited %v", result.Took, runs[0].HistoryLength, result.SlowTook, result.Slowest, result.Waited)
 }

@@ -16,7 +16,7 @@ import (
 
 	"millwright/api/v1alpha1"
 	"millwright/test/integration/rig"
-	"millwright/workflows"
+	"millwright/workflows/run"
 )
 
 // classes are the MachineClass and the Secrets of a namespace, as rig.Namespace makes them.
@@ -108,8 +108,8 @@ func TestN11_AClassWaitsForItsMachines(t *testing.T) {
 	c.deleteSecret(t)
 	c.deleteClass(t)
 	rig.Eventually(t, 10*time.Second, "the class's workflow waits for machines", func() (bool, any) {
-		open := r.Workflows(t, fmt.Sprintf(`WorkflowType = %q AND MachineNamespace = %q AND Stage = "await-machines" AND ExecutionStatus = "Running"`,
-			workflows.KindMachineClass, c.namespace))
+		open := r.Workflows(t, fmt.Sprintf(`WorkflowType = %q AND MachineNamespace = %q AND Step = "await-machines" AND ExecutionStatus = "Running"`,
+			run.KindMachineClass, c.namespace))
 		return len(open) == 1, len(open)
 	})
 	pool.Scale(t, 1)

@@ -4,7 +4,9 @@ package chain
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,21 +14,22 @@ import (
 
 	"github.com/stretchr/testify/require"
 	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/log"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
 
-	"millwright/activities"
+	"millwright/activities/kube"
 	"millwright/test/integration/rig"
-	"millwright/workflows"
+	"millwright/workflows/run"
 )
 
 // A storm of signals at the moment of completion loses none: each signal that the server took stands in a history, and is
 // followed there by a decision.
 func TestStormAtCompletionLosesNoSignal(t *testing.T) {
-	const (
-		sentinel = -7 // generation of the storm's signals, which no real object has
-		linger   = 20 * time.Second
-	)
+	const sentinel = -7 // generation of the storm's signals, which no real object has
 	r.Namespace(t, "storm", "")
 	pool := r.Pool(t, "storm", "storm", 10)
 	pool.AwaitRunning(t, 10, time.Minute)
@@ -34,35 +37,42 @@ func TestStormAtCompletionLosesNoSignal(t *testing.T) {
 		open := r.Workflows(t, `ExecutionStatus = "Running" AND WorkflowType = "Machine" AND MachineNamespace = "storm"`)
 		return len(open) == 0, len(open)
 	})
-	var sent, failed atomic.Int64
+	lives, events := storyOf(t)
+	t.Logf("the creation of 10 machines: %d runs with %d events in the namespace", lives, events)
+	var sent, failed, busy atomic.Int64
+	stormy, err := client.NewLazyClient(client.Options{
+		HostPort: r.Stack.TemporalAddress(), Namespace: run.Namespace, Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler)),
+		ConnectionOptions: client.ConnectionOptions{DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(countBusy(&busy))}},
+	})
+	require.NoError(t, err)
+	defer stormy.Close()
 	var group sync.WaitGroup
 	machines := pool.Machines(t)
 	for _, m := range machines {
-		ref := activities.Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)}
-		id := workflows.ID(workflows.KindMachine, ref)
+		ref := kube.Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)}
+		id := run.ID(run.KindMachine, ref)
 		options := client.StartWorkflowOptions{
-			ID: id, TaskQueue: workflows.QueueMachines,
-			TypedSearchAttributes: workflows.StartAttributes(m.Namespace, workflows.Owner{Machine: m.Name}),
+			ID: id, TaskQueue: run.QueueMachines,
+			TypedSearchAttributes: run.StartAttributes(m.Namespace, run.Owner{Machine: m.Name}),
 		}
 		signal := func() {
-			changed := workflows.Changed{UID: ref.UID, Generation: sentinel}
-			if _, err := r.Temporal.SignalWithStartWorkflow(context.Background(), id, workflows.SignalChanged, changed, options, string(workflows.KindMachine), workflows.Input{Ref: ref}); err != nil {
+			changed := run.Changed{UID: ref.UID, Generation: sentinel}
+			if _, err := stormy.SignalWithStartWorkflow(context.Background(), id, run.SignalChanged, changed, options, string(run.KindMachine), run.Input{Ref: ref}); err != nil {
 				failed.Add(1)
 				return
 			}
 			sent.Add(1)
 		}
-		group.Go(func() {
-			signal()
-			start := time.Now()
-			time.Sleep(linger - 200*time.Millisecond)
-			for time.Since(start) < linger+1500*time.Millisecond {
-				signal()
-			}
-		})
+		for range 4 { // a calm run ends at once: some signals meet its end, some start the next one
+			group.Go(func() {
+				for start := time.Now(); time.Since(start) < 5*time.Second; {
+					signal()
+				}
+			})
+		}
 	}
 	group.Wait()
-	t.Logf("%d signals to %d machines; %d calls failed", sent.Load(), len(machines), failed.Load())
+	t.Logf("%d signals to %d machines; %d calls failed; %d attempts were refused as BUSY_WORKFLOW", sent.Load(), len(machines), failed.Load(), busy.Load())
 	require.Greater(t, sent.Load(), int64(2*len(machines)), "no storm")
 
 	rig.Eventually(t, 2*time.Minute, "the runs have ended", func() (bool, any) {
@@ -76,7 +86,7 @@ func TestStormAtCompletionLosesNoSignal(t *testing.T) {
 			switch event.EventType {
 			case enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
 				decided = false
-				var changed workflows.Changed
+				var changed run.Changed
 				require.NoError(t, converter.GetDefaultDataConverter().FromPayloads(event.GetWorkflowExecutionSignaledEventAttributes().Input, &changed))
 				if changed.Generation == sentinel {
 					received++
@@ -88,11 +98,36 @@ func TestStormAtCompletionLosesNoSignal(t *testing.T) {
 		}
 		require.True(t, decided, "a run of %s ended with a signal that it did not look at", w.Execution.WorkflowId)
 	}
+	runs, all := storyOf(t)
+	t.Logf("the storm: %d runs with %d events", runs-lives, all-events)
 	require.GreaterOrEqual(t, received, sent.Load(), "signals in histories, and signals that the server took")
 	// Of a call that failed nobody knows here whether the server took it: it may have timed out on its way back.
 	require.LessOrEqual(t, received, sent.Load()+failed.Load(), "signals in histories, and calls")
 	pool.Delete(t)
 	pool.AwaitGone(t, time.Minute)
+}
+
+// storyOf counts the runs of the storm's machines and sets, and the events in their histories.
+func storyOf(t *testing.T) (runs, events int) {
+	t.Helper()
+	for _, w := range r.Workflows(t, `WorkflowType IN ("Machine", "MachineSet", "MachineClass", "MachineDeployment") AND MachineNamespace = "storm"`) {
+		runs++
+		events += len(r.History(t, w.Execution.WorkflowId, w.Execution.RunId).Events)
+	}
+	return runs, events
+}
+
+// countBusy counts the attempts of calls that Temporal refuses because a run of the same workflow ID began less than a second ago.
+func countBusy(n *atomic.Int64) grpc.UnaryClientInterceptor {
+	return func(ctx context.Context, method string, in, out any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+		err := invoke(ctx, method, in, out, conn, options...)
+		if exhausted := new(serviceerror.ResourceExhausted); errors.As(serviceerror.FromStatus(status.Convert(err)), &exhausted) {
+			if exhausted.Cause == enumspb.RESOURCE_EXHAUSTED_CAUSE_BUSY_WORKFLOW {
+				n.Add(1)
+			}
+		}
+		return err
+	}
 }
 
 // The check for leaked secrets finds one that is there.

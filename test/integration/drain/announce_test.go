@@ -14,7 +14,7 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// The node of a machine that is to go says why before anything else happens: its machine failed, or there are too many.
+// The node of a machine that is being deleted says why before anything else happens: its machine failed, or there are too many.
 func TestD36_NodeSaysWhyItsMachineGoes(t *testing.T) {
 	t.Parallel()
 	p := pool(t, "announces", 2, `{"healthTimeout":"5s"}`)

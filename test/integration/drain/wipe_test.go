@@ -12,11 +12,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"millwright/activities"
+	"millwright/activities/kube"
 	"millwright/api/v1alpha1"
 	"millwright/decide/drain"
 	"millwright/test/integration/rig"
-	"millwright/workflows"
+	workflows "millwright/workflows/drain"
+	"millwright/workflows/run"
 )
 
 // Temporal loses everything while some pods of a node are on their way and others are blocked. What is on record in the API
@@ -90,8 +91,8 @@ func drainRuns(t *testing.T, namespace string) (runs []string) {
 // picture asks a machine's drain what it sees. One that cannot tell yet sees nothing.
 func picture(t *testing.T, m v1alpha1.Machine) (seen drain.Picture) {
 	t.Helper()
-	id := workflows.ID(workflows.KindDrain, activities.Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)})
-	answer, err := r.Temporal.QueryWorkflow(t.Context(), id, "", workflows.QueryPicture)
+	id := run.ID(run.KindDrain, kube.Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)})
+	answer, err := r.Temporal.QueryWorkflow(t.Context(), id, "", workflows.QueryPods)
 	if err == nil {
 		require.NoError(t, answer.Get(&seen))
 	}

@@ -90,7 +90,7 @@ func TestAHugeScaleDownLetsOthersPass(t *testing.T) {
 	rig.Eventually(t, time.Minute, "most of them wait for their turn", func() (bool, any) {
 		queued := 0
 		for _, m := range huge.Machines(t) {
-			if s := m.Status.CurrentOperation; s != nil && s.Step == v1alpha1.StepQueued {
+			if d := m.Status.Deletion; d != nil && d.Queued {
 				queued++
 			}
 		}
@@ -99,7 +99,7 @@ func TestAHugeScaleDownLetsOthersPass(t *testing.T) {
 	other.Scale(t, 0)
 	rig.Eventually(t, time.Minute, "the other one waits for its turn, too", func() (bool, any) {
 		list := other.Machines(t)
-		return len(list) == 1 && list[0].Status.CurrentOperation != nil && list[0].Status.CurrentOperation.Step == v1alpha1.StepQueued, len(list)
+		return len(list) == 1 && list[0].Status.Deletion != nil && list[0].Status.Deletion.Queued, len(list)
 	})
 	huge.Loosen(t, "web", 0)
 	left := many

@@ -26,7 +26,7 @@ import (
 	"millwright/devstack/stack"
 	"millwright/devstack/virtualcloud/admin"
 	"millwright/test/integration/rig"
-	"millwright/workflows"
+	"millwright/workflows/run"
 )
 
 var (
@@ -52,7 +52,7 @@ func TestRecord(t *testing.T) {
 	r.Namespace(t, "life", `{"region":"eu","zone":"eu-1","instanceType":"small","initialize":true}`)
 	life := r.Pool(t, "life", "life", 1)
 	life.AwaitRunning(t, 1, time.Minute)
-	save(t, "machine/awaited-and-lingering", kind(workflows.KindMachine, "life"), false)
+	save(t, "machine/awaited", kind(run.KindMachine, "life"), false)
 	label := func(value string) {
 		_, err := r.Stack.Kubectl(t.Context(), "label", "node", life.Machines(t)[0].Name, "--overwrite", "node-not-ready.stage.kwok.x-k8s.io"+value)
 		require.NoError(t, err)
@@ -65,18 +65,18 @@ func TestRecord(t *testing.T) {
 	life.AwaitRunning(t, 60, 2*time.Minute)
 	life.Scale(t, 0)
 	life.AwaitRunning(t, 0, 2*time.Minute)
-	save(t, "machineset/scaled-in-batches", kind(workflows.KindMachineSet, "life"), false)
+	save(t, "machineset/scaled-in-batches", kind(run.KindMachineSet, "life"), false)
 
 	// A creation in flight, interrupted by the deletion of everything.
 	r.Namespace(t, "cut", slow)
 	cut := r.Pool(t, "cut", "cut", 2)
 	step(t, cut, "create-instance")
-	save(t, "machine/creating", kind(workflows.KindMachine, "cut"), true)
+	save(t, "machine/creating", kind(run.KindMachine, "cut"), true)
 	cut.Delete(t)
 	cut.AwaitGone(t, time.Minute)
-	save(t, "machine/creation-interrupted", kind(workflows.KindMachine, "cut"), false)
-	save(t, "machineset/deleted", kind(workflows.KindMachineSet, "cut"), false)
-	save(t, "machinedeployment/deleted", kind(workflows.KindMachineDeployment, "cut"), false)
+	save(t, "machine/creation-interrupted", kind(run.KindMachine, "cut"), false)
+	save(t, "machineset/deleted", kind(run.KindMachineSet, "cut"), false)
+	save(t, "machinedeployment/deleted", kind(run.KindMachineDeployment, "cut"), false)
 
 	// A machine that waits for a Secret, another that waits for a busy cloud, a third that waits for its node.
 	r.Namespace(t, "stuck", "")
@@ -85,23 +85,23 @@ func TestRecord(t *testing.T) {
 	require.NoError(t, err)
 	stuck := r.Pool(t, "stuck", "stuck", 1)
 	condition(t, stuck, v1alpha1.ReasonSecretNotFound)
-	save(t, "machine/waiting-for-secret", kind(workflows.KindMachine, "stuck"), true)
+	save(t, "machine/waiting-for-secret", kind(run.KindMachine, "stuck"), true)
 	_, err = r.Kube.CoreV1().Secrets("stuck").Create(t.Context(), rig.Credentials("stuck"), metav1.CreateOptions{})
 	require.NoError(t, err)
 	stuck.AwaitRunning(t, 1, time.Minute)
-	save(t, "machine/secret-appeared", kind(workflows.KindMachine, "stuck"), false)
+	save(t, "machine/secret-appeared", kind(run.KindMachine, "stuck"), false)
 
 	r.Namespace(t, "busy", "")
 	require.NoError(t, r.Cloud.AddFault(t.Context(), admin.Fault{Operation: admin.Create, Code: "ResourceExhausted", Message: "no capacity in eu-1", Class: "busy/small"}))
 	busy := r.Pool(t, "busy", "busy", 1)
 	condition(t, busy, "ResourceExhausted")
-	save(t, "machine/backing-off", kind(workflows.KindMachine, "busy"), true)
+	save(t, "machine/backing-off", kind(run.KindMachine, "busy"), true)
 
 	r.Namespace(t, "unborn", `{"region":"eu","zone":"eu-1","instanceType":"small","neverBoots":true}`)
 	unborn := r.Pool(t, "unborn", "unborn", 1)
 	phase(t, unborn, v1alpha1.MachinePending)
-	save(t, "machine/awaiting-node", kind(workflows.KindMachine, "unborn"), true)
-	save(t, "machinedeployment/open", kind(workflows.KindMachineDeployment, "unborn"), true)
+	save(t, "machine/awaiting-node", kind(run.KindMachine, "unborn"), true)
+	save(t, "machinedeployment/open", kind(run.KindMachineDeployment, "unborn"), true)
 
 	// A node that stays ill: the machine waits, is granted its replacement, fails and goes.
 	r.Namespace(t, "ill", "")
@@ -113,12 +113,12 @@ func TestRecord(t *testing.T) {
 	_, err = r.Stack.Kubectl(t.Context(), "label", "node", victim, "node-not-ready.stage.kwok.x-k8s.io=true")
 	require.NoError(t, err)
 	phase(t, ill, v1alpha1.MachineUnknown)
-	save(t, "machine/awaiting-recovery", kind(workflows.KindMachine, "ill")+fmt.Sprintf(" AND Machine = %q", victim), true)
+	save(t, "machine/awaiting-recovery", kind(run.KindMachine, "ill")+fmt.Sprintf(" AND Machine = %q", victim), true)
 	rig.Eventually(t, time.Minute, "the ill machine is gone", func() (bool, any) {
 		return !slices.ContainsFunc(ill.Machines(t), func(m v1alpha1.Machine) bool { return m.Name == victim }), nil
 	})
-	save(t, "machine/replaced", kind(workflows.KindMachine, "ill")+fmt.Sprintf(" AND Machine = %q", victim), false)
-	save(t, "machinedeployment/replacing", kind(workflows.KindMachineDeployment, "ill"), false)
+	save(t, "machine/replaced", kind(run.KindMachine, "ill")+fmt.Sprintf(" AND Machine = %q", victim), false)
+	save(t, "machinedeployment/replacing", kind(run.KindMachineDeployment, "ill"), false)
 
 	// A machine that is preserved, and one whose node is updated in place.
 	r.Namespace(t, "kept", "")
@@ -127,7 +127,7 @@ func TestRecord(t *testing.T) {
 	_, err = r.Stack.Kubectl(t.Context(), "annotate", "machine", "-n", "kept", kept.Machines(t)[0].Name, v1alpha1.AnnotationPreserve+"=now")
 	require.NoError(t, err)
 	step(t, kept, "preserved")
-	save(t, "machine/preserved", kind(workflows.KindMachine, "kept"), true)
+	save(t, "machine/preserved", kind(run.KindMachine, "kept"), true)
 	r.Namespace(t, "updated", "")
 	updated := r.Pool(t, "updated", "updated", 1)
 	updated.AwaitRunning(t, 1, time.Minute)
@@ -139,13 +139,13 @@ func TestRecord(t *testing.T) {
 	_, err = r.Stack.Kubectl(t.Context(), "label", "node", updated.Machines(t)[0].Name, v1alpha1.LabelUpdateResult+"=successful")
 	require.NoError(t, err)
 	phase(t, updated, v1alpha1.MachineRunning)
-	save(t, "machine/updated-in-place", kind(workflows.KindMachine, "updated"), false)
+	save(t, "machine/updated-in-place", kind(run.KindMachine, "updated"), false)
 
 	// A class and its Secret that go when the last machine has gone.
 	ill.Delete(t)
 	ill.AwaitGone(t, time.Minute)
 	r.Bare(t, "ill")
-	save(t, "machineclass/deleted", kind(workflows.KindMachineClass, "ill"), false)
+	save(t, "machineclass/deleted", kind(run.KindMachineClass, "ill"), false)
 
 	// A rollout that is paused, resumed and superseded, and one that is completed.
 	r.Namespace(t, "rolled", "")
@@ -160,24 +160,24 @@ func TestRecord(t *testing.T) {
 	progressing(t, rolled, v1alpha1.ReasonRolloutWaiting)
 	rolled.Patch(t, `{"spec":{"paused":true}}`)
 	progressing(t, rolled, v1alpha1.ReasonDeploymentPaused)
-	save(t, "rollout/paused", kind(workflows.KindRollout, "rolled"), true)
-	save(t, "machinedeployment/rolling", kind(workflows.KindMachineDeployment, "rolled"), true)
+	save(t, "rollout/paused", kind(run.KindRollout, "rolled"), true)
+	save(t, "machinedeployment/rolling", kind(run.KindMachineDeployment, "rolled"), true)
 	rolled.Patch(t, `{"spec":{"paused":false}}`)
 	progressing(t, rolled, v1alpha1.ReasonRolloutWaiting)
 	edition("3")
 	rig.Eventually(t, 30*time.Second, "the first rollout is superseded", func() (bool, any) {
-		list := r.Workflows(t, kind(workflows.KindRollout, "rolled")+` AND ExecutionStatus = "Completed"`)
+		list := r.Workflows(t, kind(run.KindRollout, "rolled")+` AND ExecutionStatus = "Completed"`)
 		return len(list) == 1, list
 	})
-	save(t, "rollout/superseded", kind(workflows.KindRollout, "rolled")+` AND ExecutionStatus = "Completed"`, false)
+	save(t, "rollout/superseded", kind(run.KindRollout, "rolled")+` AND ExecutionStatus = "Completed"`, false)
 	progressing(t, rolled, v1alpha1.ReasonRolloutWaiting)
 	rolled.Patch(t, `{"metadata":{"annotations":{"rollout.machine.sapcloud.io/approve":"3/1 ann"}}}`)
 	progressing(t, rolled, v1alpha1.ReasonNewMachineSetAvailable)
-	save(t, "rollout/completed", kind(workflows.KindRollout, "rolled")+` AND ExecutionStatus = "Completed"`, false)
+	save(t, "rollout/completed", kind(run.KindRollout, "rolled")+` AND ExecutionStatus = "Completed"`, false)
 
 	// An instance without a machine, at the second sweep.
 	sweepTwice(t, "rolled")
-	save(t, "orphancollection/collected", kind(workflows.KindOrphanCollection, "rolled"), false)
+	save(t, "orphancollection/collected", kind(run.KindOrphanCollection, "rolled"), false)
 
 	// A machine whose node is drained: a budget blocks it, and then lets it go.
 	r.Namespace(t, "drained", "")
@@ -190,26 +190,26 @@ func TestRecord(t *testing.T) {
 	drained.Remove(t, host.Name)
 	of := fmt.Sprintf(" AND Machine = %q", host.Name)
 	condition(t, drained, "Blocked")
-	save(t, "drain/blocked", kind(workflows.KindDrain, "drained"), true)
-	save(t, "machine/draining", kind(workflows.KindMachine, "drained")+of, true)
+	save(t, "drain/blocked", kind(run.KindDrain, "drained"), true)
+	save(t, "machine/draining", kind(run.KindMachine, "drained")+of, true)
 	// Another drainTimeout makes the drain give its activity up, which ends with what it saw: the next one has another ID.
 	drained.Patch(t, `{"spec":{"template":{"spec":{"drainTimeout":"5h"}}}}`)
 	rig.Eventually(t, 30*time.Second, "another activity", func() (bool, any) {
-		w := r.Workflows(t, kind(workflows.KindDrain, "drained"))[0].Execution
+		w := r.Workflows(t, kind(run.KindDrain, "drained"))[0].Execution
 		d, err := r.Temporal.DescribeWorkflowExecution(t.Context(), w.WorkflowId, w.RunId)
 		require.NoError(t, err)
 		pending := d.GetPendingActivities()
 		return len(pending) == 1 && pending[0].GetActivityId() == "evict-pods-2", pending
 	})
-	save(t, "drain/given-up", kind(workflows.KindDrain, "drained"), true)
+	save(t, "drain/given-up", kind(run.KindDrain, "drained"), true)
 	drained.Loosen(t, "web", 1)
-	save(t, "drain/drained", kind(workflows.KindDrain, "drained"), false)
-	save(t, "machine/drained-and-deleted", kind(workflows.KindMachine, "drained")+of, false)
+	save(t, "drain/drained", kind(run.KindDrain, "drained"), false)
+	save(t, "machine/drained-and-deleted", kind(run.KindMachine, "drained")+of, false)
 
-	// Ended runs of calm objects: the linger is 20 seconds.
+	// A deployment continues as new 20 seconds after it has settled.
 	time.Sleep(25 * time.Second)
-	save(t, "machine/created-and-calm", kind(workflows.KindMachine, "stuck"), false)
-	save(t, "machinedeployment/continued-as-new", kind(workflows.KindMachineDeployment, "life"), false)
+	save(t, "machine/created-and-calm", kind(run.KindMachine, "stuck"), false)
+	save(t, "machinedeployment/continued-as-new", kind(run.KindMachineDeployment, "life"), false)
 }
 
 // sweepTwice makes an instance in a namespace's class that no machine claims, and starts sweeps until it is gone.
@@ -237,7 +237,7 @@ func progressing(t *testing.T, p *rig.Pool, reason string) {
 	})
 }
 
-func kind(k workflows.Kind, namespace string) string {
+func kind(k run.Kind, namespace string) string {
 	return fmt.Sprintf("WorkflowType = %q AND MachineNamespace = %q", k, namespace)
 }
 

@@ -28,7 +28,7 @@ import (
 	"millwright/api/generated/clientset/versioned"
 	"millwright/devstack/stack"
 	"millwright/devstack/virtualcloud/admin"
-	"millwright/workflows"
+	"millwright/workflows/run"
 )
 
 // Rig is a running stack with clients.
@@ -59,7 +59,7 @@ func Up(ctx context.Context, dir string, options stack.Options) (*Rig, error) {
 	if r.Kube, err = kubernetes.NewForConfig(config); err != nil {
 		return nil, err
 	}
-	r.Temporal, err = client.NewLazyClient(client.Options{HostPort: s.TemporalAddress(), Namespace: workflows.Namespace, Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler))})
+	r.Temporal, err = client.NewLazyClient(client.Options{HostPort: s.TemporalAddress(), Namespace: run.Namespace, Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler))})
 	return r, err
 }
 

@@ -11,10 +11,11 @@ import (
 	sdk "go.temporal.io/sdk/client"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"millwright/activities"
+	"millwright/activities/kube"
 	"millwright/devstack/virtualcloud/admin"
 	"millwright/provider/virtual"
-	"millwright/workflows"
+	"millwright/workflows/orphan"
+	"millwright/workflows/run"
 )
 
 // Plant makes an instance in a namespace's class for a machine that never was. Some other instance must be there, which tells
@@ -46,10 +47,10 @@ func (r *Rig) Sweeps(t *testing.T, namespace string, confirm time.Duration) sdk.
 		Spec:   sdk.ScheduleSpec{Intervals: []sdk.ScheduleIntervalSpec{{Every: 24 * time.Hour}}},
 		Paused: true,
 		Action: &sdk.ScheduleWorkflowAction{
-			ID: id, Workflow: string(workflows.KindOrphanCollection), TaskQueue: workflows.QueueMachines,
-			TypedSearchAttributes: workflows.StartAttributes(namespace, workflows.Owner{Provider: class.Provider}),
-			Args: []any{workflows.OrphanInput{
-				Class:    activities.Ref{Namespace: namespace, Name: "small", UID: string(class.UID)},
+			ID: id, Workflow: string(run.KindOrphanCollection), TaskQueue: run.QueueMachines,
+			TypedSearchAttributes: run.StartAttributes(namespace, run.Owner{Provider: class.Provider}),
+			Args: []any{orphan.Input{
+				Class:    kube.Ref{Namespace: namespace, Name: "small", UID: string(class.UID)},
 				Provider: class.Provider, Confirm: confirm, MinAge: time.Second,
 			}},
 		},

@@ -12,7 +12,8 @@ import (
 	"millwright/api/v1alpha1"
 	"millwright/devstack/stack"
 	"millwright/test/integration/rig"
-	"millwright/workflows"
+	"millwright/workflows/deployment"
+	"millwright/workflows/run"
 )
 
 // slowly are the latencies of an instance that takes two seconds to make and one to delete.
@@ -44,25 +45,25 @@ func TestEndurance_N17_AHundredMachinesAndEverythingChanges(t *testing.T) {
 	watch.scale(t, 80)
 	f.reaches(t, "3", 50)
 	said("50 of edition 3; paused")
-	f.steer(t, workflows.VerbInput{Verb: "pause", Reason: "lunch"})
+	f.request(t, run.RequestInput{Command: "pause", Reason: "lunch"})
 	f.awaitReason(t, v1alpha1.ReasonDeploymentPaused, 20*time.Second)
 	rig.Eventually(t, time.Minute, "what was under way is over", func() (bool, any) { open := r.OpenWorkflows(t); return open["Machine"] == 0, open })
 	held := f.updated(t, "3")
 	time.Sleep(time.Minute) // nothing is to happen: there is nothing to wait for
 	require.Equal(t, held, f.updated(t, "3"), "no machine is replaced while it is paused")
-	f.steer(t, workflows.VerbInput{Verb: "resume", Reason: "back"})
+	f.request(t, run.RequestInput{Command: "resume", Reason: "back"})
 	said("resumed")
 	f.awaitEdition(t, "3", 80, 5*time.Minute)
-	f.awaitOutcomes(t, workflows.OutcomeSuperseded, workflows.OutcomeCompleted)
+	f.awaitOutcomes(t, deployment.OutcomeSuperseded, deployment.OutcomeCompleted)
 	said("80 of edition 3, and no other; edition 4 begins")
 	f.change(t, "4")
 	f.reaches(t, "4", 30)
-	f.steer(t, workflows.VerbInput{Verb: "cancel", Reason: "no", Back: true})
+	f.request(t, run.RequestInput{Command: "cancel", Reason: "no", Back: true})
 	said("30 of edition 4; cancelled, and back")
 	f.awaitEdition(t, "3", 80, 5*time.Minute)
 	said("80 of edition 3, and no other")
 	watch.verdict(t)
-	f.awaitOutcomes(t, workflows.OutcomeSuperseded, workflows.OutcomeCompleted, workflows.OutcomeRolledBack, workflows.OutcomeCompleted)
+	f.awaitOutcomes(t, deployment.OutcomeSuperseded, deployment.OutcomeCompleted, deployment.OutcomeRolledBack, deployment.OutcomeCompleted)
 	require.Len(t, f.Instances(t), 80, "no orphan")
 	f.Delete(t)
 	f.AwaitGone(t, 3*time.Minute)

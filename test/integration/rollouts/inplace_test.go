@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"millwright/api/v1alpha1"
+	"millwright/api/vocabulary"
 	"millwright/test/integration/rig"
 )
 
@@ -145,7 +146,7 @@ func TestD22_InPlaceUpdateAndBack(t *testing.T) {
 }
 
 // While nodes are updated in place, the deployment is made larger, which brings machines of the new template, and smaller, which takes
-// one of the old. Both times the update goes on.
+// one of the old. Both times the update continues.
 func TestN1_SizeChangesDuringAnInPlaceUpdate(t *testing.T) {
 	f := newFleet(t, "resized", 4, inPlace(v1alpha1.OrchestrationTypeAuto, 1))
 	former := f.names(t)
@@ -223,7 +224,7 @@ func TestInPlaceUpdateByHand(t *testing.T) {
 	await("one is updated", func() bool { return f.updated(t, "2") == 1 })
 	await("the rollout waits for a person", func() bool {
 		o := f.Deployment(t).Status.CurrentOperation
-		return o != nil && o.Step == "await-machines" && len(f.selected(t)) == 0
+		return o != nil && o.Step == vocabulary.StepAwaitMachines && len(f.selected(t)) == 0
 	})
 	require.Len(t, candidates(), 2)
 	choose(candidates()...)

@@ -18,7 +18,8 @@ import (
 	"millwright/api/v1alpha1"
 	"millwright/devstack/stack"
 	"millwright/test/integration/rig"
-	"millwright/workflows"
+	"millwright/workflows/deployment"
+	"millwright/workflows/run"
 )
 
 var r *rig.Rig
@@ -119,13 +120,13 @@ func (f fleet) names(t *testing.T) []string {
 }
 
 // outcomes returns how the rollouts of the fleet ended, the oldest first.
-func (f fleet) outcomes(t *testing.T) []workflows.RolloutResult {
+func (f fleet) outcomes(t *testing.T) []deployment.RolloutResult {
 	t.Helper()
-	var list []workflows.RolloutResult
-	runs := r.Workflows(t, fmt.Sprintf("WorkflowType = %q AND MachineNamespace = %q AND ExecutionStatus != 'Running'", workflows.KindRollout, f.Namespace))
+	var list []deployment.RolloutResult
+	runs := r.Workflows(t, fmt.Sprintf("WorkflowType = %q AND MachineNamespace = %q AND ExecutionStatus != 'Running'", run.KindRollout, f.Namespace))
 	slices.Reverse(runs)
 	for _, w := range runs {
-		var result workflows.RolloutResult
+		var result deployment.RolloutResult
 		require.NoError(t, r.Temporal.GetWorkflow(t.Context(), w.Execution.WorkflowId, w.Execution.RunId).Get(t.Context(), &result))
 		list = append(list, result)
 	}

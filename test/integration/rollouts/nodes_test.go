@@ -18,7 +18,7 @@ import (
 
 	"millwright/api/v1alpha1"
 	"millwright/test/integration/rig"
-	"millwright/workflows"
+	"millwright/workflows/run"
 )
 
 // What a deployment changes without a rollout reaches its machines, and makes none anew.
@@ -79,12 +79,12 @@ func TestU27_U28_U29_NodesDuringARollout(t *testing.T) {
 		return marks{tainted: old, guard: "true", ours: !person, owned: old}
 	})
 
-	f.steer(t, workflows.VerbInput{Verb: "cancel", Reason: "no", Back: true})
+	f.request(t, run.RequestInput{Command: "cancel", Reason: "no", Back: true})
 	rig.Eventually(t, 20*time.Second, "the former template is a revision of its own", func() (bool, any) {
 		revision := f.Deployment(t).Annotations[v1alpha1.AnnotationRevision]
 		return revision == "3", revision
 	})
-	f.steer(t, workflows.VerbInput{Verb: "approve", Reason: "it was well before", Stages: 1})
+	f.request(t, run.RequestInput{Command: "approve", Reason: "it was well before", Steps: 1})
 	f.awaitEdition(t, "", 5, time.Minute)
 	f.awaitMarks(t, func(m v1alpha1.Machine) marks {
 		if !slices.Contains(former, m.Name) {

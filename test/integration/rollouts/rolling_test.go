@@ -11,7 +11,7 @@ import (
 	"millwright/api/v1alpha1"
 	"millwright/devstack/stack"
 	"millwright/test/integration/rig"
-	"millwright/workflows"
+	"millwright/workflows/deployment"
 )
 
 func TestU9_U10_AllMachinesAreReplacedWithinTheBounds(t *testing.T) {
@@ -25,7 +25,7 @@ func TestU9_U10_AllMachinesAreReplacedWithinTheBounds(t *testing.T) {
 		return len(list) == 1, list
 	})
 	result := f.outcomes(t)[0]
-	require.Equal(t, workflows.OutcomeCompleted, result.Outcome)
+	require.Equal(t, deployment.OutcomeCompleted, result.Outcome)
 	require.Equal(t, int64(2), result.Revision)
 	require.Equal(t, 12, result.Replaced)
 	require.Equal(t, 12, result.Machines)
@@ -60,7 +60,7 @@ func TestN17_SizeAndTemplateChangeInTheMiddle(t *testing.T) {
 	for _, o := range f.outcomes(t) {
 		outcomes = append(outcomes, o.Outcome)
 	}
-	require.Equal(t, []string{workflows.OutcomeSuperseded, workflows.OutcomeSuperseded, workflows.OutcomeCompleted}, outcomes)
+	require.Equal(t, []string{deployment.OutcomeSuperseded, deployment.OutcomeSuperseded, deployment.OutcomeCompleted}, outcomes)
 	f.Delete(t)
 	f.AwaitGone(t, time.Minute)
 }
@@ -73,7 +73,7 @@ func TestKillsInTheMiddleOfARollout(t *testing.T) {
 	watch := f.watch(t, promise{replicas: 24, surge: 4})
 	f.change(t, "2")
 	for i, component := range []string{stack.Worker, stack.Bridge, stack.Temporal, stack.Worker} {
-		rig.Eventually(t, 2*time.Minute, "the rollout goes on", func() (bool, any) { n := f.updated(t, "2"); return n >= 3+5*i, n })
+		rig.Eventually(t, 2*time.Minute, "the rollout continues", func() (bool, any) { n := f.updated(t, "2"); return n >= 3+5*i, n })
 		require.NoError(t, r.Stack.Kill(t.Context(), component))
 		require.NoError(t, r.Stack.Start(t.Context(), component))
 	}

@@ -12,7 +12,8 @@ import (
 
 	"millwright/api/v1alpha1"
 	"millwright/test/integration/rig"
-	"millwright/workflows"
+	"millwright/workflows/deployment"
+	"millwright/workflows/run"
 )
 
 // Stages: a tenth waits for a person, a half for the clock. A rollout whose machines fail goes back by itself.
@@ -29,7 +30,7 @@ func TestStagesAndAutomaticRollback(t *testing.T) {
 	f.change(t, "2")
 	f.awaitReason(t, v1alpha1.ReasonRolloutWaiting, time.Minute)
 	rig.Eventually(t, 20*time.Second, "one machine in all is of the new template", func() (bool, any) { n := f.updated(t, "2"); return n == 1, n })
-	require.Contains(t, f.steer(t, workflows.VerbInput{Verb: "approve", Reason: "looks well"}), "1")
+	require.Contains(t, f.request(t, run.RequestInput{Command: "approve", Reason: "looks well"}), "1")
 	f.awaitEdition(t, "2", 10, 2*time.Minute)
 	require.Equal(t, int32(2), f.Deployment(t).Status.Rollout.Step)
 
@@ -41,7 +42,7 @@ func TestStagesAndAutomaticRollback(t *testing.T) {
 	})
 	f.Patch(t, `{"spec":{"template":{"spec":{"creationTimeout":null}}}}`)
 	f.awaitEdition(t, "2", 10, 2*time.Minute)
-	require.True(t, f.Deployment(t).Status.Rollout.Automatic)
+	require.NotEmpty(t, f.Deployment(t).Annotations[v1alpha1.AnnotationAutomaticRollbackTo])
 	f.Delete(t)
 	f.AwaitGone(t, time.Minute)
 }
@@ -66,9 +67,9 @@ func TestAutomaticRollbackAfterTheProgressDeadline(t *testing.T) {
 	})
 	f.awaitEdition(t, "", 3, time.Minute)
 	watch.verdict(t)
-	f.awaitOutcomes(t, workflows.OutcomeRolledBack, workflows.OutcomeCompleted)
+	f.awaitOutcomes(t, deployment.OutcomeRolledBack, deployment.OutcomeCompleted)
 	require.Contains(t, f.outcomes(t)[0].Why, "no progress for 15s")
-	require.True(t, f.Deployment(t).Status.Rollout.Automatic)
+	require.NotEmpty(t, f.Deployment(t).Annotations[v1alpha1.AnnotationAutomaticRollbackTo])
 	require.Equal(t, former, f.names(t), "no machine was given up for one that never came")
 	f.Delete(t)
 	f.AwaitGone(t, time.Minute)

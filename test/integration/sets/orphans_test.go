@@ -14,12 +14,13 @@ import (
 	sdk "go.temporal.io/sdk/client"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"millwright/activities"
+	"millwright/activities/kube"
 	"millwright/api/v1alpha1"
 	"millwright/devstack/stack"
 	"millwright/devstack/virtualcloud/admin"
 	"millwright/test/integration/rig"
-	"millwright/workflows"
+	workflowsorphan "millwright/workflows/orphan"
+	"millwright/workflows/run"
 )
 
 // sweeper is a schedule of sweeps over the class of a namespace, which runs when a test says so.
@@ -55,9 +56,9 @@ func (s *sweeper) start(t *testing.T) string {
 }
 
 // sweep runs a sweep to its end.
-func (s *sweeper) sweep(t *testing.T) workflows.OrphanResult {
+func (s *sweeper) sweep(t *testing.T) workflowsorphan.Result {
 	t.Helper()
-	var result workflows.OrphanResult
+	var result workflowsorphan.Result
 	require.NoError(t, r.Temporal.GetWorkflow(t.Context(), s.start(t), "").Get(t.Context(), &result))
 	// The schedule has to have taken in how the sweep ended before the next one begins.
 	rig.Eventually(t, 20*time.Second, "the schedule knows that the sweep has ended", func() (bool, any) {
@@ -92,7 +93,7 @@ func TestU161_AnInstanceWithoutAMachineGoesAndNoOther(t *testing.T) {
 	s := newSweeper(t, "swept")
 
 	first := s.sweep(t)
-	require.Equal(t, []any{workflows.OutcomeSwept, 4, 3, 1}, []any{first.Outcome, first.Instances, first.Machines, first.Orphans}, "%+v", first)
+	require.Equal(t, []any{workflowsorphan.OutcomeSwept, 4, 3, 1}, []any{first.Outcome, first.Instances, first.Machines, first.Orphans}, "%+v", first)
 	require.Empty(t, first.Collected, "it was seen once")
 	require.Len(t, first.Sightings, 1)
 	require.Len(t, instances(t, "swept"), 4)
@@ -124,7 +125,7 @@ func TestTheBridgeKeepsASchedule(t *testing.T) {
 	r.Namespace(t, "scheduled", "")
 	class, err := r.Machines.MachineV1alpha1().MachineClasses("scheduled").Get(t.Context(), "small", metav1.GetOptions{})
 	require.NoError(t, err)
-	id := workflows.ID(workflows.KindOrphanCollection, activities.Ref{Namespace: "scheduled", Name: "small", UID: string(class.UID)})
+	id := run.ID(run.KindOrphanCollection, kube.Ref{Namespace: "scheduled", Name: "small", UID: string(class.UID)})
 	handle := r.Temporal.ScheduleClient().GetHandle(t.Context(), id)
 	rig.Eventually(t, 20*time.Second, "there is a schedule", func() (bool, any) {
 		there, err := handle.Describe(t.Context())
@@ -149,7 +150,7 @@ func TestN7_ANamespaceWithoutMachinesLosesNothing(t *testing.T) {
 	s := newSweeper(t, "moved")
 	for range 2 {
 		result := s.sweep(t)
-		require.Equal(t, workflows.OutcomeHeld, result.Outcome, "%+v", result)
+		require.Equal(t, workflowsorphan.OutcomeHeld, result.Outcome, "%+v", result)
 		require.Contains(t, result.Why, "no machine at all")
 		require.Empty(t, result.Sightings)
 		time.Sleep(confirm + time.Second)
@@ -198,7 +199,7 @@ func TestN7_ASweepWhoseAPIServerDiesDeletesNothing(t *testing.T) {
 	assert.Equal(t, before, instances(t, "dying"), "nobody said that there is no machine")
 	require.NoError(t, r.Stack.Start(t.Context(), stack.APIServer))
 
-	var result workflows.OrphanResult
+	var result workflowsorphan.Result
 	require.NoError(t, r.Temporal.GetWorkflow(t.Context(), id, "").Get(t.Context(), &result), "it has five minutes")
 	require.Len(t, result.Collected, 1, fmt.Sprintf("%+v", result))
 	require.Len(t, instances(t, "dying"), 3)

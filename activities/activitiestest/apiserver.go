@@ -1,0 +1,263 @@
+package activitiestest
+
+import (
+	"encoding/json"
+	"maps"
+	"reflect"
+	"strconv"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/testing"
+)
+
+// apiServer gives fake clientsets what an API server does and they do not: resource versions, UIDs, preconditions,
+// finalizers, a status that is written by itself, times in whole seconds, and no event for a write that changes nothing.
+// Its watches can be held back, as by a slow network.
+type apiServer struct {
+	mu       sync.Mutex
+	version  int                  // of the last write
+	written  map[kept]string      // the last version of each resource
+	watching map[kept]bool        // whether a cache watches it
+	deleted  map[types.UID]string // the version of each deletion
+	lag      sync.RWMutex         // locked: events wait
+	Watched  chan struct{}        // receives once for each watch that has begun
+}
+
+// kept names a resource and the fake clientset that keeps it: control cluster and target both have Secrets.
+type kept struct {
+	tracker testing.ObjectTracker
+	gvr     schema.GroupVersionResource
+}
+
+// FakeClient is what all fake clientsets have.
+type FakeClient interface {
+	PrependReactor(verb, resource string, reaction testing.ReactionFunc)
+	PrependWatchReactor(resource string, reaction testing.WatchReactionFunc)
+	Tracker() testing.ObjectTracker
+}
+
+func newAPIServer() *apiServer {
+	return &apiServer{
+		version: 1000, Watched: make(chan struct{}, 100),
+		written: map[kept]string{}, watching: map[kept]bool{}, deleted: map[types.UID]string{},
+	}
+}
+
+// serve stands between a fake clientset and its objects.
+func (s *apiServer) serve(c FakeClient) {
+	tracker := c.Tracker()
+	c.PrependReactor("*", "*", func(action testing.Action) (bool, runtime.Object, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		switch a := action.(type) {
+		case testing.CreateActionImpl:
+			object, err := s.create(tracker, a)
+			return true, object, err
+		case testing.UpdateActionImpl:
+			object, err := s.update(tracker, a, Encode(a.GetObject()), a.GetSubresource())
+			return true, object, err
+		case testing.PatchActionImpl:
+			object, err := s.patch(tracker, a)
+			return true, object, err
+		case testing.DeleteActionImpl:
+			return true, nil, s.delete(tracker, a)
+		default:
+			return false, nil, nil
+		}
+	})
+	c.PrependWatchReactor("*", func(action testing.Action) (bool, watch.Interface, error) {
+		w, err := tracker.Watch(action.GetResource(), action.GetNamespace(), action.(testing.WatchActionImpl).ListOptions)
+		if err != nil {
+			return true, nil, err
+		}
+		s.mu.Lock()
+		s.watching[kept{tracker, action.GetResource()}] = true
+		s.mu.Unlock()
+		s.Watched <- struct{}{}
+		return true, watch.Filter(w, s.deliver), nil
+	})
+}
+
+// deliver lets an event pass when events do, with the version of the deletion where it is one.
+func (s *apiServer) deliver(e watch.Event) (watch.Event, bool) {
+	s.lag.RLock()
+	defer s.lag.RUnlock()
+	if e.Type == watch.Deleted {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		object := Accessor(e.Object)
+		object.SetResourceVersion(s.deleted[object.GetUID()])
+	}
+	return e, true
+}
+
+func (s *apiServer) next(tracker testing.ObjectTracker, gvr schema.GroupVersionResource) string {
+	s.version++
+	s.written[kept{tracker, gvr}] = strconv.Itoa(s.version)
+	return strconv.Itoa(s.version)
+}
+
+func (s *apiServer) create(tracker testing.ObjectTracker, a testing.CreateActionImpl) (runtime.Object, error) {
+	object := decode(Encode(a.GetObject()), a.GetObject())
+	m := Accessor(object)
+	if _, err := tracker.Get(a.GetResource(), a.GetNamespace(), m.GetName()); err == nil {
+		return nil, apierrors.NewAlreadyExists(a.GetResource().GroupResource(), m.GetName())
+	}
+	m.SetResourceVersion(s.next(tracker, a.GetResource()))
+	m.SetUID(types.UID("uid-" + m.GetName() + "-" + m.GetResourceVersion()))
+	m.SetCreationTimestamp(metav1.Now().Rfc3339Copy())
+	m.SetGeneration(1)
+	return object, tracker.Create(a.GetResource(), object, a.GetNamespace())
+}
+
+// update replaces an object, or its status alone, with what the request holds.
+func (s *apiServer) update(tracker testing.ObjectTracker, a testing.Action, wanted map[string]any, subresource string) (runtime.Object, error) {
+	gvr, metadata := a.GetResource(), wanted["metadata"].(map[string]any)
+	name := metadata["name"].(string)
+	old, err := tracker.Get(gvr, a.GetNamespace(), name)
+	if err != nil {
+		return nil, err
+	}
+	m := Accessor(old)
+	if version, given := metadata["resourceVersion"]; given && version != m.GetResourceVersion() {
+		return nil, apierrors.NewConflict(gvr.GroupResource(), name, nil)
+	}
+	if uid, given := metadata["uid"]; given && uid != string(m.GetUID()) {
+		return nil, apierrors.NewConflict(gvr.GroupResource(), name, nil)
+	}
+	before := Encode(old)
+	after := maps.Clone(wanted)
+	if subresource == "status" {
+		after = maps.Clone(before)
+		after["status"] = wanted["status"]
+	} else {
+		after["status"] = before["status"]
+	}
+	object := decode(after, old)
+	if reflect.DeepEqual(Encode(object), before) {
+		return old, nil
+	}
+	changed := Accessor(object)
+	if !reflect.DeepEqual(Encode(object)["spec"], before["spec"]) {
+		changed.SetGeneration(m.GetGeneration() + 1)
+	}
+	changed.SetResourceVersion(s.next(tracker, gvr))
+	if changed.GetDeletionTimestamp() != nil && len(changed.GetFinalizers()) == 0 {
+		s.deleted[changed.GetUID()] = changed.GetResourceVersion()
+		return object, tracker.Delete(gvr, a.GetNamespace(), name)
+	}
+	return object, tracker.Update(gvr, object, a.GetNamespace())
+}
+
+// change writes an object as somebody else would, in the middle of what a test runs.
+func (s *apiServer) change(tracker testing.ObjectTracker, gvr schema.GroupVersionResource, namespace, name string, patch map[string]any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old, err := tracker.Get(gvr, namespace, name)
+	if err != nil {
+		panic(err)
+	}
+	action := testing.NewUpdateAction(gvr, namespace, old)
+	if _, err := s.update(tracker, action, merge(Encode(old), patch), ""); err != nil {
+		panic(err)
+	}
+}
+
+func (s *apiServer) patch(tracker testing.ObjectTracker, a testing.PatchActionImpl) (runtime.Object, error) {
+	old, err := tracker.Get(a.GetResource(), a.GetNamespace(), a.GetName())
+	if err != nil {
+		return nil, err
+	}
+	var change map[string]any
+	if err := json.Unmarshal(a.GetPatch(), &change); err != nil {
+		return nil, err
+	}
+	return s.update(tracker, a, merge(Encode(old), change), a.GetSubresource())
+}
+
+func (s *apiServer) delete(tracker testing.ObjectTracker, a testing.DeleteActionImpl) error {
+	gvr := a.GetResource()
+	object, err := tracker.Get(gvr, a.GetNamespace(), a.GetName())
+	if err != nil {
+		return err
+	}
+	m := Accessor(object)
+	if p := a.DeleteOptions.Preconditions; p != nil {
+		if (p.UID != nil && *p.UID != m.GetUID()) || (p.ResourceVersion != nil && *p.ResourceVersion != m.GetResourceVersion()) {
+			return apierrors.NewConflict(gvr.GroupResource(), a.GetName(), nil)
+		}
+	}
+	if len(m.GetFinalizers()) == 0 {
+		s.deleted[m.GetUID()] = s.next(tracker, gvr)
+		return tracker.Delete(gvr, a.GetNamespace(), a.GetName())
+	}
+	if m.GetDeletionTimestamp() != nil {
+		return nil
+	}
+	now := metav1.NewTime(time.Now()).Rfc3339Copy()
+	m.SetDeletionTimestamp(&now)
+	m.SetResourceVersion(s.next(tracker, gvr))
+	return tracker.Update(gvr, object, a.GetNamespace())
+}
+
+// merge applies a JSON merge patch (RFC 7396).
+func merge(object, change map[string]any) map[string]any {
+	result := maps.Clone(object)
+	if result == nil {
+		result = map[string]any{}
+	}
+	for key, value := range change {
+		inner, isObject := value.(map[string]any)
+		switch {
+		case value == nil:
+			delete(result, key)
+		case isObject:
+			old, _ := result[key].(map[string]any)
+			result[key] = merge(old, inner)
+		default:
+			result[key] = value
+		}
+	}
+	return result
+}
+
+func Encode(object runtime.Object) map[string]any {
+	data, err := json.Marshal(object)
+	if err != nil {
+		panic(err)
+	}
+	var result map[string]any
+	if err := json.Unmarshal(data, &result); err != nil {
+		panic(err)
+	}
+	return result
+}
+
+// decode returns a new object of the same type as like.
+func decode(from map[string]any, like runtime.Object) runtime.Object {
+	data, err := json.Marshal(from)
+	if err != nil {
+		panic(err)
+	}
+	object := reflect.New(reflect.TypeOf(like).Elem()).Interface().(runtime.Object)
+	if err := json.Unmarshal(data, object); err != nil {
+		panic(err)
+	}
+	return object
+}
+
+func Accessor(object runtime.Object) metav1.Object {
+	m, err := meta.Accessor(object)
+	if err != nil {
+		panic(err)
+	}
+	return m
+}

@@ -1,0 +1,42 @@
+package activitiestest
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/activities/class"
+	"millwright/api/v1alpha1"
+)
+
+// Keys is the metadata of a Secret.
+func Keys(name string, finalizers ...string) *metav1.PartialObjectMetadata {
+	s := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: metadata(name)}
+	s.Finalizers = finalizers
+	return s
+}
+
+func (w *World) Class(name string) *v1alpha1.MachineClass {
+	return Stored[v1alpha1.MachineClass](w.Machines.Tracker(), "machineclasses", Shop, name)
+}
+
+// Keys returns the metadata of a Secret as the API server has it now; nil when it is gone.
+func (w *World) Keys(name string) *metav1.PartialObjectMetadata {
+	object, err := w.Meta.Tracker().Get(corev1.SchemeGroupVersion.WithResource("secrets"), Shop, name)
+	if err != nil {
+		return nil
+	}
+	return object.(*metav1.PartialObjectMetadata)
+}
+
+func Needing(secrets ...string) func(*v1alpha1.MachineClass) {
+	return func(c *v1alpha1.MachineClass) {
+		c.SecretRef = SecretRef("", secrets[0])
+		if len(secrets) > 1 {
+			c.CredentialsSecretRef = SecretRef(Shop, secrets[1])
+		}
+	}
+}
+
+func Target(name string, finalizers ...string) class.SecretTarget {
+	return class.SecretTarget{Name: name, UID: "uid-" + name, Version: "900", Finalizers: append([]string{}, finalizers...)}
+}

@@ -1,0 +1,162 @@
+package activitiestest
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+
+	activitiescloud "millwright/activities/cloud"
+	"millwright/activities/kube"
+	machinefake "millwright/api/generated/clientset/versioned/fake"
+	"millwright/api/v1alpha1"
+	"millwright/provider"
+	"millwright/provider/fake"
+)
+
+// cloud is a provider that writes down what it was asked, in front of another one.
+type cloud struct {
+	*fake.Provider
+	Classes  []provider.Class
+	Machines []provider.Machine
+	Create   func(context.Context) (provider.Instance, error) // in place of the other one's
+}
+
+func (c *cloud) note(class provider.Class, machine provider.Machine) {
+	c.Classes, c.Machines = append(c.Classes, class), append(c.Machines, machine)
+}
+
+func (c *cloud) CreateInstance(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
+	c.note(class, machine)
+	if c.Create != nil {
+		return c.Create(ctx)
+	}
+	return c.Provider.CreateInstance(ctx, class, machine)
+}
+
+func (c *cloud) InitializeInstance(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
+	c.note(class, machine)
+	return c.Provider.InitializeInstance(ctx, class, machine)
+}
+
+func (c *cloud) DeleteInstance(ctx context.Context, class provider.Class, machine provider.Machine) error {
+	c.note(class, machine)
+	return c.Provider.DeleteInstance(ctx, class, machine)
+}
+
+func (c *cloud) InstanceStatus(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
+	c.note(class, machine)
+	return c.Provider.InstanceStatus(ctx, class, machine)
+}
+
+// Office holds the provider activities, their cloud, and the API server with classes and Secrets.
+type Office struct {
+	t     *testing.T
+	Cloud *cloud
+	*activitiescloud.Provider
+}
+
+func NewOffice(t *testing.T, mc *v1alpha1.MachineClass, secrets ...runtime.Object) *Office {
+	t.Helper()
+	o := &Office{t: t, Cloud: &cloud{Provider: fake.New(fake.WithInitialize("shop/slow"))}}
+	o.Provider = &activitiescloud.Provider{
+		Cloud: o.Cloud, Classes: machinefake.NewSimpleClientset(mc), Secrets: kubefake.NewClientset(secrets...), Cluster: "prod",
+	}
+	return o
+}
+
+// Ask runs an activity once.
+func (o *Office) Ask(activity any, in activitiescloud.InstanceCall) (activitiescloud.InstanceAnswer, error) {
+	o.t.Helper()
+	return Execute[activitiescloud.InstanceAnswer](o.t, activity, in, (*testsuite.TestActivityEnvironment).ExecuteActivity)
+}
+
+// Patiently runs an activity with the retries that a workflow gives it, in no time, and says how long it would have taken.
+func (o *Office) Patiently(activity any, in activitiescloud.InstanceCall) (answer activitiescloud.InstanceAnswer, took time.Duration, err error) {
+	o.t.Helper()
+	suite := &testsuite.WorkflowTestSuite{}
+	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
+	env := suite.NewTestWorkflowEnvironment()
+	env.RegisterActivity(o.Provider)
+	begun := env.Now()
+	env.ExecuteWorkflow(func(ctx workflow.Context) (activitiescloud.InstanceAnswer, error) {
+		var answer activitiescloud.InstanceAnswer
+		err := workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+			StartToCloseTimeout: time.Minute,
+			RetryPolicy:         &temporal.RetryPolicy{InitialInterval: 2 * time.Second, BackoffCoefficient: 1, MaximumAttempts: 6},
+		}), activity, in).Get(ctx, &answer)
+		return answer, err
+	})
+	took = env.Now().Sub(begun)
+	if err = env.GetWorkflowError(); err == nil {
+		require.NoError(o.t, env.GetWorkflowResult(&answer))
+	}
+	return answer, took, err
+}
+
+var InstanceCall = activitiescloud.InstanceCall{Machine: kube.Ref{Namespace: Shop, Name: "m", UID: "uid-m"}, Class: "small", NeverTried: true}
+
+func Secret(name string, data map[string]string) *corev1.Secret {
+	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: Shop, Name: name}, Data: map[string][]byte{}}
+	for key, value := range data {
+		s.Data[key] = []byte(value)
+	}
+	return s
+}
+
+func SecretRef(namespace, name string) *corev1.SecretReference {
+	return &corev1.SecretReference{Namespace: namespace, Name: name}
+}
+
+// Waits returns for how long an activity backs off from a problem that is shown already.
+func (o *Office) Waits(known kube.Problem) time.Duration {
+	o.t.Helper()
+	in := InstanceCall
+	in.Known = &known
+	_, err := o.Ask(o.CreateInstance, in)
+	var failed *temporal.ApplicationError
+	require.ErrorAs(o.t, err, &failed)
+	assert.Equal(o.t, known.Reason, failed.Type(), "so that an operator sees what it waits for")
+	return failed.NextRetryDelay()
+}
+
+// Until runs an activity whose context ends after so long, as Temporal ends it, and says how long it took.
+func (o *Office) Until(step any, limit time.Duration) (took time.Duration, err error) {
+	o.t.Helper()
+	ctx, cancel := context.WithTimeout(o.t.Context(), limit)
+	defer cancel()
+	suite := &testsuite.WorkflowTestSuite{}
+	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
+	env := suite.NewTestActivityEnvironment()
+	env.RegisterActivity(o.Provider)
+	env.SetWorkerOptions(worker.Options{BackgroundActivityContext: ctx})
+	begun := time.Now()
+	_, err = env.ExecuteActivity(step, InstanceCall)
+	return time.Since(begun), err
+}
+
+// Canary stands in every Secret of these tests, and must stand nowhere else.
+const Canary = "canary-4711-do-not-tell"
+
+func WithSecrets(userData, credentials string) *v1alpha1.MachineClass {
+	return Class(func(c *v1alpha1.MachineClass) {
+		if userData != "" {
+			c.SecretRef = SecretRef(Shop, userData)
+		}
+		if credentials != "" {
+			c.CredentialsSecretRef = SecretRef(Shop, credentials)
+		}
+	})
+}

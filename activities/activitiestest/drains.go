@@ -1,0 +1,289 @@
+package activitiestest
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/testsuite"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	clienttesting "k8s.io/client-go/testing"
+
+	activitiesdrain "millwright/activities/drain"
+	"millwright/api/v1alpha1"
+	"millwright/decide/drain"
+	"millwright/observe/cache"
+)
+
+// Draining makes a machine one that is being deleted, and whose drain began so long ago and uses these means since then.
+func Draining(ago time.Duration, means drain.Means) func(*v1alpha1.Machine) {
+	return func(m *v1alpha1.Machine) {
+		Going(m)
+		since := metav1.NewTime(time.Now().Add(-ago)).Rfc3339Copy()
+		m.Status.CurrentStatus.Phase = v1alpha1.MachineTerminating
+		m.Status.Deletion = &v1alpha1.MachineDeletion{
+			Stage: v1alpha1.MachineDeletionDrain, Since: since,
+			Drain: &v1alpha1.MachineDrain{StartedAt: since, Means: string(means), MeansSince: &since},
+		}
+	}
+}
+
+func Marked(key, value string) func(*v1alpha1.Machine) {
+	return func(m *v1alpha1.Machine) { m.Labels[key] = value }
+}
+
+// NotReady makes a node say for so long that it is not.
+func NotReady(ago time.Duration) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		n.Status.Conditions[0].Status, n.Status.Conditions[0].LastTransitionTime = "Unknown", metav1.NewTime(time.Now().Add(-ago)).Rfc3339Copy()
+	}
+}
+
+func Detaching(a *storagev1.VolumeAttachment) {
+	Going(a)
+	a.Finalizers = []string{"external-attacher/csi-example-com"}
+}
+
+// AwaitDetach runs AwaitDetach.
+func (w *World) AwaitDetach(in activitiesdrain.Detaching) *attempt[activitiesdrain.Detached] {
+	return AttemptTo[activitiesdrain.Detached](w, (&activitiesdrain.Activities{Kube: w.Kube}).AwaitDetach, in, func(*testsuite.TestActivityEnvironment) {})
+}
+
+func (w *World) Attachment(name, node string) *storagev1.VolumeAttachment {
+	w.T.Helper()
+	object, err := w.Target.Tracker().Get(storagev1.SchemeGroupVersion.WithResource("volumeattachments"), "", name+"-on-"+node)
+	if err != nil {
+		return nil
+	}
+	return object.(*storagev1.VolumeAttachment)
+}
+
+// Count writes the status of the budget, as its controller does.
+func (d *Desk) Count(b *policyv1.PodDisruptionBudget) {
+	d.T.Helper()
+	_, err := d.Target.PolicyV1().PodDisruptionBudgets("web").UpdateStatus(d.T.Context(), b, metav1.UpdateOptions{})
+	require.NoError(d.T, err)
+}
+
+// An evictingTarget is one whose evictions take their time, as with a webhook. Unlike a fake it knows when nobody waits any more.
+type evictingTarget struct {
+	kubernetes.Interface
+	before func(ctx context.Context, pod string) error // an eviction; with an error it is not sent
+}
+
+// IsWatchListSemanticsUnSupported says what the fake below would say: its watches begin without a list.
+func (evictingTarget) IsWatchListSemanticsUnSupported() bool { return true }
+
+func (e evictingTarget) CoreV1() typedcorev1.CoreV1Interface {
+	return evictingCore{e.Interface.CoreV1(), e}
+}
+
+type evictingCore struct {
+	typedcorev1.CoreV1Interface
+	target evictingTarget
+}
+
+func (e evictingCore) Pods(namespace string) typedcorev1.PodInterface {
+	return evictingPods{e.CoreV1Interface.Pods(namespace), e.target}
+}
+
+type evictingPods struct {
+	typedcorev1.PodInterface
+	target evictingTarget
+}
+
+func (e evictingPods) EvictV1(ctx context.Context, eviction *policyv1.Eviction) error {
+	if err := e.target.before(ctx, eviction.Name); err != nil {
+		return err
+	}
+	return e.PodInterface.EvictV1(ctx, eviction)
+}
+
+// EvictAt makes the desk's evictions go through a target that takes its time.
+func (d *Desk) EvictAt(t *testing.T, before func(ctx context.Context, pod string) error) {
+	t.Helper()
+	cluster, err := cache.NewCluster(d.Machines, evictingTarget{d.Target, before}, nil)
+	require.NoError(t, err)
+	require.NoError(t, cluster.WatchDrains())
+	require.NoError(t, cluster.Start(t.Context()))
+	d.Cluster = cluster
+}
+
+// Asked is one request for a pod.
+type Asked struct {
+	Verb  string // evict or delete
+	Pod   string
+	UID   string // the precondition; empty when there was none
+	Grace string // the grace period in the request; empty: the pod's own
+}
+
+// Desk takes requests for pods in the place of the API server: a pod that may go terminates, and is there until the test
+// says that it is gone.
+type Desk struct {
+	*World
+	mu       sync.Mutex
+	requests []Asked
+	answers  map[string]error // by pod: what is answered instead
+}
+
+var PodsResource = corev1.SchemeGroupVersion.WithResource("pods")
+
+// TakeRequests opens the desk of a world.
+func (w *World) TakeRequests() *Desk {
+	d := &Desk{World: w, answers: map[string]error{}}
+	w.Target.PrependReactor("create", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		a := action.(clienttesting.CreateActionImpl)
+		if a.Subresource != "eviction" {
+			return false, nil, nil
+		}
+		e := a.Object.(*policyv1.Eviction)
+		return true, nil, d.take("evict", a.Namespace, e.Name, e.DeleteOptions)
+	})
+	w.Target.PrependReactor("delete", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		a := action.(clienttesting.DeleteActionImpl)
+		return true, nil, d.take("delete", a.Namespace, a.Name, &a.DeleteOptions)
+	})
+	return d
+}
+
+func (d *Desk) take(verb, namespace, name string, options *metav1.DeleteOptions) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	r := Asked{Verb: verb, Pod: name}
+	if options != nil && options.Preconditions != nil && options.Preconditions.UID != nil {
+		r.UID = string(*options.Preconditions.UID)
+	}
+	if options != nil && options.GracePeriodSeconds != nil {
+		r.Grace = (time.Duration(*options.GracePeriodSeconds) * time.Second).String()
+	}
+	d.requests = append(d.requests, r)
+	if err := d.answers[name]; err != nil {
+		return err
+	}
+	object, err := d.Target.Tracker().Get(PodsResource, namespace, name)
+	if err != nil {
+		return err
+	}
+	if p := object.(*corev1.Pod); r.UID != "" && r.UID != string(p.UID) {
+		return apierrors.NewConflict(PodsResource.GroupResource(), name, nil)
+	}
+	d.RewritePod(name, func(p *corev1.Pod) {
+		grace := 30 * time.Second
+		if options != nil && options.GracePeriodSeconds != nil {
+			grace = time.Duration(*options.GracePeriodSeconds) * time.Second
+		}
+		p.DeletionTimestamp = new(metav1.NewTime(time.Now().Add(grace)).Rfc3339Copy())
+	})
+	return nil
+}
+
+// Answer makes the API server answer something else than that a pod may go; nil takes that back.
+func (d *Desk) Answer(err error, pods ...string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, name := range pods {
+		d.answers[name] = err
+	}
+}
+
+// Since returns what was asked since the last call, sorted by pod.
+func (d *Desk) Since() []Asked {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	list := slices.Clone(d.requests)
+	slices.SortStableFunc(list, func(a, b Asked) int { return compareText(a.Pod, b.Pod) })
+	d.requests = nil
+	return list
+}
+
+func compareText(a, b string) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// RewritePod writes a pod, as a kubelet or the API server does.
+func (w *World) RewritePod(name string, change func(*corev1.Pod)) {
+	w.Server.mu.Lock()
+	defer w.Server.mu.Unlock()
+	object, err := w.Target.Tracker().Get(PodsResource, "web", name)
+	if !assert.NoError(w.T, err) {
+		return
+	}
+	p := object.DeepCopyObject().(*corev1.Pod)
+	change(p)
+	p.ResourceVersion = w.Server.next(w.Target.Tracker(), PodsResource)
+	assert.NoError(w.T, w.Target.Tracker().Update(PodsResource, p, "web"))
+}
+
+// End makes pods be gone, as a kubelet does.
+func (w *World) End(names ...string) {
+	for _, name := range names {
+		assert.NoError(w.T, w.Target.Tracker().Delete(PodsResource, "web", name))
+	}
+}
+
+// Emptier is EvictPods while it runs.
+type Emptier struct {
+	*attempt[activitiesdrain.Evicted]
+	Beats chan activitiesdrain.Progress
+}
+
+// Empty runs EvictPods. What the attempt before said by its heartbeats may be given.
+func (w *World) Empty(in activitiesdrain.Eviction, before ...any) *Emptier {
+	e := &Emptier{Beats: make(chan activitiesdrain.Progress, 1000)}
+	e.attempt = AttemptTo[activitiesdrain.Evicted](w, (&activitiesdrain.Activities{Kube: w.Kube}).EvictPods, in, func(env *testsuite.TestActivityEnvironment) {
+		env.SetOnActivityHeartbeatListener(func(_ *activity.Info, details converter.EncodedValues) {
+			var b activitiesdrain.Progress
+			if err := details.Get(&b); err != nil {
+				b.Picture.Why = err.Error()
+			}
+			e.Beats <- b
+		})
+		for _, details := range before {
+			env.SetHeartbeatDetails(details)
+		}
+	})
+	return e
+}
+
+// Attached is the attachment of the volume pv-<name> to a node; an empty name is a volume that has no such object.
+func Attached(name, node string, change ...func(*storagev1.VolumeAttachment)) *storagev1.VolumeAttachment {
+	a := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: name + "-on-" + node, UID: types.UID("uid-" + name + "-" + node), ResourceVersion: "900"}}
+	a.Spec.Attacher, a.Spec.NodeName, a.Status.Attached = "csi.example.com", node, true
+	if name != "" {
+		a.Spec.Source.PersistentVolumeName = new("pv-" + name)
+	}
+	return With(a, change)
+}
+
+// Detach frees a volume from the node n.
+func (w *World) Detach(name string) {
+	w.T.Helper()
+	require.NoError(w.T, w.Target.StorageV1().VolumeAttachments().Delete(w.T.Context(), name+"-on-n", metav1.DeleteOptions{}))
+}
+
+// Attach makes a volume arrive at another node.
+func (w *World) Attach(name string) {
+	w.T.Helper()
+	_, err := w.Target.StorageV1().VolumeAttachments().Create(w.T.Context(), Attached(name, "other"), metav1.CreateOptions{})
+	require.NoError(w.T, err)
+}

@@ -1,0 +1,256 @@
+package activitiestest
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"millwright/activities/kube"
+	"millwright/activities/machine"
+	activitiesrequest "millwright/activities/request"
+	"millwright/api/v1alpha1"
+	"millwright/decide/attention"
+	"millwright/decide/inplace"
+	"millwright/decide/request"
+	"millwright/observe/cache"
+	observemachine "millwright/observe/machine"
+)
+
+const Backup = "example.com/backup" // somebody else's finalizer
+
+// Tried makes a machine one for which a create call was begun.
+func Tried(m *v1alpha1.Machine) { m.Status.LastOperation.Type = v1alpha1.MachineOperationCreate }
+
+// Begun records behind the back of the caches that a creation began.
+func (w *World) Begun(name string) {
+	w.T.Helper()
+	m := w.Machine(name).DeepCopy()
+	Tried(m)
+	_, err := w.Machines.MachineV1alpha1().Machines(Shop).UpdateStatus(w.T.Context(), m, metav1.UpdateOptions{})
+	require.NoError(w.T, err)
+	w.Forget()
+}
+
+// Impostor puts another machine of the same name in the place of one.
+func (w *World) Impostor(name string) {
+	w.T.Helper()
+	tracker, gvr := w.Machines.Tracker(), v1alpha1.SchemeGroupVersion.WithResource("machines")
+	require.NoError(w.T, tracker.Delete(gvr, Shop, name))
+	other := Machine(name)
+	other.UID = "uid-of-another"
+	require.NoError(w.T, tracker.Create(gvr, other, Shop))
+}
+
+// Failed reports whether a machine has failed by a decision.
+func Failed(d machine.Decision) bool {
+	return d.Health != nil && d.Health.Change != nil && d.Health.Change.Phase == "Failed"
+}
+
+// DueFor makes a machine one that is due for this reason.
+func DueFor(reason string) func(*v1alpha1.Machine) {
+	return func(m *v1alpha1.Machine) {
+		m.Status.Conditions = append(m.Status.Conditions, corev1.NodeCondition{
+			Type: v1alpha1.MachineReplacementDue, Status: corev1.ConditionTrue, Reason: reason, LastTransitionTime: LongAgo,
+		})
+	}
+}
+
+func Granted(m *v1alpha1.Machine) {
+	metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationReplacementGranted, LongAgo.Format(time.RFC3339))
+}
+
+// Dead returns machines whose node is gone, and others whose node is well.
+func Dead(gone, well int) []runtime.Object {
+	var objects []runtime.Object
+	for i := range gone + well {
+		m := Machine(fmt.Sprintf("x-%d", i), Phase(v1alpha1.MachineRunning))
+		m.Labels[v1alpha1.LabelNode] = m.Name
+		objects = append(objects, m)
+		if i >= gone {
+			objects = append(objects, Node(func(n *corev1.Node) { n.Name = m.Name }))
+		}
+	}
+	return objects
+}
+
+// UpdateLabels makes a node carry labels of an in-place update, and nothing else.
+func UpdateLabels(names ...string) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		n.Labels = map[string]string{}
+		for _, name := range names {
+			n.Labels[name] = v1alpha1.ValueLowerTrue
+		}
+	}
+}
+
+var (
+	IsCandidate = UpdateLabels(v1alpha1.LabelCandidateForUpdate)
+	IsChosen    = UpdateLabels(v1alpha1.LabelCandidateForUpdate, v1alpha1.LabelSelectedForUpdate)
+)
+
+func Updated(value string) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		IsChosen(n)
+		n.Labels[v1alpha1.LabelUpdateResult] = value
+		n.Annotations = map[string]string{v1alpha1.AnnotationUpdateFailedReason: "disk full"}
+	}
+}
+
+func WithCordon(n *corev1.Node) { n.Spec.Unschedulable = true }
+
+// SaysUpdate makes a node say since long how far its update is.
+func SaysUpdate(reason string) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		n.Status.Conditions = append([]corev1.NodeCondition{{
+			Type: v1alpha1.NodeInPlaceUpdate, Status: "True", Reason: reason, Message: "so be it", LastTransitionTime: LongAgo,
+		}}, n.Status.Conditions...)
+	}
+}
+
+// UpdateCondition returns the condition of a node's in-place update; nil when there is none.
+func UpdateCondition(n *corev1.Node) *corev1.NodeCondition {
+	for _, c := range n.Status.Conditions {
+		if c.Type == v1alpha1.NodeInPlaceUpdate {
+			return &c
+		}
+	}
+	return nil
+}
+
+// Current is the version that a step on the node returns, whether it wrote or not.
+func (w *World) Current() kube.MinVersions {
+	return kube.MinVersions{cache.Nodes: w.Node().ResourceVersion}
+}
+
+// Advance does what one decision about the in-place update of the machine m asks for, each step twice, and returns the
+// decision.
+func Advance(w *World) inplace.Decision {
+	w.T.Helper()
+	m := w.Machine("m")
+	d := attention.Machine(observemachine.Facts(m, observemachine.Around{Node: w.Node()}, time.Time{})).InPlace
+	told := machine.InPlaceMark{Read: Read(m), Reason: d.Reason, Message: d.Message}
+	switch d.Step {
+	case inplace.Nothing:
+	case inplace.Drain:
+		Twice[kube.MinVersions](w, (&machine.Activities{Kube: w.Kube}).CordonNode, Read(m))
+		Twice[kube.MinVersions](w, (&machine.Activities{Kube: w.Kube}).MarkInPlace, told)
+	case inplace.Update:
+		m.Status.CurrentStatus.Phase = v1alpha1.MachineInPlaceUpdating
+		w.Rewrite(m)
+	case inplace.Condition, inplace.Ready:
+		Twice[kube.MinVersions](w, (&machine.Activities{Kube: w.Kube}).MarkInPlace, told)
+	}
+	return d
+}
+
+// Advances expects these steps, and then no other.
+func (w *World) Advances(steps ...inplace.Step) {
+	w.T.Helper()
+	for _, step := range append(steps, inplace.Nothing) {
+		d := Advance(w)
+		require.Equal(w.T, step, d.Step, d.Why)
+	}
+}
+
+// Label gives the node a label of its update; nil takes it away.
+func (w *World) Label(key string, value any) {
+	w.Edit(cache.Nodes, "n", map[string]any{"metadata": map[string]any{"labels": map[string]any{key: value}}})
+}
+
+func (w *World) Reason() string {
+	w.T.Helper()
+	c := UpdateCondition(w.Node())
+	require.NotNil(w.T, c)
+	return c.Reason
+}
+
+func ProviderID(id string) func(*corev1.Node) {
+	return func(n *corev1.Node) { n.Spec.ProviderID = id }
+}
+
+// Lived makes a node one with things of others on it.
+func Lived(n *corev1.Node) {
+	since := metav1.Unix(1_700_000_000, 0)
+	n.Labels = map[string]string{"kubernetes.io/os": "linux"}
+	n.Annotations = map[string]string{"volumes.kubernetes.io/x": "true", v1alpha1.AnnotationNotManaged: v1alpha1.ValueNotManaged}
+	n.Finalizers = []string{Backup}
+	n.Spec.Taints = []corev1.Taint{{Key: v1alpha1.TaintPreserved, Effect: v1alpha1.TaintPreservedEffect, TimeAdded: &since}}
+	n.Status.Capacity = corev1.ResourceList{"cpu": resource.MustParse("4")}
+}
+
+// Wish gives the machine m another node template.
+func (w *World) Wish(template map[string]any) {
+	w.Edit(cache.Machines, "m", map[string]any{"spec": map[string]any{"nodeTemplate": template}})
+	w.Settle()
+	w.Forget()
+}
+
+// SyncNode syncs twice and returns the node as it is then.
+func SyncNode(w *World, in kube.Read) *corev1.Node {
+	w.T.Helper()
+	versions := Twice[kube.MinVersions](w, (&machine.Activities{Kube: w.Kube}).SyncNode, in)
+	n := w.Node()
+	if len(w.Writes()) > 0 {
+		require.NotNil(w.T, n)
+		assert.Equal(w.T, kube.MinVersions{cache.Nodes: n.ResourceVersion}, versions, "the version to wait for")
+	} else {
+		assert.Empty(w.T, versions)
+	}
+	return n
+}
+
+// KeptFrom is the workflow's time when a preservation begins. It is later than any worker's, so that it counts. Times are
+// local ones, as those that come out of an API server's answer.
+var (
+	KeptFrom  = time.Date(2100, 3, 1, 12, 0, 0, 0, time.UTC).Local()
+	KeptUntil = metav1.NewTime(KeptFrom.Add(v1alpha1.DefaultPreserveTimeout))
+)
+
+// SetStatus changes the status of the machine m as its own workflow does.
+func (w *World) SetStatus(change func(*v1alpha1.Machine)) {
+	w.T.Helper()
+	m := w.Machine("m")
+	change(m)
+	_, err := w.Machines.MachineV1alpha1().Machines(Shop).UpdateStatus(w.T.Context(), m, metav1.UpdateOptions{})
+	require.NoError(w.T, err)
+}
+
+// Write names a kind of write that can be made to fail.
+type Write struct {
+	Verb, Resource string
+	Ours           bool
+}
+
+func (w *World) Fail(at Write, times int, err error, do func()) {
+	if at.Ours {
+		Failing(w.Machines, at.Verb, at.Resource, times, err, do)
+		return
+	}
+	Failing(w.Target, at.Verb, at.Resource, times, err, do)
+}
+
+func DecideMachine(w *World, in kube.Read) machine.Decision {
+	w.T.Helper()
+	return Twice[machine.Decision](w, (&machine.Activities{Kube: w.Kube}).DecideMachine, in)
+}
+
+var LongAgo = metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+
+// askedAt is when all requests of the tests are made. It is neither a worker's time nor in whole seconds.
+var askedAt = time.Date(2100, 3, 1, 12, 0, 0, 500_000_000, time.UTC)
+
+// requested is what a workflow asks for an object of a kind.
+func requested(kind request.Kind, object metav1.Object, o request.Order) activitiesrequest.Request {
+	o.Asked = askedAt
+	return activitiesrequest.Request{Kind: kind, Object: Ref(object), Order: o}
+}
+
+func Ordered(m *v1alpha1.Machine, o request.Order) activitiesrequest.Request {
+	return requested(request.Machine, m, o)
+}

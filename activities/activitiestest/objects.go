@@ -1,0 +1,208 @@
+package activitiestest
+
+import (
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/testing"
+
+	"millwright/activities/kube"
+	"millwright/api/v1alpha1"
+	"millwright/observe/cache"
+)
+
+const Shop = "shop" // the namespace of all objects
+
+func metadata(name string) metav1.ObjectMeta {
+	created := metav1.NewTime(time.Now().Add(-time.Minute)).Rfc3339Copy()
+	return metav1.ObjectMeta{
+		Namespace: Shop, Name: name, UID: types.UID("uid-" + name), ResourceVersion: "900", Generation: 1, CreationTimestamp: created,
+		Finalizers: []string{v1alpha1.FinalizerMachine},
+	}
+}
+
+func Machine(name string, change ...func(*v1alpha1.Machine)) *v1alpha1.Machine {
+	m := &v1alpha1.Machine{ObjectMeta: metadata(name)}
+	m.Labels = map[string]string{"app": "web"}
+	m.Spec.Class = v1alpha1.ClassSpec{Kind: "MachineClass", Name: "small"}
+	return With(m, change)
+}
+
+func Class(change ...func(*v1alpha1.MachineClass)) *v1alpha1.MachineClass {
+	c := &v1alpha1.MachineClass{ObjectMeta: metadata("small"), Provider: "fake"}
+	c.ProviderSpec = runtime.RawExtension{Raw: []byte(`{"size":"xl"}`)}
+	return With(c, change)
+}
+
+func Set(name string, replicas int32, change ...func(*v1alpha1.MachineSet)) *v1alpha1.MachineSet {
+	s := &v1alpha1.MachineSet{ObjectMeta: metadata(name)}
+	s.Spec.Replicas = replicas
+	s.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
+	s.Spec.Template = Template()
+	return With(s, change)
+}
+
+func Deployment(name string, replicas int32, change ...func(*v1alpha1.MachineDeployment)) *v1alpha1.MachineDeployment {
+	d := &v1alpha1.MachineDeployment{ObjectMeta: metadata(name)}
+	d.Spec.Replicas = replicas
+	d.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
+	d.Spec.Template = Template()
+	return With(d, change)
+}
+
+func Template() v1alpha1.MachineTemplateSpec {
+	t := v1alpha1.MachineTemplateSpec{}
+	t.Labels = map[string]string{"app": "web"}
+	t.Annotations = map[string]string{"team": "shop"}
+	t.Finalizers = []string{"example.com/backup"}
+	t.Spec.Class = v1alpha1.ClassSpec{Kind: "MachineClass", Name: "small"}
+	return t
+}
+
+// Node returns the node n, as its kubelet has registered it.
+func Node(change ...func(*corev1.Node)) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "uid-n", ResourceVersion: "900"}}
+	n.Status.Conditions = []corev1.NodeCondition{{Type: "Ready", Status: "True", Reason: "KubeletReady", Message: "kubelet is posting ready status"}}
+	return With(n, change)
+}
+
+func With[T any](object T, changes []func(T)) T {
+	for _, change := range changes {
+		change(object)
+	}
+	return object
+}
+
+func Phase(p v1alpha1.MachinePhase) func(*v1alpha1.Machine) {
+	return func(m *v1alpha1.Machine) { m.Status.CurrentStatus.Phase = p }
+}
+
+// OnNode makes a machine one that has an instance and has become the node n.
+func OnNode(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelNode], m.Spec.ProviderID = "n", "fake:///n" }
+
+// OwnedBy makes an object a member of a set or deployment.
+func OwnedBy[T metav1.Object](owner metav1.Object) func(T) {
+	kind := "MachineSet"
+	if _, ok := owner.(*v1alpha1.MachineDeployment); ok {
+		kind = "MachineDeployment"
+	}
+	return func(o T) {
+		o.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(owner, v1alpha1.SchemeGroupVersion.WithKind(kind))})
+	}
+}
+
+func Going[T metav1.Object](o T) {
+	now := metav1.NewTime(time.Now()).Rfc3339Copy()
+	o.SetDeletionTimestamp(&now)
+}
+
+func Bare[T metav1.Object](o T) { o.SetFinalizers(nil) }
+
+func Ref(o metav1.Object) kube.Ref {
+	return kube.Ref{Namespace: o.GetNamespace(), Name: o.GetName(), UID: string(o.GetUID())}
+}
+
+func Read(o metav1.Object) kube.Read { return kube.Read{Ref: Ref(o)} }
+
+func Live(o metav1.Object) kube.Read { return kube.Read{Ref: Ref(o), Live: true} }
+
+// Stranger names an object that once had the same name.
+func Stranger(o metav1.Object) kube.Ref {
+	return kube.Ref{Namespace: o.GetNamespace(), Name: o.GetName(), UID: "uid-of-a-former-one"}
+}
+
+// Stored returns an object as the API server has it now; nil when it is gone.
+func Stored[T any](tracker testing.ObjectTracker, resource, namespace, name string) *T {
+	gv := v1alpha1.SchemeGroupVersion
+	if namespace == "" {
+		gv = corev1.SchemeGroupVersion
+	}
+	object, err := tracker.Get(gv.WithResource(resource), namespace, name)
+	if err != nil {
+		return nil
+	}
+	return any(object).(*T)
+}
+
+func (w *World) Machine(name string) *v1alpha1.Machine {
+	return Stored[v1alpha1.Machine](w.Machines.Tracker(), "machines", Shop, name)
+}
+
+func (w *World) Set(name string) *v1alpha1.MachineSet {
+	return Stored[v1alpha1.MachineSet](w.Machines.Tracker(), "machinesets", Shop, name)
+}
+
+func (w *World) Deployment(name string) *v1alpha1.MachineDeployment {
+	return Stored[v1alpha1.MachineDeployment](w.Machines.Tracker(), "machinedeployments", Shop, name)
+}
+
+func (w *World) Node() *corev1.Node {
+	return Stored[corev1.Node](w.Target.Tracker(), "nodes", "", "n")
+}
+
+// Edit changes an object of ours as a person or another controller does.
+func (w *World) Edit(resource cache.Resource, name string, patch map[string]any) {
+	gvr, namespace, tracker := v1alpha1.SchemeGroupVersion.WithResource(string(resource)), Shop, w.Machines.Tracker()
+	if resource == cache.Nodes {
+		gvr, namespace, tracker = corev1.SchemeGroupVersion.WithResource("nodes"), "", w.Target.Tracker()
+	}
+	w.Server.change(tracker, gvr, namespace, name, patch)
+}
+
+// Annotated is a patch that changes nothing but an annotation.
+func Annotated(key, value string) map[string]any {
+	return map[string]any{"metadata": map[string]any{"annotations": map[string]any{key: value}}}
+}
+
+// Create adds objects behind the back of what a test runs.
+func (w *World) Create(objects ...metav1.Object) {
+	w.T.Helper()
+	for _, o := range objects {
+		var err error
+		switch o := o.(type) {
+		case *v1alpha1.MachineClass:
+			_, err = w.Machines.MachineV1alpha1().MachineClasses(Shop).Create(w.T.Context(), o, metav1.CreateOptions{})
+		case *v1alpha1.Machine:
+			_, err = w.Machines.MachineV1alpha1().Machines(Shop).Create(w.T.Context(), o, metav1.CreateOptions{})
+		case *v1alpha1.MachineSet:
+			_, err = w.Machines.MachineV1alpha1().MachineSets(Shop).Create(w.T.Context(), o, metav1.CreateOptions{})
+		case *v1alpha1.MachineDeployment:
+			_, err = w.Machines.MachineV1alpha1().MachineDeployments(Shop).Create(w.T.Context(), o, metav1.CreateOptions{})
+		case *corev1.Node:
+			_, err = w.Target.CoreV1().Nodes().Create(w.T.Context(), o, metav1.CreateOptions{})
+		}
+		require.NoError(w.T, err)
+	}
+}
+
+func Duration(d time.Duration) *metav1.Duration { return &metav1.Duration{Duration: d} }
+
+// Replace deletes a machine without finalizers and makes another one of the same name.
+func (w *World) Replace(m *v1alpha1.Machine) {
+	w.T.Helper()
+	require.NoError(w.T, w.Machines.MachineV1alpha1().Machines(Shop).Delete(w.T.Context(), m.Name, metav1.DeleteOptions{}))
+	w.Create(m)
+	w.Forget()
+}
+
+// Rewrite writes the status of an object as it is given, and waits until the caches have it.
+func (w *World) Rewrite(o metav1.Object) {
+	w.T.Helper()
+	var err error
+	switch o := o.(type) {
+	case *corev1.Node:
+		_, err = w.Target.CoreV1().Nodes().UpdateStatus(w.T.Context(), o, metav1.UpdateOptions{})
+	case *v1alpha1.Machine:
+		_, err = w.Machines.MachineV1alpha1().Machines(Shop).UpdateStatus(w.T.Context(), o, metav1.UpdateOptions{})
+	case *v1alpha1.MachineSet:
+		_, err = w.Machines.MachineV1alpha1().MachineSets(Shop).UpdateStatus(w.T.Context(), o, metav1.UpdateOptions{})
+	case *v1alpha1.MachineDeployment:
+		_, err = w.Machines.MachineV1alpha1().MachineDeployments(Shop).UpdateStatus(w.T.Context(), o, metav1.UpdateOptions{})
+	}
+	require.NoError(w.T, err)
+	w.Settle()
+}

@@ -1,0 +1,79 @@
+package activitiestest
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	clienttesting "k8s.io/client-go/testing"
+)
+
+// Pod returns a pod of the namespace web on the node n.
+func Pod(name string, change ...func(*corev1.Pod)) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: name, UID: types.UID("uid-" + name), ResourceVersion: "900"}}
+	p.Spec.NodeName, p.Status.Phase = "n", corev1.PodRunning
+	return With(p, change)
+}
+
+// OfDaemonSet makes a pod one of a DaemonSet.
+func OfDaemonSet(p *corev1.Pod) {
+	p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "x", UID: "uid-x", Controller: new(true)}}
+}
+
+func InPhase(phase corev1.PodPhase) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Status.Phase = phase }
+}
+
+func Mirror(p *corev1.Pod) { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: ""} }
+
+func Elsewhere(p *corev1.Pod) { p.Spec.NodeName = "other" }
+
+// listedAt is the version of lists of pods.
+const listedAt = "4711"
+
+// ServePods makes a world's pods answer as an API server's do: only those of the node that was asked for, from a version on.
+func (w *World) ServePods() {
+	tracker, pods := w.Target.Tracker(), corev1.SchemeGroupVersion.WithResource("pods")
+	onIt := func(selector fields.Selector, o runtime.Object) bool {
+		return selector.Matches(fields.Set{"spec.nodeName": o.(*corev1.Pod).Spec.NodeName})
+	}
+	w.Target.PrependReactor("list", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		all, err := tracker.List(pods, corev1.SchemeGroupVersion.WithKind("Pod"), "")
+		if err != nil {
+			return true, nil, err
+		}
+		list := &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: listedAt}}
+		for _, p := range all.(*corev1.PodList).Items {
+			if onIt(action.(clienttesting.ListAction).GetListRestrictions().Fields, &p) {
+				list.Items = append(list.Items, p)
+			}
+		}
+		return true, list, nil
+	})
+	w.Target.PrependWatchReactor("pods", func(action clienttesting.Action) (bool, watch.Interface, error) {
+		restrictions := action.(clienttesting.WatchAction).GetWatchRestrictions()
+		if restrictions.ResourceVersion != listedAt {
+			return true, nil, fmt.Errorf("watch from %q, not from what was listed", restrictions.ResourceVersion)
+		}
+		all, err := tracker.Watch(pods, "")
+		if err != nil {
+			return true, nil, err
+		}
+		w.Server.Watched <- struct{}{}
+		return true, watch.Filter(all, func(e watch.Event) (watch.Event, bool) { return e, onIt(restrictions.Fields, e.Object) }), nil
+	})
+}
+
+// WatchBy makes the next watches of pods tell what the test says, and nothing else.
+func (w *World) WatchBy() *watch.FakeWatcher {
+	pods := watch.NewFake()
+	w.Target.PrependWatchReactor("pods", func(clienttesting.Action) (bool, watch.Interface, error) {
+		w.Server.Watched <- struct{}{}
+		return true, pods, nil
+	})
+	return pods
+}

@@ -1,0 +1,57 @@
+package activitiestest
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"millwright/activities/set"
+	"millwright/api/v1alpha1"
+	"millwright/observe/cache"
+)
+
+func SetRead(s *v1alpha1.MachineSet) set.Input { return set.Input{Read: Read(s)} }
+
+// Counted returns a set whose status says what is there.
+func Counted(s *v1alpha1.MachineSet, replicas, ready int32) *v1alpha1.MachineSet {
+	s.Status = v1alpha1.MachineSetStatus{
+		ObservedGeneration: s.Generation, Replicas: replicas, FullyLabeledReplicas: replicas, ReadyReplicas: ready, AvailableReplicas: ready, Selector: "app=web",
+	}
+	return s
+}
+
+func Create(s *v1alpha1.MachineSet, names ...string) set.Creation {
+	return set.Creation{Set: Ref(s), Version: s.ResourceVersion, Names: names}
+}
+
+// Blocked makes a machine one whose instance its provider does not make.
+func Blocked(reason, message string) func(*v1alpha1.Machine) {
+	return func(m *v1alpha1.Machine) {
+		m.Status.CurrentStatus.Phase = v1alpha1.MachineCrashLoopBackOff
+		m.Status.Conditions = []corev1.NodeCondition{{Type: v1alpha1.MachineInstanceReady, Status: "False", Reason: reason, Message: message}}
+	}
+}
+
+// Change writes the status of a machine as change leaves it.
+func (w *World) Change(name string, change func(*v1alpha1.Machine)) {
+	w.T.Helper()
+	m := w.Machine(name).DeepCopy()
+	change(m)
+	w.Rewrite(m)
+	w.Forget()
+}
+
+func Rich(c *v1alpha1.MachineClass) {
+	c.NodeTemplate = &v1alpha1.NodeTemplate{VirtualCapacity: corev1.ResourceList{"example.com/seat": resource.MustParse("2")}}
+}
+
+// Cached returns the objects in the caches, each behind a copy of it.
+func (w *World) Cached() map[runtime.Object]runtime.Object {
+	objects := map[runtime.Object]runtime.Object{}
+	for _, resource := range []cache.Resource{cache.Machines, cache.Sets, cache.Deployments, cache.Classes, cache.Nodes, cache.Secrets} {
+		for _, o := range w.Cluster.Informer(resource).GetStore().List() {
+			objects[o.(runtime.Object).DeepCopyObject()] = o.(runtime.Object)
+		}
+	}
+	return objects
+}

@@ -1,0 +1,78 @@
+package activitiestest
+
+import (
+	"encoding/base64"
+	"strings"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/activities/kube"
+	"millwright/activities/machine"
+	"millwright/api/v1alpha1"
+)
+
+const KubeSystem = "kube-system" // where bootstrap tokens are
+
+var SecretsGVR = corev1.SchemeGroupVersion.WithResource("secrets")
+
+// Soon is when the tokens of these tests expire; it has a fraction of a second, which their Secrets cannot hold.
+func Soon() time.Time { return time.Now().Truncate(time.Second).Add(20*time.Minute + time.Nanosecond) }
+
+// Token returns the Secret of a token as the API server has it; nil when it is gone.
+func (w *World) Token(ref kube.TokenRef) *corev1.Secret {
+	object, err := w.Target.Tracker().Get(SecretsGVR, ref.Namespace, ref.Name)
+	if err != nil {
+		return nil
+	}
+	return object.(*corev1.Secret)
+}
+
+// Tokens returns the names of all Secrets in kube-system.
+func (w *World) Tokens() []string {
+	w.T.Helper()
+	list, err := w.Target.CoreV1().Secrets(KubeSystem).List(w.T.Context(), metav1.ListOptions{})
+	require.NoError(w.T, err)
+	names := []string{}
+	for _, s := range list.Items {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
+// Revoke removes the tokens of a machine, and does it again, as Temporal does when an answer is lost.
+func (w *World) Revoke(m *v1alpha1.Machine) {
+	w.T.Helper()
+	_, err := Run[any](w, (&machine.Activities{Kube: w.Kube}).RevokeTokens, Ref(m))
+	require.NoError(w.T, err)
+	left := w.Tokens()
+	w.Forget()
+	_, err = Run[any](w, (&machine.Activities{Kube: w.Kube}).RevokeTokens, Ref(m))
+	require.NoError(w.T, err, "again")
+	assert.Empty(w.T, w.Writes(), "again")
+	assert.Equal(w.T, left, w.Tokens())
+}
+
+// Alter changes a value in the Secret of a token.
+func (w *World) Alter(ref kube.TokenRef, key, value string) {
+	w.Server.change(w.Target.Tracker(), SecretsGVR, ref.Namespace, ref.Name,
+		map[string]any{"data": map[string]any{key: base64.StdEncoding.EncodeToString([]byte(value))}})
+}
+
+// TokenSecret returns the Secret that the first attempt of machine m would make, as it may be found.
+func TokenSecret(change ...func(*corev1.Secret)) *corev1.Secret {
+	name := "bootstrap-token-woaoc8" // as tokenID makes it
+	s := &corev1.Secret{Type: corev1.SecretTypeBootstrapToken, ObjectMeta: metav1.ObjectMeta{
+		Namespace: KubeSystem, Name: name, UID: "uid-of-token", ResourceVersion: "900",
+		Labels: map[string]string{v1alpha1.LabelMachineUID: "uid-m"}, Annotations: map[string]string{v1alpha1.AnnotationAttempt: "1"},
+	}}
+	s.Data = map[string][]byte{
+		"token-id":     []byte(strings.TrimPrefix(name, "bootstrap-token-")),
+		"token-secret": []byte("0123456789abcdef"),
+		"expiration":   []byte(time.Now().UTC().Add(time.Hour).Format(time.RFC3339)),
+	}
+	return With(s, change)
+}

@@ -1,0 +1,253 @@
+// Package activitiestest runs activities on fake clusters, for the tests of activities.
+package activitiestest
+
+import (
+	"encoding/json"
+	"log/slog"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/testsuite"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kuberuntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	metadatafake "k8s.io/client-go/metadata/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/record"
+
+	"millwright/activities/kube"
+	"millwright/api/generated/clientset/versioned/fake"
+	"millwright/api/v1alpha1"
+	"millwright/observe/cache"
+)
+
+// World is a control cluster with its target, the activities that work on them, and what these told people.
+type World struct {
+	T        *testing.T
+	Server   *apiServer
+	Machines *fake.Clientset
+	Target   *kubefake.Clientset
+	Meta     *metadatafake.FakeMetadataClient // of Secrets
+	Recorder *record.FakeRecorder
+	*kube.Kube
+}
+
+// NewWorld returns a world that holds these objects, machine objects and nodes alike, in its API server and its caches.
+func NewWorld(t *testing.T, objects ...kuberuntime.Object) *World {
+	t.Helper()
+	w := &World{T: t, Server: newAPIServer(), Recorder: record.NewFakeRecorder(1000)}
+	var ours, nodes, secrets []kuberuntime.Object
+	for _, o := range objects {
+		switch _, isMetadata := o.(*metav1.PartialObjectMetadata); {
+		case isMetadata:
+			secrets = append(secrets, o)
+		case strings.Contains(reflect.TypeOf(o).String(), "v1alpha1."):
+			ours = append(ours, o)
+		default:
+			nodes = append(nodes, o)
+		}
+	}
+	w.Machines, w.Target = fake.NewSimpleClientset(ours...), kubefake.NewClientset(nodes...)
+	w.Server.serve(w.Machines)
+	w.Server.serve(w.Target)
+	scheme := metadatafake.NewTestScheme()
+	require.NoError(t, metav1.AddMetaToScheme(scheme))
+	w.Meta = metadatafake.NewSimpleMetadataClient(scheme, secrets...)
+	w.Server.serve(w.Meta)
+	cluster, err := cache.NewCluster(w.Machines, w.Target, w.Meta)
+	require.NoError(t, err)
+	require.NoError(t, cluster.WatchDrains())
+	require.NoError(t, cluster.Start(t.Context()))
+	for range 9 { // one for each cache: a fake forgets deletions that nobody watches
+		<-w.Server.Watched
+	}
+	require.Eventually(t, cluster.KnowsAttachments, 5*time.Second, time.Millisecond)
+	w.Kube = &kube.Kube{Cluster: cluster, Recorder: w.Recorder}
+	w.Forget()
+	return w
+}
+
+// Run runs an activity as a regular one.
+func Run[T any](w *World, activity, in any) (T, error) {
+	w.T.Helper()
+	return Execute[T](w.T, activity, in, (*testsuite.TestActivityEnvironment).ExecuteActivity)
+}
+
+// Local runs an activity as a local one.
+func Local[T any](w *World, activity, in any) (T, error) {
+	w.T.Helper()
+	return Execute[T](w.T, activity, in, (*testsuite.TestActivityEnvironment).ExecuteLocalActivity)
+}
+
+func Execute[T any](t *testing.T, activity, in any, how func(*testsuite.TestActivityEnvironment, any, ...any) (converter.EncodedValue, error)) (result T, err error) {
+	t.Helper()
+	env := ActivityEnvironment()
+	env.RegisterActivity(activity)
+	value, err := how(env, activity, in)
+	if err == nil && value.HasValue() {
+		require.NoError(t, value.Get(&result))
+	}
+	return result, err
+}
+
+// ActivityEnvironment runs activities, and logs nothing.
+func ActivityEnvironment() *testsuite.TestActivityEnvironment {
+	suite := &testsuite.WorkflowTestSuite{}
+	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
+	return suite.NewTestActivityEnvironment()
+}
+
+// Twice runs an activity two times, as Temporal does when an answer is lost. The second time must succeed too, write
+// nothing and tell nobody. It returns what the first one answered.
+func Twice[T any](w *World, activity, in any) T {
+	w.T.Helper()
+	w.Settle()
+	first, err := Run[T](w, activity, in)
+	require.NoError(w.T, err)
+	w.Settle()
+	before, told := w.Snapshot(), len(w.Recorder.Events)
+	_, err = Run[T](w, activity, in)
+	name := runtime.FuncForPC(reflect.ValueOf(activity).Pointer()).Name()
+	require.NoError(w.T, err, "%s, again", name)
+	assert.Equal(w.T, before, w.Snapshot(), "%s changed something the second time", name)
+	assert.Len(w.T, w.Recorder.Events, told, "%s told something twice", name)
+	return first
+}
+
+// Settle waits until the caches hold what was written.
+func (w *World) Settle() {
+	w.T.Helper()
+	versions := cache.MinVersions{}
+	w.Server.mu.Lock()
+	for what, version := range w.Server.written {
+		if w.Server.watching[what] {
+			versions.Raise(cache.Resource(what.gvr.Resource), version)
+		}
+	}
+	w.Server.mu.Unlock()
+	require.True(w.T, w.Cluster.Await(w.T.Context(), versions, 10*time.Second), "the caches stay behind")
+}
+
+// Hold keeps events from the caches until the returned function is called, or the test ends.
+func (w *World) Hold() (release func()) {
+	w.Settle()
+	w.Server.lag.Lock()
+	released := false
+	release = func() {
+		if !released {
+			released = true
+			w.Server.lag.Unlock()
+		}
+	}
+	w.T.Cleanup(release)
+	return release
+}
+
+// Snapshot returns everything in the API server, as text.
+func (w *World) Snapshot() string {
+	w.T.Helper()
+	var all []any
+	for _, kind := range []string{"Machine", "MachineSet", "MachineDeployment", "MachineClass"} {
+		kind := v1alpha1.SchemeGroupVersion.WithKind(kind)
+		resource, _ := meta.UnsafeGuessKindToResource(kind)
+		all = append(all, w.list(w.Machines.Tracker(), resource, kind))
+	}
+	core := corev1.SchemeGroupVersion
+	all = append(all, w.list(w.Target.Tracker(), core.WithResource("nodes"), core.WithKind("Node")))
+	all = append(all, w.list(w.Target.Tracker(), core.WithResource("secrets"), core.WithKind("Secret")))
+	metadataOnly := schema.GroupVersionKind{Group: "fake-metadata-client-group", Version: "v1"} // of the fake client's lists
+	all = append(all, w.list(w.Meta.Tracker(), core.WithResource("secrets"), metadataOnly))
+	text, err := json.MarshalIndent(all, "", " ")
+	require.NoError(w.T, err)
+	return string(text)
+}
+
+func (w *World) list(tracker clienttesting.ObjectTracker, resource schema.GroupVersionResource, kind schema.GroupVersionKind) any {
+	w.T.Helper()
+	list, err := tracker.List(resource, kind, "")
+	require.NoError(w.T, err)
+	items, err := meta.ExtractList(list)
+	require.NoError(w.T, err)
+	return items
+}
+
+// Requests returns what was asked of the API servers since forget, as verb and resource: "patch machines".
+func (w *World) Requests() []string {
+	list := []string{}
+	for _, action := range slices.Concat(w.Machines.Actions(), w.Target.Actions(), w.Meta.Actions()) {
+		list = append(list, strings.TrimSuffix(action.GetVerb()+" "+action.GetResource().Resource+"/"+action.GetSubresource(), "/"))
+	}
+	return list
+}
+
+// Writes returns those of the requests that may change something.
+func (w *World) Writes() []string {
+	list := []string{}
+	for _, r := range w.Requests() {
+		switch verb, _, _ := strings.Cut(r, " "); verb {
+		case "get", "list", "watch":
+		default:
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
+func (w *World) Forget() {
+	w.Machines.ClearActions()
+	w.Target.ClearActions()
+	w.Meta.ClearActions()
+}
+
+// Told returns the events since the last call, as "type reason message".
+func (w *World) Told() []string {
+	events := []string{}
+	for len(w.Recorder.Events) > 0 {
+		events = append(events, <-w.Recorder.Events)
+	}
+	return events
+}
+
+// Failing makes requests fail, as many as given and of one kind; do, which may be nil, happens just before.
+func Failing(c interface {
+	PrependReactor(verb, resource string, reaction clienttesting.ReactionFunc)
+}, verb, resource string, times int, err error, do func(),
+) {
+	c.PrependReactor(verb, resource, func(clienttesting.Action) (bool, kuberuntime.Object, error) {
+		if times == 0 {
+			return false, nil, nil
+		}
+		times--
+		if do != nil {
+			do()
+		}
+		return err != nil, nil, err
+	})
+}
+
+// Failure returns the type and the retryability of what an activity failed with.
+func Failure(t *testing.T, err error) (kind string, retryable bool) {
+	t.Helper()
+	var application *temporal.ApplicationError
+	require.ErrorAs(t, err, &application)
+	return application.Type(), !application.NonRetryable()
+}
+
+func AssertFailure(t *testing.T, err error, kind string, retryable bool) {
+	t.Helper()
+	gotKind, gotRetryable := Failure(t, err)
+	assert.Equal(t, kind, gotKind)
+	assert.Equal(t, retryable, gotRetryable, "retryable")
+}

@@ -1,0 +1,8 @@
+package class_test
+
+import (
+	"millwright/activities/class"
+	"millwright/activities/kube"
+)
+
+func acts(k *kube.Kube) *class.Activities { return &class.Activities{Kube: k} }

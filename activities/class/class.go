@@ -1,0 +1,155 @@
+// Package class has the activities on one MachineClass and its Secrets.
+package class
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"millwright/activities/kube"
+	"millwright/api/v1alpha1"
+	"millwright/decide/attention"
+	"millwright/decide/scale"
+	"millwright/observe/cache"
+	observeclass "millwright/observe/class"
+)
+
+// Activities are the activities of this package. Workflows call its methods by name.
+type Activities struct{ Kube *kube.Kube }
+
+// The resources whose versions writes of classes and Secrets return.
+const (
+	ClassesResource = cache.Classes
+	SecretsResource = cache.Secrets
+)
+
+// Decision is what a MachineClass needs next.
+type Decision struct {
+	Gone    bool // the object does not exist any more: nothing else is set
+	Need    attention.Need
+	Why     string
+	Prepare bool             // our finalizer is missing
+	Guard   []SecretTarget   // Secrets that the class needs, without our finalizer
+	Unguard []SecretTarget   // Secrets with our finalizer that no class needs
+	Release bool             // the class is being deleted, no machine refers to it, and its Secrets are released
+	Seen    kube.MinVersions // what was read; a later decision must not be made of anything older
+}
+
+// SecretTarget is a Secret as a decision saw it, by its metadata.
+type SecretTarget struct {
+	Name       string
+	UID        string
+	Version    string
+	Finalizers []string // as they should be
+}
+
+// DecideClass reads a class with the classes, machines and Secrets of its namespace, and says which finalizers are missing
+// and which have to go. At most scale.MaxBatch Secrets of either kind are named at a time.
+func (a *Activities) DecideClass(ctx context.Context, in kube.Read) (Decision, error) {
+	class, neighbours, err := a.class(ctx, in)
+	if err != nil {
+		return Decision{}, err
+	}
+	if class == nil {
+		return Decision{Gone: true, Why: "the object is gone"}, nil
+	}
+	facts := observeclass.Facts(class, neighbours)
+	need := attention.Class(facts)
+	d := Decision{
+		Need:    need.Need,
+		Why:     need.Why,
+		Prepare: !facts.Deleting && !facts.Finalizer,
+		Release: empty(facts) && facts.Deleting && facts.Finalizer,
+		Seen:    neighbours.Versions(),
+	}
+	if need.Calm() {
+		return d, nil
+	}
+	for _, s := range first(neighbours.Unguarded(class)) {
+		d.Guard = append(d.Guard, target(s, append(slices.Clone(s.Finalizers), v1alpha1.FinalizerSecret)))
+	}
+	for _, s := range first(neighbours.Unused()) {
+		d.Unguard = append(d.Unguard, target(s, kube.Without(s.Finalizers, v1alpha1.FinalizerSecret)))
+	}
+	return d, nil
+}
+
+// empty reports whether nothing is left that keeps a class from going.
+func empty(f attention.ClassFacts) bool { return f.Machines == 0 && f.Unused == 0 }
+
+// first returns as many of them as one decision may name.
+func first[T any](all []T) []T { return all[:min(len(all), scale.MaxBatch)] }
+
+func target(s *metav1.PartialObjectMetadata, finalizers []string) SecretTarget {
+	return SecretTarget{Name: s.Name, UID: string(s.UID), Version: s.ResourceVersion, Finalizers: finalizers}
+}
+
+// class returns a class and what lies in its namespace, as fresh as asked for; no class when it is gone.
+func (a *Activities) class(ctx context.Context, in kube.Read) (*v1alpha1.MachineClass, observeclass.Neighbours, error) {
+	live, err := a.Kube.Fresh(ctx, in)
+	if err != nil {
+		return nil, observeclass.Neighbours{}, err
+	}
+	neighbours := observeclass.Read(a.Kube.Cluster, in.Ref.Namespace)
+	if live {
+		if neighbours, err = observeclass.ReadLive(ctx, a.Kube.Cluster, in.Ref.Namespace); err != nil {
+			return nil, neighbours, err
+		}
+	}
+	return neighbours.Class(in.Ref.UID), neighbours, nil
+}
+
+// FinalizeClass puts our finalizer on a class, or takes it off one that is being deleted, to which no machine refers and
+// whose Secrets are released. It returns the version to wait for.
+func (a *Activities) FinalizeClass(ctx context.Context, in kube.Read) (string, error) {
+	class, neighbours, err := a.class(ctx, in)
+	if err != nil {
+		return "", err
+	}
+	classes := a.Kube.Cluster.Client().MachineV1alpha1().MachineClasses(in.Ref.Namespace)
+	return kube.Finalize(ctx, classes, in.Ref, class, class != nil && empty(observeclass.Facts(class, neighbours)))
+}
+
+// SecretChanges are the Secrets of a class's namespace that get other finalizers.
+type SecretChanges struct {
+	Class   kube.Ref
+	Secrets []SecretTarget
+}
+
+// FinalizeSecrets writes the finalizers of Secrets, each if it still is as the decision saw it. It asks for the metadata
+// alone: what is in a Secret is not answered. A Secret that is gone needs nothing. One that changed is a Conflict, reported
+// when the others are done; so run again it writes nothing twice. It returns the versions to wait for.
+func (a *Activities) FinalizeSecrets(ctx context.Context, in SecretChanges) (kube.MinVersions, error) {
+	secrets := a.Kube.Cluster.SecretMetadata(in.Class.Namespace)
+	return kube.InParallel(cache.Secrets, len(in.Secrets), func(i int) (string, error) {
+		s := in.Secrets[i]
+		seen := &metav1.ObjectMeta{Name: s.Name, UID: types.UID(s.UID), ResourceVersion: s.Version}
+		written, err := kube.Patch(ctx, secrets, seen, map[string]any{"metadata": map[string]any{"finalizers": s.Finalizers}})
+		switch {
+		case apierrors.IsNotFound(err):
+			return "", nil
+		case err != nil:
+			return "", secretError(kube.Ref{Namespace: in.Class.Namespace, Name: s.Name, UID: s.UID}, err)
+		}
+		return written.ResourceVersion, nil
+	})
+}
+
+// secretError is kube.WriteError for a Secret: of what the API server answers it tells the code and the reason only. Whoever
+// stands behind it, an admission webhook for one, has seen what is in the Secret, and may say it.
+func secretError(ref kube.Ref, err error) error {
+	var status apierrors.APIStatus
+	if apierrors.IsConflict(err) || !errors.As(err, &status) {
+		return kube.WriteError(ref, err)
+	}
+	told := fmt.Sprintf("change finalizers of Secret %s: the API server answers %d %s", ref.Key(), status.Status().Code, apierrors.ReasonForError(err))
+	if _, refused := kube.Failure(kube.WriteError(ref, err), kube.TypeRefused); refused {
+		return kube.Refused(told)
+	}
+	return errors.New(told)
+}

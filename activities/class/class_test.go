@@ -1,0 +1,150 @@
+package class_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/class"
+	"millwright/activities/kube"
+	"millwright/api/v1alpha1"
+	"millwright/decide/attention"
+	"millwright/decide/scale"
+	"millwright/observe/cache"
+)
+
+func decideClass(w *activitiestest.World, in kube.Read) class.Decision {
+	w.T.Helper()
+	return activitiestest.Twice[class.Decision](w, acts(w.Kube).DecideClass, in)
+}
+
+// aSeen is what a decision about the class small and a Secret has read.
+var aSeen = kube.MinVersions{cache.Classes: "900", cache.Secrets: "900"}
+
+func TestDecideClass(t *testing.T) {
+	t.Parallel()
+	const ours = v1alpha1.FinalizerSecret
+	goes := activitiestest.Going[*v1alpha1.MachineClass]
+	for name, row := range map[string]struct {
+		class *v1alpha1.MachineClass
+		rest  []runtime.Object
+		want  class.Decision
+	}{
+		"U171: in order": {activitiestest.Class(activitiestest.Needing("a")), []runtime.Object{activitiestest.Keys("a", ours)}, class.Decision{Why: "its finalizers are in place", Seen: aSeen}},
+		"U171: its Secret is missing: nothing to wait for": {activitiestest.Class(activitiestest.Needing("a", "b")), []runtime.Object{activitiestest.Keys("b", ours)}, class.Decision{Why: "its finalizers are in place", Seen: aSeen}},
+		"U170, U171: without finalizer, before any machine": {activitiestest.Class(activitiestest.Needing("a"), activitiestest.Bare), []runtime.Object{activitiestest.Keys("a", activitiestest.Backup)}, class.Decision{
+			Need: attention.Finalizers, Why: "new: not yet taken care of", Prepare: true, Guard: []class.SecretTarget{activitiestest.Target("a", activitiestest.Backup, ours)}, Seen: aSeen,
+		}},
+		"U170: its Secrets lack ours": {activitiestest.Class(activitiestest.Needing("b", "a")), []runtime.Object{activitiestest.Keys("a"), activitiestest.Keys("b"), activitiestest.Keys("c")}, class.Decision{
+			Need: attention.Finalizers, Why: "2 Secrets to guard", Guard: []class.SecretTarget{activitiestest.Target("a", ours), activitiestest.Target("b", ours)}, Seen: aSeen,
+		}},
+		"U170: it was edited, and names another Secret": {activitiestest.Class(activitiestest.Needing("new")), []runtime.Object{activitiestest.Keys("new"), activitiestest.Keys("old", ours, activitiestest.Backup)}, class.Decision{
+			Need: attention.Finalizers, Why: "1 Secrets to guard", Guard: []class.SecretTarget{activitiestest.Target("new", ours)}, Unguard: []class.SecretTarget{activitiestest.Target("old", activitiestest.Backup)}, Seen: aSeen,
+		}},
+		"N11: it is being deleted while its machine is terminating": {activitiestest.Class(activitiestest.Needing("a"), goes), []runtime.Object{activitiestest.Keys("a", ours), activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine])}, class.Decision{
+			Need: attention.Deletion, Why: "deletion was asked for; 1 machines refer to it", Seen: kube.MinVersions{cache.Classes: "900", cache.Secrets: "900", cache.Machines: "900"},
+		}},
+		"U170: it is being deleted: first its Secret is released": {activitiestest.Class(activitiestest.Needing("a"), goes), []runtime.Object{activitiestest.Keys("a", ours)}, class.Decision{
+			Need: attention.Deletion, Why: "deletion was asked for; no machine refers to it", Unguard: []class.SecretTarget{activitiestest.Target("a")}, Seen: aSeen,
+		}},
+		"U170: then itself": {activitiestest.Class(activitiestest.Needing("a"), goes), []runtime.Object{activitiestest.Keys("a")}, class.Decision{
+			Need: attention.Deletion, Why: "deletion was asked for; no machine refers to it", Release: true, Seen: aSeen,
+		}},
+		"released already, and another finalizer holds it": {activitiestest.Class(activitiestest.Needing("a"), goes, activitiestest.Bare), []runtime.Object{activitiestest.Keys("a", ours)}, class.Decision{
+			Why: "released: the API server removes it", Seen: aSeen,
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := activitiestest.NewWorld(t, append(row.rest, row.class)...)
+			assert.Equal(t, row.want, decideClass(w, activitiestest.Read(row.class)))
+			assert.Empty(t, w.Requests(), "all of it is in the caches")
+			assert.Equal(t, row.want, decideClass(w, activitiestest.Live(row.class)))
+		})
+	}
+}
+
+func TestDecideClassGone(t *testing.T) {
+	t.Parallel()
+	w := activitiestest.NewWorld(t, activitiestest.Class())
+	for _, in := range []kube.Read{{Ref: activitiestest.Stranger(activitiestest.Class())}, {Ref: activitiestest.Stranger(activitiestest.Class()), Live: true}} {
+		assert.Equal(t, class.Decision{Gone: true, Why: "the object is gone"}, decideClass(w, in))
+	}
+}
+
+func TestDecideClassIsBounded(t *testing.T) {
+	t.Parallel()
+	objects := []runtime.Object{activitiestest.Class()}
+	for i := range scale.MaxBatch + 10 {
+		objects = append(objects, activitiestest.Keys(fmt.Sprintf("secret-%03d", i), v1alpha1.FinalizerSecret))
+	}
+	d := decideClass(activitiestest.NewWorld(t, objects...), activitiestest.Read(activitiestest.Class()))
+	require.Len(t, d.Unguard, scale.MaxBatch)
+	assert.Equal(t, "secret-000", d.Unguard[0].Name)
+	assert.Equal(t, "60 Secrets to release: no class needs them", d.Why)
+}
+
+func TestDecideClassReadsLive(t *testing.T) {
+	t.Parallel()
+	small := activitiestest.Class(activitiestest.Going[*v1alpha1.MachineClass])
+	w := activitiestest.NewWorld(t, small)
+	w.Hold() // a machine that no cache shows yet
+	w.Create(activitiestest.Machine("m"))
+	assert.True(t, decideClassOnce(w, activitiestest.Read(small)).Release)
+	d := decideClassOnce(w, activitiestest.Live(small))
+	assert.False(t, d.Release)
+	assert.Equal(t, "deletion was asked for; 1 machines refer to it", d.Why)
+	assert.Equal(t, w.Machine("m").ResourceVersion, d.Seen[cache.Machines])
+}
+
+func decideClassOnce(w *activitiestest.World, in kube.Read) class.Decision {
+	w.T.Helper()
+	d, err := activitiestest.Run[class.Decision](w, acts(w.Kube).DecideClass, in)
+	require.NoError(w.T, err)
+	return d
+}
+
+func TestFinalizeClass(t *testing.T) {
+	t.Parallel()
+	goes := activitiestest.Going[*v1alpha1.MachineClass]
+	foreign := func(c *v1alpha1.MachineClass) { c.Finalizers = append(c.Finalizers, activitiestest.Backup) }
+	t.Run("U170: puts our finalizer on", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, activitiestest.Class(activitiestest.Bare[*v1alpha1.MachineClass], foreign))
+		assert.Equal(t, "1001", activitiestest.Twice[string](w, acts(w.Kube).FinalizeClass, activitiestest.Read(activitiestest.Class())))
+		assert.Equal(t, []string{activitiestest.Backup, v1alpha1.FinalizerMachine}, w.Class("small").Finalizers)
+	})
+	t.Run("N11: keeps it while a machine is left", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, activitiestest.Class(goes), activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine]))
+		activitiestest.Twice[string](w, acts(w.Kube).FinalizeClass, activitiestest.Live(activitiestest.Class()))
+		assert.Empty(t, w.Writes())
+	})
+	t.Run("U170: and while its Secret is held", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, activitiestest.Class(goes, activitiestest.Needing("a")), activitiestest.Keys("a", v1alpha1.FinalizerSecret))
+		activitiestest.Twice[string](w, acts(w.Kube).FinalizeClass, activitiestest.Live(activitiestest.Class()))
+		assert.Empty(t, w.Writes())
+	})
+	t.Run("U170: takes it off when neither is left", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, activitiestest.Class(goes, activitiestest.Needing("a"), foreign), activitiestest.Keys("a"), activitiestest.Machine("other", func(m *v1alpha1.Machine) { m.Spec.Class.Name = "large" }))
+		activitiestest.Twice[string](w, acts(w.Kube).FinalizeClass, activitiestest.Live(activitiestest.Class()))
+		assert.Equal(t, []string{activitiestest.Backup}, w.Class("small").Finalizers)
+	})
+	t.Run("then the class is gone, and run again it says so", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, activitiestest.Class(goes))
+		_, err := activitiestest.Run[string](w, acts(w.Kube).FinalizeClass, activitiestest.Live(activitiestest.Class()))
+		require.NoError(t, err)
+		assert.Nil(t, w.Class("small"))
+		_, err = activitiestest.Run[string](w, acts(w.Kube).FinalizeClass, activitiestest.Live(activitiestest.Class()))
+		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
+	})
+	t.Run("leaves the decision to be made again when somebody was faster", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, activitiestest.Class(activitiestest.Bare[*v1alpha1.MachineClass]))
+		w.Hold()
+		w.Edit(cache.Classes, "small", activitiestest.Annotated("note", "new"))
+		_, err := activitiestest.Run[string](w, acts(w.Kube).FinalizeClass, activitiestest.Read(activitiestest.Class()))
+		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+	})
+}

@@ -1,0 +1,131 @@
+package cloud_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/kube"
+	"millwright/provider"
+)
+
+// assertAbout says that a wait is what it should be, up to the jitter.
+func assertAbout(t *testing.T, want, got time.Duration, why ...any) {
+	t.Helper()
+	assert.GreaterOrEqual(t, got, want*8/10, why...)
+	assert.LessOrEqual(t, got, want*12/10+time.Second, why...) // the clock of the test's workflow counts in seconds
+}
+
+func TestU63_HowLongAProblemIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	const most = 1 << 30 // failures in a row: nobody counts them so far
+	for name, row := range map[string]struct {
+		react    kube.Reaction
+		limit    time.Duration // of the office
+		failures map[int]int   // seconds, by the number of failures in a row
+	}{
+		"U63: two seconds at first, doubled up to two minutes": {kube.Retry, 0, map[int]int{1: 2, 2: 4, 3: 8, 4: 16, 5: 32, 6: 64, 7: 120, 8: 120, most: 120}},
+		"U63: of an answer that does not count":                {kube.Retry, 0, map[int]int{0: 2}},
+		"U63: the limit of quotas is nothing to it":            {kube.Retry, time.Second, map[int]int{1: 2, 7: 120}},
+		"U64: longer for quota and capacity":                   {kube.RetryLong, 0, map[int]int{1: 30, 2: 60, 3: 120, 4: 240, 5: 480, 6: 600, 7: 600, most: 600}},
+		"U64: up to what is configured":                        {kube.RetryLong, time.Hour, map[int]int{1: 30, 6: 960, 7: 1920, 8: 3600, 9: 3600}},
+		"U64: also where that is short":                        {kube.RetryLong, 10 * time.Second, map[int]int{1: 10, 2: 10}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := activitiestest.NewOffice(t, activitiestest.Class())
+			o.ExhaustedRetry = row.limit
+			for failures, seconds := range row.failures {
+				got, want := o.Waits(kube.Problem{Reason: "Some", React: row.react, Failures: failures}), time.Duration(seconds)*time.Second
+				assert.GreaterOrEqual(t, got, want*8/10, "%d failures", failures)
+				assert.LessOrEqual(t, got, want*12/10, "%d failures", failures)
+			}
+		})
+	}
+	t.Run("U63: not all at the same moment", func(t *testing.T) {
+		o := activitiestest.NewOffice(t, activitiestest.Class())
+		waits := map[time.Duration]bool{}
+		for range 20 {
+			waits[o.Waits(kube.Problem{Reason: "Unavailable", React: kube.Retry, Failures: 7})] = true
+		}
+		assert.Greater(t, len(waits), 10)
+	})
+	t.Run("U63: the cloud knows better", func(t *testing.T) {
+		o := activitiestest.NewOffice(t, activitiestest.Class())
+		for _, react := range []kube.Reaction{kube.Retry, kube.RetryLong} {
+			assert.Equal(t, 40*time.Second, o.Waits(kube.Problem{Reason: "Some", React: react, Failures: 9, After: 40 * time.Second}))
+			assert.Equal(t, time.Hour, o.Waits(kube.Problem{Reason: "Some", React: react, Failures: 1, After: time.Hour}))
+		}
+	})
+}
+
+func TestU64_ResourceExhausted(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		configured time.Duration
+		want       time.Duration // of five waits in a row
+	}{
+		"U64: by default":  {0, (30 + 60 + 120 + 240 + 480) * time.Second},
+		"U64: configured":  {time.Minute, (30 + 60 + 60 + 60 + 60) * time.Second},
+		"U64: impatiently": {time.Second, 5 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := activitiestest.NewOffice(t, activitiestest.Class())
+			o.ExhaustedRetry = row.configured
+			o.Cloud.Fail(provider.MethodCreateInstance, 5, provider.Errorf(provider.ResourceExhausted, "no room"))
+			answer, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+			require.NoError(t, err)
+			assert.Equal(t, kube.Problem{Reason: "ResourceExhausted", Message: "no room", React: kube.RetryLong, Failures: 1}, *answer.Problem)
+			in := activitiestest.InstanceCall
+			in.Known = answer.Problem
+			answer, took, err := o.Patiently(o.CreateInstance, in)
+			require.NoError(t, err)
+			assert.Equal(t, instanceOne(), answer)
+			assertAbout(t, row.want, took)
+		})
+	}
+}
+
+func TestTheCloudsOwnWordOnWhenToComeAgain(t *testing.T) {
+	t.Parallel()
+	slow := provider.Errorf(provider.Unavailable, "slow down")
+	slow.RetryAfter = 40 * time.Second
+	o := activitiestest.NewOffice(t, activitiestest.Class())
+	o.Cloud.Fail(provider.MethodCreateInstance, 2, slow)
+	answer, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+	require.NoError(t, err)
+	assert.Equal(t, 40*time.Second, answer.Problem.After)
+	in := activitiestest.InstanceCall
+	in.Known = answer.Problem
+	_, took, err := o.Patiently(o.CreateInstance, in)
+	require.NoError(t, err)
+	assert.Equal(t, 80*time.Second, took.Truncate(time.Second), "before the first call, and after its failure")
+}
+
+func TestABackOffGrowsAlthoughTheCodeChanges(t *testing.T) {
+	t.Parallel()
+	o := activitiestest.NewOffice(t, activitiestest.Class())
+	in := activitiestest.InstanceCall
+	for failures := 1; failures <= 5; failures++ {
+		code := []provider.Code{provider.Unavailable, provider.Internal}[failures%2]
+		o.Cloud.Fail(provider.MethodCreateInstance, 1, provider.Errorf(code, "no"))
+		answer, _, err := o.Patiently(o.CreateInstance, in)
+		require.NoError(t, err)
+		require.NotNil(t, answer.Problem)
+		assert.Equal(t, code.String(), answer.Problem.Reason)
+		assert.Equal(t, failures, answer.Problem.Failures)
+		in.Known = answer.Problem
+	}
+	t.Run("and counts the failures of one activity", func(t *testing.T) {
+		o := activitiestest.NewOffice(t, activitiestest.Class())
+		o.Cloud.Fail(provider.MethodCreateInstance, 3, provider.Errorf(provider.Unavailable, "no"))
+		o.Cloud.Fail(provider.MethodCreateInstance, 1, provider.Errorf(provider.Internal, "no"))
+		in := activitiestest.InstanceCall
+		in.Known = &kube.Problem{Reason: "Unavailable", React: kube.Retry, Failures: 2}
+		answer, _, err := o.Patiently(o.CreateInstance, in)
+		require.NoError(t, err)
+		assert.Equal(t, 6, answer.Problem.Failures)
+	})
+}

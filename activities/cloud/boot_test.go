@@ -1,0 +1,181 @@
+package cloud_test
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/temporal"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/cloud"
+	"millwright/activities/kube"
+	"millwright/provider"
+)
+
+const bootTemplate = "#!/bin/sh\nNAME=<<MACHINE_NAME>>\njoin --token <<BOOTSTRAP_TOKEN>>\n"
+
+// booting returns an office whose class boots instances with this user data and a token, and the call that makes one.
+func booting(t *testing.T, data map[string]string, tokens ...runtime.Object) (*activitiestest.Office, cloud.InstanceCall) {
+	t.Helper()
+	o := activitiestest.NewOffice(t, activitiestest.WithSecrets("a", ""), activitiestest.Secret("a", data))
+	o.Tokens = kubefake.NewClientset(tokens...)
+	in := activitiestest.InstanceCall
+	in.Token = tokenRef()
+	return o, in
+}
+
+func TestU73_AnInstanceIsStartedWithItsUserData(t *testing.T) {
+	t.Parallel()
+	started := func(name, token string) string {
+		return strings.NewReplacer("<<MACHINE_NAME>>", name, "<<BOOTSTRAP_TOKEN>>", token).Replace(bootTemplate)
+	}
+	t.Run("U73: with its token and its name", func(t *testing.T) {
+		o, in := booting(t, map[string]string{"userData": bootTemplate, "region": "eu"}, activitiestest.TokenSecret())
+		for range 2 {
+			_, err := o.Ask(o.CreateInstance, in)
+			require.NoError(t, err)
+			got := o.Cloud.Classes[len(o.Cloud.Classes)-1].Secret
+			assert.Equal(t, started("m", theToken()), string(got["userData"]))
+			assert.Equal(t, "eu", string(got["region"]))
+			assert.Len(t, got, 2, "the provider gets what is in the Secrets, and nothing besides")
+		}
+		assert.Equal(t, started("m", theToken()), string(o.Cloud.UserData("uid-m")))
+	})
+	t.Run("U73: without a target there is no token", func(t *testing.T) {
+		o, in := booting(t, map[string]string{"userData": bootTemplate})
+		o.Tokens, in.Token = nil, kube.TokenRef{}
+		_, err := o.Ask(o.CreateInstance, in)
+		require.NoError(t, err)
+		assert.Equal(t, started("m", "<<BOOTSTRAP_TOKEN>>"), string(o.Cloud.UserData("uid-m")))
+	})
+	t.Run("U74: no key: only people can mend that", func(t *testing.T) {
+		o, in := booting(t, map[string]string{"token": activitiestest.Canary}, activitiestest.TokenSecret())
+		answer, err := o.Ask(o.CreateInstance, in)
+		require.NoError(t, err)
+		assert.Equal(t, cloud.InstanceAnswer{Problem: &kube.Problem{
+			Reason: "SecretInvalid", Message: "the Secret of MachineClass small has no key userData", React: kube.UntilCredential,
+		}}, answer)
+		assert.Empty(t, o.Cloud.Machines, "the cloud is not asked")
+	})
+	t.Run("a class without secretRef says nothing of how its instances are started", func(t *testing.T) {
+		o := activitiestest.NewOffice(t, activitiestest.WithSecrets("", "b"), activitiestest.Secret("b", map[string]string{"region": "eu"}))
+		o.Tokens = kubefake.NewClientset()
+		in := activitiestest.InstanceCall
+		in.Token = tokenRef() // left by an earlier form of the class; it is not even looked at
+		_, err := o.Ask(o.CreateInstance, in)
+		require.NoError(t, err)
+		assert.Equal(t, provider.Secret{"region": []byte("eu")}, o.Cloud.Classes[0].Secret)
+		assert.Empty(t, o.Tokens.(*kubefake.Clientset).Actions())
+	})
+	t.Run("D4: a token that has expired starts nothing", func(t *testing.T) {
+		expired := activitiestest.TokenSecret(func(s *corev1.Secret) {
+			s.Data["expiration"] = []byte(time.Now().Add(-time.Second).Format(time.RFC3339))
+		})
+		o, in := booting(t, map[string]string{"userData": bootTemplate}, expired)
+		answer, err := o.Ask(o.CreateInstance, in)
+		require.NoError(t, err)
+		require.NotNil(t, answer.Problem)
+		assert.Equal(t, kube.ReasonTokenGone, answer.Problem.Reason)
+		assert.Empty(t, o.Cloud.Machines)
+	})
+	t.Run("a token that stays away is backed off from", func(t *testing.T) {
+		o, in := booting(t, map[string]string{"userData": bootTemplate})
+		o.Tokens = kubefake.NewClientset()
+		in.Known = &kube.Problem{Reason: kube.ReasonTokenGone, Message: "it is gone", React: kube.Retry, Failures: 1}
+		_, took, err := o.Patiently(o.CreateInstance, in)
+		require.Error(t, err)
+		assert.Greater(t, took, 30*time.Second, "six attempts, further and further apart")
+		assert.Empty(t, o.Cloud.Machines)
+	})
+}
+
+func TestOnlyACreationNeedsUserData(t *testing.T) {
+	t.Parallel()
+	o, in := booting(t, map[string]string{"region": "eu"})
+	o.Tokens = nil
+	for name, step := range map[string]any{"InitializeInstance": o.InitializeInstance, "InstanceStatus": o.InstanceStatus, "DeleteInstance": o.DeleteInstance} {
+		t.Run("D17: "+name, func(t *testing.T) {
+			before := len(o.Cloud.Classes)
+			answer, err := o.Ask(step, in)
+			require.NoError(t, err)
+			assert.True(t, answer.Problem == nil || answer.Problem.Reason == "NotFound", "%+v", answer.Problem)
+			require.Greater(t, len(o.Cloud.Classes), before, "the cloud is asked")
+			assert.Equal(t, provider.Secret{"region": []byte("eu")}, o.Cloud.Classes[before].Secret)
+		})
+	}
+}
+
+func TestN16_ASecretThatIsRotatedCountsFromTheNextCallOn(t *testing.T) {
+	t.Parallel()
+	o := activitiestest.NewOffice(t, activitiestest.WithSecrets("a", ""), activitiestest.Secret("a", map[string]string{"userData": "boot", "key": "old"}))
+	o.Cloud.Fail(provider.MethodCreateInstance, 1, provider.Errorf(provider.PermissionDenied, "403"))
+	answer, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+	require.NoError(t, err)
+	assert.Equal(t, kube.UntilCredential, answer.Problem.React, "to ask again with the same key cannot help")
+
+	_, err = o.Secrets.CoreV1().Secrets(activitiestest.Shop).Update(t.Context(), activitiestest.Secret("a", map[string]string{"userData": "boot", "key": "new"}), metav1.UpdateOptions{})
+	require.NoError(t, err)
+	answer, err = o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+	require.NoError(t, err)
+	assert.Equal(t, instanceOne(), answer)
+	assert.Equal(t, []string{"old", "new"}, []string{string(o.Cloud.Classes[0].Secret["key"]), string(o.Cloud.Classes[1].Secret["key"])})
+}
+
+func TestNoTokenLeavesAnActivity(t *testing.T) {
+	t.Parallel()
+	half := string(activitiestest.TokenSecret().Data["token-secret"])
+	for name, message := range map[string]string{
+		"the token":                     "token " + theToken() + " is refused",
+		"half of it":                    "token abc..." + half,
+		"a line of the user data":       "user data, line 3: join --token " + theToken(),
+		"all of the user data":          "invalid: #!/bin/sh\nNAME=m\njoin --token " + theToken() + "\n",
+		"the user data, and then again": "invalid: #!/bin/sh\nNAME=m\njoin --token " + theToken() + "\n, near " + theToken() + "," + half,
+		"far behind":                    strings.Repeat("x", 980) + theToken(), // where a message that is too long is cut
+	} {
+		for _, code := range []provider.Code{provider.InvalidArgument, provider.Unavailable} {
+			t.Run(name+", "+code.String(), func(t *testing.T) {
+				o, in := booting(t, map[string]string{"userData": bootTemplate}, activitiestest.TokenSecret())
+				o.Cloud.Create = func(context.Context) (provider.Instance, error) {
+					return provider.Instance{}, provider.Errorf(code, "%s", message)
+				}
+				answer, err := o.Ask(o.CreateInstance, in)
+				require.NoError(t, err)
+				require.NotNil(t, answer.Problem)
+				assert.Contains(t, answer.Problem.Message, "[redacted")
+				assertNoToken(t, answer, nil)
+
+				in.Known = &kube.Problem{Reason: "Unavailable", React: kube.Retry, Failures: 1}
+				answer, _, err = o.Patiently(o.CreateInstance, in)
+				assertNoToken(t, answer, err)
+				require.Contains(t, string(o.Cloud.Classes[0].Secret["userData"]), theToken(), "the provider has it")
+			})
+		}
+	}
+	t.Run("nor does one in an answer that is none", func(t *testing.T) {
+		o, in := booting(t, map[string]string{"userData": bootTemplate}, activitiestest.TokenSecret())
+		answer, err := o.Ask(o.CreateInstance, in)
+		require.NoError(t, err)
+		assertNoToken(t, answer, nil)
+	})
+}
+
+// assertNoToken says that neither an answer nor a failure holds as much as ten letters of the token's secret half.
+func assertNoToken(t *testing.T, answer cloud.InstanceAnswer, err error) {
+	t.Helper()
+	text, encodeErr := json.Marshal(answer)
+	require.NoError(t, encodeErr)
+	if err != nil {
+		text = append(text, err.Error()...)
+		text = append(text, temporal.GetDefaultFailureConverter().ErrorToFailure(err).String()...)
+	}
+	assert.NotContains(t, string(text), string(activitiestest.TokenSecret().Data["token-secret"])[:10])
+}

@@ -1,0 +1,81 @@
+package cloud_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/kube"
+	"millwright/provider"
+)
+
+// What each method does about each code; the spec's table of codes and calls, with our reactions.
+func TestEveryCodeOfEveryCall(t *testing.T) {
+	t.Parallel()
+	for _, code := range provider.Codes() {
+		shown := &kube.Problem{Reason: code.String(), Message: "no", React: kube.ReactionTo(code), Failures: 1}
+		for name, row := range map[string]struct {
+			step   func(*activitiestest.Office) any
+			method provider.Method // that fails
+			done   provider.Code   // that is no failure
+		}{
+			"CreateInstance":                      {func(o *activitiestest.Office) any { return o.CreateInstance }, provider.MethodCreateInstance, provider.OK},
+			"InitializeInstance":                  {func(o *activitiestest.Office) any { return o.InitializeInstance }, provider.MethodInitializeInstance, provider.Unimplemented},
+			"DeleteInstance":                      {func(o *activitiestest.Office) any { return o.DeleteInstance }, provider.MethodDeleteInstance, provider.NotFound},
+			"InstanceStatus":                      {func(o *activitiestest.Office) any { return o.InstanceStatus }, provider.MethodInstanceStatus, provider.OK},
+			"the status that DeleteInstance asks": {func(o *activitiestest.Office) any { return o.DeleteInstance }, provider.MethodInstanceStatus, provider.NotFound},
+		} {
+			t.Run(code.String()+" of "+name, func(t *testing.T) {
+				o := activitiestest.NewOffice(t, activitiestest.Class())
+				o.Cloud.Fail(row.method, 0, provider.Errorf(code, "no"))
+				answer, err := o.Ask(row.step(o), activitiestest.InstanceCall)
+				deleting := row.method == provider.MethodInstanceStatus && name != "InstanceStatus"
+				switch {
+				case deleting && (code == provider.NotInitialized || code == provider.OutOfRange):
+					activitiestest.AssertFailure(t, err, kube.TypeTerminating, true)
+					return
+				case code == row.done, deleting && code == provider.Unimplemented:
+					require.NoError(t, err)
+					assert.Nil(t, answer.Problem)
+					return
+				}
+				require.NoError(t, err)
+				assert.Equal(t, shown, answer.Problem)
+			})
+		}
+	}
+}
+
+func TestP23_OnlyACloudThatIsSureSaysThatAnInstanceIsGone(t *testing.T) {
+	t.Parallel()
+	for _, code := range provider.Codes() {
+		o := activitiestest.NewOffice(t, activitiestest.Class())
+		o.Cloud.Fail(provider.MethodInstanceStatus, 0, provider.Errorf(code, "no"))
+		answer, err := o.Ask(o.InstanceStatus, activitiestest.InstanceCall)
+		require.NoError(t, err)
+		assert.Equal(t, code == provider.NotFound, answer.Gone, code)
+	}
+	t.Run("P23: an instance that is there is not", func(t *testing.T) {
+		o := activitiestest.NewOffice(t, activitiestest.Class())
+		_, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+		require.NoError(t, err)
+		answer, err := o.Ask(o.InstanceStatus, activitiestest.InstanceCall)
+		require.NoError(t, err)
+		assert.Equal(t, instanceOne(), answer)
+
+		require.True(t, o.Cloud.Vanish("uid-m"))
+		answer, err = o.Ask(o.InstanceStatus, activitiestest.InstanceCall)
+		require.NoError(t, err)
+		assert.True(t, answer.Gone)
+	})
+	t.Run("P23: nothing is known of it without its class", func(t *testing.T) {
+		in := activitiestest.InstanceCall
+		in.Class = "other"
+		o := activitiestest.NewOffice(t, activitiestest.Class())
+		answer, err := o.Ask(o.InstanceStatus, in)
+		require.NoError(t, err)
+		assert.False(t, answer.Gone)
+	})
+}

@@ -1,0 +1,92 @@
+package cloud_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/cloud"
+	"millwright/activities/kube"
+	"millwright/provider"
+)
+
+func TestDeleteInstance(t *testing.T) {
+	t.Parallel()
+	t.Run("U94: removes the instance, and asks the cloud also when there is none", func(t *testing.T) {
+		o := activitiestest.NewOffice(t, activitiestest.Class())
+		_, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+		require.NoError(t, err)
+		for range 2 {
+			answer, err := o.Ask(o.DeleteInstance, activitiestest.InstanceCall)
+			require.NoError(t, err)
+			assert.Equal(t, cloud.InstanceAnswer{}, answer)
+		}
+		assert.Empty(t, o.Cloud.Instances())
+		assert.Equal(t, 2, o.Cloud.Calls(provider.MethodDeleteInstance))
+	})
+	t.Run("finds it without a provider ID", func(t *testing.T) {
+		o := activitiestest.NewOffice(t, activitiestest.Class())
+		o.Cloud.FailAfter(provider.MethodCreateInstance, 1, provider.Errorf(provider.Aborted, "the answer was lost"))
+		_, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+		require.NoError(t, err)
+		require.Len(t, o.Cloud.Instances(), 1)
+		_, err = o.Ask(o.DeleteInstance, activitiestest.InstanceCall)
+		require.NoError(t, err)
+		assert.Empty(t, o.Cloud.Instances())
+	})
+	t.Run("returns when it is gone, and looks less often the longer it takes", func(t *testing.T) {
+		o := activitiestest.NewOffice(t, activitiestest.Class())
+		_, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+		require.NoError(t, err)
+		o.Cloud.HoldDeletions()
+		_, err = o.Ask(o.DeleteInstance, activitiestest.InstanceCall)
+		activitiestest.AssertFailure(t, err, kube.TypeTerminating, true)
+		_, took, err := o.Patiently(o.DeleteInstance, activitiestest.InstanceCall)
+		require.Error(t, err)
+		assert.InDelta(t, 1.25, took.Seconds(), 0.25, "five pauses of 0.25 s, give or take a fifth")
+		o.Cloud.FinishDeletions()
+		_, err = o.Ask(o.DeleteInstance, activitiestest.InstanceCall)
+		require.NoError(t, err)
+	})
+	t.Run("believes an accepted deletion where the cloud tells no status", func(t *testing.T) {
+		o := activitiestest.NewOffice(t, activitiestest.Class())
+		o.Cloud.Fail(provider.MethodInstanceStatus, 0, provider.Errorf(provider.Unimplemented, "no such call"))
+		_, err := o.Ask(o.DeleteInstance, activitiestest.InstanceCall)
+		require.NoError(t, err)
+	})
+	t.Run("shows why it cannot", func(t *testing.T) {
+		for _, method := range []provider.Method{provider.MethodDeleteInstance, provider.MethodInstanceStatus} {
+			o := activitiestest.NewOffice(t, activitiestest.Class())
+			o.Cloud.Fail(method, 0, provider.Errorf(provider.PermissionDenied, "not yours"))
+			answer, err := o.Ask(o.DeleteInstance, activitiestest.InstanceCall)
+			require.NoError(t, err)
+			assert.Equal(t, kube.Problem{Reason: "PermissionDenied", Message: "not yours", React: kube.UntilCredential, Failures: 1}, *answer.Problem)
+		}
+	})
+}
+
+// The longer a deletion takes, the rarer are the looks: an eighth of the time since the request, so that a deletion is seen at
+// most a seventh late, within bounds.
+func TestDeletePolls(t *testing.T) {
+	t.Parallel()
+	for since, want := range map[time.Duration]time.Duration{
+		-time.Minute:    250 * time.Millisecond, // the clocks of Temporal and of the worker differ
+		0:               250 * time.Millisecond,
+		2 * time.Second: 250 * time.Millisecond,
+		8 * time.Second: time.Second,
+		time.Minute:     7500 * time.Millisecond,
+		2 * time.Minute: 15 * time.Second,
+		time.Hour:       15 * time.Second,
+	} {
+		least, most := time.Hour, time.Duration(0)
+		for range 1000 {
+			wait := kube.DeletePoll(since)
+			least, most = min(least, wait), max(most, wait)
+		}
+		assert.InEpsilon(t, 0.8*want.Seconds(), least.Seconds(), 0.05, "%s", since)
+		assert.InEpsilon(t, 1.2*want.Seconds(), most.Seconds(), 0.05, "%s", since)
+	}
+}

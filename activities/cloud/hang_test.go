@@ -1,0 +1,51 @@
+package cloud_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"millwright/activities/activitiestest"
+	"millwright/provider"
+)
+
+// The times of these tests are those of a bubble: nobody waits for them.
+func TestN12_AProviderThatHangs(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		step   func(*activitiestest.Office) any
+		method provider.Method // that hangs
+	}{
+		"CreateInstance":                      {func(o *activitiestest.Office) any { return o.CreateInstance }, provider.MethodCreateInstance},
+		"InitializeInstance":                  {func(o *activitiestest.Office) any { return o.InitializeInstance }, provider.MethodInitializeInstance},
+		"DeleteInstance":                      {func(o *activitiestest.Office) any { return o.DeleteInstance }, provider.MethodDeleteInstance},
+		"the status that DeleteInstance asks": {func(o *activitiestest.Office) any { return o.DeleteInstance }, provider.MethodInstanceStatus},
+		"InstanceStatus":                      {func(o *activitiestest.Office) any { return o.InstanceStatus }, provider.MethodInstanceStatus},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := activitiestest.NewOffice(t, activitiestest.Class())
+				o.Cloud.Hang(row.method)
+				took, err := o.Until(row.step(o), 10*time.Minute)
+				require.Error(t, err, "a deadline is no answer of the cloud's that people should see")
+				assert.Equal(t, 10*time.Minute, took)
+			})
+		})
+	}
+	t.Run("N12: is asked again afterwards", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			o := activitiestest.NewOffice(t, activitiestest.Class())
+			release := o.Cloud.Hang(provider.MethodCreateInstance)
+			_, err := o.Until(o.CreateInstance, time.Minute)
+			require.Error(t, err)
+			release()
+			answer, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+			require.NoError(t, err)
+			assert.Equal(t, instanceOne(), answer)
+			assert.Equal(t, 1, o.Cloud.Creates())
+		})
+	})
+}

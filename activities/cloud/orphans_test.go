@@ -1,0 +1,411 @@
+package cloud_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/worker"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/cloud"
+	"millwright/activities/kube"
+	activitiesorphan "millwright/activities/orphan"
+	machinefake "millwright/api/generated/clientset/versioned/fake"
+	"millwright/api/v1alpha1"
+	"millwright/decide/orphan"
+	"millwright/provider"
+	"millwright/provider/fake"
+)
+
+// sweeper is the worker of a provider whose cloud has instances, and whose API server has a class and machines.
+type sweeper struct {
+	t      *testing.T
+	cloud  *fake.Provider
+	server *machinefake.Clientset
+	*cloud.Provider
+}
+
+var smallClass = kube.Ref{Namespace: activitiestest.Shop, Name: "small", UID: "uid-small"}
+
+func newSweeper(t *testing.T, objects ...runtime.Object) *sweeper {
+	t.Helper()
+	s := &sweeper{t: t, cloud: fake.New(), server: machinefake.NewSimpleClientset(objects...)}
+	s.Provider = &cloud.Provider{Cloud: s.cloud, Classes: s.server, Secrets: kubefake.NewClientset(), Cluster: "prod"}
+	return s
+}
+
+// plant makes instances with the tags of these machines.
+func (s *sweeper) plant(machines ...string) (ids []string) {
+	for _, name := range machines {
+		i := s.cloud.Plant(provider.Class{Namespace: activitiestest.Shop, Name: "small"}, provider.Machine{Cluster: "prod", Namespace: activitiestest.Shop, Name: name, UID: "uid-" + name})
+		ids = append(ids, i.ProviderID)
+	}
+	return ids
+}
+
+// find looks for orphans an hour from now, when all that is planted is old enough.
+func (s *sweeper) find(sightings ...orphan.Sighting) (cloud.OrphanDecision, error) {
+	s.t.Helper()
+	in := cloud.OrphanSearch{Class: smallClass, At: time.Now().Add(time.Hour), Sightings: sightings}
+	return activitiestest.Execute[cloud.OrphanDecision](s.t, s.FindOrphans, in, (*testsuite.TestActivityEnvironment).ExecuteActivity)
+}
+
+func (s *sweeper) collect(target orphan.Target) (cloud.OrphanEnd, error) {
+	s.t.Helper()
+	in := cloud.OrphanCall{Class: smallClass, Target: target}
+	return activitiestest.Execute[cloud.OrphanEnd](s.t, s.CollectOrphan, in, (*testsuite.TestActivityEnvironment).ExecuteActivity)
+}
+
+func targetOf(name string, ids ...string) orphan.Target {
+	return orphan.Target{Machine: name, UID: "uid-" + name, ProviderIDs: ids}
+}
+
+func (s *sweeper) left() (ids []string) {
+	for _, i := range s.cloud.Instances() {
+		ids = append(ids, i.ProviderID)
+	}
+	return ids
+}
+
+func seenLongAgo(name, id string) orphan.Sighting {
+	return orphan.Sighting{ProviderID: id, UID: "uid-" + name, Since: time.Now().Add(-time.Hour)}
+}
+
+func machinesResource() schema.GroupResource {
+	return v1alpha1.SchemeGroupVersion.WithResource("machines").GroupResource()
+}
+
+func TestU161_FindOrphans(t *testing.T) {
+	t.Parallel()
+	s := newSweeper(t, activitiestest.Class(), activitiestest.Machine("a"), activitiestest.Machine("b"), activitiestest.Machine("c"))
+	ids := s.plant("a", "b", "c", "gone", "fresh")
+	s.cloud.Plant(provider.Class{Namespace: activitiestest.Shop, Name: "large"}, provider.Machine{Cluster: "prod", Namespace: activitiestest.Shop, Name: "other-class", UID: "x"})
+	s.cloud.Plant(provider.Class{Namespace: activitiestest.Shop, Name: "small"}, provider.Machine{Cluster: "test", Namespace: activitiestest.Shop, Name: "other-cluster", UID: "y"})
+	for range 2 { // twice is harmless
+		d, err := s.find(seenLongAgo("gone", ids[3]))
+		require.NoError(t, err)
+		assert.Equal(t, []orphan.Target{targetOf("gone", ids[3])}, d.Collect)
+		assert.Equal(t, []int{5, 3, 2}, []int{d.Instances, d.Machines, d.Orphans})
+		assert.Len(t, d.Sightings, 2)
+		assert.Len(t, s.left(), 7, "it deletes nothing")
+	}
+}
+
+func TestN20_WhateverAMachineIsItKeepsItsInstance(t *testing.T) {
+	t.Parallel()
+	expiry := metav1.NewTime(time.Now().Add(time.Hour))
+	machines := []runtime.Object{activitiestest.Class()}
+	var names []string
+	for _, p := range []v1alpha1.MachinePhase{
+		"", v1alpha1.MachinePending, v1alpha1.MachineAvailable, v1alpha1.MachineRunning, v1alpha1.MachineTerminating, v1alpha1.MachineUnknown,
+		v1alpha1.MachineFailed, v1alpha1.MachineCrashLoopBackOff, v1alpha1.MachineInPlaceUpdating,
+	} {
+		names = append(names, fmt.Sprintf("m%d", len(names)), fmt.Sprintf("m%d", len(names)+1), fmt.Sprintf("m%d", len(names)+2))
+		machines = append(machines,
+			activitiestest.Machine(names[len(names)-3], activitiestest.Phase(p)),
+			activitiestest.Machine(names[len(names)-2], activitiestest.Phase(p), func(m *v1alpha1.Machine) { m.DeletionTimestamp = &expiry }),
+			activitiestest.Machine(names[len(names)-1], activitiestest.Phase(p), func(m *v1alpha1.Machine) {
+				m.Status.CurrentStatus.PreserveExpiryTime = &expiry
+				m.Spec.Class.Name, m.OwnerReferences = "large", nil // of another class by now, and without its set
+			}))
+	}
+	s := newSweeper(t, machines...)
+	var sightings []orphan.Sighting
+	for i, id := range s.plant(names...) {
+		sightings = append(sightings, seenLongAgo(names[i], id))
+	}
+	d, err := s.find(sightings...)
+	require.NoError(t, err)
+	assert.Equal(t, len(names), d.Instances)
+	assert.Zero(t, d.Orphans)
+	assert.Empty(t, d.Sightings)
+}
+
+// The cloud is asked first: a machine that is made meanwhile is in the second answer.
+func TestD23_AMachineThatIsMadeMeanwhileIsSeen(t *testing.T) {
+	t.Parallel()
+	s := newSweeper(t, activitiestest.Class(), activitiestest.Machine("a"))
+	id := s.plant("late")[0]
+	s.server.PrependReactor("list", "machines", func(clienttesting.Action) (bool, runtime.Object, error) {
+		assert.Equal(t, 1, s.cloud.Calls(provider.MethodListInstances), "the cloud was asked before")
+		return true, &v1alpha1.MachineList{Items: []v1alpha1.Machine{*activitiestest.Machine("a"), *activitiestest.Machine("late")}}, nil
+	})
+	d, err := s.find(seenLongAgo("late", id))
+	require.NoError(t, err)
+	assert.Zero(t, d.Orphans)
+}
+
+func TestD23_MachinesAreReadPageByPageAndPastAllCaches(t *testing.T) {
+	t.Parallel()
+	s := newSweeper(t, activitiestest.Class())
+	id := s.plant("second")[0]
+	pages := 0
+	fails := false
+	s.server.PrependReactor("list", "machines", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		options := action.(clienttesting.ListActionImpl).ListOptions
+		assert.Equal(t, int64(500), options.Limit)
+		assert.Empty(t, options.ResourceVersion, "what the API server has agreed upon")
+		pages++
+		if options.Continue == "" {
+			return true, &v1alpha1.MachineList{ListMeta: metav1.ListMeta{Continue: "more"}, Items: []v1alpha1.Machine{*activitiestest.Machine("first")}}, nil
+		}
+		assert.Equal(t, "more", options.Continue)
+		if fails {
+			return true, nil, apierrors.NewResourceExpired("too old")
+		}
+		return true, &v1alpha1.MachineList{Items: []v1alpha1.Machine{*activitiestest.Machine("second")}}, nil
+	})
+	d, err := s.find(seenLongAgo("second", id))
+	require.NoError(t, err)
+	assert.Equal(t, []int{2, 2, 0}, []int{pages, d.Machines, d.Orphans})
+	fails = true
+	_, err = s.find(seenLongAgo("second", id))
+	require.Error(t, err, "half of the machines are none")
+}
+
+func TestN7_WithoutAnAnswerNothingIsFound(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		breaks    func(*sweeper)
+		kind      string // empty: as the API server said it
+		retryable bool
+	}{
+		"the API server is away": {func(s *sweeper) {
+			activitiestest.Failing(s.server, "list", "machines", -1, errors.New("connection refused"), nil)
+		}, "", true},
+		"the resource is gone": {func(s *sweeper) {
+			activitiestest.Failing(s.server, "list", "machines", -1, apierrors.NewNotFound(machinesResource(), ""), nil)
+		}, kube.TypeRefused, false},
+		"we may not list": {func(s *sweeper) {
+			activitiestest.Failing(s.server, "list", "machines", -1, apierrors.NewForbidden(machinesResource(), "", errors.New("no")), nil)
+		}, kube.TypeRefused, false},
+		"we may not read the class": {func(s *sweeper) {
+			activitiestest.Failing(s.server, "get", "machineclasses", -1, apierrors.NewForbidden(machinesResource(), "", errors.New("no")), nil)
+		}, kube.TypeRefused, false},
+		"the cloud is away": {func(s *sweeper) {
+			s.cloud.Fail(provider.MethodListInstances, 0, provider.Errorf(provider.Unavailable, "away"))
+		}, "Unavailable", true},
+		"the cloud does not let us in": {func(s *sweeper) {
+			s.cloud.Fail(provider.MethodListInstances, 0, provider.Errorf(provider.Unauthenticated, "who are you"))
+		}, "Unauthenticated", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSweeper(t, activitiestest.Class(), activitiestest.Machine("a"))
+			s.plant("gone")
+			row.breaks(s)
+			d, err := s.find()
+			require.Error(t, err)
+			assert.Equal(t, cloud.OrphanDecision{}, d)
+			if row.kind != "" {
+				activitiestest.AssertFailure(t, err, row.kind, row.retryable)
+			} else {
+				_, retryable := activitiestest.Failure(t, err)
+				assert.True(t, retryable)
+			}
+		})
+	}
+	t.Run("the Secret is missing", func(t *testing.T) {
+		s := newSweeper(t, activitiestest.Class(func(c *v1alpha1.MachineClass) { c.SecretRef = activitiestest.SecretRef(activitiestest.Shop, "missing") }))
+		_, err := s.find()
+		activitiestest.AssertFailure(t, err, v1alpha1.ReasonSecretNotFound, false)
+		assert.Zero(t, s.cloud.Calls(provider.MethodListInstances))
+	})
+	t.Run("no machine at all: moved control plane", func(t *testing.T) {
+		s := newSweeper(t, activitiestest.Class())
+		d, err := s.find(seenLongAgo("gone", s.plant("gone")[0]))
+		require.NoError(t, err)
+		assert.Empty(t, d.Collect)
+		assert.Contains(t, d.Held, "moved or restored control plane")
+	})
+	t.Run("and a person who lets one go", func(t *testing.T) {
+		s := newSweeper(t, activitiestest.Class(func(c *v1alpha1.MachineClass) {
+			c.Annotations = map[string]string{v1alpha1.AnnotationCollectOrphans: "1"}
+		}))
+		d, err := s.find(seenLongAgo("gone", s.plant("gone")[0]))
+		require.NoError(t, err)
+		assert.Len(t, d.Collect, 1)
+	})
+}
+
+func TestASweepEndsWithItsClass(t *testing.T) {
+	t.Parallel()
+	for name, objects := range map[string][]runtime.Object{
+		"gone":                     nil,
+		"another one has its name": {activitiestest.Class(func(c *v1alpha1.MachineClass) { c.UID = "other" })},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSweeper(t, objects...)
+			ids := s.plant("gone")
+			d, err := s.find()
+			require.NoError(t, err)
+			assert.Equal(t, cloud.OrphanDecision{Gone: true}, d)
+			assert.Zero(t, s.cloud.Calls(provider.MethodListInstances))
+			end, err := s.collect(targetOf("gone", ids...))
+			require.NoError(t, err)
+			assert.Equal(t, "MachineClass shop/small is gone", end.Kept)
+			assert.Equal(t, ids, s.left())
+		})
+	}
+}
+
+func TestU161_CollectOrphan(t *testing.T) {
+	t.Parallel()
+	s := newSweeper(t, activitiestest.Class(), activitiestest.Machine("a"), activitiestest.Machine("new", func(m *v1alpha1.Machine) { m.UID = "uid-of-the-new-one" }))
+	ids := s.plant("a", "gone", "gone", "new")
+	for _, target := range []orphan.Target{targetOf("gone", ids[1], ids[2]), targetOf("new", ids[3])} {
+		for range 2 { // twice is harmless
+			end, err := s.collect(target)
+			require.NoError(t, err)
+			assert.Equal(t, cloud.OrphanEnd{}, end)
+		}
+	}
+	assert.Equal(t, ids[:1], s.left())
+}
+
+func TestD23_TheLastLookKeepsWhatHasAMachineAfterAll(t *testing.T) {
+	t.Parallel()
+	s := newSweeper(t, activitiestest.Class(), activitiestest.Machine("back"), activitiestest.Machine("restored", func(m *v1alpha1.Machine) { m.UID, m.Spec.ProviderID = "other", "fake:///i-2" }))
+	ids := s.plant("back", "restored")
+	end, err := s.collect(targetOf("back", ids[0]))
+	require.NoError(t, err)
+	assert.Equal(t, "Machine back exists", end.Kept)
+	end, err = s.collect(targetOf("restored", ids[1]))
+	require.NoError(t, err)
+	assert.Equal(t, "Machine restored names instance fake:///i-2", end.Kept)
+	assert.Equal(t, ids, s.left())
+	assert.Zero(t, s.cloud.Calls(provider.MethodDeleteInstance))
+}
+
+func TestN7_WithoutAnAnswerNothingIsCollected(t *testing.T) {
+	t.Parallel()
+	unserved := apierrors.NewGenericServerResponse(404, "GET", machinesResource(), "gone", "404 page not found", 0, true)
+	require.True(t, apierrors.IsNotFound(unserved), "it looks like a machine that does not exist")
+	for name, err := range map[string]error{
+		"the API server is away":        errors.New("connection refused"),
+		"it does not know the resource": unserved,
+		"we may not look":               apierrors.NewForbidden(machinesResource(), "gone", errors.New("no")),
+		"too many requests":             apierrors.NewTooManyRequests("later", 1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSweeper(t, activitiestest.Class())
+			ids := s.plant("gone")
+			activitiestest.Failing(s.server, "get", "machines", -1, err, nil)
+			_, got := s.collect(targetOf("gone", ids...))
+			require.Error(t, got)
+			assert.Equal(t, ids, s.left())
+		})
+	}
+}
+
+func TestCollectOrphanWaitsUntilTheInstanceIsGone(t *testing.T) {
+	t.Parallel()
+	s := newSweeper(t, activitiestest.Class())
+	ids := s.plant("gone")
+	s.cloud.HoldDeletions()
+	_, err := s.collect(targetOf("gone", ids...))
+	activitiestest.AssertFailure(t, err, kube.TypeTerminating, true)
+	s.cloud.FinishDeletions()
+	end, err := s.collect(targetOf("gone", ids...))
+	require.NoError(t, err)
+	assert.Empty(t, end.Kept)
+}
+
+func TestACloudThatWillNotDeleteSaysSo(t *testing.T) {
+	t.Parallel()
+	s := newSweeper(t, activitiestest.Class(func(c *v1alpha1.MachineClass) { c.SecretRef = activitiestest.SecretRef(activitiestest.Shop, "small") }))
+	s.Secrets = kubefake.NewClientset(activitiestest.Secret("small", map[string]string{"token": "canary-of-the-cloud"}))
+	ids := s.plant("gone")
+	for _, method := range []provider.Method{provider.MethodDeleteInstance, provider.MethodInstanceStatus} {
+		s.cloud.Fail(method, 1, provider.Errorf(provider.PermissionDenied, "canary-of-the-cloud may not"))
+		_, err := s.collect(targetOf("gone", ids...))
+		activitiestest.AssertFailure(t, err, "PermissionDenied", false)
+		assert.NotContains(t, err.Error(), "canary")
+	}
+}
+
+func TestASweepThatIsCancelledTellsNothing(t *testing.T) {
+	t.Parallel()
+	s := newSweeper(t, activitiestest.Class())
+	s.cloud.Fail(provider.MethodListInstances, 0, provider.Errorf(provider.Unauthenticated, "what was sent is canary"))
+	suite := &testsuite.WorkflowTestSuite{}
+	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
+	env := suite.NewTestActivityEnvironment()
+	ctx, cancel := context.WithCancel(t.Context())
+	env.SetWorkerOptions(worker.Options{BackgroundActivityContext: ctx})
+	env.RegisterActivity(s.Provider)
+	s.server.PrependReactor("get", "machineclasses", func(clienttesting.Action) (bool, runtime.Object, error) {
+		cancel()
+		return false, nil, nil
+	})
+	_, err := env.ExecuteActivity(s.FindOrphans, cloud.OrphanSearch{Class: smallClass})
+	require.Error(t, err)
+	assert.NotContains(t, err.Error(), "canary")
+}
+
+func TestReportOrphans(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		report activitiesorphan.Report
+		told   []string
+		result string
+	}{
+		{"nothing", activitiesorphan.Report{}, []string{}, "clean"},
+		{"collected", activitiesorphan.Report{Collected: []string{"i-1", "i-2"}}, []string{"Normal OrphansCollected Deleted what no Machine claims (2): i-1, i-2"}, "collected"},
+		{"held", activitiesorphan.Report{Held: "too many"}, []string{"Warning OrphansHeld too many"}, "held"},
+		{"failed", activitiesorphan.Report{Failed: "away"}, []string{"Warning OrphanSweepFailed away"}, "failed"},
+		{"unclear", activitiesorphan.Report{Unclear: []string{"one", "two"}}, []string{"Warning InstancesUnclear one; two"}, "clean"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			w, registry := activitiestest.NewWorld(t), prometheus.NewRegistry()
+			w.Metrics = kube.NewMetrics(registry)
+			row.report.Class = smallClass
+			_, err := activitiestest.Run[any](w, (&activitiesorphan.Activities{Kube: w.Kube}).ReportOrphans, row.report)
+			require.NoError(t, err)
+			assert.Equal(t, row.told, w.Told())
+			assert.InDelta(t, 1, sample(t, registry, "millwright_orphan_sweeps_total", row.result), 0)
+			assert.InDelta(t, len(row.report.Collected), sample(t, registry, "millwright_orphans_collected_total", ""), 0)
+			assert.Empty(t, w.Writes())
+		})
+	}
+	t.Run("a worker without metrics", func(t *testing.T) {
+		w := activitiestest.NewWorld(t)
+		_, err := activitiestest.Run[any](w, (&activitiesorphan.Activities{Kube: w.Kube}).ReportOrphans, activitiesorphan.Report{Class: smallClass, Collected: slices.Repeat([]string{"i-1234567890"}, 200)})
+		require.NoError(t, err)
+		assert.Less(t, len(w.Told()[0]), 1100, "events hold 1 KiB")
+	})
+}
+
+// sample returns the sum of a counter's samples that have a label of this value, or of all of them.
+func sample(t *testing.T, registry *prometheus.Registry, name, label string) (sum float64) {
+	t.Helper()
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if family.GetName() == name && (l.GetValue() == label || (label == "" && l.GetName() == "class")) {
+					sum += m.GetCounter().GetValue()
+				}
+			}
+		}
+	}
+	return sum
+}

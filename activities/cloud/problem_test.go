@@ -1,0 +1,146 @@
+package cloud_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/kube"
+	"millwright/provider"
+)
+
+func TestReactionTo(t *testing.T) {
+	t.Parallel()
+	table := map[provider.Code]kube.Reaction{
+		provider.OK:                 kube.Retry, // never asked
+		provider.Canceled:           kube.Retry,
+		provider.Unknown:            kube.Retry,
+		provider.InvalidArgument:    kube.UntilSpec,
+		provider.DeadlineExceeded:   kube.Retry,
+		provider.NotFound:           kube.Retry,
+		provider.AlreadyExists:      kube.UntilSpec,
+		provider.PermissionDenied:   kube.UntilCredential,
+		provider.ResourceExhausted:  kube.RetryLong,
+		provider.FailedPrecondition: kube.UntilSpec,
+		provider.Aborted:            kube.Retry,
+		provider.OutOfRange:         kube.UntilSpec,
+		provider.Unimplemented:      kube.UntilSpec,
+		provider.Internal:           kube.Retry,
+		provider.Unavailable:        kube.Retry,
+		provider.DataLoss:           kube.Retry,
+		provider.Unauthenticated:    kube.UntilCredential,
+		provider.NotInitialized:     kube.Retry,
+	}
+	for _, code := range append(provider.Codes(), provider.OK) {
+		want, known := table[code]
+		require.True(t, known, "no row for %s", code)
+		assert.Equal(t, want, kube.ReactionTo(code), code)
+	}
+	assert.Equal(t, kube.Retry, kube.ReactionTo(99), "a code that this version does not know")
+}
+
+func TestAProblemIsShownOnce(t *testing.T) {
+	t.Parallel()
+	o := activitiestest.NewOffice(t, activitiestest.Class())
+	o.Cloud.Fail(provider.MethodCreateInstance, 3, provider.Errorf(provider.Unavailable, "the cloud is away"))
+
+	t.Run("the first failure is an answer, so that people see it", func(t *testing.T) {
+		answer, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+		require.NoError(t, err)
+		assert.Equal(t, kube.Problem{Reason: "Unavailable", Message: "the cloud is away", React: kube.Retry, Failures: 1}, *answer.Problem)
+	})
+	known := activitiestest.InstanceCall
+	known.Known = &kube.Problem{Reason: "Unavailable", Message: "the cloud is away", React: kube.Retry, Failures: 1}
+	t.Run("the next activity backs off before it asks again", func(t *testing.T) {
+		before := o.Cloud.Calls(provider.MethodCreateInstance)
+		_, err := o.Ask(o.CreateInstance, known)
+		activitiestest.AssertFailure(t, err, "Unavailable", true)
+		assert.Equal(t, before, o.Cloud.Calls(provider.MethodCreateInstance))
+	})
+	t.Run("and keeps trying as long as it is the same", func(t *testing.T) {
+		answer, took, err := o.Patiently(o.CreateInstance, known)
+		require.NoError(t, err)
+		assert.Equal(t, instanceOne(), answer)
+		assertAbout(t, (2+4+8)*time.Second, took, "three waits: before the first call and after two failures")
+	})
+}
+
+func TestU125_AnotherMessageOfTheSameCodeIsNoNews(t *testing.T) {
+	t.Parallel()
+	known := activitiestest.InstanceCall
+	known.Known = &kube.Problem{Reason: "Unavailable", Message: "request 1 failed", React: kube.Retry, Failures: 1}
+	t.Run("U125: similar: another request", func(t *testing.T) {
+		o := activitiestest.NewOffice(t, activitiestest.Class())
+		o.Cloud.Fail(provider.MethodCreateInstance, 1, provider.Errorf(provider.Unavailable, "request 2 failed"))
+		o.Cloud.Fail(provider.MethodCreateInstance, 1, provider.Errorf(provider.Unavailable, "the cloud is away"))
+		answer, _, err := o.Patiently(o.CreateInstance, known)
+		require.NoError(t, err)
+		assert.Equal(t, instanceOne(), answer, "it is not shown again")
+		assert.Equal(t, 3, o.Cloud.Calls(provider.MethodCreateInstance))
+	})
+	t.Run("U125: the failure of an attempt says what the cloud says now", func(t *testing.T) {
+		o := activitiestest.NewOffice(t, activitiestest.Class())
+		o.Cloud.Fail(provider.MethodCreateInstance, 0, provider.Errorf(provider.Unavailable, "request 2 failed"))
+		_, _, err := o.Patiently(o.CreateInstance, known)
+		require.ErrorContains(t, err, "request 2 failed")
+	})
+	t.Run("U125: different: another code", func(t *testing.T) {
+		o := activitiestest.NewOffice(t, activitiestest.Class())
+		o.Cloud.Fail(provider.MethodCreateInstance, 1, provider.Errorf(provider.Internal, "request 1 failed"))
+		answer, _, err := o.Patiently(o.CreateInstance, known)
+		require.NoError(t, err)
+		require.NotNil(t, answer.Problem)
+		assert.Equal(t, "Internal", answer.Problem.Reason)
+	})
+}
+
+func TestAProblemThatChangesIsShownAgain(t *testing.T) {
+	t.Parallel()
+	o := activitiestest.NewOffice(t, activitiestest.Class())
+	o.Cloud.Fail(provider.MethodCreateInstance, 1, provider.Errorf(provider.ResourceExhausted, "zone a is full"))
+	in := activitiestest.InstanceCall
+	in.Known = &kube.Problem{Reason: "Unavailable"}
+	answer, _, err := o.Patiently(o.CreateInstance, in)
+	require.NoError(t, err)
+	assert.Equal(t, "ResourceExhausted", answer.Problem.Reason)
+}
+
+func TestWhatOnlyPeopleCanMendIsAlwaysAnAnswer(t *testing.T) {
+	t.Parallel()
+	for _, code := range []provider.Code{provider.InvalidArgument, provider.PermissionDenied} {
+		t.Run(code.String(), func(t *testing.T) {
+			o := activitiestest.NewOffice(t, activitiestest.Class())
+			o.Cloud.Fail(provider.MethodCreateInstance, 0, provider.Errorf(code, "no"))
+			in := activitiestest.InstanceCall
+			in.Known = &kube.Problem{Reason: code.String()}
+			answer, _, err := o.Patiently(o.CreateInstance, in)
+			require.NoError(t, err, "to try again by oneself cannot help")
+			assert.Equal(t, code.String(), answer.Problem.Reason)
+		})
+	}
+}
+
+func TestAProblemFitsAStatus(t *testing.T) {
+	t.Parallel()
+	o := activitiestest.NewOffice(t, activitiestest.Class())
+	o.Cloud.Fail(provider.MethodCreateInstance, 1, provider.Errorf(provider.Internal, "%s", strings.Repeat("ö", 5000)))
+	answer, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+	require.NoError(t, err)
+	assert.Less(t, len(answer.Problem.Message), 1010)
+	assert.True(t, strings.HasSuffix(answer.Problem.Message, "ö…"), "cut between letters")
+}
+
+func TestBracketsInAMessageHideNoCode(t *testing.T) {
+	t.Parallel()
+	t.Run("D30: a code is a type, not a text", func(t *testing.T) {
+		o := activitiestest.NewOffice(t, activitiestest.Class())
+		o.Cloud.Fail(provider.MethodCreateInstance, 1, provider.Errorf(provider.ResourceExhausted, "[[NotFound] quota [x]]"))
+		answer, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+		require.NoError(t, err)
+		assert.Equal(t, "ResourceExhausted", answer.Problem.Reason)
+	})
+}

@@ -1,0 +1,123 @@
+package cloud_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/temporal"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/cloud"
+	"millwright/activities/kube"
+	"millwright/api/v1alpha1"
+	"millwright/provider"
+)
+
+// instanceOne is the answer to a call that finds or makes the first instance of the cloud.
+func instanceOne() cloud.InstanceAnswer {
+	return cloud.InstanceAnswer{
+		ProviderID: "fake:///i-1", NodeName: "m", LastKnownState: "i-1", Addresses: []kube.Address{{Type: "Hostname", Address: "m"}},
+	}
+}
+
+func TestCreateInstance(t *testing.T) {
+	t.Parallel()
+	o := activitiestest.NewOffice(t, activitiestest.Class())
+	for range 2 {
+		answer, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+		require.NoError(t, err)
+		assert.Equal(t, instanceOne(), answer)
+	}
+	assert.Equal(t, 1, o.Cloud.Creates(), "U67: the second adopts what the first made")
+	assert.JSONEq(t, `{"size":"xl"}`, string(o.Cloud.Classes[0].Spec))
+	assert.Equal(t, provider.Machine{Cluster: "prod", Namespace: activitiestest.Shop, Name: "m", UID: "uid-m", NeverTried: true}, o.Cloud.Machines[0])
+
+	t.Run("what is known goes along", func(t *testing.T) {
+		in := activitiestest.InstanceCall
+		in.ProviderID, in.LastKnownState = "fake:///i-1", "i-1"
+		_, err := o.Ask(o.CreateInstance, in)
+		require.NoError(t, err)
+		last := o.Cloud.Machines[len(o.Cloud.Machines)-1]
+		assert.Equal(t, []string{"fake:///i-1", "i-1"}, []string{last.ProviderID, last.LastKnownState})
+	})
+}
+
+func TestNeverTriedHoldsForTheFirstAttemptOnly(t *testing.T) {
+	t.Parallel()
+	t.Run("when the first attempt failed somewhere", func(t *testing.T) {
+		o := activitiestest.NewOffice(t, activitiestest.Class())
+		calls := 0
+		o.Cloud.Create = func(context.Context) (provider.Instance, error) {
+			if calls++; calls == 1 {
+				return provider.Instance{}, temporal.NewApplicationError("the worker died", "Died")
+			}
+			return provider.Instance{ProviderID: "fake:///i-1", NodeName: "m"}, nil
+		}
+		_, _, err := o.Patiently(o.CreateInstance, activitiestest.InstanceCall)
+		require.NoError(t, err)
+		require.Len(t, o.Cloud.Machines, 2)
+		assert.True(t, o.Cloud.Machines[0].NeverTried)
+		assert.False(t, o.Cloud.Machines[1].NeverTried)
+	})
+	t.Run("when it was not the first from the start", func(t *testing.T) {
+		o := activitiestest.NewOffice(t, activitiestest.Class())
+		in := activitiestest.InstanceCall
+		in.NeverTried = false
+		_, err := o.Ask(o.CreateInstance, in)
+		require.NoError(t, err)
+		assert.False(t, o.Cloud.Machines[0].NeverTried)
+	})
+}
+
+func TestAnInstanceWithoutANameIsAnInternalError(t *testing.T) {
+	t.Parallel()
+	for name, unnamed := range map[string]provider.Instance{"no provider ID": {NodeName: "m"}, "no node name": {ProviderID: "fake:///i-1"}} {
+		t.Run(name, func(t *testing.T) {
+			o := activitiestest.NewOffice(t, activitiestest.Class())
+			o.Cloud.Create = func(context.Context) (provider.Instance, error) { return unnamed, nil }
+			answer, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+			require.NoError(t, err)
+			require.NotNil(t, answer.Problem)
+			assert.Equal(t, "Internal", answer.Problem.Reason)
+			assert.Empty(t, answer.ProviderID)
+		})
+	}
+}
+
+func TestInitializeInstance(t *testing.T) {
+	t.Parallel()
+	slow := activitiestest.Class(func(c *v1alpha1.MachineClass) { c.Name = "slow" })
+	in := activitiestest.InstanceCall
+	in.Class = "slow"
+	t.Run("of a provider that has this step", func(t *testing.T) {
+		o := activitiestest.NewOffice(t, slow)
+		answer, err := o.Ask(o.CreateInstance, in)
+		require.NoError(t, err)
+		assert.True(t, answer.Uninitialized)
+		for range 2 {
+			answer, err = o.Ask(o.InitializeInstance, in)
+			require.NoError(t, err)
+			assert.Equal(t, instanceOne(), answer)
+		}
+	})
+	t.Run("U68: that fails is a problem", func(t *testing.T) {
+		o := activitiestest.NewOffice(t, slow)
+		answer, err := o.Ask(o.InitializeInstance, in)
+		require.NoError(t, err)
+		assert.Equal(t, "NotFound", answer.Problem.Reason)
+	})
+	t.Run("of a provider without it is a success that forgets nothing", func(t *testing.T) {
+		o := activitiestest.NewOffice(t, activitiestest.Class())
+		_, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+		require.NoError(t, err)
+		in := activitiestest.InstanceCall
+		in.ProviderID, in.NodeName, in.LastKnownState = "fake:///i-1", "m", "i-1"
+		for range 2 {
+			answer, err := o.Ask(o.InitializeInstance, in)
+			require.NoError(t, err)
+			assert.Equal(t, cloud.InstanceAnswer{ProviderID: "fake:///i-1", NodeName: "m", LastKnownState: "i-1"}, answer)
+		}
+	})
+}

@@ -1,0 +1,159 @@
+package cloud_test
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/worker"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/cloud"
+	"millwright/activities/kube"
+	"millwright/api/v1alpha1"
+	"millwright/provider"
+)
+
+func TestSecretsReachTheProvider(t *testing.T) {
+	t.Parallel()
+	a := activitiestest.Secret("a", map[string]string{"userData": "boot", "token": "a"})
+	b := activitiestest.Secret("b", map[string]string{"token": "b", "region": "eu"})
+	for name, row := range map[string]struct {
+		class *v1alpha1.MachineClass
+		want  map[string]string
+	}{
+		"none":                              {activitiestest.Class(), map[string]string{}},
+		"user data alone":                   {activitiestest.WithSecrets("a", ""), map[string]string{"userData": "boot", "token": "a"}},
+		"credentials alone":                 {activitiestest.WithSecrets("", "b"), map[string]string{"token": "b", "region": "eu"}},
+		"both, of one key the credentials'": {activitiestest.WithSecrets("a", "b"), map[string]string{"userData": "boot", "token": "b", "region": "eu"}},
+		"one for both":                      {activitiestest.WithSecrets("a", "a"), map[string]string{"userData": "boot", "token": "a"}},
+		"without a namespace: the class's":  {activitiestest.Class(func(c *v1alpha1.MachineClass) { c.SecretRef = activitiestest.SecretRef("", "a") }), map[string]string{"userData": "boot", "token": "a"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := activitiestest.NewOffice(t, row.class, a, b)
+			_, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+			require.NoError(t, err)
+			got := map[string]string{}
+			for key, value := range o.Cloud.Classes[0].Secret {
+				got[key] = string(value)
+			}
+			assert.Equal(t, row.want, got)
+		})
+	}
+}
+
+func TestWhatIsMissingIsAProblemForPeople(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		class           *v1alpha1.MachineClass
+		reason, message string
+	}{
+		"the class":                {activitiestest.Class(func(c *v1alpha1.MachineClass) { c.Name = "other" }), "ClassNotFound", "MachineClass small does not exist in namespace shop"},
+		"D18: its Secret":          {activitiestest.WithSecrets("a", ""), "SecretNotFound", "Secret shop/a of MachineClass small does not exist"},
+		"D18: that of credentials": {activitiestest.WithSecrets("", "b"), "SecretNotFound", "Secret shop/b of MachineClass small does not exist"},
+		"the name of its Secret":   {activitiestest.Class(func(c *v1alpha1.MachineClass) { c.SecretRef = activitiestest.SecretRef(activitiestest.Shop, "") }), "ClassInvalid", "MachineClass small refers to a Secret without saying its name"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := activitiestest.NewOffice(t, row.class)
+			for _, step := range []any{o.CreateInstance, o.InitializeInstance, o.DeleteInstance} {
+				for range 2 {
+					answer, err := o.Ask(step, activitiestest.InstanceCall)
+					require.NoError(t, err)
+					assert.Equal(t, cloud.InstanceAnswer{Problem: &kube.Problem{Reason: row.reason, Message: row.message, React: kube.UntilCredential}}, answer)
+				}
+			}
+			assert.Empty(t, o.Cloud.Machines, "the cloud is not asked")
+		})
+	}
+	t.Run("an API server that is away is no such problem", func(t *testing.T) {
+		o := activitiestest.NewOffice(t, activitiestest.Class())
+		activitiestest.Failing(o.Classes.(activitiestest.FakeClient), "get", "machineclasses", 1, apierrors.NewServiceUnavailable("away"), nil)
+		_, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+		require.Error(t, err)
+		_, retryable := activitiestest.Failure(t, err)
+		assert.True(t, retryable)
+	})
+}
+
+// assertSilent says that neither an answer nor a failure holds the canary, in any form that a history would keep.
+func assertSilent(t *testing.T, answer cloud.InstanceAnswer, err error) {
+	t.Helper()
+	text, encodeErr := json.Marshal(answer)
+	require.NoError(t, encodeErr)
+	if err != nil {
+		text = append(text, err.Error()...)
+		text = append(text, temporal.GetDefaultFailureConverter().ErrorToFailure(err).String()...)
+	}
+	for _, form := range []string{activitiestest.Canary, base64.StdEncoding.EncodeToString([]byte(activitiestest.Canary))} {
+		assert.NotContains(t, string(text), form)
+	}
+}
+
+func TestNoSecretLeavesAnActivity(t *testing.T) {
+	t.Parallel()
+	leak := "token " + activitiestest.Canary + " is not valid"
+	known := activitiestest.InstanceCall
+	known.Known = &kube.Problem{Reason: "Unavailable"}
+	for name, fails := range map[string]error{
+		"nothing fails":                 nil,
+		"an error that quotes it":       provider.Errorf(provider.Unavailable, "%s", leak),
+		"one that only people can mend": provider.Errorf(provider.InvalidArgument, "%s", leak),
+		"a cause that quotes it":        &provider.Error{Code: provider.Unavailable, Message: "the cloud said no", Cause: errors.New(leak)},
+		"an error of no known kind":     errors.New(leak),
+		"one that is wrapped":           fmt.Errorf("%s: %w", leak, provider.Errorf(provider.Internal, "no")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := activitiestest.NewOffice(t, activitiestest.WithSecrets("a", "a"), activitiestest.Secret("a", map[string]string{"token": activitiestest.Canary, "userData": "#!/bin/sh " + activitiestest.Canary}))
+			o.Cloud.Create = func(context.Context) (provider.Instance, error) {
+				return provider.Instance{ProviderID: "fake:///i-1", NodeName: "m"}, fails
+			}
+			answer, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+			assertSilent(t, answer, err)
+			answer, _, err = o.Patiently(o.CreateInstance, known)
+			assertSilent(t, answer, err)
+			require.Contains(t, string(o.Cloud.Classes[0].Secret["userData"]), activitiestest.Canary, "the provider has it")
+		})
+	}
+}
+
+func TestALongCallHeartbeatsAndCanBeCancelled(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := activitiestest.NewOffice(t, activitiestest.WithSecrets("", "a"), activitiestest.Secret("a", map[string]string{"token": activitiestest.Canary}))
+		var called, ended time.Time
+		o.Cloud.Create = func(ctx context.Context) (provider.Instance, error) {
+			called = time.Now()
+			<-ctx.Done()
+			ended = time.Now()
+			return provider.Instance{}, fmt.Errorf("POST /instances?token=%s: %w", activitiestest.Canary, ctx.Err())
+		}
+		suite := &testsuite.WorkflowTestSuite{}
+		suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
+		env := suite.NewTestActivityEnvironment()
+		env.RegisterActivity(o.Provider)
+		ctx, cancel := context.WithCancel(t.Context())
+		env.SetWorkerOptions(worker.Options{BackgroundActivityContext: ctx})
+		env.SetOnActivityHeartbeatListener(func(_ *activity.Info, details converter.EncodedValues) {
+			assert.False(t, details.HasValues(), "a heartbeat says nothing")
+			cancel() // as the SDK does when a heartbeat is answered so
+		})
+		_, err := env.ExecuteActivity(o.CreateInstance, activitiestest.InstanceCall)
+		require.Error(t, err)
+		assert.Equal(t, 3*time.Second, ended.Sub(called), "the first heartbeat brings the cancellation")
+		assertSilent(t, cloud.InstanceAnswer{}, err)
+	})
+}

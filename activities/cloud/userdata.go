@@ -1,0 +1,85 @@
+package cloud
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/activities/kube"
+	"millwright/api/v1alpha1"
+	"millwright/provider"
+)
+
+// userDataKey is the key of a class's Secret with what an instance is started with.
+const userDataKey = "userData"
+
+// The placeholders in user data.
+const (
+	tokenPlaceholder   = "<<BOOTSTRAP_TOKEN>>"
+	machinePlaceholder = "<<MACHINE_NAME>>"
+)
+
+// userData returns what the instance of a machine is started with: the user data of its class with the placeholders
+// replaced. A Secret without the key is a problem for people; an empty value is not. A token that is not there any more, or
+// cannot be used, is an error that may pass: the next attempt makes another. What it returns is a secret, and so is the
+// token in it, which is returned besides.
+func (p *Provider) userData(ctx context.Context, class provider.Class, machine string, ref kube.TokenRef) (data []byte, token string, problem *kube.Problem, err error) {
+	template, found := class.Secret[userDataKey]
+	if !found {
+		return nil, "", kube.ClassProblem(v1alpha1.ReasonSecretInvalid, "the Secret of MachineClass %s has no key %s", class.Name, userDataKey), nil
+	}
+	token, err = p.token(ctx, ref)
+	if gone, is := kube.Failure(err, kube.TypeTokenGone); is {
+		return nil, "", &kube.Problem{Reason: kube.ReasonTokenGone, Message: gone.Message(), React: kube.Retry, Failures: 1}, nil
+	}
+	if err != nil {
+		return nil, "", nil, err
+	}
+	return render(template, machine, token), token, nil, nil
+}
+
+// token reads a bootstrap token, as an instance presents it; empty when there is none to read.
+func (p *Provider) token(ctx context.Context, ref kube.TokenRef) (string, error) {
+	if ref == (kube.TokenRef{}) {
+		return "", nil
+	}
+	if p.Tokens == nil {
+		return "", fmt.Errorf("read bootstrap token %s/%s: this worker has no access to a target cluster", ref.Namespace, ref.Name)
+	}
+	secret, err := p.Tokens.CoreV1().Secrets(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return "", kube.TokenGone(fmt.Sprintf("bootstrap token %s/%s does not exist any more", ref.Namespace, ref.Name))
+	case err != nil:
+		return "", fmt.Errorf("get secret %s/%s: %w", ref.Namespace, ref.Name, err)
+	}
+	token, _, usable := kube.ReadToken(secret, time.Now())
+	if !usable {
+		return "", kube.TokenGone(fmt.Sprintf("bootstrap token %s/%s has expired or was changed", ref.Namespace, ref.Name))
+	}
+	return token, nil
+}
+
+// render returns the Secret's user data with the placeholders replaced: everywhere, whether they are written plainly or
+// encoded as in a URL, which some formats of user data need; then the value is encoded too. Without a token its
+// placeholders stay as they are. The slice that it gets is not changed.
+func render(userData []byte, machine string, token string) []byte {
+	pairs := placeholder(machinePlaceholder, machine)
+	if token != "" {
+		pairs = append(pairs, placeholder(tokenPlaceholder, token)...)
+	}
+	return []byte(strings.NewReplacer(pairs...).Replace(string(userData)))
+}
+
+// placeholder returns the forms of a placeholder, each followed by what takes its place. The hexadecimal digits of an
+// encoding may be large or small.
+func placeholder(name, value string) []string {
+	encoded, encodedValue := url.QueryEscape(name), url.QueryEscape(value)
+	small := strings.NewReplacer("%3C", "%3c", "%3E", "%3e").Replace(encoded)
+	return []string{name, value, encoded, encodedValue, small, encodedValue}
+}

@@ -1,0 +1,161 @@
+package cloud_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/temporal"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/cloud"
+	"millwright/activities/kube"
+	"millwright/provider"
+)
+
+// theToken is what an instance presents that booted with tokenSecret.
+func theToken() string {
+	s := activitiestest.TokenSecret()
+	return string(s.Data["token-id"]) + "." + string(s.Data["token-secret"])
+}
+
+func tokenRef() kube.TokenRef {
+	return kube.TokenRef{Namespace: activitiestest.KubeSystem, Name: activitiestest.TokenSecret().Name}
+}
+
+// userData renders the user data of the class small with the token of tokenSecret.
+func userData(t *testing.T, secret provider.Secret, ref kube.TokenRef) (string, *kube.Problem, error) {
+	t.Helper()
+	p := &cloud.Provider{Tokens: kubefake.NewClientset(activitiestest.TokenSecret())}
+	data, problem, err := cloud.UserData(t.Context(), p, provider.Class{Namespace: activitiestest.Shop, Name: "small", Secret: secret}, "web-1", ref)
+	return string(data), problem, err
+}
+
+func TestU73_BootstrapTokenInUserData(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct{ data, want string }{
+		"U73: token replaced":             {"a <<BOOTSTRAP_TOKEN>> b <<BOOTSTRAP_TOKEN>>", "a " + theToken() + " b " + theToken()},
+		"U73: token replaced, encoded":    {"a=%3C%3CBOOTSTRAP_TOKEN%3E%3E&b=%3C%3CBOOTSTRAP_TOKEN%3E%3E", "a=" + theToken() + "&b=" + theToken()},
+		"U73: token replaced, small hex":  {"a=%3c%3cBOOTSTRAP_TOKEN%3e%3e", "a=" + theToken()},
+		"U73: token replaced, both forms": {"<<BOOTSTRAP_TOKEN>> %3C%3CBOOTSTRAP_TOKEN%3E%3E", theToken() + " " + theToken()},
+		"U73: no placeholder":             {"#cloud-config <BOOTSTRAP_TOKEN> \xff\x00", "#cloud-config <BOOTSTRAP_TOKEN> \xff\x00"},
+		"U73: an empty value":             {"", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, problem, err := userData(t, provider.Secret{"userData": []byte(row.data)}, tokenRef())
+			require.NoError(t, err)
+			assert.Nil(t, problem)
+			assert.Equal(t, row.want, got)
+		})
+	}
+	t.Run("U73: no key", func(t *testing.T) { assertNoKey(t, tokenRef()) })
+	t.Run("U73: no target", func(t *testing.T) {
+		p := &cloud.Provider{}
+		data := "<<BOOTSTRAP_TOKEN>> %3C%3CBOOTSTRAP_TOKEN%3E%3E %3c%3cBOOTSTRAP_TOKEN%3e%3e"
+		got, problem, err := cloud.UserData(t.Context(), p, provider.Class{Secret: provider.Secret{"userData": []byte(data)}}, "m", kube.TokenRef{})
+		require.NoError(t, err)
+		assert.Nil(t, problem)
+		assert.Equal(t, data, string(got))
+	})
+}
+
+func TestU74_MachineNameInUserData(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct{ data, want string }{
+		"U74: machine name replaced":            {"<<MACHINE_NAME>>, <<MACHINE_NAME>>", "web-1, web-1"},
+		"U74: machine name replaced, encoded":   {"h=%3C%3CMACHINE_NAME%3E%3E&i=%3C%3CMACHINE_NAME%3E%3E", "h=web-1&i=web-1"},
+		"U74: machine name replaced, small hex": {"h=%3c%3cMACHINE_NAME%3e%3e", "h=web-1"},
+		"U74: both, and the token":              {"<<MACHINE_NAME>> %3C%3CMACHINE_NAME%3E%3E <<BOOTSTRAP_TOKEN>>", "web-1 web-1 " + theToken()},
+		"U74: none":                             {"<MACHINE_NAME> MACHINE_NAME", "<MACHINE_NAME> MACHINE_NAME"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, problem, err := userData(t, provider.Secret{"userData": []byte(row.data)}, tokenRef())
+			require.NoError(t, err)
+			assert.Nil(t, problem)
+			assert.Equal(t, row.want, got)
+		})
+	}
+	t.Run("U74: no key", func(t *testing.T) { assertNoKey(t, kube.TokenRef{}) })
+}
+
+// assertNoKey says that a Secret without user data is a problem for people, also when no class names a Secret.
+func assertNoKey(t *testing.T, token kube.TokenRef) {
+	t.Helper()
+	for _, secret := range []provider.Secret{nil, {"token": []byte(activitiestest.Canary)}} {
+		data, problem, err := userData(t, secret, token)
+		require.NoError(t, err)
+		assert.Empty(t, data)
+		assert.Equal(t, &kube.Problem{
+			Reason: "SecretInvalid", React: kube.UntilCredential, Message: "the Secret of MachineClass small has no key userData",
+		}, problem)
+	}
+}
+
+func TestRenderLeavesTheSecretAsItIs(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"<<MACHINE_NAME>> <<BOOTSTRAP_TOKEN>>", "nothing to replace"} {
+		data := []byte(text)
+		before := slices.Clone(data)
+		got := cloud.Render(data, "m", "t")
+		assert.Equal(t, before, data)
+		got[0] = '!'
+		assert.Equal(t, before, data, "nor does the result share its bytes")
+	}
+}
+
+func TestATokenIsEncodedWhereItsPlaceholderIs(t *testing.T) {
+	t.Parallel()
+	data := []byte("<<MACHINE_NAME>> %3C%3CMACHINE_NAME%3E%3E <<BOOTSTRAP_TOKEN>> %3c%3cBOOTSTRAP_TOKEN%3e%3e")
+	assert.Equal(t, "a&b a%26b c/d c%2Fd", string(cloud.Render(data, "a&b", "c/d")))
+}
+
+func TestATokenThatCannotBeUsedIsShown(t *testing.T) {
+	t.Parallel()
+	where := activitiestest.KubeSystem + "/" + activitiestest.TokenSecret().Name
+	class := provider.Class{Name: "small", Secret: provider.Secret{"userData": []byte(activitiestest.Canary + " <<BOOTSTRAP_TOKEN>>")}}
+	for name, row := range map[string]struct {
+		change func(*corev1.Secret)
+		want   string
+	}{
+		"it was removed": {func(s *corev1.Secret) { s.Name = "other" }, "bootstrap token " + where + " does not exist any more"},
+		"D4: it has expired": {func(s *corev1.Secret) {
+			s.Data["expiration"] = []byte(time.Now().Add(-time.Second).Format(time.RFC3339))
+		}, "bootstrap token " + where + " has expired or was changed"},
+		"it is some other Secret":   {func(s *corev1.Secret) { s.Type = corev1.SecretTypeOpaque }, "bootstrap token " + where + " has expired or was changed"},
+		"the API server is away":    {nil, "get secret " + where + ": away"},
+		"the worker has no cluster": {nil, "read bootstrap token " + where + ": this worker has no access to a target cluster"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := activitiestest.TokenSecret()
+			if row.change != nil {
+				row.change(s)
+			}
+			tokens := kubefake.NewClientset(s)
+			p := &cloud.Provider{Tokens: tokens}
+			switch name {
+			case "the API server is away":
+				activitiestest.Failing(tokens, "get", "secrets", 1, apierrors.NewServiceUnavailable("away"), nil)
+			case "the worker has no cluster":
+				p.Tokens = nil
+			}
+			data, problem, err := cloud.UserData(t.Context(), p, class, "m", tokenRef())
+			if row.change != nil { // the workflow makes the token again; the other errors may pass, and are retried
+				require.NoError(t, err)
+				require.Equal(t, &kube.Problem{Reason: kube.ReasonTokenGone, Message: row.want, React: kube.Retry, Failures: 1}, problem)
+				assert.Empty(t, data)
+				return
+			}
+			require.EqualError(t, err, row.want)
+			assert.NotErrorAs(t, err, new(*temporal.ApplicationError), "a plain error is retried")
+			assert.Nil(t, problem)
+			assert.Empty(t, data)
+			assert.NotContains(t, err.Error(), string(s.Data["token-secret"]))
+			assertSilent(t, cloud.InstanceAnswer{}, err)
+		})
+	}
+}

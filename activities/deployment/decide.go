@@ -1,0 +1,226 @@
+// Package deployment has the activities on one MachineDeployment, its sets, and the machines and nodes of a rollout.
+package deployment
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"millwright/activities/kube"
+	machinev1alpha1 "millwright/api/generated/clientset/versioned/typed/api/v1alpha1"
+	"millwright/api/v1alpha1"
+	"millwright/decide/attention"
+	"millwright/decide/phrase"
+	"millwright/decide/replace"
+	"millwright/decide/rollout"
+	"millwright/observe/cache"
+	observedeployment "millwright/observe/deployment"
+	observeset "millwright/observe/set"
+)
+
+// Activities are the activities of this package. Workflows call its methods by name.
+type Activities struct{ Kube *kube.Kube }
+
+// Input says how fresh the facts of a deployment's decision must be, and who asks.
+type Input struct {
+	kube.Read
+	// WorkflowID of a rollout: as long as it is open, the deployment's status has to name it. Empty for others.
+	WorkflowID string
+	// Over is the workflow ID of a rollout that has ended, though the deployment's status may still name it. Empty: none is known.
+	Over string
+}
+
+// Decision is what a MachineDeployment needs next.
+type Decision struct {
+	Gone    bool               // the object does not exist any more: nothing else is set but the reason in Pending
+	Pending attention.Decision // the work that is left; calm when none is
+	Version string             // resourceVersion of the deployment that was read
+	// Operation is the workflow ID of the rollout that the status names, open or not; empty when it names none.
+	Operation   string
+	Rollout     rollout.Decision
+	Prepare     bool // our finalizer is missing
+	Release     bool // no set is left of a deployment that is being deleted
+	Replace     bool // replacements are to be granted, marked or ended
+	ReplaceHeld bool // machines wait to be replaced, and may not be
+	// When to look again, because they may be replaced then; zero means that something else changes first.
+	ReplaceHeldUntil time.Time
+	Report           bool             // the status does not say what was read
+	Picture          Picture          // for people
+	Seen             kube.MinVersions // what was read; a later decision must not be made of anything older
+}
+
+// Picture shows people how far a deployment is.
+type Picture struct {
+	Wanted  int
+	Counts  rollout.Counts
+	Old     int    // machines of other templates, those that are being deleted included
+	Blocked string // reason why machines get no instance; empty when nothing blocks
+	Sets    []SetPicture
+}
+
+// SetPicture is a line of it.
+type SetPicture struct {
+	Name      string
+	Revision  int64
+	Current   bool
+	Replicas  int
+	Machines  int // those that are being deleted included
+	Available int
+	Deleting  int
+}
+
+// mostSets bounds the lines of a picture. Source: what fits on a screen, and into a decision of 16 KiB.
+const mostSets = 10
+
+// DecideDeployment reads a deployment and all below it, and says what is to be done next with its sets.
+func (a *Activities) DecideDeployment(ctx context.Context, in Input) (Decision, error) {
+	family, err := Family(ctx, a.Kube, in.Read)
+	if err != nil {
+		return Decision{}, err
+	}
+	deployment := family.Deployment
+	if deployment == nil {
+		return Decision{Gone: true, Pending: kube.ObjectIsGone}, nil
+	}
+	now := phrase.Later(time.Now(), in.At)
+	observed := observedeployment.Observed(family, now)
+	plan := rollout.Look(observed)
+	d := Decision{
+		Pending:   plan.Pending,
+		Version:   deployment.ResourceVersion,
+		Operation: observedeployment.Named(deployment),
+		Rollout:   plan.Decision,
+		Prepare:   !observed.Deleting && !observed.Finalizer,
+		Release:   observed.Deleting && observed.Finalizer && plan.Decision.Done,
+		Report:    plan.Unreported || misnamed(deployment.Status.CurrentOperation, plan.Pending.Calm(), in.WorkflowID),
+		Picture:   picture(observed, plan.Status.Counts),
+		Seen:      versions(family),
+	}
+	hold := ""
+	if observed.Due+observed.Replacing > 0 && !observed.Deleting {
+		replacing := replace.Decide(observedeployment.ReplaceObserved(a.Kube.Cluster, deployment, family.Members, now))
+		hold = replacing.Hold
+		d.Replace = replacing.Changed || len(replacing.Mark) > 0
+		d.ReplaceHeld, d.ReplaceHeldUntil = hold != "", replacing.HoldUntil
+		if d.Pending.Need == attention.Replace {
+			d.Pending.Why = replacing.Why
+		}
+	}
+	d.Report = d.Report || hold != messageOf(deployment, v1alpha1.MachineDeploymentReplacementHeld)
+	return d, nil
+}
+
+// misnamed reports whether a status names another operation than the one that is under way.
+func misnamed(named *v1alpha1.Operation, calm bool, workflowID string) bool {
+	switch {
+	case calm:
+		return named != nil
+	case workflowID == "":
+		return false
+	default:
+		return named == nil || named.WorkflowID != workflowID
+	}
+}
+
+// picture shows the sets that have machines, or want some, and the current one; the newest first.
+func picture(o rollout.Observed, counts rollout.Counts) Picture {
+	p := Picture{Wanted: o.Replicas, Counts: counts}
+	sets := slices.Clone(o.Sets)
+	slices.SortStableFunc(sets, func(a, b rollout.Set) int { return cmp.Compare(b.Revision, a.Revision) })
+	for _, s := range sets {
+		line := SetPicture{Name: s.Name, Revision: s.Revision, Current: s.Current, Replicas: s.Replicas, Machines: len(s.Machines)}
+		for _, m := range s.Machines {
+			switch {
+			case m.Deleting:
+				line.Deleting++
+			case m.Available:
+				line.Available++
+			}
+		}
+		if !s.Current {
+			p.Old += line.Machines
+		}
+		p.Blocked = cmp.Or(p.Blocked, s.Failure.Reason)
+		if (s.Current || s.Replicas+line.Machines > 0) && len(p.Sets) < mostSets {
+			p.Sets = append(p.Sets, line)
+		}
+	}
+	return p
+}
+
+// versions returns what was read of a deployment and all below it.
+func versions(f observedeployment.Family) kube.MinVersions {
+	seen := kube.MinVersions{cache.Deployments: f.Deployment.ResourceVersion}
+	for _, set := range f.Sets {
+		seen.Raise(cache.Sets, set.ResourceVersion)
+	}
+	for _, m := range f.Members {
+		seen.Raise(cache.Machines, m.ResourceVersion)
+	}
+	return seen
+}
+
+// Family returns a deployment and all below it as fresh as asked for; its Deployment is nil when it is gone. Machines are read
+// live where the others are: what is decided about sets must not be made of older ones.
+func Family(ctx context.Context, a *kube.Kube, in kube.Read) (observedeployment.Family, error) {
+	live, err := a.Fresh(ctx, in)
+	if err != nil {
+		return observedeployment.Family{}, err
+	}
+	if !live {
+		d, found := a.Cluster.Deployment(in.Ref.Key())
+		if !found || string(d.UID) != in.Ref.UID {
+			return observedeployment.Family{}, nil
+		}
+		return observedeployment.Read(a.Cluster, d), nil
+	}
+	d, err := kube.Live(ctx, a.Cluster.Client().MachineV1alpha1().MachineDeployments(in.Ref.Namespace), "deployment", in.Ref)
+	if err != nil || d == nil {
+		return observedeployment.Family{}, err
+	}
+	family := observedeployment.Read(a.Cluster, d)
+	if family.Sets, err = a.Cluster.LiveSetsOf(ctx, d); err != nil {
+		return observedeployment.Family{}, err
+	}
+	family.Members, family.Read = nil, "" // a list by labels leaves out whose labels have just changed: what is counted, counts
+	for _, set := range family.Sets {
+		around, err := observeset.ReadLive(ctx, a.Cluster, set)
+		if err != nil {
+			return observedeployment.Family{}, err
+		}
+		family.Members = append(family.Members, around.Members...)
+	}
+	return family, nil
+}
+
+// FinalizeDeployment puts our finalizer on a deployment, or takes it off one that is being deleted and has no set left. It
+// returns the version to wait for.
+func (a *Activities) FinalizeDeployment(ctx context.Context, in kube.Read) (string, error) {
+	family, err := Family(ctx, a.Kube, in)
+	if err != nil {
+		return "", err
+	}
+	return kube.Finalize(ctx, a.deployments(in.Ref), in.Ref, family.Deployment, len(family.Sets) == 0)
+}
+
+// deployments is the client of the deployments in the namespace of an object.
+func (a *Activities) deployments(ref kube.Ref) machinev1alpha1.MachineDeploymentInterface {
+	return a.Kube.Cluster.Client().MachineV1alpha1().MachineDeployments(ref.Namespace)
+}
+
+// sets is the client of the sets beside an object.
+func (a *Activities) sets(ref kube.Ref) machinev1alpha1.MachineSetInterface {
+	return a.Kube.Cluster.Client().MachineV1alpha1().MachineSets(ref.Namespace)
+}
+
+// overlap says with whose selectors a deployment's machines collide; empty when with nobody's.
+func (a *Activities) overlap(d *v1alpha1.MachineDeployment) string {
+	others := observedeployment.OverlappingDeployments(a.Kube.Cluster, d)
+	if len(others) == 0 {
+		return ""
+	}
+	slices.Sort(others)
+	return "the selector of " + strings.Join(others, ", ") + " matches the machines of this deployment"
+}

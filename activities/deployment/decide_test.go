@@ -1,0 +1,167 @@
+package deployment_test
+
+import (
+	"fmt"
+	"maps"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/deployment"
+	"millwright/activities/kube"
+	"millwright/api/v1alpha1"
+	"millwright/decide/attention"
+	"millwright/decide/rollout"
+	"millwright/observe/cache"
+	observedeployment "millwright/observe/deployment"
+)
+
+// revised gives a deployment or set its revision.
+func revised[T metav1.Object](revision string) func(T) {
+	return func(o T) {
+		annotations := maps.Clone(o.GetAnnotations())
+		if annotations == nil {
+			annotations = map[string]string{}
+		}
+		annotations[v1alpha1.AnnotationRevision] = revision
+		o.SetAnnotations(annotations)
+	}
+}
+
+// settled returns a set of a deployment that did what its size asks for, and says of it what its deployment wants said.
+func settled(d *v1alpha1.MachineDeployment, name string, replicas int32, change ...func(*v1alpha1.MachineSet)) *v1alpha1.MachineSet {
+	s := activitiestest.Counted(activitiestest.Owned(d, name, replicas), replicas, replicas)
+	s.Status.ObservedReplicas = replicas
+	observedeployment.FollowDeployment(s, d)
+	revised[*v1alpha1.MachineSet](d.Annotations[v1alpha1.AnnotationRevision])(s)
+	s.Annotations[v1alpha1.AnnotationDesiredReplicas] = strconv.Itoa(int(d.Spec.Replicas))
+	s.Annotations[v1alpha1.AnnotationMaxReplicas] = strconv.Itoa(int(d.Spec.Replicas) + 1)
+	return activitiestest.With(s, change)
+}
+
+// staffed returns a set with its machines, which run: set-0, set-1 and so on.
+func staffed(s *v1alpha1.MachineSet, change ...func(*v1alpha1.Machine)) []runtime.Object {
+	objects := []runtime.Object{s}
+	for i := range s.Spec.Replicas {
+		m := activitiestest.Machine(fmt.Sprintf("%s-%d", s.Name, i), activitiestest.OwnedBy[*v1alpha1.Machine](s), activitiestest.Phase(v1alpha1.MachineRunning))
+		objects = append(objects, activitiestest.With(m, change))
+	}
+	return objects
+}
+
+// calmDeployment returns a world in which all is done for a deployment of so many machines and its set d-1.
+func calmDeployment(t *testing.T, replicas int32) (*activitiestest.World, *v1alpha1.MachineDeployment) {
+	t.Helper()
+	d := activitiestest.Deployment("d", replicas, revised[*v1alpha1.MachineDeployment]("1"))
+	w := activitiestest.NewWorld(t, append(staffed(settled(d, "d-1", replicas)), d)...)
+	activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d), Record: &rollout.Progress{Revision: 1}})
+	w.Forget()
+	return w, d
+}
+
+func TestDecideDeployment(t *testing.T) {
+	t.Parallel()
+	t.Run("U2: makes a set where there is none", func(t *testing.T) {
+		d := activitiestest.Deployment("d", 3)
+		decision := activitiestest.DecideDeployment(activitiestest.NewWorld(t, d), activitiestest.Read(d))
+		assert.Equal(t, &rollout.Creation{Replicas: 3, Revision: 1, Desired: 3, Max: 4}, decision.Rollout.Create)
+		assert.Equal(t, attention.Scale, decision.Pending.Need)
+		assert.Equal(t, "900", decision.Version)
+		assert.Equal(t, "create a set of 3 machines for revision 1: the template has none", decision.Rollout.Why)
+		assert.False(t, decision.Rollout.Rolling, "nothing gives way")
+	})
+	t.Run("gives its set its size", func(t *testing.T) {
+		d := activitiestest.Deployment("d", 3, revised[*v1alpha1.MachineDeployment]("1"))
+		decision := activitiestest.DecideDeployment(activitiestest.NewWorld(t, append(staffed(settled(d, "d-1", 1)), d)...), activitiestest.Read(d))
+		require.Len(t, decision.Rollout.Resize, 1)
+		decision.Rollout.Resize[0].Why = ""
+		assert.Equal(t, []rollout.Resize{{Name: "d-1", UID: "uid-d-1", Version: "900", From: 1, To: 3, Desired: 3, Max: 4}}, decision.Rollout.Resize)
+	})
+	t.Run("U1: does nothing where there is nothing to do", func(t *testing.T) {
+		w, d := calmDeployment(t, 3)
+		decision := activitiestest.DecideDeployment(w, activitiestest.Read(d))
+		assert.Equal(t, attention.Nothing, decision.Pending.Need)
+		assert.True(t, decision.Rollout.Complete)
+		assert.False(t, decision.Rollout.Acts() || decision.Rollout.NoSet || decision.Report || decision.Prepare || decision.Release)
+	})
+	t.Run("a changed template gets its set, and the other gives way", func(t *testing.T) {
+		d := activitiestest.Deployment("d", 3, revised[*v1alpha1.MachineDeployment]("1"))
+		decision := activitiestest.DecideDeployment(activitiestest.NewWorld(t, append(staffed(settled(d, "d-1", 3, activitiestest.Former)), d)...), activitiestest.Read(d))
+		assert.Equal(t, &rollout.Creation{Replicas: 1, Revision: 2, Desired: 3, Max: 4}, decision.Rollout.Create, "as many as the surge")
+		assert.True(t, decision.Rollout.Rolling)
+		assert.False(t, decision.Rollout.NoSet)
+		assert.Equal(t, attention.Scale, decision.Pending.Need)
+	})
+	t.Run("one that is paused keeps the old template", func(t *testing.T) {
+		d := activitiestest.Deployment("d", 3, revised[*v1alpha1.MachineDeployment]("1"), func(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true })
+		decision := activitiestest.DecideDeployment(activitiestest.NewWorld(t, append(staffed(settled(d, "d-1", 3, activitiestest.Former)), d)...), activitiestest.Read(d))
+		assert.True(t, decision.Rollout.NoSet)
+		assert.Nil(t, decision.Rollout.Create)
+		assert.Equal(t, "Paused", decision.Rollout.HoldBy)
+	})
+	t.Run("U15: one that is being deleted deletes its sets", func(t *testing.T) {
+		d := activitiestest.Deployment("d", 3, activitiestest.Going[*v1alpha1.MachineDeployment])
+		decision := activitiestest.DecideDeployment(activitiestest.NewWorld(t, d, activitiestest.Owned(d, "d-1", 3), activitiestest.Owned(d, "d-2", 0)), activitiestest.Read(d))
+		assert.Len(t, decision.Rollout.Delete, 2)
+		assert.False(t, decision.Release)
+	})
+	t.Run("U4: and is released when none is left", func(t *testing.T) {
+		d := activitiestest.Deployment("d", 3, activitiestest.Going[*v1alpha1.MachineDeployment])
+		assert.True(t, activitiestest.DecideDeployment(activitiestest.NewWorld(t, d, activitiestest.Set("foreign", 1)), activitiestest.Read(d)).Release)
+	})
+	t.Run("is gone, also when another one has its name", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, activitiestest.Deployment("d", 3))
+		for _, live := range []bool{false, true} {
+			assert.True(t, activitiestest.DecideDeployment(w, kube.Read{Ref: activitiestest.Stranger(activitiestest.Deployment("d", 3)), Live: live}).Gone)
+			assert.True(t, activitiestest.DecideDeployment(w, kube.Read{Ref: activitiestest.Ref(activitiestest.Deployment("x", 3)), Live: live}).Gone)
+		}
+	})
+	t.Run("says what was read", func(t *testing.T) {
+		d := activitiestest.Deployment("d", 3)
+		w := activitiestest.NewWorld(t, append(staffed(activitiestest.Owned(d, "d-1", 1)), d)...)
+		for _, in := range []kube.Read{activitiestest.Read(d), activitiestest.Live(d)} {
+			assert.Equal(t, kube.MinVersions{cache.Deployments: "900", cache.Sets: "900", cache.Machines: "900"}, activitiestest.DecideDeployment(w, in).Seen)
+		}
+	})
+}
+
+func TestFinalizeDeployment(t *testing.T) {
+	t.Parallel()
+	t.Run("puts our finalizer on", func(t *testing.T) {
+		d := activitiestest.Deployment("d", 2, activitiestest.Bare)
+		w := activitiestest.NewWorld(t, d)
+		assert.Equal(t, "1001", activitiestest.Twice[string](w, acts(w.Kube).FinalizeDeployment, activitiestest.Read(d)))
+		assert.Equal(t, []string{v1alpha1.FinalizerMachine}, w.Deployment("d").Finalizers)
+	})
+	t.Run("U4: takes it off when no set is left", func(t *testing.T) {
+		d := activitiestest.Deployment("d", 2, activitiestest.Going[*v1alpha1.MachineDeployment])
+		d.Finalizers = append(d.Finalizers, activitiestest.Backup)
+		w := activitiestest.NewWorld(t, d, activitiestest.Set("foreign", 1))
+		activitiestest.Twice[string](w, acts(w.Kube).FinalizeDeployment, activitiestest.Read(d))
+		assert.Equal(t, []string{activitiestest.Backup}, w.Deployment("d").Finalizers)
+	})
+	t.Run("keeps it until then", func(t *testing.T) {
+		d := activitiestest.Deployment("d", 2, activitiestest.Going[*v1alpha1.MachineDeployment])
+		w := activitiestest.NewWorld(t, d, activitiestest.Owned(d, "s", 0, activitiestest.Going[*v1alpha1.MachineSet]))
+		activitiestest.Twice[string](w, acts(w.Kube).FinalizeDeployment, activitiestest.Read(d))
+		assert.Empty(t, w.Writes())
+	})
+	t.Run("leaves the decision to be made again when somebody was faster", func(t *testing.T) {
+		d := activitiestest.Deployment("d", 2, activitiestest.Bare)
+		w := activitiestest.NewWorld(t, d)
+		w.Hold()
+		w.Edit(cache.Deployments, "d", activitiestest.Annotated("note", "new"))
+		_, err := activitiestest.Run[string](w, acts(w.Kube).FinalizeDeployment, activitiestest.Read(d))
+		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+	})
+	t.Run("knows when the deployment is gone", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, activitiestest.Deployment("d", 2))
+		_, err := activitiestest.Run[string](w, acts(w.Kube).FinalizeDeployment, kube.Read{Ref: activitiestest.Stranger(activitiestest.Deployment("d", 2))})
+		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
+	})
+}

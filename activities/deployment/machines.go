@@ -1,0 +1,193 @@
+package deployment
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/activities/kube"
+	"millwright/api/v1alpha1"
+	"millwright/api/vocabulary"
+	"millwright/decide/rollout"
+	"millwright/observe/cache"
+	observeset "millwright/observe/set"
+)
+
+// MachineChanges are what a rollout in place does with machines of a deployment.
+type MachineChanges struct {
+	Deployment kube.Ref
+	Move       []rollout.Move   // hand them to the set that their software is of by now
+	Accept     []rollout.Target // that set counts them: take the label off that protects them from it
+}
+
+// ChangeMachines hands machines over, or ends their protection, each if it still is as the decision saw it. A set that takes some
+// is read live first: one that is gone or going, or is not the deployment's any more, is a Conflict, and nothing is written. A
+// machine that is gone is passed over; one that changed is a Conflict, reported when the others are done. It returns the
+// versions to wait for. Running it twice changes once, and is a Conflict then.
+func (a *Activities) ChangeMachines(ctx context.Context, in MachineChanges) (kube.MinVersions, error) {
+	var list []machineWrite
+	sets := map[string]*v1alpha1.MachineSet{}
+	for _, move := range in.Move {
+		if sets[move.ToUID] == nil {
+			ref := kube.Ref{Namespace: in.Deployment.Namespace, Name: move.To, UID: move.ToUID}
+			set, err := a.setThatStays(ctx, ref)
+			if err != nil {
+				return nil, err
+			}
+			if !controls(in.Deployment, set) {
+				return nil, kube.Conflict(ref)
+			}
+			sets[move.ToUID] = set
+		}
+		old, _ := a.Kube.Cluster.Set(in.Deployment.Namespace + "/" + move.From)
+		list = append(list, machineWrite{move.Machine, func(m *v1alpha1.Machine) bool {
+			return handOver(m, old, sets[move.ToUID])
+		}, sets[move.ToUID]})
+	}
+	for _, t := range in.Accept {
+		list = append(list, machineWrite{t, func(m *v1alpha1.Machine) bool {
+			_, labelled := m.Labels[v1alpha1.LabelUpdateResult]
+			delete(m.Labels, v1alpha1.LabelUpdateResult)
+			return labelled
+		}, nil})
+	}
+	return a.writeMachines(ctx, in.Deployment.Namespace, list)
+}
+
+// machineWrite is what is done with one machine; where set is not nil, an event of the set reports the adoption.
+type machineWrite struct {
+	rollout.Target
+	change func(*v1alpha1.Machine) bool
+	set    *v1alpha1.MachineSet
+}
+
+// writeMachines writes machines as kube.ChangeMember does, and returns the versions to wait for.
+func (a *Activities) writeMachines(ctx context.Context, namespace string, list []machineWrite) (kube.MinVersions, error) {
+	return kube.InParallel(cache.Machines, len(list), func(i int) (string, error) {
+		w := list[i]
+		version, changed, err := a.Kube.ChangeMember(ctx, kube.Ref{Namespace: namespace, Name: w.Name, UID: w.UID}, w.Version, w.change)
+		if changed && w.set != nil {
+			a.Kube.Recorder.Event(w.set, corev1.EventTypeNormal, vocabulary.ReasonSuccessfulAdopt, "Adopted Machine: "+w.Name+": "+w.Why)
+		}
+		return version, err
+	})
+}
+
+// setThatStays reads a set; one that is gone or going is a Conflict.
+func (a *Activities) setThatStays(ctx context.Context, ref kube.Ref) (*v1alpha1.MachineSet, error) {
+	set, err := kube.Live(ctx, a.sets(ref), "set", ref)
+	if err == nil && (set == nil || set.DeletionTimestamp != nil) {
+		return nil, kube.Conflict(ref)
+	}
+	return set, err
+}
+
+// controls reports whether a deployment controls a set.
+func controls(deployment kube.Ref, set *v1alpha1.MachineSet) bool {
+	owner := metav1.GetControllerOf(set)
+	return owner != nil && string(owner.UID) == deployment.UID
+}
+
+// handOver makes a machine that was updated in place one of another set, as if that had made it: its controller, its labels,
+// and what the template says, but for the instance, which is the same. The label keeps the set from deleting it as one too many
+// before the set counts it. Labels and annotations that others gave the machine stay; those go that it has from the old set, which is nil where
+// it is not known.
+func handOver(m *v1alpha1.Machine, old, set *v1alpha1.MachineSet) bool {
+	if m.DeletionTimestamp != nil || metav1.IsControlledBy(m, set) {
+		return false
+	}
+	isController := func(o metav1.OwnerReference) bool { return o.Controller != nil && *o.Controller }
+	m.OwnerReferences = append(slices.DeleteFunc(m.OwnerReferences, isController),
+		*metav1.NewControllerRef(set, v1alpha1.SchemeGroupVersion.WithKind("MachineSet")))
+	if m.Labels == nil {
+		m.Labels = map[string]string{}
+	}
+	if old != nil {
+		less(m.Labels, old.Spec.Template.Labels)
+		less(m.Annotations, old.Spec.Template.Annotations)
+		if old.Spec.Selector != nil { // by which it would find the machine again
+			less(m.Labels, old.Spec.Selector.MatchLabels)
+		}
+	}
+	m.Spec.Class = set.Spec.Template.Spec.Class
+	observeset.FollowTemplate(m, set)
+	if set.Spec.Selector != nil {
+		maps.Copy(m.Labels, set.Spec.Selector.MatchLabels)
+	}
+	m.Labels[v1alpha1.LabelUpdateResult] = v1alpha1.ValueUpdateSuccessful
+	return true
+}
+
+// less takes off what is the same in some.
+func less(all, some map[string]string) {
+	maps.DeleteFunc(all, func(key, value string) bool {
+		was, there := some[key]
+		return there && was == value
+	})
+}
+
+// Marks are what is put on record of the machines that the cluster autoscaler chose.
+type Marks struct {
+	Deployment kube.Ref
+	Version    string           // resourceVersion of the deployment that the decision saw
+	Trigger    *rollout.Trigger // what becomes of the deployment's list of chosen machines; nil: it stays
+	Mark       []rollout.Mark   // machines to go first
+	Unmark     []rollout.Target // machines that are not chosen any more
+}
+
+// MarkMachines gives machines the priority of chosen ones and the time of the choice, or takes both off, each if it still is as the
+// decision saw it. Only when all are done is the deployment's list of them written, with the version that the decision saw: until
+// then it names what is to be done, and whoever runs it again decides the rest. A machine that is gone is passed over. Running it
+// twice changes once, and may be a Conflict then. It returns the versions to wait for, of machines and of the deployment.
+func (a *Activities) MarkMachines(ctx context.Context, in Marks) (kube.MinVersions, error) {
+	list := make([]machineWrite, 0, len(in.Mark)+len(in.Unmark))
+	for _, mark := range in.Mark {
+		list = append(list, machineWrite{mark.Target, func(m *v1alpha1.Machine) bool {
+			priority := strconv.Itoa(v1alpha1.PriorityChosen)
+			if m.Annotations[v1alpha1.AnnotationMachinePriority] == priority && m.Annotations[v1alpha1.AnnotationMarkedForDeletionTime] == mark.At {
+				return false
+			}
+			metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationMachinePriority, priority)
+			metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationMarkedForDeletionTime, mark.At)
+			return true
+		}, nil})
+	}
+	for _, t := range in.Unmark {
+		list = append(list, machineWrite{t, func(m *v1alpha1.Machine) bool {
+			before := len(m.Annotations)
+			delete(m.Annotations, v1alpha1.AnnotationMachinePriority)
+			delete(m.Annotations, v1alpha1.AnnotationMarkedForDeletionTime)
+			return len(m.Annotations) < before
+		}, nil})
+	}
+	versions, err := a.writeMachines(ctx, in.Deployment.Namespace, list)
+	if err != nil || in.Trigger == nil {
+		return versions, err
+	}
+	version, err := a.writeTrigger(ctx, in)
+	versions.Raise(cache.Deployments, version)
+	return versions, err
+}
+
+// writeTrigger brings the deployment's list of chosen machines up to date, and returns the version that it has then.
+func (a *Activities) writeTrigger(ctx context.Context, in Marks) (string, error) {
+	ref := in.Deployment
+	d, err := kube.LiveAt(ctx, a.deployments(ref), "deployment", ref, in.Version)
+	if err != nil {
+		return "", err
+	}
+	var value any
+	if list := in.Trigger.Apply(d.Annotations[v1alpha1.AnnotationTriggerDeletion]); list != "" {
+		value = list
+	}
+	annotations := map[string]any{v1alpha1.AnnotationTriggerDeletion: value}
+	d, err = kube.Patch(ctx, a.deployments(ref), d, map[string]any{"metadata": map[string]any{"annotations": annotations}})
+	if err != nil {
+		return "", kube.WriteError(ref, err)
+	}
+	return d.ResourceVersion, nil
+}

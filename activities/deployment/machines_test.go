@@ -1,0 +1,199 @@
+package deployment_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/deployment"
+	"millwright/activities/kube"
+	"millwright/api/v1alpha1"
+	"millwright/decide/rollout"
+	"millwright/observe/cache"
+	observeset "millwright/observe/set"
+)
+
+// ofTemplate makes a set one of a template of its own, as its deployment would have made it.
+func ofTemplate(hash, class string) func(*v1alpha1.MachineSet) {
+	return func(s *v1alpha1.MachineSet) {
+		s.Spec.Template.Labels[v1alpha1.LabelMachineTemplateHash] = hash
+		s.Spec.Template.Spec.Class.Name = class
+		s.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web", v1alpha1.LabelMachineTemplateHash: hash}}
+	}
+}
+
+func moves(to *v1alpha1.MachineSet, from string, machines ...*v1alpha1.Machine) deployment.MachineChanges {
+	in := deployment.MachineChanges{Deployment: activitiestest.Ref(activitiestest.Deployment("d", 3))}
+	for _, t := range aimed(machines...) {
+		in.Move = append(in.Move, rollout.Move{Machine: t, From: from, To: to.Name, ToUID: string(to.UID)})
+	}
+	return in
+}
+
+// updatedWorld holds a deployment with an old and a new set, and machines of the old one that were updated in place.
+type updatedWorld struct {
+	*activitiestest.World
+	old, young *v1alpha1.MachineSet
+	a, b       *v1alpha1.Machine
+}
+
+func newUpdatedWorld(t *testing.T, change ...func(*v1alpha1.MachineSet)) updatedWorld {
+	t.Helper()
+	d := activitiestest.Deployment("d", 3)
+	u := updatedWorld{
+		old:   activitiestest.Set("d-1", 2, activitiestest.OwnedBy[*v1alpha1.MachineSet](d), ofTemplate("111", "small")),
+		young: activitiestest.Set("d-2", 0, append([]func(*v1alpha1.MachineSet){activitiestest.OwnedBy[*v1alpha1.MachineSet](d), ofTemplate("222", "large")}, change...)...),
+	}
+	u.a = activitiestest.Machine("a", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning), activitiestest.OwnedBy[*v1alpha1.Machine](u.old))
+	u.a.Labels[v1alpha1.LabelMachineTemplateHash] = "111"
+	u.b = u.a.DeepCopy()
+	u.b.Name, u.b.UID, u.b.Labels[v1alpha1.LabelNode] = "b", "uid-b", "n-2"
+	u.World = activitiestest.NewWorld(t, d, u.old, u.young, u.a, u.b)
+	return u
+}
+
+func TestU31_MachinesAreHandedOver(t *testing.T) {
+	t.Parallel()
+	u := newUpdatedWorld(t, func(s *v1alpha1.MachineSet) {
+		s.Spec.Template.Labels["tier"] = "front"
+		s.Spec.Template.Annotations = map[string]string{"team": "shop", "version": "2"}
+		s.Spec.Template.Spec.Class.Kind = "OtherClass"
+		s.Spec.Template.Spec.NodeTemplateSpec.Labels = map[string]string{"pool": "new"}
+		s.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineDrainTimeout: activitiestest.Duration(time.Hour)}
+	})
+	u.Edit(cache.Sets, "d-1", map[string]any{"spec": map[string]any{"template": map[string]any{"metadata": map[string]any{
+		"labels": map[string]any{"former": "x", "changed": "x"}, "annotations": map[string]any{"version": "1", "former": "x"},
+	}}}})
+	u.Settle()
+	u.Edit(cache.Machines, "a", map[string]any{"metadata": map[string]any{
+		"labels":      map[string]any{"mine": "x", "former": "x", "changed": "y"},
+		"annotations": map[string]any{"note": "x", "version": "1", "former": "x", v1alpha1.AnnotationMachinePriority: "2"},
+		"ownerReferences": []any{
+			map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "name": "cm", "uid": "uid-cm"}, activitiestest.Encode(u.a)["metadata"].(map[string]any)["ownerReferences"].([]any)[0],
+		},
+	}})
+	before := u.Machine("a")
+	u.Forget()
+	versions, err := activitiestest.Run[kube.MinVersions](u.World, acts(u.Kube).ChangeMachines, moves(u.young, "d-1", before))
+	require.NoError(t, err)
+	assert.Equal(t, []string{"update machines"}, u.Writes(), "in one write")
+	m := u.Machine("a")
+	assert.Equal(t, kube.MinVersions{cache.Machines: m.ResourceVersion}, versions)
+	assert.True(t, metav1.IsControlledBy(m, u.young))
+	assert.Len(t, m.OwnerReferences, 2, "what else owns it stays, and its former set does not")
+	assert.Equal(t, map[string]string{
+		"app": "web", "tier": "front", "mine": "x", "changed": "y", "node": "n", "machine-template-hash": "222", "node.machine.sapcloud.io/update-result": "successful",
+	}, m.Labels)
+	assert.Equal(t, map[string]string{"note": "x", "team": "shop", "version": "2", v1alpha1.AnnotationMachinePriority: "2"}, m.Annotations)
+	want := before.DeepCopy()
+	want.Spec.Class = v1alpha1.ClassSpec{Kind: "OtherClass", Name: "large"}
+	want.Spec.NodeTemplateSpec = u.young.Spec.Template.Spec.NodeTemplateSpec
+	want.Spec.MachineConfiguration = u.young.Spec.Template.Spec.MachineConfiguration
+	assert.Equal(t, want.Spec, m.Spec, "the instance is the same")
+	assert.Equal(t, before.Status, m.Status)
+	assert.Equal(t, before.Finalizers, m.Finalizers)
+	assert.Equal(t, []string{"Normal SuccessfulAdopt Adopted Machine: a: so"}, u.Told())
+	u.Settle()
+	family := u.Cluster.MembersOf([]*v1alpha1.MachineSet{u.young})
+	require.Len(t, family, 1)
+	assert.Empty(t, observeset.FollowTemplate(family[0].DeepCopy(), u.young), "its set has nothing to bring up to date")
+
+	u.Forget()
+	_, err = activitiestest.Run[kube.MinVersions](u.World, acts(u.Kube).ChangeMachines, moves(u.young, "d-1", before))
+	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+	activitiestest.Twice[kube.MinVersions](u.World, acts(u.Kube).ChangeMachines, moves(u.young, "d-1", m))
+	assert.Empty(t, u.Writes())
+}
+
+func TestU31_WhatTheOldSetWouldFindGoes(t *testing.T) {
+	t.Parallel()
+	u := newUpdatedWorld(t)
+	u.Edit(cache.Sets, "d-1", map[string]any{"spec": map[string]any{"selector": map[string]any{"matchLabels": map[string]any{"line": "one", "app": "web"}}}})
+	u.Edit(cache.Machines, "a", map[string]any{"metadata": map[string]any{"labels": map[string]any{"line": "one"}}})
+	u.Edit(cache.Machines, "b", map[string]any{"metadata": map[string]any{"labels": map[string]any{"line": "one"}}, "status": map[string]any{}})
+	u.Settle()
+	failed := u.Machine("b")
+	failed.Status.CurrentStatus.Phase = v1alpha1.MachineFailed
+	u.Rewrite(failed)
+	_, err := activitiestest.Run[kube.MinVersions](u.World, acts(u.Kube).ChangeMachines, moves(u.young, "d-1", u.Machine("a"), u.Machine("b")))
+	require.NoError(t, err)
+	for _, name := range []string{"a", "b"} {
+		labels := u.Machine(name).Labels
+		assert.NotContains(t, labels, "line")
+		assert.Equal(t, "222", labels[v1alpha1.LabelMachineTemplateHash], "one that has failed is the new set's, too")
+		assert.Equal(t, "web", labels["app"])
+	}
+	_, err = activitiestest.Run[kube.MinVersions](u.World, acts(u.Kube).ChangeMachines, moves(u.young, "a-set-that-is-gone", u.Machine("a")))
+	require.NoError(t, err)
+}
+
+func TestHandOverIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*v1alpha1.MachineSet){
+		"the set is going":            activitiestest.Going[*v1alpha1.MachineSet],
+		"another set has its name":    func(s *v1alpha1.MachineSet) { s.UID = "uid-other" },
+		"nobody owns the set":         func(s *v1alpha1.MachineSet) { s.OwnerReferences = nil },
+		"another deployment owns it":  activitiestest.OwnedBy[*v1alpha1.MachineSet](activitiestest.Deployment("other", 1)),
+		"the set has gone altogether": func(s *v1alpha1.MachineSet) { s.Name = "d-3" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			u := newUpdatedWorld(t, change)
+			u.young.Name, u.young.UID = "d-2", "uid-d-2"
+			_, err := activitiestest.Run[kube.MinVersions](u.World, acts(u.Kube).ChangeMachines, moves(u.young, "d-1", u.a, u.b))
+			activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+			assert.Empty(t, u.Writes())
+		})
+	}
+	t.Run("a machine that changed: the others are handed over", func(t *testing.T) {
+		u := newUpdatedWorld(t)
+		u.Edit(cache.Machines, "a", activitiestest.Annotated("x", "y"))
+		_, err := activitiestest.Run[kube.MinVersions](u.World, acts(u.Kube).ChangeMachines, moves(u.young, "d-1", u.a, u.b))
+		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+		assert.True(t, metav1.IsControlledBy(u.Machine("a"), u.old))
+		assert.True(t, metav1.IsControlledBy(u.Machine("b"), u.young))
+	})
+	t.Run("a machine that is gone, or has gone and come again, is passed over", func(t *testing.T) {
+		u := newUpdatedWorld(t)
+		former := u.b.DeepCopy()
+		former.UID = "uid-former"
+		activitiestest.Twice[kube.MinVersions](u.World, acts(u.Kube).ChangeMachines, moves(u.young, "d-1", activitiestest.Machine("gone"), former))
+		assert.Empty(t, u.Writes())
+	})
+	t.Run("the set cannot be read", func(t *testing.T) {
+		u := newUpdatedWorld(t)
+		activitiestest.Failing(u.Machines, "get", "machinesets", 1, apierrors.NewTooManyRequests("later", 1), nil)
+		_, err := activitiestest.Run[kube.MinVersions](u.World, acts(u.Kube).ChangeMachines, moves(u.young, "d-1", u.a))
+		require.ErrorContains(t, err, "get set shop/d-2: later")
+		assert.Empty(t, u.Writes())
+	})
+	t.Run("admission refuses it", func(t *testing.T) {
+		u := newUpdatedWorld(t)
+		activitiestest.Failing(u.Machines, "update", "machines", 1, apierrors.NewForbidden(schema.GroupResource{Resource: "machines"}, "a", nil), nil)
+		_, err := activitiestest.Run[kube.MinVersions](u.World, acts(u.Kube).ChangeMachines, moves(u.young, "d-1", u.a))
+		activitiestest.AssertFailure(t, err, kube.TypeRefused, false)
+	})
+}
+
+func TestU30_AMachineThatIsCountedLosesItsProtection(t *testing.T) {
+	t.Parallel()
+	u := newUpdatedWorld(t)
+	u.Edit(cache.Machines, "a", map[string]any{"metadata": map[string]any{"labels": map[string]any{v1alpha1.LabelUpdateResult: "successful"}}})
+	in := deployment.MachineChanges{Deployment: activitiestest.Ref(activitiestest.Deployment("d", 3)), Accept: aimed(u.Machine("a"), u.b)}
+	versions, err := activitiestest.Run[kube.MinVersions](u.World, acts(u.Kube).ChangeMachines, in)
+	require.NoError(t, err)
+	want := u.a.Labels
+	assert.Equal(t, want, u.Machine("a").Labels)
+	assert.Equal(t, []string{"update machines"}, u.Writes(), "the other one has none")
+	assert.Equal(t, kube.MinVersions{cache.Machines: u.Machine("a").ResourceVersion}, versions)
+	assert.Empty(t, u.Told())
+	_, err = activitiestest.Run[kube.MinVersions](u.World, acts(u.Kube).ChangeMachines, in)
+	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+	in.Accept = aimed(u.Machine("a"))
+	activitiestest.Twice[kube.MinVersions](u.World, acts(u.Kube).ChangeMachines, in)
+}

@@ -1,0 +1,245 @@
+package deployment_test
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/deployment"
+	"millwright/activities/kube"
+	"millwright/api/v1alpha1"
+	"millwright/decide/rollout"
+	"millwright/observe/cache"
+)
+
+// aimed returns machines as a rollout names them.
+func aimed(machines ...*v1alpha1.Machine) []rollout.Target {
+	var list []rollout.Target
+	for _, m := range machines {
+		list = append(list, rollout.Target{Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion, Node: m.Labels[v1alpha1.LabelNode], Why: "so"})
+	}
+	return list
+}
+
+// atNodes are changes of nodes of the deployment d.
+func atNodes(change func(*deployment.NodeChanges)) deployment.NodeChanges {
+	in := deployment.NodeChanges{Deployment: activitiestest.Ref(activitiestest.Deployment("d", 3))}
+	change(&in)
+	return in
+}
+
+func hasTaint(key, value string, effect corev1.TaintEffect) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: key, Value: value, Effect: effect})
+	}
+}
+
+func saysOnNode(pairs ...string) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		n.Annotations = maps.Clone(n.Annotations)
+		if n.Annotations == nil {
+			n.Annotations = map[string]string{}
+		}
+		for i := 0; i < len(pairs); i += 2 {
+			n.Annotations[pairs[i]] = pairs[i+1]
+		}
+	}
+}
+
+var (
+	preferNot = hasTaint("deployment.machine.sapcloud.io/prefer-no-schedule", "True", "PreferNoSchedule")
+	dedicated = hasTaint("dedicated", "db", "NoSchedule")
+	awaiting  = hasTaint("node.gardener.cloud/critical-components-not-ready", "", "NoSchedule")
+
+	disabled = saysOnNode("cluster-autoscaler.kubernetes.io/scale-down-disabled", "true")
+	byUs     = saysOnNode("cluster-autoscaler.kubernetes.io/scale-down-disabled-by-mcm", "true")
+	hasNote  = saysOnNode("example.com/note", "mine")
+
+	labelledPool = func(n *corev1.Node) {
+		n.Labels = maps.Clone(n.Labels)
+		if n.Labels == nil {
+			n.Labels = map[string]string{}
+		}
+		n.Labels["pool"] = "web"
+	}
+	succeeded = []func(*corev1.Node){activitiestest.Updated("successful"), labelledPool, activitiestest.WithCordon, activitiestest.SaysUpdate("UpdateSuccessful")}
+)
+
+func TestChangeNodes(t *testing.T) {
+	t.Parallel()
+	type states []func(*corev1.Node)
+	updating := activitiestest.Phase(v1alpha1.MachineInPlaceUpdating)
+	running := activitiestest.Phase(v1alpha1.MachineRunning)
+	isKept := func(m *v1alpha1.Machine) { m.Status.CurrentStatus.PreserveExpiryTime = &activitiestest.KeptUntil }
+	list := map[string]func(*deployment.NodeChanges, []rollout.Target){
+		"settle":    func(in *deployment.NodeChanges, l []rollout.Target) { in.Settle = l },
+		"strip":     func(in *deployment.NodeChanges, l []rollout.Target) { in.Strip = l },
+		"candidate": func(in *deployment.NodeChanges, l []rollout.Target) { in.Candidates = l },
+		"select":    func(in *deployment.NodeChanges, l []rollout.Target) { in.Select = l },
+		"taint":     func(in *deployment.NodeChanges, l []rollout.Target) { in.Taint = l },
+		"untaint":   func(in *deployment.NodeChanges, l []rollout.Target) { in.Untaint = l },
+		"guard":     func(in *deployment.NodeChanges, l []rollout.Target) { in.Guard = l },
+		"unguard":   func(in *deployment.NodeChanges, l []rollout.Target) { in.Unguard = l },
+	}
+	for name, row := range map[string]struct {
+		list    string
+		machine func(*v1alpha1.Machine)
+		before  states
+		after   states // nil: nothing is written
+	}{
+		"U27: the taint":                                {"taint", running, states{dedicated, activitiestest.WithCordon}, states{dedicated, activitiestest.WithCordon, preferNot}},
+		"U27: it is there":                              {"taint", running, states{preferNot, dedicated}, nil},
+		"U27: it is there with another effect":          {"taint", running, states{hasTaint(v1alpha1.TaintPreferNoSchedule, "", "NoSchedule")}, nil},
+		"U27: it goes, those of others stay":            {"untaint", running, states{awaiting, preferNot, dedicated}, states{awaiting, dedicated}},
+		"U27: it was the only one":                      {"untaint", running, states{preferNot}, states{}},
+		"U27: it goes with whatever effect it is there": {"untaint", running, states{hasTaint(v1alpha1.TaintPreferNoSchedule, "", "NoSchedule"), dedicated}, states{dedicated}},
+		"U27: there is none to go":                      {"untaint", running, states{dedicated}, nil},
+
+		"U28: none before":                       {"guard", running, states{}, states{disabled, byUs}},
+		"U28: others before":                     {"guard", running, states{hasNote}, states{hasNote, disabled, byUs}},
+		"U28: the same, from a user":             {"guard", running, states{disabled, hasNote}, nil},
+		"U28: the same, from us":                 {"guard", running, states{disabled, byUs}, nil},
+		"U28: a differing one":                   {"guard", running, states{saysOnNode(v1alpha1.AnnotationScaleDownDisabled, "false")}, states{disabled, byUs}},
+		"U29: ours is taken off":                 {"unguard", running, states{disabled, byUs, hasNote}, states{hasNote}},
+		"U29: that of a user stays":              {"unguard", running, states{disabled, hasNote}, nil},
+		"U29: that of a preserved machine stays": {"unguard", isKept, states{disabled, byUs}, nil},
+
+		"U34: a candidate":                            {"candidate", running, states{labelledPool}, states{activitiestest.IsCandidate, labelledPool}},
+		"U34: it is one":                              {"candidate", running, states{activitiestest.IsCandidate}, nil},
+		"U32: selected":                               {"select", running, states{activitiestest.IsCandidate, labelledPool}, states{activitiestest.IsChosen, labelledPool}},
+		"U32: it is selected":                         {"select", running, states{activitiestest.IsChosen}, nil},
+		"U32: it is no candidate any more":            {"select", running, states{labelledPool}, nil},
+		"it serves again":                             {"settle", running, succeeded, states{func(n *corev1.Node) { n.Annotations = map[string]string{} }, labelledPool, activitiestest.SaysUpdate("UpdateSuccessful"), awaiting}},
+		"it serves again, and components are awaited": {"settle", running, append(states{awaiting}, succeeded...), states{awaiting, func(n *corev1.Node) { n.Annotations = map[string]string{} }, labelledPool, activitiestest.SaysUpdate("UpdateSuccessful")}},
+		"it was settled, and its components run":      {"settle", running, states{labelledPool, activitiestest.SaysUpdate("UpdateSuccessful")}, nil},
+		"it was settled, and a user cordoned it":      {"settle", running, states{labelledPool, activitiestest.WithCordon, activitiestest.SaysUpdate("UpdateSuccessful")}, nil},
+		"its machine does not say so yet":             {"settle", updating, succeeded, nil},
+		"its condition does not say so yet":           {"settle", running, states{activitiestest.Updated("successful"), activitiestest.WithCordon, activitiestest.SaysUpdate("ReadyForUpdate")}, nil},
+		"its next update has begun":                   {"settle", running, states{activitiestest.IsChosen, activitiestest.WithCordon, activitiestest.SaysUpdate("SelectedForUpdate")}, nil},
+		"there is nothing to update":                  {"strip", running, states{activitiestest.IsCandidate, labelledPool, activitiestest.WithCordon}, states{activitiestest.UpdateLabels(), labelledPool, activitiestest.WithCordon}},
+		"there is nothing to update any more":         {"strip", running, states{func(n *corev1.Node) { n.Labels = map[string]string{v1alpha1.LabelUpdateResult: "failed"} }, labelledPool}, states{activitiestest.UpdateLabels(), labelledPool}},
+		"no label is there":                           {"strip", running, states{labelledPool}, nil},
+		"a person selected it":                        {"strip", running, states{activitiestest.IsChosen}, nil},
+		"it is under update":                          {"strip", updating, states{activitiestest.IsCandidate}, nil},
+		"it was updated, and has to be uncordoned":    {"strip", running, succeeded, nil},
+		"it was updated, and is selected no more": {"strip", running, states{activitiestest.SaysUpdate("UpdateSuccessful"), activitiestest.WithCordon, func(n *corev1.Node) {
+			n.Labels = map[string]string{v1alpha1.LabelUpdateResult: "successful"}
+		}}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := activitiestest.Machine("m", activitiestest.OnNode, row.machine)
+			w := activitiestest.NewWorld(t, m, activitiestest.Node(row.before...))
+			versions := activitiestest.Twice[kube.MinVersions](w, acts(w.Kube).ChangeNodes, atNodes(func(in *deployment.NodeChanges) { list[row.list](in, aimed(m)) }))
+			assert.Equal(t, w.Current(), versions, "the version to decide with")
+			want := activitiestest.Node(row.after...)
+			if row.after == nil {
+				assert.Empty(t, w.Writes())
+				want = activitiestest.Node(row.before...)
+			}
+			n := w.Node()
+			want.ResourceVersion, want.Generation = n.ResourceVersion, n.Generation
+			assert.Equal(t, activitiestest.Encode(want), activitiestest.Encode(n), "and nothing else")
+			assert.Empty(t, w.Told())
+		})
+	}
+}
+
+func TestChangeNodesWritesANodeOnce(t *testing.T) {
+	t.Parallel()
+	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning))
+	w := activitiestest.NewWorld(t, m, activitiestest.Node(append(slices.Clone(succeeded), preferNot, disabled)...))
+	activitiestest.Twice[kube.MinVersions](w, acts(w.Kube).ChangeNodes, atNodes(func(in *deployment.NodeChanges) {
+		in.Settle, in.Untaint, in.Guard = aimed(m), aimed(m), aimed(m)
+	}))
+	assert.Equal(t, []string{"patch nodes"}, w.Writes())
+	n := w.Node()
+	assert.Equal(t, []corev1.Taint{{Key: v1alpha1.TaintCriticalComponentsNotReady, Effect: "NoSchedule"}}, n.Spec.Taints)
+	assert.False(t, n.Spec.Unschedulable)
+	assert.Equal(t, map[string]string{"pool": "web"}, n.Labels)
+}
+
+func TestChangeNodesPassesOver(t *testing.T) {
+	t.Parallel()
+	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning))
+	toGo := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Going[*v1alpha1.Machine])
+	early := activitiestest.Machine("m", activitiestest.Phase(v1alpha1.MachinePending))
+	for name, objects := range map[string][]runtime.Object{
+		"a machine that is gone":               {activitiestest.Node(succeeded...)},
+		"a machine that is being deleted":      {toGo, activitiestest.Node(succeeded...)},
+		"one whose node is gone":               {m},
+		"one that has no node yet":             {early, activitiestest.Node(succeeded...)},
+		"one whose node another machine names": {m, activitiestest.Machine("other", activitiestest.OnNode), activitiestest.Node(succeeded...)},
+		"another machine of that name":         {activitiestest.Machine("m", activitiestest.OnNode, func(m *v1alpha1.Machine) { m.UID = "uid-other" }), activitiestest.Node(succeeded...)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := activitiestest.NewWorld(t, objects...)
+			activitiestest.Twice[kube.MinVersions](w, acts(w.Kube).ChangeNodes, atNodes(func(in *deployment.NodeChanges) {
+				in.Settle, in.Taint, in.Guard, in.Candidates = aimed(m), aimed(m), aimed(m), aimed(m)
+			}))
+			assert.Empty(t, w.Writes())
+		})
+	}
+	t.Run("a node that is emptied for a deletion that the caches do not know yet", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, m, activitiestest.Node(succeeded...))
+		w.Hold()
+		require.NoError(t, w.Machines.MachineV1alpha1().Machines(activitiestest.Shop).Delete(t.Context(), "m", metav1.DeleteOptions{}))
+		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeNodes, atNodes(func(in *deployment.NodeChanges) { in.Taint, in.Settle = aimed(m), aimed(m) }))
+		require.NoError(t, err)
+		assert.True(t, w.Node().Spec.Unschedulable)
+	})
+}
+
+func TestChangeNodesFails(t *testing.T) {
+	t.Parallel()
+	m := activitiestest.Machine("m", activitiestest.OnNode)
+	other := activitiestest.Machine("other", func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelNode] = "n-2" })
+	second := activitiestest.Node(func(n *corev1.Node) { n.Name, n.UID = "n-2", "uid-n-2" })
+	both := atNodes(func(in *deployment.NodeChanges) { in.Taint = aimed(m, other) })
+	isTainted := func(n *corev1.Node) bool { return len(n.Spec.Taints) > 0 }
+	for name, row := range map[string]struct {
+		err       error
+		kind      string
+		retryable bool
+	}{
+		"one node, for good": {apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "n", nil), kube.TypeRefused, false},
+		"one node, for now":  {apierrors.NewTooManyRequests("later", 1), "StatusError", true},
+	} {
+		t.Run(name+": the other one is written", func(t *testing.T) {
+			w := activitiestest.NewWorld(t, m, other, activitiestest.Node(), second)
+			activitiestest.Failing(w.Target, "patch", "nodes", 1, row.err, nil)
+			_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeNodes, both)
+			if row.retryable {
+				require.ErrorContains(t, err, "later")
+				kind, _ := activitiestest.Failure(t, err)
+				assert.NotEqual(t, kube.TypeRefused, kind)
+			} else {
+				activitiestest.AssertFailure(t, err, row.kind, false)
+			}
+			two := activitiestest.Stored[corev1.Node](w.Target.Tracker(), "nodes", "", "n-2")
+			assert.NotEqual(t, isTainted(w.Node()), isTainted(two), "one of them")
+			versions, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeNodes, both)
+			require.NoError(t, err)
+			two = activitiestest.Stored[corev1.Node](w.Target.Tracker(), "nodes", "", "n-2")
+			assert.True(t, isTainted(w.Node()) && isTainted(two), "and by the next attempt both")
+			assert.NotEmpty(t, versions[cache.Nodes])
+		})
+	}
+	t.Run("U27: what somebody else wrote meanwhile stays", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, m, activitiestest.Node())
+		activitiestest.Failing(w.Target, "patch", "nodes", 1, nil, func() {
+			w.Edit(cache.Nodes, "n", map[string]any{"spec": map[string]any{"taints": []any{map[string]any{"key": "dedicated", "value": "db", "effect": "NoSchedule"}}}})
+		})
+		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeNodes, atNodes(func(in *deployment.NodeChanges) { in.Taint = aimed(m) }))
+		require.NoError(t, err)
+		assert.Equal(t, activitiestest.Node(dedicated, preferNot).Spec.Taints, w.Node().Spec.Taints)
+	})
+}

@@ -1,0 +1,80 @@
+package deployment_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/deployment"
+	"millwright/activities/kube"
+	"millwright/api/v1alpha1"
+	"millwright/decide/rollout"
+	observedeployment "millwright/observe/deployment"
+)
+
+// What a decision wants of a node is written, and not decided again: a difference between the two would never come to rest.
+func TestChangeNodesComesToAnEnd(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string][]func(*corev1.Node){
+		"nothing is there":     {},
+		"a candidate":          {activitiestest.IsCandidate},
+		"selected":             {activitiestest.IsChosen},
+		"a taint of this name": {hasTaint(v1alpha1.TaintPreferNoSchedule, "x", "NoExecute")},
+		"guarded otherwise":    {saysOnNode(v1alpha1.AnnotationScaleDownDisabled, "no"), byUs},
+		"guarded by a user":    {disabled},
+		"an unknown result":    {func(n *corev1.Node) { n.Labels = map[string]string{v1alpha1.LabelUpdateResult: "maybe"} }},
+		"a failed result":      {func(n *corev1.Node) { n.Labels = map[string]string{v1alpha1.LabelUpdateResult: "failed"} }},
+		"updated":              succeeded,
+		"updated by itself":    {func(n *corev1.Node) { n.Labels = map[string]string{v1alpha1.LabelUpdateResult: "successful"} }},
+	} {
+		for _, phase := range []v1alpha1.MachinePhase{v1alpha1.MachineRunning, v1alpha1.MachineInPlaceUpdating} {
+			for _, current := range []bool{true, false} {
+				for _, handed := range []bool{true, false} {
+					t.Run(name, func(t *testing.T) {
+						w, d := updatingWorld(t, phase, current, handed, activitiestest.Node(change...))
+						asked := 0
+						for range 3 {
+							w.Settle()
+							next := rollout.Decide(observedeployment.Observed(observedeployment.Read(w.Cluster, d), d.CreationTimestamp.Time))
+							require.Empty(t, len(next.Open)+len(next.Close)+len(next.Sync), "a world in which nodes are decided about")
+							require.Nil(t, next.Revise)
+							in := deployment.NodeChanges{
+								Deployment: activitiestest.Ref(d), Settle: next.Settle, Strip: next.Strip, Candidates: next.Candidates, Select: next.Select,
+								Taint: next.Taint, Untaint: next.Untaint, Guard: next.Guard, Unguard: next.Unguard,
+							}
+							asked = len(in.Settle) + len(in.Strip) + len(in.Candidates) + len(in.Select) + len(in.Taint) + len(in.Untaint) +
+								len(in.Guard) + len(in.Unguard)
+							w.Forget()
+							_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeNodes, in)
+							require.NoError(t, err)
+							assert.Equal(t, asked > 0, len(w.Writes()) > 0, "%+v", in)
+						}
+						assert.Zero(t, asked, "it has come to an end")
+					})
+				}
+			}
+		}
+	}
+}
+
+// updatingWorld is one in which a deployment updates in place. It has two sets, one of them with a machine on this node.
+func updatingWorld(t *testing.T, phased v1alpha1.MachinePhase, current, handed bool, n *corev1.Node) (*activitiestest.World, *v1alpha1.MachineDeployment) {
+	d := activitiestest.Deployment("d", 2)
+	d.Annotations = map[string]string{v1alpha1.AnnotationRevision: "2"}
+	d.Spec.Strategy.Type = v1alpha1.InPlaceUpdateMachineDeploymentStrategyType
+	d.Spec.Strategy.InPlaceUpdate = &v1alpha1.InPlaceUpdateMachineDeployment{OrchestrationType: v1alpha1.OrchestrationTypeAuto}
+	young := activitiestest.Set("d-2", 1, activitiestest.OwnedBy[*v1alpha1.MachineSet](d))
+	young.Annotations = map[string]string{v1alpha1.AnnotationRevision: "2"}
+	old := activitiestest.Set("d-1", 1, activitiestest.OwnedBy[*v1alpha1.MachineSet](d))
+	old.Annotations = map[string]string{v1alpha1.AnnotationRevision: "1"}
+	old.Labels = map[string]string{v1alpha1.LabelScaleUpDisabled: "true"}
+	old.Spec.Template.Spec.Class.Name = "old"
+	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(phased), activitiestest.OwnedBy[*v1alpha1.Machine](map[bool]*v1alpha1.MachineSet{true: young, false: old}[current]))
+	if handed {
+		m.Labels[v1alpha1.LabelUpdateResult] = "successful"
+	}
+	return activitiestest.NewWorld(t, d, young, old, m, n), d
+}

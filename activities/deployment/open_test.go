@@ -1,0 +1,134 @@
+package deployment_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/deployment"
+	"millwright/activities/kube"
+	"millwright/api/v1alpha1"
+	"millwright/decide/rollout"
+)
+
+// naming is a rolling deployment whose status names that operation.
+func naming(t *testing.T, o v1alpha1.Operation) (*activitiestest.World, *v1alpha1.MachineDeployment) {
+	t.Helper()
+	w, d := rolling(t)
+	is := w.Deployment("d")
+	is.Status.CurrentOperation = &o
+	w.Rewrite(is)
+	w.Forget()
+	return w, d
+}
+
+const (
+	openRollout  = "rollout/shop/d/uid-d/2"
+	ofDeployment = "machinedeployment/shop/d/uid-d"
+)
+
+// A deployment's workflow has to know whether a rollout is open that a activitiestest.Former run of it started.
+func TestDecideDeploymentSaysWhichRolloutTheStatusNames(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		operation v1alpha1.Operation
+		want      string
+	}{
+		{v1alpha1.Operation{WorkflowID: openRollout, RolloutOf: "uid-d"}, openRollout},
+		{v1alpha1.Operation{WorkflowID: ofDeployment}, ""},
+		{v1alpha1.Operation{WorkflowID: "rollout/shop/d/uid-other/2", RolloutOf: "uid-other"}, ""},
+		{v1alpha1.Operation{}, ""},
+	} {
+		w, d := naming(t, row.operation)
+		assert.Equal(t, row.want, activitiestest.DecideDeployment(w, activitiestest.Read(d)).Operation, row.operation.WorkflowID)
+	}
+}
+
+// The bridge signals the rollout that the status names: none may be made deaf.
+func TestReportDeploymentKeepsTheNameOfARollout(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name     string
+		in       deployment.Input
+		conflict bool
+	}{
+		{"nobody knows that it has ended", deployment.Input{}, true},
+		{"another one has", deployment.Input{Over: "rollout/shop/d/uid-d/1"}, true},
+		{"it has", deployment.Input{Over: openRollout}, false},
+		{"it says so itself", deployment.Input{WorkflowID: openRollout}, false},
+		{"the next one says so", deployment.Input{WorkflowID: "rollout/shop/d/uid-d/3"}, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			w, d := naming(t, v1alpha1.Operation{WorkflowID: openRollout, RolloutOf: "uid-d"})
+			row.in.Read = activitiestest.Read(d)
+			in := deployment.Report{Input: row.in, Step: &kube.Step{WorkflowID: ofDeployment}}
+			if row.conflict {
+				_, err := activitiestest.Run[string](w, acts(w.Kube).ReportDeployment, in)
+				activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+				assert.Empty(t, w.Writes())
+				return
+			}
+			assert.Equal(t, ofDeployment, activitiestest.ReportDeployment(w, in).CurrentOperation.WorkflowID)
+		})
+	}
+}
+
+// Of machines that failed, a decision names those that are not on record yet.
+func TestReportDeploymentAddsToTheMachinesThatFailed(t *testing.T) {
+	t.Parallel()
+	w, d := rolling(t)
+	says := func(revision int64, failed ...string) []string {
+		record := &rollout.Progress{Revision: revision, Failed: failed}
+		return activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d), Record: record}).Rollout.FailedMachines
+	}
+	assert.Equal(t, []string{"b"}, says(2, "b"))
+	assert.Equal(t, []string{"a", "b", "c"}, says(2, "c", "a"))
+	assert.Equal(t, []string{"x"}, says(3, "x"), "another revision has its own")
+}
+
+// What a decision says stands in the history: it is bounded whatever the fleet.
+func TestTheDecisionOfAHugeDeploymentIsBounded(t *testing.T) {
+	t.Parallel()
+	d := activitiestest.Deployment("d", 5000, revised[*v1alpha1.MachineDeployment]("200"))
+	objects := []runtime.Object{d}
+	var named []string
+	for n := range 200 {
+		name, change := strings.Repeat("s", 57)+fmt.Sprintf("-%05d", n), activitiestest.Former
+		if n == 199 {
+			change = func(*v1alpha1.MachineSet) {}
+		}
+		s := settled(d, name, 24, change, revised[*v1alpha1.MachineSet](strconv.Itoa(n+1)), func(s *v1alpha1.MachineSet) {
+			s.Annotations[v1alpha1.AnnotationDesiredReplicas] = "7"
+		})
+		s.UID = types.UID(fmt.Sprintf("0d9ad1a5-2f8e-4b7a-9a0e-%012d", n))
+		for i, o := range staffed(s) {
+			if m, ok := o.(*v1alpha1.Machine); ok {
+				m.UID = types.UID(fmt.Sprintf("1d9ad1a5-2f8e-4b7a-%04d-%012d", n, i))
+				named = append(named, m.Name, "gone-"+m.Name)
+			}
+			objects = append(objects, o)
+		}
+	}
+	bounded := func() deployment.Decision {
+		w := activitiestest.NewWorld(t, objects...)
+		decision, err := activitiestest.Run[deployment.Decision](w, acts(w.Kube).DecideDeployment, activitiestest.DeploymentRead(d))
+		require.NoError(t, err)
+		text, err := json.Marshal(decision)
+		require.NoError(t, err)
+		require.Less(t, len(text), 16<<10, "%s", text)
+		return decision
+	}
+	assert.NotEmpty(t, bounded().Rollout.Resize)
+	d.Annotations[v1alpha1.AnnotationTriggerDeletion] = strings.Join(named, ",")
+	decision := bounded()
+	require.NotNil(t, decision.Rollout.Trigger)
+	assert.NotEmpty(t, decision.Rollout.Trigger.Drop)
+}

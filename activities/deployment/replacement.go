@@ -1,0 +1,101 @@
+package deployment
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"millwright/activities/kube"
+	"millwright/api/v1alpha1"
+	"millwright/decide/replace"
+	"millwright/observe/cache"
+	"millwright/observe/deployment"
+	"millwright/observe/machine"
+)
+
+// Granted is what GrantReplacements did.
+type Granted struct {
+	Wrote    bool             // anything at all
+	Versions kube.MinVersions // to wait for
+	Why      string           // what was granted, ended and held, and why
+}
+
+// GrantReplacements grants replacements within a deployment's budget: first in the deployment's status, with the version
+// that the decision saw, so that no two grants are made of one piece of the budget, then by marks on the machines. A mark
+// that is lost between the two is written by the next run. Running it twice grants nothing twice.
+func (a *Activities) GrantReplacements(ctx context.Context, in kube.Read) (Granted, error) {
+	family, err := Family(ctx, a.Kube, in)
+	if err != nil {
+		return Granted{}, err
+	}
+	d, members := family.Deployment, family.Members
+	if d == nil {
+		return Granted{}, kube.ObjectGone(in.Ref)
+	}
+	plan := replace.Decide(deployment.ReplaceObserved(a.Kube.Cluster, d, members, time.Now()))
+	granted := Granted{Versions: kube.MinVersions{}, Why: plan.Why}
+	if plan.Changed {
+		d = d.DeepCopy()
+		d.Status.Replacements = replacements(plan.Grants)
+		if d, err = a.deployments(in.Ref).UpdateStatus(ctx, d, metav1.UpdateOptions{}); err != nil {
+			return Granted{}, kube.WriteError(in.Ref, err)
+		}
+		granted.Versions.Raise(cache.Deployments, d.ResourceVersion)
+		granted.Wrote = true
+	}
+	reasons := map[string]string{}
+	for _, g := range plan.Grants {
+		reasons[g.UID] = g.Reason
+	}
+	for _, m := range members {
+		if !slices.Contains(plan.Mark, string(m.UID)) {
+			continue
+		}
+		version, marked, err := a.mark(ctx, m)
+		if err != nil {
+			return Granted{}, err
+		}
+		granted.Versions.Raise(cache.Machines, version)
+		granted.Wrote = granted.Wrote || marked
+		if marked {
+			a.Kube.Recorder.Eventf(d, corev1.EventTypeNormal, v1alpha1.ReasonReplacementGranted, "Machine %s is replaced: %s", m.Name, reasons[string(m.UID)])
+		}
+	}
+	return granted, nil
+}
+
+// mark tells a machine that its replacement was granted, and reports whether it did: one that was told before, recovered
+// or went meanwhile is left alone.
+func (a *Activities) mark(ctx context.Context, m *v1alpha1.Machine) (version string, marked bool, err error) {
+	in := kube.Read{Ref: kube.Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)}}
+	version, err = a.Kube.ChangeMachine(ctx, in, func(m *v1alpha1.Machine) {
+		if marked = machine.IsWaiting(m); marked {
+			metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationReplacementGranted, time.Now().UTC().Format(time.RFC3339))
+		}
+	})
+	if _, gone := kube.Failure(err, kube.TypeObjectGone); gone {
+		return "", false, nil
+	}
+	return version, marked, err
+}
+
+// WithdrawReplacement takes the mark from a machine that is to live on.
+func (a *Activities) WithdrawReplacement(ctx context.Context, in kube.Read) (string, error) {
+	return a.Kube.ChangeMachine(ctx, in, func(m *v1alpha1.Machine) {
+		delete(m.Annotations, v1alpha1.AnnotationReplacementGranted)
+	})
+}
+
+func replacements(grants []replace.Grant) []v1alpha1.MachineReplacement {
+	var list []v1alpha1.MachineReplacement
+	for _, g := range grants {
+		list = append(list, v1alpha1.MachineReplacement{
+			UID: types.UID(g.UID), Name: g.Name, FailureDomain: g.Domain, Reason: g.Reason, GrantedAt: metav1.NewTime(g.At),
+		})
+	}
+	return list
+}

@@ -1,0 +1,226 @@
+package deployment_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/deployment"
+	"millwright/activities/kube"
+	"millwright/api/v1alpha1"
+	"millwright/observe/cache"
+)
+
+// troubled returns a deployment with its set and so many machines, m-0, m-1 and so on: those that are due come first.
+func troubled(d *v1alpha1.MachineDeployment, due, well int, change ...func(*v1alpha1.Machine)) []runtime.Object {
+	d.Spec.Replicas = int32(due + well)
+	revised[*v1alpha1.MachineDeployment]("1")(d)
+	s := settled(d, d.Name+"-s", int32(due+well))
+	objects := []runtime.Object{d, s, activitiestest.Class()}
+	for i := range due + well {
+		m := activitiestest.Machine(fmt.Sprintf("%s-%d", d.Name, i), activitiestest.OwnedBy[*v1alpha1.Machine](s), activitiestest.Phase(v1alpha1.MachineRunning))
+		if i < due {
+			m = activitiestest.With(m, []func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineFailed), activitiestest.DueFor("CreationTimeout")})
+		}
+		objects = append(objects, activitiestest.With(m, change))
+	}
+	return objects
+}
+
+func budgetOf(n intstr.IntOrString) *v1alpha1.MachineDeployment {
+	d := activitiestest.Deployment("d", 0)
+	d.Spec.MaxReplacements = &n
+	return d
+}
+
+func grant(w *activitiestest.World, in kube.Read) deployment.Granted {
+	w.T.Helper()
+	return activitiestest.Twice[deployment.Granted](w, acts(w.Kube).GrantReplacements, in)
+}
+
+func TestU119_OfTwoUnhealthyMachinesOneIsReplaced(t *testing.T) {
+	t.Parallel()
+	d := activitiestest.Deployment("d", 0)
+	w := activitiestest.NewWorld(t, troubled(d, 2, 3, func(m *v1alpha1.Machine) {
+		if m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed { // here the node is unhealthy
+			m.Status.CurrentStatus.Phase = v1alpha1.MachineUnknown
+			m.Spec.NodeTemplateSpec.Labels = map[string]string{"topology.kubernetes.io/zone": "a"}
+		}
+	})...)
+	for i := 2; i < 5; i++ {
+		name := fmt.Sprintf("d-%d", i)
+		n := activitiestest.Node()
+		n.Name = name
+		w.Create(n)
+		w.Edit(cache.Machines, name, map[string]any{"metadata": map[string]any{"labels": map[string]any{"node": name}}})
+	}
+	w.Settle()
+	w.Forget()
+	granted := grant(w, activitiestest.Read(d))
+	assert.Equal(t, []string{"update machinedeployments/status", "patch machines"}, w.Writes(), "first it is on record, then the machine is told")
+	assert.Equal(t, []string{"d-0"}, w.Marked(), "U119: one only")
+	require.Len(t, w.Deployment("d").Status.Replacements, 1)
+	r := w.Deployment("d").Status.Replacements[0]
+	assert.Equal(t, []string{"d-0", "uid-d-0", "a", "CreationTimeout"}, []string{r.Name, string(r.UID), r.FailureDomain, r.Reason})
+	assert.False(t, r.GrantedAt.IsZero())
+	mark, err := time.Parse(time.RFC3339, w.Machine("d-0").Annotations[v1alpha1.AnnotationReplacementGranted])
+	require.NoError(t, err)
+	assert.False(t, mark.Before(r.GrantedAt.Time))
+	assert.Equal(t, kube.MinVersions{
+		cache.Deployments: w.Deployment("d").ResourceVersion, cache.Machines: w.Machine("d-0").ResourceVersion,
+	}, granted.Versions, "the versions to wait for")
+	assert.Contains(t, granted.Why, "grant replacement of machine d-0: CreationTimeout (1 of 1 in zone a)")
+	assert.Contains(t, granted.Why, "1 machine is due; the replacement budget of zone a (1) is used by machine d-0")
+	assert.Equal(t, []string{"Normal ReplacementGranted Machine d-0 is replaced: CreationTimeout"}, w.Told())
+
+	t.Run("U119: the machine hears of it by its mark", func(t *testing.T) {
+		assert.True(t, activitiestest.Failed(activitiestest.DecideMachine(w, activitiestest.Read(w.Machine("d-0")))))
+		assert.False(t, activitiestest.Failed(activitiestest.DecideMachine(w, activitiestest.Read(w.Machine("d-1")))))
+	})
+}
+
+func TestU118_DeploymentsAreIndependent(t *testing.T) {
+	t.Parallel()
+	d, e := activitiestest.Deployment("d", 0), activitiestest.Deployment("e", 0)
+	w := activitiestest.NewWorld(t, append(troubled(d, 2, 0), slices.Delete(troubled(e, 2, 0), 2, 3)...)...) // one class is enough
+	grant(w, activitiestest.Read(d))
+	grant(w, activitiestest.Live(e))
+	assert.Equal(t, []string{"d-0", "e-0"}, w.Marked())
+}
+
+func TestReplacementBudgetOfASpec(t *testing.T) {
+	t.Parallel()
+	zone := func(m *v1alpha1.Machine) {
+		zone := map[bool]string{true: "a", false: "b"}[m.Name < "d-2"]
+		m.Spec.NodeTemplateSpec.Labels = map[string]string{"topology.kubernetes.io/zone": zone}
+	}
+	kept := func(m *v1alpha1.Machine) { m.Status.CurrentStatus.PreserveExpiryTime = new(metav1.Now()) }
+	for name, row := range map[string]struct {
+		budget intstr.IntOrString
+		change func(*v1alpha1.Machine)
+		want   []string
+	}{
+		"two":                           {intstr.FromInt32(2), nil, []string{"d-0", "d-1"}},
+		"none":                          {intstr.FromInt32(0), nil, []string{}},
+		"a percentage is rounded up":    {intstr.FromString("41%"), nil, []string{"d-0", "d-1", "d-2"}},
+		"of each zone":                  {intstr.FromInt32(1), zone, []string{"d-0", "d-2"}},
+		"a machine on purpose kept":     {intstr.FromInt32(5), kept, []string{}},
+		"more than there are to do":     {intstr.FromInt32(50), nil, []string{"d-0", "d-1", "d-2", "d-3"}},
+		"one that is going needs none":  {intstr.FromInt32(5), activitiestest.Going[*v1alpha1.Machine], []string{}},
+		"nor one that recovered before": {intstr.FromInt32(5), func(m *v1alpha1.Machine) { m.Status = v1alpha1.MachineStatus{} }, []string{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := budgetOf(row.budget)
+			objects := troubled(d, 4, 1)
+			for _, o := range objects[3:] {
+				if row.change != nil {
+					row.change(o.(*v1alpha1.Machine))
+				}
+			}
+			w := activitiestest.NewWorld(t, objects...)
+			grant(w, activitiestest.Read(d))
+			assert.Equal(t, row.want, w.Marked())
+			assert.Equal(t, row.want, w.Replacements())
+			assert.Len(t, w.Told(), len(row.want))
+		})
+	}
+}
+
+func TestAMarkThatWasLostIsWrittenByTheNextRun(t *testing.T) {
+	t.Parallel()
+	d := budgetOf(intstr.FromInt32(2))
+	w := activitiestest.NewWorld(t, troubled(d, 3, 0)...)
+	activitiestest.Failing(w.Machines, "patch", "machines", 1, apierrors.NewServiceUnavailable("away"), nil)
+	_, err := activitiestest.Run[deployment.Granted](w, acts(w.Kube).GrantReplacements, activitiestest.Read(d))
+	require.Error(t, err)
+	_, retryable := activitiestest.Failure(t, err)
+	assert.True(t, retryable)
+	assert.Equal(t, []string{"d-0", "d-1"}, w.Replacements())
+	assert.NotSubset(t, w.Marked(), []string{"d-0", "d-1"})
+	version := w.Deployment("d").ResourceVersion
+
+	w.Settle()
+	assert.True(t, activitiestest.DecideDeployment(w, activitiestest.Read(d)).Replace, "a run that was ended in between is seen to be so")
+	grant(w, activitiestest.Read(d))
+	assert.Equal(t, []string{"d-0", "d-1"}, w.Marked())
+	assert.Equal(t, version, w.Deployment("d").ResourceVersion, "nothing is granted twice")
+	assert.Len(t, w.Told(), 2, "nor told twice")
+}
+
+func TestGrantReplacementsOfADeploymentThatChanged(t *testing.T) {
+	t.Parallel()
+	d := activitiestest.Deployment("d", 0)
+	w := activitiestest.NewWorld(t, troubled(d, 2, 0)...)
+	release := w.Hold()
+	w.Edit(cache.Deployments, "d", activitiestest.Annotated("note", "new"))
+	_, err := activitiestest.Run[deployment.Granted](w, acts(w.Kube).GrantReplacements, activitiestest.Read(d))
+	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+	assert.Empty(t, w.Marked(), "no machine is told what is not on record")
+	assert.Empty(t, w.Told())
+	release()
+	grant(w, activitiestest.Live(d))
+	assert.Equal(t, []string{"d-0"}, w.Marked())
+
+	t.Run("or that is gone", func(t *testing.T) {
+		for _, in := range []kube.Read{{Ref: activitiestest.Stranger(d)}, {Ref: activitiestest.Stranger(d), Live: true}} {
+			_, err := activitiestest.Run[deployment.Granted](w, acts(w.Kube).GrantReplacements, in)
+			activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
+		}
+	})
+}
+
+func TestAMachineThatNeedsNoReplacementAnyMoreIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	for name, happens := range map[string]func(w *activitiestest.World){
+		"it recovered": func(w *activitiestest.World) {
+			m := w.Machine("d-0").DeepCopy()
+			m.Status = v1alpha1.MachineStatus{CurrentStatus: v1alpha1.CurrentStatus{Phase: v1alpha1.MachineRunning}}
+			_, err := w.Machines.MachineV1alpha1().Machines(activitiestest.Shop).UpdateStatus(w.T.Context(), m, metav1.UpdateOptions{})
+			require.NoError(w.T, err)
+		},
+		"it is gone": func(w *activitiestest.World) {
+			require.NoError(w.T, w.Machines.Tracker().Delete(v1alpha1.SchemeGroupVersion.WithResource("machines"), activitiestest.Shop, "d-0"))
+		},
+		"it is another": func(w *activitiestest.World) { w.Impostor("d-0") },
+		"it was told before": func(w *activitiestest.World) {
+			w.Edit(cache.Machines, "d-0", activitiestest.Annotated(v1alpha1.AnnotationReplacementGranted, "now"))
+		},
+		"it is going": func(w *activitiestest.World) {
+			require.NoError(w.T, w.Machines.MachineV1alpha1().Machines(activitiestest.Shop).Delete(w.T.Context(), "d-0", metav1.DeleteOptions{}))
+		},
+	} {
+		t.Run(name+", and the cache has not heard of it", func(t *testing.T) {
+			d := budgetOf(intstr.FromInt32(2))
+			w := activitiestest.NewWorld(t, troubled(d, 2, 0)...)
+			w.Hold()
+			happens(w)
+			_, err := activitiestest.Run[deployment.Granted](w, acts(w.Kube).GrantReplacements, activitiestest.Read(d))
+			require.NoError(t, err)
+			assert.Equal(t, []string{"Normal ReplacementGranted Machine d-1 is replaced: CreationTimeout"}, w.Told(), "the other one is told, and of this one nobody")
+			if name == "it was told before" {
+				assert.Equal(t, "now", w.Machine("d-0").Annotations[v1alpha1.AnnotationReplacementGranted])
+				return
+			}
+			assert.Equal(t, []string{"d-1"}, w.Marked())
+		})
+	}
+}
+
+func TestD5_NothingIsGrantedWhileHalfOfTheNodesAreDead(t *testing.T) {
+	t.Parallel()
+	d := activitiestest.Deployment("d", 0)
+	w := activitiestest.NewWorld(t, append(troubled(d, 2, 0), activitiestest.Dead(3, 3)...)...)
+	granted := grant(w, activitiestest.Read(d))
+	assert.Contains(t, granted.Why, "3 of 6 nodes look dead at once")
+	assert.Empty(t, w.Writes())
+	assert.Empty(t, w.Told())
+}

@@ -1,0 +1,77 @@
+package deployment_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/kube"
+	"millwright/api/v1alpha1"
+	"millwright/observe/cache"
+)
+
+func TestU120_AGrantIsUsedUntilItsSubstituteIsThere(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		change []func(*v1alpha1.Machine) // of the machine d-1, which is the substitute or the machine itself
+		holds  bool
+	}{
+		"U120: new":                        {[]func(*v1alpha1.Machine){activitiestest.Phase("")}, true},
+		"U120: Pending":                    {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachinePending)}, true},
+		"U120: CrashLoopBackOff":           {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineCrashLoopBackOff)}, true},
+		"U173: Running: the grant is over": {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineRunning)}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := activitiestest.Deployment("d", 0)
+			d.Status.Replacements = []v1alpha1.MachineReplacement{activitiestest.RecordedFor("gone")}
+			objects := troubled(d, 1, 1)
+			activitiestest.With(objects[4].(*v1alpha1.Machine), row.change)
+			w := activitiestest.NewWorld(t, objects...)
+			grant(w, activitiestest.Read(d))
+			if row.holds {
+				assert.Equal(t, []string{"gone"}, w.Replacements())
+				assert.Empty(t, w.Writes())
+				return
+			}
+			assert.Equal(t, []string{"d-0"}, w.Replacements(), "U173: released, and given to the next")
+			assert.Equal(t, []string{"d-0"}, w.Marked())
+		})
+	}
+	t.Run("U120: Terminating", func(t *testing.T) {
+		d := activitiestest.Deployment("d", 0)
+		d.Status.Replacements = []v1alpha1.MachineReplacement{activitiestest.RecordedFor("d-0")}
+		objects := troubled(d, 2, 1)
+		activitiestest.With(objects[3].(*v1alpha1.Machine), []func(*v1alpha1.Machine){activitiestest.Granted, activitiestest.Going[*v1alpha1.Machine], activitiestest.Phase(v1alpha1.MachineTerminating)})
+		w := activitiestest.NewWorld(t, objects...)
+		grant(w, activitiestest.Read(d))
+		assert.Empty(t, w.Writes())
+	})
+	t.Run("U173: the last one is released too", func(t *testing.T) {
+		d := activitiestest.Deployment("d", 0)
+		d.Status.Replacements = []v1alpha1.MachineReplacement{activitiestest.RecordedFor("gone")}
+		w := activitiestest.NewWorld(t, troubled(d, 0, 2)...)
+		granted := grant(w, activitiestest.Read(d))
+		assert.Empty(t, w.Replacements())
+		assert.Equal(t, kube.MinVersions{cache.Deployments: w.Deployment("d").ResourceVersion}, granted.Versions)
+		assert.Empty(t, w.Told())
+	})
+	t.Run("U173: one that a person marked is registered", func(t *testing.T) {
+		d := activitiestest.Deployment("d", 0)
+		objects := troubled(d, 2, 0)
+		activitiestest.With(objects[4].(*v1alpha1.Machine), []func(*v1alpha1.Machine){activitiestest.Granted})
+		w := activitiestest.NewWorld(t, objects...)
+		grant(w, activitiestest.Read(d))
+		assert.Equal(t, []string{"d-1"}, w.Replacements(), "it uses the budget")
+		assert.Equal(t, []string{"d-1"}, w.Marked())
+	})
+	t.Run("U121: no grant ends by time", func(t *testing.T) {
+		d := activitiestest.Deployment("d", 0)
+		d.Status.Replacements = []v1alpha1.MachineReplacement{activitiestest.RecordedFor("d-0")} // long ago
+		objects := troubled(d, 2, 0)
+		activitiestest.With(objects[3].(*v1alpha1.Machine), []func(*v1alpha1.Machine){activitiestest.Granted})
+		w := activitiestest.NewWorld(t, objects...)
+		grant(w, activitiestest.Read(d))
+		assert.Empty(t, w.Writes())
+	})
+}

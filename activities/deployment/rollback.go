@@ -1,0 +1,71 @@
+package deployment
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/activities/kube"
+	"millwright/api/v1alpha1"
+	"millwright/api/vocabulary"
+	"millwright/decide/rollout"
+	"millwright/observe/cache"
+	"millwright/observe/deployment"
+	observeset "millwright/observe/set"
+)
+
+// RollBack asks for the template of a former set.
+type RollBack struct {
+	Deployment kube.Ref
+	Version    string // resourceVersion of the deployment that the decision saw: whoever changes it since may want something else
+	Rollback   rollout.Rollback
+}
+
+// RollBackDeployment puts the template of a former set back into the deployment, with the annotations that go with it, and clears
+// spec.rollbackTo, all in one write; see deployment.ReturnTo of observe. Where there is no set to return to, it only clears. An event tells of
+// it. A deployment that is not as the decision saw it is a Conflict, and so is a set that is gone or going. It returns the version to
+// wait for. Running it twice writes once.
+func (a *Activities) RollBackDeployment(ctx context.Context, in RollBack) (kube.MinVersions, error) {
+	d, err := kube.LiveAt(ctx, a.deployments(in.Deployment), "deployment", in.Deployment, "")
+	if err != nil {
+		return nil, err
+	}
+	var set *v1alpha1.MachineSet
+	if former := in.Rollback.Set; former != nil { // its version may be another one: its status changes often, its template does not
+		if set, err = a.setThatStays(ctx, kube.Ref{Namespace: d.Namespace, Name: former.Name, UID: former.UID}); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case returned(d, set, in.Rollback):
+		return kube.MinVersions{cache.Deployments: d.ResourceVersion}, nil
+	case d.ResourceVersion != in.Version, d.DeletionTimestamp != nil:
+		return nil, kube.Conflict(in.Deployment)
+	}
+	if set != nil {
+		deployment.ReturnTo(d, set, in.Rollback.Automatic)
+	}
+	d.Spec.RollbackTo = nil
+	d, err = a.deployments(in.Deployment).Update(ctx, d, metav1.UpdateOptions{})
+	if err != nil {
+		return nil, kube.WriteError(in.Deployment, err)
+	}
+	kind := corev1.EventTypeWarning
+	if in.Rollback.Reason == vocabulary.ReasonDeploymentRollback {
+		kind = corev1.EventTypeNormal
+	}
+	a.Kube.Recorder.Event(d, kind, in.Rollback.Reason, in.Rollback.Why)
+	return kube.MinVersions{cache.Deployments: d.ResourceVersion}, nil
+}
+
+// returned reports whether a rollback has been done already: nobody asks for one, and the template is that of the set.
+func returned(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet, back rollout.Rollback) bool {
+	if d.Spec.RollbackTo != nil {
+		return false
+	}
+	if set == nil {
+		return !back.Automatic
+	}
+	return observeset.SameTemplate(&set.Spec.Template, &d.Spec.Template)
+}

@@ -1,0 +1,183 @@
+package deployment_test
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	clienttesting "k8s.io/client-go/testing"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/deployment"
+	"millwright/activities/kube"
+	"millwright/api/v1alpha1"
+	"millwright/decide/attention"
+	"millwright/decide/rollout"
+	observedeployment "millwright/observe/deployment"
+)
+
+// rolling returns a world in which revision 2 of a deployment of three machines comes: one of its machines runs, another is being made.
+func rolling(t *testing.T) (*activitiestest.World, *v1alpha1.MachineDeployment) {
+	t.Helper()
+	d := activitiestest.Deployment("d", 3, revised[*v1alpha1.MachineDeployment]("2"), func(d *v1alpha1.MachineDeployment) {
+		d.Spec.Strategy.RollingUpdate = &v1alpha1.RollingUpdateMachineDeployment{}
+		d.Spec.Strategy.RollingUpdate.MaxSurge = new(intstr.FromInt32(2))
+	})
+	most := func(s *v1alpha1.MachineSet) { s.Annotations[v1alpha1.AnnotationMaxReplicas] = "5" }
+	of := activitiestest.OwnedBy[*v1alpha1.Machine]
+	now := settled(d, "d-2", 2, most)
+	old := settled(d, "d-1", 2, revised[*v1alpha1.MachineSet]("1"), activitiestest.Former, most)
+	unused := settled(d, "d-0", 0, revised[*v1alpha1.MachineSet]("0"), func(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class.Name = "oldest" })
+	objects := append(staffed(old), d, now, unused, activitiestest.Machine("going", of(old), activitiestest.Phase(v1alpha1.MachineTerminating), activitiestest.Going[*v1alpha1.Machine]),
+		activitiestest.Machine("new", of(now), activitiestest.Phase(v1alpha1.MachineRunning)),
+		activitiestest.Machine("newer", of(now), activitiestest.Blocked("ResourceExhausted", "no room")))
+	return activitiestest.NewWorld(t, objects...), d
+}
+
+func TestDecideDeploymentOfARollout(t *testing.T) {
+	t.Parallel()
+	w, d := rolling(t)
+	decision := activitiestest.DecideDeployment(w, activitiestest.Read(d))
+	assert.True(t, decision.Rollout.Rolling)
+	assert.False(t, decision.Rollout.NoSet || decision.Rollout.Complete)
+	assert.Equal(t, int64(2), decision.Rollout.Revision)
+	assert.Equal(t, &rollout.Progress{Revision: 2}, decision.Rollout.Record)
+
+	t.Run("the picture: the newest set first, one without machines left out", func(t *testing.T) {
+		assert.Equal(t, []deployment.SetPicture{
+			{Name: "d-2", Revision: 2, Current: true, Replicas: 2, Machines: 2, Available: 1},
+			{Name: "d-1", Revision: 1, Replicas: 2, Machines: 3, Available: 2, Deleting: 1},
+		}, decision.Picture.Sets)
+		assert.Equal(t, rollout.Counts{Replicas: 5, Updated: 2, Ready: 3, Available: 3, Unavailable: 1}, decision.Picture.Counts)
+		assert.Equal(t, []int{3, 3}, []int{decision.Picture.Wanted, decision.Picture.Old}, "old ones, and those of them that go")
+		assert.Empty(t, decision.Picture.Blocked, "no set says so yet")
+	})
+	t.Run("says why machines get no instance", func(t *testing.T) {
+		s := w.Set("d-2")
+		s.Status.Conditions = []v1alpha1.MachineSetCondition{{Type: v1alpha1.MachineSetReplicaFailure, Status: "True", Reason: "ResourceExhausted"}}
+		w.Rewrite(s)
+		assert.Equal(t, "ResourceExhausted", activitiestest.DecideDeployment(w, activitiestest.Read(d)).Picture.Blocked)
+	})
+	t.Run("waits, once that is said, until others give way", func(t *testing.T) {
+		activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d), Record: decision.Rollout.Record})
+		decision := activitiestest.DecideDeployment(w, activitiestest.Read(d))
+		assert.False(t, decision.Rollout.Acts())
+		assert.Equal(t, attention.Rollout, decision.Pending.Need)
+		assert.Equal(t, "Machines", decision.Rollout.HoldBy)
+	})
+}
+
+// A deployment's picture goes into the history of a workflow: it has an end.
+func TestPictureOfManySets(t *testing.T) {
+	t.Parallel()
+	d := activitiestest.Deployment("d", 3, revised[*v1alpha1.MachineDeployment]("30"))
+	objects := []runtime.Object{d}
+	for i := range 30 {
+		name := fmt.Sprintf("d-%02d", i)
+		objects = append(objects, staffed(settled(d, name, 1, revised[*v1alpha1.MachineSet](strconv.Itoa(i+1)), func(s *v1alpha1.MachineSet) {
+			s.Spec.Template.Spec.Class.Name = name
+		}))...)
+	}
+	p := activitiestest.DecideDeployment(activitiestest.NewWorld(t, objects...), activitiestest.Read(d)).Picture
+	require.Len(t, p.Sets, 10)
+	assert.Equal(t, "d-29", p.Sets[0].Name)
+	assert.Equal(t, 30, p.Old, "all are counted")
+}
+
+// Whoever looks at a deployment finds the workflow of its rollout in its status.
+func TestTheStatusNamesTheRollout(t *testing.T) {
+	t.Parallel()
+	w, d := rolling(t)
+	parent, child := "machinedeployment/shop/d", "rollout/shop/d"
+	asks := func(workflow string) deployment.Input {
+		return deployment.Input{Read: activitiestest.Read(d), WorkflowID: workflow}
+	}
+	reports := func(workflow string) bool {
+		t.Helper()
+		return activitiestest.Twice[deployment.Decision](w, acts(w.Kube).DecideDeployment, asks(workflow)).Report
+	}
+	says := func(workflow string) {
+		t.Helper()
+		activitiestest.ReportDeployment(w, deployment.Report{
+			Input: asks(workflow), Step: &kube.Step{WorkflowID: workflow, Name: "roll"}, Record: &rollout.Progress{Revision: 2},
+		})
+		assert.Equal(t, workflow, w.Deployment("d").Status.CurrentOperation.WorkflowID)
+	}
+	activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d), Record: &rollout.Progress{Revision: 2}})
+	assert.True(t, reports(child), "it names none")
+	assert.False(t, reports(""), "others do not mind")
+	says(parent)
+	assert.True(t, reports(child), "it names another")
+	assert.False(t, reports(""))
+	says(child)
+	assert.False(t, reports(child))
+	assert.True(t, reports("rollout/shop/e"))
+
+	t.Run("no longer than something is under way", func(t *testing.T) {
+		w, d := calmDeployment(t, 2)
+		assert.False(t, activitiestest.DecideDeployment(w, activitiestest.Read(d)).Report)
+		is := w.Deployment("d")
+		is.Status.CurrentOperation = &v1alpha1.Operation{WorkflowID: child}
+		w.Rewrite(is)
+		for _, workflow := range []string{"", child} {
+			decision := activitiestest.Twice[deployment.Decision](w, acts(w.Kube).DecideDeployment, deployment.Input{Read: activitiestest.Read(d), WorkflowID: workflow})
+			assert.True(t, decision.Report, "it names one that is over")
+		}
+		activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)})
+		assert.Nil(t, w.Deployment("d").Status.CurrentOperation)
+		assert.False(t, activitiestest.DecideDeployment(w, activitiestest.Read(d)).Report)
+	})
+}
+
+func TestReportDeploymentMeetsCRDsOfAnOlderVersion(t *testing.T) {
+	t.Parallel()
+	w, d := rolling(t)
+	w.Machines.PrependReactor("update", "machinedeployments", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		pruned := action.(clienttesting.UpdateAction).GetObject().DeepCopyObject().(*v1alpha1.MachineDeployment)
+		pruned.Status.Rollout = nil
+		return true, pruned, nil
+	})
+	report := deployment.Report{Input: activitiestest.DeploymentRead(d), Record: &rollout.Progress{Revision: 2}}
+	_, err := activitiestest.Run[string](w, acts(w.Kube).ReportDeployment, report)
+	activitiestest.AssertFailure(t, err, kube.TypeOldCRDs, false)
+	require.ErrorContains(t, err, "the CRDs of this version are not installed")
+}
+
+func TestReportDeploymentPutsARolloutOnRecord(t *testing.T) {
+	t.Parallel()
+	w, d := rolling(t)
+	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	record := &rollout.Progress{Revision: 2, Step: 1, Reached: at, Failed: []string{"new"}}
+	status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d), Record: record})
+	is := status.Rollout
+	require.NotNil(t, is)
+	assert.Equal(t, []any{int64(2), int32(1), []string{"new"}}, []any{is.Revision, is.Step, is.FailedMachines})
+	assert.True(t, is.ReachedAt.Time.Equal(at))
+
+	t.Run("what is on record is read as it was decided", func(t *testing.T) {
+		read := observedeployment.Observed(observedeployment.Family{Deployment: w.Deployment("d")}, at).Progress
+		read.Reached = read.Reached.UTC()
+		assert.Equal(t, *record, read)
+	})
+	t.Run("stays when there is nothing to add", func(t *testing.T) {
+		w.Forget()
+		assert.Equal(t, is, activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)}).Rollout)
+		assert.Empty(t, w.Writes())
+	})
+	t.Run("is another one as a whole", func(t *testing.T) {
+		status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d), Record: &rollout.Progress{Revision: 3}})
+		assert.Equal(t, &v1alpha1.RolloutStatus{Revision: 3}, status.Rollout)
+	})
+	t.Run("is on record where it is decided again", func(t *testing.T) {
+		w, d := rolling(t)
+		decision := activitiestest.DecideDeployment(w, activitiestest.Read(d))
+		require.NotNil(t, decision.Rollout.Record)
+		activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d), Record: decision.Rollout.Record})
+		assert.Nil(t, activitiestest.DecideDeployment(w, activitiestest.Read(d)).Rollout.Record)
+	})
+}

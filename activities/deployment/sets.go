@@ -1,0 +1,278 @@
+package deployment
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"millwright/activities/kube"
+	"millwright/api/v1alpha1"
+	"millwright/api/vocabulary"
+	"millwright/decide/rollout"
+	"millwright/observe/cache"
+	"millwright/observe/deployment"
+	observeset "millwright/observe/set"
+)
+
+// SetCreation asks for the set of a deployment's current template.
+type SetCreation struct {
+	Deployment kube.Ref
+	Version    string // resourceVersion of the deployment that the decision saw
+	rollout.Creation
+}
+
+// CreateSet makes the set of the deployment's current template, and numbers the deployment like it. Its name follows from the
+// template, so that running it twice makes one set. Where the name belongs to something else, or to a set that is on its
+// way out, the collision count in the status goes up and the answer is a Conflict: decide again. It returns the versions to
+// wait for.
+func (a *Activities) CreateSet(ctx context.Context, in SetCreation) (kube.MinVersions, error) {
+	d, err := kube.LiveAt(ctx, a.deployments(in.Deployment), "deployment", in.Deployment, in.Version)
+	if err != nil {
+		return nil, err
+	}
+	hash, err := observeset.TemplateHash(&d.Spec.Template, d.Status.CollisionCount)
+	if err != nil {
+		return nil, fmt.Errorf("hash template of %s: %w", d.Name, err)
+	}
+	sets := a.sets(in.Deployment)
+	set, err := sets.Create(ctx, newSet(d, hash, in.Creation), metav1.CreateOptions{})
+	switch {
+	case err == nil:
+		a.Kube.Recorder.Event(d, corev1.EventTypeNormal, vocabulary.ReasonScalingMachineSet, fmt.Sprintf("Scaled up machine set %s to %d", set.Name, set.Spec.Replicas))
+	case apierrors.IsAlreadyExists(err):
+		set, err = sets.Get(ctx, observeset.Name(d.Name, hash), metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil, kube.Conflict(in.Deployment)
+		}
+		if err == nil && !isSetOf(d, set) {
+			return nil, a.collide(ctx, in.Deployment, d)
+		}
+	case apierrors.IsInvalid(err), apierrors.IsForbidden(err):
+		a.Kube.Recorder.Event(d, corev1.EventTypeWarning, v1alpha1.ReasonMachineSetCreateError, "Error creating machine set: "+kube.Brief(err.Error()))
+	}
+	if err != nil {
+		return nil, kube.WriteError(in.Deployment, fmt.Errorf("create set of deployment %s: %w", d.Name, err))
+	}
+	versions := kube.MinVersions{cache.Sets: set.ResourceVersion}
+	return versions, a.number(ctx, in.Deployment, d, set, versions)
+}
+
+// number writes the revision of a deployment's current set on the deployment, and removes the note of an automatic rollback to another set.
+func (a *Activities) number(
+	ctx context.Context, ref kube.Ref, d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet, versions kube.MinVersions,
+) error {
+	annotations := map[string]any{v1alpha1.AnnotationRevision: set.Annotations[v1alpha1.AnnotationRevision]}
+	if d.Annotations[v1alpha1.AnnotationRevision] == annotations[v1alpha1.AnnotationRevision] {
+		return nil
+	}
+	if d.Annotations[v1alpha1.AnnotationAutomaticRollbackTo] != string(set.UID) {
+		annotations[v1alpha1.AnnotationAutomaticRollbackTo] = nil
+	}
+	d, err := kube.Patch(ctx, a.deployments(ref), d, map[string]any{"metadata": map[string]any{"annotations": annotations}})
+	if err != nil {
+		return kube.WriteError(ref, err)
+	}
+	versions.Raise(cache.Deployments, d.ResourceVersion)
+	return nil
+}
+
+// isSetOf reports whether a set that was found under the name of the wanted one is that set. One that is being deleted is
+// not: to take it for the wanted one would mean to ask for it again and again until it is gone.
+func isSetOf(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet) bool {
+	return metav1.IsControlledBy(set, d) && set.DeletionTimestamp == nil && observeset.SameTemplate(&set.Spec.Template, &d.Spec.Template)
+}
+
+// collide counts a name that was taken, so that the next hash differs.
+func (a *Activities) collide(ctx context.Context, ref kube.Ref, d *v1alpha1.MachineDeployment) error {
+	count := int32(1)
+	if d.Status.CollisionCount != nil {
+		count += *d.Status.CollisionCount
+	}
+	d.Status.CollisionCount = &count
+	if _, err := a.deployments(ref).UpdateStatus(ctx, d, metav1.UpdateOptions{}); err != nil {
+		return kube.WriteError(ref, err)
+	}
+	return kube.Conflict(ref)
+}
+
+// newSet returns the set of a deployment's template. Labels and selector carry the hash, which keeps the machines of two
+// sets apart.
+func newSet(d *v1alpha1.MachineDeployment, hash string, as rollout.Creation) *v1alpha1.MachineSet {
+	withHash := func(some map[string]string) map[string]string {
+		return labels.Merge(some, labels.Set{v1alpha1.LabelMachineTemplateHash: hash})
+	}
+	selector := d.Spec.Selector.DeepCopy()
+	selector.MatchLabels = withHash(selector.MatchLabels)
+	template := *d.Spec.Template.DeepCopy()
+	template.Labels = withHash(template.Labels)
+	set := &v1alpha1.MachineSet{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:            observeset.Name(d.Name, hash),
+			Namespace:       d.Namespace,
+			Labels:          withHash(d.Spec.Template.Labels),
+			Finalizers:      []string{v1alpha1.FinalizerMachine},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(d, v1alpha1.SchemeGroupVersion.WithKind("MachineDeployment"))},
+			Annotations: map[string]string{
+				v1alpha1.AnnotationRevision:        strconv.FormatInt(as.Revision, 10),
+				v1alpha1.AnnotationDesiredReplicas: strconv.Itoa(as.Desired),
+				v1alpha1.AnnotationMaxReplicas:     strconv.Itoa(as.Max),
+			},
+		},
+		Spec: v1alpha1.MachineSetSpec{Replicas: int32(as.Replicas), Selector: selector, Template: template},
+	}
+	deployment.FollowDeployment(set, d)
+	return set
+}
+
+// SetChanges are what is done to sets of a deployment.
+type SetChanges struct {
+	Deployment kube.Ref
+	Open       []rollout.Target // let them make machines
+	Close      []rollout.Target // let them make none
+	Revise     *rollout.Revise
+	Sync       []rollout.Target // copy to them what is the deployment's
+	Resize     []rollout.Resize
+	Delete     []rollout.Target
+}
+
+// ChangeSets changes and deletes sets, each if it still is as the decision saw it; else the answer is a Conflict. Of a set that gets
+// another size, and soon after the decision, that is its size. Running it twice changes once, and is a Conflict then. It returns the versions to wait for.
+func (a *Activities) ChangeSets(ctx context.Context, in SetChanges) (kube.MinVersions, error) {
+	w := setWriter{Activities: a, deployment: in.Deployment, versions: kube.MinVersions{}}
+	if err := w.label(ctx, in.Open, nil); err != nil {
+		return nil, err
+	}
+	if err := w.label(ctx, in.Close, v1alpha1.ValueLowerTrue); err != nil {
+		return nil, err
+	}
+	if err := w.align(ctx, in); err != nil {
+		return nil, err
+	}
+	for _, r := range in.Resize {
+		if err := w.resize(ctx, r); err != nil {
+			return nil, err
+		}
+	}
+	for _, t := range in.Delete {
+		err := w.sets(w.deployment).Delete(ctx, t.Name, metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{UID: new(types.UID(t.UID)), ResourceVersion: new(t.Version)},
+		})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return nil, kube.WriteError(w.ref(t.Name, t.UID), err)
+		}
+	}
+	return w.versions, nil
+}
+
+// setWriter changes sets of one deployment, and keeps the versions that they have then.
+type setWriter struct {
+	*Activities
+	deployment kube.Ref
+	versions   kube.MinVersions
+}
+
+func (w setWriter) ref(name, uid string) kube.Ref {
+	return kube.Ref{Namespace: w.deployment.Namespace, Name: name, UID: uid}
+}
+
+// label writes the label of closed sets; nil takes it off.
+func (w setWriter) label(ctx context.Context, sets []rollout.Target, value any) error {
+	for _, t := range sets {
+		labels := map[string]any{v1alpha1.LabelScaleUpDisabled: value}
+		if err := w.patch(ctx, t.Name, t.UID, t.Version, map[string]any{"metadata": map[string]any{"labels": labels}}); err != nil {
+			return kube.WriteError(w.ref(t.Name, t.UID), err)
+		}
+	}
+	return nil
+}
+
+// patch changes a set that still is as the decision saw it. Its error is the API server's own.
+func (w setWriter) patch(ctx context.Context, name, uid, version string, change map[string]any) error {
+	seen := &metav1.ObjectMeta{Name: name, UID: types.UID(uid), ResourceVersion: version}
+	set, err := kube.Patch(ctx, w.sets(w.deployment), seen, change)
+	if err == nil {
+		w.versions.Raise(cache.Sets, set.ResourceVersion)
+	}
+	return err
+}
+
+// resize gives a set its size, and tells of it.
+func (w setWriter) resize(ctx context.Context, r rollout.Resize) error {
+	change := map[string]any{
+		"spec": map[string]any{"replicas": r.To},
+		"metadata": map[string]any{"annotations": map[string]any{
+			v1alpha1.AnnotationDesiredReplicas: strconv.Itoa(r.Desired), v1alpha1.AnnotationMaxReplicas: strconv.Itoa(r.Max),
+		}},
+	}
+	err := w.patch(ctx, r.Name, r.UID, r.Version, change)
+	if apierrors.IsConflict(err) && r.From != r.To && time.Since(activity.GetInfo(ctx).ScheduledTime) < resizeWithin {
+		if version := w.sameSize(ctx, r); version != "" {
+			err = w.patch(ctx, r.Name, r.UID, version, change)
+		}
+	}
+	d, known := w.Kube.Cluster.Deployment(w.deployment.Key())
+	if err != nil || !known || r.From == r.To {
+		return kube.WriteError(w.ref(r.Name, r.UID), err)
+	}
+	direction := map[bool]string{true: "up", false: "down"}[r.To > r.From]
+	w.Kube.Recorder.Event(d, corev1.EventTypeNormal, vocabulary.ReasonScalingMachineSet, fmt.Sprintf("Scaled %s machine set %s to %d", direction, r.Name, r.To))
+	return nil
+}
+
+// sameSize returns the version of a set that still is as its resize was decided on; empty where it is not. In the midst of a rollout sets
+// write their status several times a second, which changes nothing of what the decision saw a moment ago.
+func (w setWriter) sameSize(ctx context.Context, r rollout.Resize) (version string) {
+	set, err := w.sets(w.deployment).Get(ctx, r.Name, metav1.GetOptions{})
+	if err == nil && string(set.UID) == r.UID && set.DeletionTimestamp == nil && int(set.Spec.Replicas) == r.From && controls(w.deployment, set) {
+		return set.ResourceVersion
+	}
+	return ""
+}
+
+// align numbers the current set, or copies to it what is the deployment's, and numbers the deployment like it.
+func (w setWriter) align(ctx context.Context, in SetChanges) error {
+	targets, revise := in.Sync, func(*v1alpha1.MachineSet) {}
+	if in.Revise != nil {
+		targets = append(targets, in.Revise.Target)
+		revise = func(set *v1alpha1.MachineSet) {
+			metav1.SetMetaDataAnnotation(&set.ObjectMeta, v1alpha1.AnnotationRevision, strconv.FormatInt(in.Revise.Revision, 10))
+			if in.Revise.History != "" {
+				metav1.SetMetaDataAnnotation(&set.ObjectMeta, v1alpha1.AnnotationRevisionHistory, in.Revise.History)
+			}
+		}
+	}
+	for _, t := range targets {
+		d, err := kube.LiveAt(ctx, w.deployments(w.deployment), "deployment", w.deployment, "")
+		if err != nil {
+			return err
+		}
+		set, err := w.sets(w.deployment).Get(ctx, t.Name, metav1.GetOptions{})
+		if err != nil {
+			return kube.WriteError(w.ref(t.Name, t.UID), err)
+		}
+		if string(set.UID) != t.UID || set.ResourceVersion != t.Version {
+			return kube.Conflict(w.ref(t.Name, t.UID))
+		}
+		if !observeset.SameTemplate(&set.Spec.Template, &d.Spec.Template) { // it was the current one when this was decided
+			return kube.Conflict(w.deployment)
+		}
+		deployment.FollowDeployment(set, d)
+		revise(set)
+		if set, err = w.sets(w.deployment).Update(ctx, set, metav1.UpdateOptions{}); err != nil {
+			return kube.WriteError(w.ref(t.Name, t.UID), err)
+		}
+		w.versions.Raise(cache.Sets, set.ResourceVersion)
+		if err := w.number(ctx, w.deployment, d, set, w.versions); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,252 @@
+package deployment_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/deployment"
+	"millwright/activities/kube"
+	"millwright/api/v1alpha1"
+	"millwright/decide/rollout"
+	"millwright/observe/cache"
+	observeset "millwright/observe/set"
+)
+
+// nameOf returns the name and hash of the set that a deployment's template asks for.
+func nameOf(t *testing.T, d *v1alpha1.MachineDeployment, collisions *int32) (name, hash string) {
+	t.Helper()
+	hash, err := observeset.TemplateHash(&d.Spec.Template, collisions)
+	require.NoError(t, err)
+	return observeset.Name(d.Name, hash), hash
+}
+
+func TestCreateSet(t *testing.T) {
+	t.Parallel()
+	d := activitiestest.Deployment("d", 3, func(d *v1alpha1.MachineDeployment) {
+		d.Spec.MinReadySeconds, d.Spec.AutoPreserveFailedMachineMax = 5, 2
+		d.Annotations = map[string]string{
+			"note": "copied", v1alpha1.AnnotationLastScalerChange: "2026-01-01T00:00:00Z", v1alpha1.AnnotationEffectiveCreationTimeout: "7m",
+			"kubectl.kubernetes.io/last-applied-configuration": "{}", v1alpha1.AnnotationRevision: "9", v1alpha1.AnnotationRevisionHistory: "8",
+			v1alpha1.AnnotationDesiredReplicas: "9", v1alpha1.AnnotationMaxReplicas: "9", v1alpha1.AnnotationPreferNoSchedule: "True",
+			v1alpha1.AnnotationUnfreeze: "1", v1alpha1.AnnotationTriggerDeletion: "m~2026-01-01T00:00:00Z",
+		}
+	})
+	w := activitiestest.NewWorld(t, d)
+	versions, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).CreateSet, deployment.SetCreation{
+		Deployment: activitiestest.Ref(d), Version: "900", Creation: rollout.Creation{Replicas: 2, Revision: 10, Desired: 3, Max: 5},
+	})
+	require.NoError(t, err)
+	name, hash := nameOf(t, d, nil)
+	s := w.Set(name)
+	require.NotNil(t, s, "its name follows from the template")
+	labels := map[string]string{"app": "web", v1alpha1.LabelMachineTemplateHash: hash}
+	assert.Equal(t, labels, s.Labels)
+	assert.Equal(t, labels, s.Spec.Selector.MatchLabels)
+	assert.Equal(t, labels, s.Spec.Template.Labels)
+	assert.Equal(t, map[string]string{
+		"note": "copied", v1alpha1.AnnotationLastScalerChange: "2026-01-01T00:00:00Z", v1alpha1.AnnotationEffectiveCreationTimeout: "7m",
+		v1alpha1.AnnotationRevision: "10", v1alpha1.AnnotationDesiredReplicas: "3", v1alpha1.AnnotationMaxReplicas: "5",
+	}, s.Annotations)
+	assert.Equal(t, []int32{2, 5, 2}, []int32{s.Spec.Replicas, s.Spec.MinReadySeconds, s.Spec.AutoPreserveFailedMachineMax})
+	assert.Equal(t, []string{v1alpha1.FinalizerMachine}, s.Finalizers)
+	assert.Equal(t, "uid-d", string(s.OwnerReferences[0].UID))
+	after := w.Deployment("d")
+	assert.Equal(t, map[string]string{"app": "web"}, after.Spec.Template.Labels, "the deployment itself has no hash")
+	assert.Equal(t, "10", after.Annotations[v1alpha1.AnnotationRevision], "it is numbered like its set")
+	assert.Equal(t, []string{"create machinesets", "patch machinedeployments"}, w.Writes())
+	assert.Equal(t, kube.MinVersions{cache.Sets: s.ResourceVersion, cache.Deployments: after.ResourceVersion}, versions)
+	assert.Equal(t, []string{"Normal ScalingMachineSet Scaled up machine set " + name + " to 2"}, w.Told())
+	assert.Nil(t, after.Status.CollisionCount)
+
+	t.Run("U14: what the autoscaler wrote reaches the set, its list of machines does not", func(t *testing.T) {
+		assert.Contains(t, s.Annotations, v1alpha1.AnnotationLastScalerChange)
+		assert.NotContains(t, s.Annotations, v1alpha1.AnnotationTriggerDeletion)
+	})
+}
+
+// The number of a revision is part of the deployment: whoever reads it has to see that of the set.
+func TestCreateSetRunTwice(t *testing.T) {
+	t.Parallel()
+	t.Run("where the deployment has its number, it is one set, told once", func(t *testing.T) {
+		d := activitiestest.Deployment("d", 3, revised[*v1alpha1.MachineDeployment]("1"))
+		w := activitiestest.NewWorld(t, d)
+		versions := activitiestest.Twice[kube.MinVersions](w, acts(w.Kube).CreateSet, activitiestest.CreateSet(d))
+		name, _ := nameOf(t, d, nil)
+		assert.Equal(t, kube.MinVersions{cache.Sets: w.Set(name).ResourceVersion}, versions, "the deployment was not written")
+		assert.Equal(t, []string{"create machinesets", "create machinesets"}, w.Writes(), "the second meets the first")
+	})
+	t.Run("where it got one, the second meets another version", func(t *testing.T) {
+		d := activitiestest.Deployment("d", 3)
+		w := activitiestest.NewWorld(t, d)
+		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).CreateSet, activitiestest.CreateSet(d))
+		require.NoError(t, err)
+		before := w.Snapshot()
+		_, err = activitiestest.Run[kube.MinVersions](w, acts(w.Kube).CreateSet, activitiestest.CreateSet(d))
+		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+		assert.Equal(t, before, w.Snapshot())
+		assert.Len(t, w.Told(), 1)
+	})
+	t.Run("one that was ended in between numbers the deployment the second time", func(t *testing.T) {
+		d := activitiestest.Deployment("d", 3)
+		w := activitiestest.NewWorld(t, d)
+		activitiestest.Failing(w.Machines, "patch", "machinedeployments", 1, apierrors.NewServiceUnavailable("away"), nil)
+		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).CreateSet, activitiestest.CreateSet(d))
+		require.Error(t, err)
+		_, retryable := activitiestest.Failure(t, err)
+		assert.True(t, retryable)
+		assert.Empty(t, w.Deployment("d").Annotations)
+		versions, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).CreateSet, activitiestest.CreateSet(d))
+		require.NoError(t, err)
+		name, _ := nameOf(t, d, nil)
+		assert.Equal(t, "1", w.Deployment("d").Annotations[v1alpha1.AnnotationRevision])
+		assert.Equal(t, kube.MinVersions{cache.Sets: w.Set(name).ResourceVersion, cache.Deployments: w.Deployment("d").ResourceVersion}, versions)
+		assert.Len(t, w.Told(), 1, "one set is told of once")
+	})
+	t.Run("a template that changes meanwhile is not numbered", func(t *testing.T) {
+		d := activitiestest.Deployment("d", 3)
+		w := activitiestest.NewWorld(t, d)
+		activitiestest.Failing(w.Machines, "patch", "machinedeployments", 1, nil, func() { w.Edit(cache.Deployments, "d", anotherClass()) })
+		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).CreateSet, activitiestest.CreateSet(d))
+		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+		assert.NotContains(t, w.Deployment("d").Annotations, v1alpha1.AnnotationRevision)
+	})
+}
+
+// anotherClass is a patch that changes the class that a template names.
+func anotherClass() map[string]any {
+	return map[string]any{"spec": map[string]any{"template": map[string]any{"spec": map[string]any{"class": map[string]any{"name": "new"}}}}}
+}
+
+func TestCreateSetWhoseNameIsTaken(t *testing.T) {
+	t.Parallel()
+	d := activitiestest.Deployment("d", 3)
+	name, _ := nameOf(t, d, nil)
+	for what, taken := range map[string]*v1alpha1.MachineSet{
+		"by a stranger":                                  activitiestest.Set(name, 1),
+		"by a set of another template":                   activitiestest.Owned(d, name, 1, func(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class.Name = "old" }),
+		"by a set that is about to go":                   activitiestest.Owned(d, name, 1, activitiestest.Going[*v1alpha1.MachineSet]),
+		"by a set of a activitiestest.Former deployment": activitiestest.Set(name, 1, activitiestest.OwnedBy[*v1alpha1.MachineSet](activitiestest.Deployment("former", 1))),
+	} {
+		t.Run(what, func(t *testing.T) {
+			w := activitiestest.NewWorld(t, d, taken)
+			_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).CreateSet, activitiestest.CreateSet(d))
+			activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+			assert.Equal(t, int32(1), *w.Deployment("d").Status.CollisionCount)
+
+			_, err = activitiestest.Run[kube.MinVersions](w, acts(w.Kube).CreateSet, activitiestest.CreateSet(w.Deployment("d")))
+			require.NoError(t, err)
+			other, _ := nameOf(t, d, new(int32(1)))
+			assert.NotNil(t, w.Set(other), "the next name is free")
+			assert.Equal(t, int32(1), w.Set(name).Spec.Replicas, "the other set is left alone")
+		})
+	}
+	t.Run("each collision counts", func(t *testing.T) {
+		d.Status.CollisionCount = new(int32(1))
+		second, _ := nameOf(t, d, d.Status.CollisionCount)
+		w := activitiestest.NewWorld(t, d, activitiestest.Set(second, 1))
+		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).CreateSet, activitiestest.CreateSet(d))
+		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+		assert.Equal(t, int32(2), *w.Deployment("d").Status.CollisionCount)
+	})
+}
+
+func TestCreateSetRefuses(t *testing.T) {
+	t.Parallel()
+	d := activitiestest.Deployment("d", 3)
+	t.Run("a decision about another deployment", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, d)
+		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).CreateSet, deployment.SetCreation{Deployment: activitiestest.Stranger(d), Version: "900"})
+		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
+	})
+	t.Run("a decision that is out of date", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, d)
+		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).CreateSet, deployment.SetCreation{Deployment: activitiestest.Ref(d), Version: "899"})
+		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+		assert.Empty(t, w.Writes())
+	})
+	t.Run("D19: what the API server will not take, and people hear of it", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, d)
+		activitiestest.Failing(w.Machines, "create", "machinesets", -1, apierrors.NewInvalid(schema.GroupKind{Kind: "MachineSet"}, "d-x", nil), nil)
+		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).CreateSet, activitiestest.CreateSet(d))
+		activitiestest.AssertFailure(t, err, kube.TypeRefused, false)
+		assert.Equal(t, []string{`Warning MachineSetCreateError Error creating machine set: MachineSet "d-x" is invalid`}, w.Told())
+	})
+}
+
+func changeSets(w *activitiestest.World, d *v1alpha1.MachineDeployment, resize []rollout.Resize, remove []rollout.Target) (kube.MinVersions, error) {
+	w.T.Helper()
+	return activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeSets, deployment.SetChanges{Deployment: activitiestest.Ref(d), Resize: resize, Delete: remove})
+}
+
+func TestChangeSets(t *testing.T) {
+	t.Parallel()
+	d := activitiestest.Deployment("d", 5)
+	grow := []rollout.Resize{{Name: "s", UID: "uid-s", Version: "900", From: 3, To: 5, Desired: 7, Max: 9}}
+	t.Run("resizes a set, if it still is what was seen", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, d, activitiestest.Owned(d, "s", 3))
+		versions, err := changeSets(w, d, grow, nil)
+		require.NoError(t, err)
+		assert.Equal(t, int32(5), w.Set("s").Spec.Replicas)
+		assert.Equal(t, map[string]string{v1alpha1.AnnotationDesiredReplicas: "7", v1alpha1.AnnotationMaxReplicas: "9"}, w.Set("s").Annotations)
+		assert.Equal(t, kube.MinVersions{cache.Sets: w.Set("s").ResourceVersion}, versions)
+		assert.Equal(t, []string{"Normal ScalingMachineSet Scaled up machine set s to 5"}, w.Told())
+
+		before := w.Snapshot()
+		_, err = changeSets(w, d, grow, nil)
+		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+		assert.Equal(t, before, w.Snapshot(), "run again it meets its own version")
+	})
+	t.Run("tells of each size, and of annotations alone nobody", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, d, activitiestest.Owned(d, "s", 3), activitiestest.Owned(d, "same", 2))
+		_, err := changeSets(w, d, []rollout.Resize{
+			{Name: "s", UID: "uid-s", Version: "900", From: 3, To: 0, Desired: 5, Max: 6},
+			{Name: "same", UID: "uid-same", Version: "900", From: 2, To: 2, Desired: 5, Max: 6},
+		}, nil)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"Normal ScalingMachineSet Scaled down machine set s to 0"}, w.Told())
+		assert.Equal(t, int32(2), w.Set("same").Spec.Replicas)
+		assert.Equal(t, map[string]string{v1alpha1.AnnotationDesiredReplicas: "5", v1alpha1.AnnotationMaxReplicas: "6"}, w.Set("same").Annotations)
+	})
+	t.Run("resizes a set that has written its status since", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, d, activitiestest.Owned(d, "s", 3))
+		_, err := changeSets(w, d, []rollout.Resize{{Name: "s", UID: "uid-s", Version: "899", From: 3, To: 5}}, nil)
+		require.NoError(t, err)
+		assert.Equal(t, int32(5), w.Set("s").Spec.Replicas)
+		assert.Equal(t, []string{"Normal ScalingMachineSet Scaled up machine set s to 5"}, w.Told())
+	})
+	t.Run("leaves a set alone that got another size or another owner, is being deleted or was replaced", func(t *testing.T) {
+		for _, row := range []struct {
+			set   *v1alpha1.MachineSet
+			other rollout.Resize
+		}{
+			{activitiestest.Owned(d, "s", 3), rollout.Resize{Name: "s", UID: "uid-s", Version: "899", From: 4, To: 5}},
+			{activitiestest.Owned(d, "s", 3, activitiestest.Going[*v1alpha1.MachineSet]), rollout.Resize{Name: "s", UID: "uid-s", Version: "899", From: 3, To: 5}},
+			{activitiestest.Owned(d, "s", 3), rollout.Resize{Name: "s", UID: "uid-of-a-former-one", Version: "900", From: 3, To: 5}},
+			{activitiestest.Owned(activitiestest.Deployment("other", 5), "s", 3), rollout.Resize{Name: "s", UID: "uid-s", Version: "899", From: 3, To: 5}},
+		} {
+			w := activitiestest.NewWorld(t, d, row.set)
+			_, err := changeSets(w, d, []rollout.Resize{row.other}, nil)
+			activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+			assert.Equal(t, int32(3), w.Set("s").Spec.Replicas)
+		}
+	})
+	t.Run("deletes sets, in the same way", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, d, activitiestest.Owned(d, "s", 3), activitiestest.Owned(d, "changed", 3))
+		all := []rollout.Target{{Name: "gone", UID: "uid-gone", Version: "900"}, {Name: "s", UID: "uid-s", Version: "900"}, {Name: "changed", UID: "uid-changed", Version: "899"}}
+		_, err := changeSets(w, d, nil, all)
+		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+		assert.NotNil(t, w.Set("s").DeletionTimestamp)
+		assert.Nil(t, w.Set("changed").DeletionTimestamp)
+	})
+	t.Run("a set that is gone is not the deployment", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, d)
+		_, err := changeSets(w, d, grow, nil)
+		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
+		assert.ErrorContains(t, err, "shop/s")
+	})
+}

@@ -1,0 +1,219 @@
+package deployment_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/deployment"
+	"millwright/activities/kube"
+	"millwright/api/v1alpha1"
+	"millwright/decide/rollout"
+	"millwright/observe/cache"
+)
+
+// seenSet names a set as it was seen first.
+func seenSet(name string) rollout.Target {
+	return rollout.Target{Name: name, UID: "uid-" + name, Version: "900"}
+}
+
+// setChanges are all that may be done to a set, each by itself.
+func setChanges(d *v1alpha1.MachineDeployment, target rollout.Target) map[string]deployment.SetChanges {
+	one := []rollout.Target{target}
+	return map[string]deployment.SetChanges{
+		"open":   {Deployment: activitiestest.Ref(d), Open: one},
+		"close":  {Deployment: activitiestest.Ref(d), Close: one},
+		"revise": {Deployment: activitiestest.Ref(d), Revise: &rollout.Revise{Target: target, Revision: 4, History: "1,2"}},
+		"sync":   {Deployment: activitiestest.Ref(d), Sync: one},
+		"resize": {Deployment: activitiestest.Ref(d), Resize: []rollout.Resize{{Name: target.Name, UID: target.UID, Version: target.Version, From: 3, To: 4}}},
+		"delete": {Deployment: activitiestest.Ref(d), Delete: one},
+	}
+}
+
+// Whatever is done to a set, it is done to the one that was looked at, and once.
+func TestChangeSetsMeetsWhatTheDecisionSaw(t *testing.T) {
+	t.Parallel()
+	d := activitiestest.Deployment("d", 3, revised[*v1alpha1.MachineDeployment]("2"))
+	anew := func() *activitiestest.World {
+		return activitiestest.NewWorld(t, d, settled(d, "s", 3, activitiestest.Forbidden, activitiestest.Bare[*v1alpha1.MachineSet]), settled(d, "open", 3, activitiestest.Bare[*v1alpha1.MachineSet]))
+	}
+	changed, another := seenSet("s"), seenSet("s")
+	changed.Version, another.UID = "899", "uid-of-a-former-one"
+	for what, seen := range map[string]rollout.Target{"another version": changed, "another one of its name": another} {
+		for kind, in := range setChanges(d, seen) {
+			t.Run(kind+": "+what, func(t *testing.T) {
+				if kind == "resize" { // its size is what it has to be found with
+					in.Resize[0].From = 2
+				}
+				w := anew()
+				before := w.Snapshot()
+				_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeSets, in)
+				activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+				assert.Equal(t, before, w.Snapshot())
+				assert.Empty(t, w.Told())
+			})
+		}
+	}
+	for kind, in := range setChanges(d, seenSet("s")) {
+		t.Run(kind+": a second time", func(t *testing.T) {
+			w := anew()
+			d := w.Deployment("d")
+			d.Spec.MinReadySeconds, d.Annotations["note"] = 7, "new" // so that there is something to do for all of them
+			w.Edit(cache.Deployments, "d", activitiestest.Encode(d))
+			in := in
+			if kind == "close" {
+				in.Close = []rollout.Target{seenSet("open")}
+			}
+			_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeSets, in)
+			require.NoError(t, err)
+			w.Settle()
+			before := w.Snapshot()
+			w.Told()
+			_, err = activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeSets, in)
+			if kind == "delete" {
+				require.NoError(t, err, "gone is what it should be")
+			} else {
+				activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+			}
+			assert.Equal(t, before, w.Snapshot())
+			assert.Empty(t, w.Told())
+		})
+		t.Run(kind+": of a set that is gone", func(t *testing.T) {
+			w := activitiestest.NewWorld(t, d)
+			_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeSets, in)
+			if kind == "delete" {
+				require.NoError(t, err)
+				return
+			}
+			activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
+			assert.ErrorContains(t, err, "shop/s", "it is not the deployment that is gone")
+		})
+	}
+}
+
+func TestChangeSetsOpensAndCloses(t *testing.T) {
+	t.Parallel()
+	d := activitiestest.Deployment("d", 3)
+	w := activitiestest.NewWorld(t, d, activitiestest.Owned(d, "closed", 1, activitiestest.Forbidden), activitiestest.Owned(d, "open", 1))
+	versions, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeSets, deployment.SetChanges{
+		Deployment: activitiestest.Ref(d), Open: []rollout.Target{seenSet("closed")}, Close: []rollout.Target{seenSet("open")},
+	})
+	require.NoError(t, err)
+	assert.Equal(t, map[string]string{"app": "web"}, w.Set("closed").Labels, "other labels stay")
+	assert.Equal(t, map[string]string{v1alpha1.LabelScaleUpDisabled: "true"}, w.Set("open").Labels)
+	assert.Equal(t, kube.MinVersions{cache.Sets: w.Set("open").ResourceVersion}, versions, "the last version")
+	assert.Equal(t, []string{"patch machinesets", "patch machinesets"}, w.Writes())
+}
+
+func TestChangeSetsRevises(t *testing.T) {
+	t.Parallel()
+	d := activitiestest.Deployment("d", 3, revised[*v1alpha1.MachineDeployment]("3"), func(d *v1alpha1.MachineDeployment) {
+		d.Spec.MinReadySeconds, d.Annotations["note"] = 7, "new"
+	})
+	s := settled(d, "s", 3, revised[*v1alpha1.MachineSet]("2"), func(s *v1alpha1.MachineSet) { s.Annotations["note"], s.Spec.MinReadySeconds = "old", 0 })
+	in := deployment.SetChanges{Deployment: activitiestest.Ref(d), Revise: &rollout.Revise{Target: seenSet("s"), Revision: 4, History: "1,2"}}
+	t.Run("the set, and the deployment with it", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, d, s)
+		versions, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeSets, in)
+		require.NoError(t, err)
+		after := w.Set("s")
+		assert.Equal(t, map[string]string{
+			v1alpha1.AnnotationRevision: "4", v1alpha1.AnnotationRevisionHistory: "1,2", "note": "new",
+			v1alpha1.AnnotationDesiredReplicas: "3", v1alpha1.AnnotationMaxReplicas: "4",
+		}, after.Annotations)
+		assert.Equal(t, int32(7), after.Spec.MinReadySeconds, "what is the deployment's comes with it")
+		assert.Equal(t, "4", w.Deployment("d").Annotations[v1alpha1.AnnotationRevision])
+		assert.Equal(t, kube.MinVersions{cache.Sets: after.ResourceVersion, cache.Deployments: w.Deployment("d").ResourceVersion}, versions)
+		assert.Equal(t, []string{"update machinesets", "patch machinedeployments"}, w.Writes(), "one write each")
+	})
+	t.Run("the note of an automatic rollback stays with its set, and goes with another one", func(t *testing.T) {
+		for uid, want := range map[string]string{"uid-s": "uid-s", "uid-other": ""} {
+			noted := d.DeepCopy()
+			noted.Annotations[v1alpha1.AnnotationAutomaticRollbackTo] = uid
+			w := activitiestest.NewWorld(t, noted, s)
+			_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeSets, in)
+			require.NoError(t, err)
+			assert.Equal(t, want, w.Deployment("d").Annotations[v1alpha1.AnnotationAutomaticRollbackTo])
+		}
+	})
+	t.Run("without a history: what the set has stays", func(t *testing.T) {
+		old := s.DeepCopy()
+		old.Annotations[v1alpha1.AnnotationRevisionHistory] = "1"
+		w := activitiestest.NewWorld(t, d, old)
+		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeSets, deployment.SetChanges{Deployment: activitiestest.Ref(d), Revise: &rollout.Revise{Target: seenSet("s"), Revision: 4}})
+		require.NoError(t, err)
+		assert.Equal(t, "1", w.Set("s").Annotations[v1alpha1.AnnotationRevisionHistory])
+	})
+	t.Run("one that was ended in between is seen to be so", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, d, s)
+		activitiestest.Failing(w.Machines, "patch", "machinedeployments", 1, apierrors.NewServiceUnavailable("away"), nil)
+		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeSets, in)
+		require.Error(t, err)
+		w.Settle()
+		decision := activitiestest.DecideDeployment(w, activitiestest.Read(d))
+		require.Len(t, decision.Rollout.Sync, 1)
+		_, err = activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeSets, deployment.SetChanges{Deployment: activitiestest.Ref(d), Sync: decision.Rollout.Sync})
+		require.NoError(t, err)
+		assert.Equal(t, "4", w.Deployment("d").Annotations[v1alpha1.AnnotationRevision])
+		w.Settle()
+		assert.Empty(t, activitiestest.DecideDeployment(w, activitiestest.Read(d)).Rollout.Sync)
+	})
+}
+
+func TestChangeSetsSyncs(t *testing.T) {
+	t.Parallel()
+	timeouts := func(d *v1alpha1.MachineDeployment) {
+		d.Spec.Template.Spec.NodeTemplateSpec.Labels = map[string]string{"pool": "web"}
+		d.Spec.AutoPreserveFailedMachineMax = 2
+		d.Annotations["note"] = "new"
+	}
+	d := activitiestest.Deployment("d", 3, revised[*v1alpha1.MachineDeployment]("1"))
+	s := settled(d, "s", 3)
+	timeouts(d)
+	t.Run("what is the deployment's, and rolls nothing", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, append(staffed(s), d)...)
+		decision := activitiestest.DecideDeployment(w, activitiestest.Read(d))
+		require.Len(t, decision.Rollout.Sync, 1)
+		versions, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeSets, deployment.SetChanges{Deployment: activitiestest.Ref(d), Sync: decision.Rollout.Sync})
+		require.NoError(t, err)
+		after := w.Set("s")
+		assert.Equal(t, d.Spec.Template.Spec.NodeTemplateSpec, after.Spec.Template.Spec.NodeTemplateSpec)
+		assert.Equal(t, []any{int32(2), "new", "1"}, []any{after.Spec.AutoPreserveFailedMachineMax, after.Annotations["note"], after.Annotations[v1alpha1.AnnotationRevision]})
+		assert.Equal(t, kube.MinVersions{cache.Sets: after.ResourceVersion}, versions)
+		assert.Equal(t, []string{"update machinesets"}, w.Writes(), "the deployment has its number")
+		w.Settle()
+		assert.Empty(t, activitiestest.DecideDeployment(w, activitiestest.Read(d)).Rollout.Sync, "once is enough")
+	})
+	t.Run("a template that changed meanwhile is another set's", func(t *testing.T) {
+		for kind, in := range setChanges(d, seenSet("s")) {
+			if kind != "sync" && kind != "revise" {
+				continue
+			}
+			w := activitiestest.NewWorld(t, d, s)
+			w.Hold()
+			w.Edit(cache.Deployments, "d", anotherClass())
+			before := w.Snapshot()
+			_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeSets, in)
+			activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+			assert.Equal(t, before, w.Snapshot(), "%s: the set is a activitiestest.Former one by now", kind)
+		}
+	})
+	t.Run("nor does one become the current one between two writes", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, d, s)
+		activitiestest.Failing(w.Machines, "patch", "machinedeployments", 1, nil, func() { w.Edit(cache.Deployments, "d", anotherClass()) })
+		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeSets, setChanges(d, seenSet("s"))["revise"])
+		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+		assert.Equal(t, "1", w.Deployment("d").Annotations[v1alpha1.AnnotationRevision])
+	})
+	t.Run("a deployment that is gone, or is another", func(t *testing.T) {
+		for _, gone := range []*v1alpha1.MachineDeployment{activitiestest.Deployment("x", 1), activitiestest.Deployment("d", 1, func(d *v1alpha1.MachineDeployment) { d.UID = "uid-of-a-former-one" })} {
+			w := activitiestest.NewWorld(t, d, s)
+			_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeSets, deployment.SetChanges{Deployment: activitiestest.Ref(gone), Sync: []rollout.Target{seenSet("s")}})
+			activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
+			assert.Empty(t, w.Writes())
+		}
+	})
+}

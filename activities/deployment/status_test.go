@@ -1,0 +1,255 @@
+package deployment_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/deployment"
+	"millwright/activities/kube"
+	"millwright/api/v1alpha1"
+	"millwright/decide/rollout"
+	"millwright/observe/cache"
+)
+
+// said returns a status's conditions as type, status and reason.
+func said(status v1alpha1.MachineDeploymentStatus) []string {
+	list := []string{}
+	for _, c := range status.Conditions {
+		list = append(list, string(c.Type)+" "+string(c.Status)+" "+c.Reason)
+	}
+	return list
+}
+
+func TestReportDeployment(t *testing.T) {
+	t.Parallel()
+	d := activitiestest.Deployment("d", 1, revised[*v1alpha1.MachineDeployment]("1"))
+	w := activitiestest.NewWorld(t, append(staffed(settled(d, "s", 1)), d)...)
+	status := activitiestest.ReportDeployment(w, deployment.Report{
+		Input: activitiestest.DeploymentRead(d), Step: &kube.Step{WorkflowID: "machinedeployment/shop/d"}, Record: &rollout.Progress{Revision: 1},
+	})
+	t.Run("I5: one machine is wanted and there: exactly two conditions", func(t *testing.T) {
+		assert.Equal(t, []string{"Available True MinimumReplicasAvailable", "Progressing True NewMachineSetAvailable"}, said(status))
+		assert.Equal(t, int32(1), status.AvailableReplicas)
+	})
+	assert.Equal(t, []int32{1, 1, 1, 0}, []int32{status.Replicas, status.UpdatedReplicas, status.ReadyReplicas, status.UnavailableReplicas})
+	assert.Equal(t, int64(1), status.ObservedGeneration)
+	assert.Equal(t, "app=web", status.Selector)
+	assert.Nil(t, status.CurrentOperation, "the report was all that there was to do")
+	assert.Equal(t, []string{"update machinedeployments/status"}, w.Writes())
+	assert.Empty(t, w.Told())
+
+	t.Run("says the same again without a write", func(t *testing.T) {
+		w.Forget()
+		activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)})
+		assert.Empty(t, w.Writes())
+	})
+	t.Run("times of a condition move with what they stand for", func(t *testing.T) {
+		w.Edit(cache.Deployments, "d", map[string]any{"spec": map[string]any{"replicas": 2}})
+		w.Rewrite(longSaid(w.Deployment("d")))
+		status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)})
+		assert.Equal(t, []string{"Available False MinimumReplicasUnavailable", "Progressing True NewMachineSetAvailable"}, said(status))
+		assert.False(t, status.Conditions[0].LastTransitionTime.Equal(&activitiestest.LongAgo), "Available is another now")
+		assert.False(t, status.Conditions[0].LastUpdateTime.Equal(&activitiestest.LongAgo), "and says something else")
+		assert.True(t, status.Conditions[1].LastTransitionTime.Equal(&activitiestest.LongAgo), "Progressing is True as before")
+		assert.Contains(t, status.Conditions[1].Message, "1 of 2 machines")
+		assert.True(t, status.Conditions[1].LastUpdateTime.Equal(&activitiestest.LongAgo), "and the last progress is as long ago: another number is no rollout")
+
+		w.Edit(cache.Deployments, "d", anotherClass())
+		w.Rewrite(longSaid(w.Deployment("d")))
+		status = activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)})
+		assert.Equal(t, "Progressing True MachineSetUpdated", said(status)[1])
+		assert.True(t, status.Conditions[1].LastTransitionTime.Equal(&activitiestest.LongAgo), "True as before")
+		assert.False(t, status.Conditions[1].LastUpdateTime.Equal(&activitiestest.LongAgo), "a rollout has its time from the start")
+	})
+}
+
+func TestReportDeploymentWhoseSetIsRefused(t *testing.T) {
+	t.Parallel()
+	d := activitiestest.Deployment("d", 1)
+	w := activitiestest.NewWorld(t, d)
+	step := &kube.Step{WorkflowID: "machinedeployment/shop/d", Name: "refused", BlockedBy: []string{"Refused"}}
+	status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d), Step: step, NoSet: "quota exceeded"})
+	assert.Equal(t, "Progressing False MachineSetCreateError", said(status)[1])
+	assert.Equal(t, "quota exceeded", status.Conditions[1].Message)
+	require.NotNil(t, status.CurrentOperation)
+	assert.Equal(t, "refused", status.CurrentOperation.Step)
+	assert.Equal(t, []string{"Refused"}, status.CurrentOperation.BlockedBy)
+}
+
+// longSaid makes a deployment's conditions as old as longAgo.
+func longSaid(d *v1alpha1.MachineDeployment) *v1alpha1.MachineDeployment {
+	for i := range d.Status.Conditions {
+		d.Status.Conditions[i].LastTransitionTime, d.Status.Conditions[i].LastUpdateTime = activitiestest.LongAgo, activitiestest.LongAgo
+	}
+	return d
+}
+
+func TestReportDeploymentAddsUpItsMachines(t *testing.T) {
+	t.Parallel()
+	failing := func(m *v1alpha1.Machine) { m.Status.LastOperation.State = v1alpha1.MachineStateFailed }
+	d := activitiestest.Deployment("d", 5)
+	now, old, foreign := settled(d, "a", 3), settled(d, "b", 2, activitiestest.Former), activitiestest.Counted(activitiestest.Set("foreign", 9), 9, 9)
+	of := activitiestest.OwnedBy[*v1alpha1.Machine]
+	w := activitiestest.NewWorld(
+		t, d, now, old, foreign, activitiestest.Machine("f", of(foreign), activitiestest.Phase(v1alpha1.MachineRunning), failing),
+		activitiestest.Machine("n", of(now), activitiestest.Phase(v1alpha1.MachineRunning)), activitiestest.Machine("y", of(now), activitiestest.Phase(v1alpha1.MachineCrashLoopBackOff), failing),
+		activitiestest.Machine("x", of(now), activitiestest.Phase(v1alpha1.MachineRunning), failing),
+		activitiestest.Machine("o", of(old), activitiestest.Phase(v1alpha1.MachineRunning)), activitiestest.Machine("a", of(old), activitiestest.Phase(v1alpha1.MachineCrashLoopBackOff), failing),
+	)
+	step := &kube.Step{WorkflowID: "machinedeployment/shop/d", Name: "await"}
+	status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)})
+	assert.Equal(t, []int32{5, 3, 3, 3, 2}, []int32{
+		status.Replicas, status.UpdatedReplicas, status.ReadyReplicas, status.AvailableReplicas, status.UnavailableReplicas,
+	}, "whatever the statuses of sets say")
+	require.Len(t, status.FailedMachines, 3)
+	assert.Equal(t, []string{"a", "b"}, []string{status.FailedMachines[0].Name, status.FailedMachines[0].OwnerRef}, "by name")
+
+	w.Edit(cache.Deployments, "d", map[string]any{"spec": map[string]any{"replicas": 6}})
+	w.Settle()
+	assert.Equal(t, "await", activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d), Step: step}).CurrentOperation.Step, "there is more to do")
+}
+
+func TestReportDeploymentWithAChangedTemplate(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		change func(*v1alpha1.MachineDeployment)
+		says   string
+		words  string
+	}{
+		"that is rolled out": {func(*v1alpha1.MachineDeployment) {}, "Progressing True MachineSetUpdated", "0 of 1 machine up to date, 1 available"},
+		"that waits: paused": {
+			func(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true }, "Progressing Unknown DeploymentPaused", "the template is not rolled out",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := activitiestest.Deployment("d", 1, row.change)
+			w := activitiestest.NewWorld(t, append(staffed(settled(d, "s", 1, activitiestest.Former)), d)...)
+			status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)})
+			assert.Equal(t, []string{"Available True MinimumReplicasAvailable", row.says}, said(status))
+			assert.Contains(t, status.Conditions[1].Message, row.words)
+			assert.Zero(t, status.UpdatedReplicas)
+		})
+	}
+}
+
+func TestReportDeploymentWhoseSetIsNew(t *testing.T) {
+	t.Parallel()
+	d := activitiestest.Deployment("d", 1)
+	w := activitiestest.NewWorld(t, append(staffed(settled(d, "s", 1, activitiestest.Former)), d, settled(d, "new", 0, revised[*v1alpha1.MachineSet]("2")))...)
+	status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d), Record: &rollout.Progress{Revision: 2}})
+	assert.Equal(t, "Progressing True NewMachineSetCreated", said(status)[1])
+	assert.Equal(t, "set new comes; 0 of 1 machine up to date, 1 available", status.Conditions[1].Message)
+
+	w.Settle()
+	w.Forget()
+	status = activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)})
+	assert.Equal(t, "Progressing True NewMachineSetCreated", said(status)[1], "there was no progress")
+	assert.Empty(t, w.Writes())
+}
+
+// D35: one number that differs is reason enough to write the status.
+func TestD35_AMachineThatIsKeptIsReported(t *testing.T) {
+	t.Parallel()
+	d := activitiestest.Deployment("d", 2, revised[*v1alpha1.MachineDeployment]("1"))
+	objects := staffed(settled(d, "s", 2), onlyOf("s-0", activitiestest.Phase(v1alpha1.MachineFailed)))
+	w := activitiestest.NewWorld(t, append(objects, d)...)
+	before := activitiestest.ReportDeployment(w, counts(d))
+	assert.False(t, activitiestest.DecideDeployment(w, activitiestest.Read(d)).Report)
+	w.Change("s-0", func(m *v1alpha1.Machine) { m.Status.CurrentStatus.PreserveExpiryTime = &activitiestest.LongAgo })
+	assert.True(t, activitiestest.DecideDeployment(w, activitiestest.Read(d)).Report)
+	after := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)})
+	assert.Equal(t, []int32{0, 1}, []int32{before.PreservedFailedReplicas, after.PreservedFailedReplicas})
+	assert.False(t, activitiestest.DecideDeployment(w, activitiestest.Read(d)).Report)
+}
+
+func onlyOf(name string, change func(*v1alpha1.Machine)) func(*v1alpha1.Machine) {
+	return func(m *v1alpha1.Machine) {
+		if m.Name == name {
+			change(m)
+		}
+	}
+}
+
+func TestReportDeploymentWhoseSelectorOverlaps(t *testing.T) {
+	t.Parallel()
+	d, a, b := activitiestest.Deployment("d", 0), activitiestest.Deployment("a", 0), activitiestest.Deployment("b", 0)
+	w := activitiestest.NewWorld(t, d, a, b, activitiestest.Owned(d, "s", 0))
+	status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)})
+	assert.Contains(t, said(status), "SelectorOverlap True SelectorOverlap")
+	t.Run("D19: what admission cannot see is told once", func(t *testing.T) {
+		assert.Equal(t, []string{"Warning SelectorOverlap the selector of a, b matches the machines of this deployment"}, w.Told())
+	})
+	t.Run("and is taken back when it is mended", func(t *testing.T) {
+		for _, other := range []string{"a", "b"} {
+			w.Edit(cache.Deployments, other, map[string]any{"spec": map[string]any{"selector": map[string]any{"matchLabels": map[string]any{"app": "api"}}}})
+		}
+		w.Settle()
+		status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)})
+		assert.Len(t, status.Conditions, 2)
+		assert.Empty(t, w.Told())
+	})
+}
+
+func TestReportDeploymentGone(t *testing.T) {
+	t.Parallel()
+	w := activitiestest.NewWorld(t, activitiestest.Deployment("d", 1))
+	_, err := activitiestest.Run[string](w, acts(w.Kube).ReportDeployment, deployment.Report{
+		Input: deployment.Input{Read: kube.Read{Ref: activitiestest.Stranger(activitiestest.Deployment("d", 1))}},
+	})
+	activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
+}
+
+// needed is the message of the condition Available, which says how many machines must be available, and the annotation that
+// says how many there may be.
+func TestHowManyMachinesMayBeMissingAndHowManyMayBeTooMany(t *testing.T) {
+	t.Parallel()
+	type strategy = v1alpha1.MachineDeploymentStrategy
+	bounds := func(surge, unavailable string) v1alpha1.UpdateConfiguration {
+		return v1alpha1.UpdateConfiguration{MaxSurge: new(intstr.Parse(surge)), MaxUnavailable: new(intstr.Parse(unavailable))}
+	}
+	rolling := func(surge, unavailable string) strategy {
+		return strategy{Type: "RollingUpdate", RollingUpdate: &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: bounds(surge, unavailable)}}
+	}
+	inPlace := func(kind v1alpha1.OrchestrationType, surge, unavailable string) strategy {
+		return strategy{Type: "InPlaceUpdate", InPlaceUpdate: &v1alpha1.InPlaceUpdateMachineDeployment{OrchestrationType: kind, UpdateConfiguration: bounds(surge, unavailable)}}
+	}
+	for name, row := range map[string]struct {
+		strategy strategy
+		replicas int32
+		most     string // the annotation max-replicas
+		needed   string
+	}{
+		"left out":                         {strategy{}, 5, "6", "5 needed"},
+		"U25: recreate":                    {strategy{Type: "Recreate", RollingUpdate: rolling("1", "1").RollingUpdate}, 5, "5", "5 needed"},
+		"U25: no replicas":                 {rolling("1", "1"), 0, "0", "0 needed"},
+		"U25: 1 of 5":                      {rolling("0", "1"), 5, "5", "4 needed"},
+		"U25: 10 of 5":                     {rolling("0", "10"), 5, "5", "0 needed"},
+		"U25: both zero":                   {rolling("0", "0"), 5, "5", "4 needed"},
+		"U25: in place, auto":              {inPlace("Auto", "2", "1"), 5, "5", "4 needed"},
+		"U25: in place, manual, both zero": {inPlace("Manual", "0", "0"), 5, "5", "4 needed"},
+		"U25: in place, manual: no surge":  {inPlace("Manual", "2", "0"), 5, "5", "4 needed"},
+		"U25: in place, auto, surge helps": {inPlace("Auto", "2", "0"), 5, "5", "5 needed"},
+		"percentages: up and down":         {rolling("30%", "30%"), 5, "7", "4 needed"},
+		"a string without percent is one":  {strategy{RollingUpdate: &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: v1alpha1.UpdateConfiguration{MaxSurge: new(intstr.FromString("30"))}}}, 5, "7", "5 needed"},
+		"more than can be counted":         {rolling("2147483647", "0"), 5, "2147483652", "5 needed"},
+		"a percentage of more than that":   {rolling("999999999%", "999999999%"), math.MaxInt32, "21474838596008811", "0 needed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := activitiestest.Deployment("d", row.replicas)
+			d.Spec.Strategy = row.strategy
+			w := activitiestest.NewWorld(t, d)
+			creation := activitiestest.DecideDeployment(w, activitiestest.Read(d)).Rollout.Create
+			require.NotNil(t, creation)
+			_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).CreateSet, deployment.SetCreation{Deployment: activitiestest.Ref(d), Version: d.ResourceVersion, Creation: *creation})
+			require.NoError(t, err)
+			set, _ := nameOf(t, d, nil)
+			assert.Equal(t, row.most, w.Set(set).Annotations[v1alpha1.AnnotationMaxReplicas])
+			assert.Contains(t, activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)}).Conditions[0].Message, row.needed)
+		})
+	}
+}

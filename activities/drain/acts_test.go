@@ -1,0 +1,8 @@
+package drain_test
+
+import (
+	"millwright/activities/drain"
+	"millwright/activities/kube"
+)
+
+func acts(k *kube.Kube) *drain.Activities { return &drain.Activities{Kube: k} }

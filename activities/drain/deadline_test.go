@@ -1,0 +1,141 @@
+package drain_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"millwright/activities/activitiestest"
+	activities "millwright/activities/drain"
+	"millwright/decide/drain"
+)
+
+func TestTheTimeOfADrainIsOver(t *testing.T) {
+	t.Parallel()
+	t.Run("U92: in time", func(t *testing.T) {
+		evicting(t, pods("a", "b"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+			in.Until = time.Now().Add(time.Minute + 100*time.Millisecond)
+			seen, took := d.Empty(in).Ends(t)
+			assert.Equal(t, time.Minute+100*time.Millisecond, took)
+			assert.Equal(t, activities.OutcomeDeadline, seen.Outcome)
+			assert.Equal(t, []string{"web/a", "web/b"}, seen.Left, "they terminate still")
+			assert.Equal(t, 2, seen.Accepted)
+			assert.Equal(t, 30*time.Second, seen.Grace)
+			assert.Equal(t, []activitiestest.Asked{evicted("a"), evicted("b")}, d.Since())
+		})
+	})
+	for name, until := range map[string]time.Duration{"N2: it was over before": -time.Hour, "N2: it is over now": 0} {
+		for _, means := range []drain.Means{drain.Evict, drain.Delete, drain.Kill} {
+			t.Run(fmt.Sprintf("%s: %s: each pod is asked once", name, means), func(t *testing.T) {
+				names := []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s", "t", "u", "v"}
+				evicting(t, append(pods(names...), staying()...), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+					in.Means, in.Until = means, time.Now().Add(until)
+					d.Answer(errGone, "a")
+					d.Answer(errWebhook, "b")
+					seen, took := d.Empty(in).Ends(t)
+					assert.Zero(t, took)
+					assert.Equal(t, activities.OutcomeDeadline, seen.Outcome)
+					assert.Equal(t, len(names)-2, seen.Accepted)
+					assert.Len(t, seen.Left, drain.MaxRows, "as many as a status holds")
+					assert.Equal(t, "web/b", seen.Left[0])
+					var asked []string
+					for _, r := range d.Since() {
+						asked = append(asked, r.Pod)
+					}
+					assert.Equal(t, names, asked)
+				})
+			})
+		}
+	}
+	t.Run("an empty node is empty, however late it is", func(t *testing.T) {
+		evicting(t, pods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+			in.Until = time.Now().Add(-time.Hour)
+			d.Answer(errGone, "a")
+			seen, _ := d.Empty(in).Ends(t)
+			assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
+		})
+	})
+	t.Run("what blocks is told with it", func(t *testing.T) {
+		evicting(t, append(healthy("a"), budget(0)), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+			in.Until = time.Now()
+			seen, _ := d.Empty(in).Ends(t)
+			assert.Equal(t, activities.OutcomeDeadline, seen.Outcome)
+			assert.Len(t, seen.Blockers, 1)
+		})
+	})
+	t.Run("U149: what is left tells the longest grace period", func(t *testing.T) {
+		grace := func(seconds int64) func(*corev1.Pod) {
+			return func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = &seconds }
+		}
+		objects := []runtime.Object{
+			activitiestest.Pod("a", grace(60)), activitiestest.Pod("b", grace(900)), activitiestest.Pod("c", grace(0)), activitiestest.Pod("agent", grace(3600), activitiestest.OfDaemonSet), activitiestest.Pod("gone", grace(1800)),
+		}
+		evicting(t, objects, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+			in.Until = time.Now().Add(time.Minute)
+			e := d.Empty(in)
+			e.GoesOn(t)
+			d.End("gone")
+			seen, _ := e.Ends(t)
+			assert.Equal(t, 15*time.Minute, seen.Grace)
+			assert.Equal(t, []string{"web/a", "web/b", "web/c"}, seen.Left)
+		})
+	})
+}
+
+func TestProtectionEndsWithTheEviction(t *testing.T) {
+	t.Parallel()
+	evicting(t, []runtime.Object{activitiestest.Pod("a", protectedFor("true"))}, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+		in.Until = time.Now().Add(time.Minute)
+		seen, _ := d.Empty(in).Ends(t)
+		assert.Equal(t, activities.OutcomeChanged, seen.Outcome)
+		assert.Equal(t, []drain.Blocker{{Kind: drain.BlockedByProtection, Pods: 1, Why: "web/a is not to be disrupted"}}, seen.Blockers)
+		in.Shown = seen.Blockers
+		seen, _ = d.Empty(in).Ends(t)
+		assert.Equal(t, activities.OutcomeDeadline, seen.Outcome)
+		assert.Empty(t, d.Since())
+		in.Means, in.Until = drain.Delete, time.Now().Add(time.Minute)
+		e := d.Empty(in)
+		e.GoesOn(t)
+		assert.Equal(t, []activitiestest.Asked{deleted("a")}, d.Since())
+		d.End("a")
+		e.Ends(t)
+	})
+}
+
+func TestProtectionEndsInTime(t *testing.T) {
+	t.Parallel()
+	evicting(t, []runtime.Object{activitiestest.Pod("a", protectedFor("10s"))}, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+		in.Shown = []drain.Blocker{{Kind: drain.BlockedByProtection}}
+		e := d.Empty(in)
+		activitiestest.After(time.Until(bubble.Add(10*time.Second - time.Millisecond)))
+		e.GoesOn(t)
+		assert.Empty(t, d.Since())
+		activitiestest.After(2 * time.Millisecond)
+		assert.Equal(t, []activitiestest.Asked{evicted("a")}, d.Since())
+		_ = e.Quit()
+	})
+}
+
+func TestDR18_PodsThatAreToCompleteAreWaitedFor(t *testing.T) {
+	t.Parallel()
+	job := activitiestest.Pod("job", func(p *corev1.Pod) { p.Labels = map[string]string{"cluster.x-k8s.io/drain": "Wait-Completed"} })
+	evicting(t, append(pods("a"), job), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+		in.Shown = []drain.Blocker{{Kind: drain.BlockedByWork}}
+		e := d.Empty(in)
+		e.GoesOn(t)
+		assert.Equal(t, []activitiestest.Asked{evicted("a")}, d.Since())
+		d.End("a")
+		activitiestest.After(5 * time.Minute)
+		e.GoesOn(t)
+		assert.Empty(t, d.Since())
+		d.RewritePod("job", activitiestest.InPhase(corev1.PodSucceeded))
+		seen, took := e.Ends(t)
+		assert.Zero(t, took)
+		assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
+		assert.Empty(t, d.Since())
+	})
+}

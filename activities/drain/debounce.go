@@ -1,0 +1,47 @@
+package drain
+
+import (
+	"slices"
+	"time"
+
+	"millwright/decide/drain"
+)
+
+// debouncer reports a change of what blocks a drain once the change has been stable for debouncedFor, or after debouncedMost
+// at the latest: an eviction that is refused once and accepted next is no news, and volumes always take a while. The zero
+// value has seen nothing.
+type debouncer struct {
+	changedAt time.Time       // since when the blockers differ from what was reported; zero: they do not
+	stableAt  time.Time       // since when the blockers are the same, volumes not counted
+	last      []drain.Blocker // at the last call, without volumes
+	due       time.Time       // when the change is reported if nothing else happens; zero: never
+}
+
+// changed takes in the present blockers and says whether they are to be reported instead of the reported ones.
+func (b *debouncer) changed(blockers, reported []drain.Blocker, now time.Time) bool {
+	if sameBlockers(blockers, reported) {
+		*b = debouncer{}
+		return false
+	}
+	hard := withoutVolumes(blockers)
+	if b.changedAt.IsZero() {
+		b.changedAt = now
+	}
+	if b.stableAt.IsZero() || !sameBlockers(hard, b.last) {
+		b.stableAt, b.last = now, hard
+	}
+	b.due = b.changedAt.Add(debouncedMost)
+	if at := b.stableAt.Add(debouncedFor); at.Before(b.due) && !sameBlockers(hard, withoutVolumes(reported)) {
+		b.due = at
+	}
+	return !now.Before(b.due)
+}
+
+// sameBlockers compares what blocks, not which pods.
+func sameBlockers(a, b []drain.Blocker) bool {
+	return slices.EqualFunc(a, b, func(x, y drain.Blocker) bool { return x.Kind == y.Kind && x.Name == y.Name && x.Bad == y.Bad })
+}
+
+func withoutVolumes(list []drain.Blocker) []drain.Blocker {
+	return slices.DeleteFunc(slices.Clone(list), func(b drain.Blocker) bool { return b.Kind == drain.BlockedByVolume })
+}

@@ -1,0 +1,211 @@
+package drain_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"millwright/activities/activitiestest"
+	activities "millwright/activities/drain"
+	"millwright/activities/kube"
+	"millwright/api/v1alpha1"
+	"millwright/api/vocabulary"
+	"millwright/decide/drain"
+)
+
+func drainTimeout(d time.Duration) func(*v1alpha1.Machine) {
+	return func(m *v1alpha1.Machine) {
+		m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineDrainTimeout: activitiestest.Duration(d)}
+	}
+}
+
+func retries(n int32) func(*v1alpha1.Machine) {
+	return func(m *v1alpha1.Machine) { m.Spec.MaxEvictRetries = &n }
+}
+
+func readonlyFor(ago time.Duration, status corev1.ConditionStatus) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{
+			Type: "ReadonlyFilesystem", Status: status, LastTransitionTime: metav1.NewTime(time.Now().Add(-ago)).Rfc3339Copy(),
+		})
+	}
+}
+
+func TestDecideDrain(t *testing.T) {
+	t.Parallel()
+	const hour = time.Hour
+	for name, row := range map[string]struct {
+		machine []func(*v1alpha1.Machine)
+		node    []func(*corev1.Node)
+		unasked bool
+		means   drain.Means
+		until   time.Duration // from now
+		over    bool
+	}{
+		"U83: it has not begun: its time does not run": {[]func(*v1alpha1.Machine){activitiestest.Going[*v1alpha1.Machine]}, nil, true, drain.Evict, 0, false},
+		"U91: before its timeout":                      {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, nil, false, drain.Evict, hour, false},
+		"U92: after its timeout":                       {[]func(*v1alpha1.Machine){activitiestest.Draining(2*hour, drain.Evict)}, nil, false, drain.Delete, 30 * time.Second, false},
+		"U92: and nobody looked when it ended":         {[]func(*v1alpha1.Machine){activitiestest.Draining(2*hour, drain.Evict)}, nil, true, drain.Evict, 0, false},
+		"U92: then by force":                           {[]func(*v1alpha1.Machine){activitiestest.Draining(3*hour, drain.Delete)}, nil, false, drain.Kill, 30 * time.Second, false},
+		"U92: and then what is left stays behind":      {[]func(*v1alpha1.Machine){activitiestest.Draining(3*hour, drain.Kill)}, nil, false, drain.Kill, 0, true},
+		"DR-28: a shorter timeout is over":             {[]func(*v1alpha1.Machine){activitiestest.Draining(2*time.Minute, drain.Evict), drainTimeout(time.Minute)}, nil, false, drain.Delete, 30 * time.Second, false},
+		"DR-29: a longer timeout is not over":          {[]func(*v1alpha1.Machine){activitiestest.Draining(2*time.Minute, drain.Evict), drainTimeout(3 * time.Minute)}, nil, false, drain.Evict, time.Minute, false},
+		"D39: more than two hours":                     {[]func(*v1alpha1.Machine){activitiestest.Draining(3*hour, drain.Evict), drainTimeout(5 * hour)}, nil, false, drain.Evict, 2 * hour, false},
+		"N2, D1: no retries":                           {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict), drainTimeout(hour), retries(0)}, nil, false, drain.Delete, 30 * time.Second, false},
+		"N2, D1: no retries, and nobody was asked yet": {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict), drainTimeout(hour), retries(0)}, nil, true, drain.Evict, 0, false},
+		"DR-30: a timeout of 0":                        {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict), drainTimeout(0)}, nil, true, drain.Evict, 0, false},
+		"U90: the label asks for force":                {[]func(*v1alpha1.Machine){activitiestest.Draining(time.Minute, drain.Evict), activitiestest.Marked(v1alpha1.LabelForceDeletion, "True")}, nil, false, drain.Kill, 30 * time.Second, false},
+		"U90: it asks for it before it has begun":      {[]func(*v1alpha1.Machine){activitiestest.Going[*v1alpha1.Machine], activitiestest.Marked(v1alpha1.LabelForceDeletion, "1")}, nil, true, drain.Kill, 30 * time.Second, false},
+		"U90: the label says false":                    {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict), activitiestest.Marked(v1alpha1.LabelForceDeletion, "false")}, nil, false, drain.Evict, hour, false},
+		"U85: not ready for more than 5 minutes":       {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){activitiestest.NotReady(5 * time.Minute)}, false, drain.Kill, 30 * time.Second, false},
+		"U85: not ready for less":                      {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){activitiestest.NotReady(2 * time.Minute)}, false, drain.Evict, 3 * time.Minute, false},
+		"U86: read-only for more than 5 minutes":       {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){readonlyFor(6*time.Minute, "True")}, false, drain.Kill, 30 * time.Second, false},
+		"U87: both for more than 5 minutes":            {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){activitiestest.NotReady(6 * time.Minute), readonlyFor(6*time.Minute, "Unknown")}, false, drain.Kill, 30 * time.Second, false},
+		"U88: read-only for less":                      {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){readonlyFor(4*time.Minute, "True")}, false, drain.Evict, time.Minute, false},
+		"U89: it is not":                               {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){readonlyFor(hour, "False")}, false, drain.Evict, hour, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := activitiestest.Machine("m", append([]func(*v1alpha1.Machine){activitiestest.OnNode}, row.machine...)...)
+				w := activitiestest.NewWorld(t, m, activitiestest.Node(row.node...))
+				in := activities.Input{Read: activitiestest.Read(m), Unasked: row.unasked}
+				now := time.Now()
+				d := activitiestest.Twice[activities.Decision](w, acts(w.Kube).DecideDrain, in)
+				assert.Equal(t, row.means, d.Step.Means)
+				assert.Equal(t, row.over, d.Step.Over)
+				if row.until != 0 || row.means != drain.Evict {
+					assert.Equal(t, row.over, d.Step.Until.IsZero())
+				}
+				if row.until != 0 {
+					assert.Equal(t, row.until, d.Step.Until.Sub(now))
+				} else {
+					assert.False(t, d.Step.Until.After(now), "one pass is enough, or no time ends it")
+				}
+				assert.Equal(t, map[bool]string{true: vocabulary.DrainForced}[row.over], d.Result)
+				assert.NotEmpty(t, d.Why)
+				assert.Equal(t, m.ResourceVersion, d.Version)
+				if record := m.Status.Deletion; record != nil {
+					assert.Equal(t, record.Drain.Means, d.Recorded)
+					assert.True(t, record.Drain.StartedAt.Time.Equal(d.Started))
+				} else {
+					assert.Empty(t, d.Recorded)
+					assert.Zero(t, d.Started)
+				}
+				assert.Empty(t, w.Writes())
+			})
+		})
+	}
+}
+
+func TestADrainThatIsNotNeeded(t *testing.T) {
+	t.Parallel()
+	excluded := func(m *v1alpha1.Machine) {
+		m.Annotations = map[string]string{v1alpha1.AnnotationExcludeDraining: ""}
+	}
+	over := func(result string) func(*v1alpha1.Machine) {
+		return func(m *v1alpha1.Machine) { m.Status.Deletion.Drain.Result = result }
+	}
+	other := activitiestest.Machine("other", activitiestest.OnNode)
+	for name, row := range map[string]struct {
+		machine []func(*v1alpha1.Machine)
+		around  []runtime.Object
+		result  string
+	}{
+		"the machine is not to go":               {nil, []runtime.Object{activitiestest.Node()}, activities.Cancelled},
+		"DR-31: there is no node":                {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict)}, nil, vocabulary.DrainDrained},
+		"its node is another instance's":         {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict)}, []runtime.Object{activitiestest.Node(activitiestest.ProviderID("fake:///new"))}, vocabulary.DrainDrained},
+		"its node is another machine's":          {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict)}, []runtime.Object{activitiestest.Node(), other}, vocabulary.DrainDrained},
+		"DR-23: it is excluded":                  {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict), excluded}, []runtime.Object{activitiestest.Node()}, vocabulary.DrainSkipped},
+		"DR-23: it is excluded before it begins": {[]func(*v1alpha1.Machine){activitiestest.Going[*v1alpha1.Machine], excluded}, []runtime.Object{activitiestest.Node()}, vocabulary.DrainSkipped},
+		"DR-31: excluded, and there is no node":  {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict), excluded}, nil, vocabulary.DrainDrained},
+		"D42: it was drained":                    {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict), over("Drained")}, []runtime.Object{activitiestest.Node()}, vocabulary.DrainDrained},
+		"D42: it was drained by force":           {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Kill), over("Forced")}, []runtime.Object{activitiestest.Node()}, vocabulary.DrainForced},
+		"D42: it was skipped":                    {[]func(*v1alpha1.Machine){activitiestest.Draining(0, ""), over("Skipped")}, []runtime.Object{activitiestest.Node()}, vocabulary.DrainSkipped},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := activitiestest.Machine("m", append([]func(*v1alpha1.Machine){activitiestest.OnNode}, row.machine...)...)
+			w := activitiestest.NewWorld(t, append(row.around, m)...)
+			for _, in := range []kube.Read{activitiestest.Read(m), activitiestest.Live(m)} {
+				d := activitiestest.Twice[activities.Decision](w, acts(w.Kube).DecideDrain, activities.Input{Read: in})
+				assert.Equal(t, row.result, d.Result)
+				assert.NotEmpty(t, d.Why)
+				assert.Empty(t, w.Writes())
+			}
+		})
+	}
+	t.Run("the machine is gone, or another one has its name", func(t *testing.T) {
+		m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Draining(0, drain.Evict))
+		w := activitiestest.NewWorld(t, activitiestest.Node(), m)
+		for _, r := range []kube.Ref{activitiestest.Ref(activitiestest.Machine("x")), activitiestest.Stranger(m)} {
+			d := activitiestest.Twice[activities.Decision](w, acts(w.Kube).DecideDrain, activities.Input{Read: kube.Read{Ref: r}})
+			assert.Equal(t, activities.Cancelled, d.Result)
+		}
+	})
+}
+
+func TestDecideDrainCountsWithTheLaterClock(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Draining(time.Hour, drain.Evict))
+		w := activitiestest.NewWorld(t, m, activitiestest.Node())
+		in := activities.Input{Read: activitiestest.Read(m)}
+		in.At = time.Now().Add(time.Hour)
+		d := activitiestest.Twice[activities.Decision](w, acts(w.Kube).DecideDrain, in)
+		assert.Equal(t, drain.Delete, d.Step.Means, "a timer that has fired must not meet a clock that is behind")
+		in.At = time.Now().Add(-time.Hour)
+		d = activitiestest.Twice[activities.Decision](w, acts(w.Kube).DecideDrain, in)
+		assert.Equal(t, drain.Evict, d.Step.Means)
+		assert.Equal(t, time.Hour, time.Until(d.Step.Until))
+	})
+}
+
+func TestU149_DeletionWaitsForTheLongestGracePeriod(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Draining(2*time.Hour, drain.Evict))
+		w := activitiestest.NewWorld(t, m, activitiestest.Node())
+		d := activitiestest.Twice[activities.Decision](w, acts(w.Kube).DecideDrain, activities.Input{Read: activitiestest.Read(m), Grace: 10 * time.Minute})
+		assert.Equal(t, drain.Delete, d.Step.Means)
+		assert.Equal(t, 10*time.Minute+30*time.Second, time.Until(d.Step.Until))
+	})
+}
+
+func TestDecideDrainFails(t *testing.T) {
+	t.Parallel()
+	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Draining(0, drain.Evict))
+	for name, row := range map[string]struct {
+		resource, message string
+		fails             error
+	}{
+		"no answer of the control cluster": {"machines", "get machine shop/m: no answer", errors.New("no answer")},
+		"the target refuses to say":        {"nodes", "get node n of machine m: ", apierrors.NewInternalError(errors.New("etcd"))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := activitiestest.NewWorld(t, m, activitiestest.Node())
+			activitiestest.Failing(w.Machines, "get", row.resource, 1, row.fails, nil)
+			activitiestest.Failing(w.Target, "get", row.resource, 1, row.fails, nil)
+			_, err := activitiestest.Run[activities.Decision](w, acts(w.Kube).DecideDrain, activities.Input{Read: activitiestest.Live(m)})
+			require.ErrorContains(t, err, row.message)
+			_, retryable := activitiestest.Failure(t, err)
+			assert.True(t, retryable)
+		})
+	}
+}
+
+func TestDecideDrainGoesByWhatWasLastSeenWhileTheTargetIsAway(t *testing.T) {
+	t.Parallel()
+	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Draining(0, drain.Evict))
+	w := activitiestest.NewWorld(t, m, activitiestest.Node())
+	activitiestest.Failing(w.Target, "get", "nodes", 1, errors.New("no answer"), nil)
+	d, err := activitiestest.Run[activities.Decision](w, acts(w.Kube).DecideDrain, activities.Input{Read: activitiestest.Live(m)})
+	require.NoError(t, err)
+	assert.Equal(t, drain.Evict, d.Step.Means)
+}

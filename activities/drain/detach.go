@@ -1,0 +1,87 @@
+package drain
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"millwright/activities/kube"
+	"millwright/decide/drain"
+	"millwright/observe/cache"
+	observedrain "millwright/observe/drain"
+)
+
+// Detaching is the wait for a node's volumes.
+type Detaching struct {
+	Machine  kube.Ref
+	NodeName string
+	Since    time.Time // when the wait began
+}
+
+// Detached is how the wait ended.
+type Detached struct {
+	Left []string // persistent volumes, or attachments, that are still attached; at most drain.MaxRows of them, sorted
+}
+
+// AwaitDetach returns when no volume is attached to a node any more, or when it is time to go on without. Volumes of pods
+// that stay on the node, such as those of DaemonSets, are not waited for. It changes nothing.
+func (a *Activities) AwaitDetach(ctx context.Context, in Detaching) (Detached, error) {
+	until := in.Since.Add(a.Kube.Draining.Detach)
+	stay, err := a.staying(ctx, in)
+	if err != nil && time.Now().Before(until) {
+		return Detached{}, err
+	}
+	here := func(node, _ string) bool { return node == in.NodeName }
+	news, stop, err := observedrain.News(a.Kube.Cluster, in.Machine.UID, observedrain.Concerns{Attachment: here})
+	if err != nil {
+		return Detached{}, err
+	}
+	defer stop()
+	for {
+		left := slices.DeleteFunc(a.Kube.Cluster.AttachedTo(in.NodeName), stay.Has)
+		activity.RecordHeartbeat(ctx, left[:min(len(left), drain.MaxRows)])
+		known, next := a.Kube.Cluster.KnowsAttachments(), kube.HeartbeatEvery
+		if known && len(left) == 0 || !time.Now().Before(until) {
+			return Detached{Left: left[:min(len(left), drain.MaxRows)]}, nil
+		}
+		if !known { // nobody tells when the watch is back
+			next = cache.LinkSettles
+		}
+		select {
+		case <-ctx.Done():
+			return Detached{}, ctx.Err()
+		case <-activity.GetWorkerStopChannel(ctx):
+			return Detached{}, lookAgain(ctx, "the worker stops while it waits for the volumes of node "+in.NodeName)
+		case <-time.After(min(next, max(time.Until(until), shortestWait))):
+		case <-news:
+		}
+	}
+}
+
+// staying returns the persistent volumes of the pods that stay on a node.
+func (a *Activities) staying(ctx context.Context, in Detaching) (sets.Set[string], error) {
+	client := a.Kube.Cluster.Target(in.Machine.Namespace)
+	list, _, err := listPods(ctx, client, in.NodeName)
+	if err != nil {
+		return nil, err
+	}
+	facts, err := a.podFacts(ctx, in.Machine, list, namespaces{}, drain.Delete)
+	if err != nil {
+		return nil, err
+	}
+	stay := sets.New[string]()
+	for i, pod := range facts {
+		if goes(pod) {
+			continue
+		}
+		names, err := volumesOf(ctx, client, list[i])
+		if err != nil {
+			return nil, err
+		}
+		stay.Insert(names...)
+	}
+	return stay, nil
+}

@@ -1,0 +1,162 @@
+package drain_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/temporal"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"millwright/activities/activitiestest"
+	activities "millwright/activities/drain"
+	"millwright/activities/kube"
+	"millwright/decide/drain"
+)
+
+func attachingStill(a *storagev1.VolumeAttachment) { a.Status.Attached = false }
+
+// detachingFrom runs a test in a bubble with a node to which things are attached.
+func detachingFrom(t *testing.T, objects []runtime.Object, test func(*testing.T, *activitiestest.Desk, activities.Detaching)) {
+	t.Helper()
+	evicting(t, objects, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+		test(t, d, activities.Detaching{Machine: in.Machine, NodeName: "n", Since: time.Now()})
+	})
+}
+
+func TestAwaitDetach(t *testing.T) {
+	t.Parallel()
+	agent := activitiestest.Pod("agent", activitiestest.OfDaemonSet, mounting("a"))
+	web := activitiestest.Pod("web", mounting("a"))
+	for name, row := range map[string]struct {
+		objects []runtime.Object
+		left    []string // for ever
+	}{
+		"VD-18: no volumes":                           {nil, nil},
+		"those of another node":                       {[]runtime.Object{activitiestest.Attached("a", "other")}, nil},
+		"VD-12: one of a pod of a DaemonSet":          {[]runtime.Object{agent, claim("a"), activitiestest.Attached("a", "n")}, nil},
+		"one of a static pod":                         {[]runtime.Object{activitiestest.Pod("x", activitiestest.Mirror, mounting("a")), claim("a"), activitiestest.Attached("a", "n")}, nil},
+		"VD-13: one with a claim":                     {[]runtime.Object{claim("a"), activitiestest.Attached("a", "n")}, []string{"pv-a"}},
+		"VD-14: one that nobody claims":               {[]runtime.Object{activitiestest.Attached("a", "n")}, []string{"pv-a"}},
+		"VD-15: one that the cluster does not know":   {[]runtime.Object{activitiestest.Attached("", "n")}, []string{"-on-n"}},
+		"D16: one that is being detached":             {[]runtime.Object{activitiestest.Attached("a", "n", activitiestest.Detaching)}, []string{"pv-a"}},
+		"one that is being attached":                  {[]runtime.Object{activitiestest.Attached("a", "n", attachingStill)}, []string{"pv-a"}},
+		"VD-17: one whose pod is being deleted":       {[]runtime.Object{activitiestest.Pod("x", mounting("a"), activitiestest.Going[*corev1.Pod]), claim("a"), activitiestest.Attached("a", "n")}, []string{"pv-a"}},
+		"VD-12: but the others, sorted":               {[]runtime.Object{agent, claim("a"), activitiestest.Attached("c", "n"), activitiestest.Attached("a", "n"), activitiestest.Attached("b", "n")}, []string{"pv-b", "pv-c"}},
+		"one of a pod that has to go":                 {[]runtime.Object{web, claim("a"), activitiestest.Attached("a", "n")}, []string{"pv-a"}},
+		"a pod of a DaemonSet whose claim is missing": {[]runtime.Object{agent, activitiestest.Attached("a", "n")}, []string{"pv-a"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			detachingFrom(t, row.objects, func(t *testing.T, d *activitiestest.Desk, in activities.Detaching) {
+				got, took := d.AwaitDetach(in).Ends(t)
+				if row.left == nil {
+					assert.Empty(t, got.Left)
+					assert.Zero(t, took, "at once")
+				} else {
+					assert.Equal(t, row.left, got.Left)
+					assert.Equal(t, kube.DefaultDetachTimeout, took, "D16: not without an end")
+				}
+				assert.Empty(t, d.Writes())
+			})
+		})
+	}
+}
+
+func TestAwaitDetachIsWokenByTheLastOne(t *testing.T) {
+	t.Parallel()
+	detachingFrom(t, []runtime.Object{activitiestest.Attached("a", "n"), activitiestest.Attached("b", "n")}, func(t *testing.T, d *activitiestest.Desk, in activities.Detaching) {
+		a := d.AwaitDetach(in)
+		activitiestest.After(time.Minute)
+		d.Detach("a")
+		a.GoesOn(t)
+		d.Detach("b")
+		got, took := a.Ends(t)
+		assert.Zero(t, took)
+		assert.Empty(t, got.Left)
+	})
+}
+
+func TestTheTimeOfAwaitDetach(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		since  time.Duration
+		detach time.Duration
+		took   time.Duration
+	}{
+		"VD-06: it is over":                 {-time.Hour, 2 * time.Minute, 0},
+		"VD-07: it is not over":             {-time.Minute, 2 * time.Minute, time.Minute},
+		"VD-07: it has just begun":          {0, 100 * time.Second, 100 * time.Second},
+		"VD-08: of 0: nobody waits":         {0, 0, 0},
+		"it began by a clock that is ahead": {time.Minute, time.Minute, 2 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			detachingFrom(t, []runtime.Object{activitiestest.Attached("a", "n")}, func(t *testing.T, d *activitiestest.Desk, in activities.Detaching) {
+				d.Draining.Detach, in.Since = row.detach, in.Since.Add(row.since)
+				got, took := d.AwaitDetach(in).Ends(t)
+				assert.Equal(t, row.took, took)
+				assert.Equal(t, []string{"pv-a"}, got.Left)
+			})
+		})
+	}
+	t.Run("what is left is told, as far as a status holds it", func(t *testing.T) {
+		var many []runtime.Object
+		for i := range 30 {
+			many = append(many, activitiestest.Attached(fmt.Sprintf("%02d", i), "n"))
+		}
+		detachingFrom(t, many, func(t *testing.T, d *activitiestest.Desk, in activities.Detaching) {
+			d.Draining.Detach = 0
+			got, _ := d.AwaitDetach(in).Ends(t)
+			require.Len(t, got.Left, drain.MaxRows)
+			assert.Equal(t, []string{"pv-00", "pv-19"}, []string{got.Left[0], got.Left[19]})
+		})
+	})
+}
+
+func TestAwaitDetachEnds(t *testing.T) {
+	t.Parallel()
+	one := []runtime.Object{activitiestest.Attached("a", "n"), activitiestest.Pod("agent", activitiestest.OfDaemonSet, mounting("x"))}
+	t.Run("with its context", func(t *testing.T) {
+		detachingFrom(t, one, func(t *testing.T, d *activitiestest.Desk, in activities.Detaching) {
+			a := d.AwaitDetach(in)
+			a.GoesOn(t)
+			assertCanceled(t, a.Quit())
+		})
+	})
+	t.Run("with the worker, and another attempt is to look again", func(t *testing.T) {
+		detachingFrom(t, one, func(t *testing.T, d *activitiestest.Desk, in activities.Detaching) {
+			a := d.AwaitDetach(in)
+			a.GoesOn(t)
+			close(a.Stop)
+			var application *temporal.ApplicationError
+			require.ErrorAs(t, (<-a.Ended).Err, &application)
+			assert.Equal(t, "the worker stops while it waits for the volumes of node n", application.Message())
+			assert.False(t, application.NonRetryable())
+		})
+	})
+	for _, row := range []struct{ verb, resource, message string }{
+		{"list", "pods", "list pods of node n: no answer"}, {"get", "persistentvolumeclaims", "get claim web/c-x: no answer"},
+	} {
+		t.Run("it cannot see the volumes of the pods that stay: "+row.resource, func(t *testing.T) {
+			detachingFrom(t, one, func(t *testing.T, d *activitiestest.Desk, in activities.Detaching) {
+				activitiestest.Failing(d.Target, row.verb, row.resource, 1, errors.New("no answer"), nil)
+				_, err := activitiestest.Run[activities.Detached](d.World, acts(d.Kube).AwaitDetach, in)
+				require.ErrorContains(t, err, row.message)
+				_, retryable := activitiestest.Failure(t, err)
+				assert.True(t, retryable)
+			})
+		})
+	}
+}
+
+func assertCanceled(t *testing.T, err error) {
+	t.Helper()
+	var application *temporal.ApplicationError // what the SDK's test environment makes of it
+	require.ErrorAs(t, err, &application)
+	assert.Equal(t, context.Canceled.Error(), application.Message())
+}

@@ -1,0 +1,150 @@
+package drain_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/temporal"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	clienttesting "k8s.io/client-go/testing"
+
+	"millwright/activities/activitiestest"
+	activities "millwright/activities/drain"
+	"millwright/api/v1alpha1"
+	"millwright/decide/drain"
+	"millwright/observe/cache"
+)
+
+func TestEvictPodsEnds(t *testing.T) {
+	t.Parallel()
+	expired := &metav1.Status{Status: metav1.StatusFailure, Code: 410, Reason: metav1.StatusReasonExpired, Message: "too old"}
+	for name, row := range map[string]struct {
+		end     func(*activitiestest.Emptier, *watch.FakeWatcher)
+		message string
+	}{
+		"with the watch":          {func(_ *activitiestest.Emptier, pods *watch.FakeWatcher) { pods.Stop() }, "the watch of pods of node n has ended"},
+		"with a watch that fails": {func(_ *activitiestest.Emptier, pods *watch.FakeWatcher) { pods.Error(expired) }, "the watch of pods of node n has failed: too old"},
+		"with the worker":         {func(e *activitiestest.Emptier, _ *watch.FakeWatcher) { close(e.Stop) }, "the worker stops while it drains node n"},
+	} {
+		t.Run(name+", and another attempt is to look again", func(t *testing.T) {
+			evicting(t, pods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+				watched := d.WatchBy()
+				e := d.Empty(in)
+				e.GoesOn(t)
+				row.end(e, watched)
+				var application *temporal.ApplicationError
+				require.ErrorAs(t, (<-e.Ended).Err, &application)
+				assert.Equal(t, row.message, application.Message())
+				assert.False(t, application.NonRetryable())
+				assert.Equal(t, time.Second, application.NextRetryDelay())
+				assert.Equal(t, temporal.ApplicationErrorCategoryBenign, application.Category())
+
+				d.End("a")
+				seen, err := activitiestest.Run[activities.Evicted](d.World, acts(d.Kube).EvictPods, in)
+				require.NoError(t, err)
+				assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
+			})
+		})
+	}
+	t.Run("when it is given up, with what it saw", func(t *testing.T) {
+		evicting(t, pods("a", "b", "c"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+			e := d.Empty(in)
+			e.GoesOn(t)
+			d.End("a")
+			e.Cancel()
+			end := <-e.Ended
+			require.NoError(t, end.Err)
+			assert.Equal(t, activities.OutcomeChanged, end.Result.Outcome)
+			assert.Equal(t, 3, end.Result.Accepted)
+		})
+	})
+}
+
+func TestEvictPodsFails(t *testing.T) {
+	t.Parallel()
+	t.Run("to list pods", func(t *testing.T) {
+		evicting(t, pods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+			activitiestest.Failing(d.Target, "list", "pods", 1, errors.New("no answer"), nil)
+			_, err := activitiestest.Run[activities.Evicted](d.World, acts(d.Kube).EvictPods, in)
+			require.ErrorContains(t, err, "list pods of node n: no answer")
+			_, retryable := activitiestest.Failure(t, err)
+			assert.True(t, retryable)
+			assert.Empty(t, d.Since())
+		})
+	})
+	t.Run("to watch pods", func(t *testing.T) {
+		evicting(t, pods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+			d.Target.PrependWatchReactor("pods", func(clienttesting.Action) (bool, watch.Interface, error) {
+				return true, nil, errors.New("no answer")
+			})
+			_, err := activitiestest.Run[activities.Evicted](d.World, acts(d.Kube).EvictPods, in)
+			require.ErrorContains(t, err, "watch pods of node n: no answer")
+			_, retryable := activitiestest.Failure(t, err)
+			assert.True(t, retryable)
+			assert.Empty(t, d.Since(), "who cannot see what becomes of pods asks none")
+		})
+	})
+}
+
+func TestANextAttemptGoesOnWhereTheLastOneStood(t *testing.T) {
+	t.Parallel()
+	evicting(t, pods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+		in.Gone = 3
+		e := d.Empty(in, activities.Progress{Gone: 5})
+		e.GoesOn(t)
+		d.End("a")
+		seen, _ := e.Ends(t)
+		assert.Equal(t, drain.Counts{Gone: 6}, seen.Picture.Counts, "its heartbeats are newer than what it was called with")
+	})
+	evicting(t, pods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+		in.Gone = 3
+		e := d.Empty(in, "a heartbeat of another version")
+		e.GoesOn(t)
+		d.End("a")
+		seen, _ := e.Ends(t)
+		assert.Equal(t, drain.Counts{Gone: 4}, seen.Picture.Counts)
+	})
+}
+
+func TestWhatPeopleWantOfADrainEndsTheAttempt(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		patch map[string]any
+		ends  bool
+	}{
+		"force":          {activitiestest.Annotated(v1alpha1.AnnotationForce, "alice: now"), true},
+		"a hold":         {activitiestest.Annotated(v1alpha1.AnnotationHold, "alice looks"), true},
+		"another try":    {activitiestest.Annotated(v1alpha1.AnnotationRetry, "1"), true},
+		"something else": {activitiestest.Annotated("note", "x"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			evicting(t, pods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+				e := d.Empty(in)
+				e.GoesOn(t)
+				d.Edit(cache.Machines, "m", row.patch)
+				synctest.Wait()
+				require.Len(t, e.Ended, map[bool]int{true: 1}[row.ends])
+				if !row.ends {
+					_ = e.Quit()
+					return
+				}
+				seen, _ := e.Ends(t)
+				assert.Equal(t, activities.OutcomeChanged, seen.Outcome)
+			})
+		})
+	}
+	t.Run("who is in a hurry asks every pod again", func(t *testing.T) {
+		evicting(t, append(healthy("a"), budget(0)), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+			in.Hurry = true
+			e := d.Empty(in)
+			e.GoesOn(t)
+			assert.Equal(t, []activitiestest.Asked{evicted("a")}, d.Since(), "whatever its budget says")
+			_ = e.Quit()
+		})
+	})
+}

@@ -1,0 +1,281 @@
+package drain
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/temporal"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"millwright/activities/kube"
+	"millwright/decide/drain"
+	observedrain "millwright/observe/drain"
+)
+
+// watchPods lists the pods of the node and follows them from there.
+func (e *evictionLoop) watchPods(ctx context.Context) (changes <-chan watch.Event, stop func(), err error) {
+	pods, version, err := listPods(ctx, e.client, e.in.NodeName)
+	if err != nil {
+		return nil, nil, err
+	}
+	e.pods = make(map[string]*corev1.Pod, len(pods))
+	for _, pod := range pods {
+		e.pods[string(pod.UID)] = pod
+	}
+	e.recall()
+	options := podsOn(e.in.NodeName)
+	options.ResourceVersion = version
+	w, err := e.client.CoreV1().Pods(metav1.NamespaceAll).Watch(ctx, options)
+	if err != nil {
+		return nil, nil, fmt.Errorf("watch pods of node %s: %w", e.in.NodeName, err)
+	}
+	return w.ResultChan(), w.Stop, nil
+}
+
+// recall gives the pods what earlier runs tried, so that people see for how long they have been asked.
+func (e *evictionLoop) recall() {
+	for uid, pod := range e.pods {
+		for _, row := range e.in.Known {
+			if row.Pod == pod.Namespace+"/"+pod.Name {
+				e.tries[uid] = drain.Tries{Attempts: row.Attempts}
+			}
+		}
+	}
+}
+
+// decide looks at what is known now and asks what to do.
+func (e *evictionLoop) decide(ctx context.Context) (drain.Decision, error) {
+	e.findVolumes(ctx)
+	e.subscribe()
+	e.budgets = make(map[string][]*policyv1.PodDisruptionBudget, len(e.pods))
+	for uid, pod := range e.pods {
+		e.budgets[uid] = observedrain.BudgetsOf(e.Kube.Cluster, pod)
+	}
+	e.wake()
+	if err := e.look(ctx); err != nil {
+		return drain.Decision{}, err
+	}
+	budgets := map[string]drain.Budget{}
+	for _, list := range e.budgets {
+		for _, b := range list {
+			if _, seen := budgets[b.Namespace+"/"+b.Name]; seen {
+				continue
+			}
+			facts := observedrain.BudgetFacts(b)
+			spent, known := e.spent[facts.Key]
+			if !known && facts.Current && !e.in.Hurry { // what a status says that is up to date needs no try
+				spent.next = drain.AfterProbe(time.Now(), facts.Misconfigured())
+			}
+			if spent.version != b.ResourceVersion { // its status may have changed: what was used of it counts no more
+				spent = spending{version: b.ResourceVersion, next: spent.next}
+				e.spent[facts.Key] = spent
+			}
+			facts.Used, facts.Next = spent.used, spent.next
+			budgets[facts.Key] = facts
+		}
+	}
+	d := drain.Decide(drain.Observed{
+		Pods: slices.Collect(maps.Values(e.facts)), Departed: e.Departed, Means: e.in.Means, Settings: e.Kube.Draining, Now: time.Now(), Gone: e.Gone,
+		Budgets: slices.Collect(maps.Values(budgets)),
+		Volumes: observedrain.VolumeFacts(e.Kube.Cluster, e.in.NodeName, e.volumeNames()),
+	})
+	e.Departed = d.Departed
+	return d, nil
+}
+
+// look makes the facts of the pods that are on the node.
+func (e *evictionLoop) look(ctx context.Context) error {
+	uids := slices.Sorted(maps.Keys(e.pods))
+	pods := make([]*corev1.Pod, 0, len(uids))
+	for _, uid := range uids {
+		pods = append(pods, e.pods[uid])
+	}
+	facts, err := e.podFacts(ctx, e.in.Machine, pods, e.namespaces, e.in.Means)
+	if err != nil {
+		return err
+	}
+	clear(e.facts)
+	for i, uid := range uids {
+		facts[i].Tries, facts[i].Volumes = e.tries[uid], e.volumes[uid]
+		facts[i].Returned = !e.in.Started.IsZero() && pods[i].CreationTimestamp.After(e.in.Started) && observedrain.ToleratesCordon(pods[i])
+		for _, b := range e.budgets[uid] {
+			facts[i].Budgets = append(facts[i].Budgets, b.Namespace+"/"+b.Name)
+		}
+		e.facts[uid] = facts[i]
+	}
+	return nil
+}
+
+// wake lets the pods be tried again at once whose budgets have changed, have come or gone.
+func (e *evictionLoop) wake() {
+	for uid, list := range e.budgets {
+		now := ""
+		for _, b := range list {
+			now += b.Name + " " + b.ResourceVersion + "\n"
+		}
+		if before, known := e.asked[uid]; known && before != now {
+			e.tries[uid] = drain.Woken(e.tries[uid])
+		}
+		e.asked[uid] = now
+	}
+}
+
+// note keeps what came of requests, and reports whether all were sent. A refusal is waited out a little longer or shorter, at random:
+// the drains of many nodes ask the same budgets.
+func (e *evictionLoop) note(answers []answer) (all bool) {
+	now := time.Now()
+	all = true
+	for _, a := range answers {
+		pod := e.pods[a.action.UID]
+		if a.Result == drain.NotTried || pod == nil {
+			all = all && pod == nil
+			continue
+		}
+		tries := drain.After(e.tries[a.action.UID], a.Answer, now)
+		if wait := tries.Next.Sub(now); wait > 0 {
+			tries.Next = now.Add(wait + rand.N(wait/5+1))
+		}
+		e.tries[a.action.UID] = tries
+		e.Kube.Metrics.Asked(a.Answer)
+		if a.Result == drain.Gone {
+			e.leave(pod)
+			continue
+		}
+		if a.Result == drain.Accepted {
+			e.accepted++
+		}
+		if a.action.Means == drain.Evict {
+			e.spend(pod, a, now)
+		}
+	}
+	return all
+}
+
+// spend notes that the eviction of a pod used something of its budget, or would have. Where no budget was asked, because
+// several select the pod or the request came to nothing, none of any was used. A probe waits for the next one in any case.
+func (e *evictionLoop) spend(pod *corev1.Pod, a answer, now time.Time) {
+	counted := a.Result == drain.Accepted || a.Result == drain.Refused
+	if !counted && a.Result != drain.Several && len(a.action.Probe) == 0 {
+		return
+	}
+	uid := string(pod.UID)
+	for _, b := range e.budgets[uid] {
+		facts := observedrain.BudgetFacts(b)
+		if !facts.Counts(e.facts[uid]) {
+			continue
+		}
+		spent := e.spent[facts.Key]
+		if counted {
+			spent.used++
+		}
+		spent.next = drain.AfterProbe(now, len(e.budgets[uid]) > 1 || facts.Misconfigured())
+		e.spent[facts.Key] = spent
+	}
+}
+
+// leave notes that a pod is not on the node any more.
+func (e *evictionLoop) leave(pod *corev1.Pod) {
+	uid := string(pod.UID)
+	if f, known := e.facts[uid]; known && goes(f) {
+		e.Gone++
+		f.Volumes = e.volumes[uid]
+		e.Departed = append(e.Departed, drain.Leave(f, time.Now()))
+	}
+	delete(e.pods, uid)
+	delete(e.tries, uid)
+	delete(e.volumes, uid)
+	delete(e.asked, uid)
+}
+
+// wait returns when something has changed, or when it is time to look again.
+func (e *evictionLoop) wait(ctx context.Context, look time.Time, changes <-chan watch.Event, news <-chan struct{}) error {
+	next := kube.HeartbeatEvery
+	for _, at := range []time.Time{look, e.in.Until, e.due} {
+		if until := time.Until(at); !at.IsZero() && at.After(time.Unix(0, 0)) {
+			next = min(next, max(until, shortestWait))
+		}
+	}
+	timer := time.NewTimer(next)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-activity.GetWorkerStopChannel(ctx):
+		return lookAgain(ctx, "the worker stops while it drains node "+e.in.NodeName)
+	case <-timer.C:
+		return nil
+	case <-news:
+	case change, open := <-changes:
+		if err := e.take(ctx, change, open); err != nil {
+			return err
+		}
+	}
+	return e.gather(ctx, changes, news)
+}
+
+// gather takes what else arrives until it is time to look, or has arrived already.
+func (e *evictionLoop) gather(ctx context.Context, changes <-chan watch.Event, news <-chan struct{}) error {
+	pause := time.NewTimer(e.looks.Reserve().Delay())
+	defer pause.Stop()
+	for waiting := true; waiting; {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-pause.C:
+			waiting = false
+		case <-news:
+		case change, open := <-changes:
+			if err := e.take(ctx, change, open); err != nil {
+				return err
+			}
+		}
+	}
+	for {
+		select {
+		case change, open := <-changes:
+			if err := e.take(ctx, change, open); err != nil {
+				return err
+			}
+		default:
+			return nil
+		}
+	}
+}
+
+// take notes one event of a pod.
+func (e *evictionLoop) take(ctx context.Context, change watch.Event, open bool) error {
+	pod, isPod := change.Object.(*corev1.Pod)
+	switch {
+	case !open:
+		return lookAgain(ctx, "the watch of pods of node "+e.in.NodeName+" has ended")
+	case change.Type == watch.Error:
+		return lookAgain(ctx, fmt.Sprintf("the watch of pods of node %s has failed: %v", e.in.NodeName, apierrors.FromObject(change.Object)))
+	case !isPod:
+	case change.Type == watch.Deleted:
+		e.leave(pod)
+	default:
+		e.pods[string(pod.UID)] = pod
+	}
+	return nil
+}
+
+// lookAgain makes Temporal begin another attempt soon; it is no failure. A watch also ends because its context did.
+func lookAgain(ctx context.Context, message string) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return temporal.NewApplicationErrorWithOptions(kube.Brief(message), typeWatchEnded,
+		temporal.ApplicationErrorOptions{NextRetryDelay: rewatchAfter, Category: temporal.ApplicationErrorCategoryBenign})
+}
+
+// typeWatchEnded is the type of that failure. No workflow tells it from others.
+const typeWatchEnded = "WatchEnded"

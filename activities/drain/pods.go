@@ -1,0 +1,128 @@
+package drain
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/kubernetes"
+
+	"millwright/activities/kube"
+	"millwright/decide/drain"
+	"millwright/observe/cache"
+	observedrain "millwright/observe/drain"
+)
+
+// podsOn selects the pods of a node: they are asked for by the field, so that nobody has to know all pods of a cluster.
+func podsOn(node string) metav1.ListOptions {
+	return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String()}
+}
+
+// listPods returns the pods of a node, and the version to watch them from.
+func listPods(ctx context.Context, client kubernetes.Interface, node string) (pods []*corev1.Pod, version string, err error) {
+	list, err := client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, podsOn(node))
+	if err != nil {
+		return nil, "", fmt.Errorf("list pods of node %s: %w", node, err)
+	}
+	return cache.Pointers(list.Items), list.ResourceVersion, nil
+}
+
+// namespaces holds the labels of those that were read.
+type namespaces map[string]map[string]string
+
+// podFacts returns the facts of pods but for their budgets, with what the drain rules of their node's machine say of each. Labels of namespaces are
+// read live, each once, and only where a rule asks for them. Where pods are deleted whatever blocks them, a rule that cannot
+// be read is none; else it is an error, since nobody knows of whom it speaks.
+func (a *Activities) podFacts(ctx context.Context, machine kube.Ref, pods []*corev1.Pod, known namespaces, means drain.Means) ([]drain.Pod, error) {
+	var rules observedrain.Rules
+	if m, found := a.Kube.Cluster.Machine(machine.Key()); found {
+		var err error
+		if rules, err = observedrain.ReadRules(a.Kube.Cluster, m); err != nil && means == drain.Evict {
+			return nil, err
+		}
+	}
+	facts := make([]drain.Pod, 0, len(pods))
+	for _, pod := range pods {
+		if _, read := known[pod.Namespace]; !read && rules.Namespaces() {
+			ns, err := a.Kube.Cluster.Target(machine.Namespace).CoreV1().Namespaces().Get(ctx, pod.Namespace, metav1.GetOptions{})
+			switch {
+			case apierrors.IsNotFound(err): // it is going, and takes its pods along
+				known[pod.Namespace] = nil
+			case err != nil:
+				return nil, fmt.Errorf("get namespace %s, for a drain rule: %w", pod.Namespace, err)
+			default:
+				known[pod.Namespace] = ns.Labels
+			}
+		}
+		f := observedrain.PodFacts(pod)
+		f.Rule = rules.Of(pod, known[pod.Namespace])
+		facts = append(facts, f)
+	}
+	return facts, nil
+}
+
+// goes reports whether a drain has anything to do with a pod.
+func goes(pod drain.Pod) bool { return drain.Treat(pod).Do != drain.Skip }
+
+// mostLookups is how often in a row the volumes of a pod are looked up in vain. Source: MCM tries three times.
+const mostLookups = 3
+
+// findVolumes looks up, for each pod that is new, which persistent volumes of it are attached to the node. Volumes that
+// several pods of the node share move with the last of them, and nobody waits for them. A pod whose volumes cannot be looked
+// up stays for a while; then it goes like one without.
+func (e *evictionLoop) findVolumes(ctx context.Context) {
+	if e.in.Means != drain.Evict {
+		return // everything goes now, whatever it leaves behind
+	}
+	attached := map[string]bool{}
+	for _, attachment := range e.Kube.Cluster.AttachmentsOf(e.in.NodeName) {
+		if name := attachment.Spec.Source.PersistentVolumeName; name != nil {
+			attached[*name] = true
+		}
+	}
+	if len(attached) == 0 {
+		return
+	}
+	users := map[string]int{}
+	for uid, pod := range e.pods {
+		if _, known := e.volumes[uid]; known || e.tries[uid].Next.After(time.Now()) {
+			continue
+		}
+		names, err := volumesOf(ctx, e.client, pod)
+		if err != nil && e.tries[uid].Failures < mostLookups {
+			e.tries[uid] = drain.After(e.tries[uid], drain.Answer{Means: e.in.Means, Result: drain.Failed, Message: kube.Brief(err.Error())}, time.Now())
+			continue
+		}
+		e.volumes[uid] = slices.DeleteFunc(names, func(name string) bool { return !attached[name] })
+	}
+	for _, names := range e.volumes {
+		for _, name := range names {
+			users[name]++
+		}
+	}
+	for uid, names := range e.volumes {
+		e.volumes[uid] = slices.DeleteFunc(names, func(name string) bool { return users[name] > 1 })
+	}
+}
+
+// volumesOf returns the names of a pod's persistent volumes, sorted. A claim that is not there, or not bound, has none.
+func volumesOf(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod) ([]string, error) {
+	var names []string
+	for _, claim := range observedrain.ClaimsOf(pod) {
+		pvc, err := client.CoreV1().PersistentVolumeClaims(pod.Namespace).Get(ctx, claim, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			return nil, fmt.Errorf("get claim %s/%s: %w", pod.Namespace, claim, err)
+		case pvc.Spec.VolumeName != "":
+			names = append(names, pvc.Spec.VolumeName)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}

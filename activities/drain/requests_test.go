@@ -1,0 +1,65 @@
+package drain_test
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	clienttesting "k8s.io/client-go/testing"
+
+	"millwright/activities/activitiestest"
+	activities "millwright/activities/drain"
+	"millwright/activities/kube"
+	"millwright/api/v1alpha1"
+	"millwright/decide/drain"
+)
+
+// evict and kill are the requests that the tests expect for a pod of one name.
+func evicted(name string) activitiestest.Asked {
+	return activitiestest.Asked{Verb: "evict", Pod: name, UID: "uid-" + name}
+}
+
+func deleted(name string) activitiestest.Asked {
+	return activitiestest.Asked{Verb: "delete", Pod: name, UID: "uid-" + name}
+}
+
+func killed(name string) activitiestest.Asked {
+	return activitiestest.Asked{Verb: "delete", Pod: name, UID: "uid-" + name, Grace: "0s"}
+}
+
+// abandoned is a watch that may be stopped although not all of its events were read: a filter would wait for that for ever.
+type abandoned struct{ watch.Interface }
+
+func (a abandoned) Stop() {
+	a.Interface.Stop()
+	for range a.ResultChan() { // of no interest any more
+	}
+}
+
+// evicting runs a test with a machine that is being deleted, on the node n, and with these objects of its target. Its times are those
+// of a bubble.
+func evicting(t *testing.T, objects []runtime.Object, test func(*testing.T, *activitiestest.Desk, activities.Eviction)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineTerminating), activitiestest.Going[*v1alpha1.Machine])
+		w := activitiestest.NewWorld(t, append([]runtime.Object{m, activitiestest.Node()}, objects...)...)
+		w.Draining = drain.Settings{Attach: kube.DefaultAttachTimeout, Detach: kube.DefaultDetachTimeout}
+		w.ServePods()
+		served := w.Target.WatchReactionChain[0]
+		w.Target.PrependWatchReactor("pods", func(action clienttesting.Action) (bool, watch.Interface, error) {
+			handled, pods, err := served.React(action)
+			return handled, abandoned{pods}, err
+		})
+		test(t, w.TakeRequests(), activities.Eviction{Machine: activitiestest.Ref(m), NodeName: "n", Means: drain.Evict})
+	})
+}
+
+// pods are some that have to go.
+func pods(names ...string) []runtime.Object {
+	var list []runtime.Object
+	for _, name := range names {
+		list = append(list, activitiestest.Pod(name))
+	}
+	return list
+}

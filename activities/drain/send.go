@@ -1,0 +1,129 @@
+package drain
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"millwright/activities/kube"
+	"millwright/decide/drain"
+	observedrain "millwright/observe/drain"
+)
+
+// mostRequests is how many pods of one node are asked to go at the same time. Source: a node has 110 pods by default, and
+// the API server serves 200 writes at once for everybody.
+const mostRequests = 20
+
+// answer is what the API server said to one request.
+type answer struct {
+	drain.Answer
+	action drain.Action
+}
+
+// send carries out actions, those of one budget one after the other, and returns what came of each. It returns early only when ctx
+// ends; what was not sent, then or because its turn did not come, has no answer.
+func (e *evictionLoop) send(ctx context.Context, actions []drain.Action) []answer {
+	answers := make([]answer, len(actions))
+	var group sync.WaitGroup
+	slots := make(chan struct{}, mostRequests)
+	for i, action := range actions {
+		answers[i].action = action
+		pod := e.pods[action.UID]
+		if pod == nil {
+			continue
+		}
+		group.Go(func() {
+			unlock, locked := e.lockBudget(ctx, action)
+			defer unlock()
+			slots <- struct{}{} // only with the lock: an eviction that waits for it occupies no slot
+			defer func() { <-slots }()
+			if ctx.Err() != nil || !locked && !e.over() {
+				return
+			}
+			bounded, cancel := context.WithTimeout(ctx, requestTimeout)
+			defer cancel()
+			answers[i].Answer = classify(removePod(bounded, e.client, action.Means, pod))
+			answers[i].Means = action.Means
+		})
+	}
+	group.Wait()
+	return answers
+}
+
+// lockBudget waits until no other eviction of this worker uses the budget of a pod. The API server makes concurrent
+// evictions of one budget collide and delays each collision by half a second, so many at once take longer than one after the
+// other. Pods selected by several budgets need no lock: the API server rejects them without touching a budget. Waiting ends
+// at the drain's deadline.
+func (e *evictionLoop) lockBudget(ctx context.Context, action drain.Action) (unlock func(), locked bool) {
+	budgets := e.budgets[action.UID]
+	if action.Means != drain.Evict || len(budgets) != 1 || !observedrain.BudgetFacts(budgets[0]).Counts(e.facts[action.UID]) {
+		return func() {}, true
+	}
+	most := budgetLockTimeout
+	if !e.in.Until.IsZero() {
+		most = min(most, max(time.Until(e.in.Until), 0))
+	}
+	return e.Kube.Evictions.Lock(ctx, budgets[0].Namespace+"/"+budgets[0].Name, most)
+}
+
+// removePod asks one pod to go. The UID is its precondition: another pod of the same name is none of ours (D41).
+func removePod(ctx context.Context, client kubernetes.Interface, means drain.Means, pod *corev1.Pod) error {
+	options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}}
+	pods := client.CoreV1().Pods(pod.Namespace)
+	switch means {
+	case drain.Evict:
+		return pods.EvictV1(ctx, &policyv1.Eviction{
+			ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}, DeleteOptions: &options,
+		})
+	case drain.Delete:
+	case drain.Kill:
+		options.GracePeriodSeconds = new(int64)
+	}
+	return pods.Delete(ctx, pod.Name, options)
+}
+
+// classify turns the API server's answer into what decide/drain knows. It goes by status codes and causes, never by texts.
+func classify(err error) drain.Answer {
+	if err == nil {
+		return drain.Answer{Result: drain.Accepted}
+	}
+	a := drain.Answer{Result: drain.Failed, Message: kube.Brief(err.Error())}
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return a
+	}
+	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
+		a.RetryAfter = time.Duration(seconds) * time.Second
+	}
+	switch {
+	case apierrors.IsNotFound(err):
+		a.Result = drain.Gone
+	case apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause):
+		a.Result, a.Message = drain.Refused, cause(status.Status(), policyv1.DisruptionBudgetCause)
+	case apierrors.IsTooManyRequests(err):
+		a.Result = drain.Throttled
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		a.Result = drain.Going
+	case status.Status().Code == http.StatusInternalServerError && status.Status().Reason == "": // that is all it says of several
+		a.Result = drain.Several
+	}
+	return a
+}
+
+// cause returns the message of a cause of a status.
+func cause(status metav1.Status, kind metav1.CauseType) string {
+	for _, c := range status.Details.Causes {
+		if c.Type == kind {
+			return kube.Brief(c.Message)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,65 @@
+package drain_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"millwright/activities/activitiestest"
+	activities "millwright/activities/drain"
+	"millwright/activities/kube"
+	"millwright/decide/drain"
+)
+
+// What a drain acts upon it reads live, or its write tells that it is old.
+func TestDR37_AStaleReadDoesNoHarm(t *testing.T) {
+	t.Parallel()
+	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Draining(0, drain.Evict))
+	nodes := corev1.SchemeGroupVersion.WithResource("nodes")
+	t.Run("DR-37: of a node that is gone", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, m, activitiestest.Node(), activitiestest.Pod("a"))
+		activitiestest.Failing(w.Target, "patch", "nodes", 1, nil, func() { require.NoError(t, w.Target.Tracker().Delete(nodes, "", "n")) })
+		load, err := activitiestest.Run[activities.NodeLoad](w, acts(w.Kube).CordonAndCountPods, activitiestest.Read(m))
+		require.NoError(t, err)
+		assert.Equal(t, activities.NodeLoad{Versions: kube.MinVersions{}}, load, "nothing to drain")
+	})
+	t.Run("DR-37: of a node that somebody has just cordoned", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, m, activitiestest.Node())
+		activitiestest.Failing(w.Target, "patch", "nodes", 1, nil, func() {
+			w.Edit("nodes", "n", map[string]any{"spec": map[string]any{"unschedulable": true}})
+		})
+		load, err := activitiestest.Run[activities.NodeLoad](w, acts(w.Kube).CordonAndCountPods, activitiestest.Read(m))
+		require.NoError(t, err)
+		assert.Equal(t, w.Current(), load.Versions)
+		assert.Equal(t, []string{"patch nodes"}, w.Writes(), "refused, and not sent again")
+	})
+	t.Run("DR-37: of a pod that is another one by now", func(t *testing.T) {
+		evicting(t, pods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+			d.Answer(apierrors.NewConflict(activitiestest.PodsResource.GroupResource(), "a", nil), "a")
+			e := d.Empty(in)
+			e.GoesOn(t)
+			d.End("a")
+			seen, took := e.Ends(t)
+			assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
+			assert.Zero(t, took)
+			assert.Equal(t, []activitiestest.Asked{evicted("a")}, d.Since(), "once, and with the UID that was read")
+			assert.Zero(t, seen.Accepted)
+		})
+	})
+}
+
+// Nobody puts a pod onto a node that is being emptied: it is cordoned before anybody looks what stands on it.
+func TestDR32_ADrainCordonsFirst(t *testing.T) {
+	t.Parallel()
+	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Draining(0, drain.Evict))
+	w := activitiestest.NewWorld(t, m, activitiestest.Node(), activitiestest.Pod("a"))
+	w.ServePods()
+	activitiestest.Failing(w.Target, "list", "pods", 1, nil, func() { assert.True(t, w.Node().Spec.Unschedulable) })
+	load, err := activitiestest.Run[activities.NodeLoad](w, acts(w.Kube).CordonAndCountPods, activitiestest.Read(m))
+	require.NoError(t, err)
+	assert.Equal(t, 1, load.Pods)
+	assert.Equal(t, []string{"patch nodes", "list pods"}, w.Requests())
+}

@@ -1,0 +1,88 @@
+package drain_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"millwright/activities/activitiestest"
+	activities "millwright/activities/drain"
+	"millwright/decide/drain"
+)
+
+// A budget that refuses at each of its changes is asked once for each look: that counts them.
+func TestP5_ABurstOfChangesIsFewLooks(t *testing.T) {
+	t.Parallel()
+	evicting(t, append(healthy("a"), budget(1)), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+		in.Shown = []drain.Blocker{{Kind: drain.BlockedByBudget, Name: "web/all"}}
+		d.Answer(refusal("all"), "a")
+		e := d.Empty(in)
+		activitiestest.After(time.Second) // its beginning was a few looks, too
+		e.GoesOn(t)
+		d.Since()
+		current := func(b *policyv1.PodDisruptionBudget) { b.ResourceVersion = "" } // whichever it has
+		for i := range 200 {
+			d.Count(budget(1+int32(i%2), current))
+			synctest.Wait()
+		}
+		e.GoesOn(t)
+		assert.Len(t, d.Since(), 10, "a few at once")
+		activitiestest.After(50 * time.Millisecond)
+		assert.Len(t, d.Since(), 1, "and what came meanwhile in one")
+		activitiestest.After(time.Second)
+		d.Count(budget(1, current))
+		synctest.Wait()
+		assert.Len(t, d.Since(), 1, "then at once again")
+		_ = e.Quit()
+	})
+}
+
+func TestN14_ABudgetIsHeardOfThatCameIntoConcern(t *testing.T) {
+	t.Parallel()
+	in := func(namespace string) func(*policyv1.PodDisruptionBudget) {
+		return func(b *policyv1.PodDisruptionBudget) { b.Namespace = namespace }
+	}
+	evicting(t, append(healthy("a"), budget(0), budget(0, in("db"))), func(t *testing.T, d *activitiestest.Desk, eviction activities.Eviction) {
+		eviction.Shown = []drain.Blocker{{Kind: drain.BlockedByBudget, Name: "db/all"}, {Kind: drain.BlockedByBudget, Name: "web/all"}}
+		e := d.Empty(eviction)
+		e.GoesOn(t)
+		late := healthy("late")[0].(*corev1.Pod)
+		late.Namespace = "db"
+		require.NoError(t, d.Target.Tracker().Create(activitiestest.PodsResource, late, "db"))
+		e.GoesOn(t)
+		assert.Empty(t, d.Since())
+		d.Answer(refusal("all"), "late")
+		_, err := d.Target.PolicyV1().PodDisruptionBudgets("db").UpdateStatus(t.Context(), budget(1, in("db")), metav1.UpdateOptions{})
+		require.NoError(t, err)
+		synctest.Wait()
+		assert.Equal(t, []activitiestest.Asked{evicted("late")}, d.Since(), "at once")
+		_ = e.Quit()
+	})
+}
+
+// What blocks flaps faster than it would be told: people are told now and then, and not at each turn.
+func TestBlockersThatFlapEndNoAttemptAtOnce(t *testing.T) {
+	t.Parallel()
+	job := activitiestest.Pod("job", func(p *corev1.Pod) { p.Labels = map[string]string{"cluster.x-k8s.io/drain": "wait-completed"} })
+	evicting(t, []runtime.Object{job}, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+		begun := time.Now()
+		e := d.Empty(in)
+		for range 45 { // 29.7 s
+			activitiestest.After(330 * time.Millisecond)
+			require.NoError(t, d.Target.Tracker().Create(activitiestest.PodsResource, activitiestest.Pod("a", protectedFor("true")), "web"))
+			activitiestest.After(330 * time.Millisecond)
+			d.End("a")
+			e.GoesOn(t)
+		}
+		seen, _ := e.Ends(t)
+		assert.Equal(t, activities.OutcomeChanged, seen.Outcome)
+		assert.Equal(t, 30*time.Second, time.Since(begun))
+	})
+}

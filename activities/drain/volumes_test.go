@@ -1,0 +1,224 @@
+package drain_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"millwright/activities/activitiestest"
+	activities "millwright/activities/drain"
+	"millwright/activities/kube"
+	"millwright/decide/drain"
+)
+
+// claim is the claim c-<name> for the volume pv-<name>.
+func claim(name string) *corev1.PersistentVolumeClaim {
+	c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "c-" + name, UID: types.UID("uid-c-" + name), ResourceVersion: "900"}}
+	c.Spec.VolumeName = "pv-" + name
+	return c
+}
+
+// mounting makes a pod use claims.
+func mounting(names ...string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		for _, name := range names {
+			v := corev1.Volume{Name: name}
+			v.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c-" + name}
+			p.Spec.Volumes = append(p.Spec.Volumes, v)
+		}
+	}
+}
+
+// withVolumes are two pods with a volume each, that is attached to their node.
+func withVolumes(more ...runtime.Object) []runtime.Object {
+	return append(more, activitiestest.Pod("a", mounting("a")), activitiestest.Pod("b", mounting("b")), claim("a"), claim("b"), activitiestest.Attached("a", "n"), activitiestest.Attached("b", "n"))
+}
+
+func TestU142_PodsWithVolumesAreEvictedOneAfterTheOther(t *testing.T) {
+	t.Parallel()
+	evicting(t, withVolumes(activitiestest.Pod("c")), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+		e := d.Empty(in)
+		e.GoesOn(t)
+		assert.Equal(t, []activitiestest.Asked{evicted("a"), evicted("c")}, d.Since(), "U147: those without volumes do not wait")
+		d.End("a", "c")
+		e.GoesOn(t)
+		assert.Empty(t, d.Since(), "U143: its volume is attached here")
+		d.Detach("a")
+		e.GoesOn(t)
+		assert.Empty(t, d.Since(), "U143: its volume is attached nowhere")
+		d.Attach("a")
+		e.GoesOn(t)
+		assert.Equal(t, []activitiestest.Asked{evicted("b")}, d.Since())
+		d.End("b")
+		e.GoesOn(t)
+		d.Detach("b")
+		e.GoesOn(t)
+		d.Attach("b")
+		seen, took := e.Ends(t)
+		assert.Zero(t, took)
+		assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
+		assert.Equal(t, 3, seen.Accepted)
+		assert.Empty(t, seen.Departed)
+	})
+}
+
+func TestU143_VolumesAreNotWaitedForWithoutEnd(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		free bool
+		wait time.Duration
+	}{
+		"U143: still attached here":     {false, kube.DefaultDetachTimeout},
+		"U143: attached nowhere by now": {true, kube.DefaultAttachTimeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			evicting(t, withVolumes(), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+				e := d.Empty(in)
+				e.GoesOn(t)
+				d.End("a")
+				if e.GoesOn(t); row.free {
+					d.Detach("a")
+				}
+				d.Since()
+				seen, took := e.Ends(t)
+				assert.Equal(t, 30*time.Second, took, "people hear of it")
+				assert.Equal(t, activities.OutcomeChanged, seen.Outcome)
+				require.Len(t, seen.Blockers, 1)
+				assert.Equal(t, drain.BlockedByVolume, seen.Blockers[0].Kind)
+				assert.Equal(t, "pv-a", seen.Blockers[0].Name)
+				require.Len(t, seen.Departed, 1)
+
+				in.Shown, in.Departed, in.Gone = seen.Blockers, seen.Departed, seen.Picture.Counts.Gone
+				e = d.Empty(in)
+				activitiestest.After(row.wait - 30*time.Second - time.Millisecond)
+				assert.Empty(t, d.Since(), "the next run knows what it waits for, and since when")
+				activitiestest.After(2 * time.Millisecond)
+				assert.Equal(t, []activitiestest.Asked{evicted("b")}, d.Since())
+				_ = e.Quit()
+			})
+		})
+	}
+	t.Run("U143: a heartbeat tells the next attempt", func(t *testing.T) {
+		evicting(t, withVolumes(), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+			e := d.Empty(in)
+			e.GoesOn(t)
+			d.End("a")
+			var last activities.Progress
+			for last = range e.Beats {
+				if len(last.Departed) > 0 {
+					break
+				}
+			}
+			_ = e.Quit()
+			d.Since()
+			e = d.Empty(in, last)
+			e.GoesOn(t)
+			assert.Empty(t, d.Since(), "the volume of a pod that it has never seen")
+			d.Detach("a")
+			d.Attach("a")
+			e.GoesOn(t)
+			assert.Equal(t, []activitiestest.Asked{evicted("b")}, d.Since())
+			_ = e.Quit()
+		})
+	})
+}
+
+func TestPodsWhoseVolumesNobodyWaitsFor(t *testing.T) {
+	t.Parallel()
+	ephemeral := activitiestest.Pod("b", func(p *corev1.Pod) {
+		p.Spec.Volumes = []corev1.Volume{{Name: "scratch", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}}
+	})
+	local := activitiestest.Pod("b", func(p *corev1.Pod) {
+		p.Spec.Volumes = []corev1.Volume{{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+	})
+	unbound := claim("b")
+	unbound.Spec.VolumeName = ""
+	for name, objects := range map[string][]runtime.Object{
+		"U145: they share them":                  {activitiestest.Pod("a", mounting("x")), activitiestest.Pod("b", mounting("x")), claim("x"), activitiestest.Attached("x", "n")},
+		"U150: a claim that is not there":        {activitiestest.Pod("a", mounting("a")), activitiestest.Pod("b", mounting("b")), claim("a"), activitiestest.Attached("a", "n"), activitiestest.Attached("b", "n")},
+		"U150: a claim that is not bound":        {activitiestest.Pod("a", mounting("a")), activitiestest.Pod("b", mounting("b")), claim("a"), unbound, activitiestest.Attached("a", "n"), activitiestest.Attached("b", "n")},
+		"U150: a volume that is not attached":    {activitiestest.Pod("a", mounting("a")), activitiestest.Pod("b", mounting("b")), claim("a"), claim("b"), activitiestest.Attached("a", "n")},
+		"U150: attached to another node":         {activitiestest.Pod("a", mounting("a")), activitiestest.Pod("b", mounting("b")), claim("a"), claim("b"), activitiestest.Attached("a", "n"), activitiestest.Attached("b", "other")},
+		"U150: no volumes":                       {activitiestest.Pod("a", mounting("a")), activitiestest.Pod("b"), claim("a"), activitiestest.Attached("a", "n")},
+		"DR-06: a folder of the node":            {activitiestest.Pod("a", mounting("a")), local, claim("a"), activitiestest.Attached("a", "n")},
+		"U150: an ephemeral one that is nowhere": {activitiestest.Pod("a", mounting("a")), ephemeral, claim("a"), activitiestest.Attached("a", "n")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			evicting(t, objects, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+				e := d.Empty(in)
+				e.GoesOn(t)
+				assert.Equal(t, []activitiestest.Asked{evicted("a"), evicted("b")}, d.Since(), "at once")
+				_ = e.Quit()
+			})
+		})
+	}
+	t.Run("U144, U146: two volumes in one pod, of which one is shared: the other one counts", func(t *testing.T) {
+		objects := []runtime.Object{
+			activitiestest.Pod("a", mounting("a", "x")), activitiestest.Pod("b", mounting("b", "x")), claim("a"), claim("b"), claim("x"), activitiestest.Attached("a", "n"), activitiestest.Attached("b", "n"), activitiestest.Attached("x", "n"),
+		}
+		evicting(t, objects, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+			e := d.Empty(in)
+			e.GoesOn(t)
+			assert.Equal(t, []activitiestest.Asked{evicted("a")}, d.Since())
+			d.End("a")
+			synctest.Wait()
+			d.Detach("a")
+			d.Attach("a")
+			e.GoesOn(t)
+			assert.Equal(t, []activitiestest.Asked{evicted("b")}, d.Since(), "x is still here")
+			_ = e.Quit()
+		})
+	})
+}
+
+func TestAPodWhoseVolumesCannotBeLookedUp(t *testing.T) {
+	t.Parallel()
+	t.Run("waits, and is looked up again", func(t *testing.T) {
+		evicting(t, withVolumes(), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+			activitiestest.Failing(d.Target, "get", "persistentvolumeclaims", 2, errors.New("no answer"), nil) // for each of both
+			e := d.Empty(in)
+			e.GoesOn(t)
+			assert.Empty(t, d.Since())
+			seen, _ := e.Ends(t)
+			require.Len(t, seen.Blockers, 1)
+			assert.Equal(t, drain.BlockedByError, seen.Blockers[0].Kind)
+			assert.Contains(t, seen.Blockers[0].Why, "get claim web/c-a: no answer")
+
+			e = d.Empty(in)
+			e.GoesOn(t)
+			assert.Equal(t, []activitiestest.Asked{evicted("a")}, d.Since())
+			_ = e.Quit()
+		})
+	})
+	t.Run("for good, goes like one without", func(t *testing.T) {
+		evicting(t, withVolumes(), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+			activitiestest.Failing(d.Target, "get", "persistentvolumeclaims", 1000, errors.New("no answer"), nil)
+			in.Shown = []drain.Blocker{{Kind: drain.BlockedByError}}
+			e := d.Empty(in)
+			activitiestest.After(30 * time.Second)
+			assert.Empty(t, d.Since())
+			activitiestest.After(20 * time.Second)
+			assert.ElementsMatch(t, []activitiestest.Asked{evicted("a"), evicted("b")}, d.Since())
+			_ = e.Quit()
+		})
+	})
+	for _, means := range []drain.Means{drain.Delete, drain.Kill} {
+		t.Run("U148: does not outlast its deadline: "+string(means), func(t *testing.T) {
+			evicting(t, withVolumes(), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+				activitiestest.Failing(d.Target, "get", "persistentvolumeclaims", 1000, errors.New("no answer"), nil)
+				in.Means, in.Until = means, time.Now()
+				seen, _ := d.Empty(in).Ends(t)
+				assert.Equal(t, activities.OutcomeDeadline, seen.Outcome)
+				assert.Len(t, d.Since(), 2, "asked once all the same")
+			})
+		})
+	}
+}

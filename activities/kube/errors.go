@@ -1,0 +1,160 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/temporal"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/phrase"
+	"millwright/provider"
+)
+
+// The types of failures that workflows tell apart. They stand in histories: append only.
+const (
+	TypeObjectGone  = "ObjectGone"  // the object does not exist any more, or another one has its name
+	TypeCacheBehind = "CacheBehind" // the caches have not reached the versions yet
+	TypeConflict    = "Conflict"    // the object is not as the decision saw it: decide again
+	TypeRefused     = "Refused"     // the API server will not take this write, now or later
+	TypeOldCRDs     = "OldCRDs"     // the API server does not keep what was written: CRDs of an older version are installed
+	TypeTerminating = "Terminating" // the instance's deletion is under way
+	TypeTokenGone   = "TokenGone"   // the bootstrap token of this attempt cannot be used any more: begin another attempt
+)
+
+// benign is a failure that is no alarm. One that is final is not tried again.
+func benign(kind, message string, final bool) error {
+	return temporal.NewApplicationErrorWithOptions(message, kind,
+		temporal.ApplicationErrorOptions{NonRetryable: final, Category: temporal.ApplicationErrorCategoryBenign})
+}
+
+// ObjectGone is the failure of an activity whose object does not exist any more.
+func ObjectGone(ref Ref) error { return benign(TypeObjectGone, "object "+ref.Key()+" is gone", true) }
+
+// Conflict is the failure of a write whose object is not as the decision saw it.
+func Conflict(ref Ref) error {
+	return benign(TypeConflict, "object "+ref.Key()+" changed since it was read", true)
+}
+
+// ReasonTokenGone is the reason of the Problem that the bootstrap token of an attempt cannot be used any more.
+const ReasonTokenGone = TypeTokenGone
+
+// TokenGone is the failure of a creation whose bootstrap token cannot be used any more.
+func TokenGone(message string) error { return benign(TypeTokenGone, message, true) }
+
+// MaxConflicts is how often one attempt of an activity reads again because another writer was faster. After that its retry
+// policy waits: whatever writes an object all the time must not be answered by requests without end (D20).
+const MaxConflicts = 3
+
+// Contended is the failure of an attempt that met a faster writer each time. Unlike Conflict it says nothing about a
+// decision: the same activity is right to try again.
+func Contended(ref Ref) error {
+	return benign(TypeConflict, fmt.Sprintf("object %s changed %d times while it was written", ref.Key(), MaxConflicts), false)
+}
+
+// Refused is the failure of what an API server will not do, now or later.
+func Refused(message string) error {
+	return temporal.NewApplicationErrorWithOptions(Brief(message), TypeRefused, temporal.ApplicationErrorOptions{NonRetryable: true})
+}
+
+// Failure returns the failure of an activity if it is of one of the types that workflows tell apart.
+func Failure(err error, kind string) (failure *temporal.ApplicationError, is bool) {
+	is = errors.As(err, &failure) && failure.Type() == kind
+	return failure, is
+}
+
+// Brief cuts a text to what a status or a history holds.
+func Brief(text string) string { return phrase.Message(text) }
+
+// WriteError turns the API server's answer to a write into what workflows understand. Errors that may pass stay
+// retryable.
+func WriteError(ref Ref, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case apierrors.IsNotFound(err):
+		return ObjectGone(ref)
+	case apierrors.IsConflict(err):
+		return Conflict(ref)
+	case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsBadRequest(err):
+		return Refused(err.Error())
+	default:
+		return err
+	}
+}
+
+// Unanswered reports whether a request failed without a word of an API server.
+func Unanswered(err error) bool {
+	var status apierrors.APIStatus
+	return err != nil && !errors.As(err, &status)
+}
+
+// Problem is why a step cannot be taken, for people and for the machine's condition.
+type Problem struct {
+	Reason  string // a condition reason, or the name of a provider code
+	Message string
+	React   Reaction
+	After   time.Duration // what the cloud asked us to wait; zero when it did not
+
+	Failures int // calls in a row that failed; only the back-off grows with it
+}
+
+// ClassProblem is a problem of a class or its Secret, which people have to mend.
+func ClassProblem(reason, format string, words ...any) *Problem {
+	return &Problem{Reason: reason, React: UntilCredential, Message: fmt.Sprintf(format, words...)}
+}
+
+// ClassNotFound is the problem of a machine whose class does not exist.
+func ClassNotFound(namespace, name string) *Problem {
+	return ClassProblem(v1alpha1.ReasonClassNotFound, "MachineClass %s does not exist in namespace %s", name, namespace)
+}
+
+// Reaction is what the core does about a provider's code.
+type Reaction string
+
+// The reactions.
+const (
+	Retry           Reaction = "Retry"           // back off shortly
+	RetryLong       Reaction = "RetryLong"       // back off long: quota or capacity
+	UntilSpec       Reaction = "UntilSpec"       // stop until the machine's or class's spec changes
+	UntilCredential Reaction = "UntilCredential" // stop until the class or its Secret changes
+)
+
+// ReactionTo is the one table from codes to reactions. docs/provider.md shows it.
+func ReactionTo(code provider.Code) Reaction {
+	switch code {
+	case provider.ResourceExhausted:
+		return RetryLong
+	case provider.InvalidArgument, provider.FailedPrecondition, provider.OutOfRange, provider.Unimplemented, provider.AlreadyExists:
+		return UntilSpec
+	case provider.PermissionDenied, provider.Unauthenticated:
+		return UntilCredential
+	case provider.OK, provider.Canceled, provider.Unknown, provider.DeadlineExceeded, provider.NotFound, provider.Aborted,
+		provider.Internal, provider.Unavailable, provider.DataLoss, provider.NotInitialized: // they may pass, as whatever has no name here
+	}
+	return Retry
+}
+
+// Beat sends heartbeats until stop is called, so that a call that takes long can be cancelled and a dead worker is noticed.
+func Beat(ctx context.Context, details ...any) (stop func()) {
+	done := make(chan struct{})
+	go func() {
+		ticker := time.NewTicker(HeartbeatEvery)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+				activity.RecordHeartbeat(ctx, details...)
+			}
+		}
+	}()
+	return func() { close(done) }
+}

@@ -1,0 +1,77 @@
+package kube
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"millwright/decide/drain"
+)
+
+// Metrics are what activities count. The zero value counts nothing.
+type Metrics struct {
+	drains    *prometheus.HistogramVec
+	blocked   *prometheus.GaugeVec
+	evictions *prometheus.CounterVec
+	sweeps    *prometheus.CounterVec
+	collected *prometheus.CounterVec
+}
+
+// NewMetrics registers the metrics. Call it once for a registry.
+func NewMetrics(registry prometheus.Registerer) Metrics {
+	m := Metrics{
+		drains: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "millwright_drain_duration_seconds", Help: "How long drains took, by how they ended.",
+			Buckets: []float64{1, 5, 15, 60, 300, 900, 1800, 3600, 7200, 14400}, // from nothing in the way to twice the default timeout
+		}, []string{"result"}),
+		blocked: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "millwright_drain_blocked_pods", Help: "Pods that cannot leave the nodes that this worker drains now, by what blocks them.",
+		}, []string{"reason"}),
+		evictions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "millwright_drain_requests_total", Help: "Requests to make a pod go, by means and by what the API server answered.",
+		}, []string{"means", "result"}),
+		sweeps: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "millwright_orphan_sweeps_total", Help: "Sweeps for instances that no Machine claims, by how they ended: clean, collected, held or failed.",
+		}, []string{"namespace", "class", "result"}),
+		collected: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "millwright_orphans_collected_total", Help: "Instances that were deleted because no Machine claimed them.",
+		}, []string{"namespace", "class"}),
+	}
+	registry.MustRegister(m.drains, m.blocked, m.evictions, m.sweeps, m.collected)
+	return m
+}
+
+// Drained counts a drain that has ended.
+func (m Metrics) Drained(result string, took time.Duration) {
+	if m.drains != nil {
+		m.drains.WithLabelValues(result).Observe(took.Seconds())
+	}
+}
+
+// Asked counts a request to make a pod go.
+func (m Metrics) Asked(a drain.Answer) {
+	if m.evictions != nil {
+		m.evictions.WithLabelValues(string(a.Means), string(a.Result)).Inc()
+	}
+}
+
+// Swept counts a sweep for orphans and what it deleted.
+func (m Metrics) Swept(class Ref, result string, deleted int) {
+	if m.sweeps != nil {
+		m.sweeps.WithLabelValues(class.Namespace, class.Name, result).Inc()
+		m.collected.WithLabelValues(class.Namespace, class.Name).Add(float64(deleted))
+	}
+}
+
+// Blocks counts what blocks now instead of what did before.
+func (m Metrics) Blocks(before, now []drain.Blocker) {
+	if m.blocked == nil {
+		return
+	}
+	for _, b := range before {
+		m.blocked.WithLabelValues(b.Kind).Sub(float64(b.Pods))
+	}
+	for _, b := range now {
+		m.blocked.WithLabelValues(b.Kind).Add(float64(b.Pods))
+	}
+}

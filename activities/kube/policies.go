@@ -1,0 +1,76 @@
+package kube
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"time"
+)
+
+// This file holds the timeouts, back-offs and intervals that packages of activities share; those of one package are in its own
+// policies.go. Timeouts and retries of whole activities are in workflows/run/policies.go.
+
+// A decision waits so long for its caches to reach the versions that it needs, then it reads live: half a second in a local
+// activity, which is many times what an event takes, and two seconds in all, which is what people notice. Source: ADR 0004.
+const (
+	cacheWaitLocal   = 500 * time.Millisecond
+	cacheWaitRegular = 1500 * time.Millisecond
+)
+
+// TargetReadTimeout bounds a live read of a target cluster; after it, a decision uses what was read last. Source: half of the
+// two seconds that a decision has.
+const TargetReadTimeout = time.Second
+
+// Calls of a cloud.
+const (
+	// DefaultExhaustedRetry is the longest back-off after ResourceExhausted. Source: MCM flag default, --resource-exhausted-retry.
+	DefaultExhaustedRetry = 10 * time.Minute
+
+	shortRetry      = 2 * time.Second  // first back-off after a failure that may pass; it doubles with each failure
+	shortRetryMost  = 2 * time.Minute  // longest back-off after such a failure
+	longRetry       = 30 * time.Second // first back-off after ResourceExhausted: capacity does not come back within seconds
+	jitter          = 0.2              // share of a back-off or poll interval that is added or taken off at random
+	FirstCallWithin = 5 * time.Second  // an attempt 1 that starts later than this may be one that an operator has reset
+	HeartbeatEvery  = 3 * time.Second  // a third of the heartbeat timeout in workflows/run/policies.go
+)
+
+// Polls of an instance that is being deleted. Source: ADR 0021.
+const (
+	deletePollShare = 8                      // the interval is an eighth of the time since the deletion was requested,
+	deletePollLeast = 250 * time.Millisecond // at least this,
+	deletePollMost  = 15 * time.Second       // and at most this
+)
+
+// Defaults of the times that a drain waits for volumes. Source: MCM flag defaults, --machine-pv-detach-timeout and
+// --machine-pv-reattach-timeout.
+const (
+	DefaultDetachTimeout = 2 * time.Minute
+	DefaultAttachTimeout = 90 * time.Second
+)
+
+// BackOffFor is how long to wait after a problem: what the cloud asked for, else longer after each failure in a row.
+func BackOffFor(known Problem, exhaustedRetry time.Duration) time.Duration {
+	if known.After > 0 {
+		return known.After
+	}
+	wait, most := shortRetry, shortRetryMost
+	if known.React == RetryLong {
+		wait, most = longRetry, cmp.Or(exhaustedRetry, DefaultExhaustedRetry)
+	}
+	for range known.Failures - 1 {
+		if wait >= most {
+			break
+		}
+		wait *= 2
+	}
+	return jittered(min(wait, most))
+}
+
+// DeletePoll is how long to wait before the next look at an instance whose deletion was requested that long ago.
+func DeletePoll(since time.Duration) time.Duration {
+	return jittered(min(max(since/deletePollShare, deletePollLeast), deletePollMost))
+}
+
+// jittered changes a wait at random, so that a hundred machines do not come back at the same time.
+func jittered(wait time.Duration) time.Duration {
+	return wait + time.Duration((rand.Float64()*2-1)*jitter*float64(wait))
+}

@@ -1,0 +1,87 @@
+package kube
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"millwright/api/v1alpha1"
+	"millwright/provider"
+)
+
+// Step is the step in flight, as status.currentOperation shows it.
+type Step struct {
+	WorkflowID string
+	RolloutOf  string // UID of the deployment whose rollout that workflow is; empty for others
+	Name       string
+	Since      time.Time
+	Deadline   time.Time // zero means none
+	BlockedBy  []string  // nil when nothing does
+}
+
+// Event is told to people through the events of the object.
+type Event struct {
+	Warning bool
+	Reason  string
+	Message string
+}
+
+// Address is one address of an instance.
+type Address = provider.Address
+
+// Operation converts a step to its form in the status.
+func Operation(s *Step) *v1alpha1.Operation {
+	if s == nil {
+		return nil
+	}
+	o := &v1alpha1.Operation{
+		WorkflowID: s.WorkflowID, RolloutOf: types.UID(s.RolloutOf), Step: s.Name, Since: metav1.NewTime(s.Since).Rfc3339Copy(), BlockedBy: s.BlockedBy,
+	}
+	if !s.Deadline.IsZero() {
+		o.Deadline = new(metav1.NewTime(s.Deadline).Rfc3339Copy())
+	}
+	return o
+}
+
+// Tell records an event on an object, with the object as it stands in the API server.
+func (a *Kube) Tell(object runtime.Object, e *Event) {
+	if e == nil {
+		return
+	}
+	kind := corev1.EventTypeNormal
+	if e.Warning {
+		kind = corev1.EventTypeWarning
+	}
+	a.Recorder.Event(object, kind, e.Reason, e.Message)
+}
+
+// Summary lists machines whose last operation failed, as dashboards expect it.
+func Summary(machines []*v1alpha1.Machine) []v1alpha1.MachineSummary {
+	var failed []v1alpha1.MachineSummary
+	for _, m := range machines {
+		if m.Status.LastOperation.State == v1alpha1.MachineStateFailed {
+			summary := v1alpha1.MachineSummary{Name: m.Name, ProviderID: m.Spec.ProviderID, LastOperation: m.Status.LastOperation}
+			if owner := metav1.GetControllerOf(m); owner != nil {
+				summary.OwnerRef = owner.Name
+			}
+			failed = append(failed, summary)
+		}
+	}
+	slices.SortFunc(failed, func(x, y v1alpha1.MachineSummary) int { return cmp.Compare(x.Name, y.Name) })
+	return failed
+}
+
+// SelectorText returns a label selector as the status shows it; empty when it cannot be read.
+func SelectorText(selector *metav1.LabelSelector) string {
+	s, err := metav1.LabelSelectorAsSelector(selector)
+	if err != nil {
+		return fmt.Sprintf("invalid: %v", err) // admission refuses such a selector
+	}
+	return s.String()
+}

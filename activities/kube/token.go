@@ -1,0 +1,42 @@
+package kube
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// TokenRef names the Secret of a bootstrap token in the target cluster. It holds no secret. The zero value means that the
+// machine gets no token, because there is no target cluster.
+type TokenRef struct {
+	Namespace string
+	Name      string
+}
+
+// What the API server asks of a bootstrap token. Source: Kubernetes, "Authenticating with Bootstrap Tokens".
+const (
+	TokenPrefix       = "bootstrap-token-" // before the id, in the name of the Secret
+	TokenSecretLength = 16
+
+	TokenIDKey          = "token-id"
+	TokenSecretKey      = "token-secret"
+	TokenExpirationKey  = "expiration"
+	TokenGroupsKey      = "auth-extra-groups"
+	TokenDescriptionKey = "description"
+	TokenAuthKey        = "usage-bootstrap-authentication"
+	TokenSigningKey     = "usage-bootstrap-signing"
+)
+
+// ReadToken returns the token in a Secret, as an instance presents it, and when it expires. It is not usable when it has
+// expired, is being deleted, or is no bootstrap token. One that never expires is none of ours.
+func ReadToken(secret *corev1.Secret, now time.Time) (token string, expires time.Time, usable bool) {
+	id, half := string(secret.Data[TokenIDKey]), string(secret.Data[TokenSecretKey])
+	expires, err := time.Parse(time.RFC3339, string(secret.Data[TokenExpirationKey]))
+	if err != nil || !now.Before(expires) || secret.DeletionTimestamp != nil {
+		return "", time.Time{}, false
+	}
+	if secret.Type != corev1.SecretTypeBootstrapToken || secret.Name != TokenPrefix+id || len(half) != TokenSecretLength {
+		return "", time.Time{}, false
+	}
+	return id + "." + half, expires, true
+}

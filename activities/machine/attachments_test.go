@@ -1,0 +1,103 @@
+package machine_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/machine"
+	"millwright/api/v1alpha1"
+)
+
+func TestD16_TheAttachmentsOfAnInstanceThatIsGone(t *testing.T) {
+	t.Parallel()
+	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Going[*v1alpha1.Machine])
+	removal := machine.NodeRemoval{Machine: activitiestest.Ref(m), NodeName: "n", ProviderID: "fake:///n"}
+	objects := func(more ...runtime.Object) []runtime.Object {
+		return append(more, m, activitiestest.Node(), activitiestest.Attached("a", "n"), activitiestest.Attached("gone", "n", activitiestest.Detaching), activitiestest.Attached("b", "other"), activitiestest.Attached("", "n"))
+	}
+	t.Run("D16: are released, with the node", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, objects()...)
+		activitiestest.Twice[any](w, acts(w.Kube).DeleteNode, removal)
+		assert.Nil(t, w.Node())
+		assert.Nil(t, w.Attachment("a", "n"))
+		assert.Nil(t, w.Attachment("", "n"), "one whose volume is not known, too")
+		assert.NotNil(t, w.Attachment("b", "other"))
+		assert.NotNil(t, w.Attachment("gone", "n"), "its own finalizer holds it: nobody waits for it")
+
+		uids := map[string]string{}
+		for _, action := range w.Target.Actions() {
+			if a, ok := action.(clienttesting.DeleteActionImpl); ok && a.Resource.Resource == "volumeattachments" {
+				require.NotNil(t, a.DeleteOptions.Preconditions)
+				uids[a.Name] = string(*a.DeleteOptions.Preconditions.UID)
+			}
+		}
+		assert.Equal(t, map[string]string{"a-on-n": "uid-a-n", "-on-n": "uid--n"}, uids, "those that live, once each, and no other of their names")
+		assert.Equal(t, "delete nodes", w.Writes()[2], "before the node")
+	})
+	resource := storagev1.SchemeGroupVersion.WithResource("volumeattachments").GroupResource()
+	for name, refusal := range map[string]error{
+		"D16: forbidden is no failure":    apierrors.NewForbidden(resource, "a-on-n", errors.New("no")),
+		"D16: nor is one that is invalid": apierrors.NewInvalid(storagev1.SchemeGroupVersion.WithKind("VolumeAttachment").GroupKind(), "a-on-n", nil),
+		"one that has just gone":          apierrors.NewNotFound(resource, "a-on-n"),
+		"another one of its name":         apierrors.NewConflict(resource, "a-on-n", nil),
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := activitiestest.NewWorld(t, objects()...)
+			activitiestest.Failing(w.Target, "delete", "volumeattachments", 2, refusal, nil)
+			_, err := activitiestest.Run[any](w, acts(w.Kube).DeleteNode, removal)
+			require.NoError(t, err)
+			assert.Nil(t, w.Node())
+		})
+	}
+	t.Run("D16: an API server that fails is asked again, and the node waits for that", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, objects()...)
+		activitiestest.Failing(w.Target, "delete", "volumeattachments", 1, errors.New("no answer"), nil)
+		_, err := activitiestest.Run[any](w, acts(w.Kube).DeleteNode, removal)
+		require.ErrorContains(t, err, "of node n: no answer")
+		_, retryable := activitiestest.Failure(t, err)
+		assert.True(t, retryable)
+		assert.NotNil(t, w.Node())
+		activitiestest.Twice[any](w, acts(w.Kube).DeleteNode, removal)
+		assert.Nil(t, w.Node())
+		assert.Nil(t, w.Attachment("a", "n"))
+	})
+	for name, around := range map[string][]runtime.Object{
+		"those of another instance's node stay": {m, activitiestest.Node(activitiestest.ProviderID("fake:///new")), activitiestest.Attached("a", "n")},
+		"those of another machine's node stay":  {m, activitiestest.Machine("other", activitiestest.OnNode), activitiestest.Node(), activitiestest.Attached("a", "n")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := activitiestest.NewWorld(t, around...)
+			activitiestest.Twice[any](w, acts(w.Kube).DeleteNode, removal)
+			assert.NotNil(t, w.Attachment("a", "n"))
+			assert.Empty(t, w.Writes())
+		})
+	}
+}
+
+func TestND11_ANodeThatCannotBeRemovedIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Going[*v1alpha1.Machine])
+	removal := machine.NodeRemoval{Machine: activitiestest.Ref(m), NodeName: "n"}
+	for _, verb := range []string{"get", "delete"} {
+		w := activitiestest.NewWorld(t, m)
+		release := w.Hold()
+		require.NoError(t, w.Target.Tracker().Add(activitiestest.Node())) // the cache has yet to hear of it
+		activitiestest.Failing(w.Target, verb, "nodes", 1, errors.New("no answer"), nil)
+		_, err := activitiestest.Run[any](w, acts(w.Kube).DeleteNode, removal)
+		require.ErrorContains(t, err, verb+" node n: no answer")
+		_, retryable := activitiestest.Failure(t, err)
+		assert.True(t, retryable)
+		assert.NotNil(t, w.Node())
+		release()
+		activitiestest.Twice[any](w, acts(w.Kube).DeleteNode, removal)
+		assert.Nil(t, w.Node(), "ND-10")
+	}
+}

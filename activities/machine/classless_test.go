@@ -1,0 +1,74 @@
+package machine_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/kube"
+	"millwright/activities/machine"
+	"millwright/api/v1alpha1"
+	"millwright/decide/attention"
+)
+
+func TestD17_DeletionWithoutAUsableClass(t *testing.T) {
+	t.Parallel()
+	m := activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine])
+	unusable := activitiestest.Class(func(c *v1alpha1.MachineClass) { c.Provider = "" })
+	decide := func(t *testing.T, w *activitiestest.World, in kube.Read) machine.Decision {
+		t.Helper()
+		d, err := activitiestest.Run[machine.Decision](w, acts(w.Kube).DecideMachine, in)
+		require.NoError(t, err)
+		return d
+	}
+	t.Run("D17: that nothing was ever tried is asked of the API server", func(t *testing.T) {
+		for _, w := range []*activitiestest.World{activitiestest.NewWorld(t, m), activitiestest.NewWorld(t, m, unusable)} {
+			d := decide(t, w, activitiestest.Read(m))
+			assert.Equal(t, attention.Deletion, d.Need)
+			assert.NotNil(t, d.Problem)
+			assert.True(t, d.NeverTried)
+			assert.Equal(t, []string{"get machines"}, w.Requests())
+		}
+	})
+	t.Run("D17: which may know of a creation that the cache does not", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, m)
+		w.Hold()
+		w.Begun("m")
+		d := decide(t, w, activitiestest.Read(m))
+		assert.Equal(t, attention.Deletion, d.Need)
+		assert.False(t, d.NeverTried, "there may be an instance, and only its provider can tell")
+		assert.NotNil(t, d.Problem)
+	})
+	t.Run("D17: or that the machine is gone", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, m)
+		activitiestest.Failing(w.Machines, "get", "machines", 1, apierrors.NewNotFound(v1alpha1.Resource("machines"), "m"), nil)
+		assert.True(t, decide(t, w, activitiestest.Read(m)).Gone)
+	})
+	t.Run("D17: or that another machine has its name", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, m)
+		w.Hold()
+		w.Impostor("m")
+		assert.Equal(t, machine.Decision{Gone: true, MachinePlan: attention.MachinePlan{Decision: attention.Decision{Why: "the object is gone"}}}, decide(t, w, activitiestest.Read(m)))
+	})
+	t.Run("D17: an API server that is away is tried again", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, m)
+		activitiestest.Failing(w.Machines, "get", "machines", 1, apierrors.NewServiceUnavailable("away"), nil)
+		_, err := activitiestest.Run[machine.Decision](w, acts(w.Kube).DecideMachine, activitiestest.Read(m))
+		require.ErrorContains(t, err, "get machine shop/m: away")
+		_, retryable := activitiestest.Failure(t, err)
+		assert.True(t, retryable)
+	})
+	t.Run("D17: it is not asked twice, nor where the answer changes nothing", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, m)
+		assert.True(t, decide(t, w, activitiestest.Live(m)).NeverTried)
+		assert.Equal(t, []string{"get machines", "get machineclasses"}, w.Requests())
+		used := activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine], activitiestest.Tried)
+		for _, w := range []*activitiestest.World{activitiestest.NewWorld(t, used), activitiestest.NewWorld(t, used, activitiestest.Class())} {
+			decide(t, w, activitiestest.Read(m))
+			assert.Empty(t, w.Requests())
+		}
+	})
+}

@@ -1,0 +1,158 @@
+package machine_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/kube"
+	"millwright/api/v1alpha1"
+	"millwright/decide/attention"
+	"millwright/decide/health"
+)
+
+// at asks for a decision that is made for this time.
+func at(m *v1alpha1.Machine, when time.Time) kube.Read {
+	return kube.Read{Ref: activitiestest.Ref(m), At: when}
+}
+
+func aged(age time.Duration) func(*v1alpha1.Machine) {
+	return func(m *v1alpha1.Machine) { m.CreationTimestamp = metav1.NewTime(time.Now().Add(-age)).Rfc3339Copy() }
+}
+
+func TestU65_CreationThatTakesTooLong(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		change []func(*v1alpha1.Machine)
+		why    string
+	}{
+		"U65: nothing was made yet":          {nil, "the provider has not made its instance"},
+		"U65: the cloud refuses to make it":  {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineCrashLoopBackOff)}, "the provider has not made its instance"},
+		"U65: the cloud cannot initialise":   {[]func(*v1alpha1.Machine){activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineCrashLoopBackOff)}, "the provider has not made its instance"},
+		"U111: its node does not join":       {[]func(*v1alpha1.Machine){activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachinePending)}, "instance fake:///n exists; node n is not registered"},
+		"U111: whatever was written lately":  {[]func(*v1alpha1.Machine){activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachinePending), justNow}, "instance fake:///n exists; node n is not registered"},
+		"U65: a machine without a finalizer": {[]func(*v1alpha1.Machine){activitiestest.Bare[*v1alpha1.Machine]}, "the provider has not made its instance"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := activitiestest.Machine("m", row.change...)
+			w, end := activitiestest.NewWorld(t, m, activitiestest.Class()), m.CreationTimestamp.Add(20*time.Minute)
+			for way, read := range map[string]func(time.Time) kube.Read{
+				"cached": func(when time.Time) kube.Read { return at(m, when) },
+				"live":   func(when time.Time) kube.Read { return kube.Read{Ref: activitiestest.Ref(m), At: when, Live: true} },
+			} {
+				before := activitiestest.DecideMachine(w, read(end.Add(-time.Second)))
+				assert.False(t, activitiestest.Failed(before), way)
+				assert.True(t, before.Health.Deadline.Equal(end), way)
+				assert.Equal(t, row.why, before.Health.Why, way)
+
+				d := activitiestest.DecideMachine(w, read(end))
+				require.True(t, activitiestest.Failed(d), way)
+				message := "Machine m failed to join the cluster in 20 minutes: " + row.why
+				assert.Equal(t, health.Change{
+					Phase: "Failed", Operation: "Create", State: "Failed", Reason: "CreationTimeout", Warning: true, Message: message,
+				}, *d.Health.Change, way)
+				assert.Equal(t, health.Due{True: true, Reason: "CreationTimeout", Message: message}, *d.Health.Due, way)
+			}
+		})
+	}
+}
+
+func justNow(m *v1alpha1.Machine) { m.Status.CurrentStatus.LastUpdateTime = metav1.Now() }
+
+// The timer of a workflow and the clock of a worker are two clocks.
+func TestD26_ADeadlineHasComeByEitherClock(t *testing.T) {
+	t.Parallel()
+	young, old := activitiestest.Machine("young"), activitiestest.Machine("old", aged(time.Hour))
+	w := activitiestest.NewWorld(t, young, old, activitiestest.Class())
+	assert.False(t, activitiestest.Failed(activitiestest.DecideMachine(w, activitiestest.Read(young))))
+	assert.True(t, activitiestest.Failed(activitiestest.DecideMachine(w, at(young, young.CreationTimestamp.Add(20*time.Minute)))), "the worker's clock is behind")
+	assert.True(t, activitiestest.Failed(activitiestest.DecideMachine(w, activitiestest.Read(old))), "the workflow does not say")
+	assert.True(t, activitiestest.Failed(activitiestest.DecideMachine(w, at(old, old.CreationTimestamp.Time))), "the workflow's time is behind")
+}
+
+func TestU174_EffectiveCreationTimeout(t *testing.T) {
+	t.Parallel()
+	patient := func(m *v1alpha1.Machine) {
+		m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineCreationTimeout: activitiestest.Duration(time.Hour)}
+	}
+	for name, row := range map[string]struct {
+		change     func(*v1alpha1.Machine)
+		annotation string
+		want       time.Duration
+	}{
+		"U174: absent: the default":                  {func(*v1alpha1.Machine) {}, "", 20 * time.Minute},
+		"U174: absent: the spec":                     {patient, "", time.Hour},
+		"U174: valid: it beats the spec":             {patient, "7m", 7 * time.Minute},
+		"U174: invalid: the spec":                    {patient, "soon", time.Hour},
+		"U174: invalid: the default":                 {func(*v1alpha1.Machine) {}, "20", 20 * time.Minute},
+		"U174: negative is invalid":                  {patient, "-1m", time.Hour},
+		"U174: valid, and longer than what is usual": {patient, "48h", 48 * time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := activitiestest.Machine("m", row.change)
+			m.Annotations = map[string]string{v1alpha1.AnnotationEffectiveCreationTimeout: row.annotation}
+			w, end := activitiestest.NewWorld(t, m, activitiestest.Class()), m.CreationTimestamp.Add(row.want)
+			d := activitiestest.DecideMachine(w, at(m, end.Add(-time.Second)))
+			assert.WithinDuration(t, end, d.CreateBy, 0)
+			assert.False(t, activitiestest.Failed(d))
+			assert.True(t, activitiestest.Failed(activitiestest.DecideMachine(w, at(m, end))))
+		})
+	}
+}
+
+func TestTheTimeInWhichACreationWaitsForAPersonDoesNotCount(t *testing.T) {
+	t.Parallel()
+	m := activitiestest.Machine("m", activitiestest.Phase(v1alpha1.MachineCrashLoopBackOff))
+	born := m.CreationTimestamp
+	since := metav1.NewTime(born.Add(15 * time.Minute))
+	for name, row := range map[string]struct {
+		stopped v1alpha1.CreationStopped
+		at      time.Duration // since the creation
+		left    time.Duration // until the timeout; negative: it has failed
+	}{
+		"it waits now":                    {v1alpha1.CreationStopped{Since: &since}, 20 * time.Hour, 5 * time.Minute},
+		"and has waited before":           {v1alpha1.CreationStopped{Since: &since, Total: *activitiestest.Duration(time.Hour)}, 20 * time.Hour, time.Hour + 5*time.Minute},
+		"it waited":                       {v1alpha1.CreationStopped{Total: *activitiestest.Duration(time.Hour)}, 79 * time.Minute, time.Minute},
+		"it waited, and its time is over": {v1alpha1.CreationStopped{Total: *activitiestest.Duration(time.Hour)}, 80 * time.Minute, -1},
+		"by a clock that is ahead":        {v1alpha1.CreationStopped{Since: &since}, 10 * time.Minute, 10 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := m.DeepCopy()
+			m.Status.CreationStopped = &row.stopped
+			now := born.Add(row.at)
+			d := activitiestest.DecideMachine(activitiestest.NewWorld(t, m, activitiestest.Class()), at(m, now))
+			assert.Equal(t, row.left < 0, activitiestest.Failed(d))
+			if row.left >= 0 {
+				assert.WithinDuration(t, now.Add(row.left), d.CreateBy, 0)
+			}
+		})
+	}
+}
+
+func TestU171_WhatWaitsForAPersonNeverFailsByItself(t *testing.T) {
+	t.Parallel()
+	unusable := activitiestest.Class(func(c *v1alpha1.MachineClass) { c.Provider = "" })
+	for name, p := range map[string]v1alpha1.MachinePhase{"U171: a new machine": "", "U171: one that was tried": v1alpha1.MachineCrashLoopBackOff} {
+		t.Run(name, func(t *testing.T) {
+			m := activitiestest.Machine("m", activitiestest.Phase(p), aged(100*time.Hour))
+			for _, w := range []*activitiestest.World{activitiestest.NewWorld(t, m), activitiestest.NewWorld(t, m, unusable)} {
+				for _, in := range []kube.Read{activitiestest.Read(m), activitiestest.Live(m)} {
+					d := activitiestest.DecideMachine(w, in)
+					assert.Equal(t, attention.Instance, d.Need)
+					assert.NotNil(t, d.Problem)
+					assert.Nil(t, d.Health, "nobody can blame the machine")
+				}
+			}
+		})
+	}
+	t.Run("U171: one whose instance is there does not wait for its class", func(t *testing.T) {
+		m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachinePending), aged(100*time.Hour))
+		d := activitiestest.DecideMachine(activitiestest.NewWorld(t, m), activitiestest.Read(m))
+		assert.NotNil(t, d.Problem)
+		assert.True(t, activitiestest.Failed(d))
+	})
+}

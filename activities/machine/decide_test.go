@@ -1,0 +1,142 @@
+package machine_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/deployment"
+	"millwright/activities/kube"
+	"millwright/activities/machine"
+	"millwright/activities/set"
+	"millwright/api/v1alpha1"
+	"millwright/observe/cache"
+)
+
+func machinesGone(t *testing.T, err error) {
+	t.Helper()
+	activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
+}
+
+func TestAddFinalizer(t *testing.T) {
+	t.Parallel()
+	t.Run("puts our finalizer behind those of others", func(t *testing.T) {
+		m := activitiestest.Machine("m")
+		m.Finalizers = []string{activitiestest.Backup}
+		w := activitiestest.NewWorld(t, m)
+		version := activitiestest.Twice[string](w, acts(w.Kube).AddFinalizer, activitiestest.Read(m))
+		assert.Equal(t, []string{activitiestest.Backup, v1alpha1.FinalizerMachine}, w.Machine("m").Finalizers)
+		assert.Equal(t, w.Machine("m").ResourceVersion, version, "the version to wait for")
+		assert.Equal(t, []string{"patch machines"}, w.Writes())
+	})
+	t.Run("leaves a machine alone that is being deleted", func(t *testing.T) {
+		m := activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine])
+		m.Finalizers = []string{activitiestest.Backup}
+		w := activitiestest.NewWorld(t, m)
+		assert.Equal(t, "900", activitiestest.Twice[string](w, acts(w.Kube).AddFinalizer, activitiestest.Read(m)))
+		assert.Empty(t, w.Writes())
+	})
+	t.Run("an object of the same name is not the machine", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, activitiestest.Machine("m", activitiestest.Bare))
+		_, err := activitiestest.Run[string](w, acts(w.Kube).AddFinalizer, kube.Read{Ref: activitiestest.Stranger(activitiestest.Machine("m"))})
+		machinesGone(t, err)
+		assert.Empty(t, w.Machine("m").Finalizers)
+	})
+}
+
+func TestWritersThatAlwaysMeetAnother(t *testing.T) {
+	t.Parallel()
+	m := activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine])
+	s, d := activitiestest.Set("s", 1, activitiestest.Bare), activitiestest.Deployment("d", 1, activitiestest.Bare)
+	for name, row := range map[string]struct {
+		resource string
+		activity func(w *activitiestest.World) error
+	}{
+		"D20: the finalizer": {"machines", func(w *activitiestest.World) error {
+			_, err := activitiestest.Run[string](w, acts(w.Kube).ReleaseMachine, machine.Releasing{Read: activitiestest.Read(m)})
+			return err
+		}},
+		"D20: the status of a machine": {"machines", func(w *activitiestest.World) error {
+			_, err := activitiestest.Run[string](w, acts(w.Kube).ReportMachine, machine.Report{Read: activitiestest.Read(m), Phase: "Terminating"})
+			return err
+		}},
+		"D20: the beginning of a creation": {"machines", func(w *activitiestest.World) error {
+			_, err := activitiestest.Run[machine.Begun](w, acts(w.Kube).RecordCreateIntent, machine.Report{Read: activitiestest.Read(m)})
+			return err
+		}},
+		"D20: the status of a set": {"machinesets", func(w *activitiestest.World) error {
+			_, err := activitiestest.Run[string](w, (&set.Activities{Kube: w.Kube}).ReportSet, set.Report{Input: activitiestest.SetRead(s)})
+			return err
+		}},
+		"D20: the status of a deployment": {"machinedeployments", func(w *activitiestest.World) error {
+			_, err := activitiestest.Run[string](w, (&deployment.Activities{Kube: w.Kube}).ReportDeployment, deployment.Report{Input: activitiestest.DeploymentRead(d)})
+			return err
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := activitiestest.NewWorld(t, m, s, d, activitiestest.Class())
+			busy := apierrors.NewConflict(schema.GroupResource{Resource: row.resource}, "x", nil)
+			activitiestest.Failing(w.Machines, "patch", row.resource, -1, busy, nil)
+			activitiestest.Failing(w.Machines, "update", row.resource, -1, busy, nil)
+			activitiestest.AssertFailure(t, row.activity(w), kube.TypeConflict, true)
+			assert.Len(t, w.Writes(), 3, "a few tries, then its retry policy waits")
+		})
+	}
+}
+
+func begin(m *v1alpha1.Machine) machine.Report {
+	return machine.Report{Read: activitiestest.Read(m), Operation: &machine.LastOperation{Type: "Create", State: "Processing", Description: "Creating"}}
+}
+
+func TestRecordCreateIntent(t *testing.T) {
+	t.Parallel()
+	t.Run("is true for the first caller, and for no other", func(t *testing.T) {
+		m := activitiestest.Machine("m")
+		w := activitiestest.NewWorld(t, m)
+		first, err := activitiestest.Run[machine.Begun](w, acts(w.Kube).RecordCreateIntent, begin(m))
+		require.NoError(t, err)
+		assert.Equal(t, machine.Begun{Version: w.Machine("m").ResourceVersion, NeverTried: true}, first)
+		assert.Equal(t, v1alpha1.MachineOperationCreate, w.Machine("m").Status.LastOperation.Type)
+		w.Settle()
+		assert.False(t, activitiestest.Twice[machine.Begun](w, acts(w.Kube).RecordCreateIntent, begin(m)).NeverTried)
+	})
+	t.Run("is false when somebody else began and the cache has not heard of it", func(t *testing.T) {
+		m := activitiestest.Machine("m")
+		w := activitiestest.NewWorld(t, m)
+		w.Hold()
+		for _, never := range []bool{true, false} {
+			begun, err := activitiestest.Run[machine.Begun](w, acts(w.Kube).RecordCreateIntent, begin(m))
+			require.NoError(t, err)
+			assert.Equal(t, never, begun.NeverTried)
+			assert.Equal(t, w.Machine("m").ResourceVersion, begun.Version)
+		}
+	})
+	t.Run("is true when all that happened is somebody's note", func(t *testing.T) {
+		m := activitiestest.Machine("m")
+		w := activitiestest.NewWorld(t, m)
+		w.Hold()
+		w.Edit(cache.Machines, "m", activitiestest.Annotated("note", "new"))
+		begun, err := activitiestest.Run[machine.Begun](w, acts(w.Kube).RecordCreateIntent, begin(m))
+		require.NoError(t, err)
+		assert.True(t, begun.NeverTried)
+		assert.Equal(t, "new", w.Machine("m").Annotations["note"])
+	})
+	t.Run("leaves its mark whatever it is told to report", func(t *testing.T) {
+		m := activitiestest.Machine("m")
+		w := activitiestest.NewWorld(t, m)
+		for _, never := range []bool{true, false} {
+			begun, err := activitiestest.Run[machine.Begun](w, acts(w.Kube).RecordCreateIntent, machine.Report{Read: activitiestest.Live(m)})
+			require.NoError(t, err)
+			assert.Equal(t, never, begun.NeverTried)
+		}
+	})
+	t.Run("knows when the machine is gone", func(t *testing.T) {
+		w := activitiestest.NewWorld(t)
+		_, err := activitiestest.Run[machine.Begun](w, acts(w.Kube).RecordCreateIntent, begin(activitiestest.Machine("m")))
+		machinesGone(t, err)
+	})
+}

@@ -1,0 +1,207 @@
+package machine_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/kube"
+	"millwright/activities/machine"
+	"millwright/api/v1alpha1"
+	"millwright/decide/deletion"
+	"millwright/decide/drain"
+)
+
+// terminating returns the condition of a node whose machine is being deleted; nil when there is none.
+func terminating(n *corev1.Node) *corev1.NodeCondition {
+	for _, c := range n.Status.Conditions {
+		if c.Type == v1alpha1.NodeTerminating {
+			return &c
+		}
+	}
+	return nil
+}
+
+// saysTerminating makes a node say since long that its machine is being deleted, or that it is not.
+func saysTerminating(status corev1.ConditionStatus, reason string) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{
+			Type: v1alpha1.NodeTerminating, Status: status, Reason: reason, Message: "so be it", LastTransitionTime: activitiestest.LongAgo,
+		})
+	}
+}
+
+func TestAnnounceTermination(t *testing.T) {
+	t.Parallel()
+	recovered := func(m *v1alpha1.Machine) {
+		activitiestest.DueFor("HealthTimeout")(m)
+		m.Status.Conditions[len(m.Status.Conditions)-1].Status = corev1.ConditionFalse
+	}
+	for name, row := range map[string]struct {
+		machine []func(*v1alpha1.Machine)
+		node    []func(*corev1.Node)
+		reason  string // empty: nothing is written
+		message string
+	}{
+		"scaled down":                    {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineRunning)}, nil, "ScaleDown", v1alpha1.MessageTerminatingScaleDown},
+		"scaled down, and known to go":   {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineTerminating)}, nil, "ScaleDown", v1alpha1.MessageTerminatingScaleDown},
+		"D36: it has failed":             {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineFailed)}, nil, "Unhealthy", v1alpha1.MessageTerminatingUnhealthy},
+		"D36: it had failed":             {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineTerminating), activitiestest.DueFor("HealthTimeout")}, nil, "Unhealthy", v1alpha1.MessageTerminatingUnhealthy},
+		"it had failed and is well":      {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineTerminating), recovered}, nil, "ScaleDown", v1alpha1.MessageTerminatingScaleDown},
+		"the node said that it stays":    {nil, []func(*corev1.Node){saysTerminating("False", "Recovered")}, "ScaleDown", v1alpha1.MessageTerminatingScaleDown},
+		"D36: it says why":               {nil, []func(*corev1.Node){saysTerminating("True", "Unhealthy")}, "", ""},
+		"D36: it says why, in own words": {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineFailed)}, []func(*corev1.Node){saysTerminating("True", "ScaleDown")}, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := activitiestest.Machine("m", append(row.machine, activitiestest.OnNode, activitiestest.Going[*v1alpha1.Machine])...)
+			w := activitiestest.NewWorld(t, m, activitiestest.Node(append([]func(*corev1.Node){activitiestest.Lived}, row.node...)...))
+			before := w.Node()
+			versions := activitiestest.Twice[kube.MinVersions](w, acts(w.Kube).AnnounceTermination, activitiestest.Read(m))
+			assert.Equal(t, w.Current(), versions)
+			if row.reason == "" {
+				assert.Empty(t, w.Writes())
+				assert.Equal(t, before, w.Node(), "with its own reason, and since when")
+				return
+			}
+			assert.Equal(t, []string{"patch nodes/status"}, w.Writes())
+			c := terminating(w.Node())
+			require.NotNil(t, c)
+			assert.Equal(t, []string{"True", row.reason, row.message}, []string{string(c.Status), c.Reason, c.Message})
+			assert.WithinDuration(t, time.Now(), c.LastTransitionTime.Time, time.Minute)
+			assert.Contains(t, w.Node().Status.Conditions, before.Status.Conditions[0], "those of others stay")
+			assert.Equal(t, before.Spec, w.Node().Spec)
+			assert.Equal(t, before.Labels, w.Node().Labels)
+		})
+	}
+}
+
+func TestNoTerminationIsAnnounced(t *testing.T) {
+	t.Parallel()
+	m, early := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Going[*v1alpha1.Machine]), activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine])
+	stays := activitiestest.Machine("m", activitiestest.OnNode)
+	for name, row := range map[string]struct {
+		in     kube.Read
+		around []runtime.Object
+	}{
+		"of a machine that stays":           {activitiestest.Read(stays), []runtime.Object{stays, activitiestest.Node()}},
+		"U84: of one without a node":        {activitiestest.Read(early), []runtime.Object{early, activitiestest.Node()}},
+		"U98: of one whose node is gone":    {activitiestest.Read(m), []runtime.Object{m}},
+		"of one that shares its node":       {activitiestest.Read(m), []runtime.Object{m, activitiestest.Machine("other", activitiestest.OnNode), activitiestest.Node()}},
+		"of one that is gone":               {activitiestest.Read(m), []runtime.Object{activitiestest.Node()}},
+		"of one of another object's name":   {kube.Read{Ref: activitiestest.Stranger(m)}, []runtime.Object{m, activitiestest.Node()}},
+		"on a node that goes while we look": {activitiestest.Read(m), []runtime.Object{m, activitiestest.Node()}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := activitiestest.NewWorld(t, row.around...)
+			if name == "on a node that goes while we look" {
+				activitiestest.Failing(w.Target, "patch", "nodes", 1, nil, func() {
+					require.NoError(t, w.Target.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("nodes"), "", "n"))
+				})
+			}
+			versions, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).AnnounceTermination, row.in)
+			require.NoError(t, err)
+			assert.Empty(t, versions)
+			if n := w.Node(); n != nil {
+				assert.Nil(t, terminating(n))
+			}
+		})
+	}
+}
+
+func TestD15_ReportOfTheStageOfADeletion(t *testing.T) {
+	t.Parallel()
+	all := []deletion.Stage{"", deletion.PreDrainHooks, deletion.Drain, deletion.Detach, deletion.PreTerminateHooks, deletion.Instance, deletion.Node, deletion.Release}
+	for i, recorded := range all {
+		for j, told := range all {
+			m := inUse()
+			if recorded != "" {
+				m.Status.Deletion = &v1alpha1.MachineDeletion{Stage: v1alpha1.MachineDeletionStage(recorded), Since: activitiestest.LongAgo}
+			}
+			got := reportMachine(activitiestest.NewWorld(t, m), machine.Report{Read: activitiestest.Read(m), Deletion: &machine.DeletionProgress{Stage: told}}).Deletion
+			if i+j == 0 {
+				continue
+			}
+			require.NotNil(t, got, "%s, told %s", recorded, told)
+			assert.Equal(t, string(all[max(i, j)]), string(got.Stage), "%s, told %s: it never goes back", recorded, told)
+			assert.Equal(t, j <= i, got.Since.Equal(&activitiestest.LongAgo), "%s, told %s: its time moves with it", recorded, told)
+			assert.Nil(t, got.Drain)
+		}
+	}
+	t.Run("D15: a report of something else leaves it", func(t *testing.T) {
+		m := inUse()
+		activitiestest.Draining(time.Hour, drain.Delete)(m)
+		m.DeletionTimestamp = nil
+		w := activitiestest.NewWorld(t, m)
+		assert.Equal(t, m.Status.Deletion, reportMachine(w, machine.Report{Read: activitiestest.Read(m), Phase: "Terminating"}).Deletion)
+		m.Status.Deletion = nil
+		assert.Nil(t, reportMachine(activitiestest.NewWorld(t, m), machine.Report{Read: activitiestest.Read(m), Phase: "Unknown"}).Deletion)
+	})
+}
+
+func TestReportOfADrain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := inUse()
+		w := activitiestest.NewWorld(t, m)
+		clock := func() metav1.Time { return metav1.Now().Rfc3339Copy() }
+		report := func(p machine.DeletionProgress) *v1alpha1.MachineDeletion {
+			t.Helper()
+			activitiestest.After(time.Minute)
+			return reportMachine(w, machine.Report{Read: activitiestest.Read(m), Deletion: &p}).Deletion
+		}
+		want := v1alpha1.MachineDeletion{}
+		check := func(got *v1alpha1.MachineDeletion, message string) {
+			t.Helper()
+			assert.Equal(t, asStored(t, &want), asStored(t, got), message)
+		}
+
+		got := report(machine.DeletionProgress{Stage: deletion.Drain})
+		want.Stage, want.Since = v1alpha1.MachineDeletionDrain, clock()
+		check(got, "the stage alone starts no clock of a drain")
+
+		got = report(machine.DeletionProgress{Means: "Evict"})
+		want.Drain = &v1alpha1.MachineDrain{StartedAt: clock(), Means: "Evict", MeansSince: new(clock())}
+		check(got, "the first means does")
+		check(report(machine.DeletionProgress{Means: "Evict"}), "the same again is no news")
+		check(report(machine.DeletionProgress{Stage: deletion.PreDrainHooks, Means: "Evict"}), "D15: nor is an earlier stage")
+
+		got = report(machine.DeletionProgress{Means: "Delete"})
+		want.Drain.Means, want.Drain.MeansSince = "Delete", new(clock())
+		check(got, "another means has its own time; the drain began when it began")
+
+		got = report(machine.DeletionProgress{Result: "Forced", LeftBehind: []string{"web/a"}})
+		want.Drain.Result, want.Drain.LeftBehind = "Forced", []string{"web/a"}
+		check(got, "its end")
+		check(report(machine.DeletionProgress{Result: "Drained"}), "D42: what ended stays ended")
+		check(report(machine.DeletionProgress{Means: "Evict"}), "D42: and does not begin anew")
+		check(report(machine.DeletionProgress{Result: "Skipped", LeftBehind: []string{"web/b"}}), "D42")
+
+		got = report(machine.DeletionProgress{Stage: deletion.Instance, Result: "Skipped"})
+		want.Stage, want.Since = v1alpha1.MachineDeletionInstance, clock()
+		check(got, "the stage goes on")
+	})
+	t.Run("U84: one that is skipped says so with the stage", func(t *testing.T) {
+		m := inUse()
+		got := reportMachine(activitiestest.NewWorld(t, m), machine.Report{Read: activitiestest.Read(m), Deletion: &machine.DeletionProgress{Stage: deletion.Instance, Result: "Skipped"}}).Deletion
+		assert.Equal(t, v1alpha1.MachineDeletionInstance, got.Stage)
+		require.NotNil(t, got.Drain)
+		assert.Equal(t, []string{"", "Skipped"}, []string{got.Drain.Means, got.Drain.Result})
+		assert.False(t, got.Drain.StartedAt.IsZero())
+		assert.Nil(t, got.Drain.MeansSince)
+	})
+}
+
+// asStored is a record as it stands in the API server.
+func asStored(t *testing.T, d *v1alpha1.MachineDeletion) map[string]any {
+	t.Helper()
+	m := &v1alpha1.Machine{}
+	m.Status.Deletion = d
+	return activitiestest.Encode(m)["status"].(map[string]any)["deletion"].(map[string]any)
+}

@@ -1,0 +1,186 @@
+package machine_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/kube"
+	"millwright/activities/machine"
+	"millwright/api/v1alpha1"
+	"millwright/decide/attention"
+	"millwright/decide/health"
+	"millwright/observe/cache"
+)
+
+func TestDecideMachineOfANewMachine(t *testing.T) {
+	t.Parallel()
+	m := activitiestest.Machine("m", activitiestest.Bare)
+	w := activitiestest.NewWorld(t, m, activitiestest.Class())
+	d := activitiestest.DecideMachine(w, activitiestest.Read(m))
+	createBy := m.CreationTimestamp.Add(20 * time.Minute).In(d.CreateBy.Location())
+	assert.Equal(t, machine.Decision{
+		MachinePlan: attention.MachinePlan{
+			Decision: attention.Decision{Need: attention.Instance, Why: "new: not yet taken care of"},
+			Health:   &health.Verdict{Deadline: createBy, Why: "the provider has not made its instance"},
+		},
+		Version: "900", Class: "small", Provider: "fake",
+		Prepare: true, Target: true, NeverTried: true, CreateBy: createBy,
+	}, d)
+	assert.Empty(t, w.Requests(), "all of it is in the caches")
+
+	t.Run("needs a bootstrap token when its class says what it boots with", func(t *testing.T) {
+		assert.True(t, activitiestest.DecideMachine(activitiestest.NewWorld(t, m, activitiestest.WithSecrets("a", "")), activitiestest.Read(m)).Token)
+		assert.False(t, activitiestest.DecideMachine(activitiestest.NewWorld(t, m, activitiestest.WithSecrets("", "a")), activitiestest.Read(m)).Token)
+	})
+}
+
+// While the cloud makes fifty machines of a set, further ones let those of other sets pass.
+func TestDecideMachineOfOneOfVeryMany(t *testing.T) {
+	t.Parallel()
+	huge, small := activitiestest.Set("huge", 60), activitiestest.Set("small", 60)
+	yields := func(set *v1alpha1.MachineSet, others int) bool {
+		m := activitiestest.Machine("m", activitiestest.Bare, activitiestest.OwnedBy[*v1alpha1.Machine](set))
+		objects := []runtime.Object{activitiestest.Class(), huge, small, m}
+		for i := range others {
+			objects = append(objects, activitiestest.Machine(fmt.Sprint("m-", i), activitiestest.OwnedBy[*v1alpha1.Machine](huge), func(m *v1alpha1.Machine) {
+				m.Spec.ProviderID = ""
+				m.Status.LastOperation.Type, m.Status.LastOperation.State = v1alpha1.MachineOperationCreate, v1alpha1.MachineStateProcessing
+			}))
+		}
+		w := activitiestest.NewWorld(t, objects...)
+		w.FairCalls = 50
+		return activitiestest.DecideMachine(w, activitiestest.Read(m)).Yields
+	}
+	assert.Equal(t, []bool{false, true, false}, []bool{yields(huge, 49), yields(huge, 50), yields(small, 50)})
+}
+
+// calm returns a world in which all is done for a machine that runs on the node n.
+func calm(t *testing.T, m *v1alpha1.Machine, objects ...runtime.Object) *activitiestest.World {
+	t.Helper()
+	w := activitiestest.NewWorld(t, append(objects, m, activitiestest.Node())...)
+	activitiestest.Twice[kube.MinVersions](w, acts(w.Kube).SyncNode, activitiestest.Read(m))
+	activitiestest.Twice[string](w, acts(w.Kube).ReportMachine, machine.Report{Read: activitiestest.Read(m), Phase: "Running"})
+	w.Forget()
+	return w
+}
+
+func TestDecideMachineOfAMachineInUse(t *testing.T) {
+	t.Parallel()
+	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning))
+	m.Status.LastKnownState, m.Status.LastOperation.Type = "state-7", v1alpha1.MachineOperationCreate
+	d := activitiestest.DecideMachine(calm(t, m, activitiestest.Class()), activitiestest.Read(m))
+	assert.Equal(t, attention.Nothing, d.Need)
+	assert.Equal(t, "Running", d.Phase)
+	assert.Equal(t, []string{"fake:///n", "n", "state-7"}, []string{d.ProviderID, d.NodeName, d.LastKnownState})
+	assert.False(t, d.NeverTried)
+	assert.False(t, d.Prepare)
+	assert.Nil(t, d.Problem)
+	assert.Nil(t, d.Health)
+}
+
+func TestDecideMachineGone(t *testing.T) {
+	t.Parallel()
+	m := activitiestest.Machine("m")
+	w := activitiestest.NewWorld(t, m, activitiestest.Class())
+	for name, in := range map[string]kube.Read{
+		"no such object":                         {Ref: kube.Ref{Namespace: activitiestest.Shop, Name: "x", UID: "uid-x"}},
+		"no such object, read live":              {Ref: kube.Ref{Namespace: activitiestest.Shop, Name: "x", UID: "uid-x"}, Live: true},
+		"another object has its name":            {Ref: activitiestest.Stranger(m)},
+		"another object has its name, read live": {Ref: activitiestest.Stranger(m), Live: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, machine.Decision{Gone: true, MachinePlan: attention.MachinePlan{Decision: attention.Decision{Why: "the object is gone"}}}, activitiestest.DecideMachine(w, in))
+		})
+	}
+}
+
+func TestDecideMachineWithoutAUsableClass(t *testing.T) {
+	t.Parallel()
+	m := activitiestest.Machine("m")
+	for name, row := range map[string]struct {
+		w       *activitiestest.World
+		reason  string
+		message string
+	}{
+		"U171: it does not exist": {activitiestest.NewWorld(t, m), "ClassNotFound", "MachineClass small does not exist in namespace shop"},
+		"it names no provider": {
+			activitiestest.NewWorld(t, m, activitiestest.Class(func(c *v1alpha1.MachineClass) { c.Provider = "" })),
+			"ClassInvalid", "MachineClass small cannot be used: name of provider is empty",
+		},
+	} {
+		for way, in := range map[string]kube.Read{"cached": activitiestest.Read(m), "live": activitiestest.Live(m)} {
+			t.Run(name+", "+way, func(t *testing.T) {
+				d := activitiestest.DecideMachine(row.w, in)
+				require.NotNil(t, d.Problem)
+				assert.Equal(t, kube.Problem{Reason: row.reason, Message: row.message, React: kube.UntilCredential}, *d.Problem)
+				assert.Empty(t, d.Provider)
+				assert.Equal(t, attention.Instance, d.Need, "what it needs does not change")
+			})
+		}
+	}
+}
+
+func TestCachesThatAreBehind(t *testing.T) {
+	t.Parallel()
+	m := activitiestest.Machine("m")
+	w := activitiestest.NewWorld(t, m, activitiestest.Class())
+	w.Hold()
+	w.Edit(cache.Machines, "m", activitiestest.Annotated("note", "new"))
+	in := kube.Read{Ref: activitiestest.Ref(m), Versions: kube.MinVersions{cache.Machines: w.Machine("m").ResourceVersion}}
+	w.Forget()
+
+	t.Run("a local activity gives up early and says so", func(t *testing.T) {
+		t.Parallel()
+		begun := time.Now()
+		_, err := activitiestest.Local[machine.Decision](w, acts(w.Kube).DecideMachine, in)
+		activitiestest.AssertFailure(t, err, kube.TypeCacheBehind, true)
+		assert.Less(t, time.Since(begun), 2*time.Second, "a local activity has two seconds")
+	})
+	t.Run("a regular one reads live", func(t *testing.T) {
+		t.Parallel()
+		d, err := activitiestest.Run[machine.Decision](w, acts(w.Kube).DecideMachine, in)
+		require.NoError(t, err)
+		assert.Equal(t, in.Versions[cache.Machines], d.Version)
+	})
+	t.Run("a live read waits for no cache, in a local activity too", func(t *testing.T) {
+		t.Parallel()
+		in := kube.Read{Ref: in.Ref, Versions: in.Versions, Live: true}
+		d, err := activitiestest.Local[machine.Decision](w, acts(w.Kube).DecideMachine, in)
+		require.NoError(t, err)
+		assert.Equal(t, in.Versions[cache.Machines], d.Version)
+	})
+}
+
+func TestALiveReadIsLiveThroughout(t *testing.T) {
+	t.Parallel()
+	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachinePending))
+	w := activitiestest.NewWorld(t, m)
+	w.Hold() // the node that woke us and the class are in no cache
+	w.Create(activitiestest.Node(), activitiestest.Class())
+	in := kube.Read{Ref: activitiestest.Ref(m), Versions: kube.MinVersions{cache.Nodes: w.Node().ResourceVersion}}
+	d, err := activitiestest.Run[machine.Decision](w, acts(w.Kube).DecideMachine, in)
+	require.NoError(t, err)
+	assert.Equal(t, attention.Health, d.Need, "the node has joined: nobody tells us a second time")
+	assert.Equal(t, "fake", d.Provider)
+}
+
+func TestAReadWaitsForWhatWokeIt(t *testing.T) {
+	t.Parallel()
+	m := activitiestest.Machine("m")
+	w := activitiestest.NewWorld(t, m, activitiestest.Class())
+	release := w.Hold()
+	w.Edit(cache.Machines, "m", activitiestest.Annotated("note", "new"))
+	in := kube.Read{Ref: activitiestest.Ref(m), Versions: kube.MinVersions{cache.Machines: w.Machine("m").ResourceVersion}}
+	w.Forget()
+	time.AfterFunc(20*time.Millisecond, release)
+	d, err := activitiestest.Run[machine.Decision](w, acts(w.Kube).DecideMachine, in)
+	require.NoError(t, err)
+	assert.Equal(t, in.Versions[cache.Machines], d.Version)
+	assert.Empty(t, w.Requests(), "waiting costs the API server nothing")
+}

@@ -1,0 +1,256 @@
+package machine_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/kube"
+	"millwright/activities/machine"
+	"millwright/api/v1alpha1"
+	"millwright/decide/attention"
+)
+
+// ready makes a node's Ready condition one of this status, since a moment.
+func ready(status corev1.ConditionStatus, since time.Time) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		n.Status.Conditions[0].Status, n.Status.Conditions[0].Reason = status, "Because"
+		n.Status.Conditions[0].LastTransitionTime = metav1.NewTime(since)
+	}
+}
+
+// sickSince makes a machine one whose node is unhealthy since then. What was written of it lately is another matter.
+func sickSince(since time.Time) func(*v1alpha1.Machine) {
+	return func(m *v1alpha1.Machine) {
+		activitiestest.OnNode(m)
+		m.Status.CurrentStatus = v1alpha1.CurrentStatus{Phase: v1alpha1.MachineUnknown, LastUpdateTime: metav1.Now()}
+		m.Status.Health = &v1alpha1.MachineHealth{UnhealthySince: metav1.NewTime(since).Rfc3339Copy()}
+	}
+}
+
+// group returns a deployment with its set, and what makes a machine one of its members.
+func group() (d *v1alpha1.MachineDeployment, s *v1alpha1.MachineSet, member func(*v1alpha1.Machine)) {
+	d = activitiestest.Deployment("d", 3)
+	s = activitiestest.Owned(d, "s", 3)
+	return d, s, activitiestest.OwnedBy[*v1alpha1.Machine](s)
+}
+
+func TestDecideMachineFollowsTheNode(t *testing.T) {
+	t.Parallel()
+	turned := time.Now().Add(-30 * time.Second).Truncate(time.Second)
+	held := func(n *corev1.Node) {
+		n.Spec.Taints = []corev1.Taint{{Key: v1alpha1.TaintCriticalComponentsNotReady, Effect: v1alpha1.TaintCriticalComponentsNotReadyEffect}}
+	}
+	full := func(n *corev1.Node) {
+		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: "DiskPressure", Status: "True", Reason: "Full"})
+	}
+	for name, row := range map[string]struct {
+		phase    v1alpha1.MachinePhase
+		node     []func(*corev1.Node)
+		to, what string // empty: it stays
+	}{
+		"a new node has joined":                        {v1alpha1.MachinePending, nil, "Running", "Create"},
+		"U110: a node that is not ready has not":       {v1alpha1.MachinePending, []func(*corev1.Node){ready("False", turned)}, "", ""},
+		"U110: nor has one whose disk is full":         {v1alpha1.MachinePending, []func(*corev1.Node){full}, "", ""},
+		"U110: nor has one that is being deleted":      {v1alpha1.MachinePending, []func(*corev1.Node){activitiestest.Going[*corev1.Node]}, "", ""},
+		"U117: nor has one without its components":     {v1alpha1.MachinePending, []func(*corev1.Node){held}, "", ""},
+		"U117: which are nothing to one that was":      {v1alpha1.MachineUnknown, []func(*corev1.Node){held}, "Running", "HealthCheck"},
+		"U112: it is well again":                       {v1alpha1.MachineUnknown, nil, "Running", "HealthCheck"},
+		"U113: its kubelet says that it is not ready":  {v1alpha1.MachineRunning, []func(*corev1.Node){ready("False", turned)}, "Unknown", "HealthCheck"},
+		"U113: its kubelet is silent":                  {v1alpha1.MachineRunning, []func(*corev1.Node){ready("Unknown", turned)}, "Unknown", "HealthCheck"},
+		"U113: its disk is full":                       {v1alpha1.MachineRunning, []func(*corev1.Node){full}, "Unknown", "HealthCheck"},
+		"U113: somebody deletes it":                    {v1alpha1.MachineRunning, []func(*corev1.Node){activitiestest.Going[*corev1.Node]}, "Unknown", "HealthCheck"},
+		"D27: a failed machine is never taken back":    {v1alpha1.MachineFailed, nil, "", ""},
+		"U117: a Running machine does not wait for it": {v1alpha1.MachineRunning, []func(*corev1.Node){held}, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(row.phase))
+			n := activitiestest.Node(append(row.node, func(n *corev1.Node) { n.Finalizers = []string{v1alpha1.FinalizerNode} })...)
+			d := activitiestest.DecideMachine(activitiestest.NewWorld(t, m, n, activitiestest.Class()), activitiestest.Read(m))
+			if row.to == "" {
+				assert.True(t, d.Health == nil || d.Health.Change == nil, "%+v", d.Health)
+				return
+			}
+			assert.Equal(t, attention.Health, d.Need)
+			require.NotNil(t, d.Health)
+			require.NotNil(t, d.Health.Change)
+			assert.Equal(t, []string{row.to, row.what}, []string{d.Health.Change.Phase, d.Health.Change.Operation})
+		})
+	}
+	t.Run("a node that is there before its machine is Pending", func(t *testing.T) {
+		made := machine.Report{Phase: "Pending", Conditions: []machine.Condition{{Type: "InstanceReady", True: true, Reason: "InstanceCreated"}}}
+		m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(""))
+		m.Status.Conditions = nil
+		made.Read = activitiestest.Read(m)
+		w := activitiestest.NewWorld(t, m, activitiestest.Node(), activitiestest.Class())
+		d, err := activitiestest.Run[machine.Decision](w, acts(w.Kube).DecideAfterCreate, made)
+		require.NoError(t, err)
+		require.NotNil(t, d.Health)
+		require.NotNil(t, d.Health.Change)
+		assert.Equal(t, "Running", d.Health.Change.Phase)
+		assert.True(t, d.Health.Change.Joined)
+
+		w = activitiestest.NewWorld(t, m, activitiestest.Class())
+		d, err = activitiestest.Run[machine.Decision](w, acts(w.Kube).DecideAfterCreate, made)
+		require.NoError(t, err)
+		assert.Equal(t, attention.Node, d.Need)
+		assert.True(t, d.Health == nil || d.Health.Change == nil)
+
+		m.DeletionTimestamp = &metav1.Time{Time: turned}
+		w = activitiestest.NewWorld(t, m, activitiestest.Node(), activitiestest.Class())
+		d, err = activitiestest.Run[machine.Decision](w, acts(w.Kube).DecideAfterCreate, made)
+		require.NoError(t, err)
+		assert.Equal(t, attention.Deletion, d.Need, "whose instance is to be on record all the same")
+		assert.Nil(t, d.Health)
+
+		w = activitiestest.NewWorld(t)
+		_, err = activitiestest.Run[machine.Decision](w, acts(w.Kube).DecideAfterCreate, made)
+		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
+	})
+	t.Run("U113: it went missing", func(t *testing.T) {
+		m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning))
+		d := activitiestest.DecideMachine(activitiestest.NewWorld(t, m, activitiestest.Class()), activitiestest.Read(m))
+		require.NotNil(t, d.Health)
+		assert.Equal(t, "Unknown", d.Health.Change.Phase)
+		assert.True(t, d.Health.Look, "the provider may know why")
+	})
+	t.Run("D26: the clock starts when the node says that it turned bad", func(t *testing.T) {
+		m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning))
+		d := activitiestest.DecideMachine(activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node(ready("False", turned))), activitiestest.Read(m))
+		require.NotNil(t, d.Health.Clock)
+		assert.WithinDuration(t, turned, d.Health.Clock.UnhealthySince, 0)
+	})
+}
+
+func TestU114_HealthTimeoutOfANode(t *testing.T) {
+	t.Parallel()
+	now := time.Now().Truncate(time.Second)
+	d, s, member := group()
+	impatient := func(m *v1alpha1.Machine) {
+		m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineHealthTimeout: activitiestest.Duration(0)}
+	}
+	never := func(m *v1alpha1.Machine) {
+		m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{DisableHealthTimeout: new(true)}
+	}
+	vanished := func(m *v1alpha1.Machine) { m.Status.Health.InstanceGoneAt = &activitiestest.LongAgo }
+	for name, row := range map[string]struct {
+		sick   time.Duration // for how long
+		change []func(*v1alpha1.Machine)
+		node   []runtime.Object
+		left   time.Duration // of the timeout; zero where it has ended, or has no end
+		due    string        // why it has ended
+	}{
+		"U114: not over yet, without a node":              {9 * time.Minute, nil, nil, time.Minute, ""},
+		"U114: not over yet, with a node":                 {9 * time.Minute, nil, []runtime.Object{activitiestest.Node(ready("False", now))}, time.Minute, ""},
+		"U114: over, without a node":                      {10 * time.Minute, nil, nil, 0, "HealthTimeout"},
+		"U114: over, with a node":                         {10 * time.Minute, nil, []runtime.Object{activitiestest.Node(ready("Unknown", now))}, 0, "HealthTimeout"},
+		"U114: a timeout of zero ends at once":            {0, []func(*v1alpha1.Machine){impatient}, nil, 0, "HealthTimeout"},
+		"U115: without a timeout it never ends":           {1000 * time.Hour, []func(*v1alpha1.Machine){never}, nil, 0, ""},
+		"U115: unless the instance is gone":               {0, []func(*v1alpha1.Machine){never, vanished}, nil, 0, "InstanceGone"},
+		"P23: an instance that is gone is not waited for": {0, []func(*v1alpha1.Machine){vanished}, nil, 0, "InstanceGone"},
+		"N15: a node that is being deleted neither":       {0, nil, []runtime.Object{activitiestest.Node(activitiestest.Going[*corev1.Node], func(n *corev1.Node) { n.Finalizers = []string{activitiestest.Backup} })}, 0, "NodeDeleted"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := activitiestest.Machine("m", append([]func(*v1alpha1.Machine){member, sickSince(now.Add(-row.sick))}, row.change...)...)
+			decision := activitiestest.DecideMachine(activitiestest.NewWorld(t, append(row.node, d, s, m, activitiestest.Class())...), at(m, now))
+			require.NotNil(t, decision.Health)
+			v := *decision.Health
+			assert.Nil(t, v.Change, "a machine of a deployment fails when its replacement is granted")
+			if row.due == "" {
+				assert.Nil(t, v.Due)
+				assert.Equal(t, row.left > 0, !v.Deadline.IsZero())
+				if row.left > 0 {
+					assert.WithinDuration(t, now.Add(row.left), v.Deadline, 0, "whatever was written since")
+				}
+				assert.True(t, v.Look)
+				return
+			}
+			require.NotNil(t, v.Due)
+			assert.Equal(t, row.due, v.Due.Reason)
+			assert.Contains(t, v.Due.Message, "waits until its deployment's replacement budget allows it")
+			assert.Zero(t, v.Deadline)
+		})
+	}
+}
+
+func TestU114_WhoseReplacementNobodyHasToGrant(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	d, s, member := group()
+	lone := activitiestest.Set("lone", 1)
+	for name, row := range map[string]struct {
+		owner []func(*v1alpha1.Machine)
+		fails bool
+	}{
+		"U114: a machine of a deployment waits":             {[]func(*v1alpha1.Machine){member}, false},
+		"U114: until it is granted":                         {[]func(*v1alpha1.Machine){member, activitiestest.Granted}, true},
+		"U114: that of a set without a deployment does not": {[]func(*v1alpha1.Machine){activitiestest.OwnedBy[*v1alpha1.Machine](lone)}, true},
+		"U114: nor does one without a set":                  {nil, true},
+	} {
+		for _, change := range []func(*v1alpha1.Machine){func(*v1alpha1.Machine) {}, activitiestest.DueFor("HealthTimeout")} { // whether it has said so already
+			t.Run(name, func(t *testing.T) {
+				m := activitiestest.Machine("m", append(row.owner, sickSince(now.Add(-time.Hour)), change)...)
+				decision := activitiestest.DecideMachine(activitiestest.NewWorld(t, d, s, lone, m, activitiestest.Class()), activitiestest.Read(m))
+				assert.Equal(t, row.fails, activitiestest.Failed(decision))
+			})
+		}
+	}
+}
+
+func TestNothingIsReplacedWhileHalfOfTheNodesAreDead(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	_, s, member := group()
+	for name, row := range map[string]struct {
+		gone, well int // besides the machine itself, whose node is gone too
+		holds      bool
+	}{
+		"D5: half of them":          {2, 3, true},
+		"D5: all of them":           {4, 0, true},
+		"D5: less than half":        {2, 4, false},
+		"D5: too few to judge from": {1, 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			alone, belongs := activitiestest.Machine("m", sickSince(now.Add(-time.Hour))), activitiestest.Machine("m", member, sickSince(now.Add(-time.Hour)))
+			objects := append(activitiestest.Dead(row.gone, row.well), activitiestest.Class())
+			decision := activitiestest.DecideMachine(activitiestest.NewWorld(t, append(objects, alone)...), activitiestest.Read(alone))
+			assert.Equal(t, !row.holds, activitiestest.Failed(decision))
+			require.NotNil(t, decision.Health.Due, "what is held is said")
+			assert.Equal(t, row.holds, decision.Health.Change == nil)
+			if row.holds {
+				assert.Contains(t, decision.Health.Due.Message, "look dead at once")
+			}
+			decision = activitiestest.DecideMachine(activitiestest.NewWorld(t, append(objects, belongs, s)...), activitiestest.Read(belongs))
+			assert.False(t, activitiestest.Failed(decision))
+			if row.holds {
+				assert.Contains(t, decision.Health.Due.Message, "look dead at once")
+			} else {
+				assert.Contains(t, decision.Health.Due.Message, "replacement budget")
+			}
+		})
+	}
+	t.Run("D5: a creation that took too long is no sign of that", func(t *testing.T) {
+		m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachinePending), aged(time.Hour))
+		assert.True(t, activitiestest.Failed(activitiestest.DecideMachine(activitiestest.NewWorld(t, append(activitiestest.Dead(5, 0), m, activitiestest.Class())...), activitiestest.Read(m))))
+	})
+}
+
+func TestARecoveryIsRecorded(t *testing.T) {
+	t.Parallel()
+	since := time.Now().Add(-time.Hour).Truncate(time.Second)
+	now := since.Add(2 * time.Hour)
+	m := activitiestest.Machine("m", sickSince(since), activitiestest.DueFor("HealthTimeout"))
+	d := activitiestest.DecideMachine(activitiestest.NewWorld(t, m, activitiestest.Node(), activitiestest.Class()), at(m, now))
+	require.NotNil(t, d.Health.Change)
+	assert.Equal(t, "Running", d.Health.Change.Phase)
+	assert.WithinDuration(t, since, d.Health.Clock.UnhealthySince, 0)
+	assert.WithinDuration(t, now, d.Health.Clock.RecoveredAt, 0)
+	require.NotNil(t, d.Health.Due, "it is not due any more")
+	assert.False(t, d.Health.Due.True)
+}

@@ -1,0 +1,111 @@
+package machine_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/kube"
+	"millwright/activities/machine"
+	"millwright/api/v1alpha1"
+)
+
+func mark(in kube.Read, reason string) machine.InPlaceMark {
+	return machine.InPlaceMark{Read: in, Reason: reason, Message: "told by " + reason}
+}
+
+func TestU126_MarkInPlace(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		node   []func(*corev1.Node)
+		phase  v1alpha1.MachinePhase
+		reason string
+		writes bool
+	}{
+		"U126: a candidate for the first time":  {[]func(*corev1.Node){activitiestest.IsCandidate}, v1alpha1.MachineRunning, v1alpha1.ReasonCandidateForUpdate, true},
+		"U126: a candidate again":               {[]func(*corev1.Node){activitiestest.IsCandidate, activitiestest.SaysUpdate("UpdateSuccessful")}, v1alpha1.MachineRunning, v1alpha1.ReasonCandidateForUpdate, true},
+		"U126: selected":                        {[]func(*corev1.Node){activitiestest.IsChosen, activitiestest.SaysUpdate("CandidateForUpdate")}, v1alpha1.MachineRunning, v1alpha1.ReasonSelectedForUpdate, true},
+		"U126: updated":                         {[]func(*corev1.Node){activitiestest.Updated("successful"), activitiestest.SaysUpdate("ReadyForUpdate")}, v1alpha1.MachineInPlaceUpdating, v1alpha1.ReasonUpdateSuccessful, true},
+		"U126: not updated":                     {[]func(*corev1.Node){activitiestest.Updated("failed"), activitiestest.SaysUpdate("ReadyForUpdate")}, v1alpha1.MachineInPlaceUpdating, v1alpha1.ReasonUpdateFailed, true},
+		"U126: updated after all":               {[]func(*corev1.Node){activitiestest.Updated("successful"), activitiestest.SaysUpdate("UpdateFailed")}, v1alpha1.MachineInPlaceUpdateFailed, v1alpha1.ReasonUpdateSuccessful, true},
+		"U127: empty":                           {[]func(*corev1.Node){activitiestest.IsChosen, activitiestest.WithCordon, activitiestest.SaysUpdate("SelectedForUpdate")}, v1alpha1.MachineRunning, v1alpha1.ReasonDrainSuccessful, true},
+		"U127: ready":                           {[]func(*corev1.Node){activitiestest.IsChosen, activitiestest.WithCordon, activitiestest.SaysUpdate("DrainSuccessful")}, v1alpha1.MachineInPlaceUpdating, v1alpha1.ReasonReadyForUpdate, true},
+		"another reason of a failure":           {[]func(*corev1.Node){activitiestest.Updated("failed"), activitiestest.SaysUpdate("UpdateFailed")}, v1alpha1.MachineInPlaceUpdateFailed, v1alpha1.ReasonUpdateFailed, true},
+		"U126: no labels":                       {nil, v1alpha1.MachineRunning, v1alpha1.ReasonCandidateForUpdate, false},
+		"no reason":                             {nil, v1alpha1.MachineRunning, "", false},
+		"U126: said already":                    {[]func(*corev1.Node){activitiestest.IsCandidate, activitiestest.SaysUpdate("CandidateForUpdate")}, v1alpha1.MachineRunning, v1alpha1.ReasonCandidateForUpdate, false},
+		"U126: further already":                 {[]func(*corev1.Node){activitiestest.IsChosen, activitiestest.WithCordon, activitiestest.SaysUpdate("DrainSuccessful")}, v1alpha1.MachineRunning, v1alpha1.ReasonSelectedForUpdate, false},
+		"empty, and somebody has uncordoned it": {[]func(*corev1.Node){activitiestest.IsChosen, activitiestest.SaysUpdate("SelectedForUpdate")}, v1alpha1.MachineRunning, v1alpha1.ReasonDrainSuccessful, false},
+		"empty, and it was called off":          {[]func(*corev1.Node){activitiestest.IsCandidate, activitiestest.WithCordon, activitiestest.SaysUpdate("SelectedForUpdate")}, v1alpha1.MachineRunning, v1alpha1.ReasonDrainSuccessful, false},
+		"ready, and its machine does not say":   {[]func(*corev1.Node){activitiestest.IsChosen, activitiestest.WithCordon, activitiestest.SaysUpdate("DrainSuccessful")}, v1alpha1.MachineRunning, v1alpha1.ReasonReadyForUpdate, false},
+		"ready, and the agent was faster":       {[]func(*corev1.Node){activitiestest.Updated("successful"), activitiestest.WithCordon, activitiestest.SaysUpdate("DrainSuccessful")}, v1alpha1.MachineInPlaceUpdating, v1alpha1.ReasonReadyForUpdate, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(row.phase))
+			w := activitiestest.NewWorld(t, m, activitiestest.Node(row.node...))
+			before := w.Node()
+			versions := activitiestest.Twice[kube.MinVersions](w, acts(w.Kube).MarkInPlace, mark(activitiestest.Read(m), row.reason))
+			n := w.Node()
+			assert.Equal(t, w.Current(), versions)
+			if !row.writes {
+				assert.Empty(t, w.Writes())
+				assert.Equal(t, before, n)
+				return
+			}
+			assert.Equal(t, []string{"patch nodes/status"}, w.Writes())
+			c := activitiestest.UpdateCondition(n)
+			require.NotNil(t, c)
+			assert.Equal(t, corev1.ConditionTrue, c.Status)
+			assert.Equal(t, row.reason, c.Reason)
+			assert.Equal(t, "told by "+row.reason, c.Message)
+			assert.Contains(t, n.Status.Conditions, before.Status.Conditions[len(before.Status.Conditions)-1], "those of others stay")
+			assert.Len(t, n.Status.Conditions, 2)
+			assert.Equal(t, before.Labels, n.Labels)
+			assert.Equal(t, activitiestest.Encode(before)["spec"], activitiestest.Encode(n)["spec"])
+			if was := activitiestest.UpdateCondition(before); was != nil && was.Reason == row.reason {
+				assert.Equal(t, activitiestest.LongAgo.Unix(), c.LastTransitionTime.Unix(), "still the same step")
+			} else {
+				assert.WithinDuration(t, time.Now(), c.LastTransitionTime.Time, time.Minute, "when the step began")
+			}
+		})
+	}
+}
+
+func TestCordonNode(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		machine []func(*v1alpha1.Machine)
+		node    []func(*corev1.Node)
+		writes  bool
+		after   bool // it is cordoned
+	}{
+		"U127: selected":                               {nil, []func(*corev1.Node){activitiestest.IsChosen, activitiestest.SaysUpdate("SelectedForUpdate")}, true, true},
+		"U127: with the cordon of a user":              {nil, []func(*corev1.Node){activitiestest.IsChosen, activitiestest.WithCordon, activitiestest.SaysUpdate("SelectedForUpdate")}, false, true},
+		"for another purpose":                          {nil, nil, true, true},
+		"called off":                                   {nil, []func(*corev1.Node){activitiestest.IsCandidate, activitiestest.SaysUpdate("SelectedForUpdate")}, false, false},
+		"called off with the cordon of a user":         {nil, []func(*corev1.Node){activitiestest.WithCordon, activitiestest.SaysUpdate("SelectedForUpdate")}, false, true},
+		"called off, and the machine is being deleted": {[]func(*v1alpha1.Machine){activitiestest.Going[*v1alpha1.Machine]}, []func(*corev1.Node){activitiestest.SaysUpdate("SelectedForUpdate")}, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := activitiestest.Machine("m", append(row.machine, activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning))...)
+			w := activitiestest.NewWorld(t, m, activitiestest.Node(append([]func(*corev1.Node){activitiestest.Lived}, row.node...)...))
+			before := w.Node()
+			versions := activitiestest.Twice[kube.MinVersions](w, acts(w.Kube).CordonNode, activitiestest.Read(m))
+			assert.Equal(t, w.Current(), versions)
+			n := w.Node()
+			assert.Equal(t, row.after, n.Spec.Unschedulable)
+			if !row.writes {
+				assert.Empty(t, w.Writes())
+				return
+			}
+			assert.Equal(t, []string{"patch nodes"}, w.Writes())
+			before.Spec.Unschedulable = true
+			before.ResourceVersion, before.Generation = n.ResourceVersion, n.Generation
+			assert.Equal(t, activitiestest.Encode(before), activitiestest.Encode(n), "and nothing else")
+		})
+	}
+}

@@ -1,0 +1,182 @@
+package machine_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/kube"
+	"millwright/api/v1alpha1"
+	"millwright/observe/cache"
+)
+
+// onNodeSteps are the steps that write a node, each with a node on which it has something to do.
+func onNodeSteps(w *activitiestest.World, in kube.Read) map[string]func() (kube.MinVersions, error) {
+	return map[string]func() (kube.MinVersions, error){
+		"mark": func() (kube.MinVersions, error) {
+			return activitiestest.Run[kube.MinVersions](w, acts(w.Kube).MarkInPlace, mark(in, v1alpha1.ReasonSelectedForUpdate))
+		},
+		"cordon": func() (kube.MinVersions, error) {
+			return activitiestest.Run[kube.MinVersions](w, acts(w.Kube).CordonNode, in)
+		},
+	}
+}
+
+func TestInPlaceLeavesItAlone(t *testing.T) {
+	t.Parallel()
+	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning))
+	early := activitiestest.Machine("m", activitiestest.Phase(v1alpha1.MachinePending))
+	chosen := activitiestest.Node(activitiestest.IsChosen)
+	for name, row := range map[string]struct {
+		in      kube.Read
+		objects []runtime.Object
+	}{
+		"U126: the node is missing":                 {activitiestest.Read(m), []runtime.Object{m}},
+		"U126: the machine has no node yet":         {activitiestest.Read(early), []runtime.Object{early, chosen}},
+		"the machine is gone":                       {activitiestest.Read(m), []runtime.Object{chosen}},
+		"the machine is gone, read live":            {activitiestest.Live(m), []runtime.Object{chosen}},
+		"another machine has its name":              {kube.Read{Ref: activitiestest.Stranger(m)}, []runtime.Object{m, chosen}},
+		"another machine names the node as its own": {activitiestest.Read(m), []runtime.Object{m, activitiestest.Machine("other", activitiestest.OnNode), chosen}},
+	} {
+		for step := range onNodeSteps(nil, row.in) {
+			t.Run(name+", "+step, func(t *testing.T) {
+				w := activitiestest.NewWorld(t, row.objects...)
+				versions, err := onNodeSteps(w, row.in)[step]()
+				require.NoError(t, err)
+				assert.Empty(t, versions)
+				assert.Empty(t, w.Writes())
+			})
+		}
+	}
+	t.Run("because there is no target", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, m)
+		var err error
+		w.Cluster, err = cache.NewCluster(w.Machines, nil, nil)
+		require.NoError(t, err)
+		require.NoError(t, w.Cluster.Start(t.Context()))
+		for name, step := range onNodeSteps(w, activitiestest.Read(m)) {
+			versions, err := step()
+			require.NoError(t, err, name)
+			assert.Empty(t, versions, name)
+		}
+	})
+	t.Run("mark, because the machine is being deleted", func(t *testing.T) {
+		leaving := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning), activitiestest.Going[*v1alpha1.Machine])
+		w := activitiestest.NewWorld(t, leaving, chosen)
+		_, err := onNodeSteps(w, activitiestest.Read(leaving))["mark"]()
+		require.NoError(t, err)
+		assert.Empty(t, w.Writes())
+	})
+}
+
+func TestInPlaceMeetsAFasterWriter(t *testing.T) {
+	t.Parallel()
+	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning))
+	nodes := corev1.SchemeGroupVersion.WithResource("nodes")
+	for step := range onNodeSteps(nil, activitiestest.Read(m)) {
+		t.Run(step+": who wrote something else", func(t *testing.T) {
+			w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.IsChosen))
+			activitiestest.Failing(w.Target, "patch", "nodes", 1, nil, func() { w.Edit(cache.Nodes, "n", activitiestest.Annotated("mine", "1")) })
+			versions, err := onNodeSteps(w, activitiestest.Read(m))[step]()
+			require.NoError(t, err)
+			assert.Equal(t, w.Current(), versions)
+			assert.Len(t, w.Writes(), 2, "one was in vain")
+			assert.Equal(t, "1", w.Node().Annotations["mine"])
+			assert.True(t, w.Node().Spec.Unschedulable || activitiestest.UpdateCondition(w.Node()) != nil)
+		})
+		t.Run(step+": each time", func(t *testing.T) {
+			w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.IsChosen))
+			activitiestest.Failing(w.Target, "patch", "nodes", -1, apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "n", nil), nil)
+			_, err := onNodeSteps(w, activitiestest.Read(m))[step]()
+			activitiestest.AssertFailure(t, err, kube.TypeConflict, true)
+			assert.Len(t, w.Writes(), 3)
+		})
+		t.Run(step+": the node goes", func(t *testing.T) {
+			w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.IsChosen))
+			activitiestest.Failing(w.Target, "patch", "nodes", 1, nil, func() { require.NoError(t, w.Target.Tracker().Delete(nodes, "", "n")) })
+			versions, err := onNodeSteps(w, activitiestest.Read(m))[step]()
+			require.NoError(t, err)
+			assert.Empty(t, versions)
+			assert.Nil(t, w.Node())
+		})
+		t.Run(step+": another node takes its place", func(t *testing.T) {
+			w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.IsChosen))
+			activitiestest.Failing(w.Target, "patch", "nodes", 1, nil, func() {
+				require.NoError(t, w.Target.Tracker().Delete(nodes, "", "n"))
+				require.NoError(t, w.Target.Tracker().Create(nodes, activitiestest.Node(activitiestest.SaysUpdate("SelectedForUpdate"), func(n *corev1.Node) { n.UID = "uid-new" }), ""))
+			})
+			_, err := onNodeSteps(w, activitiestest.Read(m))[step]()
+			require.NoError(t, err)
+			assert.Equal(t, "uid-new", string(w.Node().UID))
+			assert.False(t, w.Node().Spec.Unschedulable)
+			assert.Equal(t, activitiestest.LongAgo.Unix(), activitiestest.UpdateCondition(w.Node()).LastTransitionTime.Unix(), "decided anew, for the new one")
+			assert.Len(t, w.Writes(), 1)
+		})
+	}
+	t.Run("mark: called off at the last moment", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.IsChosen, activitiestest.WithCordon, activitiestest.SaysUpdate("SelectedForUpdate")))
+		activitiestest.Failing(w.Target, "patch", "nodes", 1, nil, func() {
+			w.Edit(cache.Nodes, "n", map[string]any{"metadata": map[string]any{"labels": map[string]any{v1alpha1.LabelSelectedForUpdate: nil}}})
+		})
+		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).MarkInPlace, mark(activitiestest.Read(m), v1alpha1.ReasonDrainSuccessful))
+		require.NoError(t, err)
+		assert.Equal(t, v1alpha1.ReasonSelectedForUpdate, activitiestest.UpdateCondition(w.Node()).Reason)
+		assert.Len(t, w.Writes(), 1)
+	})
+}
+
+func TestInPlaceFails(t *testing.T) {
+	t.Parallel()
+	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning))
+	for step := range onNodeSteps(nil, activitiestest.Read(m)) {
+		t.Run(step+", for good", func(t *testing.T) {
+			w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.IsChosen))
+			activitiestest.Failing(w.Target, "patch", "nodes", 1, apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "n", nil), nil)
+			_, err := onNodeSteps(w, activitiestest.Read(m))[step]()
+			activitiestest.AssertFailure(t, err, kube.TypeRefused, false)
+		})
+		for verb, message := range map[string]string{"get": "get node n of machine m: no answer", "patch": "patch node of machine m: no answer"} {
+			t.Run(step+", for now, to "+verb, func(t *testing.T) {
+				w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.IsChosen))
+				activitiestest.Failing(w.Target, verb, "nodes", 1, errors.New("no answer"), nil)
+				_, err := onNodeSteps(w, activitiestest.Read(m))[step]()
+				require.ErrorContains(t, err, message)
+				_, retryable := activitiestest.Failure(t, err)
+				assert.True(t, retryable)
+				_, err = onNodeSteps(w, activitiestest.Read(m))[step]()
+				require.NoError(t, err)
+			})
+		}
+		t.Run(step+", for now, to read the machine", func(t *testing.T) {
+			w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.IsChosen))
+			activitiestest.Failing(w.Machines, "get", "machines", 1, errors.New("no answer"), nil)
+			_, err := onNodeSteps(w, activitiestest.Live(m))[step]()
+			require.ErrorContains(t, err, "get machine shop/m: no answer")
+		})
+	}
+}
+
+func TestD21_InPlaceLeavesTheCachesAlone(t *testing.T) {
+	t.Parallel()
+	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning))
+	w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.IsChosen, activitiestest.SaysUpdate("CandidateForUpdate")))
+	release := w.Hold()
+	cached, _ := w.Cluster.Node("n")
+	before := cached.DeepCopy()
+	for name, step := range onNodeSteps(w, activitiestest.Read(m)) {
+		_, err := step()
+		require.NoError(t, err, name)
+	}
+	assert.Len(t, w.Writes(), 2)
+	again, _ := w.Cluster.Node("n")
+	require.Same(t, cached, again, "its event has not come")
+	assert.Equal(t, before, cached)
+	release()
+}

@@ -1,0 +1,271 @@
+package machine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"go.temporal.io/sdk/activity"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"millwright/activities/kube"
+	"millwright/api/v1alpha1"
+	"millwright/decide/inplace"
+	"millwright/decide/nodesync"
+	"millwright/observe/cache"
+	"millwright/observe/drain"
+	"millwright/observe/machine"
+)
+
+// SyncNode makes the node of a machine carry what the machine's node template and its class want, our finalizer and the
+// machine's name. Where the node carries it already, is not there, or its machine is being deleted, nothing is written. It returns
+// the version of the node to wait for; the map is empty when nothing was written. Running it twice writes once.
+func (a *Activities) SyncNode(ctx context.Context, in kube.Read) (kube.MinVersions, error) {
+	versions := kube.MinVersions{}
+	m, live, err := a.Kube.Machine(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	if m == nil || m.DeletionTimestamp != nil || m.Labels[v1alpha1.LabelNode] == "" {
+		return versions, nil
+	}
+	// Two machines that name one node are somebody's mistake. If each wrote its own wishes, the node would change to and
+	// fro without end; so it stays as it is until one of them goes.
+	if a.Kube.Claimed(in.Ref.UID, m.Labels[v1alpha1.LabelNode]) {
+		return versions, nil
+	}
+	around, err := a.around(ctx, m, live)
+	if err != nil {
+		return nil, err
+	}
+	for range kube.MaxConflicts {
+		node, err := a.Kube.Node(ctx, m, true) // a cache that is behind would make each write meet a conflict
+		if err != nil || node == nil {
+			return versions, err
+		}
+		err = a.writeNode(ctx, m.Namespace, node, nodesync.Decide(machine.NodeSyncFacts(m, around.Class, node)), versions)
+		switch {
+		case err == nil, apierrors.IsNotFound(err): // it went while we looked
+			return versions, nil
+		case !apierrors.IsConflict(err):
+			return nil, kube.WriteError(in.Ref, err)
+		}
+	}
+	return nil, kube.Contended(in.Ref)
+}
+
+// writeNode makes changes on a node that is as it was read, and raises the versions. The capacity goes first: the record of
+// what was applied, in the second write, must not say more than is true.
+func (a *Activities) writeNode(ctx context.Context, namespace string, node *corev1.Node, changes nodesync.Changes, versions kube.MinVersions) error {
+	nodes := a.Kube.Cluster.Target(namespace).CoreV1().Nodes()
+	if !changes.Capacity.Empty() {
+		var err error
+		patch := map[string]any{"status": map[string]any{"capacity": kube.MergePatch(changes.Capacity)}}
+		if node, err = kube.Patch(ctx, nodes, node, patch, "status"); err != nil {
+			return fmt.Errorf("write capacity of node: %w", err)
+		}
+		versions.Raise(cache.Nodes, node.ResourceVersion)
+	}
+	changes.Capacity = nodesync.Edit{}
+	if changes.Empty() {
+		return nil
+	}
+	node, err := nodes.Update(ctx, withChanges(node, changes), metav1.UpdateOptions{})
+	if err != nil {
+		return fmt.Errorf("write labels, annotations and taints of node: %w", err)
+	}
+	versions.Raise(cache.Nodes, node.ResourceVersion)
+	return nil
+}
+
+// withChanges returns a copy of a node with its metadata and taints changed.
+func withChanges(node *corev1.Node, changes nodesync.Changes) *corev1.Node {
+	node = node.DeepCopy()
+	node.Labels = changes.Labels.Apply(node.Labels)
+	node.Annotations = changes.Annotations.Apply(node.Annotations)
+	node.Spec.Taints = tainted(node.Spec.Taints, changes.Taints)
+	if changes.Finalizer {
+		node.Finalizers = append(node.Finalizers, v1alpha1.FinalizerNode)
+	}
+	return node
+}
+
+// tainted returns a list of taints with the changes made. Those that stay keep their order and when they were added.
+func tainted(list []corev1.Taint, edit nodesync.TaintEdit) []corev1.Taint {
+	named := slices.Concat(edit.Remove, edit.Set)
+	result := slices.DeleteFunc(slices.Clone(list), func(t corev1.Taint) bool {
+		return slices.ContainsFunc(named, func(n nodesync.Taint) bool { return n.Key == t.Key && n.Effect == string(t.Effect) })
+	})
+	for _, t := range edit.Set {
+		result = append(result, corev1.Taint{Key: t.Key, Value: t.Value, Effect: corev1.TaintEffect(t.Effect)})
+	}
+	return result
+}
+
+// InPlaceMark is what the condition InPlaceUpdate of a machine's node is to say, as decide/inplace said it.
+type InPlaceMark struct {
+	Read    kube.Read
+	Reason  string
+	Message string
+}
+
+// MarkInPlace writes how far the in-place update of a machine's node is. Nothing is written where the node says so already,
+// or where this is not what comes next any more: the update was called off, the agent was faster, or somebody has uncordoned
+// the node that was to be empty. In each case it returns the version of the node to decide with; the map is empty where
+// there is no node that is the machine's alone. Running it twice writes once.
+func (a *Activities) MarkInPlace(ctx context.Context, in InPlaceMark) (kube.MinVersions, error) {
+	return a.Kube.ChangeNode(ctx, in.Read, true, func(m *v1alpha1.Machine, node *corev1.Node) {
+		now := drain.InPlaceNode(node)
+		next := inplace.Decide(now, string(m.Status.CurrentStatus.Phase))
+		switch {
+		case m.DeletionTimestamp != nil,
+			next.Reason == "", next.Reason != in.Reason,
+			next.Step == inplace.Drain && !now.Cordoned,
+			now.Reason == in.Reason && now.Message == in.Message: // what an agent says of a failure has changed again
+			return
+		}
+		others := slices.DeleteFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type == v1alpha1.NodeInPlaceUpdate && c.Reason != in.Reason // its status never changes: its time is that of the step
+		})
+		c := Condition{Type: string(v1alpha1.NodeInPlaceUpdate), True: true, Reason: in.Reason, Message: in.Message}
+		node.Status.Conditions = setCondition(others, c, metav1.Now().Rfc3339Copy())
+	}, "status")
+}
+
+// CordonNode keeps new pods off the node of a machine. A cordon that is there, whoever made it, is left alone, and so is a
+// node whose in-place update was called off, or is held. It returns the version of the node to decide with; the map is empty where
+// there is no node that is the machine's alone. Running it twice writes once.
+func (a *Activities) CordonNode(ctx context.Context, in kube.Read) (kube.MinVersions, error) {
+	return a.Kube.Cordon(ctx, in, true)
+}
+
+// UncordonNode lets new pods onto the node of a machine that stays. It returns as CordonNode does; running it twice
+// writes once.
+func (a *Activities) UncordonNode(ctx context.Context, in kube.Read) (kube.MinVersions, error) {
+	return a.Kube.ChangeNode(ctx, in, true, func(m *v1alpha1.Machine, node *corev1.Node) {
+		node.Spec.Unschedulable = node.Spec.Unschedulable && m.DeletionTimestamp != nil
+	})
+}
+
+// AnnounceTermination makes the node of a machine that is being deleted say so by its condition Terminating: a node that says it
+// already keeps its reason. It returns the version of the node to decide with; the map is empty where there is no node that
+// is the machine's alone, and where this worker has not heard yet that the machine is being deleted. Running it twice writes once.
+func (a *Activities) AnnounceTermination(ctx context.Context, in kube.Read) (kube.MinVersions, error) {
+	known := false
+	versions, err := a.Kube.ChangeNode(ctx, in, in.Live, func(m *v1alpha1.Machine, node *corev1.Node) {
+		known = m.DeletionTimestamp != nil
+		if !known || cache.IsTrue(node.Status.Conditions, v1alpha1.NodeTerminating) {
+			return
+		}
+		c := Condition{Type: string(v1alpha1.NodeTerminating), True: true, Reason: v1alpha1.ReasonScaleDown, Message: v1alpha1.MessageTerminatingScaleDown}
+		if hadFailed(m) {
+			c.Reason, c.Message = v1alpha1.ReasonUnhealthy, v1alpha1.MessageTerminatingUnhealthy
+		}
+		node.Status.Conditions = setCondition(node.Status.Conditions, c, metav1.Now().Rfc3339Copy())
+	}, "status")
+	if err != nil || !known {
+		return kube.MinVersions{}, err
+	}
+	return versions, nil
+}
+
+// hadFailed reports whether a machine is deleted because something was wrong with it. Its phase may be Terminating by now
+// (D36), but the condition tells.
+func hadFailed(m *v1alpha1.Machine) bool {
+	return m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed || machine.IsDue(m)
+}
+
+// deleteAttachments asks for the end of what is still attached to the node of an instance that is gone: nobody else would,
+// for six minutes or for ever. It does not wait for it, and what is refused is told and left (D16).
+func (a *Activities) deleteAttachments(ctx context.Context, in NodeRemoval) error {
+	attachments := a.Kube.Cluster.Target(in.Machine.Namespace).StorageV1().VolumeAttachments()
+	for _, item := range a.Kube.Cluster.AttachmentsOf(in.NodeName) {
+		if item.DeletionTimestamp != nil {
+			continue
+		}
+		err := attachments.Delete(ctx, item.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &item.UID}})
+		switch {
+		case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		case kube.Unanswered(err), apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err): // the API server did not get to it
+			return fmt.Errorf("delete attachment %s of node %s: %w", item.Name, in.NodeName, err)
+		default:
+			activity.GetLogger(ctx).Warn("attachment cannot be deleted", "attachment", item.Name, "node", in.NodeName, "error", err)
+		}
+	}
+	return nil
+}
+
+// NodeRemoval names the node of an instance that is gone.
+type NodeRemoval struct {
+	Machine    kube.Ref
+	NodeName   string
+	ProviderID string // empty when none is known
+}
+
+// DeleteNode removes the Node object of an instance that is gone. A node that is not there is a success, and so is one that
+// belongs to another instance or machine by now: it is left alone. Only the node that was looked at is deleted.
+func (a *Activities) DeleteNode(ctx context.Context, in NodeRemoval) error {
+	target := a.Kube.Cluster.Target(in.Machine.Namespace)
+	if in.NodeName == "" || target == nil {
+		return nil
+	}
+	for attempt := range kube.MaxConflicts {
+		node, err := a.lastNode(ctx, in, attempt > 0 || len(a.Kube.Cluster.AttachmentsOf(in.NodeName)) > 0) // they go before the node is held against what was read
+		switch {
+		case err != nil:
+			return err
+		case node == nil && a.Kube.Claimed(in.Machine.UID, in.NodeName):
+			return nil
+		case node == nil:
+			return a.deleteAttachments(ctx, in)
+		case in.ProviderID != "" && node.Spec.ProviderID != "" && node.Spec.ProviderID != in.ProviderID, a.Kube.Claimed(in.Machine.UID, in.NodeName):
+			return nil
+		}
+		if err := a.deleteAttachments(ctx, in); err != nil {
+			return err
+		}
+		if err := removeNode(ctx, target.CoreV1().Nodes(), node); !apierrors.IsConflict(err) {
+			return err
+		}
+	}
+	return kube.Contended(in.Machine)
+}
+
+// lastNode returns a node as the cache has it, and asks the API server when it is to be live or the cache has none: nil
+// then says that there is none.
+func (a *Activities) lastNode(ctx context.Context, in NodeRemoval, live bool) (*corev1.Node, error) {
+	if node, found := a.Kube.Cluster.Node(in.NodeName); found && !live {
+		return node, nil
+	}
+	node, err := a.Kube.Cluster.Target(in.Machine.Namespace).CoreV1().Nodes().Get(ctx, in.NodeName, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("get node %s: %w", in.NodeName, err)
+	}
+	return node, nil
+}
+
+// removeNode takes our finalizer off a node, and deletes it.
+func removeNode(ctx context.Context, nodes typedcorev1.NodeInterface, node *corev1.Node) error {
+	if list := kube.Without(node.Finalizers, v1alpha1.FinalizerNode); len(list) != len(node.Finalizers) {
+		node = node.DeepCopy()
+		node.Finalizers = list
+		var err error
+		switch node, err = nodes.Update(ctx, node, metav1.UpdateOptions{}); {
+		case apierrors.IsNotFound(err):
+			return nil
+		case err != nil:
+			return fmt.Errorf("release node: %w", err)
+		}
+	}
+	err := nodes.Delete(ctx, node.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &node.UID, ResourceVersion: &node.ResourceVersion}})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete node %s: %w", node.Name, err)
+	}
+	return nil
+}

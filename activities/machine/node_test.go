@@ -1,0 +1,98 @@
+package machine_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/machine"
+	"millwright/api/v1alpha1"
+	"millwright/observe/cache"
+)
+
+func TestDeleteNode(t *testing.T) {
+	t.Parallel()
+	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Going[*v1alpha1.Machine])
+	other := func(change ...func(*v1alpha1.Machine)) *v1alpha1.Machine {
+		return activitiestest.Machine("other", append(change, activitiestest.OnNode)...)
+	}
+	removal := machine.NodeRemoval{Machine: activitiestest.Ref(m), NodeName: "n", ProviderID: "fake:///n"}
+	nameless, unknown := removal, removal
+	nameless.NodeName, unknown.ProviderID = "", ""
+	for name, row := range map[string]struct {
+		in      machine.NodeRemoval
+		objects []runtime.Object
+		deleted bool
+	}{
+		"U95, ND-04, ND-10: the node of the instance":        {removal, []runtime.Object{m, activitiestest.Node(activitiestest.ProviderID("fake:///n"))}, true},
+		"one that never got a provider ID":                   {removal, []runtime.Object{m, activitiestest.Node()}, true},
+		"one whose instance was never known":                 {unknown, []runtime.Object{m, activitiestest.Node(activitiestest.ProviderID("fake:///n"))}, true},
+		"that of another instance":                           {removal, []runtime.Object{m, activitiestest.Node(activitiestest.ProviderID("fake:///new"))}, false},
+		"one that another machine names as its own":          {unknown, []runtime.Object{m, other(), activitiestest.Node()}, false},
+		"one that is named by one that is being deleted too": {removal, []runtime.Object{m, other(activitiestest.Going[*v1alpha1.Machine]), activitiestest.Node()}, true},
+		"none: the machine had no node":                      {nameless, []runtime.Object{m, activitiestest.Node()}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := activitiestest.NewWorld(t, row.objects...)
+			activitiestest.Twice[any](w, acts(w.Kube).DeleteNode, row.in)
+			assert.Equal(t, row.deleted, w.Node() == nil)
+		})
+	}
+	t.Run("a node that was deleted by hand", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, m)
+		activitiestest.Twice[any](w, acts(w.Kube).DeleteNode, removal)
+		assert.Empty(t, w.Writes())
+	})
+}
+
+func TestDeleteNodeTakesOffOurFinalizerFirst(t *testing.T) {
+	t.Parallel()
+	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Going[*v1alpha1.Machine])
+	w := activitiestest.NewWorld(t, m, activitiestest.Node(func(n *corev1.Node) { n.Finalizers = []string{v1alpha1.FinalizerNode, activitiestest.Backup} }))
+	_, err := activitiestest.Run[any](w, acts(w.Kube).DeleteNode, machine.NodeRemoval{Machine: activitiestest.Ref(m), NodeName: "n"})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"update nodes", "delete nodes"}, w.Writes())
+	assert.Equal(t, []string{activitiestest.Backup}, w.Node().Finalizers, "that of others holds the node until they let go")
+	assert.NotNil(t, w.Node().DeletionTimestamp)
+
+	var sent clienttesting.DeleteActionImpl
+	for _, action := range w.Target.Actions() {
+		if d, ok := action.(clienttesting.DeleteActionImpl); ok {
+			sent = d
+		}
+	}
+	require.NotNil(t, sent.DeleteOptions.Preconditions)
+	assert.Equal(t, "uid-n", string(*sent.DeleteOptions.Preconditions.UID), "only the node that was looked at")
+}
+
+func TestDeleteNodeThatWasReplacedMeanwhile(t *testing.T) {
+	t.Parallel()
+	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Going[*v1alpha1.Machine])
+	w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.ProviderID("fake:///n")))
+	tracker, nodes := w.Target.Tracker(), corev1.SchemeGroupVersion.WithResource("nodes")
+	activitiestest.Failing(w.Target, "delete", "nodes", 1, nil, func() {
+		require.NoError(t, tracker.Delete(nodes, "", "n"))
+		replacement := activitiestest.Node(activitiestest.ProviderID("fake:///new"))
+		replacement.UID = "uid-new"
+		require.NoError(t, tracker.Create(nodes, replacement, ""))
+	})
+	removal := machine.NodeRemoval{Machine: activitiestest.Ref(m), NodeName: "n", ProviderID: "fake:///n"}
+	activitiestest.Twice[any](w, acts(w.Kube).DeleteNode, removal)
+	assert.Equal(t, "uid-new", string(w.Node().UID))
+}
+
+func TestDeleteNodeAgainWhenItsWriteMetAnother(t *testing.T) {
+	t.Parallel()
+	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Going[*v1alpha1.Machine])
+	w := activitiestest.NewWorld(t, m, activitiestest.Node(func(n *corev1.Node) { n.Finalizers = []string{v1alpha1.FinalizerNode} }))
+	activitiestest.Failing(w.Target, "update", "nodes", 1, nil, func() { w.Edit(cache.Nodes, "n", activitiestest.Annotated("note", "new")) })
+	removal := machine.NodeRemoval{Machine: activitiestest.Ref(m), NodeName: "n"}
+	activitiestest.Twice[any](w, acts(w.Kube).DeleteNode, removal)
+	assert.Nil(t, w.Node())
+	assert.Equal(t, []string{"update nodes", "update nodes", "delete nodes"}, w.Writes())
+}

@@ -1,0 +1,246 @@
+package machine_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/kube"
+	"millwright/api/v1alpha1"
+	"millwright/observe/cache"
+)
+
+const dongle = "example.com/dongle" // a resource that only a class knows of
+
+// templated is a machine whose node shall carry one of each.
+func templated(m *v1alpha1.Machine) {
+	m.Spec.NodeTemplateSpec.Labels = map[string]string{"pool": "web"}
+	m.Spec.NodeTemplateSpec.Annotations = map[string]string{"team": "shop"}
+	m.Spec.NodeTemplateSpec.Spec.Taints = []corev1.Taint{{Key: "only", Value: "web", Effect: "NoSchedule"}}
+}
+
+// dongles makes nodes of a class have two dongles.
+func dongles(c *v1alpha1.MachineClass) {
+	c.NodeTemplate = &v1alpha1.NodeTemplate{VirtualCapacity: corev1.ResourceList{dongle: resource.MustParse("2")}}
+}
+
+// amounts returns a node's capacity as text.
+func amounts(n *corev1.Node) map[string]string {
+	result := map[string]string{}
+	for name, q := range n.Status.Capacity {
+		result[string(name)] = q.String()
+	}
+	return result
+}
+
+func TestSyncNode(t *testing.T) {
+	t.Parallel()
+	m := activitiestest.Machine("m", activitiestest.OnNode, templated)
+	w := activitiestest.NewWorld(t, m, activitiestest.Class(dongles), activitiestest.Node(activitiestest.Lived))
+	before := w.Node()
+	n := activitiestest.SyncNode(w, activitiestest.Read(m))
+	assert.Equal(t, []string{"patch nodes/status", "update nodes"}, w.Writes(), "capacity first; and the second run writes nothing")
+	assert.Equal(t, map[string]string{"kubernetes.io/os": "linux", "pool": "web", v1alpha1.LabelMachineName: "m"}, n.Labels)
+	assert.Equal(t, map[string]string{
+		"volumes.kubernetes.io/x": "true", "team": "shop",
+		v1alpha1.AnnotationLastAppliedTemplate: `{"metadata":{"annotations":{"team":"shop"},"labels":{"pool":"web"}},` +
+			`"spec":{"taints":[{"key":"only","value":"web","effect":"NoSchedule"}]}}`,
+		v1alpha1.AnnotationLastAppliedVirtualCapacity: `{"example.com/dongle":"2"}`,
+	}, n.Annotations)
+	assert.Equal(t, []string{activitiestest.Backup, v1alpha1.FinalizerNode}, n.Finalizers)
+	assert.Equal(t, append(before.Spec.Taints, corev1.Taint{Key: "only", Value: "web", Effect: "NoSchedule"}), n.Spec.Taints,
+		"those of others stay, and so does when they were added")
+	assert.Equal(t, map[string]string{"cpu": "4", dongle: "2"}, amounts(n))
+	assert.Equal(t, before.Status.Conditions, n.Status.Conditions)
+}
+
+func TestU122_SyncNodeFollowsTheTemplate(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		template map[string]any
+		node     map[string]any // an edit by hand
+		check    func(*testing.T, *corev1.Node)
+		writes   int
+	}{
+		"unchanged": {},
+		"changed, added and deleted": {
+			template: map[string]any{
+				"metadata": map[string]any{"labels": map[string]any{"pool": "db", "tier": "1"}, "annotations": map[string]any{"team": nil}},
+				"spec": map[string]any{"taints": []any{
+					map[string]any{"key": "only", "value": "web", "effect": "NoExecute"},
+				}},
+			},
+			check: func(t *testing.T, n *corev1.Node) {
+				assert.Equal(t, map[string]string{"kubernetes.io/os": "linux", "pool": "db", "tier": "1", v1alpha1.LabelMachineName: "m"}, n.Labels)
+				assert.NotContains(t, n.Annotations, "team")
+				require.Len(t, n.Spec.Taints, 2)
+				assert.Equal(t, corev1.Taint{Key: "only", Value: "web", Effect: "NoExecute"}, n.Spec.Taints[1])
+			},
+			writes: 1,
+		},
+		"a manual edit is reverted": {
+			node: map[string]any{
+				"metadata": map[string]any{"labels": map[string]any{"pool": "mine"}, "annotations": map[string]any{"team": nil}},
+				"spec": map[string]any{"taints": []any{
+					map[string]any{"key": "only", "value": "mine", "effect": "NoSchedule"},
+					map[string]any{"key": "only", "value": "mine", "effect": "NoExecute"},
+				}},
+			},
+			check: func(t *testing.T, n *corev1.Node) {
+				assert.Equal(t, "web", n.Labels["pool"])
+				assert.Equal(t, "shop", n.Annotations["team"])
+				assert.Equal(t, []corev1.Taint{{Key: "only", Value: "mine", Effect: "NoExecute"}, {Key: "only", Value: "web", Effect: "NoSchedule"}}, n.Spec.Taints,
+					"another effect is another taint")
+			},
+			writes: 1,
+		},
+		"a foreign key is kept": {
+			node: map[string]any{"metadata": map[string]any{"labels": map[string]any{"mine": "1"}}},
+			check: func(t *testing.T, n *corev1.Node) {
+				assert.Equal(t, "1", n.Labels["mine"])
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := activitiestest.Machine("m", activitiestest.OnNode, templated)
+			w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node(activitiestest.Lived))
+			_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).SyncNode, activitiestest.Read(m))
+			require.NoError(t, err)
+			w.Edit(cache.Nodes, "n", row.node)
+			w.Wish(row.template)
+			n := activitiestest.SyncNode(w, activitiestest.Read(m))
+			assert.Len(t, w.Writes(), row.writes)
+			if row.check != nil {
+				row.check(t, n)
+			}
+		})
+	}
+}
+
+func TestU123_SyncNodeFollowsTheVirtualCapacity(t *testing.T) {
+	t.Parallel()
+	both := []string{"patch nodes/status", "update nodes"}
+	for name, row := range map[string]struct {
+		template map[string]any // change of the class's node template
+		dongles  string         // that the node is given meanwhile
+		capacity map[string]string
+		writes   []string
+	}{
+		"unchanged":           {nil, "2", map[string]string{"cpu": "4", dongle: "2"}, []string{}},
+		"changed":             {map[string]any{"virtualCapacity": map[string]any{dongle: "3"}}, "2", map[string]string{"cpu": "4", dongle: "3"}, both},
+		"added":               {map[string]any{"virtualCapacity": map[string]any{"example.com/key": "1"}}, "2", map[string]string{"cpu": "4", dongle: "2", "example.com/key": "1"}, both},
+		"deleted":             {map[string]any{"virtualCapacity": nil}, "2", map[string]string{"cpu": "4"}, both},
+		"zeroed by a kubelet": {nil, "0", map[string]string{"cpu": "4", dongle: "2"}, both[:1]},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := activitiestest.Machine("m", activitiestest.OnNode)
+			w := activitiestest.NewWorld(t, m, activitiestest.Class(dongles), activitiestest.Node(activitiestest.Lived))
+			_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).SyncNode, activitiestest.Read(m))
+			require.NoError(t, err)
+			n := w.Node()
+			n.Status.Capacity[dongle] = resource.MustParse(row.dongles)
+			_, err = w.Target.CoreV1().Nodes().UpdateStatus(t.Context(), n, metav1.UpdateOptions{})
+			require.NoError(t, err)
+			w.Edit(cache.Classes, "small", map[string]any{"nodeTemplate": row.template})
+			w.Settle()
+			w.Forget()
+			assert.Equal(t, row.capacity, amounts(activitiestest.SyncNode(w, activitiestest.Read(m))))
+			assert.Equal(t, row.writes, w.Writes())
+		})
+	}
+}
+
+func TestD6_SyncNodeWithoutANodeTemplateInTheClass(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*v1alpha1.MachineClass){
+		"never had one": func(*v1alpha1.MachineClass) {},
+		"lost it":       dongles,
+	} {
+		for way, how := range map[string]func(metav1.Object) kube.Read{"cached": activitiestest.Read, "live": activitiestest.Live} {
+			t.Run(name+", "+way, func(t *testing.T) {
+				m := activitiestest.Machine("m", activitiestest.OnNode)
+				w := activitiestest.NewWorld(t, m, activitiestest.Class(change), activitiestest.Node(activitiestest.Lived))
+				before := amounts(activitiestest.SyncNode(w, how(m)))
+				w.Edit(cache.Classes, "small", map[string]any{"nodeTemplate": nil})
+				w.Settle()
+				w.Forget()
+				assert.Equal(t, before, amounts(activitiestest.SyncNode(w, how(m))), "the capacity stays as it is")
+				assert.Empty(t, w.Writes())
+			})
+		}
+	}
+	t.Run("no class at all", func(t *testing.T) {
+		for way, how := range map[string]func(metav1.Object) kube.Read{"cached": activitiestest.Read, "live": activitiestest.Live} {
+			m := activitiestest.Machine("m", activitiestest.OnNode, templated)
+			w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.Lived))
+			assert.Equal(t, "web", activitiestest.SyncNode(w, how(m)).Labels["pool"], way)
+			assert.Equal(t, []string{"update nodes"}, w.Writes())
+		}
+	})
+}
+
+func TestU117_SyncNodePutsTheCriticalTaintOnOnce(t *testing.T) {
+	t.Parallel()
+	m := activitiestest.Machine("m", activitiestest.OnNode, templated, func(m *v1alpha1.Machine) {
+		m.Spec.NodeTemplateSpec.Spec.Taints[0].Key = v1alpha1.TaintCriticalComponentsNotReady
+	})
+	w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node())
+	require.Len(t, activitiestest.SyncNode(w, activitiestest.Read(m)).Spec.Taints, 1)
+	w.Edit(cache.Nodes, "n", map[string]any{"spec": map[string]any{"taints": nil}})
+	w.Forget()
+	assert.Empty(t, activitiestest.SyncNode(w, activitiestest.Read(m)).Spec.Taints, "its components run: it does not come back")
+	assert.Empty(t, w.Writes())
+}
+
+func TestSyncNodeLeavesItAlone(t *testing.T) {
+	t.Parallel()
+	m := activitiestest.Machine("m", activitiestest.OnNode, templated)
+	leaving := activitiestest.Machine("m", activitiestest.OnNode, templated, activitiestest.Going[*v1alpha1.Machine])
+	early := activitiestest.Machine("m", templated)
+	for name, row := range map[string]struct {
+		in      kube.Read
+		objects []runtime.Object
+	}{
+		"U124: the node is missing":                 {activitiestest.Read(m), []runtime.Object{m, activitiestest.Class(dongles)}},
+		"U124: the machine has no node yet":         {activitiestest.Read(early), []runtime.Object{early, activitiestest.Class(), activitiestest.Node()}},
+		"the machine is gone":                       {activitiestest.Read(m), []runtime.Object{activitiestest.Class(), activitiestest.Node()}},
+		"another machine has its name":              {kube.Read{Ref: activitiestest.Stranger(m)}, []runtime.Object{m, activitiestest.Class(), activitiestest.Node()}},
+		"the machine is being deleted":              {activitiestest.Read(leaving), []runtime.Object{leaving, activitiestest.Class(), activitiestest.Node()}},
+		"the machine is being deleted, read live":   {activitiestest.Live(leaving), []runtime.Object{leaving, activitiestest.Class(), activitiestest.Node()}},
+		"another machine names the node as its own": {activitiestest.Read(m), []runtime.Object{m, activitiestest.Machine("other", activitiestest.OnNode), activitiestest.Class(), activitiestest.Node()}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := activitiestest.NewWorld(t, row.objects...)
+			before := w.Node()
+			assert.Equal(t, before, activitiestest.SyncNode(w, row.in))
+			assert.Empty(t, w.Writes())
+		})
+	}
+	t.Run("because there is no target", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, m, activitiestest.Class())
+		var err error
+		w.Cluster, err = cache.NewCluster(w.Machines, nil, nil)
+		require.NoError(t, err)
+		require.NoError(t, w.Cluster.Start(t.Context()))
+		for _, in := range []kube.Read{activitiestest.Read(m), activitiestest.Live(m)} {
+			versions, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).SyncNode, in)
+			require.NoError(t, err)
+			assert.Empty(t, versions)
+		}
+	})
+	t.Run("but not because of a machine that is being deleted", func(t *testing.T) {
+		former := activitiestest.Machine("former", activitiestest.OnNode, activitiestest.Going[*v1alpha1.Machine])
+		w := activitiestest.NewWorld(t, m, former, activitiestest.Class(), activitiestest.Node(func(n *corev1.Node) { n.Labels = map[string]string{v1alpha1.LabelMachineName: "former"} }))
+		assert.Equal(t, "m", activitiestest.SyncNode(w, activitiestest.Read(m)).Labels[v1alpha1.LabelMachineName])
+	})
+	t.Run("and puts no finalizer on a node that is being deleted", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node(activitiestest.Lived, activitiestest.Going[*corev1.Node]))
+		assert.Equal(t, []string{activitiestest.Backup}, activitiestest.SyncNode(w, activitiestest.Read(m)).Finalizers)
+	})
+}

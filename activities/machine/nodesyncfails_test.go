@@ -1,0 +1,146 @@
+package machine_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/kube"
+	"millwright/api/v1alpha1"
+	"millwright/decide/nodesync"
+	"millwright/observe/cache"
+	observemachine "millwright/observe/machine"
+)
+
+func TestD21_SyncNodeLeavesTheCachesAlone(t *testing.T) {
+	t.Parallel()
+	m := activitiestest.Machine("m", activitiestest.OnNode, templated)
+	w := activitiestest.NewWorld(t, m, activitiestest.Class(dongles), activitiestest.Node(activitiestest.Lived, func(n *corev1.Node) {
+		n.Annotations[v1alpha1.AnnotationLastAppliedTemplate] = `{"metadata":{"labels":{"kubernetes.io/os":"linux"}}}`
+		n.Annotations[v1alpha1.AnnotationLastAppliedVirtualCapacity] = `{"cpu":"4"}`
+	}))
+	release := w.Hold()
+	cachedMachine, _ := w.Cluster.Machine(activitiestest.Shop + "/m")
+	cachedClass, _ := w.Cluster.Class(activitiestest.Shop + "/small")
+	cachedNode, _ := w.Cluster.Node("n")
+	machineBefore, classBefore, nodeBefore := cachedMachine.DeepCopy(), cachedClass.DeepCopy(), cachedNode.DeepCopy()
+
+	require.False(t, nodesync.Decide(observemachine.NodeSyncFacts(cachedMachine, cachedClass, cachedNode)).Empty())
+	_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).SyncNode, activitiestest.Read(m))
+	require.NoError(t, err)
+	assert.Equal(t, []string{"patch nodes/status", "update nodes"}, w.Writes())
+	again, _ := w.Cluster.Node("n")
+	require.Same(t, cachedNode, again, "its event has not come")
+	assert.Equal(t, machineBefore, cachedMachine)
+	assert.Equal(t, classBefore, cachedClass)
+	assert.Equal(t, nodeBefore, cachedNode)
+
+	t.Run("a cache that is behind costs no second write", func(t *testing.T) {
+		w.Forget()
+		versions, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).SyncNode, activitiestest.Read(m))
+		require.NoError(t, err)
+		assert.Empty(t, versions)
+		assert.Empty(t, w.Writes(), "the node is read live")
+	})
+	release()
+}
+
+func TestSyncNodeMeetsAFasterWriter(t *testing.T) {
+	t.Parallel()
+	for name, verb := range map[string]string{"of the capacity": "patch", "of the labels": "update"} {
+		t.Run(name, func(t *testing.T) {
+			m := activitiestest.Machine("m", activitiestest.OnNode, templated)
+			w := activitiestest.NewWorld(t, m, activitiestest.Class(dongles), activitiestest.Node(activitiestest.Lived))
+			activitiestest.Failing(w.Target, verb, "nodes", 1, nil, func() {
+				w.Edit(cache.Nodes, "n", map[string]any{
+					"metadata": map[string]any{"labels": map[string]any{"pool": "db", "mine": "1"}},
+					"spec":     map[string]any{"taints": []any{map[string]any{"key": "mine", "effect": "NoSchedule"}}},
+				})
+			})
+			n := activitiestest.SyncNode(w, activitiestest.Read(m))
+			assert.Len(t, w.Writes(), 3, "one was in vain")
+			assert.Equal(t, map[string]string{"kubernetes.io/os": "linux", "mine": "1", "pool": "web", v1alpha1.LabelMachineName: "m"}, n.Labels)
+			assert.Equal(t, []corev1.Taint{{Key: "mine", Effect: "NoSchedule"}, {Key: "only", Value: "web", Effect: "NoSchedule"}}, n.Spec.Taints,
+				"what the other one wrote is not lost")
+			assert.Equal(t, map[string]string{"cpu": "4", dongle: "2"}, amounts(n))
+		})
+	}
+	t.Run("each time", func(t *testing.T) {
+		m := activitiestest.Machine("m", activitiestest.OnNode, templated)
+		w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node())
+		activitiestest.Failing(w.Target, "update", "nodes", -1, apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "n", nil), nil)
+		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).SyncNode, activitiestest.Read(m))
+		activitiestest.AssertFailure(t, err, kube.TypeConflict, true)
+		assert.Len(t, w.Writes(), 3)
+	})
+}
+
+func TestSyncNodeThatGoesOrIsReplacedMeanwhile(t *testing.T) {
+	t.Parallel()
+	nodes := corev1.SchemeGroupVersion.WithResource("nodes")
+	for name, verb := range map[string]string{"before the capacity": "patch", "before the labels": "update"} {
+		m := activitiestest.Machine("m", activitiestest.OnNode, templated)
+		t.Run("U124: it goes "+name, func(t *testing.T) {
+			w := activitiestest.NewWorld(t, m, activitiestest.Class(dongles), activitiestest.Node())
+			activitiestest.Failing(w.Target, verb, "nodes", 1, nil, func() { require.NoError(t, w.Target.Tracker().Delete(nodes, "", "n")) })
+			_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).SyncNode, activitiestest.Read(m))
+			require.NoError(t, err)
+			assert.Nil(t, w.Node())
+		})
+		t.Run("another one takes its place "+name, func(t *testing.T) {
+			w := activitiestest.NewWorld(t, m, activitiestest.Class(dongles), activitiestest.Node(activitiestest.Lived))
+			activitiestest.Failing(w.Target, verb, "nodes", 1, nil, func() {
+				require.NoError(t, w.Target.Tracker().Delete(nodes, "", "n"))
+				require.NoError(t, w.Target.Tracker().Create(nodes, activitiestest.Node(func(n *corev1.Node) { n.UID = "uid-new" }), ""))
+			})
+			n := activitiestest.SyncNode(w, activitiestest.Read(m))
+			assert.Equal(t, "uid-new", string(n.UID))
+			assert.Equal(t, map[string]string{"pool": "web", v1alpha1.LabelMachineName: "m"}, n.Labels, "decided anew, for the new one")
+		})
+	}
+}
+
+func TestSyncNodeFails(t *testing.T) {
+	t.Parallel()
+	m := activitiestest.Machine("m", activitiestest.OnNode, templated)
+	invalid := apierrors.NewInvalid(schema.GroupKind{Kind: "Node"}, "n", nil)
+	t.Run("for good, with a template that no node can carry", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node())
+		activitiestest.Failing(w.Target, "update", "nodes", 1, invalid, nil)
+		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).SyncNode, activitiestest.Read(m))
+		activitiestest.AssertFailure(t, err, kube.TypeRefused, false)
+	})
+	for name, row := range map[string]struct {
+		verb, resource, message string
+		in                      kube.Read
+		ours                    bool
+	}{
+		"to read the node":  {"get", "nodes", "get node n of machine m: no answer", activitiestest.Read(m), false},
+		"to read the class": {"get", "machineclasses", "get class small of machine m: no answer", activitiestest.Live(m), true},
+		"to write capacity": {"patch", "nodes", "write capacity of node: no answer", activitiestest.Read(m), false},
+		"to write the rest": {"update", "nodes", "write labels, annotations and taints of node: no answer", activitiestest.Read(m), false},
+	} {
+		t.Run("for now, "+name, func(t *testing.T) {
+			w := activitiestest.NewWorld(t, m, activitiestest.Class(dongles), activitiestest.Node())
+			if row.ours {
+				activitiestest.Failing(w.Machines, row.verb, row.resource, 1, errors.New("no answer"), nil)
+			} else {
+				activitiestest.Failing(w.Target, row.verb, row.resource, 1, errors.New("no answer"), nil)
+			}
+			_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).SyncNode, row.in)
+			require.ErrorContains(t, err, row.message)
+			_, retryable := activitiestest.Failure(t, err)
+			assert.True(t, retryable)
+
+			n := activitiestest.SyncNode(w, row.in)
+			assert.Equal(t, map[string]string{dongle: "2"}, amounts(n))
+			assert.Contains(t, n.Labels, "pool")
+		})
+	}
+}

@@ -1,0 +1,96 @@
+package machine_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/cloud"
+	"millwright/activities/kube"
+	"millwright/activities/machine"
+	"millwright/api/v1alpha1"
+	"millwright/decide/attention"
+)
+
+// A whole life, from the object to its end, without a word on what nodes look like.
+func TestN9_ClassWithoutANodeTemplate(t *testing.T) {
+	t.Parallel()
+	c := activitiestest.Class()
+	require.Nil(t, c.NodeTemplate, "D6")
+	m := activitiestest.Machine("m", activitiestest.Bare)
+	w := activitiestest.NewWorld(t, m, c)
+	o := activitiestest.NewOffice(t, c)
+	cloud := func(step any) cloud.InstanceAnswer {
+		d := activitiestest.DecideMachine(w, activitiestest.Read(m))
+		answer, err := o.Ask(step, cloud.InstanceCall{Machine: activitiestest.Ref(m), Class: d.Class, ProviderID: d.ProviderID, NodeName: d.NodeName, NeverTried: d.NeverTried})
+		require.NoError(t, err)
+		require.Nil(t, answer.Problem)
+		return answer
+	}
+
+	assert.Equal(t, attention.Instance, activitiestest.DecideMachine(w, activitiestest.Read(m)).Need)
+	activitiestest.Twice[string](w, acts(w.Kube).AddFinalizer, activitiestest.Read(m))
+	w.Settle()
+	_, err := activitiestest.Run[machine.Begun](w, acts(w.Kube).RecordCreateIntent, begin(m))
+	require.NoError(t, err)
+	w.Settle()
+	made := cloud(o.CreateInstance)
+	activitiestest.Twice[machine.Record](w, acts(w.Kube).RecordInstance, machine.Recorded{Read: activitiestest.Read(m), ProviderID: made.ProviderID, NodeName: made.NodeName})
+	reportMachine(w, machine.Report{Read: activitiestest.Read(m), Phase: "Pending"})
+	assert.Equal(t, attention.Node, activitiestest.DecideMachine(w, activitiestest.Read(m)).Need)
+
+	w.Create(activitiestest.Node(func(n *corev1.Node) { n.Name = made.NodeName }))
+	w.Settle()
+	change := activitiestest.DecideMachine(w, activitiestest.Read(m)).Health.Change
+	require.NotNil(t, change)
+	assert.True(t, change.Joined)
+	reportMachine(w, machine.Report{Read: activitiestest.Read(m), Phase: change.Phase})
+	activitiestest.Twice[string](w, acts(w.Kube).FinishJoin, activitiestest.Read(m))
+	activitiestest.Twice[kube.MinVersions](w, acts(w.Kube).SyncNode, activitiestest.Read(m))
+	assert.Equal(t, attention.Nothing, activitiestest.DecideMachine(w, activitiestest.Read(m)).Need)
+	assert.Empty(t, activitiestest.Stored[corev1.Node](w.Target.Tracker(), "nodes", "", "m").Status.Capacity)
+
+	require.NoError(t, w.Machines.MachineV1alpha1().Machines(activitiestest.Shop).Delete(t.Context(), "m", metav1.DeleteOptions{}))
+	w.Settle()
+	assert.Equal(t, attention.Deletion, activitiestest.DecideMachine(w, activitiestest.Read(m)).Need)
+	cloud(o.DeleteInstance)
+	assert.Empty(t, o.Cloud.Instances())
+	activitiestest.Twice[any](w, acts(w.Kube).DeleteNode, machine.NodeRemoval{Machine: activitiestest.Ref(m), NodeName: made.NodeName, ProviderID: made.ProviderID})
+	_, err = activitiestest.Run[string](w, acts(w.Kube).ReleaseMachine, machine.Releasing{Read: activitiestest.Read(m)})
+	require.NoError(t, err)
+	assert.Nil(t, w.Machine("m"))
+}
+
+func TestU171_ClassValidation(t *testing.T) {
+	t.Parallel()
+	m := activitiestest.Machine("m")
+	for name, row := range map[string]struct {
+		w      *activitiestest.World
+		reason string
+	}{
+		"U171: missing":                   {activitiestest.NewWorld(t, m), "ClassNotFound"},
+		"U171: no provider":               {activitiestest.NewWorld(t, m, activitiestest.Class(func(c *v1alpha1.MachineClass) { c.Provider = "" })), "ClassInvalid"},
+		"U171: a provider of no queue":    {activitiestest.NewWorld(t, m, activitiestest.Class(func(c *v1alpha1.MachineClass) { c.Provider = "A b" })), "ClassInvalid"},
+		"U171: no Secret":                 {activitiestest.NewWorld(t, m, activitiestest.Class()), ""},
+		"U171: a Secret":                  {activitiestest.NewWorld(t, m, activitiestest.WithSecrets("a", "b")), ""},
+		"U171: no finalizer":              {activitiestest.NewWorld(t, m, activitiestest.Class(activitiestest.Bare[*v1alpha1.MachineClass])), ""},
+		"U171: a node template":           {activitiestest.NewWorld(t, m, activitiestest.Class(activitiestest.Rich)), ""},
+		"U171: one that is being deleted": {activitiestest.NewWorld(t, m, activitiestest.Class(activitiestest.Going[*v1alpha1.MachineClass])), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := activitiestest.DecideMachine(row.w, activitiestest.Read(m))
+			if row.reason == "" {
+				assert.Nil(t, d.Problem)
+				assert.Equal(t, "fake", d.Provider)
+				return
+			}
+			require.NotNil(t, d.Problem)
+			assert.Equal(t, row.reason, d.Problem.Reason)
+			assert.Empty(t, d.Provider)
+		})
+	}
+}

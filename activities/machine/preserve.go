@@ -1,0 +1,188 @@
+package machine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/activities/kube"
+	"millwright/api/v1alpha1"
+	"millwright/decide/phrase"
+	"millwright/decide/preserve"
+	"millwright/observe/cache"
+	"millwright/observe/machine"
+)
+
+// PreserveMachine makes a machine and its node say what was decided about the machine's preservation. Where both say it
+// already, the machine is being deleted, or another machine names its node too, nothing is written. It returns the versions to wait
+// for; the map is empty when nothing was written. Where it was interrupted, running it again goes on; running it twice
+// writes once.
+func (a *Activities) PreserveMachine(ctx context.Context, in kube.Read) (kube.MinVersions, error) {
+	versions := kube.MinVersions{}
+	for range kube.MaxConflicts {
+		p, err := a.preservation(ctx, in)
+		if err != nil {
+			return nil, err
+		}
+		if p == nil || p.decision.Empty() {
+			return versions, nil
+		}
+		err = p.write(ctx, versions)
+		switch {
+		case err == nil:
+			return versions, nil
+		case apierrors.IsConflict(err), apierrors.IsNotFound(err): // somebody was faster, or node or machine went: look again
+			in.Live = true
+		default:
+			return nil, kube.WriteError(in.Ref, err)
+		}
+	}
+	return nil, kube.Contended(in.Ref)
+}
+
+// preservation is what was decided about a machine, with the objects as they were read or last written.
+type preservation struct {
+	*Activities
+	machine  *v1alpha1.Machine
+	node     *corev1.Node // nil: it has none
+	now      time.Time
+	decision preserve.Decision
+}
+
+// preservation reads a machine and its node and decides; nil means that there is nothing to decide. The node is read live:
+// that it has no wish any more ends a preservation, and a cache that is behind must not say so.
+func (a *Activities) preservation(ctx context.Context, in kube.Read) (*preservation, error) {
+	m, _, err := a.Kube.Machine(ctx, in)
+	if err != nil || m == nil {
+		return nil, err
+	}
+	// If two machines decided for one node, each would take back what the other one wrote.
+	if name := m.Labels[v1alpha1.LabelNode]; name != "" && a.Kube.Claimed(in.Ref.UID, name) {
+		return nil, nil
+	}
+	node, err := a.Kube.Node(ctx, m, true)
+	if err != nil {
+		return nil, err
+	}
+	now := phrase.Later(time.Now(), in.At)
+	return &preservation{Activities: a, machine: m, node: node, now: now, decision: preserve.Decide(machine.PreserveFacts(m, node, now))}, nil
+}
+
+// write makes the changes and raises the versions. The end on record is the first thing to be there and the last one to go: as
+// long as it stands, whoever comes next knows that there is something to do.
+func (p *preservation) write(ctx context.Context, versions kube.MinVersions) error {
+	steps := []func(context.Context, kube.MinVersions) error{p.writeExpiry, p.markNode, p.declare, p.annotate}
+	if !p.decision.Preserve {
+		steps = []func(context.Context, kube.MinVersions) error{p.declare, p.markNode, p.annotate, p.writeExpiry}
+	}
+	for _, step := range steps {
+		if err := step(ctx, versions); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeExpiry writes the end of preservation and nothing else of the status: the phase did not change, so its time must not
+// move, nor any clock that counts from it (D26).
+func (p *preservation) writeExpiry(ctx context.Context, versions kube.MinVersions) error {
+	if !p.decision.StatusChange {
+		return nil
+	}
+	m := p.machine.DeepCopy()
+	m.Status.CurrentStatus.PreserveExpiryTime = nil
+	if !p.decision.Expiry.IsZero() {
+		m.Status.CurrentStatus.PreserveExpiryTime = new(metav1.NewTime(p.decision.Expiry).Rfc3339Copy())
+	}
+	m, err := p.Kube.Cluster.Client().MachineV1alpha1().Machines(m.Namespace).UpdateStatus(ctx, m, metav1.UpdateOptions{})
+	if err != nil {
+		return fmt.Errorf("write end of preservation: %w", err)
+	}
+	p.machine = m
+	versions.Raise(cache.Machines, m.ResourceVersion)
+	if p.node == nil || !p.decision.Preserve { // else it is told when the node says so
+		p.tellPeople()
+	}
+	return nil
+}
+
+// markNode writes the annotations and the taint of the node.
+func (p *preservation) markNode(ctx context.Context, versions kube.MinVersions) error {
+	changes := p.decision.Node
+	changes.Condition = nil
+	if changes.Empty() {
+		return nil
+	}
+	node := p.node.DeepCopy()
+	node.Annotations = changes.Annotations.Apply(node.Annotations)
+	if changes.Untaint {
+		node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, machine.IsPreservedTaint)
+	}
+	if changes.Taint {
+		node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{
+			Key: v1alpha1.TaintPreserved, Effect: v1alpha1.TaintPreservedEffect, TimeAdded: new(metav1.NewTime(p.now).Rfc3339Copy()),
+		})
+	}
+	node, err := p.Kube.Cluster.Target(p.machine.Namespace).CoreV1().Nodes().Update(ctx, node, metav1.UpdateOptions{})
+	if err != nil {
+		return fmt.Errorf("write annotations and taint of node: %w", err)
+	}
+	p.node = node
+	versions.Raise(cache.Nodes, node.ResourceVersion)
+	return nil
+}
+
+// declare writes the condition of the node.
+func (p *preservation) declare(ctx context.Context, versions kube.MinVersions) error {
+	c := p.decision.Node.Condition
+	if c == nil {
+		return nil
+	}
+	before := p.node.Status.Conditions
+	after := setCondition(slices.Clone(before), Condition{
+		Type: string(v1alpha1.NodePreserved), True: c.True, Reason: c.Reason, Message: c.Message,
+	}, metav1.NewTime(p.now).Rfc3339Copy())
+	nodes := p.Kube.Cluster.Target(p.machine.Namespace).CoreV1().Nodes()
+	node, err := kube.Patch(ctx, nodes, p.node, map[string]any{"status": map[string]any{"conditions": after}}, "status")
+	if err != nil {
+		return fmt.Errorf("write condition of node: %w", err)
+	}
+	p.node = node
+	versions.Raise(cache.Nodes, node.ResourceVersion)
+	began := c.True && !cache.IsTrue(before, v1alpha1.NodePreserved)
+	if lost := !c.True && !p.decision.StatusChange; began || lost { // with its end still on record, the end is told last
+		p.tellPeople()
+	}
+	return nil
+}
+
+// annotate writes the annotations of the machine.
+func (p *preservation) annotate(ctx context.Context, versions kube.MinVersions) error {
+	edit := p.decision.Machine.Annotations
+	if edit.Empty() {
+		return nil
+	}
+	machines := p.Kube.Cluster.Client().MachineV1alpha1().Machines(p.machine.Namespace)
+	annotations := kube.MergePatch(edit)
+	m, err := kube.Patch(ctx, machines, p.machine, map[string]any{"metadata": map[string]any{"annotations": annotations}})
+	if err != nil {
+		return fmt.Errorf("write annotations of machine: %w", err)
+	}
+	p.machine = m
+	versions.Raise(cache.Machines, m.ResourceVersion)
+	return nil
+}
+
+// tellPeople says that preservation begins or ends, in the words of the node's condition.
+func (p *preservation) tellPeople() {
+	reason := "PreservationStopped"
+	if p.decision.Preserve {
+		reason = "Preserved"
+	}
+	p.Kube.Tell(p.machine, &kube.Event{Reason: reason, Message: p.decision.Message})
+}

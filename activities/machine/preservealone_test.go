@@ -1,0 +1,87 @@
+package machine_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/kube"
+	"millwright/api/v1alpha1"
+	"millwright/observe/cache"
+)
+
+func TestU132_PreserveWithoutANode(t *testing.T) {
+	t.Parallel()
+	for name, m := range map[string]*v1alpha1.Machine{
+		"missing":         activitiestest.Machine("m", activitiestest.OnNode, ill, asks("now")),
+		"not yet known":   activitiestest.Machine("m", asks("now")),
+		"missing, Failed": activitiestest.Machine("m", activitiestest.OnNode, ill, asks("when-failed")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := activitiestest.NewWorld(t, m)
+			preserveMachine(w, keepAt(m, 0))
+			assert.Equal(t, []string{"update machines/status"}, w.Writes())
+			assert.Equal(t, []string{"Normal Preserved " + runningSentence}, w.Told())
+			preserveMachine(w, keepAt(m, v1alpha1.DefaultPreserveTimeout))
+			assert.Equal(t, []string{"patch machines", "update machines/status"}, w.Writes())
+			assert.Equal(t, []string{"Normal PreservationStopped " + stopSentence + "its time is over."}, w.Told())
+		})
+	}
+	t.Run("because there is no target", func(t *testing.T) {
+		m := activitiestest.Machine("m", activitiestest.OnNode, asks("now"))
+		w := activitiestest.NewWorld(t, m)
+		var err error
+		w.Cluster, err = cache.NewCluster(w.Machines, nil, nil)
+		require.NoError(t, err)
+		require.NoError(t, w.Cluster.Start(t.Context()))
+		_, err = activitiestest.Run[kube.MinVersions](w, acts(w.Kube).PreserveMachine, keepAt(m, 0))
+		require.NoError(t, err)
+		assert.Equal(t, &activitiestest.KeptUntil, w.Machine("m").Status.CurrentStatus.PreserveExpiryTime)
+	})
+}
+
+func TestPreserveMachineLeavesItAlone(t *testing.T) {
+	t.Parallel()
+	asking := activitiestest.Machine("m", activitiestest.OnNode, ill, asks("now"))
+	leaving := activitiestest.Machine("m", activitiestest.OnNode, ill, asks("now"), activitiestest.Going[*v1alpha1.Machine])
+	calm := activitiestest.Machine("m", activitiestest.OnNode, ill, asks("false"))
+	for name, row := range map[string]struct {
+		in      kube.Read
+		objects []runtime.Object
+	}{
+		"the machine is gone":                          {keepAt(asking, 0), []runtime.Object{activitiestest.Node()}},
+		"another machine has its name":                 {kube.Read{Ref: activitiestest.Stranger(asking)}, []runtime.Object{asking, activitiestest.Node()}},
+		"N20: the machine is being deleted":            {keepAt(leaving, 0), []runtime.Object{leaving, activitiestest.Node()}},
+		"N20: the machine is being deleted, read live": {activitiestest.Live(leaving), []runtime.Object{leaving, activitiestest.Node()}},
+		"another machine names the node as its own":    {keepAt(asking, 0), []runtime.Object{asking, activitiestest.Machine("other", activitiestest.OnNode), activitiestest.Node()}},
+		"U131: the node's value is not known":          {keepAt(asking, 0), []runtime.Object{asking, activitiestest.Node(nodeAsks("forever"))}},
+		"U131: it is refused":                          {keepAt(calm, 0), []runtime.Object{calm, activitiestest.Node()}},
+		"the marks for the autoscaler are a rollout's": {keepAt(calm, 0), []runtime.Object{calm, activitiestest.Node(func(n *corev1.Node) {
+			n.Annotations = map[string]string{v1alpha1.AnnotationScaleDownDisabled: "true", v1alpha1.AnnotationScaleDownDisabledByMCM: "true"}
+		})}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := activitiestest.NewWorld(t, row.objects...)
+			preserveMachine(w, row.in)
+			assert.Empty(t, w.Writes())
+			assert.Empty(t, w.Told())
+		})
+	}
+}
+
+func TestPreserveMachineAtTheWorkersTime(t *testing.T) {
+	t.Parallel()
+	m := activitiestest.Machine("m", activitiestest.OnNode, asks("now"))
+	w := activitiestest.NewWorld(t, m, activitiestest.Node())
+	before := time.Now()
+	preserveMachine(w, activitiestest.Read(m))
+	expiry := w.Machine("m").Status.CurrentStatus.PreserveExpiryTime
+	require.NotNil(t, expiry)
+	assert.False(t, expiry.Time.Before(before.Add(v1alpha1.DefaultPreserveTimeout)), "the whole timeout")
+	assert.True(t, expiry.Time.Before(before.Add(v1alpha1.DefaultPreserveTimeout+time.Minute)))
+}

@@ -1,0 +1,119 @@
+package machine_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/kube"
+	"millwright/api/v1alpha1"
+	"millwright/observe/cache"
+)
+
+// saying tells which of the four places say that the machine is preserved: its end, the node's marks, the node's condition
+// and what the machine remembers.
+func saying(w *activitiestest.World) []string {
+	m, n := w.Machine("m"), w.Node()
+	places := []string{}
+	if m.Status.CurrentStatus.PreserveExpiryTime != nil {
+		places = append(places, "end")
+	}
+	if preservedTaint(n) != nil && n.Annotations[v1alpha1.AnnotationScaleDownDisabledByMCM] == "true" {
+		places = append(places, "marks")
+	}
+	if preservedCondition(n).Status == corev1.ConditionTrue {
+		places = append(places, "condition")
+	}
+	if m.Annotations[v1alpha1.AnnotationLastAppliedPreserve] != "" {
+		places = append(places, "machine")
+	}
+	return places
+}
+
+var (
+	writeEnd       = activitiestest.Write{Verb: "update", Resource: "machines", Ours: true}
+	writeMarks     = activitiestest.Write{Verb: "update", Resource: "nodes", Ours: false}
+	writeCondition = activitiestest.Write{Verb: "patch", Resource: "nodes", Ours: false}
+	writeMachine   = activitiestest.Write{Verb: "patch", Resource: "machines", Ours: true}
+)
+
+func TestU132_PreserveResumesAtEachStep(t *testing.T) {
+	t.Parallel()
+	all := []string{"end", "marks", "condition", "machine"}
+	for done, at := range []activitiestest.Write{writeEnd, writeMarks, writeCondition, writeMachine} {
+		t.Run(at.Verb+" "+at.Resource, func(t *testing.T) {
+			m := activitiestest.Machine("m", activitiestest.OnNode, ill)
+			w := activitiestest.NewWorld(t, m, activitiestest.Node(nodeAsks("now")))
+			w.Fail(at, 1, errors.New("no answer"), nil)
+			_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).PreserveMachine, keepAt(m, 0))
+			require.ErrorContains(t, err, "no answer")
+			_, retryable := activitiestest.Failure(t, err)
+			assert.True(t, retryable)
+			assert.Equal(t, all[:done], saying(w), "what comes before is done, what comes after is not")
+
+			preserveMachine(w, keepAt(m, time.Hour))
+			assert.Equal(t, all, saying(w))
+			until := activitiestest.KeptUntil
+			if done == 0 {
+				until = metav1.NewTime(activitiestest.KeptUntil.Add(time.Hour)) // it has only just begun
+			}
+			assert.True(t, until.Equal(w.Machine("m").Status.CurrentStatus.PreserveExpiryTime))
+			assert.Contains(t, preservedCondition(w.Node()).Message, until.UTC().Format(time.RFC3339))
+			assert.Len(t, w.Told(), 1, "told once")
+		})
+	}
+}
+
+func TestU133_StopResumesAtEachStep(t *testing.T) {
+	t.Parallel()
+	all := []string{"end", "marks", "condition", "machine"}
+	for i, row := range []struct {
+		at   activitiestest.Write
+		left []string
+	}{
+		{writeCondition, all},
+		{writeMarks, []string{"end", "marks", "machine"}},
+		{writeMachine, []string{"end", "machine"}},
+		{writeEnd, []string{"end"}},
+	} {
+		t.Run(row.at.Verb+" "+row.at.Resource, func(t *testing.T) {
+			m := activitiestest.Machine("m", activitiestest.OnNode, ill)
+			w := activitiestest.NewWorld(t, m, activitiestest.Node(nodeAsks("now")))
+			preserveMachine(w, keepAt(m, 0))
+			require.Equal(t, all, saying(w))
+			w.Told()
+			w.Fail(row.at, 1, errors.New("no answer"), nil)
+			_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).PreserveMachine, keepAt(m, v1alpha1.DefaultPreserveTimeout))
+			require.ErrorContains(t, err, "no answer")
+			assert.Equal(t, row.left, saying(w))
+			assert.Empty(t, w.Told())
+
+			preserveMachine(w, keepAt(m, v1alpha1.DefaultPreserveTimeout+time.Hour))
+			assert.Len(t, w.Writes(), 4-i)
+			assert.Empty(t, saying(w))
+			assert.Empty(t, w.Node().Annotations)
+			assert.Empty(t, w.Machine("m").Annotations)
+			assert.Equal(t, []string{"Normal PreservationStopped " + stopSentence + "its time is over."}, w.Told(), "told once, at the end")
+			assert.Equal(t, stopSentence+"its time is over.", preservedCondition(w.Node()).Message)
+		})
+	}
+}
+
+func TestU133_AnEndThatAnotherControllerLost(t *testing.T) {
+	t.Parallel()
+	m := activitiestest.Machine("m", activitiestest.OnNode, ill, asks("now"))
+	w := activitiestest.NewWorld(t, m, activitiestest.Node())
+	preserveMachine(w, keepAt(m, 0))
+	w.Told()
+	w.SetStatus(func(m *v1alpha1.Machine) { m.Status.CurrentStatus.PreserveExpiryTime = nil })
+	w.Edit(cache.Machines, "m", map[string]any{"metadata": map[string]any{"annotations": nil}})
+	preserveMachine(w, keepAt(m, time.Hour))
+	assert.Empty(t, saying(w))
+	assert.Equal(t, []string{"Normal PreservationStopped " + stopSentence + "nobody asks for it."}, w.Told())
+}

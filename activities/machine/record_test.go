@@ -1,0 +1,139 @@
+package machine_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/machine"
+	"millwright/api/v1alpha1"
+	"millwright/observe/cache"
+)
+
+// recorded is what the provider said of the new instance of a machine: its node is called n.
+func recorded(m *v1alpha1.Machine) machine.Recorded {
+	return machine.Recorded{Read: activitiestest.Read(m), ProviderID: "fake:///n", NodeName: "n"}
+}
+
+func TestU60_RecordInstance(t *testing.T) {
+	t.Parallel()
+	t.Run("U60: names the instance and its node, with the default priority", func(t *testing.T) {
+		m := activitiestest.Machine("m")
+		w := activitiestest.NewWorld(t, m)
+		record := activitiestest.Twice[machine.Record](w, acts(w.Kube).RecordInstance, recorded(m))
+		now := w.Machine("m")
+		assert.Equal(t, "fake:///n", now.Spec.ProviderID)
+		assert.Equal(t, map[string]string{"app": "web", "node": "n"}, now.Labels)
+		assert.Equal(t, "3", now.Annotations[v1alpha1.AnnotationMachinePriority])
+		assert.Equal(t, machine.Record{Version: now.ResourceVersion}, record)
+		assert.Equal(t, []string{"patch machines"}, w.Writes())
+	})
+	t.Run("U60: without a target there is no node to name", func(t *testing.T) {
+		m := activitiestest.Machine("m")
+		w := activitiestest.NewWorld(t, m)
+		in := recorded(m)
+		in.NodeName = ""
+		activitiestest.Twice[machine.Record](w, acts(w.Kube).RecordInstance, in)
+		assert.Equal(t, "fake:///n", w.Machine("m").Spec.ProviderID)
+		assert.Equal(t, map[string]string{"app": "web"}, w.Machine("m").Labels)
+	})
+	t.Run("keeps the priority that somebody gave it", func(t *testing.T) {
+		m := activitiestest.Machine("m")
+		m.Annotations = map[string]string{v1alpha1.AnnotationMachinePriority: "1"}
+		w := activitiestest.NewWorld(t, m)
+		activitiestest.Twice[machine.Record](w, acts(w.Kube).RecordInstance, recorded(m))
+		assert.Equal(t, "1", w.Machine("m").Annotations[v1alpha1.AnnotationMachinePriority])
+	})
+	t.Run("also one that the cache has not heard of", func(t *testing.T) {
+		m := activitiestest.Machine("m")
+		w := activitiestest.NewWorld(t, m)
+		release := w.Hold()
+		w.Edit(cache.Machines, "m", activitiestest.Annotated(v1alpha1.AnnotationMachinePriority, "1"))
+		_, err := activitiestest.Run[machine.Record](w, acts(w.Kube).RecordInstance, recorded(m))
+		require.NoError(t, err)
+		release()
+		assert.Equal(t, "1", w.Machine("m").Annotations[v1alpha1.AnnotationMachinePriority])
+		assert.Equal(t, "fake:///n", w.Machine("m").Spec.ProviderID)
+		assert.Equal(t, []string{"patch machines", "patch machines"}, w.Writes(), "the first met another version")
+	})
+	t.Run("writes nothing to another machine of the same name that the cache has not heard of", func(t *testing.T) {
+		m := activitiestest.Machine("m", activitiestest.Bare)
+		w := activitiestest.NewWorld(t, m)
+		w.Hold()
+		w.Replace(m)
+		_, err := activitiestest.Run[machine.Record](w, acts(w.Kube).RecordInstance, recorded(m))
+		machinesGone(t, err)
+		assert.Empty(t, w.Machine("m").Spec.ProviderID)
+	})
+	t.Run("U69: an API server that is away is tried again", func(t *testing.T) {
+		m := activitiestest.Machine("m")
+		w := activitiestest.NewWorld(t, m)
+		activitiestest.Failing(w.Machines, "patch", "machines", 1, apierrors.NewServiceUnavailable("away"), nil)
+		_, err := activitiestest.Run[machine.Record](w, acts(w.Kube).RecordInstance, recorded(m))
+		require.Error(t, err)
+		_, retryable := activitiestest.Failure(t, err)
+		assert.True(t, retryable)
+		activitiestest.Twice[machine.Record](w, acts(w.Kube).RecordInstance, recorded(m))
+		assert.Equal(t, "fake:///n", w.Machine("m").Spec.ProviderID)
+	})
+}
+
+// registered makes a node one that joined so long before longAgo.
+func registered(before time.Duration) func(*corev1.Node) {
+	return func(n *corev1.Node) { n.CreationTimestamp = metav1.NewTime(activitiestest.LongAgo.Add(-before)) }
+}
+
+func TestU66_InstanceWhoseNodesNameIsTaken(t *testing.T) {
+	t.Parallel()
+	const belongs = "VM using old node obj: node n belongs to instance fake:///old"
+	for name, row := range map[string]struct {
+		machine string
+		nodes   []runtime.Object
+		stale   string
+	}{
+		"U66: there is no such node":                              {"m", nil, ""},
+		"U66: it is the node of another instance":                 {"m", []runtime.Object{activitiestest.Node(activitiestest.ProviderID("fake:///old"), registered(-time.Minute))}, belongs},
+		"U66: so it is, although it has the machine's name":       {"n", []runtime.Object{activitiestest.Node(activitiestest.ProviderID("fake:///old"), registered(-time.Minute))}, belongs},
+		"U66: it does not say whose it is, and is older":          {"m", []runtime.Object{activitiestest.Node(registered(time.Hour))}, "VM using old node obj: node n is older than machine m"},
+		"U66: it is as old as the machine":                        {"m", []runtime.Object{activitiestest.Node(registered(0))}, ""},
+		"U66: the machine's own name makes it its own":            {"n", []runtime.Object{activitiestest.Node(registered(time.Hour))}, ""},
+		"U66: it joined before the cloud had answered":            {"n", []runtime.Object{activitiestest.Node(activitiestest.ProviderID("fake:///n"), registered(-time.Second))}, ""},
+		"U66: the same under a name of the cloud's":               {"m", []runtime.Object{activitiestest.Node(registered(-time.Second))}, ""},
+		"U66: it says that it is the instance: clocks may differ": {"m", []runtime.Object{activitiestest.Node(activitiestest.ProviderID("fake:///n"), registered(time.Minute))}, ""},
+		"U66: another node, however old, is nothing to it":        {"m", []runtime.Object{activitiestest.Node(func(n *corev1.Node) { n.Name = "x" }, registered(time.Hour))}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := activitiestest.Machine(row.machine, func(m *v1alpha1.Machine) { m.CreationTimestamp = activitiestest.LongAgo })
+			w := activitiestest.NewWorld(t, append(row.nodes, m)...)
+			record := activitiestest.Twice[machine.Record](w, acts(w.Kube).RecordInstance, recorded(m))
+			now := w.Machine(row.machine)
+			assert.Equal(t, machine.Record{Version: now.ResourceVersion, Stale: row.stale}, record)
+			if row.stale == "" {
+				assert.Equal(t, "fake:///n", now.Spec.ProviderID)
+				return
+			}
+			assert.Equal(t, m, now, "nothing is written: the instance is no machine's")
+			assert.Empty(t, w.Writes())
+		})
+	}
+	t.Run("U66: the node is looked at again when another writer was faster", func(t *testing.T) {
+		m := activitiestest.Machine("m")
+		w := activitiestest.NewWorld(t, m)
+		activitiestest.Failing(w.Machines, "patch", "machines", 1, nil, func() {
+			w.Edit(cache.Machines, "m", activitiestest.Annotated("note", "new"))
+			w.Create(activitiestest.Node(activitiestest.ProviderID("fake:///old")))
+			w.Settle()
+		})
+		record, err := activitiestest.Run[machine.Record](w, acts(w.Kube).RecordInstance, recorded(m))
+		require.NoError(t, err)
+		assert.Equal(t, belongs, record.Stale)
+		assert.Empty(t, w.Machine("m").Spec.ProviderID)
+	})
+}

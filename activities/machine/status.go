@@ -1,0 +1,302 @@
+package machine
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/activities/kube"
+	"millwright/api/v1alpha1"
+	"millwright/api/vocabulary"
+	"millwright/decide/attention"
+	"millwright/decide/deletion"
+	"millwright/decide/health"
+	"millwright/observe/machine"
+)
+
+// LastOperation is status.lastOperation as MCM's users know it; its time is that of the write.
+type LastOperation struct {
+	Type        string
+	State       string
+	Description string
+	ErrorCode   string
+}
+
+// Condition is a condition of one of the types that are reserved for us.
+type Condition struct {
+	Type    string
+	True    bool
+	Reason  string
+	Message string
+}
+
+// Report is what a Machine's status should say. The node's conditions are copied with every report.
+type Report struct {
+	Read           kube.Read
+	Phase          string            // empty keeps the phase
+	Operation      *LastOperation    // nil keeps it
+	Step           *kube.Step        // nil clears it: the machine is calm
+	Conditions     []Condition       // of ours; those that are not named keep what they say
+	LastKnownState string            // empty keeps it
+	Clock          *health.Clock     // of health; nil keeps it
+	InstanceGone   bool              // the provider says that the instance is gone; false keeps what is known
+	Stopped        bool              // the creation waits for a person: its clock stands still until a report says false
+	Addresses      []kube.Address    // of an instance without a node; nil keeps them
+	PreserveUntil  time.Time         // the machine fails and is preserved from now on; zero keeps what is known
+	Deletion       *DeletionProgress // how far the deletion has come; nil keeps what is known
+	Drain          *StayingDrain     // of the node of a machine that stays; nil keeps what is known
+	Event          *kube.Event       // nil tells nothing; told only when the status changed
+	Before         *kube.Event       // told before it
+}
+
+// ReportMachine writes a Machine's status. Where the status says it already, nothing is written. It returns the version to
+// wait for, or ObjectGone.
+func (a *Activities) ReportMachine(ctx context.Context, in Report) (string, error) {
+	for range kube.MaxConflicts {
+		m, live, err := a.Kube.Machine(ctx, in.Read)
+		if err != nil {
+			return "", err
+		}
+		if m == nil {
+			return "", kube.ObjectGone(in.Read.Ref)
+		}
+		node, err := a.Kube.Node(ctx, m, live)
+		if err != nil {
+			return "", err
+		}
+		changed := m.DeepCopy()
+		applyReport(changed, node, in, metav1.Now())
+		if equality.Semantic.DeepEqual(changed.Status, m.Status) {
+			return m.ResourceVersion, nil
+		}
+		written, err := a.Kube.Cluster.Client().MachineV1alpha1().Machines(m.Namespace).UpdateStatus(ctx, changed, metav1.UpdateOptions{})
+		switch {
+		case err == nil:
+			a.Kube.Tell(written, in.Before)
+			a.Kube.Tell(written, in.Event)
+			if result, took := ended(m, written); result != "" {
+				a.Kube.Metrics.Drained(result, took)
+			}
+			return written.ResourceVersion, nil
+		case apierrors.IsConflict(err):
+			in.Read.Live = true
+		default:
+			return "", kube.WriteError(in.Read.Ref, err)
+		}
+	}
+	return "", kube.Contended(in.Read.Ref)
+}
+
+// applyReport changes the status as the report wants it. Times move only with what they stand for.
+func applyReport(m *v1alpha1.Machine, node *corev1.Node, in Report, now metav1.Time) {
+	status := &m.Status
+	if in.Phase != "" && string(status.CurrentStatus.Phase) != in.Phase {
+		status.CurrentStatus.Phase = v1alpha1.MachinePhase(in.Phase)
+		status.CurrentStatus.LastUpdateTime = now
+		status.CurrentStatus.TimeoutActive = in.Phase == string(v1alpha1.MachinePending) || in.Phase == string(v1alpha1.MachineUnknown)
+	}
+	if status.CurrentStatus.PreserveExpiryTime == nil && !in.PreserveUntil.IsZero() {
+		status.CurrentStatus.PreserveExpiryTime = new(metav1.NewTime(in.PreserveUntil).Rfc3339Copy())
+	}
+	if o := in.Operation; o != nil {
+		last := v1alpha1.LastOperation{
+			Description: o.Description, ErrorCode: o.ErrorCode,
+			State: v1alpha1.MachineState(o.State), Type: v1alpha1.MachineOperationType(o.Type),
+			LastUpdateTime: status.LastOperation.LastUpdateTime,
+		}
+		if last != status.LastOperation {
+			last.LastUpdateTime = now
+		}
+		status.LastOperation = last
+	}
+	if in.LastKnownState != "" {
+		status.LastKnownState = in.LastKnownState
+	}
+	status.CreationStopped = creationStopped(status.CreationStopped, in.Stopped, now)
+	status.Health = healthClock(status.Health, in, now)
+	status.Deletion = in.Deletion.applied(status.Deletion, now)
+	if status.Deletion != nil {
+		status.Deletion.Queued = in.Step != nil && in.Step.Name == vocabulary.StepQueued
+	}
+	status.Drain = in.Drain.applied(status.Drain, now)
+	status.Addresses = addresses(status.Addresses, in.Addresses)
+	status.CurrentOperation = kube.Operation(in.Step)
+	status.Conditions = mergeConditions(status.Conditions, node, in.Conditions, now)
+}
+
+// creationStopped starts or stops the clock of the time that does not count for the creation timeout.
+func creationStopped(was *v1alpha1.CreationStopped, stopped bool, now metav1.Time) *v1alpha1.CreationStopped {
+	running := was != nil && was.Since != nil
+	switch {
+	case stopped == running:
+		return was
+	case stopped:
+		s := v1alpha1.CreationStopped{Since: &now}
+		if was != nil {
+			s.Total = was.Total
+		}
+		return &s
+	default:
+		return &v1alpha1.CreationStopped{Total: metav1.Duration{Duration: was.Total.Duration + max(now.Sub(was.Since.Time), 0)}}
+	}
+}
+
+func healthClock(was *v1alpha1.MachineHealth, in Report, now metav1.Time) *v1alpha1.MachineHealth {
+	if in.Clock == nil && !in.InstanceGone {
+		return was
+	}
+	h := v1alpha1.MachineHealth{}
+	if was != nil {
+		h = *was
+	}
+	if c := in.Clock; c != nil {
+		h.UnhealthySince, h.RecoveredAt, h.InstanceGoneAt = metav1.NewTime(c.UnhealthySince).Rfc3339Copy(), nil, nil
+		if !c.RecoveredAt.IsZero() {
+			h.RecoveredAt = new(metav1.NewTime(c.RecoveredAt).Rfc3339Copy())
+		}
+	}
+	if in.InstanceGone && h.InstanceGoneAt == nil {
+		h.InstanceGoneAt = &now
+	}
+	return &h
+}
+
+// addresses returns what the provider told, sorted and each once.
+func addresses(was []corev1.NodeAddress, told []kube.Address) []corev1.NodeAddress {
+	if told == nil {
+		return was
+	}
+	var list []corev1.NodeAddress
+	for _, a := range told {
+		list = append(list, corev1.NodeAddress{Type: corev1.NodeAddressType(a.Type), Address: a.Address})
+	}
+	slices.SortFunc(list, func(x, y corev1.NodeAddress) int {
+		return cmp.Or(cmp.Compare(x.Type, y.Type), cmp.Compare(x.Address, y.Address))
+	})
+	return slices.Compact(list)
+}
+
+// mergeConditions returns the node's conditions as they are, with their messages, and ours behind them. Without a node the
+// last copy stays.
+func mergeConditions(old []corev1.NodeCondition, node *corev1.Node, own []Condition, now metav1.Time) []corev1.NodeCondition {
+	isOurs := func(c corev1.NodeCondition) bool { return v1alpha1.IsReservedConditionType(c.Type) }
+	copied := slices.DeleteFunc(slices.Clone(old), isOurs)
+	if node != nil {
+		copied = machine.CopiedConditions(node)
+	}
+	ours := slices.DeleteFunc(slices.Clone(old), func(c corev1.NodeCondition) bool { return !isOurs(c) })
+	for _, c := range own {
+		ours = setCondition(ours, c, now)
+	}
+	return append(copied, ours...)
+}
+
+func setCondition(list []corev1.NodeCondition, c Condition, now metav1.Time) []corev1.NodeCondition {
+	status := corev1.ConditionFalse
+	if c.True {
+		status = corev1.ConditionTrue
+	}
+	entry := corev1.NodeCondition{
+		Type: corev1.NodeConditionType(c.Type), Status: status, Reason: c.Reason, Message: c.Message, LastTransitionTime: now,
+	}
+	for i, o := range list {
+		if o.Type != entry.Type {
+			continue
+		}
+		if o.Status == entry.Status {
+			entry.LastTransitionTime = o.LastTransitionTime
+		}
+		list[i] = entry
+		return list
+	}
+	return append(list, entry)
+}
+
+// DeletionProgress is what a report says of a machine's deletion. The stage never goes back, and what ended stays ended.
+type DeletionProgress struct {
+	Stage      deletion.Stage // under way from now on; empty keeps it
+	Means      string         // how pods are made to go from now on; empty keeps it. The first one starts the clock of the drain
+	Result     string         // how the drain ended; empty keeps it
+	LeftBehind []string       // with Result: pods that are still there
+}
+
+// applied returns the record with what the report says. Times move only with what they stand for.
+func (d *DeletionProgress) applied(was *v1alpha1.MachineDeletion, now metav1.Time) *v1alpha1.MachineDeletion {
+	if d == nil {
+		return was
+	}
+	record := &v1alpha1.MachineDeletion{}
+	if was != nil {
+		record = was.DeepCopy()
+	}
+	recorded := deletion.Stage(record.Stage)
+	if stage := deletion.Later(recorded, d.Stage); stage != recorded {
+		record.Stage, record.Since = v1alpha1.MachineDeletionStage(stage), now
+	}
+	if d.Means == "" && d.Result == "" {
+		return record
+	}
+	if record.Drain == nil {
+		record.Drain = &v1alpha1.MachineDrain{StartedAt: now}
+	}
+	advance(record.Drain, d.Means, d.Result, d.LeftBehind, now)
+	return record
+}
+
+// advance writes how far a drain has come. What ended stays ended.
+func advance(drain *v1alpha1.MachineDrain, means, result string, left []string, now metav1.Time) {
+	if drain.Result != "" {
+		return
+	}
+	if means != "" && means != drain.Means {
+		drain.Means, drain.MeansSince = means, &now
+	}
+	drain.Result, drain.LeftBehind = result, left
+}
+
+// StayingDrain is what a report says of the drain of a node whose machine is to stay. For another purpose or occasion than
+// the one on record it begins anew.
+type StayingDrain struct {
+	Purpose    attention.DrainPurpose
+	Means      string // as in DeletionProgress
+	Result     string
+	LeftBehind []string
+}
+
+func (d *StayingDrain) applied(was *v1alpha1.StayingDrain, now metav1.Time) *v1alpha1.StayingDrain {
+	if d == nil {
+		return was
+	}
+	purpose, occasion := v1alpha1.DrainPurpose(d.Purpose.For), metav1.NewTime(d.Purpose.Occasion).Rfc3339Copy()
+	record := &v1alpha1.StayingDrain{Purpose: purpose, Occasion: occasion, MachineDrain: v1alpha1.MachineDrain{StartedAt: now}}
+	if was != nil && was.Purpose == purpose && was.Occasion.Equal(&occasion) {
+		record = was.DeepCopy()
+	}
+	advance(&record.MachineDrain, d.Means, d.Result, d.LeftBehind, now)
+	return record
+}
+
+// ended says how a drain ended by this write, and how long it took; nothing when none did.
+func ended(before, after *v1alpha1.Machine) (result string, took time.Duration) {
+	of := func(m *v1alpha1.Machine) *v1alpha1.MachineDrain {
+		switch s := m.Status; {
+		case s.Deletion != nil:
+			return s.Deletion.Drain
+		case s.Drain != nil:
+			return &s.Drain.MachineDrain
+		default:
+			return nil
+		}
+	}
+	was, is := of(before), of(after)
+	if is == nil || is.Result == "" || (was != nil && was.Result != "" && was.StartedAt.Equal(&is.StartedAt)) {
+		return "", 0
+	}
+	return is.Result, time.Since(is.StartedAt.Time)
+}

@@ -1,0 +1,224 @@
+package machine_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/kube"
+	"millwright/activities/machine"
+	"millwright/api/v1alpha1"
+	"millwright/decide/attention"
+)
+
+// reportMachine reports twice and returns the status that came of it.
+func reportMachine(w *activitiestest.World, in machine.Report) v1alpha1.MachineStatus {
+	w.T.Helper()
+	version := activitiestest.Twice[string](w, acts(w.Kube).ReportMachine, in)
+	m := w.Machine(in.Read.Ref.Name)
+	assert.Equal(w.T, m.ResourceVersion, version, "the version to wait for")
+	return m.Status
+}
+
+func TestU61_ReportMachine(t *testing.T) {
+	t.Parallel()
+	m := activitiestest.Machine("m")
+	w := activitiestest.NewWorld(t, m)
+	step := kube.Step{WorkflowID: "machine/shop/m", Name: "create-instance", Since: activitiestest.LongAgo.Time, Deadline: activitiestest.LongAgo.Add(time.Hour), BlockedBy: []string{"Unavailable"}}
+	status := reportMachine(w, machine.Report{
+		Read: activitiestest.Read(m), Phase: "CrashLoopBackOff", Step: &step, LastKnownState: "state-7",
+		Operation:  &machine.LastOperation{Type: "Create", State: "Failed", Description: "no capacity", ErrorCode: "ResourceExhausted"},
+		Conditions: []machine.Condition{{Type: "InstanceReady", Reason: "ResourceExhausted", Message: "no capacity"}},
+		Event:      &kube.Event{Warning: true, Reason: "ResourceExhausted", Message: "no capacity"},
+	})
+	assert.Equal(t, v1alpha1.MachineCrashLoopBackOff, status.CurrentStatus.Phase)
+	assert.False(t, status.CurrentStatus.LastUpdateTime.IsZero())
+	assert.Equal(t, []string{"Create", "Failed", "no capacity", "ResourceExhausted"}, []string{
+		string(status.LastOperation.Type), string(status.LastOperation.State), status.LastOperation.Description, status.LastOperation.ErrorCode,
+	})
+	assert.Equal(t, "state-7", status.LastKnownState)
+	assert.Equal(t, "create-instance", status.CurrentOperation.Step)
+	assert.True(t, status.CurrentOperation.Since.Equal(&activitiestest.LongAgo))
+	assert.True(t, status.CurrentOperation.Deadline.Time.Equal(step.Deadline))
+	assert.Equal(t, []string{"Unavailable"}, status.CurrentOperation.BlockedBy)
+	require.Len(t, status.Conditions, 1)
+	assert.Equal(t, corev1.ConditionFalse, status.Conditions[0].Status)
+
+	t.Run("D38: people hear of it, once", func(t *testing.T) {
+		assert.Equal(t, []string{"Warning ResourceExhausted no capacity"}, w.Told())
+	})
+	assert.Equal(t, []string{"update machines/status"}, w.Writes())
+}
+
+// inUse returns a machine whose status was written long ago.
+func inUse() *v1alpha1.Machine {
+	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning))
+	m.Status.CurrentStatus.LastUpdateTime = activitiestest.LongAgo
+	m.Status.LastOperation = v1alpha1.LastOperation{Type: "Create", State: "Successful", Description: "joined", LastUpdateTime: activitiestest.LongAgo}
+	m.Status.LastKnownState = "state-7"
+	m.Status.Conditions = []corev1.NodeCondition{
+		{Type: v1alpha1.MachineInstanceReady, Status: "True", Reason: "InstanceCreated", LastTransitionTime: activitiestest.LongAgo},
+	}
+	return m
+}
+
+func TestTimesOfAReportMoveOnlyWithWhatTheyStandFor(t *testing.T) {
+	t.Parallel()
+	same := machine.LastOperation{Type: "Create", State: "Successful", Description: "joined"}
+	for name, row := range map[string]struct {
+		report              machine.Report
+		phase, last, status bool // whether it moves
+	}{
+		"the same again":                 {machine.Report{Phase: "Running", Operation: &same}, false, false, false},
+		"a step, and nothing else":       {machine.Report{Step: &kube.Step{Name: "x"}}, false, false, false},
+		"an operation in the same phase": {machine.Report{Phase: "Running", Operation: &machine.LastOperation{Type: "HealthCheck"}}, false, true, false},
+		"another phase":                  {machine.Report{Phase: "Unknown"}, true, false, false},
+		"another reason of a condition":  {machine.Report{Conditions: []machine.Condition{{Type: "InstanceReady", True: true, Reason: "Adopted"}}}, false, false, false},
+		"another status of a condition":  {machine.Report{Conditions: []machine.Condition{{Type: "InstanceReady", Reason: "Internal"}}}, false, false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := inUse()
+			row.report.Read = activitiestest.Read(m)
+			status := reportMachine(activitiestest.NewWorld(t, m), row.report)
+			assert.Equal(t, row.phase, !status.CurrentStatus.LastUpdateTime.Equal(&activitiestest.LongAgo), "of the phase")
+			assert.Equal(t, row.last, !status.LastOperation.LastUpdateTime.Equal(&activitiestest.LongAgo), "of the operation")
+			assert.Equal(t, row.status, !status.Conditions[0].LastTransitionTime.Equal(&activitiestest.LongAgo), "of the condition")
+		})
+	}
+}
+
+func TestWhatAReportDoesNotNameStays(t *testing.T) {
+	t.Parallel()
+	m := inUse()
+	m.Status.CurrentOperation = &v1alpha1.Operation{WorkflowID: "machine/shop/m"}
+	w := activitiestest.NewWorld(t, m)
+	status := reportMachine(w, machine.Report{
+		Read: activitiestest.Read(m), Before: &kube.Event{Reason: "First", Message: "of two"}, Event: &kube.Event{Reason: "Calm", Message: "all is well"},
+	})
+	assert.Equal(t, "state-7", status.LastKnownState)
+	assert.Equal(t, v1alpha1.MachineRunning, status.CurrentStatus.Phase)
+	assert.Equal(t, "joined", status.LastOperation.Description)
+	assert.Len(t, status.Conditions, 1)
+	assert.Nil(t, status.CurrentOperation, "except the operation: none means calm")
+	assert.Equal(t, []string{"Normal First of two", "Normal Calm all is well"}, w.Told())
+
+	t.Run("U62: and where it says nothing new, nothing is written and nobody is told", func(t *testing.T) {
+		w.Forget()
+		reportMachine(w, machine.Report{Read: activitiestest.Read(m), Phase: "Running", Event: &kube.Event{Reason: "Calm", Message: "all is well"}})
+		assert.Empty(t, w.Requests())
+		assert.Empty(t, w.Told())
+	})
+}
+
+func TestWhatTheProviderMustRememberOutlivesErrors(t *testing.T) {
+	t.Parallel()
+	for _, code := range []string{"Internal", "InvalidArgument", "ResourceExhausted", "Unavailable"} {
+		t.Run("D29: "+code, func(t *testing.T) {
+			m := inUse()
+			status := reportMachine(activitiestest.NewWorld(t, m), machine.Report{
+				Read: activitiestest.Read(m), Phase: "CrashLoopBackOff", Operation: &machine.LastOperation{Type: "Create", State: "Failed", ErrorCode: code},
+			})
+			assert.Equal(t, "state-7", status.LastKnownState)
+		})
+	}
+}
+
+func TestReportMachineCopiesTheNodesConditions(t *testing.T) {
+	t.Parallel()
+	m := inUse()
+	m.Status.Conditions = append(m.Status.Conditions, corev1.NodeCondition{Type: "Ready", Status: "True", Message: "old"}, corev1.NodeCondition{Type: "Gone", Status: "True"})
+	n := activitiestest.Node(func(n *corev1.Node) {
+		n.Status.Conditions[0].LastHeartbeatTime, n.Status.Conditions[0].LastTransitionTime = metav1.Now(), activitiestest.LongAgo
+		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: v1alpha1.MachineInstanceReady, Status: "False"})
+	})
+	w := activitiestest.NewWorld(t, m, n)
+	status := reportMachine(w, machine.Report{Read: activitiestest.Read(m)})
+	require.Len(t, status.Conditions, 2)
+	assert.Equal(t, corev1.NodeConditionType("Ready"), status.Conditions[0].Type)
+	assert.True(t, status.Conditions[0].LastTransitionTime.Equal(&activitiestest.LongAgo))
+	assert.Equal(t, v1alpha1.MachineInstanceReady, status.Conditions[1].Type, "ours stays")
+	assert.Equal(t, corev1.ConditionTrue, status.Conditions[1].Status, "and the node cannot speak for it")
+
+	t.Run("D43: messages too", func(t *testing.T) {
+		assert.Equal(t, "kubelet is posting ready status", status.Conditions[0].Message)
+		n := w.Node()
+		n.Status.Conditions[0].Message = "kubelet stopped posting node status"
+		w.Rewrite(n)
+		status := reportMachine(w, machine.Report{Read: activitiestest.Read(m)})
+		assert.Equal(t, "kubelet stopped posting node status", status.Conditions[0].Message)
+	})
+	t.Run("a heartbeat is no news", func(t *testing.T) {
+		assert.True(t, status.Conditions[0].LastHeartbeatTime.IsZero())
+	})
+	t.Run("without its node the last copy stays", func(t *testing.T) {
+		alone := inUse()
+		alone.Status.Conditions = append(alone.Status.Conditions, corev1.NodeCondition{Type: "Ready", Status: "Unknown", Message: "last words"})
+		status := reportMachine(activitiestest.NewWorld(t, alone), machine.Report{Read: activitiestest.Read(alone)})
+		assert.Equal(t, "last words", status.Conditions[0].Message)
+	})
+}
+
+func TestD43_AnotherMessageAloneIsWorthAReport(t *testing.T) {
+	t.Parallel()
+	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning))
+	w := calm(t, m, activitiestest.Class())
+	n := w.Node()
+	n.Status.Conditions[0].Message = "kubelet is posting ready status. AppArmor enabled"
+	w.Rewrite(n)
+	assert.Equal(t, attention.Health, activitiestest.DecideMachine(w, activitiestest.Read(m)).Need)
+	activitiestest.Twice[string](w, acts(w.Kube).ReportMachine, machine.Report{Read: activitiestest.Read(m)})
+	assert.Equal(t, attention.Nothing, activitiestest.DecideMachine(w, activitiestest.Read(m)).Need)
+
+	n = w.Node()
+	n.Status.Conditions[0].LastHeartbeatTime = metav1.Now()
+	w.Rewrite(n)
+	assert.Equal(t, attention.Nothing, activitiestest.DecideMachine(w, activitiestest.Read(m)).Need, "a heartbeat is no news")
+}
+
+func TestReportOfAnInstanceThatIsThereAfterAll(t *testing.T) {
+	t.Parallel()
+	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineCrashLoopBackOff))
+	m.Status.Conditions = []corev1.NodeCondition{{Type: v1alpha1.MachineInstanceReady, Status: "False", Reason: "Unavailable", LastTransitionTime: activitiestest.LongAgo}}
+	status := reportMachine(activitiestest.NewWorld(t, m), machine.Report{
+		Read: activitiestest.Read(m), Phase: "Pending", Operation: &machine.LastOperation{Type: "Create", State: "Processing"},
+		Conditions: []machine.Condition{{Type: "InstanceReady", True: true, Reason: "InstanceCreated"}},
+	})
+	assert.Equal(t, v1alpha1.MachinePending, status.CurrentStatus.Phase)
+	assert.Empty(t, status.LastOperation.ErrorCode)
+	require.Len(t, status.Conditions, 1)
+	assert.Equal(t, corev1.ConditionTrue, status.Conditions[0].Status)
+}
+
+func TestTimeoutActive(t *testing.T) {
+	t.Parallel()
+	for to, want := range map[string]bool{"Pending": true, "Unknown": true, "Running": false, "Failed": false, "Terminating": false} {
+		m := activitiestest.Machine("m")
+		status := reportMachine(activitiestest.NewWorld(t, m), machine.Report{Read: activitiestest.Read(m), Phase: to})
+		assert.Equal(t, want, status.CurrentStatus.TimeoutActive, to)
+	}
+}
+
+func TestReportMachineOfAnotherObject(t *testing.T) {
+	t.Parallel()
+	t.Run("that has the name now", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, activitiestest.Machine("m"))
+		_, err := activitiestest.Run[string](w, acts(w.Kube).ReportMachine, machine.Report{Read: kube.Read{Ref: activitiestest.Stranger(activitiestest.Machine("m"))}, Phase: "Failed"})
+		machinesGone(t, err)
+		assert.Empty(t, w.Machine("m").Status.CurrentStatus.Phase)
+	})
+	t.Run("of which the cache has not heard", func(t *testing.T) {
+		m := activitiestest.Machine("m", activitiestest.Bare)
+		w := activitiestest.NewWorld(t, m)
+		w.Hold()
+		w.Replace(m)
+		_, err := activitiestest.Run[string](w, acts(w.Kube).ReportMachine, machine.Report{Read: activitiestest.Read(m), Phase: "Failed", Event: &kube.Event{}})
+		machinesGone(t, err)
+		assert.Empty(t, w.Machine("m").Status.CurrentStatus.Phase)
+		assert.Empty(t, w.Told())
+	})
+}

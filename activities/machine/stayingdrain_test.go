@@ -1,0 +1,142 @@
+package machine_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/activities/activitiestest"
+	activitiesdrain "millwright/activities/drain"
+	"millwright/activities/kube"
+	"millwright/activities/machine"
+	"millwright/api/v1alpha1"
+	"millwright/api/vocabulary"
+	"millwright/decide/attention"
+	"millwright/decide/drain"
+)
+
+// selectedAt makes a node one that is to be empty for its in-place update since then.
+func selectedAt(at time.Time) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		activitiestest.IsChosen(n)
+		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{
+			Type: v1alpha1.NodeInPlaceUpdate, Status: corev1.ConditionTrue, Reason: v1alpha1.ReasonSelectedForUpdate, LastTransitionTime: metav1.NewTime(at).Rfc3339Copy(),
+		})
+	}
+}
+
+// emptied makes a machine one whose node was emptied before, or is being emptied.
+func emptied(purpose v1alpha1.DrainPurpose, occasion time.Time, drain v1alpha1.MachineDrain) func(*v1alpha1.Machine) {
+	return func(m *v1alpha1.Machine) {
+		m.Status.Drain = &v1alpha1.StayingDrain{Purpose: purpose, Occasion: metav1.NewTime(occasion).Rfc3339Copy(), MachineDrain: drain}
+	}
+}
+
+// keptUntilLater makes a machine one that has failed and is preserved until then.
+func keptUntilLater(until time.Time) func(*v1alpha1.Machine) {
+	return func(m *v1alpha1.Machine) {
+		ill(m)
+		asks("now")(m)
+		m.Status.CurrentStatus.PreserveExpiryTime = new(metav1.NewTime(until).Rfc3339Copy())
+	}
+}
+
+func TestU128_DrainOfANodeWhoseMachineStays(t *testing.T) {
+	t.Parallel()
+	at, later := time.Now().Add(-time.Minute), time.Now().Add(time.Hour)
+	begun := v1alpha1.MachineDrain{StartedAt: metav1.NewTime(time.Now().Add(-3 * time.Hour)), Means: "Delete", MeansSince: new(metav1.Now())}
+	over := v1alpha1.MachineDrain{StartedAt: metav1.Now(), Result: vocabulary.DrainDrained}
+	running := activitiestest.Phase(v1alpha1.MachineRunning)
+	for name, row := range map[string]struct {
+		machine []func(*v1alpha1.Machine)
+		node    []func(*corev1.Node)
+		purpose v1alpha1.DrainPurpose
+		means   drain.Means
+		result  string
+	}{
+		"U128: its update is to begin":               {[]func(*v1alpha1.Machine){running}, []func(*corev1.Node){selectedAt(at)}, v1alpha1.DrainForUpdate, drain.Evict, ""},
+		"U128: its time is over":                     {[]func(*v1alpha1.Machine){running, emptied(v1alpha1.DrainForUpdate, at, begun)}, []func(*corev1.Node){selectedAt(at)}, v1alpha1.DrainForUpdate, drain.Delete, ""},
+		"U128: the time of an earlier update is not": {[]func(*v1alpha1.Machine){running, emptied(v1alpha1.DrainForUpdate, at.Add(-time.Hour), begun)}, []func(*corev1.Node){selectedAt(at)}, v1alpha1.DrainForUpdate, drain.Evict, ""},
+		"U128: the label asks for force":             {[]func(*v1alpha1.Machine){running, activitiestest.Marked(v1alpha1.LabelForceDrain, "True")}, []func(*corev1.Node){selectedAt(at)}, v1alpha1.DrainForUpdate, drain.Kill, ""},
+		"U128: the label of deletions does not":      {[]func(*v1alpha1.Machine){running, activitiestest.Marked(v1alpha1.LabelForceDeletion, "True")}, []func(*corev1.Node){selectedAt(at)}, v1alpha1.DrainForUpdate, drain.Evict, ""},
+		"U128: not ready for more than 5 minutes":    {[]func(*v1alpha1.Machine){running}, []func(*corev1.Node){selectedAt(at), activitiestest.NotReady(6 * time.Minute)}, v1alpha1.DrainForUpdate, drain.Kill, ""},
+		"it is over":                                   {[]func(*v1alpha1.Machine){running, emptied(v1alpha1.DrainForUpdate, at, over)}, []func(*corev1.Node){selectedAt(at)}, v1alpha1.DrainForUpdate, "", vocabulary.DrainDrained},
+		"the update was called off":                    {[]func(*v1alpha1.Machine){running}, nil, v1alpha1.DrainForUpdate, "", activitiesdrain.Cancelled},
+		"the machine is being deleted":                 {[]func(*v1alpha1.Machine){running, activitiestest.Going[*v1alpha1.Machine]}, []func(*corev1.Node){selectedAt(at)}, v1alpha1.DrainForUpdate, "", activitiesdrain.Cancelled},
+		"U132: it is preserved":                        {[]func(*v1alpha1.Machine){keptUntilLater(later)}, nil, v1alpha1.DrainForPreservation, drain.Evict, ""},
+		"U132: an earlier preservation is another one": {[]func(*v1alpha1.Machine){keptUntilLater(later), emptied(v1alpha1.DrainForPreservation, at, over)}, nil, v1alpha1.DrainForPreservation, drain.Evict, ""},
+		"U132: its preservation is over":               {[]func(*v1alpha1.Machine){keptUntilLater(at)}, nil, v1alpha1.DrainForPreservation, "", activitiesdrain.Cancelled},
+		"U132: it has recovered":                       {[]func(*v1alpha1.Machine){keptUntilLater(later), running}, nil, v1alpha1.DrainForPreservation, "", activitiesdrain.Cancelled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := activitiestest.Machine("m", append([]func(*v1alpha1.Machine){activitiestest.OnNode}, row.machine...)...)
+			w := activitiestest.NewWorld(t, m, activitiestest.Node(row.node...))
+			d := activitiestest.Twice[activitiesdrain.Decision](w, (&activitiesdrain.Activities{Kube: w.Kube}).DecideDrain, activitiesdrain.Input{Read: activitiestest.Read(m), Purpose: string(row.purpose)})
+			assert.Equal(t, row.result, d.Result)
+			assert.Equal(t, row.means, d.Step.Means)
+			assert.Empty(t, w.Writes())
+		})
+	}
+}
+
+func TestDrainOfANodeWhoseMachineStaysIsRecorded(t *testing.T) {
+	t.Parallel()
+	at := time.Now().Add(-time.Minute).Truncate(time.Second)
+	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning))
+	w := activitiestest.NewWorld(t, m, activitiestest.Node(selectedAt(at)))
+	what := attention.DrainPurpose{For: vocabulary.DrainForUpdate, Occasion: at}
+	report := func(d machine.StayingDrain) *v1alpha1.StayingDrain {
+		d.Purpose = what
+		in := machine.Report{Read: kube.Read{Ref: activitiestest.Ref(m), Live: true}, Drain: &d}
+		activitiestest.Twice[string](w, acts(w.Kube).ReportMachine, in)
+		return w.Machine("m").Status.Drain
+	}
+	got := report(machine.StayingDrain{Means: "Evict"})
+	began := got.StartedAt
+	assert.Equal(t, "Evict", got.Means)
+	assert.False(t, began.IsZero())
+	got = report(machine.StayingDrain{Result: vocabulary.DrainForced, LeftBehind: []string{"web/a"}})
+	assert.Equal(t, began, got.StartedAt)
+	assert.Equal(t, []string{"web/a"}, got.LeftBehind)
+	assert.Equal(t, vocabulary.DrainForced, report(machine.StayingDrain{Means: "Evict"}).Result, "D42: what ended stays ended")
+	what.Occasion = at.Add(time.Second)
+	got = report(machine.StayingDrain{Means: "Evict"})
+	assert.Empty(t, got.Result, "another update is another drain")
+}
+
+func TestU132_ConditionOfAPreservedNodeSaysHowItsDrainEnded(t *testing.T) {
+	t.Parallel()
+	until := activitiestest.KeptUntil.Time
+	for result, want := range map[string]string{
+		"":                      "Preserved node is not drained. ",
+		vocabulary.DrainDrained: "Preserved node drained successfully. ",
+		vocabulary.DrainForced:  "Preserved node could not be drained. ",
+		vocabulary.DrainSkipped: "Preserved node could not be drained. ",
+	} {
+		m := activitiestest.Machine("m", activitiestest.OnNode, keptUntilLater(until), emptied(v1alpha1.DrainForPreservation, until, v1alpha1.MachineDrain{Result: result}))
+		w := activitiestest.NewWorld(t, m, activitiestest.Node())
+		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).PreserveMachine, keepAt(m, time.Hour))
+		require.NoError(t, err)
+		for _, c := range w.Node().Status.Conditions {
+			if c.Type == v1alpha1.NodePreserved {
+				assert.Equal(t, want+runningSentence, c.Message)
+			}
+		}
+		assert.Len(t, w.Node().Status.Conditions, 2)
+	}
+}
+
+func TestHeldNodeIsNotCordonedForItsUpdate(t *testing.T) {
+	t.Parallel()
+	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning))
+	w := activitiestest.NewWorld(t, m, activitiestest.Node(selectedAt(time.Now()), func(n *corev1.Node) { n.Spec.Unschedulable = true }))
+	activitiestest.Twice[string](w, (&activitiesdrain.Activities{Kube: w.Kube}).HoldDrain, activitiesdrain.Holding{Read: activitiestest.Read(m), Why: "alice"})
+	activitiestest.Twice[kube.MinVersions](w, acts(w.Kube).UncordonNode, kube.Read{Ref: activitiestest.Ref(m), Live: true})
+	assert.False(t, w.Node().Spec.Unschedulable)
+	activitiestest.Twice[kube.MinVersions](w, acts(w.Kube).CordonNode, kube.Read{Ref: activitiestest.Ref(m), Live: true})
+	assert.False(t, w.Node().Spec.Unschedulable)
+}

@@ -1,0 +1,184 @@
+package machine
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"millwright/activities/kube"
+	"millwright/api/v1alpha1"
+	"millwright/observe/cache"
+)
+
+// TokenRequest asks for the bootstrap token of one attempt to make an instance.
+type TokenRequest struct {
+	Read    kube.Read
+	Attempt string    // another one for each attempt
+	Expires time.Time // when the node must have joined
+}
+
+// IssueToken makes the bootstrap token of an attempt and returns where it stands. Run again it returns the same one.
+func (a *Activities) IssueToken(ctx context.Context, in TokenRequest) (kube.TokenRef, error) {
+	m, _, err := a.Kube.Machine(ctx, in.Read)
+	switch {
+	case err != nil:
+		return kube.TokenRef{}, err
+	case m == nil:
+		return kube.TokenRef{}, kube.ObjectGone(in.Read.Ref)
+	}
+	return a.issueToken(ctx, m, in.Attempt, in.Expires)
+}
+
+// maxTokenNames is how many names a token may find taken. There are two thousand million, so one taken by chance is rare
+// and ten are a mistake.
+const maxTokenNames = 10
+
+// issueToken makes the bootstrap token with which one attempt to create a machine's instance joins, and which is good until
+// expires. Run again for the same attempt it finds the same Secret, and makes it live longer where that is needed. A token
+// is for one machine and one attempt, and one that has expired is never used again (D4). The tokens of earlier attempts
+// stay: an instance that an interrupted attempt made has booted with one of them. RevokeTokens removes them all.
+func (a *Activities) issueToken(ctx context.Context, m *v1alpha1.Machine, attempt string, expires time.Time) (kube.TokenRef, error) {
+	target := a.Kube.Cluster.Target(m.Namespace)
+	if target == nil {
+		return kube.TokenRef{}, nil
+	}
+	expires = expires.UTC().Truncate(time.Second) // what the Secret can hold, so that a second run finds nothing to change
+	if !time.Now().Before(expires) {
+		return kube.TokenRef{}, kube.TokenGone(fmt.Sprintf("a bootstrap token of machine %s/%s would have expired at %s", m.Namespace, m.Name, expires.Format(time.RFC3339)))
+	}
+	secrets := target.CoreV1().Secrets(metav1.NamespaceSystem)
+	for n := range maxTokenNames {
+		wanted := a.newToken(m, attempt, n, expires)
+		ref := kube.TokenRef{Namespace: wanted.Namespace, Name: wanted.Name}
+		_, err := secrets.Create(ctx, wanted, metav1.CreateOptions{})
+		if err == nil {
+			return ref, nil
+		}
+		if !apierrors.IsAlreadyExists(err) {
+			return kube.TokenRef{}, tokenWriteError("create", wanted.Name, err)
+		}
+		kept, err := keepToken(ctx, secrets, wanted, expires)
+		if err != nil {
+			return kube.TokenRef{}, err
+		}
+		if kept {
+			return ref, nil
+		}
+	}
+	return kube.TokenRef{}, fmt.Errorf("all %d names for a bootstrap token of machine %s/%s are taken", maxTokenNames, m.Namespace, m.Name)
+}
+
+// newToken returns the Secret of a new token; n counts the names of this attempt that are taken.
+func (a *Activities) newToken(m *v1alpha1.Machine, attempt string, n int, expires time.Time) *corev1.Secret {
+	id := tokenID(m.UID, attempt, n)
+	secret := &corev1.Secret{Type: corev1.SecretTypeBootstrapToken}
+	secret.Namespace, secret.Name = metav1.NamespaceSystem, kube.TokenPrefix+id
+	secret.Labels = map[string]string{v1alpha1.LabelMachineUID: string(m.UID)}
+	secret.Annotations = map[string]string{v1alpha1.AnnotationAttempt: attempt}
+	secret.Data = map[string][]byte{
+		kube.TokenIDKey:          []byte(id),
+		kube.TokenSecretKey:      []byte(newTokenSecret()),
+		kube.TokenExpirationKey:  []byte(expires.Format(time.RFC3339)),
+		kube.TokenAuthKey:        []byte("true"),
+		kube.TokenSigningKey:     []byte("true"),
+		kube.TokenDescriptionKey: fmt.Appendf(nil, "Bootstrap token of machine %s/%s.", m.Namespace, m.Name),
+	}
+	if a.Kube.TokenGroups != "" {
+		secret.Data[kube.TokenGroupsKey] = []byte(a.Kube.TokenGroups)
+	}
+	return secret
+}
+
+// What the API server asks of the public half of a token. Source: Kubernetes, "Authenticating with Bootstrap Tokens".
+const (
+	tokenLetters  = "abcdefghijklmnopqrstuvwxyz0123456789"
+	tokenIDLength = 6
+)
+
+// tokenID returns the public half of a token. It follows from the machine's UID and the attempt, so that the same attempt
+// finds its token again, whatever the machine is called.
+func tokenID(uid types.UID, attempt string, n int) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%d", uid, attempt, n))
+	rest := binary.BigEndian.Uint64(sum[:])
+	id := make([]byte, tokenIDLength)
+	for i := range id {
+		id[i] = tokenLetters[rest%uint64(len(tokenLetters))]
+		rest /= uint64(len(tokenLetters))
+	}
+	return string(id)
+}
+
+// newTokenSecret returns the secret half of a token: 80 random bits, five a letter, so that no letter is likelier than
+// another.
+func newTokenSecret() string { return strings.ToLower(rand.Text()[:kube.TokenSecretLength]) }
+
+// keepToken reports whether the Secret that has the wanted name is the token of the same machine and attempt and can be
+// used, and makes it live until expires.
+func keepToken(ctx context.Context, secrets corev1client.SecretInterface, wanted *corev1.Secret, expires time.Time) (bool, error) {
+	found, err := secrets.Get(ctx, wanted.Name, metav1.GetOptions{})
+	if err != nil {
+		return false, fmt.Errorf("get secret %s: %w", wanted.Name, err)
+	}
+	_, until, usable := kube.ReadToken(found, time.Now())
+	switch {
+	case !usable,
+		found.Labels[v1alpha1.LabelMachineUID] != wanted.Labels[v1alpha1.LabelMachineUID],
+		found.Annotations[v1alpha1.AnnotationAttempt] != wanted.Annotations[v1alpha1.AnnotationAttempt]:
+		return false, nil
+	case !until.Before(expires):
+		return true, nil
+	}
+	data := map[string]any{kube.TokenExpirationKey: wanted.Data[kube.TokenExpirationKey]}
+	_, err = kube.Patch(ctx, secrets, found, map[string]any{"data": data})
+	return err == nil, tokenWriteError("extend", wanted.Name, err)
+}
+
+// tokenWriteError says that a token was not written, without the API server's own words: an admission controller may quote
+// what it refuses. It stays retryable, as a role that is missing can be given.
+func tokenWriteError(doing, name string, err error) error {
+	var answer apierrors.APIStatus
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &answer):
+		return fmt.Errorf("%s secret %s: the API server answered %d %s", doing, name, answer.Status().Code, answer.Status().Reason)
+	default:
+		return fmt.Errorf("%s secret %s: %w", doing, name, err)
+	}
+}
+
+// RevokeTokens removes every bootstrap token of a machine: it has joined, or is being deleted. Other machines' tokens stay, and so
+// does what carries the machine's label and is no token. Running it twice is harmless.
+func (a *Activities) RevokeTokens(ctx context.Context, machine kube.Ref) error {
+	target := a.Kube.Cluster.Target(machine.Namespace)
+	if target == nil {
+		return nil
+	}
+	secrets := target.CoreV1().Secrets(metav1.NamespaceSystem)
+	list, err := secrets.List(ctx, metav1.ListOptions{LabelSelector: labels.Set{v1alpha1.LabelMachineUID: machine.UID}.String()})
+	if err != nil {
+		return fmt.Errorf("list bootstrap tokens of machine %s: %w", machine.Key(), err)
+	}
+	for _, token := range cache.Pointers(list.Items) {
+		if token.Type != corev1.SecretTypeBootstrapToken {
+			continue
+		}
+		err := secrets.Delete(ctx, token.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &token.UID}})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("delete secret %s: %w", token.Name, err)
+		}
+	}
+	return nil
+}

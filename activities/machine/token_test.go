@@ -1,0 +1,273 @@
+package machine_test
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/kube"
+	"millwright/activities/machine"
+	"millwright/api/v1alpha1"
+	"millwright/observe/cache"
+)
+
+// issue makes a token, or finds it.
+func issue(w *activitiestest.World, m *v1alpha1.Machine, attempt string, expires time.Time) kube.TokenRef {
+	w.T.Helper()
+	ref, err := machine.IssueToken(w.T.Context(), acts(w.Kube), m, attempt, expires)
+	require.NoError(w.T, err)
+	require.Equal(w.T, activitiestest.KubeSystem, ref.Namespace)
+	return ref
+}
+
+func TestABootstrapToken(t *testing.T) {
+	t.Parallel()
+	expires := time.Date(2100, 1, 2, 4, 4, 5, 6, time.FixedZone("east", 3600))
+	for name, row := range map[string]struct {
+		groups string
+		keys   []string
+	}{
+		"with groups":    {"system:bootstrappers:machines", []string{"auth-extra-groups"}},
+		"without groups": {"", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := activitiestest.NewWorld(t)
+			w.TokenGroups = row.groups
+			s := w.Token(issue(w, activitiestest.Machine("m"), "7", expires))
+			assert.Equal(t, corev1.SecretTypeBootstrapToken, s.Type)
+			assert.Equal(t, map[string]string{"machine.sapcloud.io/machine-uid": "uid-m"}, s.Labels)
+			assert.Equal(t, map[string]string{"machine.sapcloud.io/creation-attempt": "7"}, s.Annotations)
+			assert.Regexp(t, "^[a-z0-9]{6}$", string(s.Data["token-id"]))
+			assert.Regexp(t, "^[a-z0-9]{16}$", string(s.Data["token-secret"]))
+			assert.Equal(t, "bootstrap-token-"+string(s.Data["token-id"]), s.Name)
+			assert.Equal(t, "2100-01-02T03:04:05Z", string(s.Data["expiration"]))
+			assert.Equal(t, "true", string(s.Data["usage-bootstrap-authentication"]))
+			assert.Equal(t, "true", string(s.Data["usage-bootstrap-signing"]))
+			assert.Contains(t, string(s.Data["description"]), "shop/m")
+			assert.Equal(t, row.groups, string(s.Data["auth-extra-groups"]))
+			keys := append([]string{"description", "expiration", "token-id", "token-secret", "usage-bootstrap-authentication", "usage-bootstrap-signing"}, row.keys...)
+			assert.ElementsMatch(t, keys, slices.Collect(maps.Keys(s.Data)))
+		})
+	}
+}
+
+func TestN4_TwoMachinesDoNotShareABootstrapToken(t *testing.T) {
+	t.Parallel()
+	w := activitiestest.NewWorld(t)
+	one, other := activitiestest.Machine("web-5f6d7-abcde"), activitiestest.Machine("api-77c9d-abcde")
+	a, b := issue(w, one, "1", activitiestest.Soon()), issue(w, other, "1", activitiestest.Soon())
+	assert.NotEqual(t, a.Name, b.Name, "names that end alike")
+	assert.NotEqual(t, w.Token(a).Data["token-secret"], w.Token(b).Data["token-secret"])
+
+	w.Revoke(one)
+	assert.Nil(t, w.Token(a))
+	assert.NotNil(t, w.Token(b), "that one machine has joined is nothing to the other")
+
+	again := activitiestest.Machine("web-5f6d7-abcde")
+	again.UID = "uid-of-a-later-one"
+	assert.NotEqual(t, a.Name, issue(w, again, "1", activitiestest.Soon()).Name, "a new machine of the same name")
+}
+
+func TestD4_ABootstrapTokenIsForOneAttempt(t *testing.T) {
+	t.Parallel()
+	t.Run("D4: a name shorter than five bytes", func(t *testing.T) {
+		w := activitiestest.NewWorld(t)
+		assert.NotNil(t, w.Token(issue(w, activitiestest.Machine("m"), "1", activitiestest.Soon())))
+	})
+	t.Run("D4: the same attempt finds its token", func(t *testing.T) {
+		w, expires := activitiestest.NewWorld(t), activitiestest.Soon()
+		first := issue(w, activitiestest.Machine("m"), "1", expires)
+		before := w.Token(first)
+		w.Forget()
+		assert.Equal(t, first, issue(w, activitiestest.Machine("m"), "1", expires))
+		assert.Equal(t, before, w.Token(first))
+		assert.Equal(t, []string{"create secrets"}, w.Writes(), "which the API server did not take")
+		assert.Equal(t, []string{first.Name}, w.Tokens())
+	})
+	t.Run("D4: another attempt gets another, and the earlier one stays", func(t *testing.T) {
+		w, names, halves := activitiestest.NewWorld(t), []string{}, map[string]bool{}
+		for n := range machine.MaxTokenNames + 2 { // earlier attempts take no names from later ones
+			got := issue(w, activitiestest.Machine("m"), strconv.Itoa(n), activitiestest.Soon())
+			names = append(names, got.Name)
+			halves[string(w.Token(got).Data["token-secret"])] = true
+		}
+		assert.ElementsMatch(t, names, w.Tokens())
+		assert.Len(t, halves, len(names))
+	})
+	t.Run("D4: an expired token is not used again", func(t *testing.T) {
+		w := activitiestest.NewWorld(t)
+		first := issue(w, activitiestest.Machine("m"), "1", activitiestest.Soon())
+		w.Alter(first, "expiration", time.Now().UTC().Add(-time.Second).Format(time.RFC3339))
+		expired := w.Token(first)
+		second := issue(w, activitiestest.Machine("m"), "1", activitiestest.Soon())
+		assert.NotEqual(t, first.Name, second.Name)
+		assert.Equal(t, expired, w.Token(first))
+		assert.Equal(t, second, issue(w, activitiestest.Machine("m"), "1", activitiestest.Soon()), "the one that took its place is found")
+	})
+	t.Run("D4: none is made that has expired already", func(t *testing.T) {
+		w := activitiestest.NewWorld(t)
+		_, err := machine.IssueToken(t.Context(), acts(w.Kube), activitiestest.Machine("m"), "1", time.Now())
+		require.ErrorContains(t, err, "of machine shop/m would have expired at")
+		assert.Empty(t, w.Tokens())
+	})
+}
+
+func TestABootstrapTokenLivesLongEnough(t *testing.T) {
+	t.Parallel()
+	w, expires := activitiestest.NewWorld(t), activitiestest.Soon()
+	first := issue(w, activitiestest.Machine("m"), "1", expires)
+	before := w.Token(first)
+
+	assert.Equal(t, first, issue(w, activitiestest.Machine("m"), "1", expires.Add(-time.Minute)))
+	assert.Equal(t, before, w.Token(first), "it never lives shorter")
+
+	later := expires.Add(time.Minute)
+	activitiestest.Failing(w.Target, "patch", "secrets", 1, nil, func() {
+		w.Alter(first, "description", "changed meanwhile")
+	})
+	_, err := machine.IssueToken(t.Context(), acts(w.Kube), activitiestest.Machine("m"), "1", later)
+	require.EqualError(t, err, "extend secret "+first.Name+": the API server answered 409 Conflict")
+	assert.Equal(t, before.Data["expiration"], w.Token(first).Data["expiration"], "only what was seen is changed")
+
+	assert.Equal(t, first, issue(w, activitiestest.Machine("m"), "1", later))
+	after := w.Token(first)
+	assert.Equal(t, later.UTC().Format(time.RFC3339), string(after.Data["expiration"]))
+	assert.Equal(t, before.Data["token-secret"], after.Data["token-secret"])
+}
+
+func TestASecretThatIsNotTheAttemptsTokenIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*corev1.Secret){
+		"D4: another machine's":       func(s *corev1.Secret) { s.Labels[v1alpha1.LabelMachineUID] = "uid-other" },
+		"D4: nobody's":                func(s *corev1.Secret) { s.Labels = nil },
+		"D4: another attempt's":       func(s *corev1.Secret) { s.Annotations[v1alpha1.AnnotationAttempt] = "0" },
+		"D4: one that is no token":    func(s *corev1.Secret) { s.Type = corev1.SecretTypeOpaque },
+		"D4: one that never expires":  func(s *corev1.Secret) { delete(s.Data, "expiration") },
+		"D4: one that is being taken": activitiestest.Going[*corev1.Secret],
+		"D4: one with another's id":   func(s *corev1.Secret) { s.Data["token-id"] = []byte("aaaaaa") },
+		"D4: one without a secret":    func(s *corev1.Secret) { delete(s.Data, "token-secret") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			found := activitiestest.TokenSecret(change)
+			w := activitiestest.NewWorld(t, found.DeepCopy())
+			got := issue(w, activitiestest.Machine("m"), "1", activitiestest.Soon())
+			assert.Equal(t, machine.TokenName("uid-m", "1", 1), got.Name)
+			assert.Equal(t, found, w.Token(kube.TokenRef{Namespace: activitiestest.KubeSystem, Name: found.Name}))
+			assert.NotEqual(t, found.Data["token-secret"], w.Token(got).Data["token-secret"])
+		})
+	}
+	t.Run("while its own is kept", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, activitiestest.TokenSecret())
+		assert.Equal(t, activitiestest.TokenSecret().Name, issue(w, activitiestest.Machine("m"), "1", activitiestest.Soon()).Name)
+	})
+	t.Run("when all names are taken", func(t *testing.T) {
+		var taken []runtime.Object
+		for n := range machine.MaxTokenNames {
+			taken = append(taken, activitiestest.TokenSecret(func(s *corev1.Secret) { s.Name, s.Labels = machine.TokenName("uid-m", "1", n), nil }))
+		}
+		w := activitiestest.NewWorld(t, taken...)
+		_, err := machine.IssueToken(t.Context(), acts(w.Kube), activitiestest.Machine("m"), "1", activitiestest.Soon())
+		require.EqualError(t, err, "all 10 names for a bootstrap token of machine shop/m are taken")
+		assert.Len(t, w.Tokens(), len(taken))
+	})
+}
+
+func TestRevokeTokens(t *testing.T) {
+	t.Parallel()
+	m := activitiestest.Machine("m")
+	mark := func(s *corev1.Secret) { s.Labels = map[string]string{v1alpha1.LabelMachineUID: "uid-m"} }
+	opaque := activitiestest.With(activitiestest.Secret("shared", nil), []func(*corev1.Secret){mark, func(s *corev1.Secret) { s.Namespace = activitiestest.KubeSystem }})
+	foreign := activitiestest.TokenSecret(func(s *corev1.Secret) { s.Name, s.Labels = "bootstrap-token-aaaaaa", nil })
+	elsewhere := activitiestest.TokenSecret(func(s *corev1.Secret) { s.Namespace = activitiestest.Shop })
+
+	t.Run("removes all of the machine's, and nothing else", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, opaque.DeepCopy(), foreign.DeepCopy(), elsewhere.DeepCopy())
+		for _, attempt := range []string{"1", "2", "3"} {
+			issue(w, m, attempt, activitiestest.Soon())
+		}
+		other := issue(w, activitiestest.Machine("other"), "1", activitiestest.Soon())
+		w.Revoke(m)
+		assert.ElementsMatch(t, []string{opaque.Name, foreign.Name, other.Name}, w.Tokens())
+		assert.NotNil(t, w.Token(kube.TokenRef{Namespace: activitiestest.Shop, Name: elsewhere.Name}))
+	})
+	t.Run("a token that somebody else removes meanwhile", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, activitiestest.TokenSecret())
+		activitiestest.Failing(w.Target, "delete", "secrets", 1, nil, func() {
+			require.NoError(t, w.Target.Tracker().Delete(activitiestest.SecretsGVR, activitiestest.KubeSystem, activitiestest.TokenSecret().Name))
+		})
+		w.Revoke(m)
+		assert.Empty(t, w.Tokens())
+	})
+	t.Run("only what was looked at is removed", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, activitiestest.TokenSecret())
+		activitiestest.Failing(w.Target, "delete", "secrets", 1, nil, func() {
+			another := activitiestest.TokenSecret(func(s *corev1.Secret) { s.UID, s.Labels = "uid-of-another", nil })
+			require.NoError(t, w.Target.Tracker().Update(activitiestest.SecretsGVR, another, activitiestest.KubeSystem))
+		})
+		_, err := activitiestest.Run[any](w, acts(w.Kube).RevokeTokens, activitiestest.Ref(m))
+		require.Error(t, err)
+		_, retryable := activitiestest.Failure(t, err)
+		assert.True(t, retryable)
+		w.Revoke(m)
+		assert.Len(t, w.Tokens(), 1)
+	})
+	t.Run("an API server that is away", func(t *testing.T) {
+		for _, verb := range []string{"list", "delete"} {
+			w := activitiestest.NewWorld(t, activitiestest.TokenSecret())
+			activitiestest.Failing(w.Target, verb, "secrets", 1, apierrors.NewServiceUnavailable("away"), nil)
+			_, err := activitiestest.Run[any](w, acts(w.Kube).RevokeTokens, activitiestest.Ref(m))
+			require.ErrorContains(t, err, "away", verb)
+			w.Revoke(m)
+			assert.Empty(t, w.Tokens(), verb)
+		}
+	})
+}
+
+func TestU73_WithoutATargetClusterThereAreNoTokens(t *testing.T) {
+	t.Parallel()
+	a := &kube.Kube{Cluster: &cache.Cluster{}}
+	got, err := machine.IssueToken(t.Context(), acts(a), activitiestest.Machine("m"), "1", activitiestest.Soon())
+	require.NoError(t, err)
+	assert.Zero(t, got)
+	assert.NoError(t, acts(a).RevokeTokens(t.Context(), activitiestest.Ref(activitiestest.Machine("m"))))
+}
+
+// TestATokenThatCannotBeWrittenIsNotTold has an admission controller that quotes what it refuses.
+func TestATokenThatCannotBeWrittenIsNotTold(t *testing.T) {
+	t.Parallel()
+	for _, verb := range []string{"create", "patch"} {
+		t.Run(verb, func(t *testing.T) {
+			w := activitiestest.NewWorld(t)
+			expires := activitiestest.Soon()
+			if verb == "patch" {
+				issue(w, activitiestest.Machine("m"), "1", expires.Add(-time.Minute))
+			}
+			quoted := ""
+			w.Target.PrependReactor(verb, "secrets", func(action clienttesting.Action) (bool, runtime.Object, error) {
+				switch a := action.(type) {
+				case clienttesting.CreateActionImpl:
+					quoted = string(a.Object.(*corev1.Secret).Data["token-secret"])
+				case clienttesting.PatchActionImpl:
+					quoted = string(w.Token(kube.TokenRef{Namespace: a.Namespace, Name: a.Name}).Data["token-secret"])
+				}
+				return true, nil, apierrors.NewForbidden(activitiestest.SecretsGVR.GroupResource(), "x", errors.New("not allowed: "+quoted))
+			})
+			_, err := machine.IssueToken(t.Context(), acts(w.Kube), activitiestest.Machine("m"), "1", expires)
+			require.Error(t, err)
+			require.Len(t, quoted, 16)
+			assert.NotContains(t, err.Error(), quoted)
+			assert.Contains(t, err.Error(), "the API server answered 403 Forbidden")
+		})
+	}
+}

@@ -1,0 +1,296 @@
+package request_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/kube"
+	activities "millwright/activities/request"
+	"millwright/api/v1alpha1"
+	"millwright/decide/request"
+	"millwright/observe/cache"
+)
+
+// numbered is a set of a deployment that has a revision and a machine.
+func numbered(d *v1alpha1.MachineDeployment, name, class, revision string) []runtime.Object {
+	s := activitiestest.Set(name, 1, activitiestest.OwnedBy[*v1alpha1.MachineSet](d), func(s *v1alpha1.MachineSet) {
+		s.Annotations = map[string]string{
+			v1alpha1.AnnotationRevision: revision, v1alpha1.AnnotationDesiredReplicas: "2", v1alpha1.AnnotationMaxReplicas: "3",
+		}
+		s.Spec.Template.Spec.Class.Name = class
+		s.Status.Replicas, s.Status.ObservedReplicas = 1, 1
+	})
+	return []runtime.Object{s, activitiestest.Machine(name+"-a", activitiestest.Phase(v1alpha1.MachineRunning), activitiestest.OwnedBy[*v1alpha1.Machine](s))}
+}
+
+// halfway is a deployment on its way from revision 1 to 2, which waits at its only step.
+func halfway(change ...func(*v1alpha1.MachineDeployment)) (*v1alpha1.MachineDeployment, []runtime.Object) {
+	d := activitiestest.Deployment("d", 2, append([]func(*v1alpha1.MachineDeployment){func(d *v1alpha1.MachineDeployment) {
+		d.Annotations = map[string]string{v1alpha1.AnnotationRevision: "2"}
+		d.Spec.Rollout = &v1alpha1.RolloutPolicy{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}}
+	}}, change...)...)
+	objects := append([]runtime.Object{d}, numbered(d, "d-1", "former", "1")...)
+	return d, append(objects, numbered(d, "d-2", "small", "2")...)
+}
+
+func noted(key, value string) func(*v1alpha1.MachineDeployment) {
+	return func(d *v1alpha1.MachineDeployment) { d.Annotations[key] = value }
+}
+
+func TestRequestForADeploymentIsWrittenOnceAndTold(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name  string
+		as    func(*v1alpha1.MachineDeployment)
+		order request.Order
+		told  string
+		check func(*testing.T, *v1alpha1.MachineDeployment)
+	}{
+		{
+			"start", nil,
+			request.Order{Command: request.Start, Actor: "ann", Reason: "new\n image"},
+			"ann requested start: new image; wrote 2100-03-01T12:00:00Z into the template of deployment shop/d: all its machines are made anew",
+			func(t *testing.T, d *v1alpha1.MachineDeployment) {
+				assert.Equal(t, map[string]string{"team": "shop", v1alpha1.AnnotationRestartedAt: "2100-03-01T12:00:00Z"}, d.Spec.Template.Annotations)
+				assert.Equal(t, "started by ann: new image", d.Annotations[v1alpha1.AnnotationChangeCause])
+			},
+		},
+		{
+			"pause", nil,
+			request.Order{Command: request.Pause, Actor: "ann"},
+			"ann requested pause; deployment shop/d is paused",
+			func(t *testing.T, d *v1alpha1.MachineDeployment) { assert.True(t, d.Spec.Paused) },
+		},
+		{
+			"resume", func(d *v1alpha1.MachineDeployment) {
+				d.Spec.Paused = true
+				noted(v1alpha1.AnnotationRolloutHold, "2 bob: wait")(d)
+			},
+			request.Order{Command: request.Resume, Actor: "ann"},
+			"ann requested resume; deployment shop/d is not paused any more, and the rollout of revision 2 of deployment shop/d is not held any more (it was by bob: wait)",
+			func(t *testing.T, d *v1alpha1.MachineDeployment) {
+				assert.False(t, d.Spec.Paused)
+				assert.NotContains(t, d.Annotations, v1alpha1.AnnotationRolloutHold)
+			},
+		},
+		{
+			"cancel", nil,
+			request.Order{Command: request.Cancel, Actor: "ann", Reason: "it burns"},
+			"ann requested cancel: it burns; the rollout of revision 2 of deployment shop/d is held where it is",
+			func(t *testing.T, d *v1alpha1.MachineDeployment) {
+				assert.Equal(t, "2 ann: it burns", d.Annotations[v1alpha1.AnnotationRolloutHold])
+			},
+		},
+		{
+			"cancel and return", nil,
+			request.Order{Command: request.Cancel, Actor: "ann", Reason: "it burns", Back: true},
+			"ann requested cancel and return: it burns; deployment shop/d returns from revision 2 to revision 1",
+			func(t *testing.T, d *v1alpha1.MachineDeployment) {
+				assert.Equal(t, &v1alpha1.RollbackConfig{Revision: 1}, d.Spec.RollbackTo)
+				assert.NotContains(t, d.Annotations, v1alpha1.AnnotationRolloutHold)
+			},
+		},
+		{
+			"undo", noted(v1alpha1.AnnotationRolloutHold, "2 bob: wait"),
+			request.Order{Command: request.Undo, Actor: "ann", Revision: new(int64(1))},
+			"ann requested undo (revision 1); deployment shop/d returns from revision 2 to revision 1",
+			func(t *testing.T, d *v1alpha1.MachineDeployment) {
+				assert.Equal(t, &v1alpha1.RollbackConfig{Revision: 1}, d.Spec.RollbackTo)
+			},
+		},
+		{
+			"approve", nil,
+			request.Order{Command: request.Approve, Actor: "ann", Reason: "well"},
+			"ann requested approve: well; the rollout of revision 2 of deployment shop/d passes step 1 of 1",
+			func(t *testing.T, d *v1alpha1.MachineDeployment) {
+				assert.Equal(t, "2/1 ann: well", d.Annotations[v1alpha1.AnnotationRolloutApprove])
+			},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			var change []func(*v1alpha1.MachineDeployment)
+			if c.as != nil {
+				change = append(change, c.as)
+			}
+			d, objects := halfway(change...)
+			w := activitiestest.NewWorld(t, objects...)
+			answer := activitiestest.Twice[activities.Answer](w, acts(w.Kube).ApplyRequest, activitiestest.DeploymentRequest(d, c.order))
+			d = w.Deployment("d")
+			c.check(t, d)
+			assert.Equal(t, "2100-03-01T12:00:00.5Z "+c.order.Summary(), d.Annotations[v1alpha1.AnnotationLastRequest])
+			assert.Equal(t, []string{"Normal RequestApplied " + c.told}, w.Told())
+			assert.Equal(t, []string{"patch machinedeployments"}, w.Writes())
+			assert.True(t, answer.Applied)
+			assert.Equal(t, c.told, c.order.Summary()+"; "+answer.Message)
+			assert.Equal(t, d.ResourceVersion, answer.Version)
+		})
+	}
+}
+
+// An answer that is lost must not make an undo that was carried out meanwhile undo itself.
+func TestUndoThatIsCarriedOutIsNotUndoneWhenItIsAskedAgain(t *testing.T) {
+	t.Parallel()
+	d, objects := halfway()
+	w := activitiestest.NewWorld(t, objects...)
+	in := activitiestest.DeploymentRequest(d, request.Order{Command: request.Undo, Actor: "ann"})
+	_, err := activitiestest.Run[activities.Answer](w, acts(w.Kube).ApplyRequest, in)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, w.Deployment("d").Spec.RollbackTo.Revision)
+	w.Edit(cache.Deployments, "d", map[string]any{"spec": map[string]any{
+		"rollbackTo": nil, "template": map[string]any{"spec": map[string]any{"class": map[string]any{"name": "former"}}},
+	}})
+	w.Edit(cache.Sets, "d-1", activitiestest.Annotated(v1alpha1.AnnotationRevision, "3"))
+	w.Told()
+	answer, err := activitiestest.Run[activities.Answer](w, acts(w.Kube).ApplyRequest, in)
+	require.NoError(t, err)
+	assert.True(t, answer.Applied)
+	assert.Nil(t, w.Deployment("d").Spec.RollbackTo)
+	assert.Empty(t, w.Told())
+
+	in.Order.Asked = in.Order.Asked.Add(time.Second)
+	_, err = activitiestest.Run[activities.Answer](w, acts(w.Kube).ApplyRequest, in)
+	require.NoError(t, err)
+	assert.EqualValues(t, 2, w.Deployment("d").Spec.RollbackTo.Revision, "another one is another one")
+}
+
+func TestRequestForADeploymentIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		order   request.Order
+		unheard bool
+		message string
+		told    []string
+	}{
+		"and the answer says so": {
+			request.Order{Command: request.Approve, Steps: 2}, false, "there is no step 2: the rollout of revision 2 of deployment shop/d has 1 in all", []string{},
+		},
+		"and an event says so": {
+			request.Order{Command: request.Undo, Actor: "ann", Reason: "it burns", Revision: new(int64(9))},
+			true,
+			"deployment shop/d has no set of revision 9: it can go back to 1",
+			[]string{"Warning RequestRefused ann requested undo (revision 9): it burns; refused: deployment shop/d has no set of revision 9: it can go back to 1"},
+		},
+		"as it makes no sense": {
+			request.Order{Command: "burn"},
+			true, `there is no command "burn": the commands are start, pause, resume, cancel, undo, approve`,
+			[]string{`Warning RequestRefused somebody requested burn; refused: there is no command "burn": the commands are start, pause, resume, cancel, undo, approve`},
+		},
+		"as it is for another deployment": {
+			request.Order{Command: request.Pause, UID: "uid-other"}, false, "the request is for a deployment with UID uid-other, and this one has UID uid-d", []string{},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d, objects := halfway()
+			w := activitiestest.NewWorld(t, objects...)
+			in := activitiestest.DeploymentRequest(d, c.order)
+			in.Unheard = c.unheard
+			answer, err := activitiestest.Run[activities.Answer](w, acts(w.Kube).ApplyRequest, in)
+			require.NoError(t, err)
+			assert.Equal(t, activities.Answer{Message: c.message}, answer)
+			assert.Empty(t, w.Writes())
+			assert.Equal(t, c.told, w.Told())
+		})
+	}
+}
+
+func TestRequestForADeploymentThatIsGone(t *testing.T) {
+	t.Parallel()
+	d, objects := halfway()
+	w := activitiestest.NewWorld(t, objects...)
+	in := activitiestest.DeploymentRequest(d, request.Order{Command: request.Pause})
+	in.Object, in.Unheard = activitiestest.Stranger(d), true
+	answer, err := activitiestest.Run[activities.Answer](w, acts(w.Kube).ApplyRequest, in)
+	require.NoError(t, err)
+	assert.Equal(t, activities.Answer{Message: "object shop/d is gone"}, answer)
+	assert.Empty(t, w.Writes())
+	assert.Empty(t, w.Told())
+}
+
+func deploymentConflict() error {
+	return apierrors.NewConflict(schema.GroupResource{Resource: "machinedeployments"}, "d", errors.New("changed"))
+}
+
+// Each write holds only for the deployment that was seen: one that changed meanwhile is judged anew.
+func TestRequestForADeploymentIsDecidedAgainAfterAConflict(t *testing.T) {
+	t.Parallel()
+	d, objects := halfway()
+	w := activitiestest.NewWorld(t, objects...)
+	activitiestest.Failing(w.Machines, "patch", "machinedeployments", 1, deploymentConflict(), func() {
+		w.Edit(cache.Deployments, "d", map[string]any{"spec": map[string]any{"paused": true}})
+	})
+	answer, err := activitiestest.Run[activities.Answer](w, acts(w.Kube).ApplyRequest, activitiestest.DeploymentRequest(d, request.Order{Command: request.Undo}))
+	require.NoError(t, err)
+	assert.Equal(t, "deployment shop/d is paused, and neither a new template nor a former one is rolled out: resume it first", answer.Message)
+	assert.Nil(t, w.Deployment("d").Spec.RollbackTo)
+}
+
+func TestRequestForADeploymentThatMeetsTooManyConflicts(t *testing.T) {
+	t.Parallel()
+	d, objects := halfway()
+	w := activitiestest.NewWorld(t, objects...)
+	activitiestest.Failing(w.Machines, "patch", "machinedeployments", 100, deploymentConflict(), nil)
+	_, err := activitiestest.Run[activities.Answer](w, acts(w.Kube).ApplyRequest, activitiestest.DeploymentRequest(d, request.Order{Command: request.Pause}))
+	activitiestest.AssertFailure(t, err, kube.TypeConflict, true)
+	assert.Len(t, w.Writes(), 3)
+	assert.Empty(t, w.Told())
+}
+
+func TestRequestForADeploymentAndAnAPIServerThatDoesNotTakeIt(t *testing.T) {
+	t.Parallel()
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "machinedeployments"}, "d", errors.New("no"))
+	for name, c := range map[string]struct {
+		verb, resource string
+		fails          error
+		answer         string // empty: it fails, and is tried again
+	}{
+		"it is away":                {"patch", "machinedeployments", apierrors.NewServiceUnavailable("away"), ""},
+		"it does not say what is":   {"get", "machinedeployments", apierrors.NewServiceUnavailable("away"), ""},
+		"nor what is below":         {"list", "machinesets", apierrors.NewServiceUnavailable("away"), ""},
+		"it will not do":            {"patch", "machinedeployments", forbidden, forbidden.Error()},
+		"the deployment went by it": {"patch", "machinedeployments", apierrors.NewNotFound(schema.GroupResource{}, "d"), "object shop/d is gone"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d, objects := halfway()
+			w := activitiestest.NewWorld(t, objects...)
+			activitiestest.Failing(w.Machines, c.verb, c.resource, 1, c.fails, nil)
+			in := activitiestest.DeploymentRequest(d, request.Order{Command: request.Pause, Actor: "ann"})
+			in.Unheard = true
+			answer, err := activitiestest.Run[activities.Answer](w, acts(w.Kube).ApplyRequest, in)
+			if c.answer == "" {
+				require.Error(t, err)
+				assert.Empty(t, w.Told())
+				return
+			}
+			require.NoError(t, err)
+			assert.Equal(t, activities.Answer{Message: c.answer}, answer)
+			assert.Equal(t, []string{"Warning RequestRefused ann requested pause; refused: " + c.answer}, w.Told())
+		})
+	}
+}
+
+// All is read live: caches that are behind would refuse what makes sense by now.
+func TestRequestForADeploymentIsDecidedFromTheAPIServer(t *testing.T) {
+	t.Parallel()
+	d, objects := halfway()
+	w := activitiestest.NewWorld(t, objects...)
+	w.Hold()
+	for _, o := range []request.Order{{Command: request.Pause}, {Command: request.Resume}, {Command: request.Cancel, Reason: "wait"}} {
+		answer, err := activitiestest.Run[activities.Answer](w, acts(w.Kube).ApplyRequest, activitiestest.DeploymentRequest(d, o))
+		require.NoError(t, err)
+		require.True(t, answer.Applied, answer.Message)
+	}
+	assert.False(t, w.Deployment("d").Spec.Paused)
+	assert.Contains(t, w.Deployment("d").Annotations, v1alpha1.AnnotationRolloutHold)
+}

@@ -1,0 +1,236 @@
+package request_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"millwright/activities/activitiestest"
+	activities "millwright/activities/request"
+	"millwright/api/v1alpha1"
+	"millwright/api/vocabulary"
+	"millwright/decide/drain"
+	"millwright/decide/request"
+)
+
+func wished(key, value string) func(*v1alpha1.Machine) {
+	return func(m *v1alpha1.Machine) {
+		if m.Annotations == nil {
+			m.Annotations = map[string]string{}
+		}
+		m.Annotations[key] = value
+	}
+}
+
+func TestRequestForAMachineIsWrittenOnceAndTold(t *testing.T) {
+	t.Parallel()
+	old := wished(v1alpha1.AnnotationHold, "bob: wait")
+	for _, c := range []struct {
+		name  string
+		as    func(*v1alpha1.Machine)
+		order request.Order
+		key   string
+		value string // empty: it is not there
+		told  string
+	}{
+		{
+			"force", activitiestest.Going[*v1alpha1.Machine],
+			request.Order{Command: request.Force, Actor: "ann", Reason: "it\n burns "},
+			v1alpha1.AnnotationForce, "ann: it burns",
+			`ann requested force: it burns; wrote drain.machine.sapcloud.io/force: "ann: it burns"`,
+		},
+		{
+			"hold in advance", nil,
+			request.Order{Command: request.Hold, Actor: "ann", Reason: "look", InAdvance: true},
+			v1alpha1.AnnotationHold, "ann: look",
+			`ann requested hold: look; wrote drain.machine.sapcloud.io/hold: "ann: look"`,
+		},
+		{
+			"resume", old,
+			request.Order{Command: request.Resume, Actor: "ann"},
+			v1alpha1.AnnotationHold, "",
+			`ann requested resume; removed drain.machine.sapcloud.io/hold: "bob: wait"`,
+		},
+		{
+			"retry, at the time of the order", activitiestest.Going[*v1alpha1.Machine],
+			request.Order{Command: request.Retry, Actor: "ann"},
+			v1alpha1.AnnotationRetry, "2100-03-01T12:00:00Z ann",
+			`ann requested retry; wrote drain.machine.sapcloud.io/retry: "2100-03-01T12:00:00Z ann"`,
+		},
+		{
+			"extend until", activitiestest.Going[*v1alpha1.Machine],
+			request.Order{Command: request.Extend, Actor: "ann", Until: "2100-03-01T15:00:00+01:00"},
+			v1alpha1.AnnotationExtend, "2100-03-01T14:00:00Z ann",
+			`ann requested extend; wrote drain.machine.sapcloud.io/extend-until: "2100-03-01T14:00:00Z ann"`,
+		},
+		{
+			"extend by, which a second time must not add to", activitiestest.Going[*v1alpha1.Machine],
+			request.Order{Command: request.Extend, Actor: "ann", Reason: "backup", For: "1h"},
+			v1alpha1.AnnotationExtend, "2100-03-01T13:00:00Z ann (at 2100-03-01T12:00:00.5Z): backup",
+			`ann requested extend: backup; wrote drain.machine.sapcloud.io/extend-until: "2100-03-01T13:00:00Z ann (at 2100-03-01T12:00:00.5Z): backup"`,
+		},
+		{
+			"preserve", activitiestest.Phase(v1alpha1.MachineFailed),
+			request.Order{Command: request.Preserve, Actor: "ann", Reason: "look"},
+			v1alpha1.AnnotationPreserve, "now",
+			`ann requested preserve: look; wrote node.machine.sapcloud.io/preserve: "now"`,
+		},
+		{
+			"unpreserve", wished(v1alpha1.AnnotationPreserve, "now"),
+			request.Order{Command: request.Unpreserve, Actor: "ann"},
+			v1alpha1.AnnotationPreserve, "false",
+			`ann requested unpreserve; wrote node.machine.sapcloud.io/preserve: "false"; before: "now"`,
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			m := activitiestest.Machine("m")
+			if c.as != nil {
+				c.as(m)
+			}
+			w := activitiestest.NewWorld(t, m)
+			w.Settle()
+			w.Forget()
+			answer := activitiestest.Twice[activities.Answer](w, acts(w.Kube).ApplyRequest, activitiestest.Ordered(m, c.order))
+			value, there := w.Machine("m").Annotations[c.key]
+			assert.Equal(t, c.value, value)
+			assert.Equal(t, c.value != "", there)
+			assert.Equal(t, []string{"Normal RequestApplied " + c.told}, w.Told())
+			assert.Equal(t, []string{"patch machines"}, w.Writes())
+			assert.True(t, answer.Applied)
+			assert.Contains(t, c.told, answer.Message)
+			assert.Equal(t, w.Machine("m").ResourceVersion, answer.Version)
+		})
+	}
+}
+
+// What a request brings about must not make the second half of its own activity refuse it.
+func TestRequestForAMachineThatHasActedIsStillGivenWhenItIsAskedAgain(t *testing.T) {
+	t.Parallel()
+	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Draining(time.Hour, drain.Evict), wished(v1alpha1.AnnotationSkipDrain, "ann: empty"))
+	m.Status.Deletion.Drain.Result = vocabulary.DrainSkipped
+	w := activitiestest.NewWorld(t, m)
+	answer, err := activitiestest.Run[activities.Answer](w, acts(w.Kube).ApplyRequest, activitiestest.Ordered(m, request.Order{Command: request.Skip, Actor: "ann", Reason: "empty"}))
+	require.NoError(t, err)
+	assert.True(t, answer.Applied)
+	assert.Empty(t, w.Told())
+}
+
+func TestRequestForAMachineIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		order   request.Order
+		unheard bool
+		message string
+		told    []string
+	}{
+		"and the answer says so": {
+			request.Order{Command: request.Retry}, false, "machine shop/m is not being deleted: its phase is Running", []string{},
+		},
+		"and an event says so": {
+			request.Order{Command: request.Force, Actor: "ann", Reason: "it burns"},
+			true,
+			"machine shop/m is not being deleted: its phase is Running; with inAdvance, force waits for its deletion",
+			[]string{"Warning RequestRefused ann requested force: it burns; refused: machine shop/m is not being deleted: its phase is Running; with inAdvance, force waits for its deletion"},
+		},
+		"as it makes no sense": {
+			request.Order{Command: "burn"},
+			true, `there is no command "burn": the commands are extend, retry, hold, resume, force, skip, abandon-instance, preserve, unpreserve`,
+			[]string{`Warning RequestRefused somebody requested burn; refused: there is no command "burn": the commands are extend, retry, hold, resume, force, skip, abandon-instance, preserve, unpreserve`},
+		},
+		"as it is for another machine": {
+			request.Order{Command: request.Preserve, UID: "uid-other"}, false, "the request is for a machine with UID uid-other, and this one has UID uid-m", []string{},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := activitiestest.Machine("m", activitiestest.Phase(v1alpha1.MachineRunning))
+			w := activitiestest.NewWorld(t, m)
+			in := activitiestest.Ordered(m, c.order)
+			in.Unheard = c.unheard
+			answer, err := activitiestest.Run[activities.Answer](w, acts(w.Kube).ApplyRequest, in)
+			require.NoError(t, err)
+			assert.Equal(t, activities.Answer{Message: c.message}, answer)
+			assert.Empty(t, w.Writes())
+			assert.Equal(t, c.told, w.Told())
+		})
+	}
+}
+
+func TestRequestForAMachineThatIsGone(t *testing.T) {
+	t.Parallel()
+	m := activitiestest.Machine("m")
+	w := activitiestest.NewWorld(t, m)
+	in := activitiestest.Ordered(m, request.Order{Command: request.Preserve})
+	in.Object, in.Unheard = activitiestest.Stranger(m), true
+	answer, err := activitiestest.Run[activities.Answer](w, acts(w.Kube).ApplyRequest, in)
+	require.NoError(t, err)
+	assert.Equal(t, activities.Answer{Message: "object shop/m is gone"}, answer)
+	assert.Empty(t, w.Writes())
+	assert.Empty(t, w.Told())
+}
+
+// Each write holds only for the machine that was seen: one that changed meanwhile is judged anew.
+func TestRequestForAMachineIsDecidedAgainAfterAConflict(t *testing.T) {
+	t.Parallel()
+	m := activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine])
+	w := activitiestest.NewWorld(t, m)
+	activitiestest.Failing(w.Machines, "patch", "machines", 1, apierrors.NewConflict(schema.GroupResource{Resource: "machines"}, "m", errors.New("changed")), func() {
+		changed := w.Machine("m")
+		changed.Status.Deletion = &v1alpha1.MachineDeletion{Stage: v1alpha1.MachineDeletionNode}
+		require.NoError(t, w.Machines.Tracker().Update(v1alpha1.SchemeGroupVersion.WithResource("machines"), changed, activitiestest.Shop))
+	})
+	answer, err := activitiestest.Run[activities.Answer](w, acts(w.Kube).ApplyRequest, activitiestest.Ordered(m, request.Order{Command: request.Skip, Reason: "gone"}))
+	require.NoError(t, err)
+	assert.Equal(t, "the drain of machine shop/m is over, and its deletion is in stage Node: skip would change nothing", answer.Message)
+	assert.NotContains(t, w.Machine("m").Annotations, v1alpha1.AnnotationSkipDrain)
+}
+
+func TestRequestForAMachineAndAnAPIServerThatDoesNotTakeIt(t *testing.T) {
+	t.Parallel()
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "machines"}, "m", errors.New("no"))
+	for name, c := range map[string]struct {
+		fails  error
+		answer string // empty: it fails, and is tried again
+	}{
+		"it is away":     {apierrors.NewServiceUnavailable("away"), ""},
+		"it will not do": {forbidden, forbidden.Error()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := activitiestest.Machine("m")
+			w := activitiestest.NewWorld(t, m)
+			activitiestest.Failing(w.Machines, "patch", "machines", 1, c.fails, nil)
+			in := activitiestest.Ordered(m, request.Order{Command: request.Preserve, Actor: "ann"})
+			in.Unheard = true
+			answer, err := activitiestest.Run[activities.Answer](w, acts(w.Kube).ApplyRequest, in)
+			if c.answer == "" {
+				require.Error(t, err)
+				assert.Empty(t, w.Told())
+				return
+			}
+			require.NoError(t, err)
+			assert.Equal(t, activities.Answer{Message: c.answer}, answer)
+			assert.Equal(t, []string{"Warning RequestRefused ann requested preserve; refused: " + c.answer}, w.Told())
+		})
+	}
+}
+
+// The machine is read live: a cache that is behind would refuse what makes sense by now.
+func TestRequestForAMachineIsDecidedFromTheAPIServer(t *testing.T) {
+	t.Parallel()
+	m := activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine])
+	w := activitiestest.NewWorld(t, m)
+	w.Hold()
+	_, err := activitiestest.Run[activities.Answer](w, acts(w.Kube).ApplyRequest, activitiestest.Ordered(m, request.Order{Command: request.Hold, Reason: "wait"}))
+	require.NoError(t, err)
+	require.Contains(t, w.Machine("m").Annotations, v1alpha1.AnnotationHold)
+	_, err = activitiestest.Run[activities.Answer](w, acts(w.Kube).ApplyRequest, activitiestest.Ordered(m, request.Order{Command: request.Resume}))
+	require.NoError(t, err)
+	assert.NotContains(t, w.Machine("m").Annotations, v1alpha1.AnnotationHold)
+}

@@ -1,0 +1,91 @@
+// Package request has the activity that writes an operator request on its object.
+package request
+
+import (
+	"context"
+	"errors"
+
+	"go.temporal.io/sdk/temporal"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	activitiesdeployment "millwright/activities/deployment"
+	"millwright/activities/kube"
+	"millwright/api/v1alpha1"
+	"millwright/decide/request"
+	"millwright/decide/rollout"
+	"millwright/observe/deployment"
+	"millwright/observe/machine"
+)
+
+// Activities are the activities of this package. Workflows call its methods by name.
+type Activities struct{ Kube *kube.Kube }
+
+// Reasons of the events on an object about an operator request.
+const (
+	reasonRequestApplied = "RequestApplied"
+	reasonRequestRefused = "RequestRefused"
+)
+
+// Request is an operator request that came by Temporal.
+type Request struct {
+	Kind    request.Kind // of the object
+	Object  kube.Ref
+	Order   request.Order // all times that it writes count from Asked
+	Unheard bool          // nobody hears the answer: a refusal is reported by an event of the object
+}
+
+// Answer says what became of a request.
+type Answer struct {
+	Applied bool
+	Message string // what was written, or why it was refused
+	Version string // resourceVersion to wait for; empty when it was refused
+}
+
+// ApplyRequest writes a request on its object, if the object as it is now has use for it, and says in an event who
+// made it and why. A refusal is an answer and no error. Running it twice writes once and makes one event.
+func (a *Activities) ApplyRequest(ctx context.Context, in Request) (Answer, error) {
+	var found runtime.Object
+	var d request.Decision
+	decide := func(object runtime.Object, facts request.Facts) map[string]any {
+		found, d = object, request.Decide(in.Order, facts)
+		return machine.RequestPatch(in.Kind, in.Order.Command, d)
+	}
+	var version string
+	var err error
+	if in.Kind == request.MachineDeployment {
+		client := a.Kube.Cluster.Client().MachineV1alpha1().MachineDeployments(in.Object.Namespace)
+		version, err = kube.PatchSeen(ctx, in.Object, client, func() (*v1alpha1.MachineDeployment, map[string]any, error) {
+			family, err := activitiesdeployment.Family(ctx, a.Kube, kube.Read{Ref: in.Object, Live: true})
+			if err != nil || family.Deployment == nil {
+				return nil, nil, err
+			}
+			observed := deployment.Observed(family, in.Order.Asked)
+			return family.Deployment, decide(family.Deployment, deployment.Request(family.Deployment, observed, rollout.Decide(observed))), nil
+		})
+	} else {
+		client := a.Kube.Cluster.Client().MachineV1alpha1().Machines(in.Object.Namespace)
+		version, err = kube.PatchSeen(ctx, in.Object, client, func() (*v1alpha1.Machine, map[string]any, error) {
+			m, err := kube.Live(ctx, client, "machine", in.Object)
+			if err != nil || m == nil {
+				return nil, nil, err
+			}
+			return m, decide(m, machine.Request(m, in.Order.Command, in.Order.Asked)), nil
+		})
+	}
+	if lasting := new(temporal.ApplicationError); errors.As(err, &lasting) && lasting.NonRetryable() {
+		d.Refused = lasting.Message() // the API server will not take it, now or later
+	} else if err != nil {
+		return Answer{}, err
+	}
+	if d.Refused != "" {
+		if in.Unheard && found != nil {
+			message := kube.Brief(in.Order.Summary() + "; refused: " + d.Refused)
+			a.Kube.Tell(found, &kube.Event{Warning: true, Reason: reasonRequestRefused, Message: message})
+		}
+		return Answer{Message: d.Refused}, nil
+	}
+	if !d.Same {
+		a.Kube.Tell(found, &kube.Event{Reason: reasonRequestApplied, Message: kube.Brief(in.Order.Summary() + "; " + d.Says)})
+	}
+	return Answer{Applied: true, Message: d.Says, Version: version}, nil
+}

@@ -1,0 +1,8 @@
+package set_test
+
+import (
+	"millwright/activities/kube"
+	"millwright/activities/set"
+)
+
+func acts(k *kube.Kube) *set.Activities { return &set.Activities{Kube: k} }

@@ -1,0 +1,67 @@
+package set_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/set"
+	"millwright/api/v1alpha1"
+	"millwright/decide/attention"
+	"millwright/decide/scale"
+	"millwright/observe/cache"
+)
+
+// A set makes no machine of a class that does not exist. A class that the caches do not have yet is looked for.
+func TestMS08_DecideScaleWithoutAClass(t *testing.T) {
+	t.Parallel()
+	s := activitiestest.Set("s", 1)
+	w := activitiestest.NewWorld(t, s)
+	d := decideScale(w, activitiestest.Live(s))
+	assert.Empty(t, d.Scale.Create)
+	assert.Equal(t, "1 wanted, 0 there; none is created: MachineClass does not exist", d.Scale.Hold)
+	assert.Empty(t, d.Seen[cache.Classes])
+	status := reportSet(w, set.Report{Input: activitiestest.SetRead(s)})
+	assert.Equal(t, "TemplateNotFound", status.Conditions[0].Reason)
+	assert.Equal(t, int32(1), status.ObservedReplicas, "no machine is about to be made")
+	assert.Equal(t, attention.Nothing, decideScale(w, activitiestest.Read(s)).Pending.Need, "the bridge wakes it when the class comes")
+
+	w.Hold()
+	w.Create(activitiestest.Class())
+	d, err := activitiestest.Local[set.Decision](w, acts(w.Kube).DecideScale, set.Input{Read: activitiestest.Live(s)})
+	require.NoError(t, err)
+	assert.Len(t, d.Scale.Create, 1)
+	assert.NotEmpty(t, d.Seen[cache.Classes], "a cache without it would say otherwise")
+}
+
+// The node of a failed machine may ask for it to be kept: who looks again must have seen the same.
+func TestU59_DecideScaleAsksTheNodeOfAFailedMachine(t *testing.T) {
+	t.Parallel()
+	s := activitiestest.Set("s", 1)
+	all := append(members(s, 1, activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineFailed)), activitiestest.Class())
+	d := decideScale(activitiestest.NewWorld(t, append(all, activitiestest.Node())...), activitiestest.Read(s))
+	assert.Len(t, d.Scale.Delete, 1)
+	assert.Equal(t, "900", d.Seen[cache.Nodes])
+	d = decideScale(activitiestest.NewWorld(t, append(all, activitiestest.Node(func(n *corev1.Node) {
+		n.Annotations = map[string]string{v1alpha1.AnnotationPreserve: v1alpha1.ValuePreserveWhenFailed}
+	}))...), activitiestest.Read(s))
+	assert.Empty(t, d.Scale.Delete)
+}
+
+// What was refused is in the status once, and is no reason to write it again and again.
+func TestDecideScaleOfARefusedBatch(t *testing.T) {
+	t.Parallel()
+	s := activitiestest.Set("s", 1)
+	w := activitiestest.NewWorld(t, s, activitiestest.Class())
+	refused := set.Input{Read: activitiestest.Read(s), Failure: scale.Failure{Message: "quota"}}
+	assert.True(t, activitiestest.Twice[set.Decision](w, acts(w.Kube).DecideScale, refused).Report)
+	status := reportSet(w, set.Report{Input: refused})
+	assert.Equal(t, v1alpha1.MachineSetReplicaFailure, status.Conditions[len(status.Conditions)-1].Type)
+	d := activitiestest.Twice[set.Decision](w, acts(w.Kube).DecideScale, refused)
+	assert.False(t, d.Report)
+	assert.Len(t, d.Scale.Create, 1)
+	assert.True(t, decideScale(w, activitiestest.Read(s)).Report, "who was refused nothing takes it back")
+}

@@ -1,0 +1,153 @@
+package set_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/kube"
+	"millwright/activities/set"
+	"millwright/api/v1alpha1"
+	"millwright/decide/scale"
+	"millwright/observe/cache"
+)
+
+func batchOf(s *v1alpha1.MachineSet, machines ...*v1alpha1.Machine) set.Batch {
+	b := set.Batch{Set: activitiestest.Ref(s)}
+	for _, m := range machines {
+		b.Machines = append(b.Machines, scale.Target{Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion, Why: "so"})
+	}
+	return b
+}
+
+func TestU52_AdoptMachines(t *testing.T) {
+	t.Parallel()
+	s := activitiestest.Set("s", 2)
+	other := activitiestest.Set("other", 1)
+	t.Run("makes the set their controller, and tells of it", func(t *testing.T) {
+		m := activitiestest.Machine("m")
+		m.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "mine", UID: "uid-mine"}}
+		m.Annotations = map[string]string{v1alpha1.AnnotationReleasedBy: "uid-s"}
+		w := activitiestest.NewWorld(t, s, m)
+		versions, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).AdoptMachines, batchOf(s, m))
+		require.NoError(t, err)
+		got := w.Machine("m")
+		assert.Equal(t, kube.MinVersions{cache.Machines: got.ResourceVersion}, versions)
+		assert.True(t, metav1.IsControlledBy(got, s))
+		assert.Len(t, got.OwnerReferences, 2, "what else owns it stays")
+		assert.NotContains(t, got.Annotations, v1alpha1.AnnotationReleasedBy)
+		assert.Equal(t, []string{"Normal SuccessfulAdopt Adopted Machine: m: so"}, w.Told())
+	})
+	t.Run("takes none that has changed", func(t *testing.T) {
+		m := activitiestest.Machine("m")
+		w := activitiestest.NewWorld(t, s, m)
+		w.Edit(cache.Machines, "m", activitiestest.Annotated("x", "y"))
+		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).AdoptMachines, batchOf(s, m))
+		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+	})
+	t.Run("takes none that another set has taken", func(t *testing.T) {
+		m := activitiestest.Machine("m", activitiestest.OwnedBy[*v1alpha1.Machine](other))
+		w := activitiestest.NewWorld(t, s, other, m)
+		activitiestest.Twice[kube.MinVersions](w, acts(w.Kube).AdoptMachines, batchOf(s, m))
+		assert.True(t, metav1.IsControlledBy(w.Machine("m"), other))
+		assert.Empty(t, w.Writes())
+	})
+	t.Run("takes none for a set that is being deleted", func(t *testing.T) {
+		m := activitiestest.Machine("m")
+		w := activitiestest.NewWorld(t, activitiestest.Set("s", 2, activitiestest.Going[*v1alpha1.MachineSet]), m)
+		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).AdoptMachines, batchOf(s, m))
+		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+		assert.Empty(t, w.Writes())
+	})
+	t.Run("knows when the set is gone, and when a machine is", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, activitiestest.Machine("m"))
+		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).AdoptMachines, batchOf(s, activitiestest.Machine("m")))
+		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
+		activitiestest.Twice[kube.MinVersions](activitiestest.NewWorld(t, s), acts(activitiestest.NewWorld(t, s).Kube).AdoptMachines, batchOf(s, activitiestest.Machine("m")))
+	})
+}
+
+func TestD10_ReleaseMachines(t *testing.T) {
+	t.Parallel()
+	s := activitiestest.Set("s", 2)
+	m := activitiestest.Machine("m", activitiestest.OwnedBy[*v1alpha1.Machine](s))
+	w := activitiestest.NewWorld(t, s, m)
+	_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ReleaseMachines, batchOf(s, m))
+	require.NoError(t, err)
+	got := w.Machine("m")
+	assert.Empty(t, got.OwnerReferences)
+	assert.Equal(t, "uid-s", got.Annotations[v1alpha1.AnnotationReleasedBy])
+	assert.Equal(t, m.Finalizers, got.Finalizers, "it is still taken care of")
+	w.Forget()
+	activitiestest.Twice[kube.MinVersions](w, acts(w.Kube).ReleaseMachines, batchOf(s, got))
+	assert.Empty(t, w.Writes())
+}
+
+func TestSyncMachines(t *testing.T) {
+	t.Parallel()
+	s := activitiestest.Set("s", 2)
+	s.Spec.Template.Spec.NodeTemplateSpec.Labels = map[string]string{"team": "b"}
+	m := activitiestest.Machine("m", activitiestest.OwnedBy[*v1alpha1.Machine](s))
+	w := activitiestest.NewWorld(t, s, m)
+	_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).SyncMachines, batchOf(s, m))
+	require.NoError(t, err)
+	assert.Equal(t, map[string]string{"team": "b"}, w.Machine("m").Spec.NodeTemplateSpec.Labels)
+	assert.Equal(t, "shop", w.Machine("m").Annotations["team"])
+	t.Run("a machine that admission refuses is told", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, s, m)
+		activitiestest.Failing(w.Machines, "update", "machines", 1, apierrors.NewForbidden(schema.GroupResource{Resource: "machines"}, "m", assert.AnError), nil)
+		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).SyncMachines, batchOf(s, m))
+		activitiestest.AssertFailure(t, err, kube.TypeRefused, false)
+	})
+}
+
+func TestUnmarkMachines(t *testing.T) {
+	t.Parallel()
+	s := activitiestest.Set("s", 2)
+	m := activitiestest.Machine("m", activitiestest.OwnedBy[*v1alpha1.Machine](s))
+	m.Annotations = map[string]string{v1alpha1.AnnotationRemediateMachine: "", "x": "y"}
+	w := activitiestest.NewWorld(t, s, m)
+	_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).UnmarkMachines, batchOf(s, m))
+	require.NoError(t, err)
+	assert.Equal(t, map[string]string{"x": "y"}, w.Machine("m").Annotations)
+}
+
+func TestMS31_DeletionThatFailsForOneMachine(t *testing.T) {
+	t.Parallel()
+	s := activitiestest.Set("s", 0)
+	a, b := activitiestest.Machine("a", activitiestest.OwnedBy[*v1alpha1.Machine](s)), activitiestest.Machine("b", activitiestest.OwnedBy[*v1alpha1.Machine](s))
+	w := activitiestest.NewWorld(t, s, a, b)
+	activitiestest.Failing(w.Machines, "delete", "machines", 1, apierrors.NewForbidden(schema.GroupResource{Resource: "machines"}, "a", assert.AnError), nil)
+	done, err := activitiestest.Run[set.Written](w, acts(w.Kube).DeleteMachines, batchOf(s, a, b))
+	require.NoError(t, err)
+	assert.True(t, done.Failure.Deleting)
+	assert.Contains(t, done.Failure.Message, "forbidden")
+	assert.NotEqual(t, isGoing(w.Machine("a")), isGoing(w.Machine("b")), "the others go on")
+	in := set.Report{Input: set.Input{Read: kube.Read{Ref: activitiestest.Ref(s), Live: true}, Failure: done.Failure}}
+	conditions := reportSet(w, in).Conditions
+	assert.True(t, slices.ContainsFunc(conditions, func(c v1alpha1.MachineSetCondition) bool {
+		return c.Type == v1alpha1.MachineSetReplicaFailure && c.Reason == v1alpha1.ReasonFailedDelete
+	}))
+}
+
+func TestI8_FreezeIsTold(t *testing.T) {
+	t.Parallel()
+	s := activitiestest.Set("s", 1)
+	w := activitiestest.NewWorld(t, s)
+	label := func(value any) {
+		w.Edit(cache.Sets, "s", map[string]any{"metadata": map[string]any{"labels": map[string]any{v1alpha1.LabelFreeze: value}}})
+		reportSet(w, set.Report{Input: set.Input{Read: kube.Read{Ref: activitiestest.Ref(s), Live: true}}})
+	}
+	label(nil)
+	assert.Empty(t, w.Told())
+	label("True")
+	assert.Equal(t, []string{"Normal FrozeMachineSet Froze MachineSet s: no machine is created"}, w.Told())
+	label(nil)
+	assert.Equal(t, []string{"Normal UnfrozeMachineSet Unfroze MachineSet s"}, w.Told())
+}

@@ -1,0 +1,193 @@
+package set_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	clienttesting "k8s.io/client-go/testing"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/kube"
+	"millwright/activities/set"
+	"millwright/api/v1alpha1"
+	"millwright/decide/scale"
+	"millwright/observe/cache"
+	observeset "millwright/observe/set"
+)
+
+func remove(s *v1alpha1.MachineSet, machines ...*v1alpha1.Machine) set.Batch {
+	d := set.Batch{Set: activitiestest.Ref(s)}
+	for _, m := range machines {
+		d.Machines = append(d.Machines, scale.Target{Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion, Why: "surplus"})
+	}
+	return d
+}
+
+func isGoing(m *v1alpha1.Machine) bool { return m != nil && m.DeletionTimestamp != nil }
+
+func TestDeleteMachines(t *testing.T) {
+	t.Parallel()
+	s := activitiestest.Set("s", 0)
+	t.Run("deletes what was seen, if it still is what was seen", func(t *testing.T) {
+		m := activitiestest.Machine("m", activitiestest.OwnedBy[*v1alpha1.Machine](s))
+		w := activitiestest.NewWorld(t, s, m)
+		_, err := activitiestest.Run[any](w, acts(w.Kube).DeleteMachines, remove(s, m))
+		require.NoError(t, err)
+		assert.True(t, isGoing(w.Machine("m")), "its own workflow does the rest")
+		assert.Equal(t, []string{"Normal SuccessfulDelete Deleted Machine: m: surplus"}, w.Told())
+
+		sent := w.Machines.Actions()[0].(clienttesting.DeleteActionImpl).DeleteOptions.Preconditions
+		require.NotNil(t, sent)
+		assert.Equal(t, []string{"uid-m", "900"}, []string{string(*sent.UID), *sent.ResourceVersion})
+	})
+	t.Run("run again it meets the version that it made itself, and deletes nothing else", func(t *testing.T) {
+		m := activitiestest.Machine("m", activitiestest.OwnedBy[*v1alpha1.Machine](s))
+		w := activitiestest.NewWorld(t, s, m, activitiestest.Machine("other"))
+		_, err := activitiestest.Run[any](w, acts(w.Kube).DeleteMachines, remove(s, m))
+		require.NoError(t, err)
+		before := w.Snapshot()
+		_, err = activitiestest.Run[any](w, acts(w.Kube).DeleteMachines, remove(s, m))
+		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+		assert.Equal(t, before, w.Snapshot())
+	})
+	t.Run("a machine that is gone is deleted", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, s)
+		activitiestest.Twice[any](w, acts(w.Kube).DeleteMachines, remove(s, activitiestest.Machine("m")))
+	})
+	t.Run("U57: a machine that changed is left alone, and said so when the others are done", func(t *testing.T) {
+		changed, replaced, a, b := activitiestest.Machine("changed"), activitiestest.Machine("replaced"), activitiestest.Machine("a"), activitiestest.Machine("b")
+		w := activitiestest.NewWorld(t, s, changed, replaced, a, b)
+		w.Edit(cache.Machines, "changed", activitiestest.Annotated(v1alpha1.AnnotationMachinePriority, "100"))
+		batch := remove(s, changed, replaced, a, b)
+		batch.Machines[1].UID = "uid-of-a-former-one"
+		_, err := activitiestest.Run[any](w, acts(w.Kube).DeleteMachines, batch)
+		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+		assert.False(t, isGoing(w.Machine("changed")))
+		assert.False(t, isGoing(w.Machine("replaced")))
+		assert.True(t, isGoing(w.Machine("a")))
+		assert.True(t, isGoing(w.Machine("b")))
+		assert.Len(t, w.Told(), 2, "people hear of those that were deleted")
+	})
+	t.Run("an API server that is away is tried again", func(t *testing.T) {
+		m := activitiestest.Machine("m")
+		w := activitiestest.NewWorld(t, s, m)
+		activitiestest.Failing(w.Machines, "delete", "machines", 1, apierrors.NewServiceUnavailable("away"), nil)
+		_, err := activitiestest.Run[any](w, acts(w.Kube).DeleteMachines, remove(s, m))
+		_, retryable := activitiestest.Failure(t, err)
+		assert.True(t, retryable)
+		_, err = activitiestest.Run[any](w, acts(w.Kube).DeleteMachines, remove(s, m))
+		require.NoError(t, err)
+		assert.True(t, isGoing(w.Machine("m")))
+	})
+}
+
+func reportSet(w *activitiestest.World, in set.Report) v1alpha1.MachineSetStatus {
+	w.T.Helper()
+	version := activitiestest.Twice[string](w, acts(w.Kube).ReportSet, in)
+	s := w.Set(in.Ref.Name)
+	assert.Equal(w.T, s.ResourceVersion, version, "the version to wait for")
+	return s.Status
+}
+
+func TestReportSet(t *testing.T) {
+	t.Parallel()
+	s := activitiestest.Set("s", 4)
+	s.Generation = 7
+	failed := func(m *v1alpha1.Machine) {
+		m.Status.LastOperation = v1alpha1.LastOperation{Type: "Create", State: "Failed", Description: "no capacity"}
+		m.Spec.ProviderID = "fake:///i-1"
+	}
+	of := activitiestest.OwnedBy[*v1alpha1.Machine](s)
+	w := activitiestest.NewWorld(t, s, activitiestest.Machine("z", of, failed), activitiestest.Machine("a", of, failed, activitiestest.Phase(v1alpha1.MachineFailed)),
+		activitiestest.Machine("running", of, activitiestest.Phase(v1alpha1.MachineRunning)), activitiestest.Machine("going", of, activitiestest.Going[*v1alpha1.Machine], activitiestest.Phase(v1alpha1.MachineTerminating)), activitiestest.Machine("foreign"))
+	status := reportSet(w, set.Report{Input: set.Input{Read: activitiestest.Read(s)}, Step: &kube.Step{WorkflowID: "machineset/shop/s", Name: "create-machines"}})
+	assert.Equal(t, []int32{4, 4, 1, 1}, []int32{status.Replicas, status.FullyLabeledReplicas, status.ReadyReplicas, status.AvailableReplicas})
+	assert.Equal(t, int64(7), status.ObservedGeneration)
+	assert.Equal(t, "app=web", status.Selector)
+	assert.Equal(t, "create-machines", status.CurrentOperation.Step)
+	assert.Equal(t, observeset.Read(w.Cluster, s).Read, status.ObservedMachines)
+	assert.NotEmpty(t, status.ObservedMachines, "who knows machines up to there knows those that were counted")
+	require.Len(t, status.FailedMachines, 2, "by name, so that the list does not change by itself")
+	assert.Equal(t, []string{"a", "fake:///i-1", "s", "no capacity"}, []string{
+		status.FailedMachines[0].Name, status.FailedMachines[0].ProviderID, status.FailedMachines[0].OwnerRef, status.FailedMachines[0].LastOperation.Description,
+	})
+	assert.Equal(t, "z", status.FailedMachines[1].Name)
+	assert.Equal(t, []string{"update machinesets/status"}, w.Writes())
+}
+
+func TestReportSetLeavesNoOperationInACalmSet(t *testing.T) {
+	t.Parallel()
+	s := activitiestest.Set("s", 2)
+	w := activitiestest.NewWorld(t, members(s, 2, activitiestest.Phase(v1alpha1.MachineRunning))...)
+	step := &kube.Step{WorkflowID: "machineset/shop/s"} // the report itself was all that there was to do
+	assert.Nil(t, reportSet(w, set.Report{Input: set.Input{Read: activitiestest.Read(s)}, Step: step}).CurrentOperation)
+	w.Forget()
+	reportSet(w, set.Report{Input: activitiestest.SetRead(s)})
+	assert.Empty(t, w.Writes())
+}
+
+func TestReportSetOfAnotherObject(t *testing.T) {
+	t.Parallel()
+	w := activitiestest.NewWorld(t, activitiestest.Set("s", 2))
+	_, err := activitiestest.Run[string](w, acts(w.Kube).ReportSet, set.Report{Input: set.Input{Read: kube.Read{Ref: activitiestest.Stranger(activitiestest.Set("s", 2))}}})
+	activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
+	assert.Empty(t, w.Writes())
+}
+
+func TestReportSetAfterAnotherWriter(t *testing.T) {
+	t.Parallel()
+	s := activitiestest.Set("s", 2)
+	w := activitiestest.NewWorld(t, s)
+	w.Hold()
+	w.Edit(cache.Sets, "s", map[string]any{"spec": map[string]any{"replicas": 5}})
+	_, err := activitiestest.Run[string](w, acts(w.Kube).ReportSet, set.Report{Input: activitiestest.SetRead(s)})
+	require.NoError(t, err)
+	assert.Equal(t, int64(2), w.Set("s").Status.ObservedGeneration, "it speaks of the spec as it is now")
+	assert.Equal(t, int32(5), w.Set("s").Spec.Replicas)
+}
+
+func TestFinalizeSet(t *testing.T) {
+	t.Parallel()
+	t.Run("puts our finalizer on", func(t *testing.T) {
+		s := activitiestest.Set("s", 2)
+		s.Finalizers = []string{activitiestest.Backup}
+		w := activitiestest.NewWorld(t, s)
+		assert.Equal(t, "1001", activitiestest.Twice[string](w, acts(w.Kube).FinalizeSet, activitiestest.Read(s)))
+		assert.Equal(t, []string{activitiestest.Backup, v1alpha1.FinalizerMachine}, w.Set("s").Finalizers)
+	})
+	t.Run("keeps it while a machine is left", func(t *testing.T) {
+		s := activitiestest.Set("s", 2, activitiestest.Going[*v1alpha1.MachineSet])
+		w := activitiestest.NewWorld(t, members(s, 1, activitiestest.Going[*v1alpha1.Machine])...)
+		activitiestest.Twice[string](w, acts(w.Kube).FinalizeSet, activitiestest.Read(s))
+		assert.Empty(t, w.Writes())
+	})
+	t.Run("takes it off when none is left", func(t *testing.T) {
+		s := activitiestest.Set("s", 2, activitiestest.Going[*v1alpha1.MachineSet])
+		s.Finalizers = append(s.Finalizers, activitiestest.Backup)
+		w := activitiestest.NewWorld(t, s, activitiestest.Machine("foreign"))
+		activitiestest.Twice[string](w, acts(w.Kube).FinalizeSet, activitiestest.Read(s))
+		assert.Equal(t, []string{activitiestest.Backup}, w.Set("s").Finalizers)
+	})
+	t.Run("puts none on a set that is going", func(t *testing.T) {
+		s := activitiestest.Set("s", 2, activitiestest.Going[*v1alpha1.MachineSet])
+		s.Finalizers = []string{activitiestest.Backup}
+		w := activitiestest.NewWorld(t, s)
+		activitiestest.Twice[string](w, acts(w.Kube).FinalizeSet, activitiestest.Read(s))
+		assert.Empty(t, w.Writes())
+	})
+	t.Run("leaves the decision to be made again when somebody was faster", func(t *testing.T) {
+		s := activitiestest.Set("s", 2, activitiestest.Bare)
+		w := activitiestest.NewWorld(t, s)
+		w.Hold()
+		w.Edit(cache.Sets, "s", activitiestest.Annotated("note", "new"))
+		_, err := activitiestest.Run[string](w, acts(w.Kube).FinalizeSet, activitiestest.Read(s))
+		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+	})
+	t.Run("knows when the set is gone", func(t *testing.T) {
+		w := activitiestest.NewWorld(t)
+		_, err := activitiestest.Run[string](w, acts(w.Kube).FinalizeSet, activitiestest.Read(activitiestest.Set("s", 2)))
+		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
+	})
+}

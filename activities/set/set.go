@@ -1,0 +1,425 @@
+// Package set has the activities on one MachineSet and its machines.
+package set
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"millwright/activities/kube"
+	machinev1alpha1 "millwright/api/generated/clientset/versioned/typed/api/v1alpha1"
+	"millwright/api/v1alpha1"
+	"millwright/api/vocabulary"
+	"millwright/decide/attention"
+	"millwright/decide/phrase"
+	"millwright/decide/scale"
+	"millwright/observe/cache"
+	observeset "millwright/observe/set"
+)
+
+// Activities are the activities of this package. Workflows call its methods by name.
+type Activities struct{ Kube *kube.Kube }
+
+// Decision is what a MachineSet needs next.
+type Decision struct {
+	Gone    bool               // the object does not exist any more: nothing else is set but the reason in Pending
+	Pending attention.Decision // the work that is left; calm when none is
+	Version string             // resourceVersion of the set that was read
+	Scale   scale.Decision
+	Prepare bool             // our finalizer is missing
+	Free    bool             // no machine is left of a set that is being deleted: our finalizer may go
+	Report  bool             // the status does not say what was read
+	Seen    kube.MinVersions // what was read; a later decision must not be made of anything older
+}
+
+// Input says how fresh the facts of a set's decision must be, and what the run knows besides.
+type Input struct {
+	kube.Read
+	Failure scale.Failure // of the last batch; zero when it succeeded
+}
+
+// DecideScale reads a set and what stands around it, and says what to do next.
+func (a *Activities) DecideScale(ctx context.Context, in Input) (Decision, error) {
+	set, around, err := a.set(ctx, in.Read)
+	if err != nil {
+		return Decision{}, err
+	}
+	if set == nil {
+		return Decision{Gone: true, Pending: kube.ObjectIsGone}, nil
+	}
+	observed := observeset.Observed(set, around, phrase.Later(time.Now(), in.At), rand.Uint64())
+	observed.LastFailure = in.Failure
+	plan := scale.Look(observed)
+	d := Decision{
+		Pending: plan.Pending,
+		Version: set.ResourceVersion,
+		Scale:   plan.Decision,
+		Prepare: !observed.Deleting && !observed.Finalizer,
+		Free:    observed.Deleting && observed.Finalizer && plan.Decision.Done,
+		Report:  plan.Unreported || (plan.Pending.Calm() && set.Status.CurrentOperation != nil),
+		Seen:    kube.MinVersions{},
+	}
+	d.Seen.Raise(cache.Sets, set.ResourceVersion)
+	d.Seen.Raise(cache.Classes, around.Class)
+	for _, m := range slices.Concat(around.Members, around.Orphans) {
+		d.Seen.Raise(cache.Machines, m.ResourceVersion)
+		if node := around.NodeAsked(m); node != nil {
+			d.Seen.Raise(cache.Nodes, node.ResourceVersion)
+		}
+	}
+	return d, nil
+}
+
+// set returns a set and what stands around it as fresh as asked for; nil when it is gone.
+func (a *Activities) set(ctx context.Context, in kube.Read) (*v1alpha1.MachineSet, observeset.Around, error) {
+	live, err := a.Kube.Fresh(ctx, in)
+	if err != nil {
+		return nil, observeset.Around{}, err
+	}
+	if !live {
+		set, found := a.Kube.Cluster.Set(in.Ref.Key())
+		if !found || string(set.UID) != in.Ref.UID {
+			return nil, observeset.Around{}, nil
+		}
+		return set, observeset.ReadToAct(ctx, a.Kube.Cluster, set), nil
+	}
+	set, err := kube.Live(ctx, a.sets(in.Ref), "set", in.Ref)
+	if err != nil || set == nil {
+		return nil, observeset.Around{}, err
+	}
+	around, err := observeset.ReadLive(ctx, a.Kube.Cluster, set)
+	return set, around, err
+}
+
+// sets is the client of the sets in the namespace of an object.
+func (a *Activities) sets(ref kube.Ref) machinev1alpha1.MachineSetInterface {
+	return a.Kube.Cluster.Client().MachineV1alpha1().MachineSets(ref.Namespace)
+}
+
+// Creation is a batch of machines to make for a set.
+type Creation struct {
+	Set     kube.Ref
+	Version string // resourceVersion of the set that the decision saw
+	Names   []string
+}
+
+// Written is what became of a batch.
+type Written struct {
+	Versions kube.MinVersions // to wait for
+	Failure  scale.Failure    // of the first write that was refused; zero when all were taken
+	Unseen   bool             // something was written whose version nobody told: only a live read sees it for sure
+}
+
+// CreateMachines makes the machines of a batch from the set's template: one, then two, then four at a time, and none after
+// the first that is refused, so that what fails for one does not fail for all. A name that exists and belongs to the set
+// counts as made, so that running it twice makes nothing twice. A set that changed since the decision is a Conflict.
+func (a *Activities) CreateMachines(ctx context.Context, in Creation) (Written, error) {
+	set, err := kube.LiveAt(ctx, a.sets(in.Set), "set", in.Set, in.Version)
+	if err != nil {
+		return Written{}, err
+	}
+	done := Written{Versions: kube.MinVersions{}}
+	names := in.Names
+	for _, size := range scale.Batches(len(names)) {
+		written, err := kube.InParallel(cache.Machines, size, func(i int) (string, error) { return a.createMachine(ctx, set, names[i]) })
+		names = names[size:]
+		done.Versions.Raise(cache.Machines, written[cache.Machines])
+		if err == nil {
+			continue
+		}
+		refused := refusedWrite(err)
+		if refused == "" {
+			return Written{}, kube.WriteError(in.Set, err)
+		}
+		done.Failure = scale.Failure{Message: refused}
+		a.Kube.Recorder.Event(set, corev1.EventTypeWarning, v1alpha1.ReasonFailedCreate, "Error creating: "+refused)
+		break
+	}
+	return done, nil
+}
+
+// refusedWrite returns what the API server said against a write that it understood and did not take; empty for what may pass
+// or has to be decided anew.
+func refusedWrite(err error) string {
+	var status apierrors.APIStatus
+	switch {
+	case !errors.As(err, &status), apierrors.IsConflict(err), apierrors.IsNotFound(err), apierrors.IsTooManyRequests(err),
+		apierrors.IsInternalError(err), apierrors.IsServiceUnavailable(err), apierrors.IsTimeout(err), apierrors.IsServerTimeout(err):
+		return ""
+	default:
+		return kube.Brief(err.Error())
+	}
+}
+
+// createMachine makes one machine and returns its version. The finalizer is on from the first moment.
+func (a *Activities) createMachine(ctx context.Context, set *v1alpha1.MachineSet, name string) (string, error) {
+	template := set.Spec.Template
+	m := &v1alpha1.Machine{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:            name,
+			Namespace:       set.Namespace,
+			Labels:          maps.Clone(template.Labels),
+			Annotations:     maps.Clone(template.Annotations),
+			Finalizers:      append(kube.Without(template.Finalizers, v1alpha1.FinalizerMachine), v1alpha1.FinalizerMachine),
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(set, v1alpha1.SchemeGroupVersion.WithKind("MachineSet"))},
+		},
+		Spec: *template.Spec.DeepCopy(),
+	}
+	if timeout, set := set.Annotations[v1alpha1.AnnotationEffectiveCreationTimeout]; set {
+		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationEffectiveCreationTimeout, timeout)
+	}
+	machines := a.Kube.Cluster.Client().MachineV1alpha1().Machines(set.Namespace)
+	made, err := machines.Create(ctx, m, metav1.CreateOptions{})
+	if err == nil {
+		a.Kube.Recorder.Event(set, corev1.EventTypeNormal, "SuccessfulCreate", "Created Machine: "+name)
+		return made.ResourceVersion, nil
+	}
+	if apierrors.IsAlreadyExists(err) {
+		made, err = machines.Get(ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) || (err == nil && !metav1.IsControlledBy(made, set)) {
+			return "", kube.Conflict(kube.Ref{Namespace: set.Namespace, Name: name}) // gone again, or a stranger
+		}
+	}
+	if err != nil {
+		return "", fmt.Errorf("create machine %s: %w", name, err)
+	}
+	return made.ResourceVersion, nil
+}
+
+// Batch is what is done to some machines for a set.
+type Batch struct {
+	Set      kube.Ref
+	Machines []scale.Target
+}
+
+// DeleteMachines asks the API server to delete each machine of a batch, if it still is as the decision saw it. A machine
+// that is gone counts as deleted. One that changed is a Conflict, reported when the others are done.
+func (a *Activities) DeleteMachines(ctx context.Context, in Batch) (Written, error) {
+	set, found := a.Kube.Cluster.Set(in.Set.Key())
+	var unseen atomic.Bool
+	versions, err := kube.InParallel(cache.Machines, len(in.Machines), func(i int) (string, error) {
+		target := in.Machines[i]
+		version, err := a.deleteMachine(ctx, in.Set.Namespace, target)
+		if version == "" {
+			unseen.Store(true)
+		}
+		if err == nil && found {
+			a.Kube.Recorder.Event(set, corev1.EventTypeNormal, "SuccessfulDelete", fmt.Sprintf("Deleted Machine: %s: %s", target.Name, target.Why))
+		}
+		if apierrors.IsNotFound(err) {
+			err = nil
+		}
+		return version, err
+	})
+	if refused := refusedWrite(err); refused != "" {
+		if found {
+			a.Kube.Recorder.Event(set, corev1.EventTypeWarning, v1alpha1.ReasonFailedDelete, "Error deleting: "+refused)
+		}
+		return Written{Failure: scale.Failure{Deleting: true, Message: refused}, Unseen: true}, nil
+	}
+	return Written{Versions: versions, Unseen: unseen.Load()}, kube.WriteError(in.Set, err)
+}
+
+// deleteMachine asks for the deletion of a machine that still is as the decision saw it. It returns the version that the machine
+// has then, empty where nobody tells: it is gone already, or the client keeps the answer to itself.
+func (a *Activities) deleteMachine(ctx context.Context, namespace string, target scale.Target) (version string, err error) {
+	api := a.Kube.Cluster.Client().MachineV1alpha1()
+	options := metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: new(types.UID(target.UID)), ResourceVersion: new(target.Version)},
+	}
+	client, _ := api.RESTClient().(*rest.RESTClient)
+	if client == nil {
+		return "", api.Machines(namespace).Delete(ctx, target.Name, options)
+	}
+	answer := client.Delete().Namespace(namespace).Resource("machines").Name(target.Name).Body(&options).Do(ctx)
+	var m v1alpha1.Machine
+	if err := answer.Error(); err != nil {
+		return "", err
+	}
+	if err := answer.Into(&m); err != nil || string(m.UID) != target.UID { // a status, not the object: nothing held it
+		return "", nil //nolint:nilerr // it was deleted all the same
+	}
+	return m.ResourceVersion, nil
+}
+
+// AdoptMachines makes a set the controller of machines that nothing controls, each if it still is as the decision saw
+// it. The set is read live first, so that a set that is being deleted adopts nothing. A set that was paused after the
+// decision still adopts. Running it twice adopts once.
+func (a *Activities) AdoptMachines(ctx context.Context, in Batch) (kube.MinVersions, error) {
+	set, err := kube.LiveAt(ctx, a.sets(in.Set), "set", in.Set, "")
+	if err != nil {
+		return nil, err
+	}
+	if set.DeletionTimestamp != nil {
+		return nil, kube.Conflict(in.Set)
+	}
+	return a.changeMembers(ctx, in, func(m *v1alpha1.Machine) bool {
+		if metav1.GetControllerOf(m) != nil || m.DeletionTimestamp != nil {
+			return false
+		}
+		ref := *metav1.NewControllerRef(set, v1alpha1.SchemeGroupVersion.WithKind("MachineSet"))
+		m.OwnerReferences = append(m.OwnerReferences, ref)
+		delete(m.Annotations, v1alpha1.AnnotationReleasedBy)
+		return true
+	}, vocabulary.ReasonSuccessfulAdopt, "Adopted Machine: ")
+}
+
+// ReleaseMachines takes a set's controller reference off machines, each if it still is as the decision saw it, and leaves a
+// note of it: a set from which all that it makes is taken has to notice. Running it twice releases once.
+func (a *Activities) ReleaseMachines(ctx context.Context, in Batch) (kube.MinVersions, error) {
+	return a.changeMembers(ctx, in, func(m *v1alpha1.Machine) bool {
+		ours := func(ref metav1.OwnerReference) bool { return string(ref.UID) == in.Set.UID }
+		if !slices.ContainsFunc(m.OwnerReferences, ours) {
+			return false
+		}
+		m.OwnerReferences = slices.DeleteFunc(m.OwnerReferences, ours)
+		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationReleasedBy, in.Set.UID)
+		return true
+	}, "SuccessfulRelease", "Released Machine: ")
+}
+
+// RequestPreservation marks failed machines of a set for preservation, each if it still is as the decision saw it; their own
+// workflows do the rest. One that changed is a Conflict. It returns the versions to wait for.
+func (a *Activities) RequestPreservation(ctx context.Context, in Batch) (kube.MinVersions, error) {
+	return a.changeMembers(ctx, in, func(m *v1alpha1.Machine) bool {
+		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveAuto)
+		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationAutoPreserved, time.Now().UTC().Format(time.RFC3339))
+		return true
+	}, "", "")
+}
+
+// UnmarkMachines takes off the wish that a set replaces a machine which is healthy again.
+func (a *Activities) UnmarkMachines(ctx context.Context, in Batch) (kube.MinVersions, error) {
+	return a.changeMembers(ctx, in, func(m *v1alpha1.Machine) bool {
+		_, marked := m.Annotations[v1alpha1.AnnotationRemediateMachine]
+		delete(m.Annotations, v1alpha1.AnnotationRemediateMachine)
+		return marked
+	}, "", "")
+}
+
+// SyncMachines copies to machines what may change of their set's template without a new machine, each if it still is as the
+// decision saw it.
+func (a *Activities) SyncMachines(ctx context.Context, in Batch) (kube.MinVersions, error) {
+	set, err := kube.LiveAt(ctx, a.sets(in.Set), "set", in.Set, "")
+	if err != nil {
+		return nil, err
+	}
+	return a.changeMembers(ctx, in, func(m *v1alpha1.Machine) bool { return len(observeset.FollowTemplate(m, set)) > 0 }, "", "")
+}
+
+// changeMembers writes each machine of a batch as change leaves it; where change reports false nothing is written. One that is
+// gone is passed over, one that is not as the decision saw it is a Conflict. It returns the versions to wait for. An event
+// of this reason tells of each write; with an empty one nothing is told.
+func (a *Activities) changeMembers(ctx context.Context, in Batch, change func(*v1alpha1.Machine) bool, reason, words string) (kube.MinVersions, error) {
+	set, found := a.Kube.Cluster.Set(in.Set.Key())
+	return kube.InParallel(cache.Machines, len(in.Machines), func(i int) (string, error) {
+		target := in.Machines[i]
+		ref := kube.Ref{Namespace: in.Set.Namespace, Name: target.Name, UID: target.UID}
+		version, changed, err := a.Kube.ChangeMember(ctx, ref, target.Version, change)
+		if changed && found && reason != "" {
+			a.Kube.Recorder.Event(set, corev1.EventTypeNormal, reason, words+target.Name+": "+target.Why)
+		}
+		return version, err
+	})
+}
+
+// Report is what a MachineSet's status should say besides what is counted.
+type Report struct {
+	Input
+	Step        *kube.Step         // nil clears it: the set is calm
+	Generations *scale.Generations // to record; nil keeps what is recorded
+}
+
+// ReportSet counts a set's machines and writes its status. Where the status says it already, nothing is written. It
+// returns the version to wait for, or ObjectGone.
+func (a *Activities) ReportSet(ctx context.Context, in Report) (string, error) {
+	for range kube.MaxConflicts {
+		set, around, err := a.set(ctx, in.Read)
+		if err != nil {
+			return "", err
+		}
+		if set == nil {
+			return "", kube.ObjectGone(in.Ref)
+		}
+		changed := set.DeepCopy()
+		a.applySetReport(changed, around, in)
+		if equality.Semantic.DeepEqual(changed.Status, set.Status) {
+			return set.ResourceVersion, nil
+		}
+		changed.Status.ObservedMachines = around.Read // not compared: to have read further is no news
+		written, err := a.sets(in.Ref).UpdateStatus(ctx, changed, metav1.UpdateOptions{})
+		switch {
+		case err == nil:
+			a.tellOfSet(set, written)
+			return written.ResourceVersion, nil
+		case apierrors.IsConflict(err):
+			in.Live = true
+		default:
+			return "", kube.WriteError(in.Ref, err)
+		}
+	}
+	return "", kube.Contended(in.Ref)
+}
+
+// tellOfSet tells people what a report has changed that they should hear of.
+func (a *Activities) tellOfSet(before, after *v1alpha1.MachineSet) {
+	frozen := func(s *v1alpha1.MachineSet) bool {
+		return slices.ContainsFunc(s.Status.Conditions, func(c v1alpha1.MachineSetCondition) bool {
+			return c.Type == v1alpha1.MachineSetFrozen && c.Status == v1alpha1.ConditionTrue
+		})
+	}
+	switch was, is := frozen(before), frozen(after); {
+	case is && !was:
+		a.Kube.Recorder.Event(after, corev1.EventTypeNormal, "FrozeMachineSet", "Froze MachineSet "+after.Name+": no machine is created")
+	case was && !is:
+		a.Kube.Recorder.Event(after, corev1.EventTypeNormal, "UnfrozeMachineSet", "Unfroze MachineSet "+after.Name)
+	}
+	if after.Status.Overshoot > before.Status.Overshoot {
+		a.Kube.Recorder.Eventf(after, corev1.EventTypeWarning, v1alpha1.ReasonOverShootingReplicaCount,
+			"%d machines more than were ever wanted; the surplus is deleted", after.Status.Overshoot)
+	}
+}
+
+// applySetReport changes the status of a set as a report wants it.
+func (a *Activities) applySetReport(set *v1alpha1.MachineSet, around observeset.Around, in Report) {
+	s := &set.Status
+	if g := in.Generations; g != nil {
+		s.FailedGenerations = nil
+		if g.Failed > 0 {
+			s.FailedGenerations = &v1alpha1.FailedGenerations{Count: int32(g.Failed), LastFailedAt: metav1.NewTime(g.Last).Rfc3339Copy()}
+		}
+	}
+	observed := observeset.Observed(set, around, phrase.Later(time.Now(), in.At), 0)
+	observed.LastFailure = in.Failure
+	plan := scale.Look(observed)
+	observeset.ApplyStatus(s, plan.Status, metav1.NewTime(observed.Now).Rfc3339Copy())
+	s.ObservedGeneration = set.Generation
+	s.FailedMachines = kube.Summary(around.Members)
+	s.Selector = kube.SelectorText(set.Spec.Selector)
+	s.CurrentOperation = kube.Operation(in.Step)
+	if plan.Calm { // often that was all there was to do
+		s.CurrentOperation = nil
+	}
+}
+
+// FinalizeSet puts our finalizer on a set, or takes it off one that is being deleted and has no machine left. It returns
+// the version to wait for.
+func (a *Activities) FinalizeSet(ctx context.Context, in kube.Read) (string, error) {
+	set, around, err := a.set(ctx, in)
+	if err != nil {
+		return "", err
+	}
+	return kube.Finalize(ctx, a.sets(in.Ref), in.Ref, set, len(around.Members) == 0)
+}

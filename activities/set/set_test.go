@@ -1,0 +1,297 @@
+package set_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/kube"
+	"millwright/activities/set"
+	"millwright/api/generated/clientset/versioned"
+	typed "millwright/api/generated/clientset/versioned/typed/api/v1alpha1"
+	"millwright/api/v1alpha1"
+	"millwright/decide/attention"
+	"millwright/observe/cache"
+	observeset "millwright/observe/set"
+)
+
+// members returns machines of a set, named s-1, s-2 and so on.
+func members(s *v1alpha1.MachineSet, n int, change ...func(*v1alpha1.Machine)) []runtime.Object {
+	objects := []runtime.Object{s}
+	for i := range n {
+		m := activitiestest.Machine(fmt.Sprintf("%s-%d", s.Name, i+1), append(change, activitiestest.OwnedBy[*v1alpha1.Machine](s))...)
+		m.ResourceVersion = fmt.Sprint(900 + i)
+		observeset.FollowTemplate(m, s)
+		objects = append(objects, m)
+	}
+	return objects
+}
+
+func decideScale(w *activitiestest.World, in kube.Read) set.Decision {
+	w.T.Helper()
+	return activitiestest.Twice[set.Decision](w, acts(w.Kube).DecideScale, set.Input{Read: in})
+}
+
+func TestDecideScale(t *testing.T) {
+	t.Parallel()
+	t.Run("U40: creates what is missing", func(t *testing.T) {
+		s := activitiestest.Set("s", 3)
+		d := decideScale(activitiestest.NewWorld(t, append(members(s, 1), activitiestest.Class())...), activitiestest.Read(s))
+		assert.Len(t, d.Scale.Create, 2)
+		assert.Equal(t, "create 2 machines: 3 wanted, 1 there", d.Scale.Why)
+		assert.Equal(t, attention.Scale, d.Pending.Need)
+		assert.Equal(t, "900", d.Version)
+		assert.True(t, d.Report)
+	})
+	t.Run("deletes what is too many, as it was seen", func(t *testing.T) {
+		s := activitiestest.Set("s", 1)
+		d := decideScale(activitiestest.NewWorld(t, members(s, 2)...), activitiestest.Read(s))
+		require.Len(t, d.Scale.Delete, 1)
+		assert.Contains(t, []string{"uid-s-1 900", "uid-s-2 901"}, d.Scale.Delete[0].UID+" "+d.Scale.Delete[0].Version)
+	})
+	t.Run("U43: a set that has what it wants, and says so, is calm", func(t *testing.T) {
+		s := activitiestest.Set("s", 2)
+		w := activitiestest.NewWorld(t, members(s, 2, activitiestest.Phase(v1alpha1.MachineRunning))...)
+		reportSet(w, set.Report{Input: activitiestest.SetRead(s)})
+		d := decideScale(w, activitiestest.Read(s))
+		assert.Equal(t, attention.Nothing, d.Pending.Need)
+		assert.False(t, d.Report || d.Prepare || d.Free)
+		assert.Empty(t, d.Scale.Create)
+		assert.Empty(t, d.Scale.Delete)
+	})
+	t.Run("an operation that was left in the status of a calm set is worth a report", func(t *testing.T) {
+		s := activitiestest.Set("s", 2)
+		w := activitiestest.NewWorld(t, members(s, 2, activitiestest.Phase(v1alpha1.MachineRunning))...)
+		reportSet(w, set.Report{Input: activitiestest.SetRead(s)})
+		s = w.Set("s").DeepCopy()
+		s.Status.CurrentOperation = &v1alpha1.Operation{WorkflowID: "machineset/shop/s"}
+		w.Rewrite(s)
+		d := decideScale(w, activitiestest.Read(s))
+		assert.Equal(t, attention.Nothing, d.Pending.Need)
+		assert.True(t, d.Report)
+	})
+	t.Run("a new set lacks our finalizer", func(t *testing.T) {
+		s := activitiestest.Set("s", 0, activitiestest.Bare)
+		assert.True(t, decideScale(activitiestest.NewWorld(t, s), activitiestest.Read(s)).Prepare)
+	})
+	t.Run("U50: a set that is being deleted deletes its machines, and is released when none is left", func(t *testing.T) {
+		s := activitiestest.Set("s", 5, activitiestest.Going[*v1alpha1.MachineSet])
+		d := decideScale(activitiestest.NewWorld(t, members(s, 2)...), activitiestest.Read(s))
+		assert.Len(t, d.Scale.Delete, 2)
+		assert.False(t, d.Free)
+		assert.True(t, decideScale(activitiestest.NewWorld(t, s), activitiestest.Read(s)).Free)
+	})
+	t.Run("is gone, also when another set has its name", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, activitiestest.Set("s", 5))
+		for _, live := range []bool{false, true} {
+			assert.True(t, decideScale(w, kube.Read{Ref: activitiestest.Stranger(activitiestest.Set("s", 5)), Live: live}).Gone)
+			assert.True(t, decideScale(w, kube.Read{Ref: activitiestest.Ref(activitiestest.Set("x", 5)), Live: live}).Gone)
+		}
+	})
+	t.Run("never asks for more than a batch", func(t *testing.T) {
+		s := activitiestest.Set("s", 1000)
+		assert.Len(t, decideScale(activitiestest.NewWorld(t, s, activitiestest.Class()), activitiestest.Read(s)).Scale.Create, 50)
+	})
+}
+
+func TestDecideScaleWithACacheThatIsBehind(t *testing.T) {
+	t.Parallel()
+	s := activitiestest.Set("s", 3)
+	w := activitiestest.NewWorld(t, s)
+	w.Hold()
+	made, err := activitiestest.Run[set.Written](w, acts(w.Kube).CreateMachines, set.Creation{Set: activitiestest.Ref(s), Version: "900", Names: []string{"s-a", "s-b", "s-c"}})
+	require.NoError(t, err)
+
+	t.Run("D11: makes no machine a second time: locally it asks for patience", func(t *testing.T) {
+		_, err := activitiestest.Local[set.Decision](w, acts(w.Kube).DecideScale, set.Input{Read: kube.Read{Ref: activitiestest.Ref(s), Versions: made.Versions}})
+		activitiestest.AssertFailure(t, err, kube.TypeCacheBehind, true)
+	})
+	t.Run("D11: makes no machine a second time: with patience it reads live", func(t *testing.T) {
+		d, err := activitiestest.Run[set.Decision](w, acts(w.Kube).DecideScale, set.Input{Read: kube.Read{Ref: activitiestest.Ref(s), Versions: made.Versions}})
+		require.NoError(t, err)
+		assert.Empty(t, d.Scale.Create)
+	})
+	t.Run("what was read live says how far the caches must be before they are read again", func(t *testing.T) {
+		d, err := activitiestest.Local[set.Decision](w, acts(w.Kube).DecideScale, set.Input{Read: activitiestest.Live(s)})
+		require.NoError(t, err)
+		assert.Equal(t, made.Versions[cache.Machines], d.Seen[cache.Machines])
+		assert.Equal(t, w.Set("s").ResourceVersion, d.Seen[cache.Sets])
+	})
+}
+
+func TestCreateMachines(t *testing.T) {
+	t.Parallel()
+	s := activitiestest.Set("s", 2, func(s *v1alpha1.MachineSet) {
+		s.Annotations = map[string]string{v1alpha1.AnnotationEffectiveCreationTimeout: "7m", "note": "not for machines"}
+	})
+	w := activitiestest.NewWorld(t, s)
+	versions := activitiestest.Twice[set.Written](w, acts(w.Kube).CreateMachines, activitiestest.Create(s, "s-a", "s-b"))
+	m := w.Machine("s-b")
+	require.NotNil(t, m)
+	assert.Equal(t, map[string]string{"app": "web"}, m.Labels)
+	assert.Equal(t, map[string]string{"team": "shop", v1alpha1.AnnotationEffectiveCreationTimeout: "7m"}, m.Annotations)
+	assert.Equal(t, []string{activitiestest.Backup, v1alpha1.FinalizerMachine}, m.Finalizers, "on from the first moment")
+	assert.Equal(t, "small", m.Spec.Class.Name)
+	require.Len(t, m.OwnerReferences, 1)
+	owner := m.OwnerReferences[0]
+	assert.Equal(t, []string{"machine.sapcloud.io/v1alpha1", "MachineSet", "s", "uid-s"}, []string{owner.APIVersion, owner.Kind, owner.Name, string(owner.UID)})
+	assert.True(t, *owner.Controller && *owner.BlockOwnerDeletion)
+
+	newest := w.Machine("s-a").ResourceVersion
+	if m.ResourceVersion > newest {
+		newest = m.ResourceVersion
+	}
+	assert.Equal(t, set.Written{Versions: kube.MinVersions{cache.Machines: newest}}, versions, "the newest of what was made")
+	assert.ElementsMatch(t, []string{"Normal SuccessfulCreate Created Machine: s-a", "Normal SuccessfulCreate Created Machine: s-b"}, w.Told())
+}
+
+func TestCreateMachinesFiftyAtOnce(t *testing.T) {
+	t.Parallel()
+	s := activitiestest.Set("s", 50)
+	w := activitiestest.NewWorld(t, s)
+	var batch []string
+	for i := range 50 {
+		batch = append(batch, fmt.Sprintf("s-%02d", i))
+	}
+	versions := activitiestest.Twice[set.Written](w, acts(w.Kube).CreateMachines, activitiestest.Create(s, batch...))
+	assert.Len(t, w.Cluster.MachinesOf("uid-s"), 50)
+	assert.Equal(t, "1050", versions.Versions[cache.Machines])
+	assert.Len(t, w.Told(), 50)
+}
+
+func TestCreateMachinesAfterAFailure(t *testing.T) {
+	t.Parallel()
+	s := activitiestest.Set("s", 4)
+	w := activitiestest.NewWorld(t, s)
+	activitiestest.Failing(w.Machines, "create", "machines", 1, apierrors.NewInternalError(assert.AnError), nil)
+	names := activitiestest.Create(s, "s-a", "s-b", "s-c", "s-d")
+	_, err := activitiestest.Run[set.Written](w, acts(w.Kube).CreateMachines, names)
+	_, retryable := activitiestest.Failure(t, err)
+	assert.True(t, retryable)
+	w.Settle()
+	activitiestest.Twice[set.Written](w, acts(w.Kube).CreateMachines, names)
+	assert.Len(t, w.Cluster.MachinesOf("uid-s"), 4, "the same names, so no machine twice")
+	assert.Len(t, w.Told(), 4)
+}
+
+func TestCreateMachinesRefuses(t *testing.T) {
+	t.Parallel()
+	s := activitiestest.Set("s", 1)
+	t.Run("a decision about another set", func(t *testing.T) {
+		in := activitiestest.Create(s, "s-a")
+		in.Set = activitiestest.Stranger(s)
+		w := activitiestest.NewWorld(t, s)
+		_, err := activitiestest.Run[set.Written](w, acts(w.Kube).CreateMachines, in)
+		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
+	})
+	t.Run("a decision about a set that is gone", func(t *testing.T) {
+		w := activitiestest.NewWorld(t)
+		_, err := activitiestest.Run[set.Written](w, acts(w.Kube).CreateMachines, activitiestest.Create(s, "s-a"))
+		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
+	})
+	t.Run("a decision that is out of date", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, s)
+		w.Edit(cache.Sets, "s", map[string]any{"spec": map[string]any{"replicas": 0}})
+		_, err := activitiestest.Run[set.Written](w, acts(w.Kube).CreateMachines, activitiestest.Create(s, "s-a"))
+		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+		assert.Nil(t, w.Machine("s-a"))
+	})
+	t.Run("the name of a stranger", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, s, activitiestest.Machine("s-a"))
+		_, err := activitiestest.Run[set.Written](w, acts(w.Kube).CreateMachines, activitiestest.Create(s, "s-a"))
+		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+		assert.Empty(t, w.Machine("s-a").OwnerReferences)
+	})
+	t.Run("a name that was taken and is free again: the set itself is not gone", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, s)
+		activitiestest.Failing(w.Machines, "create", "machines", 1, apierrors.NewAlreadyExists(schema.GroupResource{}, "s-a"), nil)
+		_, err := activitiestest.Run[set.Written](w, acts(w.Kube).CreateMachines, activitiestest.Create(s, "s-a"))
+		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+	})
+}
+
+func TestU54_MS27_CreateMachinesThatTheAPIServerRefuses(t *testing.T) {
+	t.Parallel()
+	s := activitiestest.Set("s", 50)
+	w := activitiestest.NewWorld(t, s)
+	long := strings.Repeat("x", 5000)
+	activitiestest.Failing(w.Machines, "create", "machines", -1, apierrors.NewForbidden(schema.GroupResource{Resource: "machines"}, "s-a", fmt.Errorf("exceeded quota %s", long)), nil)
+	w.Forget()
+	done, err := activitiestest.Run[set.Written](w, acts(w.Kube).CreateMachines, activitiestest.Create(s, "s-a", "s-b", "s-c", "s-d", "s-e"))
+	require.NoError(t, err)
+	assert.Contains(t, done.Failure.Message, "exceeded quota")
+	assert.Less(t, len(done.Failure.Message), 1100, "an answer that would not fit a history is cut")
+	assert.Len(t, w.Writes(), 1, "what fails for one is not tried for all")
+	events := w.Told()
+	require.Len(t, events, 1, "people are told")
+	assert.Contains(t, events[0], "Warning FailedCreate Error creating: create machine s-a: ")
+	assert.Less(t, len(events[0]), 1100)
+}
+
+// slow is a client whose creations of machines take a moment, unless their context ends first (the fakes know no context),
+// and which refuses s-bad once s-a and s-b are under way.
+type slow struct {
+	versioned.Interface
+	underWay *sync.WaitGroup
+}
+
+type slowGroup struct {
+	typed.MachineV1alpha1Interface
+	underWay *sync.WaitGroup
+}
+
+type slowMachines struct {
+	typed.MachineInterface
+	underWay *sync.WaitGroup
+}
+
+func (c slow) MachineV1alpha1() typed.MachineV1alpha1Interface {
+	return slowGroup{c.Interface.MachineV1alpha1(), c.underWay}
+}
+
+func (c slowGroup) Machines(namespace string) typed.MachineInterface {
+	return slowMachines{c.MachineV1alpha1Interface.Machines(namespace), c.underWay}
+}
+
+func (c slowMachines) Create(ctx context.Context, m *v1alpha1.Machine, options metav1.CreateOptions) (*v1alpha1.Machine, error) {
+	switch m.Name {
+	case "s-bad":
+		c.underWay.Wait()
+		return nil, apierrors.NewInternalError(assert.AnError)
+	case "s-a", "s-b":
+		c.underWay.Done()
+	}
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-time.After(10 * time.Millisecond):
+		return c.MachineInterface.Create(ctx, m, options)
+	}
+}
+
+func TestMS27_CreateMachinesCutsNothingShort(t *testing.T) {
+	t.Parallel()
+	s := activitiestest.Set("s", 4)
+	w := activitiestest.NewWorld(t, s)
+	var underWay sync.WaitGroup
+	underWay.Add(2)
+	cluster, err := cache.NewCluster(slow{w.Machines, &underWay}, w.Target, nil)
+	require.NoError(t, err)
+	w.Kube = &kube.Kube{Cluster: cluster, Recorder: w.Recorder}
+	_, err = activitiestest.Run[set.Written](w, acts(w.Kube).CreateMachines, activitiestest.Create(s, "s-a", "s-b", "s-bad", "s-c"))
+	require.Error(t, err)
+	for _, name := range []string{"s-a", "s-b"} {
+		assert.NotNil(t, w.Machine(name), "what is under way is there when the failure is known, so that the next look misses nothing")
+	}
+}

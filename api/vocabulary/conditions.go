@@ -1,0 +1,43 @@
+package vocabulary
+
+// Statuses of a condition.
+const (
+	StatusTrue    = "True"
+	StatusFalse   = "False"
+	StatusUnknown = "Unknown"
+)
+
+// Condition types of a Machine, besides those that are copied from its node.
+const (
+	ConditionClassReady     = "ClassReady"     // the class and its Secrets can be used
+	ConditionInstanceReady  = "InstanceReady"  // the provider has made the instance
+	ConditionReplacementDue = "ReplacementDue" // the health timeout or the creation timeout has ended, or instance or node is gone
+	ConditionDrained        = "Drained"        // the pods of the node are gone
+)
+
+// Condition types of a Node.
+const (
+	ConditionReady         = "Ready"         // the kubelet's
+	ConditionInPlaceUpdate = "InPlaceUpdate" // how far the in-place update is
+	ConditionPreserved     = "Preserved"     // the node is kept
+	ConditionTerminating   = "Terminating"   // the machine is being deleted
+)
+
+// Condition types of a MachineSet, of a MachineDeployment, or of both.
+const (
+	ConditionAvailable        = "Available"        // enough machines are available
+	ConditionProgressing      = "Progressing"      // how far the rollout is
+	ConditionReplicaFailure   = "ReplicaFailure"   // a machine could not be created or deleted
+	ConditionFrozen           = "Frozen"           // no machine is created, for safety
+	ConditionOvershoot        = "Overshoot"        // there are more machines than were ever wanted
+	ConditionMachinesCreated  = "MachinesCreated"  // True unless machines are missing that could not be created
+	ConditionMachinesReady    = "MachinesReady"    // all machines are ready
+	ConditionMachinesUpToDate = "MachinesUpToDate" // all machines match the current template
+	ConditionScalingUp        = "ScalingUp"        // machines are missing, or were never ready
+	ConditionScalingDown      = "ScalingDown"      // there are more machines than wanted
+	ConditionRemediating      = "Remediating"      // machines are replaced because they failed or are unhealthy
+	ConditionDeleting         = "Deleting"         // the set is being deleted
+	ConditionPaused           = "Paused"           // an operator paused the set
+	ConditionSelectorOverlap  = "SelectorOverlap"  // two deployments select the same machines
+	ConditionReplacementHeld  = "ReplacementHeld"  // failed machines are not replaced now
+)

@@ -1,0 +1,62 @@
+// Package vocabulary holds the words that the API's status, its events and the steps of workflows use, once for all rooms.
+// The constants are untyped strings, so that each room can give them its own type. The package imports nothing.
+package vocabulary
+
+// Phases of a Machine, in status.currentStatus.phase.
+const (
+	PhasePending                 = "Pending"                 // the instance exists, its node has not joined
+	PhaseAvailable               = "Available"               // the instance exists, and there is no target cluster
+	PhaseRunning                 = "Running"                 // the node is healthy
+	PhaseTerminating             = "Terminating"             // the machine is being deleted
+	PhaseUnknown                 = "Unknown"                 // the node is unhealthy, missing or being deleted
+	PhaseFailed                  = "Failed"                  // a timeout has ended, or the instance or the node is permanently gone
+	PhaseCrashLoopBackOff        = "CrashLoopBackOff"        // the provider refused to make the instance
+	PhaseInPlaceUpdating         = "InPlaceUpdating"         // an agent updates the node
+	PhaseInPlaceUpdateSuccessful = "InPlaceUpdateSuccessful" // the agent has updated the node
+	PhaseInPlaceUpdateFailed     = "InPlaceUpdateFailed"     // the agent failed, or took too long
+)
+
+// Types of the last operation of a Machine, in status.lastOperation.type.
+const (
+	OperationCreate        = "Create"        // of the instance
+	OperationInPlaceUpdate = "InPlaceUpdate" // of the node
+	OperationHealthCheck   = "HealthCheck"   // of the node
+	OperationDelete        = "Delete"        // of the machine
+)
+
+// States of the last operation of a Machine, in status.lastOperation.state.
+const (
+	StateProcessing = "Processing" // it continues
+	StateFailed     = "Failed"     // it has failed
+	StateSuccessful = "Successful" // it has succeeded
+)
+
+// Stages of a deletion in their order, in status.deletion.stage.
+const (
+	StagePreDrainHooks     = "PreDrainHooks"     // waits for annotations
+	StageDrain             = "Drain"             // the node is drained
+	StageDetach            = "Detach"            // waits for volumes
+	StagePreTerminateHooks = "PreTerminateHooks" // waits for annotations
+	StageInstance          = "Instance"          // the provider deletes the instance
+	StageNode              = "Node"              // the Node object is deleted
+	StageRelease           = "Release"           // the finalizer is removed
+)
+
+// Purposes of the drain of a node whose machine stays, in status.drain.purpose.
+const (
+	DrainForUpdate       = "InPlaceUpdate" // an agent will update the node
+	DrainForPreservation = "Preservation"  // the machine has failed and is preserved
+)
+
+// Results of a drain, in status.deletion.drain.result and status.drain.result, and reasons of the condition Drained.
+const (
+	DrainDrained = "Drained" // all pods are gone
+	DrainForced  = "Forced"  // pods were deleted by force
+	DrainSkipped = "Skipped" // no pod was evicted
+)
+
+// Results of an in-place update, as the agent writes them into the node's label update-result.
+const (
+	UpdateSuccessful = "successful" // the node is updated
+	UpdateFailed     = "failed"     // the annotation update-failed-reason says why
+)

@@ -1,0 +1,94 @@
+package vocabulary
+
+// Reasons of Machine conditions, and of the events that go with them.
+const (
+	ReasonClassFound            = "ClassFound"            // ClassReady is True
+	ReasonClassNotFound         = "ClassNotFound"         // the class does not exist
+	ReasonClassInvalid          = "ClassInvalid"          // the class cannot be used
+	ReasonSecretNotFound        = "SecretNotFound"        // a Secret of the class does not exist
+	ReasonSecretInvalid         = "SecretInvalid"         // a Secret of the class cannot be used
+	ReasonCreating              = "Creating"              // the instance is being created
+	ReasonInstanceCreated       = "InstanceCreated"       // InstanceReady is True
+	ReasonCreationTimeout       = "CreationTimeout"       // the creation timeout has ended
+	ReasonHealthTimeout         = "HealthTimeout"         // the health timeout has ended
+	ReasonHealthTimeoutExtended = "HealthTimeoutExtended" // the health timeout was made longer
+	ReasonInstanceGone          = "InstanceGone"          // the provider has no instance of the machine any more
+	ReasonNodeDeleted           = "NodeDeleted"           // the Node object was deleted
+	ReasonStaleNode             = "StaleNode"             // the name of the node belongs to another instance
+	ReasonRecovered             = "Recovered"             // the node was healthy again in time
+	ReasonReplacementGranted    = "ReplacementGranted"    // the deployment granted the replacement
+	ReasonDraining              = "Draining"              // pods are being evicted
+	ReasonBlocked               = "Blocked"               // something blocks evictions
+	ReasonForcing               = "Forcing"               // pods are deleted or killed
+)
+
+// Reasons of events on a Machine.
+const (
+	ReasonJoined            = "Joined"            // the node has joined
+	ReasonRejoined          = "Rejoined"          // the node is healthy again
+	ReasonDeletionHeld      = "DeletionHeld"      // an operator holds the deletion
+	ReasonInstanceAbandoned = "InstanceAbandoned" // an operator kept the instance
+	ReasonDrainForced       = "DrainForced"       // the drain deletes or kills pods
+	ReasonDrainBlocked      = "DrainBlocked"      // the blockers of the drain have changed
+	ReasonDrainMoves        = "DrainMoves"        // nothing blocks the drain any more
+)
+
+// Reasons of the node condition Terminating.
+const (
+	ReasonUnhealthy = "Unhealthy" // the machine had failed; also the reason of the event when a node becomes unhealthy
+	ReasonScaleDown = "ScaleDown" // the machine was healthy
+)
+
+// Reasons of the node condition InPlaceUpdate, in the order of the steps.
+const (
+	ReasonCandidateForUpdate = "CandidateForUpdate" // the node waits to be selected
+	ReasonSelectedForUpdate  = "SelectedForUpdate"  // the node waits to be drained
+	ReasonDrainSuccessful    = "DrainSuccessful"    // the node is empty
+	ReasonReadyForUpdate     = "ReadyForUpdate"     // it is the agent's turn
+	ReasonUpdateSuccessful   = "UpdateSuccessful"   // the agent has updated the node
+	ReasonUpdateFailed       = "UpdateFailed"       // the agent has failed
+)
+
+// Reasons and messages of the node condition Preserved, as machine-controller-manager writes them.
+const (
+	ReasonPreservedByMCM      = "Preserved by MCM."     // the machine's set requested it
+	ReasonPreservedByUser     = "Preserved by user."    // an operator requested it
+	ReasonPreservationStopped = "Preservation stopped." // the condition is False
+
+	MessagePreservedNodeDrained    = "Preserved node drained successfully."
+	MessagePreservedNodeNotDrained = "Preserved node could not be drained."
+)
+
+// Reasons of conditions of MachineSets and MachineDeployments, and of the events that go with them.
+const (
+	ReasonMinimumReplicasAvailable   = "MinimumReplicasAvailable"   // Available is True
+	ReasonMinimumReplicasUnavailable = "MinimumReplicasUnavailable" // Available is False
+	ReasonNewMachineSetCreated       = "NewMachineSetCreated"       // the set of the template was created
+	ReasonFoundNewMachineSet         = "FoundNewMachineSet"         // the set of the template was there
+	ReasonMachineSetUpdated          = "MachineSetUpdated"          // the rollout progresses
+	ReasonNewMachineSetAvailable     = "NewMachineSetAvailable"     // the rollout is complete
+	ReasonProgressDeadlineExceeded   = "ProgressDeadlineExceeded"   // the rollout makes no progress
+	ReasonMachineSetCreateError      = "MachineSetCreateError"      // the set could not be created
+	ReasonDeploymentPaused           = "DeploymentPaused"           // an operator paused the deployment
+	ReasonDeploymentResumed          = "DeploymentResumed"          // an operator resumed the deployment
+	ReasonRolloutHeld                = "RolloutHeld"                // an operator cancelled the rollout
+	ReasonRolloutWaiting             = "RolloutWaiting"             // the rollout waits at a pause point
+	ReasonInvalid                    = "Invalid"                    // nothing can be done with the deployment as it is
+	ReasonDeploymentRollback         = "DeploymentRollback"         // the template of an earlier revision was written
+	ReasonFailedCreate               = "FailedCreate"               // a machine could not be created
+	ReasonFailedDelete               = "FailedDelete"               // a machine could not be deleted
+	ReasonOverShootingReplicaCount   = "OverShootingReplicaCount"   // the set has too many machines
+	ReasonMachineDeploymentStateSync = "MachineDeploymentStateSync" // a set of the deployment is frozen
+	ReasonScalingMachineSet          = "ScalingMachineSet"          // a set was created or resized
+	ReasonSuccessfulAdopt            = "SuccessfulAdopt"            // a machine without a controller was adopted
+)
+
+// What a workflow waits for, in status.currentOperation, where that is no reason of a condition.
+const (
+	BlockedApproval          = "Approval"          // an operator has to approve a step of the rollout
+	BlockedHold              = "Hold"              // an operator holds it
+	BlockedNodeRefused       = "NodeRefused"       // the API server refuses what is written to the node
+	BlockedPaused            = "Paused"            // an operator paused it
+	BlockedScaleUp           = "ScaleUpBlocked"    // the set must not create machines now
+	BlockedTargetUnavailable = "TargetUnavailable" // the target cluster does not answer
+)

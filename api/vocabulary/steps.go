@@ -1,0 +1,49 @@
+package vocabulary
+
+// Steps of a Machine's workflow, in status.currentOperation.step.
+const (
+	StepCreateInstance     = "create-instance"     // the provider creates the instance
+	StepInitialiseInstance = "initialise-instance" // the provider finishes the instance
+	StepInstanceStatus     = "instance-status"     // the provider is asked whether the instance exists
+	StepAwaitNode          = "await-node"          // waits for the node to join
+	StepAwaitRecovery      = "await-recovery"      // waits for the node to be healthy again
+	StepAwaitUpdate        = "await-update"        // waits for the agent that updates the node
+	StepAwaitReplacement   = "await-replacement"   // waits for the deployment to grant the replacement
+	StepSyncNode           = "sync-node"           // the node is brought up to date
+	StepUpdateInPlace      = "update-in-place"     // the node is prepared for its in-place update
+	StepPreserve           = "preserve"            // a preservation is written
+	StepPreserved          = "preserved"           // waits for the end of a preservation
+)
+
+// Steps of a deletion and of a drain, in status.currentOperation.step.
+const (
+	StepQueued         = "queued"          // waits for its turn to be drained
+	StepDrain          = "drain"           // the workflow Drain drains the node
+	StepEvictPods      = "evict-pods"      // pods are evicted, deleted or killed
+	StepAwaitHooks     = "await-hooks"     // waits until no annotation is a hook
+	StepAwaitDetach    = "await-detach"    // waits for volumes
+	StepDeleteInstance = "delete-instance" // the provider deletes the instance
+	StepDeleteNode     = "delete-node"     // the Node object is deleted
+	StepHeld           = "held"            // an operator holds the deletion or the drain
+)
+
+// Steps of the workflow of a MachineSet, of a MachineDeployment, of a Rollout or of a MachineClass.
+const (
+	StepCreateMachines      = "create-machines"      // machines are created
+	StepDeleteMachines      = "delete-machines"      // machines are deleted
+	StepChangeMachines      = "change-machines"      // machines are adopted or released
+	StepRequestPreservation = "request-preservation" // failed machines are marked for preservation
+	StepAwaitMachines       = "await-machines"       // waits for machines
+	StepCreateSet           = "create-set"           // the set of a template is created
+	StepResizeSet           = "resize-set"           // sets are resized
+	StepRollout             = "rollout"              // the workflow Rollout is open
+	StepRoll                = "roll"                 // machines of other templates are replaced
+	StepAwaitSets           = "await-sets"           // waits for sets
+	StepAwaitReplacements   = "await-replacements"   // waits for machines that are being replaced
+	StepAwaitApproval       = "await-approval"       // waits for an operator
+	StepAwaitStep           = "await-step"           // waits at a pause point of the rollout
+	StepPaused              = "paused"               // an operator paused the deployment
+	StepInvalid             = "invalid"              // nothing can be done with the deployment as it is
+	StepGuardSecrets        = "guard-secrets"        // finalizers are set on Secrets
+	StepReleaseSecrets      = "release-secrets"      // finalizers are removed from Secrets
+)

@@ -1,0 +1,44 @@
+package phrase_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/assert"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"millwright/decide/phrase"
+)
+
+var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+func TestTimes(t *testing.T) {
+	assert.Equal(t, "13:00:00 UTC", phrase.Clock(noon.Add(time.Hour).In(time.FixedZone("CET", 3600)), noon))
+	assert.Equal(t, "2026-01-02 12:00:00 UTC", phrase.Clock(noon.Add(24*time.Hour), noon))
+	assert.Equal(t, "12:14:00 UTC (in 14m)", phrase.When(noon.Add(14*time.Minute), noon))
+	assert.Equal(t, "11:46:00 UTC (14m ago)", phrase.When(noon.Add(-14*time.Minute), noon))
+	assert.Equal(t, noon, phrase.Later(noon.Add(-1), noon))
+	assert.Equal(t, noon, phrase.Later(noon, noon.Add(-1)))
+}
+
+func TestSpanIsKubectlsAge(t *testing.T) {
+	for d := time.Duration(0); d < 12*365*24*time.Hour; d = d*21/20 + 700*time.Millisecond {
+		assert.Equal(t, duration.HumanDuration(d), phrase.Span(d), d.String())
+	}
+}
+
+func TestTexts(t *testing.T) {
+	assert.Equal(t, "short", phrase.Cut("short", 5))
+	for _, text := range []string{strings.Repeat("a", 2000), strings.Repeat("ä", 2000), strings.Repeat("a", 995) + strings.Repeat("€", 9)} {
+		cut := phrase.Message(text)
+		assert.LessOrEqual(t, len(cut), 1000)
+		assert.True(t, utf8.ValidString(cut))
+		assert.True(t, strings.HasSuffix(cut, "…"))
+	}
+	assert.Equal(t, "1 pod", phrase.Count(1, "pod"))
+	assert.Equal(t, "0 pods", phrase.Count(0, "pod"))
+	assert.Equal(t, "a, b", phrase.List([]string{"a", "b"}, 2, ", "))
+	assert.Equal(t, "a and 2 more", phrase.List([]string{"a", "b", "c"}, 1, ", "))
+}

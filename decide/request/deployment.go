@@ -1,0 +1,171 @@
+package request
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"millwright/decide/phrase"
+)
+
+// DeploymentFacts are what is known of the deployment that a request is for.
+type DeploymentFacts struct {
+	Name string // namespace and name
+	UID  string
+	Now  time.Time
+	Last string // the record of the last request; empty: there was none
+
+	Deleting   bool
+	Invalid    string // why nothing can be done with it, in a sentence; empty when all is well
+	Paused     bool
+	Held       string // who holds the current revision where it is, and why; empty: nobody does
+	Rolling    bool   // machines of other templates are there
+	OnDelete   bool   // an old machine stays until somebody deletes it
+	Revision   int64  // that the set of the template has, or is about to get; 0: the set has yet to be made
+	Revisions  []int64
+	RollbackTo *int64 // revision to which it was asked to return, and has not yet; 0: the one before; nil: none
+
+	Steps       int    // of a rollout; 0: all at once
+	WaitsAt     int    // the step at which the rollout waits, from 1; 0: it waits at none
+	Approved    int    // steps that people passed for this revision, counted from the first
+	RestartedAt string // what the template says of the last start; empty: nothing
+}
+
+func (f DeploymentFacts) object() (Kind, string) { return MachineDeployment, f.UID }
+
+func (f DeploymentFacts) decide(o Order) Decision {
+	record := cmp.Or(o.Asked, f.Now).UTC().Format(time.RFC3339Nano) + " " + o.Summary()
+	if !o.Asked.IsZero() && f.Last == record {
+		return same("deployment %s got this request before: nothing was written", f.Name)
+	}
+	d := unless(phrase.If(f.Deleting, "deployment %s is being deleted: %s would change nothing", f.Name, o.Command), f.write(o))
+	if d.Refused == "" && !d.Same {
+		d.Record = record
+	}
+	return d
+}
+
+func (f DeploymentFacts) write(o Order) Decision {
+	switch {
+	case o.Command == Pause && f.Paused:
+		return same("deployment %s is paused already", f.Name)
+	case o.Command == Pause:
+		return Decision{Paused: new(true), Says: fmt.Sprintf("deployment %s is paused", f.Name)}
+	case o.Command == Resume:
+		return f.resume()
+	case f.Invalid != "":
+		return refused("deployment %s cannot be rolled out: %s; put that right first", f.Name, f.Invalid)
+	case o.Command == Start:
+		return f.start(o)
+	case o.Command == Undo:
+		return f.undo(o)
+	case o.Command == Approve:
+		return f.approve(o)
+	case !f.Rolling:
+		return refused("no rollout of deployment %s is under way: there is nothing to cancel; "+
+			"to go back to a former revision, undo", f.Name)
+	case o.Back:
+		return f.undo(o)
+	default:
+		return f.hold(o)
+	}
+}
+
+// resume ends all that stops a rollout but a step.
+func (f DeploymentFacts) resume() (d Decision) {
+	if f.Paused {
+		d.Paused, d.Says = new(false), fmt.Sprintf("deployment %s is not paused any more", f.Name)
+	}
+	if f.Held != "" {
+		d.Annotation = new("")
+		d.Says += phrase.If(f.Paused, ", and ") + fmt.Sprintf("%s is not held any more (it was by %s)", f.rollout(), f.Held)
+	}
+	return unless(phrase.If(d.Says == "", "deployment %s is neither paused nor held: there is nothing to resume", f.Name), d)
+}
+
+// start changes nothing but a time in the template, which makes another revision of it.
+func (f DeploymentFacts) start(o Order) Decision {
+	at := cmp.Or(o.Asked, f.Now).UTC().Format(time.RFC3339)
+	if f.Held == "" && f.busy() == "" && f.RestartedAt == at {
+		return same("the template of deployment %s says %s already", f.Name, at)
+	}
+	return unless(cmp.Or(
+		f.busy(),
+		phrase.If(f.Held != "", "%s is held (%s), and nothing is rolled out: resume or undo it first", f.rollout(), f.Held),
+	), Decision{
+		RestartedAt: &at, Annotation: new("started by " + o.words()),
+		Says: fmt.Sprintf("wrote %s into the template of deployment %s: all its machines are made anew%s", at, f.Name,
+			phrase.If(f.OnDelete, ", each when somebody deletes the old one")),
+	})
+}
+
+// busy says why no change of the template comes about now; empty when it does.
+func (f DeploymentFacts) busy() string {
+	return cmp.Or(
+		phrase.If(f.Paused, "deployment %s is paused, and neither a new template nor a former one is rolled out: resume it first",
+			f.Name),
+		phrase.If(f.RollbackTo != nil, "deployment %s was asked to return to %s, and does so first: try again afterwards", f.Name,
+			cmp.Or(phrase.If(number(f.RollbackTo) > 0, "revision %d", number(f.RollbackTo)), "the revision before")),
+	)
+}
+
+// undo asks for the template of a former revision. It names the one before by its number: when a set comes or goes
+// meanwhile, another one must not be meant.
+func (f DeploymentFacts) undo(o Order) Decision {
+	to := number(o.Revision)
+	if to == 0 && len(f.Revisions) > 0 {
+		to = slices.Max(f.Revisions)
+	}
+	if !f.Paused && f.RollbackTo != nil && *f.RollbackTo == to && slices.Contains(f.Revisions, to) {
+		return same("deployment %s was asked to return to revision %d already", f.Name, to)
+	}
+	return unless(cmp.Or(
+		f.busy(),
+		phrase.If(len(f.Revisions) == 0, "deployment %s has no set of a former template: there is nothing to go back to", f.Name),
+		phrase.If(to == f.Revision, "revision %d is the one that deployment %s has: it can go back to %s", to, f.Name, f.former()),
+		phrase.If(!slices.Contains(f.Revisions, to), "deployment %s has no set of revision %d: it can go back to %s",
+			f.Name, to, f.former()),
+	), Decision{RollbackTo: &to, Says: fmt.Sprintf("deployment %s returns%s to revision %d", f.Name,
+		phrase.If(f.Revision != 0, " from revision %d", f.Revision), to)})
+}
+
+// hold stops the rollout of this revision where it is.
+func (f DeploymentFacts) hold(o Order) Decision {
+	why := cmp.Or(phrase.If(!f.Paused, "%s", f.busy()), f.stale(o))
+	if why == "" && f.Held == o.words() {
+		return same("%s is held already: %s", f.rollout(), f.Held)
+	}
+	return unless(
+		cmp.Or(why, phrase.If(f.Held != "", "%s is held already: %s; resume it, or undo it", f.rollout(), f.Held)),
+		Decision{Annotation: new(fmt.Sprintf("%d %s", f.Revision, o.words())), Says: f.rollout() + " is held where it is"},
+	)
+}
+
+// stale says why an order does not mean the revision that is rolled out; empty when it does.
+func (f DeploymentFacts) stale(o Order) string {
+	return cmp.Or(
+		phrase.If(f.Revision == 0, "the template of deployment %s has no set yet, and so no revision to %s: try again when it has",
+			f.Name, o.Command),
+		phrase.If(o.Revision != nil && number(o.Revision) != f.Revision, "the request is for revision %d, and deployment %s has "+
+			"revision %d: look again", number(o.Revision), f.Name, f.Revision),
+	)
+}
+
+// approve passes steps, up to the one at which the rollout waits where no number is given.
+func (f DeploymentFacts) approve(o Order) Decision {
+	passed, to := max(f.Approved, f.WaitsAt-1), cmp.Or(o.Steps, f.WaitsAt)
+	return unless(cmp.Or(
+		phrase.If(f.Steps == 0, "a rollout of deployment %s has no steps: there is nothing to approve", f.Name),
+		phrase.If(!f.Rolling, "no rollout of deployment %s is under way: there is no step to approve", f.Name),
+		f.stale(o),
+		phrase.If(to == 0, "%s waits at no step now: wait until it does, or pass steps in advance with %s",
+			f.rollout(), o.called("steps")),
+		phrase.If(to > f.Steps, "there is no step %d: %s has %d in all", to, f.rollout(), f.Steps),
+		phrase.If(to <= passed, "%s has passed step %d of %d already", f.rollout(), passed, f.Steps),
+	), Decision{
+		Annotation: new(fmt.Sprintf("%d/%d %s", f.Revision, to, o.words())),
+		Says: fmt.Sprintf("%s passes step %d of %d%s", f.rollout(), to, f.Steps,
+			phrase.If(f.Paused || f.Held != "", ", once it is resumed")),
+	})
+}

@@ -1,0 +1,149 @@
+package request
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"millwright/decide/deletion"
+	"millwright/decide/drain"
+	"millwright/decide/phrase"
+)
+
+// MachineFacts are what is known of the machine that a request is for.
+type MachineFacts struct {
+	Name       string // namespace and name
+	UID        string
+	Phase      string  // for people
+	Annotation string  // key of the command's annotation
+	Value      *string // of that annotation; nil: the machine has none
+	Now        time.Time
+
+	Deleting  bool
+	Emptying  bool           // its node is being emptied although the machine stays
+	Stage     deletion.Stage // of the deletion; empty before anything is recorded
+	DrainOver bool           // nothing is done to the node's pods any more
+	Means     drain.Means    // by which pods go now; empty when none are made to
+	Deadline  time.Time      // when the next, harder step comes; zero when none does
+	Extended  time.Time      // until when an earlier extend asked to evict; zero: none did
+
+	Node     string        // its name; empty when there is none
+	NodeSays string        // the preservation that was honoured last on the node: it counts before the machine's
+	Keeps    time.Duration // how long a preservation lasts
+	KeptTill time.Time     // the end of one that is on record; zero when none is
+}
+
+func (f MachineFacts) object() (Kind, string) { return Machine, f.UID }
+
+func (f MachineFacts) decide(o Order) Decision {
+	again := !o.Asked.IsZero()
+	switch {
+	case o.Command == Resume && f.Value != nil:
+		return Decision{Annotation: new(""), Says: fmt.Sprintf("removed %s: %q", f.Annotation, *f.Value)}
+	case o.Command == Resume && again:
+		return same("%s is not there: nothing was removed", f.Annotation)
+	case o.Command == Resume:
+		return refused("machine %s is not held: there is nothing to resume", f.Name)
+	case again && f.Value != nil && o.wrote(*f.Value):
+		return f.write(*f.Value)
+	case o.Command == Preserve || o.Command == Unpreserve:
+		return unless(f.unkept(o), f.write(o.value(f.Now)))
+	case o.Command == Extend:
+		return f.extend(o)
+	default:
+		return unless(f.unfit(o), f.write(o.value(f.Now)))
+	}
+}
+
+func (f MachineFacts) write(value string) Decision {
+	if f.Value != nil && *f.Value == value {
+		return same("%s says so already: %q", f.Annotation, value)
+	}
+	before := *cmp.Or(f.Value, new(""))
+	says := fmt.Sprintf("wrote %s: %q", f.Annotation, value) + phrase.If(before != "", "; before: %q", before)
+	return Decision{Annotation: &value, Says: says}
+}
+
+// unfit says why a command for a deletion makes no sense for the machine as it is, or comes too late; empty when it
+// is of use. AbandonInstance is never too late: each stage may wait for the target cluster.
+func (f MachineFacts) unfit(o Order) string {
+	drains := f.Deleting || f.Emptying && o.Command != AbandonInstance
+	late := f.Means == drain.Delete || f.Means == drain.Kill
+	ofPods := slices.Contains([]Command{Extend, Force, Skip}, o.Command)
+	mayWait := slices.Contains(takers(Machine, "in-advance"), string(o.Command))
+	hint := phrase.If(mayWait, "; with %s, %s waits for its deletion", o.called("in-advance"), o.Command)
+	return cmp.Or(
+		phrase.If(!drains && !o.InAdvance, "machine %s is not being deleted: its phase is %s%s", f.Name, f.Phase, hint),
+		phrase.If(f.DrainOver && ofPods, "the drain of machine %s is over, "+
+			"and its deletion is in stage %s: %s would change nothing", f.Name, f.Stage, o.Command),
+		phrase.If(o.Command == Extend && late, "the deadline of machine %s has passed, its pods are deleted, "+
+			"and nothing is evicted again: extend comes too late", f.Name),
+	)
+}
+
+// unkept says why Preserve or Unpreserve would change nothing.
+func (f MachineFacts) unkept(o Order) string {
+	ended := !f.KeptTill.IsZero() && !f.Now.Before(f.KeptTill)
+	return cmp.Or(
+		phrase.If(f.Deleting, "machine %s is being deleted: %s would change nothing", f.Name, o.Command),
+		phrase.If(f.Node != "" && f.NodeSays != "", "node %s says %q for machine %s, which counts as long as the node is there: "+
+			"annotate the node instead", f.Node, f.NodeSays, f.Name),
+		phrase.If(o.Command == Preserve && ended, "the preservation of machine %s has ended at %s, and is being removed: "+
+			"try again when it is", f.Name, phrase.Clock(f.KeptTill, f.Now)),
+		phrase.If(o.Command == Preserve && f.KeptTill.IsZero() && f.Keeps <= 0,
+			"machine %s is kept for no time: its machinePreserveTimeout is %s", f.Name, f.Keeps),
+	)
+}
+
+// extend says until when pods are evicted: later than now, than the present deadline, and than an earlier extension.
+func (f MachineFacts) extend(o Order) Decision {
+	present, from := f.Deadline, f.Now
+	if f.Extended.After(present) { // before the drain began
+		present = f.Extended
+	}
+	if present.After(from) {
+		from = present
+	}
+	until, _ := time.Parse(time.RFC3339, o.Until)
+	if more, err := time.ParseDuration(o.For); err == nil {
+		until = from.Add(more)
+	}
+	until = until.Truncate(time.Second) // as it is written
+	clock := func(t time.Time) string { return phrase.Clock(t, f.Now) }
+	return unless(cmp.Or(
+		f.unfit(o),
+		phrase.If(!until.After(f.Now), "extend until %s is not in the future: it is %s", clock(until), clock(f.Now)),
+		phrase.If(!until.After(present), "extend until %s is not later than the present deadline of machine %s, %s (in %s): "+
+			"extend only gives more time", clock(until), f.Name, clock(present), present.Sub(f.Now).Truncate(time.Second)),
+	), f.write(o.stamped(until)))
+}
+
+// value is what the annotation of a command says, but of an extension from the present deadline. Source of what
+// Preserve and Unpreserve write: MCM's annotation, which has no room for who and why.
+func (o Order) value(now time.Time) string {
+	switch o.Command {
+	case Preserve:
+		return "now"
+	case Unpreserve:
+		return "false"
+	case Retry:
+		return o.stamped(now)
+	case Extend:
+		until, _ := time.Parse(time.RFC3339, o.Until)
+		return o.stamped(until)
+	default:
+		return o.words()
+	}
+}
+
+// wrote reports whether the value of an annotation came from this order. An extension from the present deadline has the
+// time of the order among its words: carried out twice, it must not extend twice.
+func (o Order) wrote(value string) bool {
+	if o.For != "" {
+		_, value, _ = strings.Cut(value, " ")
+		return value == o.words()
+	}
+	return value == o.value(o.Asked)
+}

@@ -1,0 +1,273 @@
+package request_test
+
+import (
+	"math/bits"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"millwright/decide/deletion"
+	"millwright/decide/drain"
+	"millwright/decide/request"
+)
+
+// everything calls a test with each command of a kind, given in many ways to many objects.
+func everything(kind request.Kind, test func(request.Order, request.Facts)) {
+	commands := []request.Command{"", "burn"}
+	for _, s := range request.Specs(kind) {
+		commands = append(commands, s.Command)
+	}
+	for _, c := range commands {
+		if kind == request.Machine {
+			machineOrders(c, func(o request.Order) {
+				machines(func(f request.MachineFacts) { test(o, f) })
+			})
+			continue
+		}
+		for _, o := range []request.Order{
+			order(c), order(c, nameless), order(c, back), order(c, back, revision(3)), order(c, revision(0)), order(c, revision(5)), order(c, revision(7)),
+			order(c, revision(-1)), order(c, revision(99)), order(c, stepsOf(1)), order(c, stepsOf(2)), order(c, stepsOf(3)), order(c, stepsOf(9)),
+		} {
+			deployments(func(f request.DeploymentFacts) { test(o, f) })
+		}
+	}
+}
+
+func machineOrders(c request.Command, test func(request.Order)) {
+	const three = "2026-11-21T15:00:00Z"
+	for _, o := range []request.Order{
+		order(c), order(c, nameless), order(c, inAdvance), order(c, asked), order(c, by("30m")), order(c, by("30m"), asked),
+		order(c, until(three)), order(c, until(three), asked, inAdvance), order(c, by("-1s")),
+	} {
+		test(o)
+	}
+}
+
+// machines calls a test with facts of a machine in each stage of its deletion, and of one that stays.
+func machines(test func(request.MachineFacts)) {
+	stages := []deletion.Stage{"", deletion.PreDrainHooks, deletion.Drain, deletion.Detach, deletion.Instance, deletion.Node}
+	for _, stage := range stages {
+		for _, present := range []time.Time{{}, in(-time.Hour), in(time.Hour)} {
+			for _, said := range []string{"", "bob: x", "2026-11-21T15:30:00Z bob", "now"} {
+				f := going(deadline(present))
+				f.Stage, f.DrainOver = stage, slices.Index(stages, stage) > 2
+				f.Deleting, f.KeptTill = stage != "", present
+				f.Emptying = !f.Deleting && said != "bob: x"
+				if said != "" {
+					f.Value = &said
+				}
+				test(f)
+			}
+		}
+	}
+}
+
+// deployments calls a test with facts that differ in up to three of the things that commands look at.
+func deployments(test func(request.DeploymentFacts)) {
+	switches := []func(*request.DeploymentFacts){
+		deleting, invalid, paused, held("bob: wait"), returning(5), unmade, alone, waitless, approved(2), onDelete,
+		func(f *request.DeploymentFacts) { f.Rolling = false }, func(f *request.DeploymentFacts) { f.Steps, f.WaitsAt = 0, 0 },
+	}
+	for set := range uint(1) << len(switches) {
+		if bits.OnesCount(set) > 3 {
+			continue
+		}
+		f := rolling()
+		for i, change := range switches {
+			if set>>i&1 == 1 {
+				change(&f)
+			}
+		}
+		test(f)
+	}
+}
+
+func TestDecisionsAreOfOneKind(t *testing.T) {
+	for _, kind := range []request.Kind{request.Machine, request.MachineDeployment} {
+		given, same, refused := map[request.Command]int{}, map[request.Command]int{}, map[request.Command]int{}
+		everything(kind, func(o request.Order, f request.Facts) {
+			d := request.Decide(o, f)
+			require.Equal(t, d, request.Decide(o, f), "the same facts, the same answer")
+			switch {
+			case d.Refused != "":
+				refused[o.Command]++
+				require.Equal(t, request.Decision{Refused: d.Refused}, d)
+			case d.Same:
+				same[o.Command]++
+				require.Equal(t, request.Decision{Same: true, Says: d.Says}, d)
+				require.NotEmpty(t, d.Says)
+			default:
+				given[o.Command]++
+				require.NotEmpty(t, d.Says)
+				require.True(t, writes(d))
+				require.Equal(t, kind == request.MachineDeployment, d.Record != "")
+				require.Contains(t, d.Says, map[request.Kind]string{request.Machine: "key", request.MachineDeployment: "shop/d"}[kind])
+			}
+			if why := request.Check(kind, "u-1", o); why != "" {
+				require.Equal(t, why, d.Refused)
+			}
+			require.False(t, strings.HasSuffix(d.Refused+d.Says, "."), d.Refused+d.Says)
+		})
+		assert.Len(t, given, len(request.Specs(kind)), "each command is of use")
+		assert.Len(t, refused, len(request.Specs(kind))+2, "and can be refused")
+		assert.NotEmpty(t, same)
+	}
+}
+
+func TestNoOrderWritesOnAnotherObject(t *testing.T) {
+	for _, kind := range []request.Kind{request.Machine, request.MachineDeployment} {
+		meant := 0
+		everything(kind, func(o request.Order, f request.Facts) {
+			free := request.Decide(o, f)
+			o.UID = "u-1"
+			require.Equal(t, free, request.Decide(o, f), "whichever has the name is this one")
+			if writes(free) {
+				meant++
+			}
+			o.UID = "u-2"
+			d := request.Decide(o, f)
+			require.NotEmpty(t, request.Check(kind, "u-1", o))
+			require.Equal(t, request.Decision{Refused: d.Refused}, d, "%+v", o)
+			require.NotEmpty(t, d.Refused)
+		})
+		assert.Positive(t, meant)
+	}
+}
+
+// What an order wrote on a machine is there when it is carried out again, whatever it has brought about by then.
+func TestOrderForAMachineThatIsCarriedOutTwiceWritesOnce(t *testing.T) {
+	tried := map[request.Command]int{}
+	everything(request.Machine, func(o request.Order, facts request.Facts) {
+		f := facts.(request.MachineFacts)
+		o.Asked = now
+		first := request.Decide(o, f)
+		if first.Refused != "" {
+			return
+		}
+		if f.Value = first.Annotation; first.Annotation != nil && *first.Annotation == "" {
+			f.Value = nil
+		} else if first.Same {
+			return
+		}
+		if o.Command == request.Extend {
+			f.Extended, _ = time.Parse(time.RFC3339, (*first.Annotation)[:len("2026-11-21T15:30:00Z")])
+		}
+		f.Stage, f.DrainOver, f.Means = deletion.Node, true, drain.Kill
+		if o.Command == request.Preserve || o.Command == request.Unpreserve {
+			f.Deleting = true
+		}
+		second := request.Decide(o, f)
+		require.True(t, second.Same, "%+v %+v", o, second)
+		require.False(t, writes(second))
+		tried[o.Command]++
+	})
+	assert.Len(t, tried, len(request.Specs(request.Machine)))
+}
+
+// Carried out again, an order for a deployment writes nothing, whether what it asked for has come about by then or not.
+func TestOrderForADeploymentThatIsCarriedOutTwiceWritesOnce(t *testing.T) {
+	tried := map[request.Command]int{}
+	everything(request.MachineDeployment, func(o request.Order, facts request.Facts) {
+		f := facts.(request.DeploymentFacts)
+		o.Asked = now
+		first := request.Decide(o, f)
+		if first.Refused != "" || first.Same {
+			return
+		}
+		for _, done := range []bool{false, true} {
+			after := rolledOn(f, o, first, done)
+			after.Now = now.Add(time.Minute)
+			second := request.Decide(o, after)
+			require.Empty(t, second.Refused, "%+v %+v", o, after)
+			require.True(t, second.Same)
+			require.False(t, writes(second))
+			after.Deleting = true
+			require.True(t, request.Decide(o, after).Same, "and not when somebody deletes it meanwhile")
+		}
+		tried[o.Command]++
+	})
+	assert.Len(t, tried, len(request.Specs(request.MachineDeployment)))
+}
+
+// An undo must not undo itself, and two orders that ask for different things are two.
+func TestOrdersAreToldApart(t *testing.T) {
+	first := request.Decide(order(request.Undo, asked), calm())
+	done := rolledOn(calm(), order(request.Undo), first, true)
+	assert.True(t, request.Decide(order(request.Undo, asked), done).Same)
+	for name, o := range map[string]request.Order{
+		"later":     order(request.Undo, func(o *request.Order) { o.Asked = now.Add(time.Nanosecond) }),
+		"by bob":    order(request.Undo, asked, func(o *request.Order) { o.Actor = "bob" }),
+		"elsewhere": order(request.Undo, asked, revision(5)),
+		"why not":   order(request.Undo, asked, because("why not")),
+		"not twice": order(request.Undo),
+	} {
+		d := request.Decide(o, done)
+		assert.False(t, d.Same, name)
+		assert.NotNil(t, d.RollbackTo, name)
+	}
+}
+
+// An extension is later than all that was said before, and than now.
+func TestExtensionsOnlyGiveMoreTime(t *testing.T) {
+	tried := 0
+	everything(request.Machine, func(o request.Order, facts request.Facts) {
+		f := facts.(request.MachineFacts)
+		f.Extended = in(45 * time.Minute)
+		d := request.Decide(o, f)
+		if o.Command != request.Extend || d.Refused != "" || d.Same {
+			return
+		}
+		until, err := time.Parse(time.RFC3339, (*d.Annotation)[:len("2026-11-21T15:30:00Z")])
+		require.NoError(t, err)
+		require.True(t, until.After(now) && until.After(f.Deadline) && until.After(f.Extended), "%s %+v", until, f)
+		tried++
+	})
+	assert.Positive(t, tried)
+}
+
+// A deletion or a drain is never changed by accident before there is one, and never when it is too late.
+func TestCommandsForADeletionNeedOne(t *testing.T) {
+	everything(request.Machine, func(o request.Order, facts request.Facts) {
+		f, d := facts.(request.MachineFacts), request.Decide(o, facts)
+		ofDeletion := !slices.Contains([]request.Command{request.Resume, request.Preserve, request.Unpreserve}, o.Command)
+		if ofDeletion && d.Refused == "" && !d.Same {
+			require.True(t, f.Deleting || f.Emptying || o.InAdvance, "%+v", o)
+			require.True(t, f.Deleting || o.Command != request.AbandonInstance, "%+v", o)
+			ofPods := slices.Contains([]request.Command{request.Extend, request.Force, request.Skip}, o.Command)
+			require.False(t, f.DrainOver && ofPods, "%+v", o)
+		}
+	})
+}
+
+// Nothing is written on a deployment that could not come about.
+func TestWhatIsWrittenIsOfUse(t *testing.T) {
+	everything(request.MachineDeployment, func(o request.Order, facts request.Facts) {
+		f, d := facts.(request.DeploymentFacts), request.Decide(o, facts)
+		if !writes(d) {
+			return
+		}
+		require.False(t, f.Deleting)
+		if d.RollbackTo != nil {
+			require.False(t, f.Paused || f.Invalid != "", "it would not be carried out")
+			require.Contains(t, f.Revisions, *d.RollbackTo)
+			require.NotEqual(t, f.Revision, *d.RollbackTo)
+		}
+		if d.RestartedAt != nil {
+			require.False(t, f.Paused || f.Held != "" || f.Invalid != "" || f.RollbackTo != nil)
+			at, err := time.Parse(time.RFC3339, *d.RestartedAt)
+			require.NoError(t, err)
+			require.Equal(t, now.Truncate(time.Second), at)
+		}
+		if o.Command == request.Approve || d.Annotation != nil && o.Command == request.Cancel {
+			require.True(t, f.Rolling && f.Revision == 7)
+		}
+		if o.Command == request.Approve {
+			require.True(t, strings.HasPrefix(*d.Annotation, "7/"))
+			require.Positive(t, f.Steps)
+		}
+	})
+}

@@ -1,0 +1,177 @@
+package rollout_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"millwright/decide/rollout"
+	"millwright/decide/rollout/simulate"
+)
+
+// long makes a name as long as it may be. Its end tells it from others.
+func long(most int, end string) string { return strings.Repeat("n", most-len(end)) + end }
+
+// hugeDeployment has 200 sets with so many machines each, of which the last one is the current one, and names that long. Nothing is
+// as it should be: taints, guards, annotations, labels of an in-place update, and what the cluster autoscaler names.
+func hugeDeployment(strategy rollout.Strategy, each, name int) rollout.Observed {
+	o := rollout.Observed{
+		Now: epoch, Replicas: 200 * each, Strategy: strategy, Surge: percent(10), Unavailable: percent(10), Guard: true, HistoryLimit: new(3),
+		Automatic: rollout.AutoRollback{Failed: true, MaxFailed: 4000},
+		Steps:     []rollout.Step{{Size: percent(50)}},
+	}
+	var named []string
+	for n := range 200 {
+		s := old(n+1, each, each, each*4/5)
+		s.Name, s.UID = long(name, fmt.Sprint("-", n)), fmt.Sprintf("0d9ad1a5-2f8e-4b7a-9a0e-%012d", n)
+		s.NoScaleUp = n%2 == 0
+		for i := range s.Machines {
+			m := &s.Machines[i]
+			m.Name, m.UID, m.Version = long(name, fmt.Sprintf("-%d-%d", n, i)), fmt.Sprintf("1d9ad1a5-2f8e-4b7a-%04d-%012d", n, i), "123456789"
+			m.Node, m.Tainted = m.Name, n == 199
+			switch i % 5 {
+			case 0:
+				named = append(named, m.Name)
+			case 1:
+				chosen(m)
+			case 2:
+				named = append(named, long(name, fmt.Sprintf("-gone-%d-%d", n, i)))
+			case 3:
+				m.Marks = true
+			}
+		}
+		o.Sets = append(o.Sets, s)
+	}
+	last := &o.Sets[199]
+	last.Current, last.Frozen = true, true
+	for i := range last.Machines {
+		failed(&last.Machines[i])
+	}
+	o.Trigger = strings.Join(named, ",") // in the old form
+	return o
+}
+
+func entries(d rollout.Decision) int {
+	n := len(d.Mark) + len(d.Unmark) + len(d.Open) + len(d.Close) + len(d.Sync) + len(d.Resize) + len(d.Move) + len(d.Accept) + len(d.Settle) +
+		len(d.Strip) + len(d.Candidates) + len(d.Select) + len(d.Taint) + len(d.Untaint) + len(d.Guard) + len(d.Unguard) + len(d.Delete)
+	if d.Record != nil {
+		n += len(d.Record.Failed)
+	}
+	if d.Trigger != nil {
+		n += len(d.Trigger.Drop)
+	}
+	return n
+}
+
+// A decision has 16 KiB in history, whatever the fleet. Its sentence stands there once more, and so does a picture of ten sets.
+func requireBounded(t *testing.T, d rollout.Decision) {
+	t.Helper()
+	text, err := json.Marshal(d)
+	require.NoError(t, err)
+	require.Less(t, len(text), 12<<10, "%s", text)
+	require.LessOrEqual(t, entries(d), rollout.MaxBatch, "%s", text)
+	require.LessOrEqual(t, len(d.Why), rollout.MaxSentence+300)
+}
+
+// What does not fit into one decision is in the next one: a rollout of 5000 machines of 200 sets comes to its end.
+func TestTheDecisionsOfAHugeRolloutAreBoundedAndEnd(t *testing.T) {
+	for strategy, each := range map[rollout.Strategy]int{
+		rollout.RollingUpdate: 25, rollout.Recreate: 25, rollout.InPlaceAuto: 5, // in place, a machine takes nine steps
+	} {
+		t.Run(string(strategy), func(t *testing.T) {
+			decided := func(d rollout.Decision, _ rollout.Observed) { requireBounded(t, d) }
+			_, ends := simulate.Run(hugeDeployment(strategy, each, 63), time.Nanosecond, time.Nanosecond, 1000, decided)
+			require.True(t, ends)
+		})
+	}
+}
+
+// Names may have 253 bytes each.
+func TestADecisionWithLongNamesNamesFewer(t *testing.T) {
+	for _, strategy := range []rollout.Strategy{rollout.RollingUpdate, rollout.InPlaceAuto} {
+		o := hugeDeployment(strategy, 25, 253)
+		steps := 0
+		simulate.Run(o, time.Nanosecond, time.Nanosecond, 60, func(d rollout.Decision, _ rollout.Observed) {
+			requireBounded(t, d)
+			if d.Acts() {
+				assert.Positive(t, entries(d))
+			}
+			steps++
+		})
+		assert.Equal(t, 60, steps)
+	}
+}
+
+// Sets that are to make no machines any more may be many.
+func TestManySetsAreClosedInBatches(t *testing.T) {
+	o := hugeDeployment(rollout.OnDelete, 25, 253)
+	o.Trigger = ""
+	for i := range o.Sets {
+		for j := range o.Sets[i].Machines {
+			o.Sets[i].Machines[j].MarkedAt = ""
+		}
+		o.Sets[i].NoScaleUp = false
+	}
+	d := rollout.Decide(o)
+	requireBounded(t, d)
+	assert.NotEmpty(t, d.Close)
+}
+
+func TestADeploymentOfManySetsIsTornDownInBatches(t *testing.T) {
+	o := hugeDeployment(rollout.RollingUpdate, 25, 253)
+	o.Deleting = true
+	steps := 0
+	for done := false; !done; steps++ {
+		require.Less(t, steps, 50)
+		d := rollout.Decide(o)
+		requireBounded(t, d)
+		require.True(t, d.Done || len(d.Delete) > 0)
+		done = d.Done
+		o.Sets = o.Sets[len(d.Delete):] // the oldest go first
+	}
+}
+
+// What people wrote may be of any length.
+func TestADecisionCutsWhatOthersWrote(t *testing.T) {
+	endless := strings.Repeat("because ", 10000)
+	held := rolling(3, 1, 0, old(1, 3, 3, 3), now(2, 0, 0, 0))
+	held.Held = endless
+	wrong := rolling(3, 1, 0)
+	wrong.Invalid = endless
+	for _, o := range []rollout.Observed{held, wrong} {
+		requireBounded(t, rollout.Decide(o))
+	}
+}
+
+// Machines that failed go on record in parts, and none is lost or counted twice.
+func TestManyFailedMachinesGoOnRecordInParts(t *testing.T) {
+	o := rolling(200, 1, 0, all(now(1, 200, 200, 0), failed))
+	o.Automatic = rollout.AutoRollback{Failed: true, MaxFailed: 500}
+	for _, want := range []int{50, 100, 150, 200} {
+		d := rollout.Decide(o)
+		require.NotNil(t, d.Record)
+		o.Progress = o.Progress.Recorded(*d.Record)
+		require.Equal(t, o.Progress, o.Progress.Recorded(*d.Record), "twice is once")
+		require.Len(t, o.Progress.Failed, want)
+	}
+	require.Nil(t, rollout.Decide(o).Record)
+	o.Automatic = rollout.AutoRollback{}
+	require.Nil(t, rollout.Decide(o).Record, "what is on record stays")
+}
+
+// A plan looks past what the cluster autoscaler chose.
+func TestAPlanMarksWhatTheAutoscalerNamed(t *testing.T) {
+	o := rolling(2, 1, 0, now(1, 3, 3, 3))
+	o.Trigger = "ms1-00~2026-01-01T10:00:00Z,gone~2026-01-01T10:00:00Z"
+	plan := simulate.Plan(o)
+	require.NotEmpty(t, plan)
+	assert.Equal(t, []simulate.Size{{Set: "ms1", Replicas: 2, Current: true}}, plan[len(plan)-1].Sizes)
+	took, ends := simulate.Ideal(o, time.Second, time.Second)
+	assert.True(t, ends)
+	assert.Equal(t, time.Second, took)
+}

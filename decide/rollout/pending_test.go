@@ -1,0 +1,134 @@
+package rollout_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"millwright/decide/attention"
+	"millwright/decide/rollout"
+)
+
+// reported is a deployment that is cared for, and whose status says all that there is to say.
+func reported(o rollout.Observed) rollout.Observed {
+	o.Finalizer, o.Generation, o.ObservedGeneration = true, 2, 2
+	for range 2 { // what the status says is a fact for what it says next
+		o.Reported = rollout.Report(o)
+		if record := rollout.Decide(o).Record; record != nil {
+			o.Progress = o.Progress.Recorded(*record)
+		}
+	}
+	return o
+}
+
+func TestPending(t *testing.T) {
+	calm := rolling(3, 1, 0, now(1, 3, 3, 3))
+	waits := inSteps(rolling(3, 1, 0, old(1, 2, 2, 2), now(2, 1, 1, 1)), rollout.Step{Size: count(1), Approve: true})
+	change := func(o rollout.Observed, edit func(*rollout.Observed)) rollout.Observed {
+		o = reported(o)
+		edit(&o)
+		return o
+	}
+	goes := func(o *rollout.Observed) { o.Deleting = true }
+	bare := func(o *rollout.Observed) { o.Finalizer = false }
+	both := func(a, b func(*rollout.Observed)) func(*rollout.Observed) {
+		return func(o *rollout.Observed) { a(o); b(o) }
+	}
+	due := func(o *rollout.Observed) { o.Due = 2 }
+	scale, all := attention.Scale, "3 machines wanted and there, all of revision 1"
+	for _, row := range []struct {
+		name string
+		o    rollout.Observed
+		need attention.Need
+		why  string
+	}{
+		{"calm", reported(calm), attention.Nothing, all},
+		{"no finalizer", change(calm, bare), scale, "new: not yet taken care of"},
+		{"spec changed", change(calm, func(o *rollout.Observed) { o.Generation = 3 }), scale, "generation 3 was not seen yet (last seen: 2)"},
+		{"something to do", change(calm, func(o *rollout.Observed) { o.Replicas = 4 }), scale, "resize set ms1 3→4: 4 machines may come, 4 wanted"},
+		{"status late", change(calm, func(o *rollout.Observed) { o.Reported.Counts.Ready = 1 }), scale, "status is out of date"},
+		{"a rollout waits", change(waits, due), attention.Rollout, "hold: step 1 of 1 has its 1 machine and waits until a person passes it"},
+		{"a rollout that somebody cancelled", change(waits, func(o *rollout.Observed) {
+			o.Held = "ann"
+			o.Reported = rollout.Report(*o)
+		}), attention.Nothing, "hold: held: ann"},
+		{"to be deleted", change(calm, goes), attention.Deletion, "deletion was asked for; 3 machines left"},
+		{"released", change(calm, both(goes, bare)), attention.Nothing, "released: the API server removes it"},
+		{"machines wait to be replaced", change(calm, due), attention.Replace, "0 machines are being replaced, 2 wait for it"},
+		{"machines are being replaced", change(calm, both(due, func(o *rollout.Observed) { o.Replacing = 1 })), attention.Replace, "1 machines are being replaced, 2 wait for it"},
+		{"the last one is being replaced", change(calm, func(o *rollout.Observed) { o.Replacing = 1 }), attention.Replace, "1 machines are being replaced, 0 wait for it"},
+		{"its size comes first", change(calm, both(due, func(o *rollout.Observed) { o.Replicas = 4 })), scale, "resize set ms1 3→4: 4 machines may come, 4 wanted"},
+		{"to be deleted: nothing is replaced", change(calm, both(due, goes)), attention.Deletion, "deletion was asked for; 3 machines left"},
+		{"released: nothing is replaced", change(calm, both(due, both(goes, bare))), attention.Nothing, "released: the API server removes it"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			assert.Equal(t, attention.Decision{Need: row.need, Why: row.why}, rollout.Look(row.o).Pending)
+		})
+	}
+	t.Run("as time passes it is late", func(t *testing.T) {
+		o := reported(rolling(3, 1, 0, now(1, 3, 3, 2)))
+		o.Deadline = new(time.Minute)
+		o.Reported.Conditions[1] = rollout.Condition{Type: "Progressing", Status: "True", Reason: "MachineSetUpdated", Updated: o.Now}
+		o.Reported.Conditions[1].Message = rollout.Report(o).Conditions[1].Message
+		plan := rollout.Look(o)
+		assert.False(t, plan.Unreported)
+		assert.Equal(t, attention.Decision{Need: scale, Why: plan.Decision.Why + "; it waits for the time to pass"}, plan.Pending)
+	})
+}
+
+// D35: a number or a condition that changed alone is reason enough to write the status. Times alone are none.
+func TestD35_Unreported(t *testing.T) {
+	o := rolling(3, 1, 0, now(1, 3, 3, 2))
+	o.Sets[0].Failure = rollout.Problem{Reason: "ResourceExhausted", Message: "machine a: no"}
+	o.Sets[0].Machines[0].Troubled, o.Frozen = true, true
+	condition := func(i int, edit func(*rollout.Condition)) func(*rollout.Status) {
+		return func(s *rollout.Status) { edit(&s.Conditions[i]) }
+	}
+	other := func(c *rollout.Condition) { c.Type = "Other" }
+	for _, row := range []struct {
+		name   string
+		change func(*rollout.Status)
+		same   bool
+	}{
+		{"the same", func(*rollout.Status) {}, true},
+		{"Replicas", func(s *rollout.Status) { s.Counts.Replicas++ }, false},
+		{"Updated", func(s *rollout.Status) { s.Counts.Updated-- }, false},
+		{"Ready", func(s *rollout.Status) { s.Counts.Ready = 0 }, false},
+		{"Available", func(s *rollout.Status) { s.Counts.Available = 0 }, false},
+		{"Unavailable", func(s *rollout.Status) { s.Counts.Unavailable = 0 }, false},
+		{"PreservedFailed", func(s *rollout.Status) { s.Counts.PreservedFailed++ }, false},
+		{"Failed", func(s *rollout.Status) { s.Failed = nil }, false},
+		{"Failed", func(s *rollout.Status) { s.Failed = []string{"c"} }, false},
+		{"no condition", func(s *rollout.Status) { s.Conditions = nil }, false},
+		{"one condition less", condition(0, other), false},
+		{"a status", condition(0, func(c *rollout.Condition) { c.Status = "Unknown" }), false},
+		{"a reason", condition(0, func(c *rollout.Condition) { c.Reason = "R" }), false},
+		{"a message", condition(0, func(c *rollout.Condition) { c.Message = "m" }), false},
+		{"a time", condition(0, func(c *rollout.Condition) { c.Updated = at(time.Hour) }), true},
+		{"the machine that ReplicaFailure names", condition(2, func(c *rollout.Condition) { c.Message = "machine b: no" }), true},
+		{"another type", func(s *rollout.Status) { s.Conditions = append(s.Conditions, rollout.Condition{Type: "Other"}) }, true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			o := reported(o)
+			row.change(&o.Reported)
+			assert.Equal(t, !row.same, rollout.Look(o).Unreported)
+		})
+	}
+	t.Run("Frozen is over", func(t *testing.T) {
+		o := reported(o)
+		o.Frozen = false
+		assert.True(t, rollout.Look(o).Unreported)
+	})
+	t.Run("ReplicaFailure is over", func(t *testing.T) {
+		o := reported(o)
+		o.Sets[0].Failure = rollout.Problem{}
+		assert.True(t, rollout.Look(o).Unreported)
+	})
+	t.Run("machines get no instance for another reason", func(t *testing.T) {
+		o := reported(o)
+		o.Sets[0].Failure = rollout.Problem{Reason: "Internal", Message: "machine b: odd"}
+		assert.True(t, rollout.Look(o).Unreported)
+		assert.Equal(t, "machine b: odd", rollout.Report(o).Conditions[2].Message)
+	})
+}

@@ -1,0 +1,277 @@
+// Package simulate answers what a rollout will do: it plays the decisions of decide/rollout in a cluster in which everything goes well.
+package simulate
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"time"
+
+	"millwright/decide/list"
+	"millwright/decide/phrase"
+	"millwright/decide/rollout"
+)
+
+// longestPlan bounds the steps of a plan.
+const longestPlan = 500
+
+// Foreseen is a step that would be taken.
+type Foreseen struct {
+	Step  string // what would be done, in a sentence
+	Sizes []Size // afterwards, from the oldest set to the newest; sets without machines left out
+}
+
+// Size is how many machines a set would want.
+type Size struct {
+	Set      string
+	Replicas int
+	Current  bool
+}
+
+// Plan returns the steps that would be taken from here, and takes none: as Run in a cluster in which every machine comes and goes at
+// once. Pause and hold are looked past, and said. It ends when nothing is left to do.
+func Plan(o rollout.Observed) []Foreseen {
+	var plan []Foreseen
+	if why := o.Stopped(); why != "" {
+		plan = append(plan, Foreseen{Step: why + "; these steps follow once it goes on"})
+	}
+	o.Paused, o.Held, o.Automatic, o.Deadline = false, "", rollout.AutoRollback{}, nil
+	Run(o, 0, 0, longestPlan, func(d rollout.Decision, after rollout.Observed) {
+		resized := slices.ContainsFunc(d.Resize, func(r rollout.Resize) bool { return r.From != r.To })
+		switch {
+		case d.Rollback != nil:
+			plan = append(plan, Foreseen{Step: d.Why})
+		case d.Create != nil, len(d.Move)+len(d.Select)+len(d.Delete) > 0, resized, !d.Acts():
+			plan = append(plan, Foreseen{Step: d.Why, Sizes: sizes(after)})
+		}
+	})
+	return plan
+}
+
+func sizes(o rollout.Observed) []Size {
+	var wanted []Size
+	for _, s := range o.Sorted().Sets {
+		if s.Replicas > 0 {
+			wanted = append(wanted, Size{s.Name, s.Replicas, s.Current})
+		}
+	}
+	return wanted
+}
+
+// Ideal returns how long a rollout takes in which every decision costs nothing: machines need create to become available and
+// remove to be gone, and nothing else waits. It is what no system can be faster than under the same promises: the critical
+// path. The second result is false where it does not end.
+func Ideal(o rollout.Observed, create, remove time.Duration) (time.Duration, bool) {
+	o.Automatic, o.Deadline = rollout.AutoRollback{}, nil
+	return Run(o, create, remove, 100*longestPlan, func(rollout.Decision, rollout.Observed) {})
+}
+
+// Run carries decisions out, at most so many, until nothing is left to do or a template returns. Machines need create to become available
+// and remove to be gone. People pass every step that waits for them, at once. done is called after each decision, with what there is then.
+// It returns how long that took, and whether the rollout is complete.
+func Run(o rollout.Observed, create, remove time.Duration, most int, done func(d rollout.Decision, after rollout.Observed)) (time.Duration, bool) {
+	c := newCluster(o, create, remove)
+	for range most {
+		d := rollout.Decide(c.Observed)
+		switch {
+		case d.Complete && !d.Acts():
+			return c.Now.Sub(o.Now), true
+		case d.Rollback != nil:
+			done(d, c.Observed)
+			return c.Now.Sub(o.Now), false
+		case d.Acts():
+			c.do(d)
+		case d.Pause != nil && d.Pause.Approve:
+			c.Approved = d.Pause.Step + 1
+		case !c.next(d.Recheck):
+			return c.Now.Sub(o.Now), false
+		}
+		done(d, c.Observed)
+	}
+	return c.Now.Sub(o.Now), false
+}
+
+// cluster is one in which everything goes well: decisions are carried out, machines come and go after fixed times.
+type cluster struct {
+	rollout.Observed
+	create      time.Duration // until a machine is available
+	remove      time.Duration // until one that is deleted is gone
+	ready, gone map[string]time.Time
+	made        int
+}
+
+func newCluster(o rollout.Observed, create, remove time.Duration) *cluster {
+	c := &cluster{o.Sorted(), create, remove, map[string]time.Time{}, map[string]time.Time{}, 0}
+	for i := range c.Sets {
+		s := &c.Sets[i]
+		s.Seen, s.Counted, s.Drift = s.Replicas, 0, false
+		for _, m := range s.Machines {
+			switch {
+			case m.Deleting:
+				c.gone[m.UID] = o.Now.Add(remove)
+			case !m.Available:
+				c.ready[m.UID] = o.Now.Add(create)
+			}
+		}
+	}
+	c.live()
+	return c
+}
+
+// do carries a decision out.
+func (c *cluster) do(d rollout.Decision) {
+	if d.Create != nil {
+		c.made++
+		id, created := "set-"+strconv.Itoa(c.made), c.Now
+		for _, s := range c.Sets {
+			if !s.Created.Before(created) {
+				created = s.Created.Add(1)
+			}
+		}
+		c.Sets = append(c.Sets, rollout.Set{
+			Name: "(new)", UID: id, Created: created, Current: true, Replicas: d.Create.Replicas,
+			Seen: d.Create.Replicas, Revision: d.Create.Revision, Desired: d.Create.Desired, Max: d.Create.Max,
+		})
+	}
+	for i := range c.Sets {
+		s := &c.Sets[i]
+		for _, r := range d.Resize {
+			if r.UID == s.UID {
+				s.Replicas, s.Seen, s.Desired, s.Max = r.To, r.To, r.Desired, r.Max
+			}
+		}
+		s.NoScaleUp = s.NoScaleUp && !has(d.Open, s.UID) || has(d.Close, s.UID)
+		s.Drift = s.Drift && !has(d.Sync, s.UID)
+		if d.Revise != nil && d.Revise.UID == s.UID {
+			s.Revision, s.History = d.Revise.Revision, d.Revise.History
+		}
+	}
+	c.Sets = slices.DeleteFunc(c.Sets, func(s rollout.Set) bool { return has(d.Delete, s.UID) })
+	if d.Record != nil {
+		c.Progress = c.Progress.Recorded(*d.Record)
+	}
+	if d.Trigger != nil {
+		c.Trigger = d.Trigger.Apply(c.Trigger)
+	}
+	c.handOver(d)
+	c.live()
+}
+
+func has(targets []rollout.Target, uid string) bool {
+	return slices.ContainsFunc(targets, func(t rollout.Target) bool { return t.UID == uid })
+}
+
+// handOver does what a decision says about machines and their nodes.
+func (c *cluster) handOver(d rollout.Decision) {
+	moves := func(m rollout.Member) bool {
+		return slices.ContainsFunc(d.Move, func(move rollout.Move) bool { return move.Machine.UID == m.UID })
+	}
+	var moved []rollout.Member
+	for i := range c.Sets {
+		s := &c.Sets[i]
+		for j := range s.Machines {
+			m := &s.Machines[j]
+			c.touch(d, m)
+			if moves(*m) {
+				m.Handed = true
+				moved = append(moved, *m)
+			}
+		}
+		s.Machines = slices.DeleteFunc(s.Machines, moves)
+	}
+	for i := range c.Sets {
+		if s := &c.Sets[i]; len(d.Move) > 0 && s.UID == d.Move[0].ToUID {
+			s.Machines = append(s.Machines, moved...)
+		}
+	}
+}
+
+// touch does what a decision says about one machine and its node.
+func (c *cluster) touch(d rollout.Decision, m *rollout.Member) {
+	m.Candidate = m.Candidate || has(d.Candidates, m.UID)
+	m.Tainted = (m.Tainted || has(d.Taint, m.UID)) && !has(d.Untaint, m.UID)
+	m.Handed = m.Handed && !has(d.Accept, m.UID)
+	for _, mark := range d.Mark {
+		if mark.UID == m.UID {
+			m.Priority, m.MarkedAt = rollout.PriorityChosen, mark.At
+		}
+	}
+	if has(d.Unmark, m.UID) {
+		m.Priority, m.MarkedAt = rollout.PriorityDefault, ""
+	}
+	switch {
+	case has(d.Guard, m.UID):
+		m.Guard, m.Guarded = "true", true
+	case has(d.Unguard, m.UID):
+		m.Guard, m.Guarded = "", false
+	}
+	switch {
+	case has(d.Settle, m.UID), has(d.Strip, m.UID):
+		m.Marks, m.Updated, m.Candidate = false, false, false
+	case has(d.Select, m.UID):
+		m.Updating, m.Available, m.Marks = true, false, true
+		c.ready[m.UID] = c.Now.Add(c.create)
+	}
+}
+
+// live lets machines and sets do what they do by themselves at this moment.
+func (c *cluster) live() {
+	for i := range c.Sets {
+		s := &c.Sets[i]
+		c.scale(s)
+		for j := range s.Machines {
+			m := &s.Machines[j]
+			if at, waits := c.ready[m.UID]; waits && !m.Deleting && !c.Now.Before(at) {
+				m.Available, m.Ready, m.Sick, m.Failed = true, true, false, false
+				if m.Updating {
+					m.Updating, m.Updated = false, true
+				}
+				delete(c.ready, m.UID)
+			}
+		}
+		s.Machines = slices.DeleteFunc(s.Machines, func(m rollout.Member) bool { return m.Deleting && !c.Now.Before(c.gone[m.UID]) })
+	}
+}
+
+// scale makes or deletes machines of a set: those that are not available first, then the youngest.
+func (c *cluster) scale(s *rollout.Set) {
+	var live []*rollout.Member
+	for i := range s.Machines {
+		if m := &s.Machines[i]; !m.Deleting {
+			live = append(live, m)
+		}
+	}
+	slices.SortStableFunc(live, func(a, b *rollout.Member) int {
+		return cmp.Or(list.FalseFirst(a.Available, b.Available), list.FalseFirst(a.Handed, b.Handed), b.Created.Compare(a.Created))
+	})
+	for _, m := range live[:max(len(live)-s.Replicas, 0)] {
+		m.Deleting, m.Available, m.Ready = true, false, false
+		c.gone[m.UID] = c.Now.Add(c.remove)
+	}
+	for n := len(live); n < s.Replicas && !s.NoScaleUp; n++ {
+		c.made++
+		id := "machine-" + strconv.Itoa(c.made)
+		s.Machines = append(s.Machines, rollout.Member{
+			Name: id, UID: id, Node: id, Priority: rollout.PriorityDefault, Sick: true, Created: c.Now.Add(time.Duration(c.made)),
+		})
+		c.ready[id] = c.Now.Add(c.create)
+	}
+}
+
+// next lets time pass until something happens by itself, or until a moment, where that is earlier and not zero. It reports
+// whether there is anything to wait for.
+func (c *cluster) next(until time.Time) bool {
+	for _, times := range []map[string]time.Time{c.ready, c.gone} {
+		for _, at := range times {
+			if at.After(c.Now) && (until.IsZero() || at.Before(until)) {
+				until = at
+			}
+		}
+	}
+	if until.IsZero() {
+		return false
+	}
+	c.Now = phrase.Later(until, c.Now)
+	c.live()
+	return true
+}

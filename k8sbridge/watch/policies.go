@@ -1,0 +1,29 @@
+package watch
+
+import "time"
+
+// Intervals and rates of signals. Source of the first two: the measurements in docs/adr/0022-bridge.md.
+const (
+	debounce    = 500 * time.Millisecond // from the first event of a child or node to its evaluation
+	signalPause = 250 * time.Millisecond // least time between two signals to one object
+	goneAfter   = 3 * time.Second        // in this time a workflow that removed its own object ends by itself
+	signalRate  = 300                    // signals a second in all. Source: more than one small Temporal accepts
+	senders     = 32                     // concurrent signals, each to another object
+	retryFirst  = 500 * time.Millisecond // back-off after a failed signal, doubling
+	retryMost   = time.Minute
+	resyncEach  = time.Minute // Source: docs/adr/0007-resync.md
+	drainsWoken = 5           // machines signaled when one leaves the queue for drains: some of them may be gone meanwhile
+)
+
+// DefaultOrphanPeriod is the time between two sweeps for orphans. Source: MCM's flag of the same name.
+const DefaultOrphanPeriod = 15 * time.Minute
+
+// Intervals of the schedules of sweeps. Source: docs/adr/0016-orphans.md.
+const (
+	checkSchedules  = 10 * time.Minute // interval of the check of each schedule: it may have been deleted, or Temporal may have lost its data
+	scheduleRetry   = time.Minute      // after a failed request about a schedule
+	triggerInterval = time.Minute      // least time between two sweeps that are triggered early for one class
+	catchUp         = time.Minute      // a sweep that is later than this, because Temporal was unavailable, is skipped
+	jitterShare     = 10               // each begins up to a tenth of the period late, so that not all classes are swept at once
+	jitterMost      = time.Minute
+)

@@ -1,0 +1,328 @@
+// Package cache holds what the bridge and the activities read of a control cluster and its target: informers with indexes, and reads from the API server. It changes nothing.
+package cache
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/metadata/metadatainformer"
+	"k8s.io/client-go/tools/cache"
+
+	"millwright/api/generated/clientset/versioned"
+	"millwright/api/generated/informers/externalversions"
+	"millwright/api/v1alpha1"
+)
+
+// Ref names one object for good: a new object of the same name has another UID.
+type Ref struct {
+	Namespace string
+	Name      string
+	UID       string
+}
+
+// Key returns namespace/name.
+func (r Ref) Key() string { return r.Namespace + "/" + r.Name }
+
+// Resource names a kind of object in a MinVersions.
+type Resource string
+
+// The resources whose caches decisions wait for.
+const (
+	Machines    Resource = "machines"
+	Sets        Resource = "machinesets"
+	Deployments Resource = "machinedeployments"
+	Classes     Resource = "machineclasses"
+	Nodes       Resource = "nodes"
+	Secrets     Resource = "secrets" // their metadata only
+
+	ControlPlanes Resource = "controlplanes" // the one that machines join, of whatever kind
+)
+
+// The indexes of the caches.
+const (
+	ByOwner = "owner" // UID of the controller
+	byClass = "class" // namespace/name of the class of a machine, or of a set's template
+	byNode  = "node"  // namespace-less name of a machine's node
+)
+
+// Cluster reads one control cluster, which holds the machine objects, and its target, which holds the nodes. All its
+// methods are safe for concurrent use. Objects that it returns belong to the caches: nobody may change them.
+type Cluster struct {
+	client    versioned.Interface
+	target    kubernetes.Interface
+	metadata  metadata.Interface // nil: Secrets are not watched
+	factories []interface{ Start(<-chan struct{}) }
+	Informers map[Resource]cache.SharedIndexInformer
+
+	Preflight Preflight
+	attaching *link // of the attachments; nil when they are not watched
+
+	// Unguarded: the Secrets that classes name get no finalizers, and none of them is a fact. Set it before Start.
+	Unguarded bool
+	// Unguided: the cluster autoscaler is not kept off nodes during a rollout. Set it before Start.
+	Unguided bool
+}
+
+// NewCluster prepares caches that read with the given clients; Start fills them. Without a target, with nil, machines become
+// no nodes. With meta, a client of the control cluster, the metadata of Secrets is cached too; with nil, nothing is known of
+// them.
+func NewCluster(client versioned.Interface, target kubernetes.Interface, meta metadata.Interface) (*Cluster, error) {
+	machines := externalversions.NewSharedInformerFactoryWithOptions(client, 0,
+		externalversions.WithTransform(strip))
+	v1 := machines.Machine().V1alpha1()
+	c := &Cluster{
+		client:    client,
+		target:    target,
+		metadata:  meta,
+		factories: []interface{ Start(<-chan struct{}) }{machines},
+		Informers: map[Resource]cache.SharedIndexInformer{
+			Machines:    v1.Machines().Informer(),
+			Sets:        v1.MachineSets().Informer(),
+			Deployments: v1.MachineDeployments().Informer(),
+			Classes:     v1.MachineClasses().Informer(),
+		},
+	}
+	if target != nil {
+		nodes := informers.NewSharedInformerFactoryWithOptions(target, 0, informers.WithTransform(strip))
+		c.Informers[Nodes] = nodes.Core().V1().Nodes().Informer()
+		c.factories = append(c.factories, nodes)
+	}
+	if meta != nil {
+		secrets := metadatainformer.NewSharedInformerFactoryWithOptions(meta, 0, metadatainformer.WithTransform(stripSecret))
+		c.Informers[Secrets] = secrets.ForResource(secretsResource()).Informer()
+		c.factories = append(c.factories, secrets)
+	}
+	if err := c.Informers[Machines].AddIndexers(cache.Indexers{ByOwner: ownerIndex, byClass: classIndex, byNode: nodeIndex}); err != nil {
+		return nil, fmt.Errorf("index machines: %w", err)
+	}
+	if err := c.Informers[Sets].AddIndexers(cache.Indexers{ByOwner: ownerIndex, byClass: setClassIndex}); err != nil {
+		return nil, fmt.Errorf("index sets: %w", err)
+	}
+	return c, nil
+}
+
+// Start fills the caches and keeps them current until ctx ends. It returns when they hold everything, or with an error
+// when ctx ends first. Call it once.
+func (c *Cluster) Start(ctx context.Context) error {
+	for _, f := range c.factories {
+		f.Start(ctx.Done())
+	}
+	for resource, informer := range c.Informers {
+		if resource == ControlPlanes { // it may be of a kind that nobody has installed yet
+			go informer.RunWithContext(ctx)
+			continue
+		}
+		if !cache.WaitFor(ctx, "", informer.HasSyncedChecker()) {
+			return fmt.Errorf("fill cache of %s: %w", resource, context.Cause(ctx))
+		}
+	}
+	return nil
+}
+
+// Informer returns the cache of a resource, for the bridge's event handlers; nil for Nodes and Secrets that are not watched.
+func (c *Cluster) Informer(resource Resource) cache.SharedIndexInformer { return c.Informers[resource] }
+
+// Client returns the client of the control cluster.
+func (c *Cluster) Client() versioned.Interface { return c.client }
+
+// Target returns the client of the cluster in which the machines of a namespace become nodes, nil where they become none.
+// Today there is one target for all namespaces.
+func (c *Cluster) Target(namespace string) kubernetes.Interface {
+	_ = namespace // the seam at which many targets will be told apart
+	return c.target
+}
+
+// Machine returns a machine from the cache.
+func (c *Cluster) Machine(key string) (*v1alpha1.Machine, bool) {
+	return get[*v1alpha1.Machine](c.Informers[Machines], key)
+}
+
+// Set returns a MachineSet from the cache.
+func (c *Cluster) Set(key string) (*v1alpha1.MachineSet, bool) {
+	return get[*v1alpha1.MachineSet](c.Informers[Sets], key)
+}
+
+// Deployment returns a MachineDeployment from the cache.
+func (c *Cluster) Deployment(key string) (*v1alpha1.MachineDeployment, bool) {
+	return get[*v1alpha1.MachineDeployment](c.Informers[Deployments], key)
+}
+
+// Class returns a MachineClass from the cache.
+func (c *Cluster) Class(key string) (*v1alpha1.MachineClass, bool) {
+	return get[*v1alpha1.MachineClass](c.Informers[Classes], key)
+}
+
+// Node returns a Node of the target from the cache.
+func (c *Cluster) Node(name string) (*corev1.Node, bool) {
+	return get[*corev1.Node](c.Informers[Nodes], name)
+}
+
+// MachinesOf returns the machines that the object with this UID controls, in no order.
+func (c *Cluster) MachinesOf(ownerUID string) []*v1alpha1.Machine {
+	return Indexed[*v1alpha1.Machine](c.Informers[Machines], ByOwner, ownerUID)
+}
+
+// MachinesOfClass returns the machines that refer to a class (key namespace/name), in no order.
+func (c *Cluster) MachinesOfClass(key string) []*v1alpha1.Machine {
+	return Indexed[*v1alpha1.Machine](c.Informers[Machines], byClass, key)
+}
+
+// MachinesOfNode returns the machines whose label names this node; more than one is somebody's mistake.
+func (c *Cluster) MachinesOfNode(name string) []*v1alpha1.Machine {
+	return Indexed[*v1alpha1.Machine](c.Informers[Machines], byNode, name)
+}
+
+// SetsOf returns the sets that the object with this UID controls, in no order.
+func (c *Cluster) SetsOf(ownerUID string) []*v1alpha1.MachineSet {
+	return Indexed[*v1alpha1.MachineSet](c.Informers[Sets], ByOwner, ownerUID)
+}
+
+// MembersOf returns the machines of several sets, in no order.
+func (c *Cluster) MembersOf(sets []*v1alpha1.MachineSet) []*v1alpha1.Machine {
+	var members []*v1alpha1.Machine
+	for _, set := range sets {
+		members = append(members, c.MachinesOf(string(set.UID))...)
+	}
+	return members
+}
+
+// LiveSetsOf reads the sets of a deployment from the API server.
+func (c *Cluster) LiveSetsOf(ctx context.Context, d *v1alpha1.MachineDeployment) ([]*v1alpha1.MachineSet, error) {
+	list, err := c.client.MachineV1alpha1().MachineSets(d.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list sets of deployment %s: %w", d.Name, err)
+	}
+	return slices.DeleteFunc(Pointers(list.Items), func(set *v1alpha1.MachineSet) bool { return !metav1.IsControlledBy(set, d) }), nil
+}
+
+func get[T any](informer cache.SharedIndexInformer, key string) (T, bool) {
+	var none T
+	if informer == nil {
+		return none, false
+	}
+	item, found, err := informer.GetStore().GetByKey(key)
+	if err != nil || !found {
+		return none, false
+	}
+	return item.(T), true
+}
+
+// Indexed returns the objects of a cache with this value in an index, in no order.
+func Indexed[T any](informer cache.SharedIndexInformer, index, value string) []T {
+	if informer == nil { // not watched here
+		return nil
+	}
+	items, err := informer.GetIndexer().ByIndex(index, value)
+	if err != nil {
+		return nil // the index is added in NewCluster
+	}
+	return as[T](items)
+}
+
+// All returns the objects of a cache, in no order.
+func All[T any](informer cache.SharedIndexInformer) []T { return as[T](informer.GetStore().List()) }
+
+func as[T any](items []any) []T {
+	result := make([]T, 0, len(items))
+	for _, item := range items {
+		result = append(result, item.(T))
+	}
+	return result
+}
+
+// Pointers returns pointers to the items of a list.
+func Pointers[T any](items []T) []*T {
+	result := make([]*T, len(items))
+	for i := range items {
+		result[i] = &items[i]
+	}
+	return result
+}
+
+func ownerIndex(object any) ([]string, error) {
+	o := object.(metav1.Object)
+	if ref := metav1.GetControllerOf(o); ref != nil {
+		return []string{string(ref.UID)}, nil
+	}
+	return []string{OrphansOf(o.GetNamespace())}, nil
+}
+
+// OrphansOf is under which owner the index has what nothing controls; no UID looks like it.
+func OrphansOf(namespace string) string { return "none in " + namespace }
+
+func classIndex(object any) ([]string, error) {
+	m := object.(*v1alpha1.Machine)
+	return []string{m.Namespace + "/" + m.Spec.Class.Name}, nil
+}
+
+func nodeIndex(object any) ([]string, error) {
+	if name := object.(*v1alpha1.Machine).Labels[v1alpha1.LabelNode]; name != "" {
+		return []string{name}, nil
+	}
+	return nil, nil
+}
+
+// strip drops what no fact is made of; thousands of objects stand in the caches.
+func strip(object any) (any, error) {
+	if o, ok := object.(metav1.Object); ok && o.GetManagedFields() != nil {
+		o.SetManagedFields(nil)
+	}
+	if node, ok := object.(*corev1.Node); ok && node.Status.Images != nil {
+		node.Status.Images = nil
+	}
+	return object, nil
+}
+
+// KindClass is the kind of the classes that are ours.
+const KindClass = "MachineClass"
+
+// ClassOfSet returns the key of the MachineClass that the template of a set names; empty when it names a class of another
+// kind, of which nothing is known.
+func ClassOfSet(set *v1alpha1.MachineSet) string {
+	class := set.Spec.Template.Spec.Class
+	if class.Kind != KindClass {
+		return ""
+	}
+	return set.Namespace + "/" + class.Name
+}
+
+// SetsOfClass returns the sets whose template names a MachineClass (key namespace/name), in no order.
+func (c *Cluster) SetsOfClass(key string) []*v1alpha1.MachineSet {
+	return Indexed[*v1alpha1.MachineSet](c.Informer(Sets), byClass, key)
+}
+
+func setClassIndex(object any) ([]string, error) {
+	if key := ClassOfSet(object.(*v1alpha1.MachineSet)); key != "" {
+		return []string{key}, nil
+	}
+	return nil, nil
+}
+
+// SecretMetadata returns a client of the metadata of a namespace's Secrets. It must not be asked of a Cluster that does
+// not watch Secrets.
+func (c *Cluster) SecretMetadata(namespace string) metadata.ResourceInterface {
+	return c.metadata.Resource(secretsResource()).Namespace(namespace)
+}
+
+func secretsResource() schema.GroupVersionResource {
+	return corev1.SchemeGroupVersion.WithResource("secrets")
+}
+
+// stripSecret drops all but what tells Secrets and their versions apart, and their finalizers. Among the annotations of a
+// Secret, kubectl apply leaves a copy of what is in it.
+func stripSecret(object any) (any, error) {
+	if m, ok := object.(*metav1.PartialObjectMetadata); ok {
+		m.ObjectMeta = metav1.ObjectMeta{
+			Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion,
+			DeletionTimestamp: m.DeletionTimestamp, Finalizers: m.Finalizers,
+		}
+	}
+	return object, nil
+}

@@ -1,0 +1,90 @@
+package cache
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/tools/cache"
+)
+
+// ControlPlaneRef names the object that tells how the control plane is which machines join: one that keeps the contract of
+// Cluster API's control planes (spec.version, spec.replicas, status.version, and status.availableReplicas or
+// status.readyReplicas).
+type ControlPlaneRef struct {
+	Resource  schema.GroupVersionResource
+	Namespace string // empty for an object of no namespace
+	Name      string
+}
+
+// ParseControlPlane reads group/version/resource/namespace/name; without a namespace, group/version/resource/name.
+func ParseControlPlane(text string) (ControlPlaneRef, error) {
+	parts := strings.Split(text, "/")
+	if (len(parts) != 4 && len(parts) != 5) || strings.Contains("/"+text+"/", "//") {
+		return ControlPlaneRef{}, fmt.Errorf("%q is not group/version/resource/namespace/name", text)
+	}
+	ref := ControlPlaneRef{Resource: schema.GroupVersionResource{Group: parts[0], Version: parts[1], Resource: parts[2]}, Name: parts[len(parts)-1]}
+	if len(parts) == 5 {
+		ref.Namespace = parts[3]
+	}
+	return ref, nil
+}
+
+// Preflight says what sets look at before they make machines. The zero Preflight looks at nothing.
+type Preflight struct {
+	Client       dynamic.Interface
+	ControlPlane ControlPlaneRef
+	Checks       []string // as preflight.Settings has them
+	Strict       bool
+}
+
+// WatchControlPlane makes the control plane known that machines join. Call it once, before Start, which does not wait for it: a
+// resource that does not exist holds up nothing.
+func (c *Cluster) WatchControlPlane(p Preflight) {
+	c.Preflight = p
+	ref := p.ControlPlane
+	c.Informers[ControlPlanes] = dynamicinformer.NewFilteredDynamicInformer(p.Client, ref.Resource, ref.Namespace, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
+		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, ref.Name).String()
+	}).Informer()
+}
+
+// ControlPlane returns the control plane from the cache; nil when there is none, or none is configured.
+func (c *Cluster) ControlPlane() *unstructured.Unstructured {
+	informer := c.Informers[ControlPlanes]
+	if informer == nil {
+		return nil
+	}
+	for _, o := range All[*unstructured.Unstructured](informer) {
+		return o
+	}
+	return nil
+}
+
+// LiveControlPlane reads the control plane from the API server.
+func (c *Cluster) LiveControlPlane(ctx context.Context) (*unstructured.Unstructured, error) {
+	if c.Informer(ControlPlanes) == nil {
+		return nil, nil
+	}
+	ref := c.Preflight.ControlPlane
+	o, err := c.Preflight.Client.Resource(ref.Resource).Namespace(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get control plane %s: %w", ref.Name, err)
+	}
+	return o, nil
+}
+
+// ControlPlaneRead reports whether the cache can tell how the control plane is, or that there is none.
+func (c *Cluster) ControlPlaneRead() bool {
+	informer := c.Informers[ControlPlanes]
+	return informer == nil || informer.HasSynced()
+}

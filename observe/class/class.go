@@ -1,0 +1,179 @@
+// Package class turns a MachineClass, its machines and its Secrets into the facts that decide asks for.
+package class
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/attention"
+	observecache "millwright/observe/cache"
+)
+
+// Neighbours are the objects of one namespace that decide about the finalizers of its classes and Secrets.
+type Neighbours struct {
+	Classes  []*v1alpha1.MachineClass
+	Machines []*v1alpha1.Machine
+	Secrets  []*metav1.PartialObjectMetadata
+}
+
+// Read returns those of a namespace from the caches. Without a cache of Secrets there are none of these.
+func Read(c *observecache.Cluster, namespace string) Neighbours {
+	n := Neighbours{
+		Classes:  observecache.Indexed[*v1alpha1.MachineClass](c.Informer(observecache.Classes), cache.NamespaceIndex, namespace),
+		Machines: observecache.Indexed[*v1alpha1.Machine](c.Informer(observecache.Machines), cache.NamespaceIndex, namespace),
+	}
+	if secrets := c.Informer(observecache.Secrets); secrets != nil && !c.Unguarded {
+		n.Secrets = observecache.Indexed[*metav1.PartialObjectMetadata](secrets, cache.NamespaceIndex, namespace)
+	}
+	return n
+}
+
+// ReadLive reads those of a namespace from the API server; of Secrets, too, the metadata only.
+func ReadLive(ctx context.Context, c *observecache.Cluster, namespace string) (Neighbours, error) {
+	var n Neighbours
+	classes, err := c.Client().MachineV1alpha1().MachineClasses(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return n, fmt.Errorf("list classes of namespace %s: %w", namespace, err)
+	}
+	machines, err := c.Client().MachineV1alpha1().Machines(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return n, fmt.Errorf("list machines of namespace %s: %w", namespace, err)
+	}
+	n.Classes, n.Machines = observecache.Pointers(classes.Items), observecache.Pointers(machines.Items)
+	if c.Informer(observecache.Secrets) == nil || c.Unguarded {
+		return n, nil
+	}
+	secrets, err := c.SecretMetadata(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return n, fmt.Errorf("list metadata of secrets of namespace %s: %w", namespace, err)
+	}
+	n.Secrets = observecache.Pointers(secrets.Items)
+	return n, nil
+}
+
+// NameOf returns the name of the MachineClass that a machine refers to; empty when it names a class of another kind.
+func NameOf(m *v1alpha1.Machine) string {
+	if m.Spec.Class.Kind != observecache.KindClass {
+		return ""
+	}
+	return m.Spec.Class.Name
+}
+
+// Facts turns a class and what lies in its namespace into the facts that say whether the class is calm.
+func Facts(class *v1alpha1.MachineClass, n Neighbours) attention.ClassFacts {
+	return attention.ClassFacts{
+		Deleting:  class.DeletionTimestamp != nil,
+		Finalizer: observecache.HasFinalizer(class.Finalizers),
+		Machines:  n.machines(class.Name),
+		Unguarded: len(n.Unguarded(class)),
+		Unused:    len(n.Unused()),
+	}
+}
+
+// Class returns the class with this UID; nil when there is none.
+func (n Neighbours) Class(uid string) *v1alpha1.MachineClass {
+	for _, class := range n.Classes {
+		if string(class.UID) == uid {
+			return class
+		}
+	}
+	return nil
+}
+
+// Unguarded returns the Secrets that a class needs and that lack our finalizer, by name. One that is being deleted can get
+// none any more.
+func (n Neighbours) Unguarded(class *v1alpha1.MachineClass) []*metav1.PartialObjectMetadata {
+	if !n.inUse(class) {
+		return nil
+	}
+	return n.secrets(func(s *metav1.PartialObjectMetadata) bool {
+		return !GuardsSecret(s.Finalizers) && s.DeletionTimestamp == nil && refersTo(class, s.Namespace, s.Name)
+	})
+}
+
+// Unused returns the Secrets that carry our finalizer and that no class needs, by name.
+func (n Neighbours) Unused() []*metav1.PartialObjectMetadata {
+	return n.secrets(func(s *metav1.PartialObjectMetadata) bool {
+		return GuardsSecret(s.Finalizers) && !slices.ContainsFunc(n.Classes, func(class *v1alpha1.MachineClass) bool {
+			return refersTo(class, s.Namespace, s.Name) && n.inUse(class)
+		})
+	})
+}
+
+// Versions returns those of all that the facts of the namespace's classes are made of.
+func (n Neighbours) Versions() observecache.MinVersions {
+	versions := observecache.MinVersions{}
+	for _, class := range n.Classes {
+		versions.Raise(observecache.Classes, class.ResourceVersion)
+	}
+	for _, m := range n.Machines {
+		versions.Raise(observecache.Machines, m.ResourceVersion)
+	}
+	for _, s := range n.Secrets {
+		versions.Raise(observecache.Secrets, s.ResourceVersion)
+	}
+	return versions
+}
+
+// GuardsSecret reports whether the finalizer of Secrets is among these.
+func GuardsSecret(finalizers []string) bool {
+	return slices.Contains(finalizers, v1alpha1.FinalizerSecret)
+}
+
+// inUse reports whether a class still needs its Secrets. One that is being deleted and has no machine does not, even before it is
+// gone: two such classes with one Secret would each leave its release to the other.
+func (n Neighbours) inUse(class *v1alpha1.MachineClass) bool {
+	return class.DeletionTimestamp == nil || n.machines(class.Name) > 0
+}
+
+// machines counts those that refer to a class, terminating ones included.
+func (n Neighbours) machines(class string) int {
+	count := 0
+	for _, m := range n.Machines {
+		if NameOf(m) == class {
+			count++
+		}
+	}
+	return count
+}
+
+// secrets returns those for which the condition holds, by name.
+func (n Neighbours) secrets(holds func(*metav1.PartialObjectMetadata) bool) []*metav1.PartialObjectMetadata {
+	var found []*metav1.PartialObjectMetadata
+	for _, s := range n.Secrets {
+		if holds(s) {
+			found = append(found, s)
+		}
+	}
+	slices.SortFunc(found, func(a, b *metav1.PartialObjectMetadata) int { return strings.Compare(a.Name, b.Name) })
+	return found
+}
+
+// ClassesOfSecret returns the classes that name a Secret, those of other namespaces included, in no order.
+func ClassesOfSecret(c *observecache.Cluster, namespace, name string) []*v1alpha1.MachineClass {
+	var classes []*v1alpha1.MachineClass
+	for _, class := range observecache.All[*v1alpha1.MachineClass](c.Informer(observecache.Classes)) {
+		if refersTo(class, namespace, name) {
+			classes = append(classes, class)
+		}
+	}
+	return classes
+}
+
+// refersTo reports whether one of the two references of a class names a Secret. One without a namespace means the class's.
+func refersTo(class *v1alpha1.MachineClass, namespace, name string) bool {
+	for _, ref := range []*corev1.SecretReference{class.SecretRef, class.CredentialsSecretRef} {
+		if ref != nil && cmp.Or(ref.Namespace, class.Namespace) == namespace && ref.Name == name {
+			return true
+		}
+	}
+	return false
+}

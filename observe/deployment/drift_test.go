@@ -1,0 +1,102 @@
+package deployment_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"millwright/api/v1alpha1"
+	"millwright/observe/deployment"
+	"millwright/observe/observetest"
+)
+
+// What a set takes over of its deployment, and what stays its own.
+func TestFollowDeployment(t *testing.T) {
+	stays := func(*v1alpha1.MachineSet) {}
+	remediation := &v1alpha1.MachineSetRemediation{MaxInFlight: new(intstr.FromInt32(2)), Backoff: &metav1.Duration{Duration: time.Minute}}
+	for _, row := range []struct {
+		name       string
+		deployment observetest.OnDeployment
+		set        observetest.OnSet // as it is
+		becomes    observetest.OnSet // what it makes of the set
+		same       bool
+	}{
+		{"nothing differs", func(*v1alpha1.MachineDeployment) {}, stays, stays, true},
+		{"an annotation is copied", noteDeployment("note", "x"), stays, observetest.NoteSet("note", "x"), false},
+		{"one has another value", noteDeployment("note", "x"), observetest.NoteSet("note", "y"), observetest.NoteSet("note", "x"), false},
+		{"one is there", noteDeployment("note", "x"), observetest.NoteSet("note", "x"), stays, true},
+		{"one is empty and missing", noteDeployment("note", ""), stays, observetest.NoteSet("note", ""), false},
+		{"those of others stay", func(*v1alpha1.MachineDeployment) {}, observetest.NoteSet("mine", "y"), stays, true},
+		{"one that the deployment has no more stays: somebody else may have set it", noteDeployment("note", "x"), observetest.NoteSet("once", "y"), observetest.NoteSet("note", "x"), false},
+		{"U14: when the autoscaler changed the size", noteDeployment(v1alpha1.AnnotationLastScalerChange, "t"), stays, observetest.NoteSet(v1alpha1.AnnotationLastScalerChange, "t"), false},
+		{"U174: what the dependency-watchdog measured", noteDeployment(v1alpha1.AnnotationEffectiveCreationTimeout, "7m"), stays, observetest.NoteSet(v1alpha1.AnnotationEffectiveCreationTimeout, "7m"), false},
+		{"why a revision was made", noteDeployment(v1alpha1.AnnotationChangeCause, "x"), stays, observetest.NoteSet(v1alpha1.AnnotationChangeCause, "x"), false},
+		{"minReadySeconds", func(d *v1alpha1.MachineDeployment) { d.Spec.MinReadySeconds = 5 }, stays, func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 5 }, false},
+		{"back to the default", func(*v1alpha1.MachineDeployment) {}, func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 5 }, func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 0 }, false},
+		{"how many failed ones are kept", func(d *v1alpha1.MachineDeployment) { d.Spec.AutoPreserveFailedMachineMax = 2 }, stays, func(s *v1alpha1.MachineSet) { s.Spec.AutoPreserveFailedMachineMax = 2 }, false},
+		{"which go first", func(d *v1alpha1.MachineDeployment) { d.Spec.DeletionOrder = v1alpha1.DeletionOrderOldest }, stays, func(s *v1alpha1.MachineSet) { s.Spec.DeletionOrder = v1alpha1.DeletionOrderOldest }, false},
+		{"remediation", func(d *v1alpha1.MachineDeployment) { d.Spec.Remediation = remediation }, stays, func(s *v1alpha1.MachineSet) { s.Spec.Remediation = remediation }, false},
+		{"no remediation any more", func(*v1alpha1.MachineDeployment) {}, func(s *v1alpha1.MachineSet) { s.Spec.Remediation = remediation }, func(s *v1alpha1.MachineSet) { s.Spec.Remediation = nil }, false},
+		{"timeouts", func(d *v1alpha1.MachineDeployment) {
+			d.Spec.Template.Spec.MachineConfiguration = observetest.Drained(time.Minute)
+		}, stays, func(s *v1alpha1.MachineSet) {
+			s.Spec.Template.Spec.MachineConfiguration = observetest.Drained(time.Minute)
+		}, false},
+		{"the node template", func(d *v1alpha1.MachineDeployment) {
+			d.Spec.Template.Spec.NodeTemplateSpec.Labels = map[string]string{"a": "b"}
+		}, stays, func(s *v1alpha1.MachineSet) {
+			s.Spec.Template.Spec.NodeTemplateSpec.Labels = map[string]string{"a": "b"}
+		}, false},
+		{"the kind of the class", func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Kind = "Other" }, stays, func(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class.Kind = "Other" }, false},
+		{"its name rolls machines, and makes another set", observetest.RolledOut, stays, stays, true},
+		{"labels of the template do, too", func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Labels["tier"] = "front" }, stays, stays, true},
+		{"the size is a decision's", func(d *v1alpha1.MachineDeployment) { d.Spec.Replicas = 9 }, stays, stays, true},
+		{"labels of the deployment are its own", func(d *v1alpha1.MachineDeployment) { d.Labels = map[string]string{"name": "d"} }, stays, stays, true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			d, s := observetest.Deployment("d", row.deployment), observetest.Set("s", row.set)
+			want, before := s.DeepCopy(), d.DeepCopy()
+			row.becomes(want)
+			assert.Equal(t, !row.same, deployment.FollowDeployment(s, d))
+			assert.Equal(t, want, s)
+			assert.False(t, deployment.FollowDeployment(s, d), "once is enough")
+			assert.Equal(t, before, d)
+		})
+	}
+}
+
+// What a deployment says of its own object, size or rollout is no set's, whatever the set says there.
+func TestFollowDeploymentCopiesNotEverything(t *testing.T) {
+	for _, key := range []string{
+		"kubectl.kubernetes.io/last-applied-configuration", v1alpha1.AnnotationRevision, v1alpha1.AnnotationRevisionHistory,
+		v1alpha1.AnnotationDesiredReplicas, v1alpha1.AnnotationMaxReplicas, v1alpha1.AnnotationPreferNoSchedule, v1alpha1.AnnotationUnfreeze,
+		v1alpha1.AnnotationTriggerDeletion, v1alpha1.AnnotationPaused, v1alpha1.AnnotationRolloutHold, v1alpha1.AnnotationRolloutApprove,
+		v1alpha1.AnnotationLastRequest, v1alpha1.AnnotationAutomaticRollbackTo,
+	} {
+		t.Run(key, func(t *testing.T) {
+			d := observetest.Deployment("d", noteDeployment(key, "the deployment's"))
+			without, with := observetest.Set("s"), observetest.Set("s", observetest.NoteSet(key, "its own"))
+			assert.False(t, deployment.FollowDeployment(without, d))
+			assert.NotContains(t, without.Annotations, key)
+			assert.False(t, deployment.FollowDeployment(with, d))
+			assert.Equal(t, "its own", with.Annotations[key])
+		})
+	}
+}
+
+// Whoever changes a set changes no deployment.
+func TestFollowDeploymentSharesNothing(t *testing.T) {
+	d := observetest.Deployment("d", noteDeployment("note", "x"), func(d *v1alpha1.MachineDeployment) {
+		d.Spec.Remediation = &v1alpha1.MachineSetRemediation{MaxInFlight: new(intstr.FromInt32(2))}
+		d.Spec.Template.Spec.MachineConfiguration = observetest.Drained(time.Minute)
+		d.Spec.Template.Spec.NodeTemplateSpec.Labels = map[string]string{"a": "b"}
+	})
+	before, s := d.DeepCopy(), observetest.Set("s")
+	assert.True(t, deployment.FollowDeployment(s, d))
+	s.Annotations["note"], s.Spec.Template.Spec.NodeTemplateSpec.Labels["a"] = "y", "y"
+	s.Spec.Remediation.MaxInFlight.IntVal, s.Spec.Template.Spec.MachineDrainTimeout.Duration = 9, 0
+	assert.Equal(t, before, d)
+}

@@ -1,0 +1,191 @@
+package deployment_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/request"
+	"millwright/decide/rollout"
+	"millwright/observe/deployment"
+	"millwright/observe/machine"
+	"millwright/observe/observetest"
+	"millwright/observe/set"
+)
+
+// revised is a set of a deployment with a number, and with machines that run.
+func revised(d *v1alpha1.MachineDeployment, name, revision string, machines int32, change ...func(*v1alpha1.MachineSet)) (*v1alpha1.MachineSet, []*v1alpha1.Machine) {
+	s := observetest.Set(name, append([]func(*v1alpha1.MachineSet){func(s *v1alpha1.MachineSet) {
+		s.OwnerReferences = observetest.OwnedBy(d, "MachineDeployment")
+		s.Annotations = map[string]string{v1alpha1.AnnotationRevision: revision}
+		s.Spec.Replicas, s.Status.Replicas, s.Status.ObservedReplicas = machines, machines, machines
+	}}, change...)...)
+	var members []*v1alpha1.Machine
+	for i := range machines {
+		members = append(members, observetest.Machine(name+"-"+string('a'+i), observetest.Phase(v1alpha1.MachineRunning), func(m *v1alpha1.Machine) {
+			m.OwnerReferences = observetest.OwnedBy(s, "MachineSet")
+		}))
+	}
+	return s, members
+}
+
+func otherClass(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class.Name = "old" }
+
+// onTheWay is a deployment of four machines, of which one has the new template.
+func onTheWay(change ...func(*v1alpha1.MachineDeployment)) deployment.Family {
+	d := observetest.Deployment("d", append([]func(*v1alpha1.MachineDeployment){func(d *v1alpha1.MachineDeployment) {
+		d.Spec.Replicas, d.Annotations = 4, map[string]string{v1alpha1.AnnotationRevision: "7"}
+		d.Spec.Strategy.Type = v1alpha1.RollingUpdateMachineDeploymentStrategyType
+		d.Spec.Rollout = &v1alpha1.RolloutPolicy{Steps: []v1alpha1.RolloutStep{
+			{Replicas: intstr.FromInt32(1), Approve: true}, {Replicas: intstr.FromString("50%"), Wait: &metav1.Duration{Duration: time.Hour}},
+		}}
+	}}, change...)...)
+	oldest, _ := revised(d, "d-1", "3", 0, otherClass)
+	old, oldMachines := revised(d, "d-2", "6", 3, otherClass)
+	leaving, leavingMachines := revised(d, "d-3", "5", 0, otherClass, observetest.GoingSet)
+	current, newMachines := revised(d, "d-4", "7", 1)
+	deployment.FollowDeployment(current, d)
+	for _, s := range []*v1alpha1.MachineSet{old, current} {
+		s.Annotations[v1alpha1.AnnotationDesiredReplicas], s.Annotations[v1alpha1.AnnotationMaxReplicas] = "4", "5"
+	}
+	return deployment.Family{
+		Deployment: d, Sets: []*v1alpha1.MachineSet{old, current, leaving, oldest},
+		Members: append(append(oldMachines, newMachines...), leavingMachines...),
+	}
+}
+
+func TestDeploymentRequestOfARollout(t *testing.T) {
+	f := deploymentRequest(onTheWay(func(d *v1alpha1.MachineDeployment) {
+		d.Annotations[v1alpha1.AnnotationLastRequest] = "2026-11-21T12:00:00Z ann requested start"
+		d.Spec.Template.Annotations[v1alpha1.AnnotationRestartedAt] = "2026-11-21T12:00:00Z"
+	}), observetest.Asked)
+	assert.Equal(t, []int64{6, 7, 3}, f.Revisions, "the template of d-4 has another time: it is no longer the current one")
+	assert.Zero(t, f.Revision, "the set has yet to be made")
+	assert.Equal(t, "2026-11-21T12:00:00Z", f.RestartedAt)
+	assert.Equal(t, "2026-11-21T12:00:00Z ann requested start", f.Last)
+
+	assert.Equal(t, request.DeploymentFacts{
+		Name: "shop/d", UID: "uid-d", Now: observetest.Asked, Rolling: true, Revision: 7, Revisions: []int64{6, 3},
+		WaitsAt: 1, Steps: 2,
+	}, deploymentRequest(onTheWay(), observetest.Asked))
+}
+
+func TestDeploymentRequestOfWhatStopsARollout(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*v1alpha1.MachineDeployment)
+		check  func(request.DeploymentFacts) bool
+	}{
+		"paused":  {func(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true }, func(f request.DeploymentFacts) bool { return f.Paused && f.WaitsAt == 1 }},
+		"held":    {func(d *v1alpha1.MachineDeployment) { d.Annotations[v1alpha1.AnnotationRolloutHold] = "7 ann: why" }, func(f request.DeploymentFacts) bool { return f.Held == "ann: why" }},
+		"was":     {func(d *v1alpha1.MachineDeployment) { d.Annotations[v1alpha1.AnnotationRolloutHold] = "6 ann: why" }, func(f request.DeploymentFacts) bool { return f.Held == "" }},
+		"going":   {func(d *v1alpha1.MachineDeployment) { d.DeletionTimestamp = observetest.Now() }, func(f request.DeploymentFacts) bool { return f.Deleting }},
+		"invalid": {func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "" }, func(f request.DeploymentFacts) bool { return f.Invalid == "the template names no machine class" }},
+		"undone":  {func(d *v1alpha1.MachineDeployment) { d.Spec.RollbackTo = &v1alpha1.RollbackConfig{Revision: 3} }, func(f request.DeploymentFacts) bool { return *f.RollbackTo == 3 && f.Revision == 7 }},
+		"passed":  {func(d *v1alpha1.MachineDeployment) { d.Annotations[v1alpha1.AnnotationRolloutApprove] = "7/1 ann" }, func(f request.DeploymentFacts) bool { return f.Approved == 1 && f.WaitsAt == 0 }},
+		"OnDelete knows no steps": {
+			func(d *v1alpha1.MachineDeployment) {
+				d.Spec.Strategy.Type = v1alpha1.OnDeleteMachineDeploymentStrategyType
+			}, func(f request.DeploymentFacts) bool { return f.OnDelete && f.Steps == 0 },
+		},
+	} {
+		f := deploymentRequest(onTheWay(c.change), observetest.Asked)
+		assert.True(t, c.check(f), "%s: %+v", name, f)
+	}
+}
+
+// A former set that is the current one again still has its old number when people act on it.
+func TestDeploymentRequestNameTheRevisionThatIsComing(t *testing.T) {
+	family := onTheWay(func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "old" })
+	for _, s := range family.Sets {
+		if s.Name == "d-1" {
+			s.Spec.Template.Spec.Class.Name = "older"
+		}
+	}
+	f := deploymentRequest(family, observetest.Asked)
+	assert.EqualValues(t, 8, f.Revision)
+	assert.Equal(t, []int64{7, 3}, f.Revisions)
+	assert.True(t, f.Rolling)
+}
+
+func TestDeploymentRequestOfACalmDeployment(t *testing.T) {
+	family := onTheWay()
+	for _, s := range family.Sets {
+		if s.Name == "d-2" {
+			s.Spec.Replicas = 0
+		}
+	}
+	members := family.Members
+	assert.True(t, deploymentRequest(family, observetest.Asked).Rolling, "its machines are still there")
+	family.Members = members[3:]
+	assert.False(t, deploymentRequest(family, observetest.Asked).Rolling)
+}
+
+func TestRequestPatch(t *testing.T) {
+	for want, c := range map[string]struct {
+		kind     request.Kind
+		command  request.Command
+		decision request.Decision
+	}{
+		`{"metadata":{"annotations":{"drain.machine.sapcloud.io/force":"ann: why"}}}`: {
+			request.Machine, request.Force, request.Decision{Annotation: new("ann: why")},
+		},
+		`{"metadata":{"annotations":{"drain.machine.sapcloud.io/hold":null}}}`: {
+			request.Machine, request.Resume, request.Decision{Annotation: new("")},
+		},
+		`{"metadata":{"annotations":{"rollout.machine.sapcloud.io/last-request":"x"}},"spec":{"paused":true}}`: {
+			request.MachineDeployment, request.Pause, request.Decision{Record: "x", Paused: new(true)},
+		},
+		`{"metadata":{"annotations":{"rollout.machine.sapcloud.io/last-request":"x","rollout.machine.sapcloud.io/hold":null}},"spec":{"paused":false}}`: {
+			request.MachineDeployment, request.Resume, request.Decision{Record: "x", Paused: new(false), Annotation: new("")},
+		},
+		`{"metadata":{"annotations":{"rollout.machine.sapcloud.io/last-request":"x","rollout.machine.sapcloud.io/hold":"7 ann: why"}}}`: {
+			request.MachineDeployment, request.Cancel, request.Decision{Record: "x", Annotation: new("7 ann: why")},
+		},
+		`{"metadata":{"annotations":{"rollout.machine.sapcloud.io/last-request":"x","rollout.machine.sapcloud.io/approve":"7/2 ann"}}}`: {
+			request.MachineDeployment, request.Approve, request.Decision{Record: "x", Annotation: new("7/2 ann")},
+		},
+		`{"metadata":{"annotations":{"rollout.machine.sapcloud.io/last-request":"x"}},"spec":{"rollbackTo":{"revision":6}}}`: {
+			request.MachineDeployment, request.Undo, request.Decision{Record: "x", RollbackTo: new(int64(6))},
+		},
+		`{"metadata":{"annotations":{"rollout.machine.sapcloud.io/last-request":"x","kubernetes.io/change-cause":"started by ann"}},
+			"spec":{"template":{"metadata":{"annotations":{"rollout.machine.sapcloud.io/restarted-at":"t"}}}}}`: {
+			request.MachineDeployment, request.Start, request.Decision{Record: "x", RestartedAt: new("t"), Annotation: new("started by ann")},
+		},
+		`null`: {request.MachineDeployment, request.Pause, request.Decision{Same: true, Says: "y"}},
+	} {
+		got, err := json.Marshal(machine.RequestPatch(c.kind, c.command, c.decision))
+		require.NoError(t, err)
+		assert.JSONEq(t, want, string(got))
+	}
+	assert.Nil(t, machine.RequestPatch(request.Machine, request.Force, request.Decision{Refused: "no"}))
+}
+
+// The record of a request says something of the deployment, and not of its sets.
+func TestRecordOfARequestIsNotCopiedToSets(t *testing.T) {
+	d := observetest.Deployment("d", func(d *v1alpha1.MachineDeployment) {
+		d.Annotations = map[string]string{v1alpha1.AnnotationLastRequest: "x"}
+	})
+	s := observetest.Set("s")
+	deployment.FollowDeployment(s, d)
+	assert.NotContains(t, s.Annotations, v1alpha1.AnnotationLastRequest)
+	assert.True(t, v1alpha1.IsOwnMetadataKey(v1alpha1.AnnotationLastRequest))
+}
+
+// A start has to make another template of it, or nothing would be rolled out.
+func TestStartMakesAnotherTemplate(t *testing.T) {
+	d := observetest.Deployment("d")
+	before := d.Spec.Template.DeepCopy()
+	d.Spec.Template.Annotations[v1alpha1.AnnotationRestartedAt] = "2026-11-21T12:00:00Z"
+	assert.False(t, set.SameTemplate(before, &d.Spec.Template))
+}
+
+func deploymentRequest(family deployment.Family, now time.Time) request.DeploymentFacts {
+	o := deployment.Observed(family, now)
+	return deployment.Request(family.Deployment, o, rollout.Decide(o))
+}

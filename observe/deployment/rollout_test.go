@@ -1,0 +1,344 @@
+package deployment_test
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	kubetesting "k8s.io/client-go/testing"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/rollout"
+	"millwright/observe/cache"
+	"millwright/observe/deployment"
+	"millwright/observe/observetest"
+	"millwright/observe/set"
+)
+
+// rolloutRow is one fact of a deployment, by the deployment and its sets.
+type rolloutRow struct {
+	name       string
+	fact       string
+	deployment observetest.OnDeployment
+	sets       []*v1alpha1.MachineSet
+	want       any
+}
+
+// forgetsNone shows that some row tells of each fact of T. A row does when what it wants is not what is so anyhow.
+func forgetsNone[T any](t *testing.T, plain T, told map[string][]any) {
+	t.Helper()
+	for _, name := range observetest.Facts(reflect.TypeFor[T](), "") {
+		shown := false
+		for _, want := range told[name] {
+			shown = shown || !assert.ObjectsAreEqual(want, observetest.Fact(plain, name))
+		}
+		assert.True(t, shown, "fact %s has no row that shows it", name)
+	}
+}
+
+func title(name, fact string) string { return strings.TrimPrefix(name+", "+fact, ", ") }
+
+func noteDeployment(key, value string) observetest.OnDeployment {
+	return func(d *v1alpha1.MachineDeployment) { metav1.SetMetaDataAnnotation(&d.ObjectMeta, key, value) }
+}
+
+func strategic(s v1alpha1.MachineDeploymentStrategy) observetest.OnDeployment {
+	return func(d *v1alpha1.MachineDeployment) { d.Spec.Strategy = s }
+}
+
+// bounded is a strategy with these bounds; nil leaves one out.
+func bounded(kind v1alpha1.MachineDeploymentStrategyType, who v1alpha1.OrchestrationType, surge, unavailable *intstr.IntOrString) observetest.OnDeployment {
+	s := v1alpha1.MachineDeploymentStrategy{Type: kind}
+	bounds := v1alpha1.UpdateConfiguration{MaxSurge: surge, MaxUnavailable: unavailable}
+	if kind == v1alpha1.InPlaceUpdateMachineDeploymentStrategyType {
+		s.InPlaceUpdate = &v1alpha1.InPlaceUpdateMachineDeployment{UpdateConfiguration: bounds, OrchestrationType: who}
+	} else {
+		s.RollingUpdate = &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: bounds}
+	}
+	return strategic(s)
+}
+
+func rolloutPolicy(change func(*v1alpha1.RolloutPolicy)) observetest.OnDeployment {
+	return func(d *v1alpha1.MachineDeployment) {
+		d.Spec.Rollout = &v1alpha1.RolloutPolicy{}
+		change(d.Spec.Rollout)
+	}
+}
+
+func stages(steps ...v1alpha1.RolloutStep) observetest.OnDeployment {
+	return rolloutPolicy(func(p *v1alpha1.RolloutPolicy) { p.Steps = steps })
+}
+
+func failsAt(most *int32) observetest.OnDeployment {
+	return rolloutPolicy(func(p *v1alpha1.RolloutPolicy) {
+		p.AutomaticRollback = &v1alpha1.AutomaticRollback{MaxFailedMachines: most}
+	})
+}
+
+func recordedAs(r v1alpha1.RolloutStatus) observetest.OnDeployment {
+	return func(d *v1alpha1.MachineDeployment) { d.Status.Rollout = &r }
+}
+
+func statusOf(s v1alpha1.MachineDeploymentStatus) observetest.OnDeployment {
+	return func(d *v1alpha1.MachineDeployment) { d.Status = s }
+}
+
+// revision is a set with this number.
+func revision(number string, change ...observetest.OnSet) *v1alpha1.MachineSet {
+	return observetest.Set("s-"+number, append([]observetest.OnSet{observetest.NoteSet(v1alpha1.AnnotationRevision, number)}, change...)...)
+}
+
+// Every fact of a deployment that decide/rollout asks for, and how it differs from that of one about which nothing is said.
+func TestRolloutObserved(t *testing.T) {
+	const rolling, inPlace = v1alpha1.RollingUpdateMachineDeploymentStrategyType, v1alpha1.InPlaceUpdateMachineDeploymentStrategyType
+	spec := func(change func(*v1alpha1.MachineDeploymentSpec)) observetest.OnDeployment {
+		return func(d *v1alpha1.MachineDeployment) { change(&d.Spec) }
+	}
+	number := func(n int32) *intstr.IntOrString { return new(intstr.FromInt32(n)) }
+	text := func(s string) *intstr.IntOrString { return new(intstr.FromString(s)) }
+	hold, approve := v1alpha1.AnnotationRolloutHold, v1alpha1.AnnotationRolloutApprove
+	seven := []*v1alpha1.MachineSet{revision("6", otherClass), revision("7")}
+	rows := []rolloutRow{
+		{fact: "Now", want: observetest.Noon},
+		{fact: "Replicas", deployment: spec(func(s *v1alpha1.MachineDeploymentSpec) { s.Replicas = 3 }), want: 3},
+		{fact: "Deleting", deployment: func(d *v1alpha1.MachineDeployment) { d.DeletionTimestamp = observetest.Now() }, want: true},
+		{fact: "Frozen", deployment: func(d *v1alpha1.MachineDeployment) { d.Labels = map[string]string{v1alpha1.LabelFreeze: "True"} }, want: true},
+		{name: "with another value", fact: "Frozen", deployment: func(d *v1alpha1.MachineDeployment) { d.Labels = map[string]string{v1alpha1.LabelFreeze: "true"} }, want: false},
+		{fact: "Paused", deployment: spec(func(s *v1alpha1.MachineDeploymentSpec) { s.Paused = true }), want: true},
+		{name: "its sets are paused, and not its rollout", fact: "Paused", deployment: noteDeployment(v1alpha1.AnnotationPaused, ""), want: false},
+		{fact: "Guard", want: true},
+		{fact: "Invalid", deployment: spec(func(s *v1alpha1.MachineDeploymentSpec) { s.Template.Spec.Class.Name = "" }), want: "the template names no machine class"},
+
+		{name: "left out", fact: "Strategy", want: rollout.RollingUpdate},
+		{fact: "Strategy", deployment: strategic(v1alpha1.MachineDeploymentStrategy{Type: rolling}), want: rollout.RollingUpdate},
+		{fact: "Strategy", deployment: strategic(v1alpha1.MachineDeploymentStrategy{Type: "Recreate"}), want: rollout.Recreate},
+		{fact: "Strategy", deployment: strategic(v1alpha1.MachineDeploymentStrategy{Type: "OnDelete"}), want: rollout.OnDelete},
+		{fact: "Strategy", deployment: bounded(inPlace, v1alpha1.OrchestrationTypeAuto, nil, nil), want: rollout.InPlaceAuto},
+		{fact: "Strategy", deployment: bounded(inPlace, v1alpha1.OrchestrationTypeManual, nil, nil), want: rollout.InPlaceManual},
+
+		{name: "left out", fact: "Surge", want: rollout.Bound{Value: 1}},
+		{name: "left out", fact: "Unavailable", want: rollout.Bound{}},
+		{name: "left out of its block", fact: "Surge", deployment: bounded(rolling, "", nil, number(2)), want: rollout.Bound{Value: 1}},
+		{name: "zero is a number", fact: "Surge", deployment: bounded(rolling, "", number(0), nil), want: rollout.Bound{}},
+		{fact: "Surge.Value", deployment: bounded(rolling, "", number(3), nil), want: 3},
+		{fact: "Surge.Percent", deployment: bounded(rolling, "", text("25%"), nil), want: true},
+		{name: "percent", fact: "Surge", deployment: bounded(rolling, "", text("25%"), nil), want: rollout.Bound{Value: 25, Percent: true}},
+		{name: "a string without the sign, as in MCM", fact: "Surge", deployment: bounded(rolling, "", text("25"), nil), want: rollout.Bound{Value: 25, Percent: true}},
+		{name: "nonsense", fact: "Surge", deployment: bounded(rolling, "", text("many"), nil), want: rollout.Bound{}},
+		{fact: "Unavailable.Value", deployment: bounded(rolling, "", nil, number(2)), want: 2},
+		{fact: "Unavailable.Percent", deployment: bounded(rolling, "", nil, text("10%")), want: true},
+		{name: "of an in-place update", fact: "Surge", deployment: bounded(inPlace, v1alpha1.OrchestrationTypeAuto, text("20%"), number(2)), want: rollout.Bound{Value: 20, Percent: true}},
+		{name: "of an in-place update", fact: "Unavailable", deployment: bounded(inPlace, v1alpha1.OrchestrationTypeManual, nil, number(2)), want: rollout.Bound{Value: 2}},
+		{name: "those of a rolling update are not an in-place update's", fact: "Unavailable", deployment: strategic(v1alpha1.MachineDeploymentStrategy{
+			Type: inPlace, RollingUpdate: &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: v1alpha1.UpdateConfiguration{MaxUnavailable: number(4)}},
+		}), want: rollout.Bound{}},
+
+		{name: "of another revision", fact: "Held", sets: seven, deployment: noteDeployment(hold, "6 ann: it burns"), want: ""},
+		{fact: "Held", sets: seven, deployment: noteDeployment(hold, "7 ann: it burns"), want: "ann: it burns"},
+		{name: "without a word", fact: "Held", sets: seven, deployment: noteDeployment(hold, "7"), want: "somebody holds it"},
+		{name: "more blanks than one", fact: "Held", sets: seven, deployment: noteDeployment(hold, "7   "), want: "somebody holds it"},
+		{name: "of no revision", fact: "Held", sets: seven, deployment: noteDeployment(hold, "ann"), want: ""},
+		{name: "nothing", fact: "Held", sets: seven, deployment: noteDeployment(hold, ""), want: ""},
+		{name: "the current set is going", fact: "Held", sets: []*v1alpha1.MachineSet{revision("7", observetest.GoingSet)}, deployment: noteDeployment(hold, "7 ann"), want: ""},
+		{name: "the template is another by now", fact: "Held", sets: seven, deployment: observetest.Both(noteDeployment(hold, "7 ann"), observetest.RolledOut), want: ""},
+		{fact: "Approved", sets: seven, deployment: noteDeployment(approve, "7/2 ann: looks well"), want: 2},
+		{name: "without a word", fact: "Approved", sets: seven, deployment: noteDeployment(approve, "7/2"), want: 2},
+		{name: "of another revision", fact: "Approved", sets: seven, deployment: noteDeployment(approve, "6/2 ann"), want: 0},
+		{name: "of no stage", fact: "Approved", sets: seven, deployment: noteDeployment(approve, "7 ann"), want: 0},
+		{name: "nonsense", fact: "Approved", sets: seven, deployment: noteDeployment(approve, "7/-1"), want: 0},
+
+		{fact: "Steps", deployment: stages(
+			v1alpha1.RolloutStep{Replicas: intstr.FromInt32(1), Approve: true},
+			v1alpha1.RolloutStep{Replicas: intstr.FromString("50%"), Wait: &metav1.Duration{Duration: time.Hour}},
+		), want: []rollout.Step{{Size: rollout.Bound{Value: 1}, Approve: true}, {Size: rollout.Bound{Value: 50, Percent: true}, Wait: time.Hour}}},
+		{fact: "FreeWhenDeleting", deployment: rolloutPolicy(func(p *v1alpha1.RolloutPolicy) { p.MachineReplacementPolicy = v1alpha1.MachineTerminationStarted }), want: true},
+		{name: "the other policy", fact: "FreeWhenDeleting", deployment: rolloutPolicy(func(p *v1alpha1.RolloutPolicy) { p.MachineReplacementPolicy = v1alpha1.MachineTerminationComplete }), want: false},
+		{fact: "HistoryLimit", deployment: spec(func(s *v1alpha1.MachineDeploymentSpec) { s.RevisionHistoryLimit = new(int32(0)) }), want: new(0)},
+		{name: "in seconds", fact: "Deadline", deployment: spec(func(s *v1alpha1.MachineDeploymentSpec) { s.ProgressDeadlineSeconds = new(int32(90)) }), want: new(90 * time.Second)},
+		{fact: "Automatic.OnDeadline", deployment: rolloutPolicy(func(p *v1alpha1.RolloutPolicy) {
+			p.AutomaticRollback = &v1alpha1.AutomaticRollback{OnProgressDeadline: true}
+		}), want: true},
+		{fact: "Automatic.MaxFailed", deployment: failsAt(new(int32(2))), want: 2},
+		{fact: "Automatic.Failed", deployment: failsAt(new(int32(2))), want: true},
+		{name: "none may fail", fact: "Automatic", deployment: failsAt(new(int32(0))), want: rollout.AutoRollback{Failed: true}},
+		{name: "they are not counted", fact: "Automatic", deployment: failsAt(nil), want: rollout.AutoRollback{}},
+		{fact: "RollbackTo", deployment: spec(func(s *v1alpha1.MachineDeploymentSpec) { s.RollbackTo = &v1alpha1.RollbackConfig{Revision: 3} }), want: new(int64(3))},
+		{name: "to the one before", fact: "RollbackTo", deployment: spec(func(s *v1alpha1.MachineDeploymentSpec) { s.RollbackTo = &v1alpha1.RollbackConfig{} }), want: new(int64(0))},
+
+		{fact: "Revision", deployment: noteDeployment(v1alpha1.AnnotationRevision, "7"), want: int64(7)},
+		{name: "none", fact: "Revision", deployment: noteDeployment(v1alpha1.AnnotationRevision, "seven"), want: int64(0)},
+		{name: "below zero", fact: "Revision", deployment: noteDeployment(v1alpha1.AnnotationRevision, "-7"), want: int64(0)},
+		{name: "as it stands", fact: "Trigger", deployment: noteDeployment(v1alpha1.AnnotationTriggerDeletion, "a~x,b"), want: "a~x,b"},
+		{fact: "Scaled", deployment: noteDeployment(v1alpha1.AnnotationLastScalerChange, "2026-01-01T00:00:00Z"), want: "2026-01-01T00:00:00Z"},
+		{fact: "Progress.Revision", deployment: recordedAs(v1alpha1.RolloutStatus{Revision: 7}), want: int64(7)},
+		{fact: "Progress.Step", deployment: recordedAs(v1alpha1.RolloutStatus{Step: 2}), want: 2},
+		{fact: "Progress.Reached", deployment: recordedAs(v1alpha1.RolloutStatus{ReachedAt: new(observetest.Ago(5))}), want: observetest.Ago(5).Time},
+		{fact: "Progress.Failed", deployment: recordedAs(v1alpha1.RolloutStatus{FailedMachines: []string{"a"}}), want: []string{"a"}},
+		{fact: "Reported.Counts.Replicas", deployment: statusOf(v1alpha1.MachineDeploymentStatus{Replicas: 1}), want: 1},
+		{fact: "Reported.Counts.Updated", deployment: statusOf(v1alpha1.MachineDeploymentStatus{UpdatedReplicas: 2}), want: 2},
+		{fact: "Reported.Counts.Ready", deployment: statusOf(v1alpha1.MachineDeploymentStatus{ReadyReplicas: 3}), want: 3},
+		{fact: "Reported.Counts.Available", deployment: statusOf(v1alpha1.MachineDeploymentStatus{AvailableReplicas: 4}), want: 4},
+		{fact: "Reported.Counts.Unavailable", deployment: statusOf(v1alpha1.MachineDeploymentStatus{UnavailableReplicas: 5}), want: 5},
+		{fact: "Reported.Counts.PreservedFailed", deployment: statusOf(v1alpha1.MachineDeploymentStatus{PreservedFailedReplicas: 6}), want: 6},
+		{fact: "Reported.Conditions", deployment: statusOf(v1alpha1.MachineDeploymentStatus{Conditions: []v1alpha1.MachineDeploymentCondition{
+			{Type: "Progressing", Status: "True", Reason: "R", Message: "m", LastUpdateTime: observetest.Ago(3), LastTransitionTime: observetest.Ago(9)},
+		}}), want: []rollout.Condition{{Type: "Progressing", Status: "True", Reason: "R", Message: "m", Updated: observetest.Ago(3).Time}}},
+		{fact: "Reported.Failed", deployment: statusOf(v1alpha1.MachineDeploymentStatus{FailedMachines: []v1alpha1.MachineSummary{{Name: "a"}}}), want: []string{"a"}},
+		{fact: "Finalizer", deployment: func(d *v1alpha1.MachineDeployment) { d.Finalizers = []string{v1alpha1.FinalizerMachine} }, want: true},
+		{fact: "Generation", deployment: func(d *v1alpha1.MachineDeployment) { d.Generation = 7 }, want: int64(7)},
+		{fact: "ObservedGeneration", deployment: statusOf(v1alpha1.MachineDeploymentStatus{ObservedGeneration: 7}), want: int64(7)},
+		{fact: "Replacing", deployment: statusOf(v1alpha1.MachineDeploymentStatus{Replacements: []v1alpha1.MachineReplacement{{UID: "x"}}}), want: 1},
+		{fact: "RolledBackTo", deployment: noteDeployment(v1alpha1.AnnotationAutomaticRollbackTo, "uid-s"), want: "uid-s"},
+	}
+	told := map[string][]any{
+		"Due":   {1},         // see TestWhoWaitsToBeReplaced
+		"Sets":  {nil},       // see TestRolloutSet
+		"NoSet": {"refused"}, // its workflow tells it: see TestReportDeploymentWhoseSetIsRefused
+	}
+	for _, row := range rows {
+		t.Run(title(row.name, row.fact), func(t *testing.T) {
+			d := observetest.Deployment("d")
+			if row.deployment != nil {
+				row.deployment(d)
+			}
+			before := d.DeepCopy()
+			assert.Equal(t, row.want, observetest.Fact(deployment.Observed(deployment.Family{Deployment: d, Sets: row.sets, Guard: true}, observetest.Noon), row.fact))
+			assert.Equal(t, before, d, "what is looked at stays as it is")
+		})
+		told[row.fact] = append(told[row.fact], row.want)
+	}
+	forgetsNone(t, deployment.Observed(deployment.Family{Deployment: observetest.Deployment("plain")}, time.Time{}), told)
+}
+
+// Admission refuses most of it. What comes in all the same, by an old version or past a webhook, is rolled out by nobody.
+func TestU172_InvalidDeployments(t *testing.T) {
+	selecting := func(selector *metav1.LabelSelector) observetest.OnDeployment {
+		return func(d *v1alpha1.MachineDeployment) { d.Spec.Selector = selector }
+	}
+	size := func(replicas intstr.IntOrString) observetest.OnDeployment {
+		return stages(v1alpha1.RolloutStep{Replicas: intstr.FromString("10%")}, v1alpha1.RolloutStep{Replicas: replicas})
+	}
+	const inPlace = v1alpha1.InPlaceUpdateMachineDeploymentStrategyType
+	for name, row := range map[string]struct {
+		deployment observetest.OnDeployment
+		invalid    string
+	}{
+		"U172: as it should be":                       {func(*v1alpha1.MachineDeployment) {}, ""},
+		"U172: selector mismatch":                     {selecting(&metav1.LabelSelector{MatchLabels: map[string]string{"app": "api"}}), "the selector does not match the labels of the template"},
+		"U172: an empty selector":                     {selecting(&metav1.LabelSelector{}), "the selector is empty: it would match every machine"},
+		"U172: no selector":                           {selecting(nil), "the selector does not match the labels of the template"},
+		"U172: one that nobody can read":              {selecting(observetest.Unreadable()), `the selector cannot be read: "Nonsense" is not a valid label selector operator`},
+		"U172: no name of a class":                    {func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "" }, "the template names no machine class"},
+		"U172: in place, and nobody picks":            {strategic(v1alpha1.MachineDeploymentStrategy{Type: inPlace}), "the strategy InPlaceUpdate says not who picks the nodes: orchestrationType is Auto or Manual"},
+		"U172: no surge and no unavailable: defaults": {bounded("RollingUpdate", "", nil, nil), ""},
+		"U172: the same in place":                     {bounded(inPlace, v1alpha1.OrchestrationTypeAuto, nil, nil), ""},
+		"a step of no percentage":                     {size(intstr.FromString("half")), `step 2 of the rollout: replicas is "half", and no percentage`},
+		"a step below zero":                           {size(intstr.FromString("-5%")), `step 2 of the rollout: replicas is "-5%", and no percentage`},
+		"a step of a number":                          {size(intstr.FromInt32(3)), ""},
+		"a step of a percentage":                      {size(intstr.FromString("100%")), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := observetest.Deployment("d", row.deployment)
+			o := deployment.Observed(deployment.Family{Deployment: d}, observetest.Noon)
+			assert.Equal(t, row.invalid, o.Invalid)
+			next := rollout.Decide(o)
+			assert.Equal(t, row.invalid == "", next.Acts())
+			assert.Equal(t, row.invalid, next.Hold)
+		})
+	}
+}
+
+// Machines count with the set that controls them, whatever their labels say.
+func TestRolloutObservedGivesEachSetItsMachines(t *testing.T) {
+	a, b := observetest.Set("a"), observetest.Set("b", otherClass)
+	loose := observetest.Machine("loose")
+	loose.OwnerReferences = []metav1.OwnerReference{{Kind: "MachineSet", Name: "a", UID: a.UID}} // not as controller
+	o := deployment.Observed(deployment.Family{Deployment: observetest.Deployment("d"), Sets: []*v1alpha1.MachineSet{a, b}, Members: []*v1alpha1.Machine{
+		observetest.Machine("m-1", observetest.Of(a)), observetest.Machine("m-2", observetest.Of(b), observetest.Labelled("api")), observetest.Machine("m-3", observetest.Of(b)), loose, observetest.Machine("alone"), observetest.Machine("other", observetest.Of(observetest.Set("other"))),
+	}}, observetest.Noon)
+	members := map[string][]string{}
+	for _, s := range o.Sets {
+		for _, m := range s.Machines {
+			members[s.Name] = append(members[s.Name], m.Name)
+		}
+	}
+	assert.Equal(t, map[string][]string{"a": {"m-1"}, "b": {"m-2", "m-3"}}, members)
+}
+
+func TestFamilyOfTheCaches(t *testing.T) {
+	d := observetest.Deployment("d")
+	s, foreign := observetest.Set("s", func(s *v1alpha1.MachineSet) { s.OwnerReferences = observetest.OwnedBy(d, "MachineDeployment") }), observetest.Set("foreign")
+	n := observetest.Node()
+	cluster, _ := observetest.Start(t, []runtime.Object{n}, d, s, foreign, observetest.Machine("a", observetest.Of(s), observetest.OnNode("n")), observetest.Machine("b", observetest.Of(foreign)))
+	family := deployment.Read(cluster, d)
+	assert.Equal(t, []string{"s"}, observetest.Names(family.Sets))
+	assert.Equal(t, []string{"a"}, observetest.Names(family.Members))
+	assert.True(t, family.Guard, "unless somebody wants none")
+	require.NotNil(t, family.Node(family.Members[0]))
+	cluster.Unguided = true
+	assert.False(t, deployment.Read(cluster, d).Guard)
+}
+
+func TestWhatPeopleSaidIsOfTheOldestSetOfTheTemplate(t *testing.T) {
+	older := revision("7", func(s *v1alpha1.MachineSet) { s.CreationTimestamp = observetest.Ago(60) })
+	younger := revision("8", func(s *v1alpha1.MachineSet) { s.CreationTimestamp = observetest.Ago(5) })
+	d := observetest.Deployment("d", noteDeployment(v1alpha1.AnnotationRolloutHold, "7 ann"))
+	for _, sets := range [][]*v1alpha1.MachineSet{{older, younger}, {younger, older}} {
+		assert.Equal(t, "ann", deployment.Observed(deployment.Family{Deployment: d, Sets: sets}, observetest.Noon).Held)
+	}
+	none := observetest.Deployment("d", noteDeployment(v1alpha1.AnnotationRolloutHold, "0 ann"))
+	assert.Empty(t, deployment.Observed(deployment.Family{Deployment: none}, observetest.Noon).Held, "no revision is 0")
+}
+
+func TestU172_StrategiesThatNobodyKnows(t *testing.T) {
+	for _, who := range []v1alpha1.OrchestrationType{"", "auto"} {
+		d := observetest.Deployment("d", bounded(v1alpha1.InPlaceUpdateMachineDeploymentStrategyType, who, nil, nil))
+		assert.Contains(t, deployment.Observed(deployment.Family{Deployment: d}, observetest.Noon).Invalid, "orchestrationType is Auto or Manual")
+	}
+	d := observetest.Deployment("d", strategic(v1alpha1.MachineDeploymentStrategy{Type: "Sideways"}))
+	assert.Contains(t, deployment.Observed(deployment.Family{Deployment: d}, observetest.Noon).Invalid, "Sideways")
+}
+
+// Machines that a set has counted are there, unless it had read further than who decides.
+func TestFamilyKnowsWhetherItReadAllThatWasCounted(t *testing.T) {
+	s := observetest.Set("s", func(s *v1alpha1.MachineSet) { s.Status.Replicas = 4 })
+	for _, row := range []struct {
+		name, counted, read string
+		want                int
+	}{
+		{"neither is known", "", "", 4},
+		{"it is not known what was counted", "", "7", 4},
+		{"it is not known what was read", "7", "", 4},
+		{"read less far", "10", "9", 4},
+		{"read as far", "10", "10", 0},
+		{"read further", "9", "10", 0},
+		{"nonsense was counted", "x", "10", 4},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			s.Status.ObservedMachines = row.counted
+			f := deployment.Family{Deployment: observetest.Deployment("d"), Sets: []*v1alpha1.MachineSet{s}, Read: row.read}
+			assert.Equal(t, row.want, deployment.Observed(f, observetest.Noon).Sets[0].Counted)
+		})
+	}
+}
+
+func TestFamilyAndSetSayHowFarMachinesWereRead(t *testing.T) {
+	d, m := observetest.Deployment("d"), observetest.Machine("m", func(m *v1alpha1.Machine) { m.ResourceVersion = "12" })
+	s := observetest.Set("s")
+	cluster, machines := observetest.Start(t, nil, d, s, m)
+	machines.PrependReactor("list", "machines", func(kubetesting.Action) (bool, runtime.Object, error) {
+		return true, &v1alpha1.MachineList{ListMeta: metav1.ListMeta{ResourceVersion: "40"}}, nil
+	})
+	require.NoError(t, cluster.Informer(cache.Machines).GetStore().Update(observetest.Machine("m", func(m *v1alpha1.Machine) { m.ResourceVersion = "30" })))
+	assert.Equal(t, "30", deployment.Read(cluster, d).Read)
+	assert.Equal(t, "30", set.Read(cluster, s).Read)
+	live, err := set.ReadLive(t.Context(), cluster, s)
+	require.NoError(t, err)
+	assert.Equal(t, "40", live.Read, "the API server's list is newer")
+}

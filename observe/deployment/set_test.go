@@ -1,0 +1,255 @@
+package deployment_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/rollout"
+	"millwright/decide/scale"
+	"millwright/observe/deployment"
+	"millwright/observe/observetest"
+	"millwright/observe/set"
+)
+
+// observedSet is what decide/rollout hears of one set of a deployment.
+func observedSet(d *v1alpha1.MachineDeployment, s *v1alpha1.MachineSet, members ...*v1alpha1.Machine) rollout.Set {
+	return deployment.Observed(deployment.Family{Deployment: d, Sets: []*v1alpha1.MachineSet{s}, Members: members}, observetest.Noon).Sets[0]
+}
+
+func failingSet(status v1alpha1.ConditionStatus) observetest.OnSet {
+	return func(s *v1alpha1.MachineSet) {
+		s.Status.Conditions = []v1alpha1.MachineSetCondition{
+			{Type: v1alpha1.MachineSetFrozen, Status: "True", Reason: "X"},
+			{Type: v1alpha1.MachineSetReplicaFailure, Status: status, Reason: "ResourceExhausted", Message: "no room"},
+		}
+	}
+}
+
+// Every fact of a set that decide/rollout asks for.
+func TestRolloutSet(t *testing.T) {
+	const desired, most = v1alpha1.AnnotationDesiredReplicas, v1alpha1.AnnotationMaxReplicas
+	numbered := func(d *v1alpha1.MachineDeployment) { noteDeployment(v1alpha1.AnnotationRevision, "7")(d) }
+	minReady := func(d *v1alpha1.MachineDeployment) { d.Spec.MinReadySeconds = 5 }
+	told := map[string][]any{"Machines": {nil}} // see TestRolloutMember
+	for _, row := range []struct {
+		name       string
+		fact       string
+		set        observetest.OnSet
+		deployment observetest.OnDeployment
+		want       any
+	}{
+		{fact: "Name", want: "s"},
+		{fact: "UID", want: "uid-s"},
+		{fact: "Version", set: func(s *v1alpha1.MachineSet) { s.ResourceVersion = "9" }, want: "9"},
+		{fact: "Created", set: func(s *v1alpha1.MachineSet) { s.CreationTimestamp = observetest.Ago(5) }, want: observetest.Ago(5).Time},
+		{name: "of the template", fact: "Current", want: true},
+		{name: "of another", fact: "Current", deployment: observetest.RolledOut, want: false},
+		{name: "of one that differs in what rolls nothing", fact: "Current", deployment: func(d *v1alpha1.MachineDeployment) {
+			d.Spec.Template.Spec.MachineConfiguration = observetest.Drained(time.Minute)
+		}, want: true},
+		{fact: "Deleting", set: observetest.GoingSet, want: true},
+		{fact: "Replicas", set: func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 3 }, want: 3},
+		{fact: "Counted", set: func(s *v1alpha1.MachineSet) { s.Status.Replicas = 4 }, want: 4},
+		{name: "of machines up to a version", fact: "Counted", set: func(s *v1alpha1.MachineSet) { s.Status.Replicas, s.Status.ObservedMachines = 4, "7" }, want: 4},
+		{fact: "Seen", set: func(s *v1alpha1.MachineSet) { s.Status.ObservedReplicas = 2 }, want: 2},
+		{fact: "Revision", set: observetest.NoteSet(v1alpha1.AnnotationRevision, "7"), want: int64(7)},
+		{name: "none", fact: "Revision", set: observetest.NoteSet(v1alpha1.AnnotationRevision, "x"), want: int64(0)},
+		{fact: "History", set: observetest.NoteSet(v1alpha1.AnnotationRevisionHistory, "1,3"), want: "1,3"},
+		{name: "none", fact: "Desired", want: -1},
+		{fact: "Desired", set: observetest.NoteSet(desired, "5"), want: 5},
+		{name: "zero is a number", fact: "Desired", set: observetest.NoteSet(desired, "0"), want: 0},
+		{name: "nonsense", fact: "Desired", set: observetest.NoteSet(desired, "five"), want: -1},
+		{name: "none", fact: "Max", want: -1},
+		{fact: "Max", set: observetest.NoteSet(most, "6"), want: 6},
+		{name: "nonsense", fact: "Max", set: observetest.NoteSet(most, "-6"), want: -1},
+		{name: "by its presence", fact: "NoScaleUp", set: observetest.LabelSet(v1alpha1.LabelScaleUpDisabled, ""), want: true},
+		{fact: "Frozen", set: observetest.FrozenSet, want: true},
+		{name: "somebody ended it", fact: "Frozen", set: observetest.Both(observetest.FrozenSet, observetest.NoteSet(v1alpha1.AnnotationUnfreeze, "")), want: false},
+		{fact: "Failure.Reason", set: failingSet("True"), want: "ResourceExhausted"},
+		{fact: "Failure.Message", set: failingSet("True"), want: "no room"},
+		{name: "that is over", fact: "Failure", set: failingSet("False"), want: rollout.Problem{}},
+
+		{name: "nothing differs", fact: "Drift", want: false},
+		{name: "something is to be copied", fact: "Drift", deployment: minReady, want: true},
+		{name: "not to former sets", fact: "Drift", deployment: observetest.Both(minReady, observetest.RolledOut), want: false},
+		{name: "the deployment has another number", fact: "Drift", set: observetest.NoteSet(v1alpha1.AnnotationRevision, "8"), deployment: numbered, want: true},
+		{name: "the deployment has none", fact: "Drift", set: observetest.NoteSet(v1alpha1.AnnotationRevision, "8"), want: true},
+		{name: "the same number", fact: "Drift", set: observetest.NoteSet(v1alpha1.AnnotationRevision, "7"), deployment: numbered, want: false},
+		{name: "it has yet to get one", fact: "Drift", deployment: numbered, want: false},
+		{name: "former sets have other numbers", fact: "Drift", set: observetest.NoteSet(v1alpha1.AnnotationRevision, "6"), deployment: observetest.Both(numbered, observetest.RolledOut), want: false},
+	} {
+		t.Run(title(row.name, row.fact), func(t *testing.T) {
+			s, d := observetest.Set("s"), observetest.Deployment("d")
+			if row.set != nil {
+				row.set(s)
+			}
+			if row.deployment != nil {
+				row.deployment(d)
+			}
+			before := s.DeepCopy()
+			assert.Equal(t, row.want, observetest.Fact(observedSet(d, s), row.fact))
+			assert.Equal(t, before, s, "what is looked at stays as it is")
+		})
+		told[row.fact] = append(told[row.fact], row.want)
+	}
+	forgetsNone(t, rollout.Set{}, told)
+}
+
+func labelNode(key, value string) func(*corev1.Node) {
+	return func(n *corev1.Node) { metav1.SetMetaDataLabel(&n.ObjectMeta, key, value) }
+}
+
+func noteNode(key, value string) func(*corev1.Node) {
+	return func(n *corev1.Node) { metav1.SetMetaDataAnnotation(&n.ObjectMeta, key, value) }
+}
+
+// updatedNode is a node on which an in-place update came to this end, as its label and its condition say.
+func updatedNode(result, reason string) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		metav1.SetMetaDataLabel(&n.ObjectMeta, v1alpha1.LabelUpdateResult, result)
+		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: v1alpha1.NodeInPlaceUpdate, Status: "True", Reason: reason})
+	}
+}
+
+// Every fact of a machine that decide/rollout asks for, by the machine, its node and its set.
+func TestRolloutMember(t *testing.T) {
+	is := observetest.Phase
+	selected := labelNode(v1alpha1.LabelSelectedForUpdate, "true")
+	done := updatedNode("successful", v1alpha1.ReasonUpdateSuccessful)
+	ours := observetest.Both(noteNode(v1alpha1.AnnotationScaleDownDisabled, "true"), noteNode(v1alpha1.AnnotationScaleDownDisabledByMCM, "true"))
+	minReady := func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 300 }
+	troubled := func(m *v1alpha1.Machine) { m.Status.LastOperation.State = v1alpha1.MachineStateFailed }
+	handed := func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelUpdateResult] = "successful" }
+	told := map[string][]any{}
+	for _, row := range []struct {
+		name    string
+		fact    string
+		machine func(*v1alpha1.Machine)
+		node    func(*corev1.Node) // nil: it has none
+		set     observetest.OnSet
+		want    any
+	}{
+		{fact: "Name", want: "m"},
+		{fact: "UID", want: "uid-m"},
+		{fact: "Version", machine: observetest.Version("9"), want: "9"},
+		{fact: "Created", machine: func(m *v1alpha1.Machine) { m.CreationTimestamp = observetest.Ago(5) }, want: observetest.Ago(5).Time},
+		{fact: "Node", node: func(*corev1.Node) {}, want: "n"},
+		{name: "that does not exist", fact: "Node", machine: observetest.OnNode("n"), want: ""},
+		{fact: "Deleting", machine: observetest.GoingMachine, want: true},
+
+		{fact: "Ready", machine: is(v1alpha1.MachineRunning), want: true},
+		{name: "being made", fact: "Ready", machine: is(v1alpha1.MachinePending), want: false},
+		{fact: "Available", machine: is(v1alpha1.MachineRunning), want: true},
+		{name: "without a cluster to join", fact: "Available", machine: is(v1alpha1.MachineAvailable), want: true},
+		{name: "being made", fact: "Available", machine: is(v1alpha1.MachinePending), want: false},
+		{name: "ready for not so long yet", fact: "Available", machine: observetest.ReadySince(observetest.Ago(4)), set: minReady, want: false},
+		{name: "ready for long enough", fact: "Available", machine: observetest.ReadySince(observetest.Ago(5)), set: minReady, want: true},
+		{name: "going", fact: "Available", machine: observetest.Both(is(v1alpha1.MachineRunning), observetest.GoingMachine), want: false},
+		{name: "under update", fact: "Available", machine: is(v1alpha1.MachineRunning), node: selected, want: false},
+		{name: "updated", fact: "Available", machine: is(v1alpha1.MachineRunning), node: observetest.Both(selected, done), want: true},
+
+		{name: "being made", fact: "Sick", machine: is(v1alpha1.MachinePending), want: true},
+		{name: "unhealthy", fact: "Sick", machine: is(v1alpha1.MachineUnknown), want: true},
+		{name: "running", fact: "Sick", machine: is(v1alpha1.MachineRunning), want: false},
+		{name: "without a cluster to join", fact: "Sick", machine: is(v1alpha1.MachineAvailable), want: false},
+		{name: "running, and ready for not so long yet", fact: "Sick", machine: observetest.ReadySince(observetest.Ago(4)), set: minReady, want: false},
+		{fact: "Failed", machine: is(v1alpha1.MachineFailed), want: true},
+		{fact: "Troubled", machine: troubled, want: true},
+		{fact: "Preserved", machine: observetest.Preserved, want: true},
+		{name: "failed and asks for it", fact: "Preserved", machine: observetest.Both(is(v1alpha1.MachineFailed), observetest.Asking(v1alpha1.ValuePreserveWhenFailed)), want: true},
+		{name: "asks, and is well", fact: "Preserved", machine: observetest.Both(is(v1alpha1.MachineRunning), observetest.Asking(v1alpha1.ValuePreserveWhenFailed)), want: false},
+		{name: "nobody said", fact: "Priority", want: 3},
+		{fact: "Priority", machine: observetest.Note(v1alpha1.AnnotationMachinePriority, "1"), want: 1},
+		{fact: "First", machine: observetest.Note(v1alpha1.AnnotationDeleteMachine, ""), want: true},
+		{name: "as it stands", fact: "MarkedAt", machine: observetest.Note(v1alpha1.AnnotationMarkedForDeletionTime, "soon"), want: "soon"},
+
+		{fact: "Tainted", node: func(n *corev1.Node) {
+			n.Spec.Taints = []corev1.Taint{{Key: "theirs"}, {Key: v1alpha1.TaintPreferNoSchedule, Effect: "PreferNoSchedule"}}
+		}, want: true},
+		{name: "with the key alone", fact: "Tainted", node: func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: v1alpha1.TaintPreferNoSchedule}} }, want: true},
+		{name: "with another one", fact: "Tainted", node: observetest.Critical, want: false},
+		{fact: "Guard", node: ours, want: "true"},
+		{name: "as others wrote it", fact: "Guard", node: noteNode(v1alpha1.AnnotationScaleDownDisabled, "yes"), want: "yes"},
+		{name: "by us", fact: "Guarded", node: ours, want: true},
+		{name: "by others", fact: "Guarded", node: noteNode(v1alpha1.AnnotationScaleDownDisabled, "true"), want: false},
+		{name: "a marker alone", fact: "Guarded", node: noteNode(v1alpha1.AnnotationScaleDownDisabledByMCM, "true"), want: false},
+
+		{fact: "Candidate", node: labelNode(v1alpha1.LabelCandidateForUpdate, "true"), want: true},
+		{name: "with another value", fact: "Candidate", node: labelNode(v1alpha1.LabelCandidateForUpdate, "false"), want: false},
+		{name: "a candidate", fact: "Marks", node: labelNode(v1alpha1.LabelCandidateForUpdate, "true"), want: true},
+		{name: "a candidate of another value: the label is there", fact: "Marks", node: labelNode(v1alpha1.LabelCandidateForUpdate, "false"), want: true},
+		{name: "selected", fact: "Marks", node: selected, want: true},
+		{name: "with a result", fact: "Marks", node: labelNode(v1alpha1.LabelUpdateResult, "failed"), want: true},
+		{name: "with none of them", fact: "Marks", node: labelNode("pool", "web"), want: false},
+		{name: "selected", fact: "Updating", node: selected, want: true},
+		{name: "a candidate", fact: "Updating", node: labelNode(v1alpha1.LabelCandidateForUpdate, "true"), want: false},
+		{name: "selected, and failed", fact: "Updating", node: observetest.Both(selected, updatedNode("failed", v1alpha1.ReasonUpdateFailed)), want: true},
+		{name: "selected, and done", fact: "Updating", node: observetest.Both(selected, done), want: false},
+		{name: "done, and the machine has not seen it", fact: "Updating", machine: is(v1alpha1.MachineInPlaceUpdating), node: observetest.Both(selected, done), want: true},
+		{name: "not selected, and the machine says so", fact: "Updating", machine: is(v1alpha1.MachineInPlaceUpdating), node: func(*corev1.Node) {}, want: true},
+		{fact: "Updated", node: observetest.Both(selected, done), want: true},
+		{name: "with success by its label alone", fact: "Updated", node: updatedNode("successful", v1alpha1.ReasonSelectedForUpdate), want: false},
+		{name: "with success by its condition alone", fact: "Updated", node: updatedNode("", v1alpha1.ReasonUpdateSuccessful), want: false},
+		{name: "in vain", fact: "Updated", node: updatedNode("failed", v1alpha1.ReasonUpdateFailed), want: false},
+		{name: "and the machine has not seen it", fact: "Updated", machine: is(v1alpha1.MachineInPlaceUpdating), node: observetest.Both(selected, done), want: false},
+		{fact: "Handed", machine: handed, want: true},
+		{name: "the node's label is not the machine's", fact: "Handed", node: done, want: false},
+	} {
+		t.Run(title(row.name, row.fact), func(t *testing.T) {
+			s := observetest.Set("s")
+			m, n := observetest.Follower(observetest.Of(s)), observetest.Node()
+			if row.machine != nil {
+				row.machine(m)
+			}
+			if row.set != nil {
+				row.set(s)
+			}
+			f := deployment.Family{Deployment: observetest.Deployment("d"), Sets: []*v1alpha1.MachineSet{s}, Members: []*v1alpha1.Machine{m}}
+			if row.node != nil {
+				row.node(n)
+				f.Node = func(*v1alpha1.Machine) *corev1.Node { return n }
+			}
+			before, nodeBefore := m.DeepCopy(), n.DeepCopy()
+			assert.Equal(t, row.want, observetest.Fact(deployment.Observed(f, observetest.Noon).Sets[0].Machines[0], row.fact))
+			assert.Equal(t, before, m, "what is looked at stays as it is")
+			assert.Equal(t, nodeBefore, n)
+		})
+		told[row.fact] = append(told[row.fact], row.want)
+	}
+	forgetsNone(t, rollout.Member{}, told)
+}
+
+// A deployment and its sets count alike, or a deployment would take available machines that its sets do not have.
+func TestDeploymentAndSetsCountAlike(t *testing.T) {
+	s := observetest.Set("s", func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 300 })
+	for _, m := range []*v1alpha1.Machine{
+		observetest.Follower(observetest.Of(s)), observetest.Follower(observetest.Of(s), observetest.Phase(v1alpha1.MachinePending)), observetest.Follower(observetest.Of(s), observetest.ReadySince(observetest.Ago(4))), observetest.Follower(observetest.Of(s), observetest.ReadySince(observetest.Ago(6))),
+		observetest.Follower(observetest.Of(s), observetest.Phase(v1alpha1.MachineUnknown)), observetest.Follower(observetest.Of(s), observetest.Phase(v1alpha1.MachineFailed)), observetest.Follower(observetest.Of(s), observetest.Phase(v1alpha1.MachineAvailable)),
+		observetest.Follower(observetest.Of(s), observetest.Phase(v1alpha1.MachineCrashLoopBackOff)), observetest.Follower(observetest.Of(s), observetest.Phase(v1alpha1.MachineFailed), observetest.Preserved),
+		observetest.Follower(observetest.Of(s), observetest.Phase(v1alpha1.MachineInPlaceUpdateSuccessful)), observetest.Follower(observetest.Of(s), observetest.Phase(v1alpha1.MachineInPlaceUpdating)),
+	} {
+		above := observedSet(observetest.Deployment("d"), s, m).Machines[0]
+		below := scale.Report(set.Observed(s, observetest.Members(m), observetest.Noon, 0)).Counts
+		assert.Equal(t, below.Available, map[bool]int{true: 1}[above.Available], m.Status.CurrentStatus.Phase)
+		assert.Equal(t, below.Ready, map[bool]int{true: 1}[above.Ready], m.Status.CurrentStatus.Phase)
+		assert.Equal(t, below.PreservedFailed, map[bool]int{true: 1}[above.Failed && above.Preserved], m.Status.CurrentStatus.Phase)
+	}
+}
+
+func TestAMachineThatItsNodeKeepsCountsAlikeForSetAndDeployment(t *testing.T) {
+	s := observetest.Set("s")
+	m := observetest.Follower(observetest.Of(s), observetest.Phase(v1alpha1.MachineFailed), observetest.OnNode("n"))
+	n := observetest.Node()
+	noteNode(v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveWhenFailed)(n)
+	nodeOf := func(*v1alpha1.Machine) *corev1.Node { return n }
+	around := observetest.Members(m)
+	around.Node = nodeOf
+	o := deployment.Observed(deployment.Family{Deployment: observetest.Deployment("d"), Sets: []*v1alpha1.MachineSet{s}, Members: around.Members, Node: nodeOf}, observetest.Noon)
+	assert.True(t, o.Sets[0].Machines[0].Preserved)
+	assert.True(t, set.Observed(s, around, observetest.Noon, 0).Members[0].Preserved)
+}

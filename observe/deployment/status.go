@@ -1,0 +1,72 @@
+package deployment
+
+import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/rollout"
+)
+
+// Named returns the workflow ID of the rollout that a deployment's status names as what is under way; empty when it names none, or
+// one of another object, as a status does that came with the object from elsewhere.
+func Named(d *v1alpha1.MachineDeployment) string {
+	if o := d.Status.CurrentOperation; o != nil && o.RolloutOf == d.UID {
+		return o.WorkflowID
+	}
+	return ""
+}
+
+// ofRollout are the conditions that rollout.Look speaks of. It leaves the last two out while they are not True.
+var ofRollout = []v1alpha1.MachineDeploymentConditionType{
+	v1alpha1.MachineDeploymentAvailable, v1alpha1.MachineDeploymentProgressing,
+	v1alpha1.MachineDeploymentReplicaFailure, v1alpha1.MachineDeploymentFrozen,
+}
+
+// ApplyStatus makes a status say what rollout.Look says, but for the failed machines, of which that knows the names
+// only. Other conditions stay.
+func ApplyStatus(s *v1alpha1.MachineDeploymentStatus, want rollout.Status, now metav1.Time) {
+	c := want.Counts
+	s.Replicas, s.UpdatedReplicas, s.ReadyReplicas = int32(c.Replicas), int32(c.Updated), int32(c.Ready)
+	s.AvailableReplicas, s.UnavailableReplicas, s.PreservedFailedReplicas = int32(c.Available), int32(c.Unavailable), int32(c.PreservedFailed)
+	s.Conditions = slices.DeleteFunc(slices.Clone(s.Conditions), func(c v1alpha1.MachineDeploymentCondition) bool {
+		told := slices.ContainsFunc(want.Conditions, func(w rollout.Condition) bool { return w.Type == string(c.Type) })
+		return slices.Contains(ofRollout, c.Type) && !told
+	})
+	for _, c := range want.Conditions {
+		updated := now
+		if !c.Updated.IsZero() {
+			updated = metav1.NewTime(c.Updated).Rfc3339Copy()
+		}
+		s.Conditions = SetCondition(s.Conditions, v1alpha1.MachineDeploymentCondition{
+			Type: v1alpha1.MachineDeploymentConditionType(c.Type), Status: v1alpha1.ConditionStatus(c.Status),
+			Reason: c.Reason, Message: c.Message, LastUpdateTime: updated,
+		}, now)
+	}
+}
+
+// SetCondition puts a condition into the list. Its transition time moves with its status; its update time is the one it
+// brings, or now when it says something else than before.
+func SetCondition(list []v1alpha1.MachineDeploymentCondition, c v1alpha1.MachineDeploymentCondition, now metav1.Time) []v1alpha1.MachineDeploymentCondition {
+	c.LastTransitionTime = now
+	i := slices.IndexFunc(list, func(o v1alpha1.MachineDeploymentCondition) bool { return o.Type == c.Type })
+	if i < 0 {
+		if c.LastUpdateTime.IsZero() {
+			c.LastUpdateTime = now
+		}
+		return append(list, c)
+	}
+	old := list[i]
+	if old.Status == c.Status {
+		c.LastTransitionTime = old.LastTransitionTime
+	}
+	switch same := old.Status == c.Status && old.Reason == c.Reason && old.Message == c.Message; {
+	case same && c.Type != v1alpha1.MachineDeploymentProgressing:
+		c.LastUpdateTime = old.LastUpdateTime
+	case c.LastUpdateTime.IsZero():
+		c.LastUpdateTime = now
+	}
+	list[i] = c
+	return list
+}

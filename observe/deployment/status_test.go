@@ -1,0 +1,183 @@
+package deployment_test
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/attention"
+	"millwright/decide/rollout"
+	"millwright/observe/deployment"
+	"millwright/observe/observetest"
+)
+
+// reportedFamily is a deployment on its way whose status says all that there is to say.
+func reportedFamily(change ...observetest.OnDeployment) deployment.Family {
+	family := onTheWay(change...)
+	d := family.Deployment
+	d.Finalizers = []string{v1alpha1.FinalizerMachine}
+	d.Status.Rollout = &v1alpha1.RolloutStatus{Revision: 7, ReachedAt: new(metav1.NewTime(observetest.Noon))}
+	d.Status.ObservedGeneration = d.Generation
+	deployment.ApplyStatus(&d.Status, rollout.Report(deployment.Observed(family, observetest.Noon)), metav1.NewTime(observetest.Noon))
+	return family
+}
+
+func TestWhatADeploymentHasPending(t *testing.T) {
+	waits := attention.Decision{Need: attention.Rollout, Why: "hold: step 1 of 2 has its 1 machine and waits until a person passes it"}
+	scale := func(why string) attention.Decision { return attention.Decision{Need: attention.Scale, Why: why} }
+	after := func(change observetest.OnDeployment) deployment.Family {
+		f := reportedFamily()
+		change(f.Deployment)
+		return f
+	}
+	for name, row := range map[string]struct {
+		family deployment.Family
+		want   attention.Decision
+	}{
+		"a rollout waits for people": {reportedFamily(), waits},
+		"it goes on by the clock": {reportedFamily(func(d *v1alpha1.MachineDeployment) {
+			d.Spec.Rollout.Steps[0] = v1alpha1.RolloutStep{Replicas: d.Spec.Rollout.Steps[0].Replicas, Wait: &metav1.Duration{Duration: time.Hour}}
+		}), attention.Decision{Need: attention.Rollout, Why: "hold: step 1 of 2 has its 1 machine and waits until 2026-01-01T13:00:00Z"}},
+		"somebody cancelled it: nothing waits": {
+			reportedFamily(noteDeployment(v1alpha1.AnnotationRolloutHold, "7 ann: it burns")), attention.Decision{Why: "hold: held: ann: it burns"},
+		},
+		"paused: it goes on some day": {reportedFamily(func(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true }), attention.Decision{
+			Need: attention.Rollout, Why: "hold: paused",
+		}},
+		"a new generation": {
+			after(func(d *v1alpha1.MachineDeployment) { d.Generation = 7 }), scale("generation 7 was not seen yet (last seen: 1)"),
+		},
+		"nobody cares for it yet": {after(func(d *v1alpha1.MachineDeployment) { d.Finalizers = nil }), scale("new: not yet taken care of")},
+		"it says something else":  {after(func(d *v1alpha1.MachineDeployment) { d.Status.ReadyReplicas = 1 }), scale("status is out of date")},
+		"what is to be done next": {after(func(d *v1alpha1.MachineDeployment) { d.Spec.Rollout = nil }), scale("resize set d-4 1→2: 1 machine may come, 4 wanted")},
+		"it is being deleted":     {reportedFamily(func(d *v1alpha1.MachineDeployment) { d.DeletionTimestamp = observetest.Now() }), attention.Decision{Need: attention.Deletion, Why: "deletion was asked for; 4 machines left"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := row.family.Deployment.DeepCopy()
+			assert.Equal(t, row.want, rollout.Look(deployment.Observed(row.family, observetest.Noon)).Pending)
+			assert.Equal(t, before, row.family.Deployment, "what is looked at stays as it is")
+		})
+	}
+}
+
+// D35: what is decided is read back as it was written, and nothing else is compared.
+func TestD35_WhatADeploymentHasReported(t *testing.T) {
+	told := map[string]bool{}
+	condition := func(change func(*v1alpha1.MachineDeploymentCondition)) func(*v1alpha1.MachineDeploymentStatus) {
+		return func(s *v1alpha1.MachineDeploymentStatus) { change(&s.Conditions[1]) }
+	}
+	for _, row := range []struct {
+		field  string
+		change func(*v1alpha1.MachineDeploymentStatus)
+		same   bool // it is not for this report to say
+	}{
+		{"Replicas", func(s *v1alpha1.MachineDeploymentStatus) { s.Replicas++ }, false},
+		{"UpdatedReplicas", func(s *v1alpha1.MachineDeploymentStatus) { s.UpdatedReplicas-- }, false},
+		{"ReadyReplicas", func(s *v1alpha1.MachineDeploymentStatus) { s.ReadyReplicas = 0 }, false},
+		{"AvailableReplicas", func(s *v1alpha1.MachineDeploymentStatus) { s.AvailableReplicas = 0 }, false},
+		{"UnavailableReplicas", func(s *v1alpha1.MachineDeploymentStatus) { s.UnavailableReplicas++ }, false},
+		{"PreservedFailedReplicas", func(s *v1alpha1.MachineDeploymentStatus) { s.PreservedFailedReplicas++ }, false},
+		{"FailedMachines", func(s *v1alpha1.MachineDeploymentStatus) { s.FailedMachines = []v1alpha1.MachineSummary{{Name: "c"}} }, false},
+		{"Conditions", condition(func(c *v1alpha1.MachineDeploymentCondition) { c.Status = "False" }), false},
+		{"Conditions", condition(func(c *v1alpha1.MachineDeploymentCondition) { c.Reason = "Other" }), false},
+		{"Conditions", condition(func(c *v1alpha1.MachineDeploymentCondition) { c.Message = "other" }), false},
+		{"Conditions", condition(func(c *v1alpha1.MachineDeploymentCondition) {
+			c.LastTransitionTime, c.LastUpdateTime = observetest.Ago(9), observetest.Ago(9)
+		}), true},
+		{"Conditions", func(s *v1alpha1.MachineDeploymentStatus) { s.Conditions = s.Conditions[:1] }, false},
+		{"Conditions", func(s *v1alpha1.MachineDeploymentStatus) {
+			s.Conditions = append(s.Conditions, v1alpha1.MachineDeploymentCondition{Type: v1alpha1.MachineDeploymentFrozen, Status: "True"})
+		}, false},
+		{"Conditions", func(s *v1alpha1.MachineDeploymentStatus) {
+			s.Conditions = append(s.Conditions, v1alpha1.MachineDeploymentCondition{Type: v1alpha1.MachineDeploymentSelectorOverlap, Status: "True"})
+		}, true},
+		{"ObservedGeneration", func(s *v1alpha1.MachineDeploymentStatus) { s.ObservedGeneration = 9 }, false},
+		{"Replacements", func(s *v1alpha1.MachineDeploymentStatus) { s.Replacements = []v1alpha1.MachineReplacement{{UID: "x"}} }, true},
+		{"Rollout", func(s *v1alpha1.MachineDeploymentStatus) { s.Rollout = &v1alpha1.RolloutStatus{Revision: 9} }, true},
+		{"CollisionCount", func(s *v1alpha1.MachineDeploymentStatus) { s.CollisionCount = new(int32(1)) }, true},
+		{"Selector", func(s *v1alpha1.MachineDeploymentStatus) { s.Selector = "x" }, true},
+		{"CurrentOperation", func(s *v1alpha1.MachineDeploymentStatus) { s.CurrentOperation = &v1alpha1.Operation{Step: "x"} }, true},
+	} {
+		family := reportedFamily()
+		row.change(&family.Deployment.Status)
+		assert.Equal(t, row.same, !rollout.Look(deployment.Observed(family, observetest.Noon)).Unreported, "%s: %+v", row.field, family.Deployment.Status)
+		told[row.field] = true
+	}
+	for f := range reflect.TypeFor[v1alpha1.MachineDeploymentStatus]().Fields() {
+		assert.True(t, told[f.Name], "field %s has no row", f.Name)
+	}
+}
+
+func TestApplyRolloutStatus(t *testing.T) {
+	at, last := metav1.NewTime(observetest.Noon), observetest.Noon.Add(-time.Hour+time.Millisecond)
+	mine := v1alpha1.MachineDeploymentCondition{Type: v1alpha1.MachineDeploymentReplacementHeld, Status: "True", Message: "m"}
+	s := v1alpha1.MachineDeploymentStatus{
+		ObservedGeneration: 4, Selector: "app=web", Conditions: []v1alpha1.MachineDeploymentCondition{
+			{Type: v1alpha1.MachineDeploymentFrozen, Status: "True"}, mine, {Type: v1alpha1.MachineDeploymentReplicaFailure, Status: "True"},
+		},
+	}
+	deployment.ApplyStatus(&s, rollout.Status{
+		Counts: rollout.Counts{Replicas: 1, Updated: 2, Ready: 3, Available: 4, Unavailable: 5, PreservedFailed: 6},
+		Conditions: []rollout.Condition{
+			{Type: "Available", Status: "False", Reason: "A", Message: "a"}, {Type: "Progressing", Status: "Unknown", Reason: "P", Message: "p", Updated: last},
+		},
+		Failed: []string{"a"},
+	}, at)
+	assert.Equal(t, v1alpha1.MachineDeploymentStatus{
+		Replicas: 1, UpdatedReplicas: 2, ReadyReplicas: 3, AvailableReplicas: 4, UnavailableReplicas: 5, PreservedFailedReplicas: 6,
+		ObservedGeneration: 4, Selector: "app=web", // not what is counted or decided
+		Conditions: []v1alpha1.MachineDeploymentCondition{
+			mine, // nor is this one
+			{Type: v1alpha1.MachineDeploymentAvailable, Status: "False", Reason: "A", Message: "a", LastUpdateTime: at, LastTransitionTime: at},
+			{
+				Type: v1alpha1.MachineDeploymentProgressing, Status: "Unknown", Reason: "P", Message: "p",
+				LastUpdateTime: metav1.NewTime(last).Rfc3339Copy(), LastTransitionTime: at,
+			},
+		},
+	}, s, "what is not so any more is gone")
+}
+
+// The transition time of a condition is that of its status. Its update time is that of what it says, but of Progressing: there it
+// is the last progress, which the progress deadline counts from.
+func TestTimesOfADeploymentsConditions(t *testing.T) {
+	type condition = v1alpha1.MachineDeploymentCondition
+	first, progress, later := metav1.NewTime(observetest.Noon), metav1.NewTime(observetest.Noon.Add(time.Minute)), metav1.NewTime(observetest.Noon.Add(time.Hour))
+	is := func(kind v1alpha1.MachineDeploymentConditionType, status v1alpha1.ConditionStatus, reason, message string) condition {
+		return condition{Type: kind, Status: status, Reason: reason, Message: message}
+	}
+	for name, row := range map[string]struct {
+		was, is    condition
+		brings     metav1.Time // its update time
+		transition metav1.Time
+		update     metav1.Time
+	}{
+		"the same":                   {is("Available", "True", "R", "m"), is("Available", "True", "R", "m"), metav1.Time{}, first, first},
+		"another message":            {is("Available", "True", "R", "m"), is("Available", "True", "R", "n"), metav1.Time{}, first, later},
+		"another reason":             {is("Available", "True", "R", "m"), is("Available", "True", "S", "m"), metav1.Time{}, first, later},
+		"another status":             {is("Available", "True", "R", "m"), is("Available", "False", "R", "m"), metav1.Time{}, later, later},
+		"progress, the same":         {is("Progressing", "True", "R", "m"), is("Progressing", "True", "R", "m"), progress, first, progress},
+		"progress, more of it":       {is("Progressing", "True", "R", "m"), is("Progressing", "True", "R", "n"), progress, first, progress},
+		"no progress, other words":   {is("Progressing", "True", "R", "m"), is("Progressing", "True", "R", "n"), first, first, first},
+		"progress that nobody dates": {is("Progressing", "True", "R", "m"), is("Progressing", "True", "R", "m"), metav1.Time{}, first, later},
+		"the deadline passed":        {is("Progressing", "True", "R", "m"), is("Progressing", "False", "ProgressDeadlineExceeded", "m"), progress, later, progress},
+	} {
+		t.Run(name, func(t *testing.T) {
+			list := deployment.SetCondition(nil, row.was, first)
+			row.is.LastUpdateTime = row.brings
+			list = deployment.SetCondition(list, row.is, later)
+			want := row.is
+			want.LastTransitionTime, want.LastUpdateTime = row.transition, row.update
+			assert.Equal(t, []condition{want}, list)
+		})
+	}
+	t.Run("the order stays, and a new one is the last", func(t *testing.T) {
+		list := deployment.SetCondition([]condition{is("A", "True", "", ""), is("B", "True", "", "")}, is("A", "False", "", ""), later)
+		list = deployment.SetCondition(list, is("C", "True", "", ""), later)
+		assert.Equal(t, []v1alpha1.MachineDeploymentConditionType{"A", "B", "C"}, []v1alpha1.MachineDeploymentConditionType{list[0].Type, list[1].Type, list[2].Type})
+		assert.Equal(t, condition{Type: "C", Status: "True", LastTransitionTime: later, LastUpdateTime: later}, list[2])
+	})
+}

@@ -1,0 +1,153 @@
+package drain
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/drain"
+	"millwright/decide/phrase"
+	"millwright/observe/cache"
+)
+
+// longestWish bounds what is told again of the words of an annotation, in bytes. Source: a sentence of two lines.
+const longestWish = 200
+
+// Wish says what a person wants by the first of these annotations that a machine carries, with the words that stand there;
+// empty when it carries none.
+func Wish(m *v1alpha1.Machine, keys ...string) string {
+	for _, key := range keys {
+		if value, wanted := m.Annotations[key]; wanted {
+			return strings.TrimSuffix(fmt.Sprintf("annotation %s asks for it: %s", key, phrase.Cut(value, longestWish)), ": ")
+		}
+	}
+	return ""
+}
+
+// Forced says why the pods of a machine's node are killed at once; empty when nobody wants it.
+func Forced(m *v1alpha1.Machine) string {
+	label := v1alpha1.LabelForceDrain
+	wanted := m.Labels[label] == v1alpha1.ValueTrue
+	if m.DeletionTimestamp != nil {
+		label = v1alpha1.LabelForceDeletion
+		wanted, _ = strconv.ParseBool(m.Labels[label])
+	}
+	if wanted {
+		return "label " + label + " asks for it"
+	}
+	return Wish(m, v1alpha1.AnnotationForce)
+}
+
+// Ladder turns a machine whose node is drained, the record of that drain (nil where there is none) and its node into what
+// decide/drain asks for to climb. Grace is the longest own grace period of the pods that were left at the last look.
+func Ladder(m *v1alpha1.Machine, record *v1alpha1.MachineDrain, node *corev1.Node, grace time.Duration, now time.Time) drain.Ladder {
+	l := drain.Ladder{
+		Now:     now,
+		Timeout: m.Spec.EffectiveDrainTimeout(),
+		Retries: m.Spec.EvictRetries(),
+		Grace:   grace,
+	}
+	if record != nil {
+		l.Started, l.Reached, l.ReachedAt = record.StartedAt.Time, drain.Means(record.Means), cache.TimeOf(record.MeansSince)
+	}
+	l.Force, l.Extended = Forced(m), Extended(m)
+	l.Unusable, l.UnusableSince = unusable(node)
+	return l
+}
+
+// Extended is until when an operator wants evictions to go on; zero where nobody does, or the text cannot be read.
+func Extended(m *v1alpha1.Machine) time.Time {
+	until, _, _ := strings.Cut(m.Annotations[v1alpha1.AnnotationExtend], " ")
+	return cache.TimeIn(until)
+}
+
+// Wishes is all that people say of a machine's drain by its labels and annotations; another text is another wish.
+func Wishes(m *v1alpha1.Machine) string {
+	text := m.Labels[v1alpha1.LabelForceDeletion] + " " + m.Labels[v1alpha1.LabelForceDrain]
+	for _, key := range []string{
+		v1alpha1.AnnotationForce, v1alpha1.AnnotationSkipDrain, v1alpha1.AnnotationExcludeDraining, v1alpha1.AnnotationHold,
+		v1alpha1.AnnotationExtend, v1alpha1.AnnotationRetry,
+	} {
+		text += "\n" + Wish(m, key)
+	}
+	return text
+}
+
+// readonlyFilesystem is the type of the condition, as node-problem-detector writes it.
+const readonlyFilesystem corev1.NodeConditionType = "ReadonlyFilesystem"
+
+// unusable says since when the pods of a node cannot be expected to end by themselves, and why; nothing when they can.
+func unusable(node *corev1.Node) (why string, since time.Time) {
+	for _, c := range node.Status.Conditions {
+		bad := ""
+		switch {
+		case c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue:
+			bad = "node " + node.Name + " is not ready"
+		case c.Type == readonlyFilesystem && c.Status != corev1.ConditionFalse:
+			bad = "the file system of node " + node.Name + " is read-only"
+		}
+		if at := c.LastTransitionTime.Time; bad != "" && (why == "" || at.Before(since)) {
+			why, since = bad, at
+		}
+	}
+	return why, since
+}
+
+// Turns returns what decides the order in which nodes are drained: one for each machine of the cluster that is being deleted and
+// whose drain has not ended.
+func Turns(c *cache.Cluster) []drain.Turn {
+	var turns []drain.Turn
+	for _, m := range cache.All[*v1alpha1.Machine](c.Informer(cache.Machines)) {
+		if !InDrain(m) {
+			continue
+		}
+		t := drain.Turn{UID: string(m.UID), Namespace: m.Namespace, Name: m.Name, Group: groupOf(c, m), DeletedAt: m.DeletionTimestamp.Time, Priority: Priority(m)}
+		t.Queued = m.Status.Deletion.Queued
+		if d := m.Status.Deletion.Drain; d != nil {
+			t.Started = d.StartedAt.Time
+		}
+		turns = append(turns, t)
+	}
+	return turns
+}
+
+// groupOf names what a machine shares its turns with: its deployment, or its set where there is none above.
+func groupOf(c *cache.Cluster, m *v1alpha1.Machine) string {
+	owner := metav1.GetControllerOf(m)
+	if owner == nil {
+		return ""
+	}
+	if set, found := c.Set(m.Namespace + "/" + owner.Name); found {
+		if above := metav1.GetControllerOf(set); above != nil {
+			return string(above.UID)
+		}
+	}
+	return string(owner.UID)
+}
+
+// InDrain reports whether a machine takes a place in the order in which nodes are drained: it is in that stage of its
+// deletion, and nobody holds it before its drain has begun.
+func InDrain(m *v1alpha1.Machine) bool {
+	d := m.Status.Deletion
+	if m.DeletionTimestamp == nil || d == nil || d.Stage != v1alpha1.MachineDeletionDrain {
+		return false
+	}
+	if d.Drain == nil {
+		return Wish(m, v1alpha1.AnnotationHold) == ""
+	}
+	return d.Drain.Result == ""
+}
+
+// Priority returns a machine's deletion priority: lower goes first; 3 where the annotation is absent or no number, as in
+// MCM.
+func Priority(m *v1alpha1.Machine) int {
+	if p, err := strconv.Atoi(m.Annotations[v1alpha1.AnnotationMachinePriority]); err == nil {
+		return p
+	}
+	return v1alpha1.PriorityDefault
+}

@@ -1,0 +1,45 @@
+package drain_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"millwright/api/v1alpha1"
+	"millwright/observe/drain"
+	"millwright/observe/machine"
+	"millwright/observe/observetest"
+)
+
+func TestBlocked(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		machine *v1alpha1.Machine
+		reason  string
+		message string
+	}{
+		{"a new machine", observetest.Machine("m"), "", ""},
+		{"the provider has none", observetest.Machine("m", observetest.Blocked("InstanceReady", "ResourceExhausted")), "ResourceExhausted", "no ResourceExhausted"},
+		{"the class is missing", observetest.Machine("m", observetest.Blocked("ClassReady", "ClassNotFound")), "ClassNotFound", "no ClassNotFound"},
+		{"it is being made", observetest.Machine("m", observetest.Blocked("InstanceReady", "Creating"), observetest.Phase(v1alpha1.MachinePending)), "", ""},
+		{"it is being deleted", observetest.Machine("m", observetest.Blocked("InstanceReady", "ResourceExhausted"), observetest.GoingMachine), "", ""},
+		{"a condition of a node says nothing of an instance", observetest.Machine("m", observetest.Blocked("Ready", "KubeletNotReady")), "", ""},
+		{"nor does one that has recovered", observetest.Machine("m", observetest.Blocked("ReplacementDue", "Recovered")), "", ""},
+		{"one that is in order", observetest.Machine("m", observetest.Blocked("ClassReady", ""), func(m *v1alpha1.Machine) { m.Status.Conditions[0].Status = "True" }), "", ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			reason, message := machine.Blocked(row.machine)
+			assert.Equal(t, row.reason, reason)
+			assert.Equal(t, row.message, message)
+		})
+	}
+}
+
+func TestPriority(t *testing.T) {
+	for value, want := range map[string]int{"1": 1, "-5": -5, "100": 100, "": 3, "high": 3, "1.5": 3} {
+		m := observetest.Machine("m")
+		m.Annotations = map[string]string{v1alpha1.AnnotationMachinePriority: value}
+		assert.Equal(t, want, drain.Priority(m), "annotation %q", value)
+	}
+	assert.Equal(t, 3, drain.Priority(observetest.Machine("m")), "no annotation")
+}

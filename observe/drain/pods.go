@@ -1,0 +1,276 @@
+// Package drain turns pods, volumes, disruption budgets and the record of a drain into the facts that decide asks for.
+package drain
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/cache"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/drain"
+	observecache "millwright/observe/cache"
+)
+
+// VolumeFacts says where persistent volumes are attached, as seen from a node.
+func VolumeFacts(c *observecache.Cluster, node string, names []string) map[string]drain.Volume {
+	facts := make(map[string]drain.Volume, len(names))
+	for _, name := range names {
+		var v drain.Volume
+		for _, attachment := range c.AttachmentsOfVolume(name) {
+			if attachment.Spec.NodeName == node {
+				v.Here = true
+			} else if attachment.Status.Attached && attachment.DeletionTimestamp == nil {
+				v.Elsewhere = true
+			}
+		}
+		facts[name] = v
+	}
+	return facts
+}
+
+// BudgetsOf returns the disruption budgets that select a pod, by name.
+func BudgetsOf(c *observecache.Cluster, pod *corev1.Pod) []*policyv1.PodDisruptionBudget {
+	var result []*policyv1.PodDisruptionBudget
+	for _, b := range observecache.Indexed[*policyv1.PodDisruptionBudget](c.Informer(observecache.Budgets), cache.NamespaceIndex, pod.Namespace) {
+		selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector) // of nil, one that selects nothing: so the API has it
+		if err == nil && selector.Matches(labels.Set(pod.Labels)) {
+			result = append(result, b)
+		}
+	}
+	slices.SortFunc(result, func(x, y *policyv1.PodDisruptionBudget) int { return cmp.Compare(x.Name, y.Name) })
+	return result
+}
+
+// BudgetFacts turns a disruption budget into what decide/drain asks for.
+func BudgetFacts(b *policyv1.PodDisruptionBudget) drain.Budget {
+	always := b.Spec.UnhealthyPodEvictionPolicy
+	return drain.Budget{
+		Key:       b.Namespace + "/" + b.Name,
+		Allowed:   int(b.Status.DisruptionsAllowed),
+		Healthy:   int(b.Status.CurrentHealthy),
+		Desired:   int(b.Status.DesiredHealthy),
+		Expected:  int(b.Status.ExpectedPods),
+		Disrupted: len(b.Status.DisruptedPods),
+		Current:   b.Status.ObservedGeneration == b.Generation,
+		Unhealthy: always != nil && *always == policyv1.AlwaysAllow,
+	}
+}
+
+// PodFacts turns a pod into what decide/drain asks for; what was tried with it, its budgets, volumes and rule are for the
+// caller to add.
+func PodFacts(pod *corev1.Pod) drain.Pod {
+	f := drain.Pod{
+		UID:       string(pod.UID),
+		Namespace: pod.Namespace,
+		Name:      pod.Name,
+		Grace:     grace(pod),
+		Finished:  pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed,
+		Pending:   pod.Status.Phase == corev1.PodPending,
+		Label:     pod.Labels[v1alpha1.LabelDrain],
+		Protected: pod.Annotations[v1alpha1.AnnotationDoNotDisrupt],
+	}
+	_, f.Mirror = pod.Annotations[corev1.MirrorPodAnnotationKey]
+	if pod.Spec.Priority != nil {
+		f.Priority = *pod.Spec.Priority
+	}
+	if pod.DeletionTimestamp != nil {
+		f.DeletedAt = pod.DeletionTimestamp.Time
+	}
+	if pod.Status.StartTime != nil {
+		f.Started = pod.Status.StartTime.Time
+	}
+	f.Ready = slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+	if owner := metav1.GetControllerOf(pod); owner != nil {
+		switch owner.Kind {
+		case "DaemonSet":
+			f.DaemonSet = true
+		case "StatefulSet":
+			f.StatefulSet = pod.Namespace + "/" + owner.Name
+		}
+	}
+	return f
+}
+
+// ToleratesCordon reports whether a pod may come to a node that is cordoned.
+func ToleratesCordon(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool {
+		return (t.Key == "" || t.Key == corev1.TaintNodeUnschedulable) && (t.Effect == "" || t.Effect == corev1.TaintEffectNoSchedule) && t.Value == ""
+	})
+}
+
+// grace returns the termination grace period of a pod. The API server always sets one.
+func grace(pod *corev1.Pod) time.Duration {
+	if s := pod.Spec.TerminationGracePeriodSeconds; s != nil {
+		return time.Duration(*s) * time.Second
+	}
+	return corev1.DefaultTerminationGracePeriodSeconds * time.Second
+}
+
+// ClaimsOf returns the names of the persistent volume claims that a pod mounts, those made for its own lifetime included.
+func ClaimsOf(pod *corev1.Pod) []string {
+	var names []string
+	for _, v := range pod.Spec.Volumes {
+		switch {
+		case v.PersistentVolumeClaim != nil:
+			names = append(names, v.PersistentVolumeClaim.ClaimName)
+		case v.Ephemeral != nil:
+			names = append(names, pod.Name+"-"+v.Name)
+		}
+	}
+	return names
+}
+
+// Concerns says which objects of the target cluster matter to a drain. Both are called from several goroutines at a time.
+type Concerns struct {
+	Budget     func(namespace string) bool    // nil: none of any
+	Attachment func(node, volume string) bool // volume is empty where the attachment names no persistent volume
+}
+
+// News tells, without saying what, whenever a disruption budget or an attachment of a volume that is of concern changes,
+// a drain rule, or a machine with this UID. What becomes of concern later is to be read after that: the caches have it before
+// anybody is asked. Whoever asked must call stop.
+func News(c *observecache.Cluster, machineUID string, of Concerns) (news <-chan struct{}, stop func(), err error) {
+	told := make(chan struct{}, 1)
+	tell := func(any) {
+		select {
+		case told <- struct{}{}:
+		default: // it has yet to look at what was told before
+		}
+	}
+	matters := map[observecache.Resource]func(object any) bool{
+		observecache.Rules:    func(any) bool { return true },
+		observecache.Machines: func(object any) bool { return string(object.(*v1alpha1.Machine).UID) == machineUID },
+		observecache.Budgets: func(object any) bool {
+			return of.Budget != nil && of.Budget(object.(*policyv1.PodDisruptionBudget).Namespace)
+		},
+		observecache.Attachments: func(object any) bool {
+			a, volume := object.(*storagev1.VolumeAttachment), ""
+			if name := a.Spec.Source.PersistentVolumeName; name != nil {
+				volume = *name
+			}
+			return of.Attachment(a.Spec.NodeName, volume)
+		},
+	}
+	var stops []func()
+	stop = func() {
+		for _, s := range stops {
+			s()
+		}
+	}
+	for resource, matters := range matters {
+		informer := c.Informer(resource)
+		if informer == nil {
+			continue
+		}
+		registration, err := informer.AddEventHandler(cache.FilteringResourceEventHandler{
+			Handler: cache.ResourceEventHandlerFuncs{AddFunc: tell, UpdateFunc: func(_, object any) { tell(object) }, DeleteFunc: tell},
+			FilterFunc: func(object any) bool {
+				if gone, unseen := object.(cache.DeletedFinalStateUnknown); unseen {
+					object = gone.Obj
+				}
+				return object == nil || matters(object) // nobody knows what went: it may matter
+			},
+		})
+		if err != nil {
+			stop()
+			return nil, nil, fmt.Errorf("follow %s for the drain of machine %s: %w", resource, machineUID, err)
+		}
+		stops = append(stops, func() { _ = informer.RemoveEventHandler(registration) }) // fails only when it was removed before
+	}
+	return told, stop, nil
+}
+
+// Rules are the drain rules of a machine, by name. The zero value has none.
+type Rules []rule
+
+// rule is one rule whose selectors were read.
+type rule struct {
+	says *drain.Rule
+	pods []podSelector
+}
+
+type podSelector struct {
+	pod, namespace labels.Selector // nil: any
+}
+
+// ReadRules returns the rules that speak of a machine. One that cannot be read is an error: nobody knows of whom it speaks.
+func ReadRules(c *observecache.Cluster, m *v1alpha1.Machine) (Rules, error) {
+	var found Rules
+	for _, r := range observecache.Indexed[*v1alpha1.MachineDrainRule](c.Informers[observecache.Rules], cache.NamespaceIndex, m.Namespace) {
+		speaks, err := ofMachine(r, m)
+		if err != nil {
+			return nil, fmt.Errorf("read drain rule %s/%s: %w", r.Namespace, r.Name, err)
+		}
+		if !speaks {
+			continue
+		}
+		rule := rule{says: &drain.Rule{Name: r.Name, Behavior: string(r.Spec.Drain.Behavior)}}
+		if order := r.Spec.Drain.Order; order != nil {
+			rule.says.Order = *order
+		}
+		for _, p := range r.Spec.Pods {
+			var s podSelector
+			if s.pod, err = selector(p.Selector); err == nil {
+				s.namespace, err = selector(p.NamespaceSelector)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("read drain rule %s/%s: %w", r.Namespace, r.Name, err)
+			}
+			rule.pods = append(rule.pods, s)
+		}
+		found = append(found, rule)
+	}
+	slices.SortFunc(found, func(x, y rule) int { return cmp.Compare(x.says.Name, y.says.Name) })
+	return found, nil
+}
+
+func ofMachine(r *v1alpha1.MachineDrainRule, m *v1alpha1.Machine) (bool, error) {
+	for _, entry := range r.Spec.Machines {
+		s, err := selector(entry.Selector)
+		if err != nil {
+			return false, err
+		}
+		if s == nil || s.Matches(labels.Set(m.Labels)) {
+			return true, nil
+		}
+	}
+	return len(r.Spec.Machines) == 0, nil
+}
+
+// selector reads a selector; nil stands for one that is left out.
+func selector(s *metav1.LabelSelector) (labels.Selector, error) {
+	if s == nil {
+		return nil, nil
+	}
+	return metav1.LabelSelectorAsSelector(s)
+}
+
+// Namespaces reports whether a rule asks for the labels of namespaces.
+func (d Rules) Namespaces() bool {
+	return slices.ContainsFunc(d, func(r rule) bool {
+		return slices.ContainsFunc(r.pods, func(s podSelector) bool { return s.namespace != nil })
+	})
+}
+
+// Of returns what the first rule says that matches a pod, whose namespace has these labels; nil when none matches.
+func (d Rules) Of(pod *corev1.Pod, namespace map[string]string) *drain.Rule {
+	for _, r := range d {
+		matches := func(s podSelector) bool {
+			return (s.pod == nil || s.pod.Matches(labels.Set(pod.Labels))) && (s.namespace == nil || s.namespace.Matches(labels.Set(namespace)))
+		}
+		if len(r.pods) == 0 || slices.ContainsFunc(r.pods, matches) {
+			return r.says
+		}
+	}
+	return nil
+}

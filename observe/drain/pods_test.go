@@ -1,0 +1,172 @@
+package drain_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/drain"
+	observe "millwright/observe/drain"
+	"millwright/observe/observetest"
+)
+
+func attaching(a *storagev1.VolumeAttachment) { a.Status.Attached = false }
+
+func detachingNow(a *storagev1.VolumeAttachment) {
+	a.DeletionTimestamp = observetest.Now()
+	a.Finalizers = []string{"external-attacher"}
+}
+
+func budget(name string, selector *metav1.LabelSelector, change ...func(*policyv1.PodDisruptionBudget)) *policyv1.PodDisruptionBudget {
+	b := &policyv1.PodDisruptionBudget{ObjectMeta: observetest.Meta(name)}
+	b.Spec.Selector = selector
+	for _, f := range change {
+		f(b)
+	}
+	return b
+}
+
+// pod returns the pod p.
+func pod(change ...func(*corev1.Pod)) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: observetest.Meta("p")}
+	p.Labels = map[string]string{"app": "web"}
+	p.Status.Phase = corev1.PodRunning
+	for _, f := range change {
+		f(p)
+	}
+	return p
+}
+
+func controlledBy(kind, name string, controls bool) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.OwnerReferences = append(p.OwnerReferences, metav1.OwnerReference{APIVersion: "apps/v1", Kind: kind, Name: name, UID: "uid-x", Controller: &controls})
+	}
+}
+
+func TestPodFacts(t *testing.T) {
+	started, ends := metav1.Unix(1_700_000_000, 0), metav1.Unix(1_700_000_300, 0)
+	for name, row := range map[string]struct {
+		pod  func(*corev1.Pod)
+		want func(*drain.Pod) // beside what all have
+	}{
+		"D1: no priority is zero":             {func(*corev1.Pod) {}, func(*drain.Pod) {}},
+		"its priority":                        {func(p *corev1.Pod) { p.Spec.Priority = new(int32(7)) }, func(f *drain.Pod) { f.Priority = 7 }},
+		"its grace period":                    {func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64(90)) }, func(f *drain.Pod) { f.Grace = 90 * time.Second }},
+		"none at all":                         {func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64) }, func(f *drain.Pod) { f.Grace = 0 }},
+		"DR-04: it has succeeded":             {func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, func(f *drain.Pod) { f.Finished = true }},
+		"DR-04: it has failed":                {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, func(f *drain.Pod) { f.Finished = true }},
+		"U151: it is pending":                 {func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }, func(f *drain.Pod) { f.Pending = true }},
+		"U151: it is ready":                   {says("Ready", "True"), func(f *drain.Pod) { f.Ready = true }},
+		"U151: it is not":                     {says("Ready", "False"), func(*drain.Pod) {}},
+		"U151: it is something else":          {says("Initialized", "True"), func(*drain.Pod) {}},
+		"DR-03: it terminates":                {func(p *corev1.Pod) { p.DeletionTimestamp = &ends }, func(f *drain.Pod) { f.DeletedAt = ends.Time }},
+		"it has started":                      {func(p *corev1.Pod) { p.Status.StartTime = &started }, func(f *drain.Pod) { f.Started = started.Time }},
+		"DR-05: it mirrors a static pod":      {func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: ""} }, func(f *drain.Pod) { f.Mirror = true }},
+		"DR-04: a DaemonSet controls it":      {controlledBy("DaemonSet", "x", true), func(f *drain.Pod) { f.DaemonSet = true }},
+		"DR-04: a DaemonSet merely owns it":   {controlledBy("DaemonSet", "x", false), func(*drain.Pod) {}},
+		"a StatefulSet controls it":           {controlledBy("StatefulSet", "db", true), func(f *drain.Pod) { f.StatefulSet = "shop/db" }},
+		"a StatefulSet merely owns it":        {controlledBy("StatefulSet", "db", false), func(*drain.Pod) {}},
+		"something else controls it":          {controlledBy("ReplicaSet", "x", true), func(*drain.Pod) {}},
+		"DR-09: its label":                    {func(p *corev1.Pod) { p.Labels[v1alpha1.LabelDrain] = "Skip" }, func(f *drain.Pod) { f.Label = "Skip" }},
+		"the annotation that protects it":     {func(p *corev1.Pod) { p.Annotations = map[string]string{v1alpha1.AnnotationDoNotDisrupt: "1h"} }, func(f *drain.Pod) { f.Protected = "1h" }},
+		"U150: its volumes are for the asker": {claims("data"), func(*drain.Pod) {}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := pod(row.pod)
+			before := p.DeepCopy()
+			want := drain.Pod{UID: "uid-p", Namespace: "shop", Name: "p", Grace: 30 * time.Second}
+			row.want(&want)
+			assert.Equal(t, want, observe.PodFacts(p))
+			assert.Equal(t, before, p)
+		})
+	}
+}
+
+func says(kind, status string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodConditionType(kind), Status: corev1.ConditionStatus(status)}}
+	}
+}
+
+func claims(names ...string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		for i, name := range names {
+			v := corev1.Volume{Name: fmt.Sprintf("v%d", i)}
+			v.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}
+			p.Spec.Volumes = append(p.Spec.Volumes, v)
+		}
+	}
+}
+
+func TestBudgetsOf(t *testing.T) {
+	matching := func(key, value string) *metav1.LabelSelector {
+		return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
+	}
+	other := func(b *policyv1.PodDisruptionBudget) { b.Namespace = "other" }
+	unknown := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Resembles"}}}
+	cluster, _ := observetest.Watching(
+		t,
+		budget("web", matching("app", "web")), budget("all", &metav1.LabelSelector{}), budget("none", nil), budget("db", matching("app", "db")),
+		budget("all-of-another", &metav1.LabelSelector{}, other), budget("web", matching("app", "web"), other), budget("broken", unknown),
+	)
+	for name, row := range map[string]struct {
+		pod  *corev1.Pod
+		want []string
+	}{
+		"U151: by its labels, and by none": {pod(), []string{"shop/all", "shop/web"}},
+		"U151: an empty selector is all":   {pod(func(p *corev1.Pod) { p.Labels = nil }), []string{"shop/all"}},
+		"U151: those of its namespace":     {pod(func(p *corev1.Pod) { p.Namespace = "other" }), []string{"other/all-of-another", "other/web"}},
+		"U151: no selector is nothing":     {pod(func(p *corev1.Pod) { p.Namespace = "empty" }), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var keys []string
+			for _, b := range observe.BudgetsOf(cluster, row.pod) {
+				keys = append(keys, b.Namespace+"/"+b.Name)
+			}
+			assert.Equal(t, row.want, keys)
+		})
+	}
+	t.Run("none where nobody watches them", func(t *testing.T) {
+		blind, _ := observetest.Start(t, []runtime.Object{budget("all", &metav1.LabelSelector{})})
+		assert.Empty(t, observe.BudgetsOf(blind, pod()))
+	})
+}
+
+func TestU151_BudgetFacts(t *testing.T) {
+	counted := func(b *policyv1.PodDisruptionBudget) {
+		b.Generation = 3
+		b.Status = policyv1.PodDisruptionBudgetStatus{
+			ObservedGeneration: 3, DisruptionsAllowed: 1, CurrentHealthy: 4, DesiredHealthy: 3, ExpectedPods: 5,
+			DisruptedPods: map[string]metav1.Time{"a": *observetest.Now(), "b": *observetest.Now()},
+		}
+	}
+	whole := drain.Budget{Key: "shop/web", Allowed: 1, Healthy: 4, Desired: 3, Expected: 5, Disrupted: 2, Current: true}
+	assert.Equal(t, whole, observe.BudgetFacts(budget("web", nil, counted)))
+	for name, row := range map[string]struct {
+		change func(*policyv1.PodDisruptionBudget)
+		want   func(*drain.Budget)
+	}{
+		"it has changed since":     {func(b *policyv1.PodDisruptionBudget) { b.Generation = 4 }, func(f *drain.Budget) { f.Current = false }},
+		"always those not ready":   {policy(policyv1.AlwaysAllow), func(f *drain.Budget) { f.Unhealthy = true }},
+		"those while it has spare": {policy(policyv1.IfHealthyBudget), func(*drain.Budget) {}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			want := whole
+			row.want(&want)
+			assert.Equal(t, want, observe.BudgetFacts(budget("web", nil, counted, row.change)))
+		})
+	}
+	assert.Equal(t, drain.Budget{Key: "shop/new"}, observe.BudgetFacts(budget("new", nil)), "one that nobody has counted yet")
+}
+
+func policy(p policyv1.UnhealthyPodEvictionPolicyType) func(*policyv1.PodDisruptionBudget) {
+	return func(b *policyv1.PodDisruptionBudget) { b.Spec.UnhealthyPodEvictionPolicy = &p }
+}

@@ -1,0 +1,132 @@
+package drain_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+
+	"millwright/api/generated/clientset/versioned/fake"
+	"millwright/api/v1alpha1"
+	"millwright/decide/drain"
+	"millwright/observe/cache"
+	observe "millwright/observe/drain"
+	"millwright/observe/observetest"
+)
+
+func rule(name string, change ...func(*v1alpha1.MachineDrainRule)) *v1alpha1.MachineDrainRule {
+	r := &v1alpha1.MachineDrainRule{ObjectMeta: observetest.Meta(name)}
+	r.Spec.Drain.Behavior = v1alpha1.MachineDrainRuleBehaviorSkip
+	for _, f := range change {
+		f(r)
+	}
+	return r
+}
+
+func forMachines(selectors ...*metav1.LabelSelector) func(*v1alpha1.MachineDrainRule) {
+	return func(r *v1alpha1.MachineDrainRule) {
+		for _, s := range selectors {
+			r.Spec.Machines = append(r.Spec.Machines, v1alpha1.MachineDrainRuleMachines{Selector: s})
+		}
+	}
+}
+
+func forPods(entries ...v1alpha1.MachineDrainRulePods) func(*v1alpha1.MachineDrainRule) {
+	return func(r *v1alpha1.MachineDrainRule) { r.Spec.Pods = entries }
+}
+
+func selecting(key, value string) *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
+}
+
+// ruled returns what the rules say of pod p on the node of machine m.
+func ruled(t *testing.T, namespace map[string]string, rules ...runtime.Object) (*drain.Rule, bool) {
+	t.Helper()
+	cluster, err := cache.NewCluster(fake.NewSimpleClientset(rules...), kubefake.NewClientset(), nil)
+	require.NoError(t, err)
+	require.NoError(t, cluster.WatchDrains())
+	require.NoError(t, cluster.Start(t.Context()))
+	found, err := observe.ReadRules(cluster, observetest.Machine("m"))
+	require.NoError(t, err)
+	return found.Of(pod(), namespace), found.Namespaces()
+}
+
+func TestDrainRules(t *testing.T) {
+	web, other := selecting("app", "web"), selecting("app", "other")
+	mine, theirs := selecting("team", "mine"), selecting("team", "theirs")
+	pods := func(p, ns *metav1.LabelSelector) v1alpha1.MachineDrainRulePods {
+		return v1alpha1.MachineDrainRulePods{Selector: p, NamespaceSelector: ns}
+	}
+	elsewhere := rule("elsewhere")
+	elsewhere.Namespace = "other"
+	for _, row := range []struct {
+		name    string
+		rules   []runtime.Object
+		matches string // name of the rule; empty for none
+		asks    bool   // for labels of namespaces
+	}{
+		{"no rule", nil, "", false},
+		{"DR-13: no selector matches everything", []runtime.Object{rule("all")}, "all", false},
+		{"DR-13: an empty selector matches everything", []runtime.Object{
+			rule("all", forMachines(&metav1.LabelSelector{}), forPods(pods(&metav1.LabelSelector{}, nil))),
+		}, "all", false},
+		{"DR-13: an entry without selectors matches everything", []runtime.Object{rule("all", forMachines(nil), forPods(pods(nil, nil)))}, "all", false},
+		{"a rule of another namespace", []runtime.Object{elsewhere}, "", false},
+		{"DR-12: the first by name decides", []runtime.Object{rule("c"), rule("b"), rule("a", forPods(pods(other, nil)))}, "b", false},
+		{"DR-14: labels of the pod and of its namespace", []runtime.Object{rule("r", forPods(pods(web, mine)))}, "r", true},
+		{"DR-14: labels of the pod alone are not enough", []runtime.Object{rule("r", forPods(pods(web, theirs)))}, "", true},
+		{"DR-14: those of its namespace alone are not enough", []runtime.Object{rule("r", forPods(pods(other, mine)))}, "", true},
+		{"DR-15: one of several entries for machines", []runtime.Object{rule("r", forMachines(other, web))}, "r", false},
+		{"DR-15: none of several entries for machines", []runtime.Object{rule("r", forMachines(other, theirs))}, "", false},
+		{"DR-16: one of several entries for pods", []runtime.Object{rule("r", forPods(pods(other, nil), pods(nil, mine)))}, "r", true},
+		{"DR-16: none of several entries for pods", []runtime.Object{rule("r", forPods(pods(other, nil), pods(nil, theirs)))}, "", true},
+		{"a rule for other machines is none of ours", []runtime.Object{rule("r", forMachines(other), forPods(pods(nil, mine)))}, "", false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			says, asks := ruled(t, map[string]string{"team": "mine"}, row.rules...)
+			assert.Equal(t, row.asks, asks)
+			if row.matches == "" {
+				assert.Nil(t, says)
+				return
+			}
+			require.NotNil(t, says)
+			assert.Equal(t, row.matches, says.Name)
+		})
+	}
+}
+
+func TestDR10_WhatADrainRuleSays(t *testing.T) {
+	for _, behaviour := range []v1alpha1.MachineDrainRuleBehavior{"Drain", "Skip", "WaitCompleted"} {
+		for _, order := range []*int32{nil, new(int32(-3)), new(int32(7))} {
+			says, _ := ruled(t, nil, rule("r", func(r *v1alpha1.MachineDrainRule) {
+				r.Spec.Drain.Behavior, r.Spec.Drain.Order = behaviour, order
+			}))
+			want := drain.Rule{Name: "r", Behavior: string(behaviour)}
+			if order != nil {
+				want.Order = *order
+			}
+			assert.Equal(t, want, *says, "DR-10")
+		}
+	}
+}
+
+func TestRuleThatCannotBeReadIsAnError(t *testing.T) {
+	wrong := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Is", Values: []string{"web"}}}}
+	for name, change := range map[string]func(*v1alpha1.MachineDrainRule){
+		"of machines":   forMachines(wrong),
+		"of pods":       forPods(v1alpha1.MachineDrainRulePods{Selector: wrong}),
+		"of namespaces": forPods(v1alpha1.MachineDrainRulePods{NamespaceSelector: wrong}),
+	} {
+		t.Run("DR-11: an invalid selector "+name, func(t *testing.T) {
+			cluster, err := cache.NewCluster(fake.NewSimpleClientset(rule("r", change)), kubefake.NewClientset(), nil)
+			require.NoError(t, err)
+			require.NoError(t, cluster.WatchDrains())
+			require.NoError(t, cluster.Start(t.Context()))
+			_, err = observe.ReadRules(cluster, observetest.Machine("m"))
+			assert.ErrorContains(t, err, "read drain rule shop/r")
+		})
+	}
+}

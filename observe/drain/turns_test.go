@@ -1,0 +1,94 @@
+package drain_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/drain"
+	observe "millwright/observe/drain"
+	"millwright/observe/observetest"
+)
+
+// inStage is a machine that is being deleted since then, in a stage of its deletion.
+func inStage(stage v1alpha1.MachineDeletionStage, drain *v1alpha1.MachineDrain) func(*v1alpha1.Machine) {
+	return func(m *v1alpha1.Machine) {
+		observetest.GoingMachine(m)
+		m.DeletionTimestamp = new(metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)))
+		observetest.At(stage, drain)(m)
+	}
+}
+
+func TestN13_WhoTakesAPlaceInTheOrderOfDrains(t *testing.T) {
+	draining := v1alpha1.MachineDeletionDrain
+	begun := &v1alpha1.MachineDrain{StartedAt: metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))}
+	for _, row := range []struct {
+		name    string
+		machine *v1alpha1.Machine
+		in      bool
+	}{
+		{"one that runs", observetest.Machine("m"), false},
+		{"one that is being deleted, and nothing is recorded", observetest.Machine("m", observetest.GoingMachine), false},
+		{"one before its drain", observetest.Machine("m", inStage(v1alpha1.MachineDeletionPreDrainHooks, nil)), false},
+		{"one that waits for its turn", observetest.Machine("m", inStage(draining, nil)), true},
+		{"one that is drained", observetest.Machine("m", inStage(draining, begun)), true},
+		{"one whose drain has ended", observetest.Machine("m", inStage(draining, &v1alpha1.MachineDrain{Result: "Drained"})), false},
+		{"one after its drain", observetest.Machine("m", inStage(v1alpha1.MachineDeletionInstance, begun)), false},
+		{"one that is held before its drain began", observetest.Machine("m", inStage(draining, nil), observetest.Noted(v1alpha1.AnnotationHold, "")), false},
+		{"one that is held in its drain", observetest.Machine("m", inStage(draining, begun), observetest.Noted(v1alpha1.AnnotationHold, "")), true},
+	} {
+		t.Run("N13: "+row.name, func(t *testing.T) { assert.Equal(t, row.in, observe.InDrain(row.machine)) })
+	}
+
+	queued := func(m *v1alpha1.Machine) { m.Status.Deletion.Queued = true }
+	first := observetest.Noted(v1alpha1.AnnotationMachinePriority, "1")
+	cluster, _ := observetest.Start(t, nil, observetest.Machine("running", inStage(draining, begun)), observetest.Machine("new", inStage(draining, nil)), observetest.Machine("b", inStage(draining, nil), queued),
+		observetest.Machine("a", inStage(draining, nil), queued), observetest.Machine("c", inStage(draining, nil), queued, first), observetest.Machine("other"))
+	assert.Len(t, observe.Turns(cluster), 5)
+	var next []string
+	for _, turn := range drain.NextTurns(observe.Turns(cluster), 2) {
+		next = append(next, turn.UID)
+	}
+	assert.Equal(t, []string{"uid-c", "uid-a"}, next)
+}
+
+func TestWishesTellEachWishApart(t *testing.T) {
+	seen := map[string]string{observe.Wishes(observetest.Machine("m")): "none"}
+	for _, key := range []string{
+		v1alpha1.AnnotationForce, v1alpha1.AnnotationSkipDrain, v1alpha1.AnnotationExcludeDraining, v1alpha1.AnnotationHold,
+		v1alpha1.AnnotationExtend, v1alpha1.AnnotationRetry,
+	} {
+		for _, value := range []string{"", "alice", "bob"} {
+			text := observe.Wishes(observetest.Machine("m", observetest.Noted(key, value)))
+			assert.Empty(t, seen[text], "%s=%s", key, value)
+			seen[text] = key + "=" + value
+		}
+	}
+	forced := observetest.Machine("m")
+	forced.Labels[v1alpha1.LabelForceDeletion] = "true"
+	assert.Empty(t, seen[observe.Wishes(forced)])
+	assert.Equal(t, "none", seen[observe.Wishes(observetest.Machine("m", observetest.Noted("example.com/note", "x")))])
+}
+
+func TestToleratesCordon(t *testing.T) {
+	for _, row := range []struct {
+		name      string
+		tolerates corev1.Toleration
+		want      bool
+	}{
+		{"everything", corev1.Toleration{Operator: corev1.TolerationOpExists}, true},
+		{"the cordon", corev1.Toleration{Key: corev1.TaintNodeUnschedulable, Operator: corev1.TolerationOpExists}, true},
+		{"the cordon and its effect", corev1.Toleration{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}, true},
+		{"another effect", corev1.Toleration{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoExecute}, false},
+		{"another taint", corev1.Toleration{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists}, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			assert.Equal(t, row.want, observe.ToleratesCordon(pod(func(p *corev1.Pod) { p.Spec.Tolerations = []corev1.Toleration{row.tolerates} })))
+		})
+	}
+	assert.False(t, observe.ToleratesCordon(pod()))
+}

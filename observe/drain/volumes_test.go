@@ -1,0 +1,227 @@
+package drain_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+
+	"millwright/api/generated/clientset/versioned/fake"
+	"millwright/decide/drain"
+	"millwright/observe/cache"
+	observe "millwright/observe/drain"
+	"millwright/observe/observetest"
+)
+
+func TestU143_VolumeFacts(t *testing.T) {
+	cluster, _ := observetest.Watching(
+		t,
+		observetest.Attachment("a", "n", "here"), observetest.Attachment("b", "n", "leaving", detachingNow), observetest.Attachment("c", "n", "coming", attaching),
+		observetest.Attachment("d", "other", "there"), observetest.Attachment("e", "other", "on-its-way", attaching), observetest.Attachment("f", "other", "leaving-there", detachingNow),
+		observetest.Attachment("g", "n", "both"), observetest.Attachment("h", "other", "both"), observetest.Attachment("i", "n", ""),
+	)
+	want := map[string]drain.Volume{
+		"here":          {Here: true},
+		"leaving":       {Here: true}, // as long as its attachment stands, it is not detached
+		"coming":        {Here: true},
+		"there":         {Elsewhere: true},
+		"on-its-way":    {},
+		"leaving-there": {},
+		"both":          {Here: true, Elsewhere: true},
+		"nowhere":       {},
+	}
+	var names []string
+	for name := range want {
+		names = append(names, name)
+	}
+	assert.Equal(t, want, observe.VolumeFacts(cluster, "n", names))
+	assert.Empty(t, observe.VolumeFacts(cluster, "n", nil))
+	assert.Equal(t, map[string]drain.Volume{"both": {Here: true, Elsewhere: true}}, observe.VolumeFacts(cluster, "other", []string{"both"}))
+	assert.Equal(t, map[string]drain.Volume{"both": {Elsewhere: true}}, observe.VolumeFacts(cluster, "third", []string{"both"}))
+}
+
+func TestAttachedTo(t *testing.T) {
+	cluster, _ := observetest.Watching(
+		t, observetest.Attachment("c", "n", "pv-2"), observetest.Attachment("b", "n", "pv-1", detachingNow), observetest.Attachment("a", "n", "pv-3", attaching),
+		observetest.Attachment("inline", "n", ""), observetest.Attachment("x", "other", "pv-4"),
+	)
+	for name, row := range map[string]struct {
+		node string
+		want []string
+	}{
+		"VD-13, VD-14: by their volumes, those included that come or go": {"n", []string{"inline", "pv-1", "pv-2", "pv-3"}},
+		"those of another node": {"other", []string{"pv-4"}},
+		"VD-18: none":           {"third", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, row.want, cluster.AttachedTo(row.node))
+			assert.Len(t, cluster.AttachmentsOf(row.node), len(row.want))
+		})
+	}
+}
+
+func TestU150_ClaimsOf(t *testing.T) {
+	for name, row := range map[string]struct {
+		pod  func(*corev1.Pod)
+		want []string
+	}{
+		"U150: none":             {func(*corev1.Pod) {}, nil},
+		"U150: its own":          {claims("data", "logs"), []string{"data", "logs"}},
+		"U150: an ephemeral one": {mounts(corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}), []string{"p-scratch"}},
+		"U150: other volumes":    {mounts(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, row.want, observe.ClaimsOf(pod(row.pod)))
+		})
+	}
+}
+
+func mounts(source corev1.VolumeSource) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "scratch", VolumeSource: source})
+	}
+}
+
+// heard reports whether there are news, when all that was to happen has happened.
+func heard(news <-chan struct{}) bool {
+	synctest.Wait()
+	select {
+	case <-news:
+		return true
+	default:
+		return false
+	}
+}
+
+// concerned is of whom these tests want to hear.
+var concerned = observe.Concerns{
+	Budget:     func(namespace string) bool { return namespace == "shop" },
+	Attachment: func(node, volume string) bool { return node == "n" || volume == "pv-2" },
+}
+
+func TestN14_DrainNews(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster, target := observetest.Watching(t, budget("web", nil), observetest.Attachment("a", "n", "pv-1"))
+		synctest.Wait() // until the fake's watches have begun
+		news, stop, err := observe.News(cluster, "uid-m", concerned)
+		require.NoError(t, err)
+		other, stopOther, err := observe.News(cluster, "uid-m", concerned)
+		require.NoError(t, err)
+		defer stopOther()
+		heard(news)
+		heard(other)
+		assert.False(t, heard(news), "nothing has happened")
+
+		machines := cluster.Client().MachineV1alpha1().Machines("shop")
+		budgets, attachments := target.PolicyV1().PodDisruptionBudgets("shop"), target.StorageV1().VolumeAttachments()
+		yields := budget("web", nil, func(b *policyv1.PodDisruptionBudget) { b.Status.DisruptionsAllowed = 1 })
+		for _, step := range []struct {
+			what string
+			do   func() error
+		}{
+			{"the status of a budget changes", func() error { return second(budgets.UpdateStatus(t.Context(), yields, metav1.UpdateOptions{})) }},
+			{"there is another budget", func() error { return second(budgets.Create(t.Context(), budget("new", nil), metav1.CreateOptions{})) }},
+			{"a budget goes", func() error { return budgets.Delete(t.Context(), "web", metav1.DeleteOptions{}) }},
+			{"a volume is attached", func() error {
+				return second(attachments.Create(t.Context(), observetest.Attachment("b", "other", "pv-2"), metav1.CreateOptions{}))
+			}},
+			{"and ready there", func() error {
+				return second(attachments.UpdateStatus(t.Context(), observetest.Attachment("b", "other", "pv-2", attaching), metav1.UpdateOptions{}))
+			}},
+			{"its machine comes", func() error {
+				return second(machines.Create(t.Context(), observetest.Machine("m"), metav1.CreateOptions{}))
+			}},
+			{"its machine changes", func() error {
+				return second(machines.Update(t.Context(), observetest.Machine("m", observetest.Annotated("drain.machine.sapcloud.io/force")), metav1.UpdateOptions{}))
+			}},
+			{"its machine goes", func() error { return machines.Delete(t.Context(), "m", metav1.DeleteOptions{}) }},
+			{"a volume is detached", func() error { return attachments.Delete(t.Context(), "a", metav1.DeleteOptions{}) }},
+		} {
+			require.NoError(t, step.do(), step.what)
+			assert.True(t, heard(news), step.what)
+			assert.False(t, heard(news), "%s, once", step.what)
+			assert.True(t, heard(other), "%s: everybody who listens hears it", step.what)
+		}
+		require.NoError(t, second(machines.Create(t.Context(), observetest.Machine("other"), metav1.CreateOptions{})))
+		assert.False(t, heard(news), "of another machine nobody hears")
+		elsewhere := budget("web", nil, func(b *policyv1.PodDisruptionBudget) { b.Namespace = "other" })
+		require.NoError(t, second(target.PolicyV1().PodDisruptionBudgets("other").Create(t.Context(), elsewhere, metav1.CreateOptions{})))
+		require.NoError(t, second(attachments.Create(t.Context(), observetest.Attachment("c", "other", "pv-3"), metav1.CreateOptions{})))
+		require.NoError(t, attachments.Delete(t.Context(), "c", metav1.DeleteOptions{}))
+		assert.False(t, heard(news), "nor of what is none of its concern")
+		for range 2 {
+			stop()
+			require.NoError(t, second(budgets.Create(t.Context(), budget("late", nil), metav1.CreateOptions{})))
+			assert.False(t, heard(news), "who has stopped hears nothing")
+			assert.True(t, heard(other))
+			require.NoError(t, budgets.Delete(t.Context(), "late", metav1.DeleteOptions{}))
+			assert.True(t, heard(other))
+		}
+	})
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func TestN14_WhoCaresForNoBudgetHearsOfNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster, target := observetest.Watching(t)
+		synctest.Wait()
+		news, stop, err := observe.News(cluster, "uid-m", observe.Concerns{Attachment: concerned.Attachment})
+		require.NoError(t, err)
+		defer stop()
+		require.NoError(t, second(target.PolicyV1().PodDisruptionBudgets("shop").Create(t.Context(), budget("web", nil), metav1.CreateOptions{})))
+		assert.False(t, heard(news))
+		require.NoError(t, second(target.StorageV1().VolumeAttachments().Create(t.Context(), observetest.Attachment("a", "n", "pv-1"), metav1.CreateOptions{})))
+		assert.True(t, heard(news))
+	})
+}
+
+func TestDrainNewsOfManyChangesAreNeverWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster, target := observetest.Watching(t)
+		synctest.Wait()
+		news, stop, err := observe.News(cluster, "uid-m", concerned)
+		require.NoError(t, err)
+		defer stop()
+		for _, name := range []string{"a", "b", "c"} {
+			require.NoError(t, second(target.StorageV1().VolumeAttachments().Create(t.Context(), observetest.Attachment(name, "n", name), metav1.CreateOptions{})))
+			synctest.Wait()
+		}
+		assert.Len(t, cluster.AttachmentsOf("n"), 3, "the cache goes on")
+		assert.True(t, heard(news))
+		assert.False(t, heard(news), "what nobody has looked at yet is told once")
+	})
+}
+
+func TestU98_WithoutATargetThereAreNoNews(t *testing.T) {
+	cluster, err := cache.NewCluster(fake.NewSimpleClientset(), nil, nil)
+	require.NoError(t, err)
+	require.NoError(t, cluster.WatchDrains())
+	require.NoError(t, cluster.Start(t.Context()))
+	news, stop, err := observe.News(cluster, "uid-m", concerned)
+	require.NoError(t, err)
+	stop()
+	assert.Empty(t, news)
+	assert.Empty(t, cluster.AttachedTo("n"))
+	assert.Equal(t, map[string]drain.Volume{"pv": {}}, observe.VolumeFacts(cluster, "n", []string{"pv"}))
+}
+
+func TestDrainNewsFailWhereTheCachesHaveEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster, err := cache.NewCluster(fake.NewSimpleClientset(), kubefake.NewClientset(), nil)
+		require.NoError(t, err)
+		require.NoError(t, cluster.WatchDrains())
+		ctx, cancel := context.WithCancel(t.Context())
+		require.NoError(t, cluster.Start(ctx))
+		cancel()
+		synctest.Wait()
+		_, _, err = observe.News(cluster, "uid-m", concerned)
+		require.ErrorContains(t, err, " for the drain of machine uid-m: ")
+	})
+}

@@ -1,0 +1,210 @@
+package machine_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/attention"
+	"millwright/decide/deletion"
+	"millwright/decide/drain"
+	"millwright/observe/cache"
+	observedrain "millwright/observe/drain"
+	"millwright/observe/machine"
+	"millwright/observe/observetest"
+)
+
+func TestDeletionFacts(t *testing.T) {
+	const preDrain, preTerminate = v1alpha1.AnnotationPreDrainHook, v1alpha1.AnnotationPreTerminateHook
+	bare := deletion.Facts{NodeName: "n", Node: true}
+	with := func(change func(*deletion.Facts)) deletion.Facts {
+		f := bare
+		change(&f)
+		return f
+	}
+	cluster, _ := observetest.Watching(t, observetest.Attachment("a", "n", "pv-1"), observetest.Attachment("b", "n", ""), observetest.Attachment("c", "other", "pv-2"))
+	bare.Attached = 2
+	for name, row := range map[string]struct {
+		machine func(*v1alpha1.Machine)
+		want    deletion.Facts
+	}{
+		"nothing is recorded": {observetest.Phase(v1alpha1.MachineTerminating), bare},
+		"a stage is recorded": {observetest.At("Drain", nil), with(func(f *deletion.Facts) { f.Recorded = deletion.Drain })},
+		"a drain that goes on": {
+			observetest.At("Drain", &v1alpha1.MachineDrain{StartedAt: *observetest.Now(), Means: "Evict"}),
+			with(func(f *deletion.Facts) { f.Recorded = deletion.Drain }),
+		},
+		"a drain that has ended": {
+			observetest.At("Instance", &v1alpha1.MachineDrain{StartedAt: *observetest.Now(), Result: "Forced"}),
+			with(func(f *deletion.Facts) { f.Recorded, f.Result = deletion.Instance, "Forced" }),
+		},
+		"D14: whatever its last operation says": {
+			func(m *v1alpha1.Machine) { m.Status.LastOperation.Description = "Initiate VM deletion" }, bare,
+		},
+		"a hook without a name":        {observetest.Annotated(preDrain), with(func(f *deletion.Facts) { f.PreDrainHooks = []string{preDrain} })},
+		"hooks with names":             {observetest.Annotated(preDrain+"/a", preDrain+"/b"), with(func(f *deletion.Facts) { f.PreDrainHooks = []string{preDrain + "/a", preDrain + "/b"} })},
+		"a hook before its instance":   {observetest.Annotated(preTerminate + "/etcd"), with(func(f *deletion.Facts) { f.PreTerminateHooks = []string{preTerminate + "/etcd"} })},
+		"another one without a name":   {observetest.Annotated(preTerminate), with(func(f *deletion.Facts) { f.PreTerminateHooks = []string{preTerminate} })},
+		"a key that only begins alike": {observetest.Annotated(preDrain+"s", preDrain+".example.com/a", preTerminate+"-x", "x/"+preDrain), bare},
+		"DR-23: excluded from draining": {observetest.Annotated(v1alpha1.AnnotationExcludeDraining), with(func(f *deletion.Facts) {
+			f.Skip = "annotation " + v1alpha1.AnnotationExcludeDraining + " asks for it"
+		})},
+		"VD-01: excluded from the wait": {observetest.Annotated(v1alpha1.AnnotationExcludeDetach), with(func(f *deletion.Facts) {
+			f.SkipDetach = "annotation " + v1alpha1.AnnotationExcludeDetach + " asks for it"
+		})},
+		"DR-23: a person wants no drain, and says why": {
+			func(m *v1alpha1.Machine) {
+				m.Annotations = map[string]string{v1alpha1.AnnotationSkipDrain: "alice: it is empty", v1alpha1.AnnotationExcludeDraining: "true"}
+			},
+			with(func(f *deletion.Facts) {
+				f.Skip = "annotation " + v1alpha1.AnnotationSkipDrain + " asks for it: alice: it is empty"
+			}),
+		},
+		"a person holds it": {observetest.Annotated(v1alpha1.AnnotationHold), with(func(f *deletion.Facts) { f.Hold = "annotation " + v1alpha1.AnnotationHold + " asks for it" })},
+		"a person abandons it": {observetest.Annotated(v1alpha1.AnnotationAbandonInstance), with(func(f *deletion.Facts) {
+			f.Abandon = "annotation " + v1alpha1.AnnotationAbandonInstance + " asks for it"
+		})},
+		"U84: a machine without a node": {observetest.OnNode(""), deletion.Facts{}},
+		"a node without volumes":        {observetest.OnNode("empty"), deletion.Facts{NodeName: "empty"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := observetest.Machine("m", observetest.OnNode("n"), row.machine)
+			var n *corev1.Node
+			if row.want.Node {
+				n = observetest.Node()
+			}
+			before := m.DeepCopy()
+			facts := machine.DeletionFacts(cluster, m, n, "")
+			slices.Sort(facts.PreDrainHooks) // they come in any order
+			assert.Equal(t, row.want, facts)
+			row.want.Done = deletion.Detach
+			facts = machine.DeletionFacts(cluster, m, n, deletion.Detach)
+			slices.Sort(facts.PreDrainHooks)
+			assert.Equal(t, row.want, facts)
+			assert.Equal(t, before, m)
+		})
+	}
+	t.Run("U98: without a target nothing is attached", func(t *testing.T) {
+		alone, err := cache.NewCluster(cluster.Client(), nil, nil)
+		require.NoError(t, err)
+		require.NoError(t, alone.WatchDrains())
+		require.NoError(t, alone.Start(t.Context()))
+		assert.Equal(t, deletion.Facts{NodeName: "n"}, machine.DeletionFacts(alone, observetest.Machine("m", observetest.OnNode("n")), nil, ""))
+	})
+	t.Run("nor where nobody watches attachments", func(t *testing.T) {
+		blind, _ := observetest.Start(t, []runtime.Object{observetest.Attachment("a", "n", "pv-1")})
+		assert.Zero(t, machine.DeletionFacts(blind, observetest.Machine("m", observetest.OnNode("n")), observetest.Node(), "").Attached)
+	})
+}
+
+func TestLadderFacts(t *testing.T) {
+	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	began, climbed := metav1.NewTime(noon.Add(-time.Hour)), metav1.NewTime(noon.Add(-time.Minute))
+	facts := func(change func(*v1alpha1.Machine)) drain.Ladder {
+		m := observetest.Machine("m", observetest.OnNode("n"), observetest.GoingMachine, change)
+		return observedrain.Ladder(m, observedrain.RecordOf(m, attention.DrainPurpose{}), observetest.Node(observetest.Condition("Ready", "True")), time.Minute, noon)
+	}
+	common := drain.Ladder{Now: noon, Timeout: v1alpha1.DefaultDrainTimeout, Grace: time.Minute}
+	with := func(change func(*drain.Ladder)) drain.Ladder {
+		l := common
+		change(&l)
+		return l
+	}
+	label := func(value string) func(*v1alpha1.Machine) {
+		return func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelForceDeletion] = value }
+	}
+	configured := func(c v1alpha1.MachineConfiguration) func(*v1alpha1.Machine) {
+		return func(m *v1alpha1.Machine) { m.Spec.MachineConfiguration = &c }
+	}
+	forced := with(func(l *drain.Ladder) { l.Force = "label force-deletion asks for it" })
+	three := int32(3)
+	for name, row := range map[string]struct {
+		machine func(*v1alpha1.Machine)
+		want    drain.Ladder
+	}{
+		"D39: by default no retries limit it": {observetest.Phase(v1alpha1.MachineTerminating), common},
+		"D39: more than two hours":            {configured(v1alpha1.MachineConfiguration{MachineDrainTimeout: &metav1.Duration{Duration: 5 * time.Hour}}), with(func(l *drain.Ladder) { l.Timeout = 5 * time.Hour })},
+		"its own retries":                     {configured(v1alpha1.MachineConfiguration{MaxEvictRetries: &three}), with(func(l *drain.Ladder) { l.Retries = &three })},
+		"N2: none of them":                    {configured(v1alpha1.MachineConfiguration{MaxEvictRetries: new(int32)}), with(func(l *drain.Ladder) { l.Retries = new(int32) })},
+		"a deletion without a drain":          {observetest.At("PreDrainHooks", nil), common},
+		"a drain that has begun": {
+			observetest.At("Drain", &v1alpha1.MachineDrain{StartedAt: began, Means: "Delete", MeansSince: &climbed}),
+			with(func(l *drain.Ladder) {
+				l.Started, l.Reached, l.ReachedAt = noon.Add(-time.Hour), drain.Delete, noon.Add(-time.Minute)
+			}),
+		},
+		"one that has just begun": {
+			observetest.At("Drain", &v1alpha1.MachineDrain{StartedAt: began}), with(func(l *drain.Ladder) { l.Started = noon.Add(-time.Hour) }),
+		},
+		"U90: the label: true": {label("true"), forced},
+		"U90: the label: True": {label("True"), forced},
+		"U90: the label: 1":    {label("1"), forced},
+		"U90: an annotation, with words": {
+			observetest.Noted(v1alpha1.AnnotationForce, "bob: now"),
+			with(func(l *drain.Ladder) { l.Force = "annotation " + v1alpha1.AnnotationForce + " asks for it: bob: now" }),
+		},
+		"an extension":                {observetest.Noted(v1alpha1.AnnotationExtend, "2026-01-01T15:00:00Z"), with(func(l *drain.Ladder) { l.Extended = noon.Add(3 * time.Hour) })},
+		"an extension, with words":    {observetest.Noted(v1alpha1.AnnotationExtend, "2026-01-01T16:00:00+01:00 bob: the backup runs"), with(func(l *drain.Ladder) { l.Extended = noon.Add(3 * time.Hour) })},
+		"an extension without a time": {observetest.Noted(v1alpha1.AnnotationExtend, "tomorrow"), common},
+		"the label: false":            {label("false"), common},
+		"the label: no":               {label("no"), common},
+		"the label: yes":              {label("yes"), common},
+		"the label with nothing":      {label(""), common},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := facts(row.machine)
+			assert.True(t, row.want.Extended.Equal(got.Extended), "%s", got.Extended)
+			got.Extended = row.want.Extended
+			assert.Equal(t, row.want, got)
+		})
+	}
+}
+
+func TestWhatMakesANodeUnusable(t *testing.T) {
+	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	since := func(kind, status string, minutes int) corev1.NodeCondition {
+		c := observetest.Condition(kind, status)
+		c.LastTransitionTime = metav1.NewTime(noon.Add(-time.Duration(minutes) * time.Minute))
+		return c
+	}
+	const notReady, readonly = "node n is not ready", "the file system of node n is read-only"
+	for name, row := range map[string]struct {
+		conditions []corev1.NodeCondition
+		why        string
+		minutes    int
+		means      drain.Means
+	}{
+		"U83: a node that is well":                         {[]corev1.NodeCondition{since("Ready", "True", 60)}, "", 0, drain.Evict},
+		"U83: one that says nothing":                       {nil, "", 0, drain.Evict},
+		"U85: not ready for more than 5 minutes":           {[]corev1.NodeCondition{since("Ready", "False", 6)}, notReady, 6, drain.Kill},
+		"U85: not heard of for more than 5 minutes":        {[]corev1.NodeCondition{since("Ready", "Unknown", 6)}, notReady, 6, drain.Kill},
+		"U85: not ready for less":                          {[]corev1.NodeCondition{since("Ready", "Unknown", 4)}, notReady, 4, drain.Evict},
+		"U86: read-only for more than 5 minutes":           {[]corev1.NodeCondition{since("Ready", "True", 60), since("ReadonlyFilesystem", "True", 6)}, readonly, 6, drain.Kill},
+		"U86: that cannot be told for more than 5 minutes": {[]corev1.NodeCondition{since("ReadonlyFilesystem", "Unknown", 6)}, readonly, 6, drain.Kill},
+		"U87: both, not ready first":                       {[]corev1.NodeCondition{since("ReadonlyFilesystem", "True", 6), since("Ready", "False", 8)}, notReady, 8, drain.Kill},
+		"U87: both, read-only first":                       {[]corev1.NodeCondition{since("ReadonlyFilesystem", "True", 8), since("Ready", "False", 6)}, readonly, 8, drain.Kill},
+		"U87: in another order":                            {[]corev1.NodeCondition{since("Ready", "False", 6), since("ReadonlyFilesystem", "True", 8)}, readonly, 8, drain.Kill},
+		"one of both for long enough":                      {[]corev1.NodeCondition{since("Ready", "False", 1), since("ReadonlyFilesystem", "True", 8)}, readonly, 8, drain.Kill},
+		"U88: read-only for less than 5 minutes":           {[]corev1.NodeCondition{since("Ready", "True", 60), since("ReadonlyFilesystem", "True", 4)}, readonly, 4, drain.Evict},
+		"U89: ReadonlyFilesystem is False":                 {[]corev1.NodeCondition{since("Ready", "True", 60), since("ReadonlyFilesystem", "False", 60)}, "", 0, drain.Evict},
+		"a condition of another name":                      {[]corev1.NodeCondition{since("KernelDeadlock", "True", 60), since("ReadonlyFileSystem", "True", 60)}, "", 0, drain.Evict},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := observedrain.Ladder(observetest.Machine("m", observetest.OnNode("n")), nil, observetest.Node(row.conditions...), 0, noon)
+			assert.Equal(t, row.why, l.Unusable)
+			if row.why == "" {
+				assert.Zero(t, l.UnusableSince)
+			} else {
+				assert.True(t, l.UnusableSince.Equal(noon.Add(-time.Duration(row.minutes)*time.Minute)), "%s", l.UnusableSince)
+			}
+			assert.Equal(t, row.means, drain.Climb(l).Means)
+		})
+	}
+}

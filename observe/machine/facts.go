@@ -1,0 +1,244 @@
+// Package machine turns a Machine, its node and its class into the facts that decide asks for.
+package machine
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/attention"
+	"millwright/decide/deletion"
+	"millwright/decide/health"
+	"millwright/observe/cache"
+	"millwright/observe/drain"
+)
+
+// Around is what stands around a machine and makes its facts. What is not there is nil.
+type Around struct {
+	Node     *corev1.Node
+	Class    *v1alpha1.MachineClass
+	Set      *v1alpha1.MachineSet // that controls the machine
+	NoTarget bool                 // there is no cluster that a node could join
+}
+
+// Read returns what stands around a machine, from the caches.
+func Read(c *cache.Cluster, m *v1alpha1.Machine) Around {
+	around := Around{Node: c.NodeOf(m), NoTarget: c.Target(m.Namespace) == nil}
+	around.Class, _ = c.Class(m.Namespace + "/" + m.Spec.Class.Name)
+	if owner := metav1.GetControllerOf(m); owner != nil {
+		if set, found := c.Set(m.Namespace + "/" + owner.Name); found && set.UID == owner.UID {
+			around.Set = set
+		}
+	}
+	return around
+}
+
+// Calling returns how many other machines of the same set the cloud makes at this moment, or deletes if this one is being deleted.
+func Calling(c *cache.Cluster, m *v1alpha1.Machine) int {
+	owner := metav1.GetControllerOf(m)
+	if owner == nil {
+		return 0
+	}
+	n := 0
+	for _, other := range c.MachinesOf(string(owner.UID)) {
+		if other.UID != m.UID && (other.DeletionTimestamp != nil) == (m.DeletionTimestamp != nil) && isCalling(other) {
+			n++
+		}
+	}
+	return n
+}
+
+// isCalling reports whether a machine is at the step at which the cloud makes or deletes its instance.
+func isCalling(m *v1alpha1.Machine) bool {
+	if m.DeletionTimestamp != nil {
+		return m.Status.Deletion != nil && m.Status.Deletion.Stage == v1alpha1.MachineDeletionInstance
+	}
+	return m.Spec.ProviderID == "" && m.Status.LastOperation.Type == v1alpha1.MachineOperationCreate &&
+		m.Status.LastOperation.State == v1alpha1.MachineStateProcessing // one that failed waits, and calls nobody
+}
+
+// Facts turns a machine and what stands around it into the facts from which it is planned. Now is the time to decide
+// for; zero judges no timeout. Nothing that it is given is changed.
+func Facts(m *v1alpha1.Machine, around Around, now time.Time) attention.MachineFacts {
+	f := attention.MachineFacts{
+		Facts:      healthFacts(m, around, now),
+		Deleting:   m.DeletionTimestamp != nil,
+		Emptied:    IsEmptied(m),
+		Finalizer:  cache.HasFinalizer(m.Finalizers),
+		ProviderID: m.Spec.ProviderID,
+
+		Preservation: PreserveFacts(m, around.Node, now),
+	}
+	if node := around.Node; node != nil {
+		f.NodeExists = true
+		f.Conditions, f.Bad = conditions(node), badConditions(m)
+		f.NodeGoing = node.DeletionTimestamp != nil
+		f.NodeHeld = cache.HasTaint(node, v1alpha1.TaintCriticalComponentsNotReady) // its critical components are not ready
+		f.Uncopied = !slices.EqualFunc(CopiedConditions(node), nodeConditions(m), sameCondition)
+		f.Wanted, f.Carries = NodeSyncFacts(m, around.Class, node)
+		f.Update = drain.InPlaceNode(node)
+		f.UpdateResult = knownResult(f.Update.Result)
+	}
+	return f
+}
+
+// IsEmptied reports whether a machine's deletion has come to its instance, or past it.
+func IsEmptied(m *v1alpha1.Machine) bool {
+	d := m.Status.Deletion
+	return d != nil && (d.Stage == v1alpha1.MachineDeletionInstance || d.Stage == v1alpha1.MachineDeletionNode)
+}
+
+// healthFacts are those of a machine's own object.
+func healthFacts(m *v1alpha1.Machine, around Around, now time.Time) health.Facts {
+	f := health.Facts{
+		Name:          m.Name,
+		Phase:         string(m.Status.CurrentStatus.Phase),
+		NoTarget:      around.NoTarget,
+		NodeName:      m.Labels[v1alpha1.LabelNode],
+		Created:       m.CreationTimestamp.Time,
+		CreateBy:      CreateBy(m, now),
+		Since:         m.Status.CurrentStatus.LastUpdateTime.Time,
+		Timeout:       m.Spec.EffectiveHealthTimeout(),
+		NoTimeout:     m.Spec.HealthTimeoutDisabled(),
+		UpdateTimeout: m.Spec.EffectiveInPlaceUpdateTimeout(),
+		Due:           IsDue(m),
+		Granted:       IsGranted(m),
+		Preserved:     IsPreserved(m),
+		Alone:         around.Set == nil || !HasDeployment(around.Set),
+		Now:           now,
+	}
+	if h := m.Status.Health; h != nil {
+		f.UnhealthySince, f.RecoveredAt, f.InstanceGoneAt = h.UnhealthySince.Time, cache.TimeOf(h.RecoveredAt), cache.TimeOf(h.InstanceGoneAt)
+	}
+	return f
+}
+
+// knownResult returns the result of an in-place update; empty where the agent writes another word.
+func knownResult(result string) string {
+	if result == v1alpha1.ValueUpdateSuccessful || result == v1alpha1.ValueUpdateFailed {
+		return result
+	}
+	return ""
+}
+
+// CreateBy returns when the creation timeout of a machine ends. It counts from the creation of the object, without the time
+// for which the creation waited for a person; while it does wait, the end moves on with now.
+func CreateBy(m *v1alpha1.Machine, now time.Time) time.Time {
+	end := m.CreationTimestamp.Add(m.Spec.EffectiveCreationTimeout(m.Annotations))
+	if s := m.Status.CreationStopped; s != nil {
+		end = end.Add(s.Total.Duration)
+		if s.Since != nil {
+			end = end.Add(max(now.Sub(s.Since.Time), 0))
+		}
+	}
+	return end
+}
+
+// IsDue reports whether a machine is to be replaced, as the condition ReplacementDue says.
+func IsDue(m *v1alpha1.Machine) bool {
+	return cache.IsTrue(m.Status.Conditions, v1alpha1.MachineReplacementDue)
+}
+
+// IsGranted reports whether the replacement of a machine was granted.
+func IsGranted(m *v1alpha1.Machine) bool {
+	_, granted := m.Annotations[v1alpha1.AnnotationReplacementGranted]
+	return granted
+}
+
+// HasDeployment reports whether a MachineDeployment controls the set.
+func HasDeployment(set *v1alpha1.MachineSet) bool {
+	owner := metav1.GetControllerOf(set)
+	return owner != nil && owner.Kind == "MachineDeployment"
+}
+
+// CopiedConditions returns a node's conditions as its machine's status holds them: with their messages, and without the
+// heartbeat, which is no news.
+func CopiedConditions(node *corev1.Node) []corev1.NodeCondition {
+	copied := slices.DeleteFunc(slices.Clone(node.Status.Conditions), isReserved)
+	for i := range copied {
+		copied[i].LastHeartbeatTime = metav1.Time{}
+	}
+	return copied
+}
+
+// nodeConditions returns those of a machine's conditions that were copied from its node.
+func nodeConditions(m *v1alpha1.Machine) []corev1.NodeCondition {
+	return slices.DeleteFunc(slices.Clone(m.Status.Conditions), isReserved)
+}
+
+func sameCondition(a, b corev1.NodeCondition) bool {
+	return a.LastTransitionTime.Equal(&b.LastTransitionTime) &&
+		a.Type == b.Type && a.Status == b.Status && a.Reason == b.Reason && a.Message == b.Message
+}
+
+func isReserved(c corev1.NodeCondition) bool { return v1alpha1.IsReservedConditionType(c.Type) }
+
+func conditions(node *corev1.Node) []health.Condition {
+	result := make([]health.Condition, 0, len(node.Status.Conditions))
+	for _, c := range node.Status.Conditions {
+		result = append(result, health.Condition{
+			Type: string(c.Type), Status: string(c.Status), Reason: c.Reason, Message: c.Message, Since: c.LastTransitionTime.Time,
+		})
+	}
+	return result
+}
+
+// badConditions returns the condition types that make a node of this machine unhealthy.
+func badConditions(m *v1alpha1.Machine) []string {
+	types := m.Spec.EffectiveNodeConditions()
+	names := make([]string, 0, len(types))
+	for _, t := range types {
+		names = append(names, string(t))
+	}
+	return names
+}
+
+// ReadySince is since when the node of a machine that runs is ready; zero for one that does not run.
+func ReadySince(m *v1alpha1.Machine) time.Time {
+	if m.Status.CurrentStatus.Phase != v1alpha1.MachineRunning {
+		return time.Time{}
+	}
+	for _, c := range m.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return m.Status.CurrentStatus.LastUpdateTime.Time
+}
+
+// DeletionFacts turns a machine that is being deleted and its node into what decide/deletion asks for. A node that other machines
+// claim too must be given as nil. Done is what the run has done although the status does not say so yet.
+func DeletionFacts(c *cache.Cluster, m *v1alpha1.Machine, node *corev1.Node, done deletion.Stage) deletion.Facts {
+	f := deletion.Facts{
+		Done:              done,
+		NodeName:          m.Labels[v1alpha1.LabelNode],
+		Node:              node != nil,
+		Attached:          c.Attached(m.Labels[v1alpha1.LabelNode]),
+		PreDrainHooks:     hooks(m, v1alpha1.AnnotationPreDrainHook),
+		PreTerminateHooks: hooks(m, v1alpha1.AnnotationPreTerminateHook),
+	}
+	if d := m.Status.Deletion; d != nil {
+		f.Recorded = deletion.Stage(d.Stage)
+		if d.Drain != nil {
+			f.Result = d.Drain.Result
+		}
+	}
+	f.Hold, f.Abandon = drain.Wish(m, v1alpha1.AnnotationHold), drain.Wish(m, v1alpha1.AnnotationAbandonInstance)
+	f.Skip, f.SkipDetach = drain.Wish(m, v1alpha1.AnnotationSkipDrain, v1alpha1.AnnotationExcludeDraining), drain.Wish(m, v1alpha1.AnnotationExcludeDetach)
+	return f
+}
+
+// hooks returns the keys of a machine's annotations that are hooks of a kind.
+func hooks(m *v1alpha1.Machine, prefix string) []string {
+	var keys []string
+	for key := range m.Annotations {
+		if key == prefix || strings.HasPrefix(key, prefix+"/") {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}

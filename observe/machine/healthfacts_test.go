@@ -1,0 +1,198 @@
+package machine_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/attention"
+	"millwright/decide/health"
+	"millwright/observe/machine"
+	"millwright/observe/observetest"
+)
+
+// joined is a machine of node n that was created an hour before noon and is in its phase for 30 minutes.
+func joined(m *v1alpha1.Machine) {
+	m.Finalizers, m.Spec.ProviderID, m.Labels[v1alpha1.LabelNode] = []string{v1alpha1.FinalizerMachine}, "fake:///i-1", "n"
+	m.CreationTimestamp, m.Status.CurrentStatus.LastUpdateTime = observetest.Ago(60), observetest.Ago(30)
+}
+
+// plan decides on a machine at noon.
+func plan(m *v1alpha1.Machine, around machine.Around) attention.MachinePlan {
+	return attention.Machine(machine.Facts(m, around, observetest.Noon))
+}
+
+// What happens to a machine is told with the state of its node, and not with what has to be written as well.
+func TestTheReasonIsTheStateOfTheNode(t *testing.T) {
+	n := observetest.Node(observetest.Condition("Ready", "False"))
+	for name, edit := range map[string]func(*v1alpha1.Machine){
+		"conditions to copy, and labels to set": func(*v1alpha1.Machine) {},
+		"due":                                   observetest.IsDue,
+		"granted":                               observetest.IsGranted,
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := observetest.Machine("m", joined, observetest.Templated, observetest.Phase(v1alpha1.MachineUnknown), edit)
+			around := machine.Around{Node: n, Set: observetest.Set("s", observetest.OfDeployment)}
+			require.True(t, machine.Facts(m, around, observetest.Noon).Uncopied)
+			why := plan(m, around).Health.Why
+			assert.Contains(t, why, "node n: Ready is False (Because)")
+			assert.NotContains(t, why, "copy")
+			assert.NotContains(t, why, "lacks")
+		})
+	}
+}
+
+func TestBadSinceLooksAtWhatTheMachineWatches(t *testing.T) {
+	ready, pressure := observetest.Condition("Ready", "False"), observetest.Condition("MemoryPressure", "True")
+	ready.LastTransitionTime, pressure.LastTransitionTime = observetest.Ago(1), observetest.Ago(5)
+	m := observetest.Machine("m", joined, observetest.Phase(v1alpha1.MachineRunning))
+	around := machine.Around{Node: observetest.Node(ready, pressure)}
+	assert.Equal(t, observetest.Ago(1).Time, plan(m, around).Health.Clock.UnhealthySince)
+	m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{NodeConditions: new("MemoryPressure")}
+	assert.Equal(t, observetest.Ago(5).Time, plan(m, around).Health.Clock.UnhealthySince)
+	assert.Equal(t, observetest.Noon, plan(m, machine.Around{}).Health.Clock.UnhealthySince, "no node tells")
+}
+
+func TestU111_N16_CreateBy(t *testing.T) {
+	since, future := observetest.Ago(10), observetest.Ago(-10)
+	for _, row := range []struct {
+		name       string
+		timeout    *metav1.Duration
+		annotation string
+		stopped    *v1alpha1.CreationStopped
+		end        time.Time
+	}{
+		{"U111: the default, from the creation of the object on", nil, "", nil, observetest.Noon.Add(-40 * time.Minute)},
+		{"U111: as the spec says", &metav1.Duration{Duration: time.Hour}, "", nil, observetest.Noon},
+		{"U111: at once", &metav1.Duration{}, "", nil, observetest.Noon.Add(-time.Hour)},
+		{"U111: the annotation comes first", &metav1.Duration{Duration: time.Hour}, "90m", nil, observetest.Noon.Add(30 * time.Minute)},
+		{"N16: it waited before", nil, "", &v1alpha1.CreationStopped{Total: metav1.Duration{Duration: 15 * time.Minute}}, observetest.Noon.Add(-25 * time.Minute)},
+		{"N16: it waits for ten minutes", nil, "", &v1alpha1.CreationStopped{Since: &since}, observetest.Noon.Add(-30 * time.Minute)},
+		{"N16: it waits again", nil, "", &v1alpha1.CreationStopped{Since: &since, Total: metav1.Duration{Duration: 15 * time.Minute}}, observetest.Noon.Add(-15 * time.Minute)},
+		{"N16: it waits since a moment that our clock has not reached", nil, "", &v1alpha1.CreationStopped{Since: &future}, observetest.Noon.Add(-40 * time.Minute)},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			m := observetest.Machine("m", joined)
+			m.Status.CurrentStatus.LastUpdateTime = observetest.Ago(0)
+			m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineCreationTimeout: row.timeout}
+			m.Annotations = map[string]string{v1alpha1.AnnotationEffectiveCreationTimeout: row.annotation}
+			m.Status.CreationStopped = row.stopped
+			assert.Equal(t, row.end, machine.CreateBy(m, observetest.Noon))
+		})
+	}
+	t.Run("N16: a clock that stands still never comes to its end", func(t *testing.T) {
+		m := observetest.Machine("m", joined, observetest.Phase(v1alpha1.MachineCrashLoopBackOff))
+		since := observetest.Ago(41) // with a minute left
+		m.Status.CreationStopped = &v1alpha1.CreationStopped{Since: &since}
+		for days := range 30 {
+			at := observetest.Noon.AddDate(0, 0, days)
+			assert.Equal(t, at.Add(time.Minute), machine.CreateBy(m, at))
+			assert.Nil(t, attention.Machine(machine.Facts(m, machine.Around{}, at)).Health.Change)
+		}
+	})
+}
+
+// each calls check with machines in every phase and state, and what stands around them.
+func each(check func(*v1alpha1.Machine, machine.Around, string)) {
+	copied := func(m *v1alpha1.Machine, n *corev1.Node) {
+		if n != nil {
+			m.Status.Conditions = append(m.Status.Conditions, machine.CopiedConditions(n)...)
+		}
+	}
+	for _, p := range []v1alpha1.MachinePhase{
+		"", v1alpha1.MachineCrashLoopBackOff, v1alpha1.MachinePending, v1alpha1.MachineAvailable, v1alpha1.MachineRunning,
+		v1alpha1.MachineUnknown, v1alpha1.MachineFailed, v1alpha1.MachineTerminating,
+	} {
+		for i, n := range []*corev1.Node{
+			nil, inSync(), inSync(goingNode), inSync(observetest.Critical), inSync(nodeSick), inSync(nodeSick, goingNode), inSync(func(n *corev1.Node) { n.Labels = nil }),
+		} {
+			for bits := range 1 << 7 {
+				is := func(bit int) bool { return bits>>bit&1 == 1 }
+				m := observetest.Machine("m", observetest.Templated, joined, observetest.Phase(p))
+				around, breaker := machine.Around{Node: n, Class: withDongles("2")}, ""
+				if is(0) {
+					around.Set = observetest.Set("s", observetest.OfDeployment)
+				}
+				if is(1) {
+					observetest.IsGranted(m)
+				}
+				if is(2) {
+					m.CreationTimestamp = observetest.Ago(1)
+				}
+				if is(3) {
+					m.Status.Health = &v1alpha1.MachineHealth{UnhealthySince: observetest.Ago(20)}
+					observetest.IsDue(m)
+				}
+				if is(4) {
+					breaker = "8 of 10 nodes look dead at once"
+				}
+				if is(5) {
+					copied(m, n)
+				}
+				if is(6) && i == 0 {
+					around.NoTarget = true
+				}
+				check(m, around, breaker)
+			}
+		}
+	}
+}
+
+func nodeSick(n *corev1.Node) {
+	n.Status.Conditions = []corev1.NodeCondition{observetest.Condition("Ready", "Unknown")}
+}
+
+// verdict is what becomes of a machine at noon, also of one that is calm.
+func verdict(m *v1alpha1.Machine, around machine.Around, breaker string) health.Verdict {
+	f := machine.Facts(m, around, observetest.Noon)
+	f.Instance, f.Breaker = f.ProviderID != "", breaker
+	if f.NodeExists {
+		f.Healthy, _ = health.Decide(f.Conditions, f.Bad)
+		f.BadSince = health.BadSince(f.Conditions, f.Bad)
+	}
+	return health.Next(f.Facts)
+}
+
+// The bridge and the workflow go by what attention says, and the workflow writes what health says. Were they of two minds,
+// a change would wait for the next look, or a workflow would look again and again.
+func TestAttentionAndHealthAgree(t *testing.T) {
+	each(func(m *v1alpha1.Machine, around machine.Around, breaker string) {
+		facts := machine.Facts(m, around, time.Time{})
+		d, v := attention.Machine(facts), verdict(m, around, breaker)
+		what := fmt.Sprintf("%+v\n%+v\n%+v", facts, d, v)
+		changes := v.Change != nil && v.Change.Phase != facts.Phase
+		if d.Calm() {
+			require.False(t, changes, "a change, and nobody looks: %s", what)
+		}
+		if d.Need == attention.Health {
+			require.True(t, changes || v.Due != nil || facts.Uncopied, "nothing to write: %s", what)
+		}
+		if d.Need == attention.Node || d.Need == attention.Recovery {
+			require.True(t, v.Change != nil || v.Due != nil || !v.Deadline.IsZero(), "no end to wait for: %s", what)
+		}
+		if facts.Phase == "Failed" {
+			require.True(t, d.Calm() && v == health.Verdict{}, "D27: %s", what)
+		}
+	})
+}
+
+// A machine that fails in one decision and whose node is well in the next one stays Failed.
+func TestD27_FailedIsNotTakenBackWhenTheNodeComesBack(t *testing.T) {
+	m := observetest.Machine("m", observetest.Templated, joined, observetest.Phase(v1alpha1.MachineUnknown))
+	m.Status.Health = &v1alpha1.MachineHealth{UnhealthySince: observetest.Ago(20)}
+	around := machine.Around{Node: inSync(nodeSick), Class: withDongles("2")}
+	v := verdict(m, around, "")
+	require.NotNil(t, v.Change)
+	require.Equal(t, "Failed", v.Change.Phase)
+
+	m.Status.CurrentStatus.Phase = v1alpha1.MachineFailed
+	around.Node = inSync()
+	assert.True(t, attention.Machine(machine.Facts(m, around, time.Time{})).Calm())
+	assert.Equal(t, health.Verdict{}, verdict(m, around, ""))
+}

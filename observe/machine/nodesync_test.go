@@ -1,0 +1,108 @@
+package machine_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/attention"
+	"millwright/decide/nodesync"
+	"millwright/observe/machine"
+	"millwright/observe/observetest"
+)
+
+// withDongles returns a class whose nodes have so many dongles; none means that it says nothing of its nodes.
+func withDongles(amount string) *v1alpha1.MachineClass {
+	c := &v1alpha1.MachineClass{ObjectMeta: observetest.Meta("small")}
+	if amount != "" {
+		c.NodeTemplate = &v1alpha1.NodeTemplate{VirtualCapacity: corev1.ResourceList{"example.com/dongle": resource.MustParse(amount)}}
+	}
+	return c
+}
+
+func TestNodeSyncOfANewNode(t *testing.T) {
+	c := nodesync.Decide(machine.NodeSyncFacts(observetest.Machine("m", observetest.Templated), withDongles("2000"), observetest.Node()))
+	assert.Equal(t, map[string]string{"pool": "web", v1alpha1.LabelMachineName: "m"}, c.Labels.Set)
+	assert.Equal(t, map[string]string{
+		"team": "shop",
+		v1alpha1.AnnotationLastAppliedTemplate: `{"metadata":{"annotations":{"team":"shop"},"labels":{"pool":"web"}},` +
+			`"spec":{"taints":[{"key":"only","value":"web","effect":"NoExecute"}]}}`,
+		v1alpha1.AnnotationLastAppliedVirtualCapacity: `{"example.com/dongle":"2k"}`,
+	}, c.Annotations.Set)
+	assert.Equal(t, []nodesync.Taint{{Key: "only", Value: "web", Effect: "NoExecute"}}, c.Taints.Set)
+	assert.Equal(t, map[string]string{"example.com/dongle": "2k"}, c.Capacity.Set)
+	assert.True(t, c.Finalizer)
+}
+
+// inSync returns a node that carries everything that templated and two dongles ask for, in words of its own.
+func inSync(change ...func(*corev1.Node)) *corev1.Node {
+	n := observetest.Node(observetest.Condition("Ready", "True"))
+	n.Labels = map[string]string{"pool": "web", v1alpha1.LabelMachineName: "m", "kubernetes.io/os": "linux"}
+	n.Annotations = map[string]string{
+		"team": "shop",
+		v1alpha1.AnnotationLastAppliedTemplate: `{"metadata":{"creationTimestamp":null,"labels":{"pool":"web"},"annotations":{"team":"shop"}},` +
+			`"spec":{"taints":[{"key":"only","value":"web","effect":"NoExecute"}]}}`,
+		v1alpha1.AnnotationLastAppliedVirtualCapacity: `{"example.com/dongle":"2"}`,
+	}
+	n.Finalizers = []string{"example.com/backup", v1alpha1.FinalizerNode}
+	n.Spec.Taints = []corev1.Taint{{Key: "only", Value: "web", Effect: "NoExecute", TimeAdded: observetest.Now()}}
+	n.Status.Capacity = corev1.ResourceList{"cpu": resource.MustParse("4"), "example.com/dongle": resource.MustParse("2")}
+	for _, f := range change {
+		f(n)
+	}
+	return n
+}
+
+func TestNodeSync(t *testing.T) {
+	marked := func(n *corev1.Node) { n.Annotations[v1alpha1.AnnotationNotManaged] = v1alpha1.ValueNotManaged }
+	loose := func(n *corev1.Node) { n.Finalizers = nil }
+	goingNode := func(n *corev1.Node) { n.DeletionTimestamp = observetest.Now() }
+	ripe := func(n *corev1.Node) { n.Spec.Taints = nil }
+	critical := func(m *v1alpha1.Machine) {
+		m.Spec.NodeTemplateSpec.Spec.Taints[0].Key = v1alpha1.TaintCriticalComponentsNotReady
+	}
+	for _, row := range []struct {
+		name    string
+		machine *v1alpha1.Machine
+		class   *v1alpha1.MachineClass
+		node    *corev1.Node
+		why     string
+	}{
+		{"nothing to do; when a taint was added is no difference", observetest.Machine("m", observetest.Templated), withDongles("2"), inSync(), ""},
+		{"the same amount in other words", observetest.Machine("m", observetest.Templated), withDongles("2000m"), inSync(), ""},
+		{"no class: the capacity stays", observetest.Machine("m", observetest.Templated), nil, inSync(), ""},
+		{"D6: a class without a node template: the capacity stays", observetest.Machine("m", observetest.Templated), withDongles(""), inSync(), ""},
+		{
+			"U123: a class without virtual capacity", observetest.Machine("m", observetest.Templated), &v1alpha1.MachineClass{NodeTemplate: &v1alpha1.NodeTemplate{}}, inSync(),
+			"node has capacity example.com/dongle that left the class, has no current record of the virtual capacity",
+		},
+		{"marked as a node without a machine", observetest.Machine("m", observetest.Templated), nil, inSync(marked), "node is marked as a node without a machine"},
+		{"without our finalizer", observetest.Machine("m", observetest.Templated), nil, inSync(loose), "node lacks our finalizer"},
+		{"without our finalizer, and being deleted", observetest.Machine("m", observetest.Templated), nil, inSync(loose, goingNode), ""},
+		{"of another machine before", observetest.Machine("n", observetest.Templated), nil, inSync(), "node has another value of label " + v1alpha1.LabelMachineName},
+		{"a taint that was taken off by hand", observetest.Machine("m", observetest.Templated), nil, inSync(ripe), "node lacks taint only:NoExecute"},
+		{
+			"U117: the critical taint, which was applied and is gone", observetest.Machine("m", observetest.Templated, critical), nil, inSync(ripe, func(n *corev1.Node) {
+				n.Annotations[v1alpha1.AnnotationLastAppliedTemplate] = `{"metadata":{"labels":{"pool":"web"},"annotations":{"team":"shop"}},` +
+					`"spec":{"taints":[{"key":"` + v1alpha1.TaintCriticalComponentsNotReady + `","value":"web","effect":"NoExecute"}]}}`
+			}), "",
+		},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			m, class, n := row.machine.DeepCopy(), row.class.DeepCopy(), row.node.DeepCopy()
+			assert.Equal(t, row.why, nodesync.Decide(machine.NodeSyncFacts(row.machine, row.class, row.node)).Why())
+			assert.Equal(t, m, row.machine, "D21: what it is given stays as it is")
+			assert.Equal(t, class, row.class)
+			assert.Equal(t, n, row.node)
+		})
+	}
+}
+
+func TestU124_WithoutANodeThereIsNothingToSync(t *testing.T) {
+	m := observetest.Machine("m", observetest.Templated, joined, observetest.Phase(v1alpha1.MachineRunning))
+	assert.NotEqual(t, attention.Sync, attention.Machine(machine.Facts(m, machine.Around{Class: withDongles("2")}, time.Time{})).Need)
+}

@@ -1,0 +1,125 @@
+package machine_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/preserve"
+	"millwright/observe/machine"
+	"millwright/observe/observetest"
+)
+
+func decidePreservation(m *v1alpha1.Machine, n *corev1.Node, at time.Time) preserve.Decision {
+	return preserve.Decide(machine.PreserveFacts(m, n, at))
+}
+
+// keptNode is a node that carries everything of a preserved machine that failed.
+func keptNode(change ...func(*corev1.Node)) *corev1.Node {
+	n := observetest.Node(observetest.Condition("Ready", "False"), corev1.NodeCondition{
+		Type: v1alpha1.NodePreserved, Status: "True", Reason: v1alpha1.ReasonPreservedByUser,
+		Message: "Preserved node is not drained. Machine preserved until 2026-03-05T12:00:00Z.",
+	})
+	n.Annotations = map[string]string{v1alpha1.AnnotationScaleDownDisabled: "true", v1alpha1.AnnotationScaleDownDisabledByMCM: "true"}
+	n.Spec.Taints = []corev1.Taint{{Key: v1alpha1.TaintPreserved, Effect: v1alpha1.TaintPreservedEffect, TimeAdded: observetest.Now()}}
+	for _, f := range change {
+		f(n)
+	}
+	return n
+}
+
+func TestPreserveFacts(t *testing.T) {
+	m := observetest.Machine("m", observetest.Phase(v1alpha1.MachineFailed), observetest.Until(observetest.KeptUntil), observetest.GoingMachine, func(m *v1alpha1.Machine) {
+		m.Annotations = map[string]string{v1alpha1.AnnotationPreserve: "now", v1alpha1.AnnotationLastAppliedPreserve: "false"}
+		m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachinePreserveTimeout: &metav1.Duration{Duration: time.Hour}}
+	})
+	n := keptNode(func(n *corev1.Node) { n.Annotations[v1alpha1.AnnotationPreserve] = "" })
+	want := preserve.Facts{
+		OnMachine: preserve.Annotation{Present: true, Text: "now"}, LastApplied: preserve.Annotation{Present: true, Text: "false"},
+		Deleting: true, Failed: true, Expiry: observetest.KeptUntil.Time, Timeout: time.Hour, Now: observetest.KeptFrom,
+	}
+	assert.Equal(t, want, machine.PreserveFacts(m, nil, observetest.KeptFrom), "without a node")
+
+	want.NodeExists, want.Tainted, want.OnNode = true, true, preserve.Annotation{Present: true}
+	want.ScaleDownDisabled, want.DisabledByUs = preserve.Annotation{Present: true, Text: "true"}, preserve.Annotation{Present: true, Text: "true"}
+	want.Condition = &preserve.Condition{
+		True: true, Reason: "Preserved by user.", Message: "Preserved node is not drained. Machine preserved until 2026-03-05T12:00:00Z.",
+	}
+	before, nodeBefore := m.DeepCopy(), n.DeepCopy()
+	assert.Equal(t, want, machine.PreserveFacts(m, n, observetest.KeptFrom))
+	assert.Equal(t, before, m, "D21: what it is given stays as it is")
+	assert.Equal(t, nodeBefore, n)
+
+	assert.Equal(t, preserve.Facts{NodeExists: true, Timeout: v1alpha1.DefaultPreserveTimeout}, machine.PreserveFacts(observetest.Machine("m"), observetest.Node(), time.Time{}))
+	assert.Equal(t, preserve.Annotation{}, machine.PreserveFacts(m, observetest.Node(), observetest.KeptFrom).OnNode)
+}
+
+func TestPreservation(t *testing.T) {
+	failed := observetest.Phase(v1alpha1.MachineFailed)
+	kept := func() *v1alpha1.Machine {
+		return observetest.Machine("m", failed, observetest.Asking(v1alpha1.ValuePreserveWhenFailed), observetest.Until(observetest.KeptUntil))
+	}
+	for _, row := range []struct {
+		name     string
+		machine  *v1alpha1.Machine
+		node     *corev1.Node
+		now      time.Time
+		preserve bool
+		empty    bool
+	}{
+		{"nobody asks", observetest.Machine("m"), observetest.Node(), observetest.KeptFrom, false, true},
+		{"asked for", observetest.Machine("m", observetest.Asking(v1alpha1.ValuePreserveNow)), observetest.Node(), observetest.KeptFrom, true, false},
+		{"asked for, without a node", observetest.Machine("m", observetest.Asking(v1alpha1.ValuePreserveNow), observetest.Until(observetest.KeptUntil)), nil, observetest.KeptFrom, true, true},
+		{"U132: complete", kept(), keptNode(), observetest.KeptFrom, true, true},
+		{"U132: complete, whatever the time", kept(), keptNode(), time.Time{}, true, true},
+		{"U132: a cordon by somebody is not looked at", kept(), keptNode(func(n *corev1.Node) { n.Spec.Unschedulable = true }), observetest.KeptFrom, true, true},
+		{"U132: the taint with another effect is another taint", kept(), keptNode(func(n *corev1.Node) { n.Spec.Taints[0].Effect = "NoExecute" }), observetest.KeptFrom, true, false},
+		{"U131: its time is over", kept(), keptNode(), observetest.KeptUntil.Time, false, false},
+		{"N20: to go", observetest.Machine("m", failed, observetest.Asking(v1alpha1.ValuePreserveNow), observetest.GoingMachine), keptNode(), observetest.KeptFrom, false, true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			d := decidePreservation(row.machine, row.node, row.now)
+			assert.Equal(t, row.preserve, d.Preserve)
+			assert.Equal(t, row.empty, d.Empty(), d.Why)
+		})
+	}
+}
+
+// TestPreserveSpeaksTheVocabulary compares what decide spells for itself with what the API calls it.
+func TestPreserveSpeaksTheVocabulary(t *testing.T) {
+	assert.Equal(t, v1alpha1.ValuePreserveNow, preserve.ValueNow)
+	assert.Equal(t, v1alpha1.ValuePreserveWhenFailed, preserve.ValueWhenFailed)
+	assert.Equal(t, v1alpha1.ValuePreserveAuto, preserve.ValueAuto)
+	assert.Equal(t, v1alpha1.ValuePreserveFalse, preserve.ValueFalse)
+
+	m := observetest.Machine("m", observetest.Phase(v1alpha1.MachineFailed))
+	n := observetest.Node()
+	n.Annotations = map[string]string{v1alpha1.AnnotationPreserve: v1alpha1.ValuePreserveAuto}
+	d := decidePreservation(m, n, observetest.KeptFrom)
+	assert.Equal(t, map[string]string{v1alpha1.AnnotationScaleDownDisabled: "true", v1alpha1.AnnotationScaleDownDisabledByMCM: "true"}, d.Node.Annotations.Set)
+	assert.Equal(t, map[string]string{v1alpha1.AnnotationLastAppliedPreserve: "auto-preserved"}, d.Machine.Annotations.Set)
+	require.NotNil(t, d.Node.Condition)
+	assert.Equal(t, v1alpha1.ReasonPreservedByMCM, d.Node.Condition.Reason)
+
+	m.Annotations = map[string]string{v1alpha1.AnnotationLastAppliedPreserve: "auto-preserved"}
+	m.Status.CurrentStatus.PreserveExpiryTime = &observetest.KeptUntil
+	d = decidePreservation(m, keptNode(func(n *corev1.Node) { n.Annotations[v1alpha1.AnnotationPreserve] = "auto-preserved" }), observetest.KeptUntil.Time)
+	assert.Equal(t, []string{
+		v1alpha1.AnnotationScaleDownDisabled, v1alpha1.AnnotationScaleDownDisabledByMCM, v1alpha1.AnnotationPreserve,
+	}, d.Node.Annotations.Remove)
+	assert.Equal(t, v1alpha1.ReasonPreservationStopped, d.Node.Condition.Reason)
+
+	for result, told := range map[string]string{"Drained": v1alpha1.MessagePreservedNodeDrained, "Forced": v1alpha1.MessagePreservedNodeNotDrained} {
+		m := observetest.Machine("m", observetest.Phase(v1alpha1.MachineFailed), observetest.Asking("now"), observetest.Until(observetest.KeptUntil))
+		m.Status.Drain = &v1alpha1.StayingDrain{Purpose: v1alpha1.DrainForPreservation, Occasion: observetest.KeptUntil, MachineDrain: v1alpha1.MachineDrain{Result: result}}
+		n := keptNode(func(n *corev1.Node) {
+			n.Status.Conditions[1].Message = told + " Machine preserved until 2026-03-05T12:00:00Z."
+		})
+		assert.True(t, decidePreservation(m, n, observetest.KeptFrom).Empty(), "what became of its drain is told: %s", told)
+	}
+}

@@ -1,0 +1,79 @@
+package machine_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/scale"
+	"millwright/observe/machine"
+	"millwright/observe/observetest"
+)
+
+// Each phase, as a set understands it: whether the node is ready and how it is, and whether the machine has ever been a node.
+func TestReadinessByPhase(t *testing.T) {
+	for _, row := range []struct {
+		phase  v1alpha1.MachinePhase
+		ready  scale.Answer
+		why    string
+		node   scale.Node
+		joined bool // without a note of how long that took
+	}{
+		{"", "", "", scale.NoNode, false},
+		{v1alpha1.MachinePending, scale.False, "phase Pending", scale.NoNode, false},
+		{v1alpha1.MachineCrashLoopBackOff, scale.False, "phase CrashLoopBackOff", scale.NoNode, false},
+		{v1alpha1.MachineAvailable, scale.False, "phase Available", scale.NoNode, true},
+		{v1alpha1.MachineRunning, scale.True, "", scale.NodeHealthy, true},
+		{v1alpha1.MachineUnknown, scale.False, "phase Unknown", scale.NodeUnhealthy, true},
+		{v1alpha1.MachineInPlaceUpdating, scale.False, "phase InPlaceUpdating", scale.NodeHealthy, true},
+		{v1alpha1.MachineInPlaceUpdateSuccessful, scale.False, "phase InPlaceUpdateSuccessful", scale.NodeHealthy, true},
+		{v1alpha1.MachineInPlaceUpdateFailed, scale.False, "phase InPlaceUpdateFailed", scale.NodeUnhealthy, true},
+		{v1alpha1.MachineFailed, scale.False, "phase Failed", scale.NodeUnhealthy, false},
+		{v1alpha1.MachineTerminating, scale.False, "phase Terminating", scale.NodeUnhealthy, false},
+	} {
+		t.Run("phase "+string(row.phase), func(t *testing.T) {
+			m := observetest.Follower(observetest.Phase(row.phase))
+			f := observetest.ObservedMember(m, observetest.Set("s"), nil)
+			assert.Equal(t, []any{row.ready, row.why, row.node, row.joined}, []any{f.Ready, f.ReadyWhy, f.Node, f.Joined})
+
+			observetest.Note(v1alpha1.AnnotationMachineJoinDuration, "1m")(m)
+			m.Status.LastOperation.Description = "the API server is away"
+			f = observetest.ObservedMember(m, observetest.Set("s"), nil)
+			assert.True(t, f.Joined, "it was a node once")
+			if row.why != "" {
+				assert.Equal(t, "the API server is away", f.ReadyWhy, "what was last attempted tells more than a phase")
+			} else {
+				assert.Empty(t, f.ReadyWhy)
+			}
+		})
+	}
+}
+
+func TestReadySince(t *testing.T) {
+	entered := func(m *v1alpha1.Machine) { m.Status.CurrentStatus.LastUpdateTime = observetest.Ago(7) }
+	other := func(m *v1alpha1.Machine) {
+		m.Status.Conditions = append(m.Status.Conditions, corev1.NodeCondition{Type: corev1.NodeDiskPressure, Status: "False", LastTransitionTime: observetest.Ago(9)})
+	}
+	for _, row := range []struct {
+		name    string
+		machine *v1alpha1.Machine
+		want    metav1.Time
+	}{
+		{"since its node says so", observetest.Machine("m", entered, other, observetest.ReadySince(observetest.Ago(3))), observetest.Ago(3)},
+		{"its node says nothing: since it runs", observetest.Machine("m", entered, other, observetest.Phase(v1alpha1.MachineRunning)), observetest.Ago(7)},
+		{"among other conditions", observetest.Machine("m", observetest.ReadySince(observetest.Ago(3)), other, entered), observetest.Ago(3)},
+		{"it does not run any more", observetest.Machine("m", entered, observetest.ReadySince(observetest.Ago(3)), observetest.Phase(v1alpha1.MachineUnknown)), metav1.Time{}},
+		{"nor yet", observetest.Machine("m", entered, observetest.ReadySince(observetest.Ago(3)), observetest.Phase(v1alpha1.MachinePending)), metav1.Time{}},
+		{"new", observetest.Machine("m"), metav1.Time{}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			assert.Equal(t, row.want.Time, machine.ReadySince(row.machine))
+			assert.Equal(t, row.want.Time, observetest.ObservedMember(row.machine, observetest.Set("s"), nil).ReadyFrom)
+		})
+	}
+	assert.Equal(t, time.Time{}, machine.ReadySince(observetest.Machine("m", observetest.Phase(v1alpha1.MachineRunning))), "nobody knows since when")
+}

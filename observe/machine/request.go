@@ -1,0 +1,102 @@
+package machine
+
+import (
+	"cmp"
+	"time"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/deletion"
+	"millwright/decide/request"
+	"millwright/observe/cache"
+	"millwright/observe/drain"
+)
+
+// requestAnnotations are the keys of the annotations that the commands of a kind write. A command that is missing
+// writes none.
+var requestAnnotations = map[request.Kind]map[request.Command]string{
+	request.Machine: {
+		request.Extend:          v1alpha1.AnnotationExtend,
+		request.Retry:           v1alpha1.AnnotationRetry,
+		request.Hold:            v1alpha1.AnnotationHold,
+		request.Resume:          v1alpha1.AnnotationHold,
+		request.Force:           v1alpha1.AnnotationForce,
+		request.Skip:            v1alpha1.AnnotationSkipDrain,
+		request.AbandonInstance: v1alpha1.AnnotationAbandonInstance,
+		request.Preserve:        v1alpha1.AnnotationPreserve,
+		request.Unpreserve:      v1alpha1.AnnotationPreserve,
+	},
+	request.MachineDeployment: {
+		request.Start:   v1alpha1.AnnotationChangeCause,
+		request.Resume:  v1alpha1.AnnotationRolloutHold,
+		request.Cancel:  v1alpha1.AnnotationRolloutHold,
+		request.Approve: v1alpha1.AnnotationRolloutApprove,
+	},
+}
+
+// RequestAnnotation returns the key of the annotation that a command writes on an object of a kind; empty when it
+// writes none.
+func RequestAnnotation(kind request.Kind, command request.Command) string {
+	return requestAnnotations[kind][command]
+}
+
+// Request turns a machine into what decide/request asks for about a command, at that time. Of the node it
+// knows what the machine says of it.
+func Request(m *v1alpha1.Machine, command request.Command, now time.Time) request.MachineFacts {
+	f := request.MachineFacts{
+		Name:       m.Namespace + "/" + m.Name,
+		UID:        string(m.UID),
+		Phase:      cmp.Or(string(m.Status.CurrentStatus.Phase), "new"),
+		Annotation: RequestAnnotation(request.Machine, command),
+		Now:        now,
+		Deleting:   m.DeletionTimestamp != nil,
+		Emptying:   drain.Staying(m) != nil,
+		DrainOver:  drain.IsOver(m),
+		Means:      drain.Means(m),
+		Deadline:   drain.StepDeadline(m, now),
+		Extended:   drain.Extended(m),
+		Node:       m.Labels[v1alpha1.LabelNode],
+		NodeSays:   m.Annotations[v1alpha1.AnnotationLastAppliedPreserve],
+		Keeps:      m.Spec.EffectivePreserveTimeout(),
+		KeptTill:   cache.TimeOf(m.Status.CurrentStatus.PreserveExpiryTime),
+	}
+	if d := m.Status.Deletion; d != nil {
+		f.Stage = deletion.Stage(d.Stage)
+	}
+	if value, there := m.Annotations[f.Annotation]; there {
+		f.Value = &value
+	}
+	return f
+}
+
+// RequestPatch returns the merge patch that writes on an object of a kind what was decided about a command; nil when
+// there is nothing to write.
+func RequestPatch(kind request.Kind, command request.Command, d request.Decision) map[string]any {
+	if d.Refused != "" || d.Same {
+		return nil
+	}
+	annotations, spec := map[string]any{}, map[string]any{}
+	if d.Annotation != nil {
+		annotations[RequestAnnotation(kind, command)] = *d.Annotation
+		if *d.Annotation == "" {
+			annotations[RequestAnnotation(kind, command)] = nil
+		}
+	}
+	if d.Record != "" {
+		annotations[v1alpha1.AnnotationLastRequest] = d.Record
+	}
+	if d.Paused != nil {
+		spec["paused"] = *d.Paused
+	}
+	if d.RollbackTo != nil {
+		spec["rollbackTo"] = map[string]any{"revision": *d.RollbackTo}
+	}
+	if d.RestartedAt != nil {
+		restarted := map[string]any{v1alpha1.AnnotationRestartedAt: *d.RestartedAt}
+		spec["template"] = map[string]any{"metadata": map[string]any{"annotations": restarted}}
+	}
+	patch := map[string]any{"metadata": map[string]any{"annotations": annotations}}
+	if len(spec) > 0 {
+		patch["spec"] = spec
+	}
+	return patch
+}

@@ -1,0 +1,177 @@
+package machine_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/deletion"
+	"millwright/decide/drain"
+	"millwright/decide/request"
+	observedrain "millwright/observe/drain"
+	"millwright/observe/machine"
+	"millwright/observe/observetest"
+)
+
+// evicting is a machine whose node is drained since begun, by these means.
+func evicting(means drain.Means) func(*v1alpha1.Machine) {
+	return func(m *v1alpha1.Machine) {
+		observetest.GoingMachine(m)
+		observetest.OnNode("n")(m)
+		m.Annotations = map[string]string{}
+		m.Status.CurrentStatus.Phase = v1alpha1.MachineTerminating
+		m.Status.Deletion = &v1alpha1.MachineDeletion{
+			Stage: v1alpha1.MachineDeletionDrain, Since: metav1.NewTime(observetest.Begun),
+			Drain: &v1alpha1.MachineDrain{StartedAt: metav1.NewTime(observetest.Begun), Means: string(means), MeansSince: new(metav1.NewTime(observetest.Begun))},
+		}
+	}
+}
+
+func TestMachineRequestOfADrain(t *testing.T) {
+	m := observetest.Machine("m", evicting(drain.Evict), func(m *v1alpha1.Machine) {
+		m.Annotations[v1alpha1.AnnotationHold] = "bob: wait"
+		m.Annotations[v1alpha1.AnnotationExtend] = "2026-11-21T15:00:00Z bob"
+		m.Annotations[v1alpha1.AnnotationAbandonInstance] = ""
+	})
+	facts := request.MachineFacts{
+		Name: "shop/m", UID: "uid-m", Phase: "Terminating", Now: observetest.Asked, Deleting: true, Stage: deletion.Drain, Means: drain.Evict,
+		Deadline: observetest.Begun.Add(3 * time.Hour), Extended: observetest.Begun.Add(3 * time.Hour), Node: "n", Keeps: 96 * time.Hour,
+	}
+	for command, value := range map[request.Command]*string{
+		request.Hold: new("bob: wait"), request.Resume: new("bob: wait"), request.Extend: new("2026-11-21T15:00:00Z bob"), request.Retry: nil,
+		request.AbandonInstance: new(""), // an empty value counts, too
+	} {
+		facts.Annotation, facts.Value = machine.RequestAnnotation(request.Machine, command), value
+		assert.Equal(t, facts, machine.Request(m, command, observetest.Asked))
+	}
+}
+
+func TestMachineRequestOfAMachineThatStays(t *testing.T) {
+	end := metav1.NewTime(observetest.Asked)
+	m := observetest.Machine("m", func(m *v1alpha1.Machine) {
+		m.Annotations = map[string]string{v1alpha1.AnnotationPreserve: "when-failed", v1alpha1.AnnotationLastAppliedPreserve: "now"}
+		m.Status.CurrentStatus.PreserveExpiryTime = &end
+		m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachinePreserveTimeout: &metav1.Duration{Duration: time.Minute}}
+	})
+	for _, command := range []request.Command{request.Preserve, request.Unpreserve} {
+		assert.Equal(t, request.MachineFacts{
+			Name: "shop/m", UID: "uid-m", Phase: "new", Now: observetest.Asked, NodeSays: "now", Keeps: time.Minute, KeptTill: end.Time,
+			Annotation: v1alpha1.AnnotationPreserve, Value: new("when-failed"),
+		}, machine.Request(m, command, observetest.Asked))
+	}
+}
+
+// staying is a machine that is not to go, and whose node is emptied since begun for its in-place update or its preservation.
+func staying(purpose v1alpha1.DrainPurpose, means drain.Means) func(*v1alpha1.Machine) {
+	return func(m *v1alpha1.Machine) {
+		observetest.OnNode("n")(m)
+		m.Annotations = map[string]string{}
+		occasion := metav1.NewTime(observetest.Begun.Add(-time.Second))
+		m.Status.CurrentStatus.Phase = v1alpha1.MachineRunning
+		m.Status.Conditions = []corev1.NodeCondition{{Type: v1alpha1.NodeInPlaceUpdate, Status: corev1.ConditionTrue, Reason: v1alpha1.ReasonSelectedForUpdate, LastTransitionTime: occasion}}
+		if purpose == v1alpha1.DrainForPreservation {
+			m.Status.CurrentStatus = v1alpha1.CurrentStatus{Phase: v1alpha1.MachineFailed, PreserveExpiryTime: &occasion}
+		}
+		m.Status.Drain = &v1alpha1.StayingDrain{Purpose: purpose, Occasion: occasion, MachineDrain: v1alpha1.MachineDrain{
+			StartedAt: metav1.NewTime(observetest.Begun), Means: string(means), MeansSince: new(metav1.NewTime(observetest.Begun)),
+		}}
+		m.Status.CurrentOperation = &v1alpha1.Operation{Step: "evict", Deadline: new(metav1.NewTime(observetest.Asked.Add(time.Minute)))}
+	}
+}
+
+func TestMachineRequestOfANodeThatIsEmptiedAlthoughItsMachineStays(t *testing.T) {
+	for _, purpose := range []v1alpha1.DrainPurpose{v1alpha1.DrainForUpdate, v1alpha1.DrainForPreservation} {
+		t.Run(string(purpose), func(t *testing.T) {
+			f := machine.Request(observetest.Machine("m", staying(purpose, drain.Evict)), request.Extend, observetest.Asked)
+			assert.True(t, f.Emptying)
+			assert.False(t, f.Deleting || f.DrainOver)
+			assert.Equal(t, drain.Evict, f.Means)
+			assert.Equal(t, observetest.Begun.Add(2*time.Hour), f.Deadline, "by its own record")
+
+			f = machine.Request(observetest.Machine("m", staying(purpose, drain.Evict), func(m *v1alpha1.Machine) {
+				m.Annotations[v1alpha1.AnnotationExtend] = "2026-11-21T15:00:00Z bob"
+			}), request.Extend, observetest.Asked)
+			assert.Equal(t, observetest.Begun.Add(3*time.Hour), f.Deadline)
+
+			f = machine.Request(observetest.Machine("m", staying(purpose, drain.Delete)), request.Extend, observetest.Asked)
+			assert.Equal(t, drain.Delete, f.Means)
+			assert.Equal(t, observetest.Asked.Add(time.Minute), f.Deadline, "as the status has it")
+
+			for name, change := range map[string]func(*v1alpha1.Machine){
+				"it has ended":                 func(m *v1alpha1.Machine) { m.Status.Drain.Result = "Drained" },
+				"it is for another time":       func(m *v1alpha1.Machine) { m.Status.Drain.Occasion = metav1.NewTime(observetest.Begun.Add(-time.Hour)) },
+				"nothing is in motion":         func(m *v1alpha1.Machine) { m.Status.CurrentOperation = nil },
+				"nobody wants it anymore":      func(m *v1alpha1.Machine) { m.Status.Conditions, m.Status.CurrentStatus = nil, v1alpha1.CurrentStatus{} },
+				"the machine is being deleted": observetest.GoingMachine,
+			} {
+				m := observetest.Machine("m", staying(purpose, drain.Evict), change)
+				f := machine.Request(m, request.Extend, observetest.Asked)
+				assert.False(t, f.Emptying, name)
+				assert.Empty(t, f.Means, name)
+				assert.Zero(t, f.Deadline, name)
+				assert.Nil(t, observedrain.Draining(m), name)
+			}
+		})
+	}
+	assert.Nil(t, observedrain.Staying(observetest.Machine("m")))
+}
+
+func TestDrainIsOver(t *testing.T) {
+	ended := observetest.Machine("m", evicting(drain.Evict), func(m *v1alpha1.Machine) { m.Status.Deletion.Drain.Result = "Drained" })
+	later := observetest.Machine("m", evicting(drain.Kill), func(m *v1alpha1.Machine) { m.Status.Deletion.Stage = v1alpha1.MachineDeletionDetach })
+	for _, m := range []*v1alpha1.Machine{ended, later} {
+		f := machine.Request(m, request.Extend, observetest.Asked)
+		assert.True(t, f.DrainOver)
+		assert.Empty(t, f.Means)
+		assert.Zero(t, f.Deadline)
+	}
+	hooked := observetest.Machine("m", observetest.GoingMachine, func(m *v1alpha1.Machine) {
+		m.Status.Deletion = &v1alpha1.MachineDeletion{Stage: v1alpha1.MachineDeletionPreDrainHooks}
+	})
+	assert.False(t, observedrain.IsOver(hooked))
+	assert.False(t, observedrain.IsOver(observetest.Machine("m")))
+}
+
+func TestEvictionsOfANodeThatIsNotWell(t *testing.T) {
+	m := observetest.Machine("m", evicting(drain.Evict), func(m *v1alpha1.Machine) {
+		m.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(observetest.Asked)}}
+	})
+	until, then := observedrain.Evictions(m, observetest.Asked)
+	assert.Equal(t, observetest.Asked.Add(5*time.Minute), until)
+	assert.Equal(t, drain.Kill, then)
+	until, then = observedrain.Evictions(m, observetest.Asked.Add(5*time.Minute+observedrain.Overdue+1))
+	assert.Equal(t, observetest.Begun.Add(2*time.Hour), until, "nobody has killed anything: it is well again")
+	assert.Equal(t, drain.Delete, then)
+}
+
+func TestEachCommandHasItsAnnotation(t *testing.T) {
+	of := map[string][]request.Command{}
+	for _, kind := range []request.Kind{request.Machine, request.MachineDeployment} {
+		for _, s := range request.Specs(kind) {
+			key := machine.RequestAnnotation(kind, s.Command)
+			of[key] = append(of[key], s.Command)
+		}
+	}
+	assert.Equal(t, map[string][]request.Command{
+		v1alpha1.AnnotationExtend: {request.Extend}, v1alpha1.AnnotationRetry: {request.Retry}, v1alpha1.AnnotationForce: {request.Force},
+		v1alpha1.AnnotationSkipDrain: {request.Skip}, v1alpha1.AnnotationAbandonInstance: {request.AbandonInstance},
+		v1alpha1.AnnotationHold:        {request.Hold, request.Resume},
+		v1alpha1.AnnotationPreserve:    {request.Preserve, request.Unpreserve},
+		v1alpha1.AnnotationChangeCause: {request.Start}, v1alpha1.AnnotationRolloutApprove: {request.Approve},
+		v1alpha1.AnnotationRolloutHold: {request.Resume, request.Cancel},
+		"":                             {request.Pause, request.Undo},
+	}, of)
+	assert.Empty(t, machine.RequestAnnotation(request.Machine, "burn"))
+}
+
+// decide/request cannot know the API's words for preservation.
+func TestPreservationIsInTheWordsOfTheAPI(t *testing.T) {
+	for c, want := range map[request.Command]string{request.Preserve: v1alpha1.ValuePreserveNow, request.Unpreserve: v1alpha1.ValuePreserveFalse} {
+		d := request.Decide(request.Order{Command: c}, machine.Request(observetest.Machine("m"), c, observetest.Asked))
+		assert.Equal(t, want, *d.Annotation)
+	}
+}

@@ -1,0 +1,27 @@
+// Package observetest makes objects and fake clusters for the tests of observe.
+package observetest
+
+import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/api/v1alpha1"
+)
+
+func Names[T metav1.Object](objects []T) []string {
+	result := []string{}
+	for _, o := range objects {
+		result = append(result, o.GetName())
+	}
+	slices.Sort(result)
+	return result
+}
+
+func Labelled(app string) func(*v1alpha1.Machine) {
+	return func(m *v1alpha1.Machine) { m.Labels = map[string]string{"app": app} }
+}
+
+func Of(owner metav1.Object) func(*v1alpha1.Machine) {
+	return func(m *v1alpha1.Machine) { m.OwnerReferences = OwnedBy(owner, "MachineSet") }
+}

@@ -1,0 +1,310 @@
+package observetest
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+
+	"millwright/api/generated/clientset/versioned/fake"
+	"millwright/api/v1alpha1"
+	"millwright/decide/scale"
+	"millwright/observe/cache"
+	"millwright/observe/set"
+)
+
+// Unreadable is a selector that no list of labels can be made of.
+func Unreadable() *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Nonsense"}}}
+}
+
+func Version(v string) func(*v1alpha1.Machine) {
+	return func(m *v1alpha1.Machine) { m.ResourceVersion = v }
+}
+
+func Class(name string, change ...func(*v1alpha1.MachineClass)) *v1alpha1.MachineClass {
+	c := &v1alpha1.MachineClass{ObjectMeta: Meta(name)}
+	c.Finalizers = []string{v1alpha1.FinalizerMachine}
+	for _, f := range change {
+		f(c)
+	}
+	return c
+}
+
+func Annotated(keys ...string) func(*v1alpha1.Machine) {
+	return func(m *v1alpha1.Machine) {
+		m.Annotations = map[string]string{"note": "mine"}
+		for _, key := range keys {
+			m.Annotations[key] = ""
+		}
+	}
+}
+
+func Noted(key, value string) func(*v1alpha1.Machine) {
+	return func(m *v1alpha1.Machine) { m.Annotations = map[string]string{key: value} }
+}
+
+// At makes a machine one whose deletion has come to a stage.
+func At(stage v1alpha1.MachineDeletionStage, of *v1alpha1.MachineDrain) func(*v1alpha1.Machine) {
+	return func(m *v1alpha1.Machine) {
+		m.Status.Deletion = &v1alpha1.MachineDeletion{Stage: stage, Since: *Now(), Drain: of}
+	}
+}
+
+// Watching returns running caches, those that only drains read included, over a target that holds these objects. The caches
+// are full before the watch of attachments runs, and until then nobody knows what is attached: it waits for that too.
+func Watching(t *testing.T, objects ...runtime.Object) (*cache.Cluster, *kubefake.Clientset) {
+	t.Helper()
+	target := kubefake.NewClientset(objects...)
+	cluster, err := cache.NewCluster(fake.NewSimpleClientset(), target, nil)
+	require.NoError(t, err)
+	require.NoError(t, cluster.WatchDrains())
+	require.NoError(t, cluster.Start(t.Context()))
+	require.Eventually(t, cluster.KnowsAttachments, 5*time.Second, time.Millisecond)
+	return cluster, target
+}
+
+// Attachment attaches a persistent volume to a node; an empty name is a volume that has no such object.
+func Attachment(name, node, volume string, change ...func(*storagev1.VolumeAttachment)) *storagev1.VolumeAttachment {
+	a := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name)}}
+	a.Spec.Attacher, a.Spec.NodeName, a.Status.Attached = "csi.example.com", node, true
+	if volume != "" {
+		a.Spec.Source.PersistentVolumeName = &volume
+	}
+	for _, f := range change {
+		f(a)
+	}
+	return a
+}
+
+func Drained(after time.Duration) *v1alpha1.MachineConfiguration {
+	return &v1alpha1.MachineConfiguration{MachineDrainTimeout: &metav1.Duration{Duration: after}}
+}
+
+// Blocked is a machine that the provider makes no instance for, as its condition of this type says.
+func Blocked(kind corev1.NodeConditionType, reason string) func(*v1alpha1.Machine) {
+	return func(m *v1alpha1.Machine) {
+		m.Status.CurrentStatus.Phase = v1alpha1.MachineCrashLoopBackOff
+		m.Status.Conditions = append(m.Status.Conditions, corev1.NodeCondition{Type: kind, Status: "False", Reason: reason, Message: "no " + reason})
+	}
+}
+
+func Preserved(m *v1alpha1.Machine) { m.Status.CurrentStatus.PreserveExpiryTime = Now() }
+
+var Noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+// Ago returns a time so many minutes before noon.
+func Ago(minutes int) metav1.Time {
+	return metav1.NewTime(Noon.Add(-time.Duration(minutes) * time.Minute))
+}
+
+// Start returns running caches over fake API servers that hold these objects. The fakes give no resource versions: tests
+// set those that they mean.
+func Start(t *testing.T, nodes []runtime.Object, objects ...runtime.Object) (*cache.Cluster, *fake.Clientset) {
+	t.Helper()
+	machines := fake.NewSimpleClientset(objects...)
+	cluster, err := cache.NewCluster(machines, kubefake.NewClientset(nodes...), nil)
+	require.NoError(t, err)
+	require.NoError(t, cluster.Start(t.Context()))
+	return cluster, machines
+}
+
+func Meta(name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID("uid-" + name), Generation: 1}
+}
+
+func Machine(name string, change ...func(*v1alpha1.Machine)) *v1alpha1.Machine {
+	m := &v1alpha1.Machine{ObjectMeta: Meta(name)}
+	m.Labels = map[string]string{"app": "web"}
+	m.Spec.Class = v1alpha1.ClassSpec{Kind: "MachineClass", Name: "small"}
+	for _, f := range change {
+		f(m)
+	}
+	return m
+}
+
+func Set(name string, change ...func(*v1alpha1.MachineSet)) *v1alpha1.MachineSet {
+	s := &v1alpha1.MachineSet{ObjectMeta: Meta(name)}
+	s.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
+	s.Spec.Template = Template()
+	for _, f := range change {
+		f(s)
+	}
+	return s
+}
+
+func Deployment(name string, change ...func(*v1alpha1.MachineDeployment)) *v1alpha1.MachineDeployment {
+	d := &v1alpha1.MachineDeployment{ObjectMeta: Meta(name)}
+	d.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
+	d.Spec.Template = Template()
+	for _, f := range change {
+		f(d)
+	}
+	return d
+}
+
+func Template() v1alpha1.MachineTemplateSpec {
+	t := v1alpha1.MachineTemplateSpec{}
+	t.Labels = map[string]string{"app": "web"}
+	t.Annotations = map[string]string{"team": "shop"}
+	t.Finalizers = []string{"example.com/backup"}
+	t.Spec.Class = v1alpha1.ClassSpec{Kind: "MachineClass", Name: "small"}
+	return t
+}
+
+func Phase(p v1alpha1.MachinePhase) func(*v1alpha1.Machine) {
+	return func(m *v1alpha1.Machine) { m.Status.CurrentStatus.Phase = p }
+}
+
+func GoingMachine(m *v1alpha1.Machine) { m.DeletionTimestamp = Now() }
+
+func GoingSet(s *v1alpha1.MachineSet) { s.DeletionTimestamp = Now() }
+
+func OnNode(name string) func(*v1alpha1.Machine) {
+	return func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelNode] = name }
+}
+
+func OwnedBy(owner metav1.Object, kind string) []metav1.OwnerReference {
+	return []metav1.OwnerReference{*metav1.NewControllerRef(owner, v1alpha1.SchemeGroupVersion.WithKind(kind))}
+}
+
+// Node returns the node n with these conditions.
+func Node(conditions ...corev1.NodeCondition) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "uid-n"}, Status: corev1.NodeStatus{Conditions: conditions}}
+}
+
+func Condition(kind, status string) corev1.NodeCondition {
+	return corev1.NodeCondition{Type: corev1.NodeConditionType(kind), Status: corev1.ConditionStatus(status), Reason: "Because"}
+}
+
+func Now() *metav1.Time {
+	t := metav1.NewTime(time.Now())
+	return &t
+}
+
+func IsDue(m *v1alpha1.Machine) {
+	m.Status.Conditions = append(m.Status.Conditions, corev1.NodeCondition{Type: v1alpha1.MachineReplacementDue, Status: "True", Reason: "HealthTimeout"})
+}
+
+func IsGranted(m *v1alpha1.Machine) {
+	m.Annotations = map[string]string{v1alpha1.AnnotationReplacementGranted: "2026-01-01T12:00:00Z"}
+}
+
+// Critical puts the taint on a node that it carries until its critical components are ready.
+func Critical(n *corev1.Node) {
+	n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: v1alpha1.TaintCriticalComponentsNotReady, Effect: "NoSchedule"})
+}
+
+func OfDeployment(s *v1alpha1.MachineSet) {
+	s.OwnerReferences = OwnedBy(Deployment("d"), "MachineDeployment")
+}
+
+// ObservedMember is what decide/scale hears of one machine of a set.
+func ObservedMember(m *v1alpha1.Machine, s *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) scale.Member {
+	return set.Observed(s, set.Around{Members: []*v1alpha1.Machine{m}, Deployment: d}, Noon, 0).Members[0]
+}
+
+// Follower is a machine that is what its set's template makes.
+func Follower(change ...func(*v1alpha1.Machine)) *v1alpha1.Machine {
+	t := Template()
+	return Machine("m", append([]func(*v1alpha1.Machine){func(m *v1alpha1.Machine) { m.Annotations, m.Spec = t.Annotations, t.Spec }}, change...)...)
+}
+
+// Note sets an annotation besides those that a machine has.
+func Note(key, value string) func(*v1alpha1.Machine) {
+	return func(m *v1alpha1.Machine) { metav1.SetMetaDataAnnotation(&m.ObjectMeta, key, value) }
+}
+
+func ReadySince(at metav1.Time) func(*v1alpha1.Machine) {
+	return func(m *v1alpha1.Machine) {
+		m.Status.CurrentStatus.Phase = v1alpha1.MachineRunning
+		m.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: "True", LastTransitionTime: at}}
+	}
+}
+
+// Templated is a machine whose node shall carry one of each.
+func Templated(m *v1alpha1.Machine) {
+	m.Spec.NodeTemplateSpec.Labels = map[string]string{"pool": "web"}
+	m.Spec.NodeTemplateSpec.Annotations = map[string]string{"team": "shop"}
+	m.Spec.NodeTemplateSpec.Spec.Taints = []corev1.Taint{{Key: "only", Value: "web", Effect: "NoExecute"}}
+}
+
+var (
+	KeptFrom  = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	KeptUntil = metav1.NewTime(KeptFrom.Add(v1alpha1.DefaultPreserveTimeout))
+)
+
+// Asking is a machine that asks for preservation with this value.
+func Asking(value string) func(*v1alpha1.Machine) {
+	return func(m *v1alpha1.Machine) { m.Annotations = map[string]string{v1alpha1.AnnotationPreserve: value} }
+}
+
+// Until is a machine with an end of preservation on record.
+func Until(end metav1.Time) func(*v1alpha1.Machine) {
+	return func(m *v1alpha1.Machine) { m.Status.CurrentStatus.PreserveExpiryTime = &end }
+}
+
+// Begun is when the drains of these tests began, and asked when somebody makes a request.
+var (
+	Begun = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	Asked = Begun.Add(time.Hour)
+)
+
+type (
+	OnSet        = func(*v1alpha1.MachineSet)
+	OnDeployment = func(*v1alpha1.MachineDeployment)
+)
+
+// Fact returns a field of a struct by its name; that of a nested one as Outer.Inner.
+func Fact(of any, name string) any {
+	v := reflect.ValueOf(of)
+	for part := range strings.SplitSeq(name, ".") {
+		v = v.FieldByName(part)
+	}
+	return v.Interface()
+}
+
+// Facts lists the fields of a struct as fact names them.
+func Facts(of reflect.Type, prefix string) (names []string) {
+	for f := range of.Fields() {
+		if f.Type.Kind() == reflect.Struct && f.Type != reflect.TypeFor[time.Time]() {
+			names = append(names, Facts(f.Type, prefix+f.Name+".")...)
+			continue
+		}
+		names = append(names, prefix+f.Name)
+	}
+	return names
+}
+
+// NoteSet sets an annotation of a set.
+func NoteSet(key, value string) OnSet {
+	return func(s *v1alpha1.MachineSet) { metav1.SetMetaDataAnnotation(&s.ObjectMeta, key, value) }
+}
+
+func LabelSet(key, value string) OnSet {
+	return func(s *v1alpha1.MachineSet) { metav1.SetMetaDataLabel(&s.ObjectMeta, key, value) }
+}
+
+func RolledOut(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "new" }
+
+func Both[T any](changes ...func(T)) func(T) {
+	return func(o T) {
+		for _, change := range changes {
+			change(o)
+		}
+	}
+}
+
+func Members(machines ...*v1alpha1.Machine) set.Around {
+	return set.Around{Members: machines}
+}
+
+func FrozenSet(s *v1alpha1.MachineSet) { LabelSet(v1alpha1.LabelFreeze, "True")(s) }

@@ -1,0 +1,94 @@
+package set_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	kubetesting "k8s.io/client-go/testing"
+
+	"millwright/api/v1alpha1"
+	"millwright/observe/observetest"
+	"millwright/observe/set"
+)
+
+func classed(kind, name string) observetest.OnSet {
+	return func(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class = v1alpha1.ClassSpec{Kind: kind, Name: name} }
+}
+
+func versioned(v string) func(*v1alpha1.MachineClass) {
+	return func(c *v1alpha1.MachineClass) { c.ResourceVersion = v }
+}
+
+func TestMS08_TheClassThatASetNames(t *testing.T) {
+	far := observetest.Class("small", versioned("7"))
+	far.Namespace = "other"
+	none := []string{"MachineClass"}
+	for _, row := range []struct {
+		name    string
+		set     *v1alpha1.MachineSet
+		class   *v1alpha1.MachineClass
+		missing []string
+		version string
+	}{
+		{"it exists", observetest.Set("s"), observetest.Class("small", versioned("7")), nil, "7"},
+		{"it is being deleted, and is still there", observetest.Set("s"), observetest.Class("small", versioned("7"), func(c *v1alpha1.MachineClass) { c.DeletionTimestamp = observetest.Now() }), nil, "7"},
+		{"there is none", observetest.Set("s"), observetest.Class("large"), none, ""},
+		{"there is one elsewhere", observetest.Set("s"), far, none, ""},
+		{"one of another kind is not for us to look for", observetest.Set("s", classed("OtherClass", "large")), observetest.Class("small", versioned("7")), nil, ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			cluster, _ := observetest.Start(t, nil, row.class)
+			live, err := set.ReadLive(t.Context(), cluster, row.set)
+			require.NoError(t, err)
+			for _, around := range []set.Around{set.Read(cluster, row.set), live} {
+				assert.Equal(t, row.missing, around.Missing)
+				assert.Equal(t, row.version, around.Class)
+			}
+		})
+	}
+}
+
+// Only a class that the cache does not have is asked for.
+func TestAClassThatTheCacheHasNotSeenYet(t *testing.T) {
+	var answer error
+	asked := 0
+	cluster, client := observetest.Start(t, nil, observetest.Class("known"))
+	client.PrependReactor("get", "machineclasses", func(kubetesting.Action) (bool, runtime.Object, error) {
+		asked++
+		return true, observetest.Class("small", versioned("9")), answer
+	})
+	live, err := set.ReadLive(t.Context(), cluster, observetest.Set("s"))
+	require.NoError(t, err)
+	assert.Empty(t, live.Missing)
+	assert.Equal(t, "9", live.Class, "later looks must see it")
+	assert.Equal(t, []string{"MachineClass"}, set.Read(cluster, observetest.Set("s")).Missing)
+
+	for _, s := range []*v1alpha1.MachineSet{observetest.Set("s", classed("MachineClass", "known")), observetest.Set("s", classed("OtherClass", "small"))} {
+		_, err = set.ReadLive(t.Context(), cluster, s)
+		require.NoError(t, err)
+	}
+	assert.Equal(t, 1, asked)
+
+	answer = errors.New("away")
+	_, err = set.ReadLive(t.Context(), cluster, observetest.Set("s"))
+	assert.EqualError(t, err, "get class of set s: away")
+}
+
+func TestSetsOfClass(t *testing.T) {
+	far := observetest.Set("far")
+	far.Namespace = "other"
+	cluster, client := observetest.Start(t, nil, observetest.Set("a"), observetest.Set("b", observetest.GoingSet), observetest.Set("large", classed("MachineClass", "large")), observetest.Set("other", classed("OtherClass", "small")), far)
+	assert.Equal(t, []string{"a", "b"}, observetest.Names(cluster.SetsOfClass("shop/small")))
+	assert.Equal(t, []string{"far"}, observetest.Names(cluster.SetsOfClass("other/small")))
+	assert.Empty(t, cluster.SetsOfClass("shop/none"))
+
+	_, err := client.MachineV1alpha1().MachineSets("shop").Update(t.Context(), observetest.Set("a", classed("MachineClass", "large")), metav1.UpdateOptions{})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return len(cluster.SetsOfClass("shop/large")) == 2 }, 5*time.Second, time.Millisecond)
+	assert.Equal(t, []string{"b"}, observetest.Names(cluster.SetsOfClass("shop/small")))
+}

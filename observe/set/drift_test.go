@@ -1,0 +1,135 @@
+package set_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"millwright/api/v1alpha1"
+	"millwright/observe/machine"
+	"millwright/observe/observetest"
+	"millwright/observe/set"
+)
+
+// moulded is a set whose template says something of each part that live machines follow.
+func moulded() *v1alpha1.MachineSet {
+	s := observetest.Set("s")
+	t := &s.Spec.Template
+	t.Labels["tier"] = "front"
+	t.Spec.NodeTemplateSpec.Labels = map[string]string{"pool": "web"}
+	t.Spec.MachineConfiguration = observetest.Drained(time.Minute)
+	t.Spec.Class.Kind = "OtherClass"
+	return s
+}
+
+// What live machines take over of a template, and what stays theirs.
+func TestMS10_LiveMachinesFollowTheTemplate(t *testing.T) {
+	label := func(key, value string) observetest.OnSet {
+		return func(s *v1alpha1.MachineSet) { s.Spec.Template.Labels[key] = value }
+	}
+	annotation := func(key, value string) observetest.OnSet {
+		return func(s *v1alpha1.MachineSet) { s.Spec.Template.Annotations[key] = value }
+	}
+	has := func(key, value string) func(*v1alpha1.Machine) {
+		return func(m *v1alpha1.Machine) { m.Labels[key] = value }
+	}
+	bare := func(m *v1alpha1.Machine) { m.Labels, m.Annotations = nil, nil }
+	configured := func(m *v1alpha1.Machine) { m.Spec.MachineConfiguration = observetest.Drained(time.Hour) }
+	nothing := func(*v1alpha1.Machine) {}
+	for _, row := range []struct {
+		name   string
+		set    *v1alpha1.MachineSet
+		is     func(*v1alpha1.Machine)
+		parts  string
+		change func(*v1alpha1.Machine) // what it makes of the machine
+	}{
+		{"as the template makes it", observetest.Set("s"), nothing, "", nothing},
+		{"a label is missing", observetest.Set("s", label("tier", "front")), nothing, "labels", has("tier", "front")},
+		{"a label has another value", observetest.Set("s", label("tier", "front")), has("tier", "back"), "labels", has("tier", "front")},
+		{"labels of others stay", observetest.Set("s"), has("mine", "x"), "", nothing},
+		{"a label that the template has no more stays: somebody else may have set it", observetest.Set("s", func(s *v1alpha1.MachineSet) { s.Spec.Template.Labels = nil }), nothing, "", nothing},
+		{"a machine that has none", observetest.Set("s"), bare, "labels, annotations", func(m *v1alpha1.Machine) {
+			m.Labels, m.Annotations = map[string]string{"app": "web"}, map[string]string{"team": "shop"}
+		}},
+		{"an annotation is missing", observetest.Set("s", annotation("note", "x")), nothing, "annotations", observetest.Note("note", "x")},
+		{"an annotation has another value", observetest.Set("s"), observetest.Note("team", "other"), "annotations", observetest.Note("team", "shop")},
+		{"annotations of others stay", observetest.Set("s"), observetest.Note("mine", "x"), "", nothing},
+		{"node template", observetest.Set("s", func(s *v1alpha1.MachineSet) {
+			s.Spec.Template.Spec.NodeTemplateSpec.Labels = map[string]string{"pool": "web"}
+		}), nothing, "node template", func(m *v1alpha1.Machine) {
+			m.Spec.NodeTemplateSpec.Labels = map[string]string{"pool": "web"}
+		}},
+		{"what the node template says no more goes", observetest.Set("s"), observetest.Templated, "node template", func(m *v1alpha1.Machine) { m.Spec.NodeTemplateSpec = v1alpha1.NodeTemplateSpec{} }},
+		{"configuration", observetest.Set("s", func(s *v1alpha1.MachineSet) {
+			s.Spec.Template.Spec.MachineConfiguration = observetest.Drained(time.Minute)
+		}), nothing, "configuration", func(m *v1alpha1.Machine) {
+			m.Spec.MachineConfiguration = observetest.Drained(time.Minute)
+		}},
+		{"another configuration", observetest.Set("s", func(s *v1alpha1.MachineSet) {
+			s.Spec.Template.Spec.MachineConfiguration = observetest.Drained(time.Minute)
+		}), configured, "configuration", func(m *v1alpha1.Machine) {
+			m.Spec.MachineConfiguration = observetest.Drained(time.Minute)
+		}},
+		{"no configuration any more", observetest.Set("s"), configured, "configuration", func(m *v1alpha1.Machine) { m.Spec.MachineConfiguration = nil }},
+		{"the class's kind", observetest.Set("s", func(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class.Kind = "OtherClass" }), nothing, "class kind", func(m *v1alpha1.Machine) { m.Spec.Class.Kind = "OtherClass" }},
+		{"its name rolls machines", observetest.Set("s", func(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class.Name = "large" }), nothing, "", nothing},
+		{"what is the machine's alone", observetest.Set("s"), func(m *v1alpha1.Machine) { m.Spec.ProviderID = "fake:///i-1" }, "", nothing},
+		{"a wish of the template", observetest.Set("s", annotation(v1alpha1.AnnotationMachinePriority, "5")), nothing, "annotations", observetest.Note(v1alpha1.AnnotationMachinePriority, "5")},
+		{"a person's priority stays", observetest.Set("s", annotation(v1alpha1.AnnotationMachinePriority, "5")), observetest.Note(v1alpha1.AnnotationMachinePriority, "1"), "", nothing},
+		{"a person's preservation stays", observetest.Set("s", annotation(v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveWhenFailed)), observetest.Note(v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveFalse), "", nothing},
+		{"what we noted stays", observetest.Set("s", label(v1alpha1.LabelMachineTemplateHash, "new")), has(v1alpha1.LabelMachineTemplateHash, "old"), "", nothing},
+		{"what we noted nowhere yet", observetest.Set("s", label(v1alpha1.LabelMachineTemplateHash, "new")), nothing, "labels", has(v1alpha1.LabelMachineTemplateHash, "new")},
+		{"all at once", moulded(), nothing, "configuration, labels, node template, class kind", func(m *v1alpha1.Machine) {
+			m.Labels["tier"] = "front"
+			m.Spec.NodeTemplateSpec.Labels = map[string]string{"pool": "web"}
+			m.Spec.MachineConfiguration, m.Spec.Class.Kind = observetest.Drained(time.Minute), "OtherClass"
+		}},
+		{"failed: it keeps what it is", moulded(), observetest.Phase(v1alpha1.MachineFailed), "", nothing},
+		{"failed and going", moulded(), observetest.Both(observetest.Phase(v1alpha1.MachineFailed), observetest.GoingMachine), "", nothing},
+		{"going: the timeouts hurry it", moulded(), observetest.Both(observetest.Phase(v1alpha1.MachineTerminating), observetest.GoingMachine), "configuration", func(m *v1alpha1.Machine) {
+			m.Spec.MachineConfiguration = observetest.Drained(time.Minute)
+		}},
+		{"going, and as hurried as it shall be", moulded(), observetest.Both(observetest.GoingMachine, func(m *v1alpha1.Machine) { m.Spec.MachineConfiguration = observetest.Drained(time.Minute) }), "", nothing},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			m := observetest.Follower(row.is)
+			want, mould := m.DeepCopy(), row.set.DeepCopy()
+			row.change(want)
+			assert.Equal(t, row.parts, observetest.ObservedMember(m, row.set, nil).Drift, "and nothing is changed by looking")
+			assert.Equal(t, row.parts, strings.Join(set.FollowTemplate(m, row.set), ", "))
+			assert.Equal(t, want, m)
+			assert.Empty(t, set.FollowTemplate(m, row.set), "once is enough")
+			assert.Equal(t, mould, row.set)
+		})
+	}
+}
+
+// What a machine took from a template is its own: whoever changes the machine changes no template.
+func TestFollowTemplateSharesNothing(t *testing.T) {
+	s := moulded()
+	m := observetest.Machine("m", func(m *v1alpha1.Machine) { m.Labels = nil })
+	mould := s.DeepCopy()
+	assert.Equal(t, []string{"configuration", "labels", "annotations", "node template", "class kind"}, set.FollowTemplate(m, s))
+	m.Labels["tier"], m.Annotations["team"], m.Spec.NodeTemplateSpec.Labels["pool"] = "x", "x", "x"
+	m.Spec.MachineDrainTimeout.Duration = 0
+	assert.Equal(t, mould, s)
+}
+
+func TestMS60_AMachineThatFollowsStaysTheSame(t *testing.T) {
+	s := moulded()
+	m := observetest.Machine("m", observetest.Of(s), observetest.Templated, observetest.Version("9"), func(m *v1alpha1.Machine) {
+		m.Finalizers = []string{v1alpha1.FinalizerMachine, "example.com/mine"}
+		m.Spec.ProviderID, m.Status.CurrentStatus.Phase = "fake:///i-1", v1alpha1.MachineRunning
+		m.Labels["topology.kubernetes.io/zone"] = "a"
+	})
+	before := m.DeepCopy()
+	assert.NotEmpty(t, set.FollowTemplate(m, s))
+	assert.Equal(t, before.Finalizers, m.Finalizers, "the template's are for new machines")
+	assert.Equal(t, before.OwnerReferences, m.OwnerReferences)
+	assert.Equal(t, []any{"m", before.UID, "9", "fake:///i-1", "a"}, []any{m.Name, m.UID, m.ResourceVersion, m.Spec.ProviderID, m.Labels["topology.kubernetes.io/zone"]})
+	assert.Equal(t, before.Status, m.Status)
+	zoned := &v1alpha1.MachineClass{NodeTemplate: &v1alpha1.NodeTemplate{Zone: "a"}}
+	assert.Equal(t, "a", machine.FailureDomain(m, zoned))
+}

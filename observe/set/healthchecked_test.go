@@ -1,0 +1,39 @@
+package set_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/scale"
+	"millwright/observe/observetest"
+	"millwright/observe/set"
+)
+
+func TestMS10_WhatAHealthCheckSays(t *testing.T) {
+	const check, mark = v1alpha1.MachineHealthCheckSucceeded, v1alpha1.MachineOwnerRemediated
+	for name, row := range map[string]struct {
+		conditions []corev1.NodeCondition
+		check      scale.Answer
+		marked     bool
+	}{
+		"nothing":                           {nil, "", false},
+		"it is healthy":                     {[]corev1.NodeCondition{observetest.Condition(string(check), "True")}, scale.True, false},
+		"it is not, and nobody is asked":    {[]corev1.NodeCondition{observetest.Condition(string(check), "False")}, scale.False, false},
+		"it is not, and its owner is asked": {[]corev1.NodeCondition{observetest.Condition(string(check), "False"), observetest.Condition(string(mark), "False")}, scale.False, true},
+		"its owner has done it":             {[]corev1.NodeCondition{observetest.Condition(string(check), "False"), observetest.Condition(string(mark), "True")}, scale.False, false},
+		"it is healthy again":               {[]corev1.NodeCondition{observetest.Condition(string(check), "True"), observetest.Condition(string(mark), "False")}, scale.True, false},
+		"a mark alone says nothing":         {[]corev1.NodeCondition{observetest.Condition(string(mark), "False")}, "", false},
+		"another condition":                 {[]corev1.NodeCondition{observetest.Condition("Ready", "False")}, "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := observetest.Machine("m")
+			m.Status.Conditions = row.conditions
+			got, marked := set.HealthChecked(m)
+			assert.Equal(t, row.check, got)
+			assert.Equal(t, row.marked, marked)
+		})
+	}
+}

@@ -1,0 +1,172 @@
+package set_test
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/scale"
+	"millwright/observe/observetest"
+	"millwright/observe/set"
+)
+
+// Every fact of a machine that decide/scale asks for, and how it differs from that of one that was just made.
+func TestObservedMember(t *testing.T) {
+	byDeployment := func(s *v1alpha1.MachineSet) {
+		s.OwnerReferences = observetest.OwnedBy(observetest.Deployment("d"), "MachineDeployment")
+	}
+	selecting := func(selector *metav1.LabelSelector) observetest.OnSet {
+		return func(s *v1alpha1.MachineSet) { s.Spec.Selector = selector }
+	}
+	moreLabels := func(s *v1alpha1.MachineSet) { s.Spec.Template.Labels["tier"] = "front" }
+	is := observetest.Phase
+	proveMember(t, []memberRow{
+		{fact: "Name", want: "m"},
+		{fact: "UID", want: "uid-m"},
+		{fact: "Version", machine: observetest.Version("9"), want: "9"},
+		{fact: "Created", machine: func(m *v1alpha1.Machine) { m.CreationTimestamp = observetest.Ago(5) }, want: observetest.Ago(5).Time},
+
+		{name: "its labels do", fact: "Matches", want: true},
+		{name: "relabelled", fact: "Matches", machine: observetest.Labelled("api"), want: false},
+		{name: "an empty selector lets go of nothing", fact: "Matches", machine: observetest.Labelled("api"), set: selecting(&metav1.LabelSelector{}), want: true},
+		{name: "all that it wants", fact: "Labelled", want: true},
+		{name: "one is missing", fact: "Labelled", set: moreLabels, want: false},
+		{name: "by the template and not by the selector", fact: "Labelled", set: selecting(&metav1.LabelSelector{MatchLabels: map[string]string{"app": "api"}}), want: true},
+		{fact: "Deleting", machine: observetest.GoingMachine, want: true},
+		{fact: "DeletingSince", machine: func(m *v1alpha1.Machine) { m.DeletionTimestamp = new(observetest.Ago(2)) }, want: observetest.Ago(2).Time},
+		{fact: "Drift", set: moreLabels, want: "labels"},
+		{name: "as its deployment wants", fact: "UpToDate", deployment: observetest.Deployment("d"), want: scale.True},
+		{fact: "UpToDate", deployment: observetest.Deployment("d", observetest.RolledOut), want: scale.False},
+		{name: "by the set, whatever the machine still has", fact: "UpToDate", machine: func(m *v1alpha1.Machine) { m.Spec.Class.Name = "old" }, deployment: observetest.Deployment("d"), want: scale.True},
+		{fact: "UpToDateWhy", deployment: observetest.Deployment("d", observetest.RolledOut), want: "MachineDeployment d has another template"},
+
+		{fact: "Phase", machine: is(v1alpha1.MachinePending), want: "Pending"},
+		{fact: "Failed", machine: is(v1alpha1.MachineFailed), want: true},
+		{fact: "Crashing", machine: is(v1alpha1.MachineCrashLoopBackOff), want: true},
+		{fact: "Updating", machine: is(v1alpha1.MachineInPlaceUpdating), want: true},
+		{name: "handed over", fact: "Updated", machine: func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelUpdateResult] = "successful" }, want: true},
+		{name: "another result", fact: "Updated", machine: func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelUpdateResult] = "failed" }, want: false},
+		{fact: "Joined", machine: is(v1alpha1.MachineRunning), want: true},
+		{fact: "Node", machine: is(v1alpha1.MachineUnknown), want: scale.NodeUnhealthy},
+		{fact: "Ready", machine: is(v1alpha1.MachineRunning), want: scale.True},
+		{fact: "ReadyWhy", machine: is(v1alpha1.MachinePending), want: "phase Pending"},
+		{name: "since its node is", fact: "ReadyFrom", machine: observetest.ReadySince(observetest.Ago(4)), want: observetest.Ago(4).Time},
+		{name: "without a cluster to join", fact: "Serves", machine: is(v1alpha1.MachineAvailable), want: true},
+		{name: "with one it has to join", fact: "Serves", machine: is(v1alpha1.MachineRunning), want: false},
+		{fact: "Blocked.Reason", machine: observetest.Blocked("InstanceReady", "ResourceExhausted"), want: "ResourceExhausted"},
+		{name: "without the machine's name, which others add", fact: "Blocked.Message", machine: observetest.Blocked("InstanceReady", "ResourceExhausted"), want: "no ResourceExhausted"},
+
+		{fact: "Replace", machine: is(v1alpha1.MachineFailed), want: true},
+		{fact: "Preserved", machine: observetest.Preserved, want: true},
+		{fact: "PreservedUntil", machine: observetest.Until(observetest.KeptUntil), want: observetest.KeptUntil.Time},
+		{fact: "Kept", machine: observetest.Asking(v1alpha1.ValuePreserveAuto), want: true},
+		{name: "by a person", fact: "Kept", machine: observetest.Asking(v1alpha1.ValuePreserveNow), want: false},
+		{name: "the value false", fact: "Dismissed", machine: observetest.Asking(v1alpha1.ValuePreserveFalse), want: true},
+		{name: "its set has asked once", fact: "Dismissed", machine: observetest.Note(v1alpha1.AnnotationAutoPreserved, "2026-01-01T11:00:00Z"), want: true},
+		{name: "asks itself", fact: "Dismissed", machine: observetest.Asking(v1alpha1.ValuePreserveWhenFailed), want: false},
+
+		{fact: "DeleteFirst", machine: observetest.Note(v1alpha1.AnnotationDeleteMachine, ""), want: true},
+		{name: "none", fact: "Priority", want: 3},
+		{fact: "Priority", machine: observetest.Note(v1alpha1.AnnotationMachinePriority, "1"), want: 1},
+		{name: "marked", fact: "Chosen", machine: observetest.Note(v1alpha1.AnnotationMarkedForDeletionTime, "2026-01-01T11:59:00Z"), want: observetest.Ago(1).Time},
+		{name: "no time", fact: "Chosen", machine: observetest.Note(v1alpha1.AnnotationMarkedForDeletionTime, "soon"), want: time.Time{}},
+		{fact: "HealthCheck", machine: observetest.Note(v1alpha1.AnnotationRemediateMachine, ""), want: scale.False},
+		{fact: "Marked", machine: observetest.Note(v1alpha1.AnnotationRemediateMachine, ""), want: true},
+		{fact: "Urgent", machine: observetest.Note(v1alpha1.AnnotationRemediateMachine, ""), want: true},
+		{name: "a deployment above says nothing of it", fact: "Marked", set: byDeployment, deployment: observetest.Deployment("d"), want: false},
+	})
+}
+
+// memberRow is one fact of a machine, by the machine, its set and the deployment above.
+type memberRow struct {
+	name       string
+	fact       string
+	machine    func(*v1alpha1.Machine)
+	set        observetest.OnSet
+	deployment *v1alpha1.MachineDeployment
+	want       any
+}
+
+// proveMember shows each fact, and that none is forgotten.
+func proveMember(t *testing.T, rows []memberRow) {
+	missing := map[string]bool{}
+	for _, name := range observetest.Facts(reflect.TypeFor[scale.Member](), "") {
+		missing[name] = true
+	}
+	for _, row := range rows {
+		t.Run(strings.TrimPrefix(row.name+", "+row.fact, ", "), func(t *testing.T) {
+			m, s := observetest.Follower(), observetest.Set("s")
+			if row.machine != nil {
+				row.machine(m)
+			}
+			if row.set != nil {
+				row.set(s)
+			}
+			before := m.DeepCopy()
+			assert.Equal(t, row.want, observetest.Fact(observetest.ObservedMember(m, s, row.deployment), row.fact))
+			assert.Equal(t, before, m, "what is looked at stays as it is")
+		})
+		if !reflect.ValueOf(row.want).IsZero() {
+			delete(missing, row.fact)
+		}
+	}
+	for name, lacks := range missing {
+		assert.False(t, lacks, "fact %s has no row that shows it", name)
+	}
+}
+
+// deletes names the machines that a set would delete next.
+func deletes(s *v1alpha1.MachineSet, machines ...*v1alpha1.Machine) []string {
+	doomed := []string{}
+	for _, target := range scale.Decide(set.Observed(s, set.Around{Members: machines}, observetest.Noon, 0)).Delete {
+		doomed = append(doomed, target.Name)
+	}
+	return doomed
+}
+
+// A set deletes of its failed machines those that it may replace, each once.
+func TestFailedMachinesToReplace(t *testing.T) {
+	expired := metav1.NewTime(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
+	terminating := observetest.Phase(v1alpha1.MachineTerminating)
+	type row struct {
+		name    string
+		machine *v1alpha1.Machine
+		alone   bool // replaced by a set on its own
+		below   bool // replaced by a set below a deployment
+		going   bool // is being deleted already
+	}
+	for _, row := range []row{
+		{"failed", observetest.Follower(observetest.Phase(v1alpha1.MachineFailed)), true, false, false},
+		{"failed and granted", observetest.Follower(observetest.Phase(v1alpha1.MachineFailed), observetest.IsGranted), true, true, false},
+		{"failed and preserved", observetest.Follower(observetest.Phase(v1alpha1.MachineFailed), observetest.Preserved), false, false, false},
+		{"failed, granted and preserved", observetest.Follower(observetest.Phase(v1alpha1.MachineFailed), observetest.IsGranted, observetest.Preserved), false, false, false},
+		{"U59: nobody has judged yet whether its time is over", observetest.Follower(observetest.Phase(v1alpha1.MachineFailed), observetest.Until(expired)), false, false, false},
+		{"U59: asks to be preserved now", observetest.Follower(observetest.Phase(v1alpha1.MachineFailed), observetest.Asking(v1alpha1.ValuePreserveNow)), false, false, false},
+		{"U59: asks to be preserved when it fails", observetest.Follower(observetest.Phase(v1alpha1.MachineFailed), observetest.Asking(v1alpha1.ValuePreserveWhenFailed)), false, false, false},
+		{"U59: nobody wants it", observetest.Follower(observetest.Phase(v1alpha1.MachineFailed), observetest.Asking(v1alpha1.ValuePreserveFalse)), true, false, false},
+		{"U58: its set wants it", observetest.Follower(observetest.Phase(v1alpha1.MachineFailed), observetest.Asking(v1alpha1.ValuePreserveAuto)), false, false, false},
+		{"failed and being deleted", observetest.Follower(observetest.Phase(v1alpha1.MachineFailed), observetest.IsGranted, observetest.GoingMachine), true, true, true},
+		{"failed, and its phase says so no more", observetest.Follower(terminating, observetest.IsDue, observetest.IsGranted, observetest.GoingMachine), true, true, true},
+		{"being deleted, and was well", observetest.Follower(terminating, observetest.GoingMachine), false, false, true},
+		{"failed, and deleted by a person", observetest.Follower(terminating, observetest.IsDue, observetest.GoingMachine), true, false, true},
+		{"due", observetest.Follower(observetest.Phase(v1alpha1.MachineUnknown), observetest.IsDue), false, false, false},
+		{"due and granted: it will fail", observetest.Follower(observetest.Phase(v1alpha1.MachineUnknown), observetest.IsDue, observetest.IsGranted), false, false, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			for s, want := range map[*v1alpha1.MachineSet]bool{observetest.Set("alone"): row.alone, observetest.Set("below", observetest.OfDeployment): row.below} {
+				s.Spec.Replicas = 1
+				doomed := []string{}
+				if want && !row.going {
+					doomed = []string{"m"}
+				}
+				assert.Equal(t, want, observetest.ObservedMember(row.machine, s, nil).Replace, s.Name)
+				assert.Equal(t, doomed, deletes(s, row.machine), s.Name)
+			}
+		})
+	}
+}

@@ -1,0 +1,61 @@
+package set_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/scale"
+	"millwright/observe/observetest"
+	"millwright/observe/set"
+)
+
+// What the node of a failed machine asks for counts before the machine's workflow has put it on record.
+func TestU59_AFailedMachineWhoseNodeSaysWhatBecomesOfIt(t *testing.T) {
+	failed, on := observetest.Phase(v1alpha1.MachineFailed), observetest.OnNode("n")
+	saying := func(value string) *corev1.Node {
+		n := observetest.Node()
+		if value != "" {
+			metav1.SetMetaDataAnnotation(&n.ObjectMeta, v1alpha1.AnnotationPreserve, value)
+		}
+		return n
+	}
+	for _, row := range []struct {
+		name           string
+		node           *corev1.Node
+		machine        *v1alpha1.Machine
+		kept, replaced bool
+	}{
+		{"U59: when-failed on the node", saying(v1alpha1.ValuePreserveWhenFailed), running("a", on, failed), true, false},
+		{"U59: now on the node", saying(v1alpha1.ValuePreserveNow), running("a", on, failed), true, false},
+		{"U59: false on the node", saying(v1alpha1.ValuePreserveFalse), running("a", on, failed), false, true},
+		{"U59: the node says nothing", saying(""), running("a", on, failed), false, true},
+		{"U59: its annotation was removed", saying(""), running("a", on, failed, observetest.Note(v1alpha1.AnnotationLastAppliedPreserve, v1alpha1.ValuePreserveNow)), false, true},
+		{"a word that nobody knows", saying("perhaps"), running("a", on, failed), false, true},
+		{"another node", saying(v1alpha1.ValuePreserveNow), running("a", observetest.OnNode("other"), failed), false, true},
+		{"no node", saying(v1alpha1.ValuePreserveNow), running("a", failed), false, true},
+		{"it has not failed", saying(v1alpha1.ValuePreserveNow), running("a", on), false, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			s := caredFor(1)
+			row.machine.OwnerReferences = observetest.OwnedBy(s, "MachineSet")
+			cluster, _ := observetest.Start(t, []runtime.Object{row.node}, s, row.machine, observetest.Class("small"))
+			live, err := set.ReadLive(t.Context(), cluster, s)
+			require.NoError(t, err)
+			for _, around := range []set.Around{set.Read(cluster, s), live} {
+				o := set.Observed(s, around, observetest.Noon, 0)
+				assert.Equal(t, row.kept, o.Members[0].Preserved)
+				assert.Equal(t, row.replaced, o.Members[0].Replace)
+				assert.Equal(t, row.replaced, len(scale.Decide(o).Delete) == 1)
+			}
+		})
+	}
+	t.Run("where nothing is known of nodes", func(t *testing.T) {
+		assert.Nil(t, observetest.Members().NodeAsked(running("a", on, failed)))
+	})
+}

@@ -1,0 +1,240 @@
+package set
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/scale"
+	"millwright/observe/cache"
+	"millwright/observe/drain"
+	"millwright/observe/machine"
+)
+
+// Observed turns a set and what stands around it into what decide/scale asks for. Seed is the source of new names.
+func Observed(set *v1alpha1.MachineSet, around Around, now time.Time, seed uint64) scale.Observed {
+	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
+	o := scale.Observed{
+		Now:      now,
+		Set:      set.Name,
+		Deleting: set.DeletionTimestamp != nil,
+		Replicas: int(set.Spec.Replicas),
+		Order:    scale.Order(set.Spec.DeletionOrder),
+		Keep:     int(set.Spec.AutoPreserveFailedMachineMax),
+		MinReady: time.Duration(set.Spec.MinReadySeconds) * time.Second,
+		Seed:     seed,
+		Frozen:   cache.IsFrozen(set),
+		Scaled:   cache.TimeIn(set.Annotations[v1alpha1.AnnotationLastScalerChange]),
+		Reported: reportedSet(&set.Status),
+
+		Finalizer:          cache.HasFinalizer(set.Finalizers),
+		Generation:         set.Generation,
+		ObservedGeneration: set.Status.ObservedGeneration,
+
+		Missing:     around.Missing,
+		Preflight:   around.Preflight,
+		Remediation: remediation(set, around.Deployment),
+	}
+	_, o.Paused = set.Annotations[v1alpha1.AnnotationPaused]
+	_, o.NoScaleUp = set.Labels[v1alpha1.LabelScaleUpDisabled]
+	if d := around.Deployment; d != nil {
+		if _, paused := d.Annotations[v1alpha1.AnnotationPaused]; paused {
+			o.OwnerPaused = "MachineDeployment"
+		}
+		o.Frozen = o.Frozen || cache.IsFrozen(d)
+	}
+	if g := set.Status.FailedGenerations; g != nil {
+		o.Generations = scale.Generations{Failed: int(g.Count), Last: g.LastFailedAt.Time}
+	}
+	switch {
+	case err != nil:
+		o.Invalid, selector = fmt.Sprintf("the selector cannot be read: %v", err), labels.Nothing()
+	case selector.Empty():
+		o.SelectsAll = true
+	case !selector.Matches(labels.Set(set.Spec.Template.Labels)):
+		o.Invalid = "the selector does not match the labels of the template"
+	}
+	outdated := ""
+	if o.Remediation.Outdated {
+		outdated = "MachineDeployment " + around.Deployment.Name + " has another template"
+	}
+	for _, m := range around.Members {
+		f := Member(m, set, selector)
+		f.Labelled, f.Drift = holds(m.Labels, set.Spec.Template.Labels), drift(m, set)
+		if outdated != "" {
+			f.UpToDate, f.UpToDateWhy = scale.False, outdated
+		}
+		if around.keptByNode(m) {
+			f.Preserved, f.Replace = true, false
+		}
+		o.Members = append(o.Members, f)
+	}
+	for _, m := range around.Orphans {
+		o.Orphans = append(o.Orphans, scale.Orphan{
+			Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion, Matches: selector.Matches(labels.Set(m.Labels)), Deleting: m.DeletionTimestamp != nil,
+		})
+		if m.DeletionTimestamp == nil && m.Annotations[v1alpha1.AnnotationReleasedBy] == string(set.UID) {
+			o.Released++
+		}
+	}
+	return o
+}
+
+// remediation is the policy of a set. Where a deployment stands above, its replacement budget and its own pauses decide when
+// failed machines go, so that there is no second one here.
+func remediation(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) scale.Remediation {
+	r := scale.Remediation{Backoff: v1alpha1.DefaultRemediationBackoff, MaxBackoff: v1alpha1.DefaultRemediationMaxBackoff}
+	if spec := set.Spec.Remediation; spec != nil {
+		if spec.Backoff != nil {
+			r.Backoff = spec.Backoff.Duration
+		}
+		if spec.MaxBackoff != nil {
+			r.MaxBackoff = spec.MaxBackoff.Duration
+		}
+		if most := spec.MaxInFlight; most != nil {
+			r.Limited = true
+			r.MaxInFlight, _ = intstr.GetScaledValueFromIntOrPercent(most, int(set.Spec.Replicas), true) // unreadable: none at a time
+		}
+	}
+	if machine.HasDeployment(set) {
+		r.Backoff = 0
+	}
+	r.Outdated = d != nil && !SameTemplate(&set.Spec.Template, &d.Spec.Template)
+	return r
+}
+
+// Member turns a machine of a set into what decide/scale asks for, but for what its template says of it.
+func Member(m *v1alpha1.Machine, set *v1alpha1.MachineSet, selector labels.Selector) scale.Member {
+	phase := m.Status.CurrentStatus.Phase
+	f := scale.Member{
+		Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion, Created: m.CreationTimestamp.Time,
+		Matches:  selector.Matches(labels.Set(m.Labels)) || selector.Empty(),
+		Deleting: m.DeletionTimestamp != nil, DeletingSince: cache.TimeOf(m.DeletionTimestamp),
+		UpToDate: scale.True,
+
+		Phase:    string(phase),
+		Failed:   phase == v1alpha1.MachineFailed,
+		Crashing: phase == v1alpha1.MachineCrashLoopBackOff,
+		Updating: phase == v1alpha1.MachineInPlaceUpdating,
+		Updated:  m.Labels[v1alpha1.LabelUpdateResult] == v1alpha1.ValueUpdateSuccessful,
+		Joined:   hasJoined(m),
+		Serves:   phase == v1alpha1.MachineAvailable,
+
+		Replace:        machine.Replaceable(m, set),
+		Preserved:      machine.IsKeptNow(m),
+		PreservedUntil: cache.TimeOf(m.Status.CurrentStatus.PreserveExpiryTime),
+		Kept:           machine.IsKept(m),
+		Dismissed:      machine.IsDismissed(m),
+
+		Priority: drain.Priority(m),
+		Chosen:   cache.TimeIn(m.Annotations[v1alpha1.AnnotationMarkedForDeletionTime]),
+	}
+	f.Ready, f.ReadyWhy, f.ReadyFrom, f.Node = readiness(m)
+	if reason, message := machine.Blocked(m); reason != "" {
+		f.Blocked = scale.Problem{Reason: reason, Message: message}
+	}
+	_, f.DeleteFirst = m.Annotations[v1alpha1.AnnotationDeleteMachine]
+	f.HealthCheck, f.Marked = HealthChecked(m)
+	if _, f.Urgent = m.Annotations[v1alpha1.AnnotationRemediateMachine]; f.Urgent {
+		f.HealthCheck, f.Marked = scale.False, true
+	}
+	return f
+}
+
+// HealthChecked is what a health check says of a machine, and whether it asks the set to replace it. A mark on a machine that the
+// check finds healthy is the check's own to take back.
+func HealthChecked(m *v1alpha1.Machine) (check scale.Answer, marked bool) {
+	for _, c := range m.Status.Conditions {
+		switch c.Type {
+		case v1alpha1.MachineHealthCheckSucceeded:
+			check = scale.Answer(c.Status)
+		case v1alpha1.MachineOwnerRemediated:
+			marked = c.Status == corev1.ConditionFalse
+		default:
+		}
+	}
+	return check, marked && check == scale.False
+}
+
+// readiness says whether a machine's node is ready, as the machine's own workflow says it.
+func readiness(m *v1alpha1.Machine) (ready scale.Answer, why string, since time.Time, node scale.Node) {
+	phase := m.Status.CurrentStatus.Phase
+	switch phase {
+	case "":
+		return "", "", since, scale.NoNode
+	case v1alpha1.MachineRunning:
+		return scale.True, "", machine.ReadySince(m), scale.NodeHealthy
+	case v1alpha1.MachinePending, v1alpha1.MachineCrashLoopBackOff, v1alpha1.MachineAvailable:
+		node = scale.NoNode
+	case v1alpha1.MachineInPlaceUpdating, v1alpha1.MachineInPlaceUpdateSuccessful:
+		node = scale.NodeHealthy
+	default:
+		node = scale.NodeUnhealthy
+	}
+	return scale.False, cmp.Or(m.Status.LastOperation.Description, "phase "+string(phase)), since, node
+}
+
+// hasJoined reports whether the node of a machine has joined, or will never have to.
+func hasJoined(m *v1alpha1.Machine) bool {
+	switch m.Status.CurrentStatus.Phase {
+	case "", v1alpha1.MachinePending, v1alpha1.MachineCrashLoopBackOff, v1alpha1.MachineFailed, v1alpha1.MachineTerminating:
+		return m.Annotations[v1alpha1.AnnotationMachineJoinDuration] != ""
+	default:
+		return true
+	}
+}
+
+// Blocked returns the reason of Blocked as the set's status says it; empty when nothing blocks.
+func Blocked(set *v1alpha1.MachineSet) string {
+	for _, c := range set.Status.Conditions {
+		if c.Type == v1alpha1.MachineSetReplicaFailure && c.Status == v1alpha1.ConditionTrue {
+			return c.Reason
+		}
+	}
+	return ""
+}
+
+// reportedSet returns what a set's status says of what scale.Look decides.
+func reportedSet(s *v1alpha1.MachineSetStatus) scale.Status {
+	r := scale.Status{
+		Counts: &scale.Counts{
+			Replicas: int(s.Replicas), Labelled: int(s.FullyLabeledReplicas), Ready: int(s.ReadyReplicas),
+			Available: int(s.AvailableReplicas), UpToDate: int(s.UpToDateReplicas),
+			PreservedFailed: int(s.PreservedFailedReplicas), AutoPreserved: int(s.AutoPreserveFailedMachineCount),
+		},
+		Peak: int(s.PeakReplicas), Overshoot: int(s.Overshoot), Seen: int(s.ObservedReplicas),
+	}
+	for _, c := range s.Conditions {
+		r.Conditions = append(r.Conditions, scale.Condition{Type: string(c.Type), Status: scale.Answer(c.Status), Reason: c.Reason, Message: c.Message})
+	}
+	return r
+}
+
+// ApplyStatus makes a status say what scale.Look says. The time of a condition moves with its status.
+func ApplyStatus(s *v1alpha1.MachineSetStatus, want scale.Status, now metav1.Time) {
+	if c := want.Counts; c != nil {
+		s.Replicas, s.FullyLabeledReplicas, s.ReadyReplicas = int32(c.Replicas), int32(c.Labelled), int32(c.Ready)
+		s.AvailableReplicas, s.UpToDateReplicas = int32(c.Available), int32(c.UpToDate)
+		s.PreservedFailedReplicas, s.AutoPreserveFailedMachineCount = int32(c.PreservedFailed), int32(c.AutoPreserved)
+	}
+	s.PeakReplicas, s.Overshoot, s.ObservedReplicas = int32(want.Peak), int32(want.Overshoot), int32(want.Seen)
+	was := s.Conditions
+	s.Conditions = make([]v1alpha1.MachineSetCondition, 0, len(want.Conditions))
+	for _, c := range want.Conditions {
+		next := v1alpha1.MachineSetCondition{
+			Type: v1alpha1.MachineSetConditionType(c.Type), Status: v1alpha1.ConditionStatus(c.Status), Reason: c.Reason, Message: c.Message, LastTransitionTime: now,
+		}
+		same := func(o v1alpha1.MachineSetCondition) bool { return o.Type == next.Type && o.Status == next.Status }
+		if i := slices.IndexFunc(was, same); i >= 0 {
+			next.LastTransitionTime = was[i].LastTransitionTime
+		}
+		s.Conditions = append(s.Conditions, next)
+	}
+}

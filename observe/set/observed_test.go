@@ -1,0 +1,227 @@
+package set_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/attention"
+	"millwright/decide/scale"
+	"millwright/observe/observetest"
+	"millwright/observe/set"
+)
+
+// running is a machine as its set wants it, ready since an hour before noon.
+func running(name string, change ...func(*v1alpha1.Machine)) *v1alpha1.Machine {
+	return renamedTo(name, observetest.Follower(append([]func(*v1alpha1.Machine){observetest.ReadySince(observetest.Ago(60))}, change...)...))
+}
+
+func renamedTo(name string, m *v1alpha1.Machine) *v1alpha1.Machine {
+	m.Name, m.UID = name, observetest.Meta(name).UID
+	return m
+}
+
+// caredFor is a set of this size that is seen to.
+func caredFor(replicas int32, change ...observetest.OnSet) *v1alpha1.MachineSet {
+	return observetest.Set("s", append([]observetest.OnSet{func(s *v1alpha1.MachineSet) {
+		s.Spec.Replicas, s.Finalizers, s.Status.ObservedGeneration = replicas, []string{v1alpha1.FinalizerMachine}, s.Generation
+	}}, change...)...)
+}
+
+// reporting makes a set's status say what there was to say at noon.
+func reporting(s *v1alpha1.MachineSet, around set.Around) *v1alpha1.MachineSet {
+	set.ApplyStatus(&s.Status, scale.Report(set.Observed(s, around, observetest.Noon, 0)), metav1.NewTime(observetest.Noon))
+	return s
+}
+
+func missingClass(around set.Around) set.Around {
+	around.Missing = []string{"MachineClass"}
+	return around
+}
+
+func TestWhatASetHasPending(t *testing.T) {
+	calm := func(why string) attention.Decision { return attention.Decision{Why: why} }
+	scales := func(why string) attention.Decision { return attention.Decision{Need: attention.Scale, Why: why} }
+	const late = "status is out of date"
+	two := observetest.Members(running("a"), running("b"))
+	one := observetest.Members(running("a"), running("b", goingAt(observetest.Noon)))
+	long := observetest.Members(running("a"), running("b", goingAt(observetest.Noon.Add(-time.Hour))))
+	young := observetest.Members(running("a"), running("b", observetest.ReadySince(observetest.Ago(1))))
+	joined := observetest.Members(running("a", createdAt(observetest.Ago(80))), running("b"))
+	minReady := func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 3600 }
+	for _, row := range []struct {
+		name   string
+		set    *v1alpha1.MachineSet
+		around set.Around
+		now    time.Time
+		want   attention.Decision
+	}{
+		{"U43: as many as wanted", reporting(caredFor(2), two), two, observetest.Noon, calm("2 machines wanted, 2 there")},
+		{"a new set", observetest.Set("s", func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 1 }), observetest.Members(), observetest.Noon, scales("new: not yet taken care of")},
+		{"a generation that was not seen", func() *v1alpha1.MachineSet {
+			s := reporting(caredFor(2), two)
+			s.Generation = 7
+			return s
+		}(), two, observetest.Noon, scales("generation 7 was not seen yet (last seen: 1)")},
+		{"U40: one is missing", reporting(caredFor(3), two), two, observetest.Noon, scales("create 1 machine: 3 wanted, 2 there")},
+		{"U45: one too many", reporting(caredFor(1), two), two, observetest.Noon, scales("delete 1 machine: 1 wanted, 2 there")},
+		{"one goes: it is looked at again when that takes long", reporting(caredFor(1), one), one, observetest.Noon, scales("1 machines wanted, 2 there; it waits for the time to pass")},
+		{"it takes long, and is told", reporting(caredFor(1), long), long, observetest.Noon, calm("1 machines wanted, 2 there")},
+		{"D12: one is not ready for long enough", reporting(caredFor(2, minReady), young), young, observetest.Noon, scales("2 machines wanted, 2 there; it waits for the time to pass")},
+		{"D12: now it is", reporting(caredFor(2, minReady), young), young, observetest.Noon.Add(time.Hour), scales(late)},
+		{"the status is of another time", caredFor(2), two, observetest.Noon, scales(late)},
+		{"that its class is missing was not told yet", reporting(caredFor(3, observetest.FrozenSet), two), missingClass(two), observetest.Noon, scales(late)},
+		{"its class is missing, and that is told", reporting(caredFor(3), missingClass(two)), missingClass(two), observetest.Noon, calm("3 machines wanted, 2 there")},
+		{"what is missing cannot be made, and that is told", reporting(caredFor(3, observetest.FrozenSet), two), two, observetest.Noon, calm("3 machines wanted, 2 there")},
+		{"only a record to change", reporting(caredFor(2, func(s *v1alpha1.MachineSet) {
+			s.Status.FailedGenerations = &v1alpha1.FailedGenerations{Count: 1, LastFailedAt: observetest.Ago(90)}
+		}), joined), joined, observetest.Noon, scales("2 machines wanted and there")},
+		{"U50: it goes", reporting(caredFor(2, observetest.GoingSet), two), two, observetest.Noon, attention.Decision{Need: attention.Deletion, Why: "deletion was asked for; 2 machines left"}},
+		{
+			"MS-61: gone but for others' finalizers", reporting(caredFor(2, observetest.GoingSet, func(s *v1alpha1.MachineSet) { s.Finalizers = []string{"example.com/x"} }), observetest.Members()),
+			observetest.Members(), observetest.Noon, calm("released: the API server removes it"),
+		},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			before := row.set.DeepCopy()
+			assert.Equal(t, row.want, scale.Look(set.Observed(row.set, row.around, row.now, 0)).Pending)
+			assert.Equal(t, before, row.set, "what is looked at stays as it is")
+		})
+	}
+}
+
+// What the run knows of its last batch is in the facts, too: what is told already is not told again and again.
+func TestARefusedBatchIsToldOnce(t *testing.T) {
+	s, around := caredFor(3), observetest.Members(running("a"), running("b"))
+	look := func(failure scale.Failure) scale.Plan {
+		o := set.Observed(s, around, observetest.Noon, 0)
+		o.LastFailure = failure
+		return scale.Look(o)
+	}
+	quota := scale.Failure{Message: "quota"}
+	plan := look(quota)
+	assert.True(t, plan.Unreported)
+	set.ApplyStatus(&s.Status, plan.Status, metav1.NewTime(observetest.Noon))
+	assert.Equal(t, int32(3), s.Status.ObservedReplicas, "nothing is under way until it is tried again")
+	plan = look(quota)
+	assert.False(t, plan.Unreported)
+	assert.Equal(t, "create 1 machine: 3 wanted, 2 there", plan.Pending.Why)
+	assert.True(t, look(scale.Failure{}).Unreported, "whoever knows of no failure would take it back")
+}
+
+func goingAt(at time.Time) func(*v1alpha1.Machine) {
+	return func(m *v1alpha1.Machine) { m.DeletionTimestamp = new(metav1.NewTime(at)) }
+}
+
+func createdAt(at metav1.Time) func(*v1alpha1.Machine) {
+	return func(m *v1alpha1.Machine) { m.CreationTimestamp = at }
+}
+
+// planned says in one line which list of a decision is filled.
+func planned(d scale.Decision) string {
+	var lists []string
+	for _, list := range []struct {
+		verb     string
+		machines []scale.Target
+	}{
+		{"release", d.Release}, {"adopt", d.Adopt}, {"keep", d.Keep}, {"unmark", d.Unmark}, {"remediate", d.Remediate}, {"delete", d.Delete}, {"sync", d.Sync},
+	} {
+		if len(list.machines) > 0 {
+			line := list.verb
+			for _, m := range list.machines {
+				line += " " + m.Name
+			}
+			lists = append(lists, line)
+		}
+	}
+	if len(d.Create) > 0 {
+		lists = append(lists, "create")
+	}
+	slices.Sort(lists)
+	return strings.Join(lists, ", ")
+}
+
+// From objects to a decision: what people and other controllers write on sets and machines comes to this.
+func TestWhatASetDoesAboutWhatItSees(t *testing.T) {
+	scaled := observetest.NoteSet(v1alpha1.AnnotationLastScalerChange, "2026-01-01T11:30:00Z")
+	chosen := func(name, at string) *v1alpha1.Machine {
+		return running(name, observetest.Note(v1alpha1.AnnotationMachinePriority, "1"), observetest.Note(v1alpha1.AnnotationMarkedForDeletionTime, at))
+	}
+	keeps := func(n int32) observetest.OnSet {
+		return func(s *v1alpha1.MachineSet) { s.Spec.AutoPreserveFailedMachineMax = n }
+	}
+	selecting := func(selector *metav1.LabelSelector) observetest.OnSet {
+		return func(s *v1alpha1.MachineSet) { s.Spec.Selector = selector }
+	}
+	below := func(change ...observetest.OnDeployment) set.Around {
+		around := aroundD(change...)
+		around.Members = []*v1alpha1.Machine{running("a", observetest.Note(v1alpha1.AnnotationRemediateMachine, ""))}
+		return around
+	}
+	with := func(around set.Around, machines ...*v1alpha1.Machine) set.Around {
+		around.Members = machines
+		return around
+	}
+	updated := func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelUpdateResult] = v1alpha1.ValueUpdateSuccessful }
+	nonsense := func(s *v1alpha1.MachineSet) {
+		atMost(intstr.FromString("many"))(s)
+		s.Spec.Replicas, s.Spec.DeletionOrder = 2, "Sideways"
+		observetest.NoteSet(v1alpha1.AnnotationLastScalerChange, "yesterday")(s)
+	}
+	for _, row := range []struct {
+		name   string
+		set    *v1alpha1.MachineSet
+		around set.Around
+		want   string
+	}{
+		{"U40: one is missing", caredFor(1), observetest.Members(), "create"},
+		{"U41: fields that make no sense", caredFor(2, nonsense), observetest.Members(running("a"), chosen("b", "soon")), ""},
+		{"U43: as many as wanted", caredFor(1), observetest.Members(running("a")), ""},
+		{"U44: the failed one goes", caredFor(1), observetest.Members(running("a"), running("b", observetest.Phase(v1alpha1.MachineFailed))), "delete b"},
+		{"U46: chosen before the size last changed", caredFor(2, scaled), observetest.Members(running("a"), chosen("b", "2026-01-01T11:29:00Z")), "delete b"},
+		{"U46: chosen after it", caredFor(2, scaled), observetest.Members(running("a"), chosen("b", "2026-01-01T11:31:00Z")), ""},
+		{"U47: and the size is smaller", caredFor(1, scaled), observetest.Members(running("a"), chosen("b", "2026-01-01T11:29:00Z")), "delete b"},
+		{"U48: handed over by an update", caredFor(1), observetest.Members(running("a", updated), running("b")), ""},
+		{"U49: a selector that does not match the template", caredFor(3, selecting(&metav1.LabelSelector{MatchLabels: map[string]string{"app": "api"}})), with(orphans(observetest.Machine("o", observetest.Labelled("api"))), running("a")), ""},
+		{"U49: a selector that cannot be read", caredFor(3, selecting(observetest.Unreadable())), with(orphans(observetest.Machine("o")), running("a")), ""},
+		{"U49: no selector", caredFor(3, selecting(nil)), with(orphans(observetest.Machine("o")), running("a")), ""},
+		{"U50: an invalid set can be deleted", caredFor(3, selecting(observetest.Unreadable()), observetest.GoingSet), observetest.Members(running("a")), "delete a"},
+		{"U52: an orphan that matches", caredFor(1), with(orphans(observetest.Machine("o"), observetest.Machine("p", observetest.Labelled("api")), observetest.Machine("q", observetest.GoingMachine))), "adopt o"},
+		{"U53: one that does not match", caredFor(1), observetest.Members(running("a", observetest.Labelled("api"))), "release a"},
+		{"D10: until it is released no other is made", caredFor(2), observetest.Members(running("a"), running("b", observetest.Labelled("api"))), "release b"},
+		{"D10: nor is it deleted, though there are too many", caredFor(1), observetest.Members(running("a"), running("b", observetest.Labelled("api"))), "release b"},
+		{"D40: an empty selector", caredFor(1, selecting(&metav1.LabelSelector{})), with(orphans(observetest.Machine("o")), running("a"), running("b", observetest.Labelled("api"), observetest.GoingMachine)), ""},
+		{"D40: and it makes what is missing", caredFor(2, selecting(&metav1.LabelSelector{})), with(orphans(observetest.Machine("o")), running("a")), "create"},
+		{"what it releases again and again is not made again and again", caredFor(1), with(orphans(observetest.Machine("o", observetest.Labelled("api"), releasedBy("uid-s")), observetest.Machine("p", observetest.Labelled("api"), releasedBy("uid-s")), observetest.Machine("q", observetest.Labelled("api"), releasedBy("uid-s")), observetest.Machine("r", observetest.Labelled("api"), releasedBy("uid-s")))), ""},
+		{"U58: 1 of 1 is kept", caredFor(1, keeps(1)), observetest.Members(running("a", observetest.Phase(v1alpha1.MachineFailed))), "keep a"},
+		{"U58: max 0", caredFor(1), observetest.Members(running("a", observetest.Phase(v1alpha1.MachineFailed))), "delete a"},
+		{"U58: max reached", caredFor(2, keeps(1)), observetest.Members(running("a", observetest.Phase(v1alpha1.MachineFailed), observetest.Note(v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveAuto)), running("b", observetest.Phase(v1alpha1.MachineFailed))), "delete b"},
+		{"U58: the value false", caredFor(1, keeps(1)), observetest.Members(running("a", observetest.Phase(v1alpha1.MachineFailed), observetest.Note(v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveFalse))), "delete a"},
+		{"U58: it was kept, and that is over", caredFor(1, keeps(1)), observetest.Members(running("a", observetest.Phase(v1alpha1.MachineFailed), observetest.Note(v1alpha1.AnnotationAutoPreserved, "2026-01-01T10:00:00Z"))), "delete a"},
+		{"MS-11: a person wants another", caredFor(1), below(), "remediate a"},
+		{"MS-13: the rollout removes it", caredFor(1), below(observetest.RolledOut), ""},
+		{"a person says which goes first", caredFor(1), observetest.Members(running("a", createdAt(observetest.Ago(1))), running("b", observetest.Note(v1alpha1.AnnotationDeleteMachine, ""))), "delete b"},
+		{"paused", caredFor(5, observetest.NoteSet(v1alpha1.AnnotationPaused, "")), observetest.Members(running("a")), ""},
+		{"paused and going", caredFor(5, observetest.NoteSet(v1alpha1.AnnotationPaused, ""), observetest.GoingSet), observetest.Members(running("a")), ""},
+		{"frozen", caredFor(5, observetest.LabelSet(v1alpha1.LabelFreeze, "True")), observetest.Members(running("a")), ""},
+		{"frozen, and still too many", caredFor(0, observetest.LabelSet(v1alpha1.LabelFreeze, "True")), observetest.Members(running("a")), "delete a"},
+		{"a person ended the freeze", caredFor(5, observetest.LabelSet(v1alpha1.LabelFreeze, "True"), observetest.NoteSet(v1alpha1.AnnotationUnfreeze, "")), observetest.Members(running("a")), "create"},
+		{"its class is missing", caredFor(5), missingClass(observetest.Members(running("a"))), ""},
+		{"its class is missing, and there are too many", caredFor(0), missingClass(observetest.Members(running("a"))), "delete a"},
+		{"others took its place", caredFor(5, observetest.LabelSet(v1alpha1.LabelScaleUpDisabled, "true")), observetest.Members(running("a")), ""},
+		{"MS-10: the template has another timeout", caredFor(1, func(s *v1alpha1.MachineSet) {
+			s.Spec.Template.Spec.MachineConfiguration = observetest.Drained(time.Minute)
+		}), observetest.Members(running("a")), "sync a"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			d := scale.Decide(set.Observed(row.set, row.around, observetest.Noon, 7))
+			assert.Equal(t, row.want, planned(d), d.Why)
+		})
+	}
+}

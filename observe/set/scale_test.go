@@ -1,0 +1,175 @@
+package set_test
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/preflight"
+	"millwright/decide/scale"
+	"millwright/observe/observetest"
+	"millwright/observe/set"
+)
+
+func remedied(change func(*v1alpha1.MachineSetRemediation)) observetest.OnSet {
+	return func(s *v1alpha1.MachineSet) {
+		s.Spec.Replicas, s.Spec.Remediation = 5, &v1alpha1.MachineSetRemediation{}
+		change(s.Spec.Remediation)
+	}
+}
+
+func atMost(n intstr.IntOrString) observetest.OnSet {
+	return remedied(func(r *v1alpha1.MachineSetRemediation) { r.MaxInFlight = &n })
+}
+
+// aroundD is what stands around a set below deployment d.
+func aroundD(change ...observetest.OnDeployment) set.Around {
+	return set.Around{Deployment: observetest.Deployment("d", change...)}
+}
+
+func orphans(machines ...*v1alpha1.Machine) set.Around {
+	return set.Around{Orphans: machines}
+}
+
+func releasedBy(uid string) func(*v1alpha1.Machine) {
+	return observetest.Noted(v1alpha1.AnnotationReleasedBy, uid)
+}
+
+// Every fact of a set that decide/scale asks for, and how it differs from that of a set about which nothing is said.
+func TestScaleObserved(t *testing.T) {
+	pausing := func(d *v1alpha1.MachineDeployment) {
+		metav1.SetMetaDataAnnotation(&d.ObjectMeta, v1alpha1.AnnotationPaused, "")
+	}
+	freezing := func(d *v1alpha1.MachineDeployment) {
+		metav1.SetMetaDataLabel(&d.ObjectMeta, v1alpha1.LabelFreeze, "True")
+	}
+	ending := func(d *v1alpha1.MachineDeployment) {
+		metav1.SetMetaDataAnnotation(&d.ObjectMeta, v1alpha1.AnnotationUnfreeze, "")
+	}
+	selecting := func(selector *metav1.LabelSelector) observetest.OnSet {
+		return func(s *v1alpha1.MachineSet) { s.Spec.Selector = selector }
+	}
+	generations := func(s *v1alpha1.MachineSet) {
+		s.Status.FailedGenerations = &v1alpha1.FailedGenerations{Count: 2, LastFailedAt: observetest.Ago(3)}
+	}
+	const invalid = "the selector does not match the labels of the template"
+	proveObserved(t, []setRow{
+		{fact: "Now", want: observetest.Noon},
+		{fact: "Set", want: "s"},
+		{fact: "Replicas", set: func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 3 }, want: 3},
+		{fact: "Order", set: func(s *v1alpha1.MachineSet) { s.Spec.DeletionOrder = v1alpha1.DeletionOrderOldest }, want: scale.Oldest},
+		{fact: "Order", set: func(s *v1alpha1.MachineSet) { s.Spec.DeletionOrder = v1alpha1.DeletionOrderNewest }, want: scale.Newest},
+		{fact: "Order", set: func(s *v1alpha1.MachineSet) { s.Spec.DeletionOrder = v1alpha1.DeletionOrderRandom }, want: scale.Random},
+		{fact: "Keep", set: func(s *v1alpha1.MachineSet) { s.Spec.AutoPreserveFailedMachineMax = 2 }, want: 2},
+		{name: "in seconds", fact: "MinReady", set: func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 90 }, want: 90 * time.Second},
+		{fact: "Deleting", set: observetest.GoingSet, want: true},
+		{fact: "Seed", want: uint64(7)},
+		{name: "unreadable", fact: "Invalid", set: selecting(observetest.Unreadable()), want: `the selector cannot be read: "Nonsense" is not a valid label selector operator`},
+		{name: "of other labels", fact: "Invalid", set: selecting(&metav1.LabelSelector{MatchLabels: map[string]string{"app": "api"}}), want: invalid},
+		{name: "none at all", fact: "Invalid", set: selecting(nil), want: invalid},
+		{name: "an empty one is not invalid", fact: "Invalid", set: selecting(&metav1.LabelSelector{}), want: ""},
+		{name: "an empty one", fact: "SelectsAll", set: selecting(&metav1.LabelSelector{}), want: true},
+		{name: "one that cannot be read", fact: "SelectsAll", set: selecting(observetest.Unreadable()), want: false},
+		{name: "none at all", fact: "SelectsAll", set: selecting(nil), want: false},
+		{name: "of all of them whether they match", fact: "Orphans", around: orphans(observetest.Machine("a", observetest.Version("9")), observetest.Machine("b", observetest.Labelled("api"), observetest.GoingMachine)), want: []scale.Orphan{
+			{Name: "a", UID: "uid-a", Version: "9", Matches: true}, {Name: "b", UID: "uid-b", Deleting: true},
+		}},
+		{name: "an unreadable selector matches none", fact: "Orphans", set: selecting(observetest.Unreadable()), around: orphans(observetest.Machine("a")), want: []scale.Orphan{{Name: "a", UID: "uid-a"}}},
+		{name: "by this set", fact: "Released", around: orphans(observetest.Machine("a", releasedBy("uid-s")), observetest.Machine("b", releasedBy("uid-s"), observetest.Labelled("api"))), want: 2},
+		{name: "by another, by nobody, or going", fact: "Released", around: orphans(observetest.Machine("a", releasedBy("uid-x")), observetest.Machine("b"), observetest.Machine("c", releasedBy("uid-s"), observetest.GoingMachine)), want: 0},
+		{fact: "Paused", set: observetest.NoteSet(v1alpha1.AnnotationPaused, ""), want: true},
+		{name: "its deployment", fact: "Paused", around: aroundD(pausing), want: false},
+		{fact: "OwnerPaused", around: aroundD(pausing), want: "MachineDeployment"},
+		{name: "a deployment that is not paused", fact: "OwnerPaused", set: observetest.NoteSet(v1alpha1.AnnotationPaused, ""), around: aroundD(), want: ""},
+		{fact: "Frozen", set: observetest.LabelSet(v1alpha1.LabelFreeze, "True"), want: true},
+		{name: "another value", fact: "Frozen", set: observetest.LabelSet(v1alpha1.LabelFreeze, "true"), want: false},
+		{name: "ended", fact: "Frozen", set: observetest.Both(observetest.LabelSet(v1alpha1.LabelFreeze, "True"), observetest.NoteSet(v1alpha1.AnnotationUnfreeze, "")), want: false},
+		{name: "nothing to end", fact: "Frozen", set: observetest.NoteSet(v1alpha1.AnnotationUnfreeze, ""), want: false},
+		{name: "I8: its deployment", fact: "Frozen", around: aroundD(freezing), want: true},
+		{name: "I8: its deployment's freeze ended", fact: "Frozen", around: aroundD(freezing, ending), want: false},
+		{name: "I8: only that of its deployment ended", fact: "Frozen", set: observetest.LabelSet(v1alpha1.LabelFreeze, "True"), around: aroundD(freezing, ending), want: true},
+		{name: "a deployment that is not frozen", fact: "Frozen", around: aroundD(), want: false},
+		{fact: "NoScaleUp", set: observetest.LabelSet(v1alpha1.LabelScaleUpDisabled, "true"), want: true},
+		{name: "by its presence", fact: "NoScaleUp", set: observetest.LabelSet(v1alpha1.LabelScaleUpDisabled, ""), want: true},
+		{name: "when the size changed", fact: "Scaled", set: observetest.NoteSet(v1alpha1.AnnotationLastScalerChange, "2026-01-01T11:00:00Z"), want: observetest.Noon.Add(-time.Hour)},
+		{name: "no time", fact: "Scaled", set: observetest.NoteSet(v1alpha1.AnnotationLastScalerChange, "yesterday"), want: time.Time{}},
+		{fact: "Remediation.Limited", set: atMost(intstr.FromInt32(2)), want: true},
+		{name: "nothing said of it", fact: "Remediation.Limited", set: remedied(func(*v1alpha1.MachineSetRemediation) {}), want: false},
+		{fact: "Remediation.MaxInFlight", set: atMost(intstr.FromInt32(2)), want: 2},
+		{name: "rounded up", fact: "Remediation.MaxInFlight", set: atMost(intstr.FromString("21%")), want: 2},
+		{name: "neither number nor percentage", fact: "Remediation.MaxInFlight", set: atMost(intstr.FromString("many")), want: 0},
+		{name: "which is a limit, too", fact: "Remediation.Limited", set: atMost(intstr.FromString("many")), want: true},
+		{name: "its default", fact: "Remediation.Backoff", want: time.Minute},
+		{fact: "Remediation.Backoff", set: remedied(func(r *v1alpha1.MachineSetRemediation) { r.Backoff = &metav1.Duration{Duration: time.Second} }), want: time.Second},
+		{name: "none", fact: "Remediation.Backoff", set: remedied(func(r *v1alpha1.MachineSetRemediation) { r.Backoff = &metav1.Duration{} }), want: time.Duration(0)},
+		{name: "the deployment has one", fact: "Remediation.Backoff", set: observetest.OfDeployment, around: aroundD(), want: time.Duration(0)},
+		{name: "also one that is not there yet", fact: "Remediation.Backoff", set: observetest.OfDeployment, want: time.Duration(0)},
+		{name: "its default", fact: "Remediation.MaxBackoff", want: time.Hour},
+		{fact: "Remediation.MaxBackoff", set: remedied(func(r *v1alpha1.MachineSetRemediation) { r.MaxBackoff = &metav1.Duration{Duration: time.Minute} }), want: time.Minute},
+		{fact: "Remediation.Outdated", around: aroundD(observetest.RolledOut), want: true},
+		{name: "the current set", fact: "Remediation.Outdated", around: aroundD(), want: false},
+		{fact: "Generations.Failed", set: generations, want: 2},
+		{fact: "Generations.Last", set: generations, want: observetest.Ago(3).Time},
+		{fact: "Preflight", around: set.Around{Preflight: []preflight.Failure{{Check: "All", Why: "no"}}}, want: []preflight.Failure{{Check: "All", Why: "no"}}},
+		{fact: "Finalizer", set: func(s *v1alpha1.MachineSet) { s.Finalizers = []string{v1alpha1.FinalizerMachine} }, want: true},
+		{fact: "Generation", set: func(s *v1alpha1.MachineSet) { s.Generation = 7 }, want: int64(7)},
+		{fact: "ObservedGeneration", set: func(s *v1alpha1.MachineSet) { s.Status.ObservedGeneration = 7 }, want: int64(7)},
+		{fact: "Reported.Counts", set: func(s *v1alpha1.MachineSet) {
+			s.Status.Replicas, s.Status.FullyLabeledReplicas, s.Status.ReadyReplicas, s.Status.AvailableReplicas = 1, 2, 3, 4
+			s.Status.UpToDateReplicas, s.Status.PreservedFailedReplicas, s.Status.AutoPreserveFailedMachineCount = 5, 6, 7
+		}, want: &scale.Counts{Replicas: 1, Labelled: 2, Ready: 3, Available: 4, UpToDate: 5, PreservedFailed: 6, AutoPreserved: 7}},
+		{fact: "Reported.Conditions", set: func(s *v1alpha1.MachineSet) {
+			s.Status.Conditions = []v1alpha1.MachineSetCondition{{Type: "Ready", Status: "True", Reason: "R", Message: "m", LastTransitionTime: observetest.Ago(1)}}
+		}, want: []scale.Condition{{Type: "Ready", Status: scale.True, Reason: "R", Message: "m"}}},
+		{fact: "Reported.Overshoot", set: func(s *v1alpha1.MachineSet) { s.Status.Overshoot = 4 }, want: 4},
+		{fact: "Reported.Peak", set: func(s *v1alpha1.MachineSet) { s.Status.PeakReplicas = 4 }, want: 4},
+		{fact: "Reported.Seen", set: func(s *v1alpha1.MachineSet) { s.Status.ObservedReplicas = 4 }, want: 4},
+		{fact: "Missing", around: set.Around{Missing: []string{"MachineClass"}}, want: []string{"MachineClass"}},
+	}, map[string]string{
+		"Members":              "TestObservedMember",
+		"Taken":                "the names of members and orphans are all that is known",
+		"ListFailed":           "an activity that cannot read fails",
+		"LastFailure.Deleting": "the run knows what it was refused",
+		"LastFailure.Message":  "the run knows what it was refused",
+	})
+}
+
+// setRow is one fact of a set, by the set and what stands around it.
+type setRow struct {
+	name   string
+	fact   string
+	set    observetest.OnSet
+	around set.Around
+	want   any
+}
+
+// proveObserved shows each fact, and that none is forgotten: one of its rows differs from that of a set of which nothing is said.
+func proveObserved(t *testing.T, rows []setRow, never map[string]string) {
+	missing := map[string]bool{}
+	for _, name := range observetest.Facts(reflect.TypeFor[scale.Observed](), "") {
+		missing[name] = never[name] == ""
+	}
+	plain := set.Observed(observetest.Set("plain"), set.Around{}, time.Time{}, 0)
+	for _, row := range rows {
+		name := strings.TrimPrefix(row.name+", "+row.fact, ", ")
+		t.Run(name, func(t *testing.T) {
+			s := observetest.Set("s")
+			if row.set != nil {
+				row.set(s)
+			}
+			assert.Equal(t, row.want, observetest.Fact(set.Observed(s, row.around, observetest.Noon, 7), row.fact))
+		})
+		if !assert.ObjectsAreEqual(row.want, observetest.Fact(plain, row.fact)) || strings.HasPrefix(row.name, "its default") {
+			delete(missing, row.fact)
+		}
+	}
+	for name, lacks := range missing {
+		assert.False(t, lacks, "fact %s has no row that shows it", name)
+	}
+}

@@ -1,0 +1,157 @@
+package drain
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"millwright/api/v1alpha1"
+	"millwright/api/vocabulary"
+	"millwright/starter/clitest"
+	"millwright/starter/kubecli"
+)
+
+var now, begun = clitest.Now, clitest.Begun
+
+// edit changes one machine.
+type edit func(*v1alpha1.Machine)
+
+// going is machine shop/m-1, whose deletion was requested and has no record yet.
+func going(edits ...edit) *v1alpha1.Machine {
+	m := &v1alpha1.Machine{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: "m-1", UID: "u-1", ResourceVersion: "7",
+			Labels: map[string]string{v1alpha1.LabelNode: "n-1"}, Annotations: map[string]string{},
+			DeletionTimestamp: new(metav1.NewTime(begun)), Finalizers: []string{v1alpha1.FinalizerMachine},
+		},
+		Spec:   v1alpha1.MachineSpec{ProviderID: "virtual:///i-1"},
+		Status: v1alpha1.MachineStatus{CurrentStatus: v1alpha1.CurrentStatus{Phase: v1alpha1.MachineTerminating}},
+	}
+	for _, e := range edits {
+		e(m)
+	}
+	return m
+}
+
+func named(namespace, name string) edit {
+	return func(m *v1alpha1.Machine) { m.Namespace, m.Name = namespace, name }
+}
+
+func at(stage v1alpha1.MachineDeletionStage) edit {
+	return func(m *v1alpha1.Machine) {
+		m.Status.Deletion = &v1alpha1.MachineDeletion{Stage: stage, Since: metav1.NewTime(begun)}
+	}
+}
+
+// by is a drain that has used these means since it began, a quarter of an hour ago.
+func by(means string) edit {
+	return func(m *v1alpha1.Machine) {
+		at(v1alpha1.MachineDeletionDrain)(m)
+		m.Status.Deletion.Drain = &v1alpha1.MachineDrain{StartedAt: metav1.NewTime(begun), Means: means, MeansSince: new(metav1.NewTime(begun))}
+	}
+}
+
+func ended(stage v1alpha1.MachineDeletionStage, result string) edit {
+	return func(m *v1alpha1.Machine) {
+		by("Evict")(m)
+		m.Status.Deletion.Stage, m.Status.Deletion.Drain.Result = stage, result
+	}
+}
+
+func doing(step string, blockedBy ...string) edit {
+	return func(m *v1alpha1.Machine) {
+		m.Status.CurrentOperation = &v1alpha1.Operation{Step: step, Since: metav1.NewTime(begun), BlockedBy: blockedBy}
+		if d := m.Status.Deletion; d != nil {
+			d.Queued = step == vocabulary.StepQueued
+		}
+	}
+}
+
+// until is the deadline of the present step; apply it after the edits of steps.
+func until(in time.Duration) edit {
+	return func(m *v1alpha1.Machine) { m.Status.CurrentOperation.Deadline = new(metav1.NewTime(now.Add(in))) }
+}
+
+func saying(kind corev1.NodeConditionType, reason, message string) edit {
+	return func(m *v1alpha1.Machine) {
+		m.Status.Conditions = append(m.Status.Conditions, corev1.NodeCondition{Type: kind, Status: corev1.ConditionFalse, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(begun)})
+	}
+}
+
+// emptied makes a machine one that stays and whose node is drained.
+func emptied(purpose v1alpha1.DrainPurpose) edit {
+	return func(m *v1alpha1.Machine) {
+		m.DeletionTimestamp, m.Finalizers = nil, nil
+		occasion := metav1.NewTime(begun.Add(-time.Second))
+		m.Status.CurrentStatus = v1alpha1.CurrentStatus{Phase: v1alpha1.MachineRunning}
+		if purpose == v1alpha1.DrainForPreservation {
+			m.Status.CurrentStatus = v1alpha1.CurrentStatus{Phase: v1alpha1.MachineFailed, PreserveExpiryTime: &occasion}
+		}
+		m.Status.Conditions = []corev1.NodeCondition{{Type: v1alpha1.NodeInPlaceUpdate, Status: corev1.ConditionTrue, Reason: v1alpha1.ReasonSelectedForUpdate, LastTransitionTime: occasion}}
+		m.Status.Drain = &v1alpha1.StayingDrain{Purpose: purpose, Occasion: occasion, MachineDrain: v1alpha1.MachineDrain{
+			StartedAt: metav1.NewTime(begun), Means: "Evict", MeansSince: new(metav1.NewTime(begun)),
+		}}
+		doing("evict")(m)
+	}
+}
+
+func wished(annotation, value string) edit {
+	return func(m *v1alpha1.Machine) { m.Annotations[annotation] = value }
+}
+
+func alive(phase v1alpha1.MachinePhase) edit {
+	return func(m *v1alpha1.Machine) { m.DeletionTimestamp, m.Status.CurrentStatus.Phase = nil, phase }
+}
+
+// world is what the commands of a test connect to.
+type world struct{ *clitest.World }
+
+func newWorld(machines ...runtime.Object) *world { return &world{clitest.NewWorld(machines...)} }
+
+// run runs a drain command.
+func (w *world) run(ctx context.Context, args ...string) (string, error) {
+	return w.Run(ctx, Command(w.Environment()), args...)
+}
+
+func TestMachineIsNamedInTwoWays(t *testing.T) {
+	for _, args := range [][]string{{"shop/m-1"}, {"m-1", "-n", "shop"}, {"m-1", "--namespace=shop"}, {"shop/m-1", "-n", "shop"}} {
+		out, err := newWorld(going()).run(t.Context(), append([]string{"explain"}, args...)...)
+		require.NoError(t, err)
+		assert.Contains(t, out, "shop/m-1", args)
+	}
+	for args, message := range map[string]string{
+		"explain m-1":                  "there is no machine default/m-1",
+		"explain shop/":                `"shop/" names no machine`,
+		"explain a/b/c":                `"a/b/c" names no machine`,
+		"explain shop/m-1 -n other":    "shop/m-1 is in namespace shop, but --namespace says other",
+		"explain":                      "accepts 1 arg",
+		"watch shop/m-1 --interval 0s": "--interval 0s is no pause",
+	} {
+		_, err := newWorld(going()).run(t.Context(), strings.Fields(args)...)
+		assert.ErrorContains(t, err, message, args)
+	}
+}
+
+func TestDrainIsACommandOfTheStarter(t *testing.T) {
+	c, _, err := Command(kubecli.NewEnvironment()).Find([]string{"extend"})
+	require.NoError(t, err)
+	assert.Equal(t, "extend", c.Name())
+	for _, sub := range c.Parent().Commands() {
+		assert.NotEmpty(t, sub.Example, sub.Name())
+		for _, flag := range []string{"kubeconfig", "temporal-address", "temporal-namespace", "namespace"} {
+			assert.NotNil(t, sub.InheritedFlags().Lookup(flag), "%s --%s", sub.Name(), flag)
+		}
+	}
+}
+
+func keyed(namespace, name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: namespace, Name: name}
+}

@@ -1,0 +1,179 @@
+package drain
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/types"
+
+	"millwright/api/generated/clientset/versioned"
+	"millwright/api/v1alpha1"
+	"millwright/decide/drain"
+	"millwright/decide/phrase"
+	"millwright/decide/request"
+	observedrain "millwright/observe/drain"
+	"millwright/observe/machine"
+	"millwright/starter/kubecli"
+)
+
+func (f *drains) explainCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "explain MACHINE",
+		Short: "Show why a deleted machine is still there, or why a node is not empty yet",
+		Long: `explain shows the pods that a drain still has to do with, as the drain sees them now, and ends with one sentence: what
+blocks, since when, what happens by itself and when, and which command changes that. Stages without pods (hooks, volumes, the
+provider) are explained alike.
+
+The pods come from the drain's workflow in Temporal. Without it, the sentence is made from the Machine alone.`,
+		Example: `  starter drain explain m-1 -n shop
+  starter drain explain shop/m-1`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			key, err := f.key(c, args[0])
+			if err != nil {
+				return err
+			}
+			r, err := f.open()
+			if err != nil {
+				return err
+			}
+			defer r.temporal.Close()
+			s, err := r.look(c.Context(), key)
+			if err != nil {
+				return err
+			}
+			_, err = io.WriteString(c.OutOrStdout(), s.text())
+			return err
+		},
+	}
+}
+
+// reader has what the drain commands read with.
+type reader struct {
+	machines versioned.Interface
+	temporal kubecli.Temporal
+	address  string // of Temporal
+	now      func() time.Time
+}
+
+// open makes the clients. They connect on their first use; the caller closes the one of Temporal.
+func (f *drains) open() (reader, error) {
+	machines, err := f.Machines(f.kubeconfig)
+	if err != nil {
+		return reader{}, err
+	}
+	t, err := f.Temporal(f.temporalAt)
+	if err != nil {
+		return reader{}, err
+	}
+	return reader{machines, t, f.temporalAt.Address, f.Now}, nil
+}
+
+// look gathers what is known about a machine that is being deleted or whose node is drained. For any other machine it returns
+// an error, and a snapshot with the machine only.
+func (e reader) look(ctx context.Context, key types.NamespacedName) (snapshot, error) {
+	m, err := find(ctx, e.machines, key)
+	if err != nil {
+		return snapshot{}, err
+	}
+	if m.DeletionTimestamp == nil && !staying(m) {
+		return snapshot{machine: m}, notDeleting(m)
+	}
+	s := snapshot{machine: m, now: e.now()}
+	s.ask(ctx, e.temporal, e.address)
+	return s, nil
+}
+
+// text is the complete explanation.
+func (s snapshot) text() string {
+	var out bytes.Buffer
+	_, _ = fmt.Fprintln(&out, s.headline())
+	for _, h := range drainCommands() {
+		value, set := s.machine.Annotations[machine.RequestAnnotation(request.Machine, h.Name)]
+		if set && h.Name != request.Resume {
+			_, _ = fmt.Fprintf(&out, "%s: %s\n", h.Name, value)
+		}
+	}
+	if left := s.leftBehind(); left != "" {
+		_, _ = fmt.Fprintln(&out, left)
+	}
+	_, _ = fmt.Fprintln(&out)
+	if s.note != "" {
+		_, _ = fmt.Fprintln(&out, s.note)
+	}
+	if s.picture != nil && (len(s.picture.Rows) > 0 || s.picture.Counts != (drain.Counts{})) {
+		s.table(&out)
+		_, _ = fmt.Fprintln(&out)
+	}
+	_, _ = fmt.Fprintln(&out, s.sentence())
+	return out.String()
+}
+
+// headline names machine, node and stage.
+func (s snapshot) headline() string {
+	parts := []string{kubecli.KeyOf(s.machine)}
+	if node := s.machine.Labels[v1alpha1.LabelNode]; node != "" {
+		parts = append(parts, "node "+node)
+	}
+	if word := stageWord(s.machine); word != "" {
+		parts = append(parts, "stage "+word+" since "+s.sinceStage())
+	}
+	if how := observedrain.Means(s.machine); how != "" {
+		parts = append(parts, "means "+string(how))
+	}
+	return strings.Join(parts, "   ")
+}
+
+func (s snapshot) leftBehind() string {
+	d := s.machine.Status.Deletion
+	if d == nil || d.Drain == nil || d.Drain.Result == "" {
+		return ""
+	}
+	text := "drain: " + d.Drain.Result
+	if len(d.Drain.LeftBehind) > 0 {
+		text += "; left behind: " + strings.Join(d.Drain.LeftBehind, ", ")
+	}
+	return text
+}
+
+// table is the pods, and the counts of all of them.
+func (s snapshot) table(out io.Writer) {
+	rows := s.picture.Rows[:min(len(s.picture.Rows), drain.MaxRows)]
+	if len(rows) > 0 {
+		columns := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+		_, _ = fmt.Fprintln(columns, "POD\tSTATE\tSINCE\tATTEMPTS\tBLOCKED BY\tNEXT TRY")
+		for _, r := range rows {
+			_, _ = fmt.Fprintf(columns, "%s\t%s\t%s\t%d\t%s\t%s\n", r.Pod, r.State, s.ageOf(r.Since), r.Attempts, kubecli.OrDash(r.BlockedBy), s.clockOf(r.Next))
+		}
+		_ = columns.Flush() // a buffer never fails
+	}
+	_, _ = fmt.Fprint(out, counted(s.picture.Counts))
+	if !s.seen.IsZero() {
+		_, _ = fmt.Fprintf(out, "; seen %s ago", kubecli.Age(s.seen, s.now))
+	}
+	_, _ = fmt.Fprintln(out)
+}
+
+func counted(c drain.Counts) string {
+	return fmt.Sprintf("%d gone, %d terminating, %d blocked, %d waiting for their turn, %d stay", c.Gone, c.Terminating, c.Blocked, c.Waiting, c.Skipped)
+}
+
+func (s snapshot) ageOf(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return kubecli.Age(t, s.now)
+}
+
+func (s snapshot) clockOf(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return phrase.Clock(t, s.now)
+}

@@ -1,0 +1,139 @@
+package drain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+	workflowpb "go.temporal.io/api/workflow/v1"
+	"go.temporal.io/sdk/converter"
+
+	activitiesdrain "millwright/activities/drain"
+	"millwright/activities/kube"
+	"millwright/api/v1alpha1"
+	"millwright/api/vocabulary"
+	"millwright/decide/drain"
+	observedrain "millwright/observe/drain"
+	"millwright/starter/kubecli"
+	workflowsdrain "millwright/workflows/drain"
+	workflowsrun "millwright/workflows/run"
+)
+
+// The activities whose heartbeats say what a deletion waits for, by the IDs that workflows give them.
+const (
+	evictingActivity  = vocabulary.StepEvictPods
+	detachingActivity = vocabulary.StepAwaitDetach
+)
+
+// temporalTimeout is how long to wait for Temporal. Source: after that, users prefer the part of the answer that the Machine
+// has.
+const temporalTimeout = 5 * time.Second
+
+// silent is how long an activity may send no heartbeat before that is shown. Source: three times the heartbeat timeout, after
+// which another worker should have taken over.
+const silent = 30 * time.Second
+
+// snapshot is what is known about one deletion at one moment.
+type snapshot struct {
+	machine *v1alpha1.Machine
+	picture *drain.Picture // of the drain; nil: not known
+	volumes []string       // volumes that stage Detach waits for
+	seen    time.Time      // last heartbeat of a worker; zero: not known
+	note    string         // one line: why something is not known; empty if all is known
+	now     time.Time
+}
+
+// ask adds what Temporal knows about a drain, or about volumes that the deletion waits for. If Temporal has nothing, that is a
+// note, not an error.
+func (s *snapshot) ask(ctx context.Context, t kubecli.Temporal, address string) {
+	if queued(s.machine) || !inDrain(s.machine) && stage(s.machine) != v1alpha1.MachineDeletionDetach {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, temporalTimeout)
+	defer cancel()
+	switch err := s.readActivity(ctx, t); {
+	case errors.Is(err, errNotOpen):
+		s.note = "Nothing of it is open in Temporal: what follows is from the Machine alone."
+	case err != nil:
+		s.note = fmt.Sprintf("No picture from Temporal at %s (%s): what follows is from the Machine alone.", address, kubecli.OneLine(err.Error()))
+	}
+}
+
+// inDrain reports whether the node of a machine is being drained or about to be.
+func inDrain(m *v1alpha1.Machine) bool { return observedrain.InDrain(m) || staying(m) }
+
+// readActivity reads the progress of the pending activity.
+func (s *snapshot) readActivity(ctx context.Context, t kubecli.Temporal) error {
+	ref := kube.Ref{Namespace: s.machine.Namespace, Name: s.machine.Name, UID: string(s.machine.UID)}
+	if !inDrain(s.machine) {
+		_, err := s.readHeartbeat(ctx, t, workflowsrun.ID(workflowsrun.KindMachine, ref), detachingActivity, &s.volumes)
+		return err
+	}
+	id := workflowsrun.ID(workflowsrun.KindDrain, ref)
+	var progress activitiesdrain.Progress
+	found, err := s.readHeartbeat(ctx, t, id, evictingActivity, &progress)
+	if err != nil {
+		return err
+	}
+	if !found {
+		answer, err := t.QueryWorkflow(ctx, id, "", workflowsdrain.QueryPods)
+		if err != nil {
+			return fmt.Errorf("query %s: %w", workflowsdrain.QueryPods, err)
+		}
+		if err := answer.Get(&progress.Picture); err != nil {
+			return fmt.Errorf("read the answer to %s: %w", workflowsdrain.QueryPods, err)
+		}
+	}
+	s.picture = &progress.Picture
+	return nil
+}
+
+// errNotOpen says that no workflow of that ID is open.
+var errNotOpen = errors.New("no such workflow is open")
+
+// readHeartbeat decodes the last heartbeat of a pending activity, and reports whether there was one. Later activities of that
+// name have a number after the ID.
+func (s *snapshot) readHeartbeat(ctx context.Context, t kubecli.Temporal, workflowID, activityID string, into any) (bool, error) {
+	answer, err := t.DescribeWorkflowExecution(ctx, workflowID, "")
+	if missing := new(serviceerror.NotFound); errors.As(err, &missing) {
+		return false, errNotOpen
+	}
+	if err != nil {
+		return false, fmt.Errorf("describe %s: %w", workflowID, err)
+	}
+	if answer.GetWorkflowExecutionInfo().GetStatus() != enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING {
+		return false, errNotOpen
+	}
+	for _, pending := range answer.GetPendingActivities() {
+		if id := pending.GetActivityId(); id != activityID && !strings.HasPrefix(id, activityID+"-") {
+			continue
+		}
+		s.noteSilence(pending)
+		if pending.GetHeartbeatDetails() == nil {
+			return false, nil
+		}
+		err := converter.GetDefaultDataConverter().FromPayloads(pending.GetHeartbeatDetails(), into)
+		return err == nil, nil // if it cannot be decoded, the caller uses the query
+	}
+	return false, nil
+}
+
+// noteSilence sets the note if no worker runs the activity.
+func (s *snapshot) noteSilence(a *workflowpb.PendingActivityInfo) {
+	if at := a.GetLastHeartbeatTime(); at != nil {
+		s.seen = at.AsTime()
+	}
+	switch {
+	case a.GetLastFailure() != nil && a.GetState() == enumspb.PENDING_ACTIVITY_STATE_SCHEDULED:
+		s.note = fmt.Sprintf("Attempt %d of %s is yet to begin; the one before failed: %s", a.GetAttempt(), a.GetActivityId(), kubecli.OneLine(a.GetLastFailure().GetMessage()))
+	case !s.seen.IsZero() && s.now.Sub(s.seen) > silent:
+		s.note = fmt.Sprintf("No worker has reported since %s: check that a worker polls the queue %s.", kubecli.Since(s.seen, s.now), workflowsrun.QueueDrains)
+	case s.seen.IsZero() && a.GetScheduledTime() != nil && s.now.Sub(a.GetScheduledTime().AsTime()) > silent:
+		s.note = fmt.Sprintf("No worker has taken %s since %s: does one run that polls the queue %s?",
+			a.GetActivityId(), kubecli.Since(a.GetScheduledTime().AsTime(), s.now), workflowsrun.QueueDrains)
+	}
+}

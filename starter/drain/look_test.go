@@ -1,0 +1,199 @@
+package drain
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	enumspb "go.temporal.io/api/enums/v1"
+	failurepb "go.temporal.io/api/failure/v1"
+	workflowpb "go.temporal.io/api/workflow/v1"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	activitiesdrain "millwright/activities/drain"
+	"millwright/api/v1alpha1"
+	"millwright/decide/drain"
+	"millwright/starter/clitest"
+)
+
+// picture is that of a drain that one budget blocks.
+func picture() drain.Picture {
+	return drain.Picture{
+		Counts: drain.Counts{Gone: 3, Terminating: 1, Blocked: 1, Skipped: 2},
+		Rows: []drain.Row{
+			{Pod: "shop/web-1", State: drain.Blocked, Attempts: 14, BlockedBy: "shop/web", Budgets: []string{"shop/web"}, Bad: true, Next: now.Add(time.Minute)},
+			{Pod: "shop/db-0", State: drain.Terminating, Since: now.Add(-20 * time.Second), Attempts: 1},
+		},
+		Why: "2 pods left: PodDisruptionBudget shop/web allows none of its 3 healthy pods to go: it needs 3 of 3; 1 is terminating",
+	}
+}
+
+// beating is the activity of a drain with a heartbeat two seconds ago.
+func beating(progress any) *workflowpb.PendingActivityInfo {
+	return &workflowpb.PendingActivityInfo{
+		ActivityId: "evict-pods", State: enumspb.PENDING_ACTIVITY_STATE_STARTED, Attempt: 1,
+		HeartbeatDetails: clitest.Encoded(progress), LastHeartbeatTime: timestamppb.New(now.Add(-2 * time.Second)),
+	}
+}
+
+func openDrain(pending ...*workflowpb.PendingActivityInfo) *clitest.FakeTemporal {
+	return &clitest.FakeTemporal{ID: "drain/shop/m-1/u-1", Status: enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING, Pending: pending}
+}
+
+func TestExplainShowsWhatTheLastHeartbeatSays(t *testing.T) {
+	w := newWorld(going(by("Evict"), doing("evict", "PodDisruptionBudget shop/web")))
+	w.Temporal = openDrain(&workflowpb.PendingActivityInfo{ActivityId: "other"}, beating(activitiesdrain.Progress{Gone: 3, Picture: picture()}))
+	out, err := w.run(t.Context(), "explain", "shop/m-1")
+	require.NoError(t, err)
+	assert.Equal(t, strings.TrimPrefix(`
+shop/m-1   node n-1   stage Drain since 13:51:07 UTC (15m)   means Evict
+
+POD          STATE         SINCE   ATTEMPTS   BLOCKED BY   NEXT TRY
+shop/web-1   Blocked       -       14         shop/web     14:07:07 UTC
+shop/db-0    Terminating   20s     1          -            -
+3 gone, 1 terminating, 1 blocked, 0 waiting for their turn, 2 stay; seen 2s ago
+
+shop/m-1: 2 pods left: PodDisruptionBudget shop/web allows none of its 3 healthy pods to go: it needs 3 of 3; 1 is terminating; since 13:51:07 UTC (15m) pods are evicted, and at 15:51:07 UTC (in 105m) those that are left are deleted with their own grace periods, whatever blocks them;
+to change that: `+"`kubectl edit pdb -n shop web`, `starter drain extend shop/m-1 --for 1h --reason …` or `starter drain force shop/m-1 --reason …`"+`.
+`, "\n"), out)
+	assert.True(t, w.Temporal.Closed)
+}
+
+func TestExplainOfANodeThatIsEmptiedAlthoughItsMachineStays(t *testing.T) {
+	w := newWorld(going(emptied(v1alpha1.DrainForUpdate), doing("evict", "PodDisruptionBudget shop/web")))
+	w.Temporal = openDrain(beating(activitiesdrain.Progress{Gone: 3, Picture: picture()}))
+	out, err := w.run(t.Context(), "explain", "shop/m-1")
+	require.NoError(t, err)
+	assert.Contains(t, out, "shop/m-1   node n-1   stage Drain (in-place update) since 13:51:07 UTC (15m)   means Evict\n")
+	assert.Contains(t, out, "shop/web-1   Blocked")
+	assert.Contains(t, out, "`kubectl edit pdb -n shop web`")
+}
+
+func TestExplainKnowsALaterActivityOfTheDrain(t *testing.T) {
+	later := beating(activitiesdrain.Progress{Gone: 3, Picture: picture()})
+	later.ActivityId = "evict-pods-2"
+	w := newWorld(going(by("Evict")))
+	w.Temporal = openDrain(later)
+	out, err := w.run(t.Context(), "explain", "shop/m-1")
+	require.NoError(t, err)
+	assert.Contains(t, out, "shop/web-1   Blocked")
+}
+
+func TestExplainShowsNoMoreRowsThanAPictureMayHave(t *testing.T) {
+	full := picture()
+	for range 2 * drain.MaxRows {
+		full.Rows = append(full.Rows, full.Rows[0])
+	}
+	w := newWorld(going(by("Evict")))
+	w.Temporal = openDrain(beating(activitiesdrain.Progress{Picture: full}))
+	out, err := w.run(t.Context(), "explain", "shop/m-1")
+	require.NoError(t, err)
+	assert.Equal(t, drain.MaxRows-1, strings.Count(out, "shop/web-1 "))
+}
+
+func TestExplainAsksTheWorkflowWhereNoHeartbeatTells(t *testing.T) {
+	silent := beating(activitiesdrain.Progress{})
+	silent.HeartbeatDetails = nil
+	garbled := beating("not what it should be")
+	for name, temporal := range map[string]*clitest.FakeTemporal{"no activity": openDrain(), "no heartbeat yet": openDrain(silent), "a heartbeat that cannot be read": openDrain(garbled)} {
+		temporal.Queried = picture()
+		w := newWorld(going(by("Evict")))
+		w.Temporal = temporal
+		out, err := w.run(t.Context(), "explain", "shop/m-1")
+		require.NoError(t, err)
+		assert.Contains(t, out, "shop/web-1   Blocked", name)
+		assert.NotContains(t, out, "from the Machine alone", name)
+	}
+}
+
+func TestExplainWithoutTemporal(t *testing.T) {
+	ended := openDrain()
+	ended.Status = enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED
+	mute := openDrain()
+	mute.QueryErr = errors.New("no worker\nanswers")
+	for name, c := range map[string]struct {
+		temporal *clitest.FakeTemporal
+		note     string
+	}{
+		"away":        {&clitest.FakeTemporal{Err: errors.New("connection refused")}, "No picture from Temporal at temporal:1 (describe drain/shop/m-1/u-1: connection refused): what follows is from the Machine alone.\n"},
+		"no workers":  {mute, "No picture from Temporal at temporal:1 (query pods: no worker answers): what follows is from the Machine alone.\n"},
+		"no drain":    {&clitest.FakeTemporal{ID: "drain/shop/m-1/another"}, "Nothing of it is open in Temporal: what follows is from the Machine alone.\n"},
+		"drain ended": {ended, "Nothing of it is open in Temporal: what follows is from the Machine alone.\n"},
+	} {
+		w := newWorld(going(by("Evict"), doing("evict", "PodDisruptionBudget shop/web"),
+			saying(v1alpha1.MachineDrained, v1alpha1.ReasonBlocked, "1 pod left: PodDisruptionBudget shop/web allows none of its 3 healthy pods to go: it needs 3 of 3")))
+		w.Temporal = c.temporal
+		out, err := w.run(t.Context(), "explain", "shop/m-1", "--temporal-address=temporal:1")
+		require.NoError(t, err, name)
+		assert.Contains(t, out, "\n"+c.note, name)
+		assert.NotContains(t, out, "ATTEMPTS", name)
+		assert.Contains(t, out, "shop/m-1: 1 pod left: PodDisruptionBudget shop/web allows none", name)
+		assert.Contains(t, out, "kubectl describe pdb -n shop web", name)
+	}
+}
+
+func TestExplainDoubtsAWorkerThatIsSilent(t *testing.T) {
+	lost := beating(activitiesdrain.Progress{Picture: picture()})
+	lost.LastHeartbeatTime = timestamppb.New(now.Add(-2 * time.Minute))
+	failing := beating(activitiesdrain.Progress{Picture: picture()})
+	failing.State, failing.Attempt = enumspb.PENDING_ACTIVITY_STATE_SCHEDULED, 7
+	failing.LastFailure = &failurepb.Failure{Message: "watch pods of node n-1:\nforbidden"}
+	untaken := &workflowpb.PendingActivityInfo{ActivityId: "evict-pods", ScheduledTime: timestamppb.New(now.Add(-time.Minute))}
+	for want, pending := range map[string]*workflowpb.PendingActivityInfo{
+		"No worker has reported since 14:04:07 UTC (2m): check that a worker polls the queue drains.":        lost,
+		"Attempt 7 of evict-pods is yet to begin; the one before failed: watch pods of node n-1: forbidden":  failing,
+		"No worker has taken evict-pods since 14:05:07 UTC (60s): does one run that polls the queue drains?": untaken,
+	} {
+		w := newWorld(going(by("Evict")))
+		w.Temporal = openDrain(pending)
+		w.Temporal.Queried = picture()
+		out, err := w.run(t.Context(), "explain", "shop/m-1")
+		require.NoError(t, err)
+		assert.Contains(t, out, want+"\n")
+		assert.Contains(t, out, "shop/web-1   Blocked")
+	}
+}
+
+func TestExplainNamesTheVolumesThatAreAwaited(t *testing.T) {
+	w := newWorld(going(ended(v1alpha1.MachineDeletionDetach, "Drained")))
+	w.Temporal = openDrain(&workflowpb.PendingActivityInfo{ActivityId: "await-detach", HeartbeatDetails: clitest.Encoded([]string{"pv-1", "pv-2"})})
+	w.Temporal.ID = "machine/shop/m-1/u-1"
+	out, err := w.run(t.Context(), "explain", "shop/m-1")
+	require.NoError(t, err)
+	assert.Contains(t, out, "until pv-1, pv-2 are detached from node n-1")
+	assert.Contains(t, out, "drain: Drained\n")
+}
+
+func TestExplainAsksTemporalOnlyWhereItKnowsMore(t *testing.T) {
+	for _, m := range []*v1alpha1.Machine{
+		going(), going(at(v1alpha1.MachineDeletionInstance)), going(ended(v1alpha1.MachineDeletionDrain, "Drained")),
+		going(at(v1alpha1.MachineDeletionDrain), doing("queued")),
+	} {
+		w := newWorld(m)
+		w.Temporal.Err = errors.New("it was asked in vain")
+		out, err := w.run(t.Context(), "explain", "shop/m-1")
+		require.NoError(t, err)
+		assert.NotContains(t, out, "in vain")
+	}
+}
+
+func TestExplainShowsWishesAndWhatIsLeftBehind(t *testing.T) {
+	forced := going(ended(v1alpha1.MachineDeletionInstance, "Forced"), wished(v1alpha1.AnnotationForce, "ann: it burns"), wished(v1alpha1.AnnotationHold, "bob: wait"))
+	forced.Status.Deletion.Drain.LeftBehind = []string{"shop/a", "shop/b"}
+	out, err := newWorld(forced).run(t.Context(), "explain", "shop/m-1")
+	require.NoError(t, err)
+	assert.Contains(t, out, "\nforce: ann: it burns\n")
+	assert.Equal(t, 1, strings.Count(out, "\nhold: bob: wait\n"))
+	assert.NotContains(t, out, "resume:")
+	assert.Contains(t, out, "\ndrain: Forced; left behind: shop/a, shop/b\n")
+}
+
+func TestExplainOfAMachineThatIsNotDeleted(t *testing.T) {
+	_, err := newWorld(going(alive(v1alpha1.MachineRunning))).run(t.Context(), "explain", "shop/m-1")
+	require.EqualError(t, err, "machine shop/m-1 is not being deleted: its phase is Running")
+	_, err = newWorld(going(alive(""))).run(t.Context(), "explain", "shop/m-1")
+	require.EqualError(t, err, "machine shop/m-1 is not being deleted: its phase is new")
+}

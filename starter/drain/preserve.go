@@ -1,0 +1,59 @@
+package drain
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/phrase"
+	"millwright/decide/request"
+	"millwright/starter/kubecli"
+)
+
+// PreserveCommand returns the command preserve.
+func PreserveCommand(d kubecli.Environment) *cobra.Command {
+	f := &drains{Environment: d}
+	r, stop := kubecli.NewRequest(request.Machine, request.Preserve), false
+	c := &cobra.Command{
+		Use: "preserve MACHINE", Short: "Keep a machine for people to look at, or no longer",
+		Long: `preserve keeps a machine from now on: its set does not replace it when it fails, and the cluster autoscaler leaves its node. It
+lasts for the machine's machinePreserveTimeout, 96 hours by default, and is not made longer by asking again. --stop ends it, and
+keeps the machine's set from preserving it by itself.
+
+It writes an annotation on the Machine that has no room for who and why: these are in an event of the Machine. A machine is given
+as NAMESPACE/NAME, or as NAME with --namespace.`,
+		Example: `  starter preserve shop/m-1 --reason "what is in its memory?"
+  starter preserve shop/m-1 --stop`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if stop {
+				r.Command = request.Unpreserve
+			}
+			return f.send(c, args[0], r)
+		},
+	}
+	c.Flags().StringVar(&f.kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "kubeconfig of the cluster that holds the machines")
+	c.Flags().StringVarP(&f.namespace, "namespace", "n", metav1.NamespaceDefault, "namespace of the machine")
+	c.Flags().BoolVar(&stop, "stop", false, "keep it no longer")
+	r.Signed(c)
+	return c
+}
+
+// keeps says what preserve and unpreserve cause.
+func keeps(r kubecli.Request, m *v1alpha1.Machine, now time.Time) string {
+	end := m.Status.CurrentStatus.PreserveExpiryTime
+	switch {
+	case r.Command == request.Unpreserve && end == nil:
+		return "nothing, as the machine is not preserved; when it fails, its set does not preserve it either"
+	case r.Command == request.Unpreserve:
+		return "the machine is kept no longer: if it has failed, it is replaced"
+	case end != nil:
+		return "the machine stays preserved until " + phrase.When(end.Time, now) + ", which does not move"
+	default:
+		return fmt.Sprintf("the machine is preserved for %s: neither its set nor the cluster autoscaler removes it", m.Spec.EffectivePreserveTimeout())
+	}
+}

@@ -1,0 +1,140 @@
+package drain
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	clienttesting "k8s.io/client-go/testing"
+
+	"millwright/api/v1alpha1"
+	"millwright/starter/kubecli"
+)
+
+// preserve runs the command, and returns its output and the events that it created.
+func (w *world) preserve(ctx context.Context, eventsFail error, args ...string) (string, []corev1.Event, error) {
+	core := kubefake.NewClientset()
+	if eventsFail != nil {
+		core.PrependReactor("create", "events", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, eventsFail })
+	}
+	d := w.Environment()
+	d.Events = func(string) (typedcorev1.EventsGetter, error) { return core.CoreV1(), nil }
+	var out bytes.Buffer
+	c := PreserveCommand(d)
+	c.SilenceUsage, c.SilenceErrors = true, true
+	c.SetArgs(args)
+	c.SetOut(&out)
+	err := c.ExecuteContext(ctx)
+	events, listErr := core.CoreV1().Events("").List(ctx, metav1.ListOptions{})
+	if listErr != nil {
+		panic(listErr) // error of the fake
+	}
+	return out.String(), events.Items, err
+}
+
+func keptUntil(end time.Time) edit {
+	return func(m *v1alpha1.Machine) {
+		m.Status.CurrentStatus.PreserveExpiryTime = new(metav1.NewTime(end))
+	}
+}
+
+func TestPreserveWritesTheAnnotationAndAnEventWithWhoAndWhy(t *testing.T) {
+	t.Setenv("USER", "ann")
+	running := alive(v1alpha1.MachineRunning)
+	for _, c := range []struct {
+		name    string
+		machine *v1alpha1.Machine
+		args    string
+		value   string
+		event   string
+		says    []string
+	}{
+		{
+			"now", going(running), "shop/m-1 --reason looking", "now",
+			`ann requested preserve: looking; wrote node.machine.sapcloud.io/preserve: "now"`,
+			[]string{`machine shop/m-1: wrote node.machine.sapcloud.io/preserve: "now"`, "Next: the machine is preserved for 96h0m0s", "To take it back: starter preserve shop/m-1 --stop\n"},
+		},
+		{
+			"not only when it fails", going(running, wished(v1alpha1.AnnotationPreserve, "when-failed")), "m-1 -n shop --as-user bob", "now",
+			`bob requested preserve; wrote node.machine.sapcloud.io/preserve: "now"; before: "when-failed"`, nil,
+		},
+		{
+			"what its set preserved", going(alive(v1alpha1.MachineFailed), wished(v1alpha1.AnnotationPreserve, "auto-preserved"), keptUntil(now.Add(time.Hour))), "shop/m-1", "now",
+			`ann requested preserve; wrote node.machine.sapcloud.io/preserve: "now"; before: "auto-preserved"`,
+			[]string{"Next: the machine stays preserved until 15:06:07 UTC (in 60m), which does not move."},
+		},
+		{
+			"no longer", going(running, wished(v1alpha1.AnnotationPreserve, "now"), keptUntil(now.Add(time.Hour))), "shop/m-1 --stop --reason done", "false",
+			`ann requested unpreserve: done; wrote node.machine.sapcloud.io/preserve: "false"; before: "now"`,
+			[]string{"Next: the machine is kept no longer", "To take it back: starter preserve shop/m-1\n"},
+		},
+		{
+			"never", going(running), "shop/m-1 --stop", "false", `ann requested unpreserve; wrote node.machine.sapcloud.io/preserve: "false"`,
+			[]string{"Next: nothing, as the machine is not preserved; when it fails, its set does not preserve it either."},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(c.machine)
+			out, events, err := w.preserve(t.Context(), nil, strings.Fields(c.args)...)
+			require.NoError(t, err)
+			assert.Equal(t, written(v1alpha1.AnnotationPreserve, c.value), w.Patches())
+			require.Len(t, events, 1)
+			assert.Equal(t, c.event, events[0].Message)
+			assert.Equal(t, []string{"Normal", "RequestApplied", "Machine", "m-1", "u-1"}, []string{
+				events[0].Type, events[0].Reason, events[0].InvolvedObject.Kind, events[0].InvolvedObject.Name, string(events[0].InvolvedObject.UID),
+			})
+			for _, says := range c.says {
+				assert.Contains(t, out, says)
+			}
+			assert.NotContains(t, out, "starter drain watch")
+		})
+	}
+}
+
+func TestPreserveTwiceWritesOnce(t *testing.T) {
+	w := newWorld(going(alive(v1alpha1.MachineRunning), wished(v1alpha1.AnnotationPreserve, "now"), keptUntil(now.Add(time.Hour))))
+	out, events, err := w.preserve(t.Context(), nil, "shop/m-1")
+	require.NoError(t, err)
+	assert.Empty(t, w.Patches())
+	assert.Empty(t, events)
+	assert.Contains(t, out, "machine shop/m-1: node.machine.sapcloud.io/preserve says so already: \"now\"\nNext: the machine stays preserved until")
+}
+
+func TestPreserveRefuses(t *testing.T) {
+	for want, m := range map[string]*v1alpha1.Machine{
+		"machine shop/m-1 is being deleted: preserve would change nothing": going(),
+		`node n-1 says "false" for machine shop/m-1`:                       going(alive(v1alpha1.MachineRunning), wished(v1alpha1.AnnotationLastAppliedPreserve, "false")),
+	} {
+		w := newWorld(m)
+		_, events, err := w.preserve(t.Context(), nil, "shop/m-1")
+		require.ErrorContains(t, err, want)
+		assert.Empty(t, w.Patches())
+		assert.Empty(t, events)
+	}
+}
+
+func TestPreserveThatNoEventTells(t *testing.T) {
+	w := newWorld(going(alive(v1alpha1.MachineRunning)))
+	out, _, err := w.preserve(t.Context(), errors.New("forbidden"), "shop/m-1")
+	require.EqualError(t, err, "the machine was written, and no event tells who wanted it: forbidden")
+	assert.Len(t, w.Patches(), 1)
+	assert.Contains(t, out, "Next: the machine is preserved")
+}
+
+func TestPreserveIsACommandOfTheStarter(t *testing.T) {
+	c, _, err := PreserveCommand(kubecli.NewEnvironment()).Find(nil)
+	require.NoError(t, err)
+	for _, flag := range []string{"kubeconfig", "namespace", "reason", "as-user", "stop"} {
+		assert.NotNil(t, c.Flags().Lookup(flag), flag)
+	}
+}

@@ -1,0 +1,111 @@
+package drain
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"millwright/api/v1alpha1"
+	"millwright/api/vocabulary"
+	"millwright/decide/drain"
+	observedrain "millwright/observe/drain"
+)
+
+func stage(m *v1alpha1.Machine) v1alpha1.MachineDeletionStage {
+	if d := m.Status.Deletion; d != nil {
+		return d.Stage
+	}
+	return ""
+}
+
+// stageSince is when the present stage began; before the first one, when the deletion was requested; for a machine that stays,
+// when its drain began.
+func stageSince(m *v1alpha1.Machine) time.Time {
+	switch d := m.Status.Deletion; {
+	case d != nil:
+		return d.Since.Time
+	case m.DeletionTimestamp != nil:
+		return m.DeletionTimestamp.Time
+	case staying(m):
+		return m.Status.Drain.StartedAt.Time
+	default:
+		return time.Time{}
+	}
+}
+
+// staying reports whether the node of a machine that is not being deleted is drained.
+func staying(m *v1alpha1.Machine) bool { return observedrain.Staying(m) != nil }
+
+// goal says why the node of a machine that stays is drained.
+func goal(m *v1alpha1.Machine) string {
+	if m.Status.Drain.Purpose == v1alpha1.DrainForUpdate {
+		return "in-place update"
+	}
+	return "preservation"
+}
+
+// whole says what a hold stops: the deletion, or a drain without one.
+func whole(m *v1alpha1.Machine) string {
+	if staying(m) {
+		return "drain"
+	}
+	return "deletion"
+}
+
+// blockers are what blocks a deletion, as its status names them.
+func blockers(m *v1alpha1.Machine) []string {
+	var names []string
+	if o := m.Status.CurrentOperation; o != nil && (m.Status.Deletion != nil || staying(m) || targetAway(m)) {
+		names = slices.Clone(o.BlockedBy)
+	}
+	if held(m) && !slices.Contains(names, vocabulary.BlockedHold) {
+		names = slices.Insert(names, 0, vocabulary.BlockedHold)
+	}
+	return names
+}
+
+// targetAway reports whether a deletion waits for the target cluster to answer.
+func targetAway(m *v1alpha1.Machine) bool {
+	o := m.Status.CurrentOperation
+	return m.DeletionTimestamp != nil && o != nil && slices.Contains(o.BlockedBy, vocabulary.BlockedTargetUnavailable)
+}
+
+func held(m *v1alpha1.Machine) bool {
+	_, held := m.Annotations[v1alpha1.AnnotationHold]
+	return held
+}
+
+// queued reports whether the node of a machine waits for its turn to be drained.
+func queued(m *v1alpha1.Machine) bool { return observedrain.InDrain(m) && m.Status.Deletion.Queued }
+
+// stuck reports whether a person may have to act: a deletion is held, overdue, or blocked by something that does not end by
+// itself, as volumes and a queue do.
+func stuck(m *v1alpha1.Machine, now time.Time) bool {
+	if held(m) || late(m, now) {
+		return true
+	}
+	return !queued(m) && slices.ContainsFunc(blockers(m), func(name string) bool {
+		kind, _, _ := strings.Cut(name, " ")
+		return kind != drain.BlockedByVolume
+	})
+}
+
+// late reports whether the deadline of the present stage has passed by more than Overdue.
+func late(m *v1alpha1.Machine, now time.Time) bool {
+	at := observedrain.StepDeadline(m, now)
+	if m.Status.Deletion == nil && !staying(m) {
+		at = stageSince(m)
+	}
+	return !at.IsZero() && now.After(at.Add(observedrain.Overdue))
+}
+
+// condition returns a condition of a machine; zero if there is none.
+func condition(m *v1alpha1.Machine, kind corev1.NodeConditionType) corev1.NodeCondition {
+	i := slices.IndexFunc(m.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == kind })
+	if i < 0 {
+		return corev1.NodeCondition{}
+	}
+	return m.Status.Conditions[i]
+}

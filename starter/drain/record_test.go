@@ -1,0 +1,40 @@
+package drain
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/api/v1alpha1"
+	"millwright/observe/drain"
+)
+
+func TestDeadlineOfEvictions(t *testing.T) {
+	unready := func(since time.Duration) edit {
+		return func(m *v1alpha1.Machine) {
+			m.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(now.Add(-since))}}
+		}
+	}
+	for name, c := range map[string]struct {
+		machine *v1alpha1.Machine
+		want    time.Time
+	}{
+		"drainTimeout": {going(by("Evict")), begun.Add(2 * time.Hour)},
+		"maxEvictRetries": {going(by("Evict"), func(m *v1alpha1.Machine) {
+			m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MaxEvictRetries: new(int32(60))}
+		}), begun.Add(20 * time.Minute)},
+		"extended":                        {going(by("Evict"), wished(v1alpha1.AnnotationExtend, "2026-11-21T18:00:00Z ann")), time.Date(2026, 11, 21, 18, 0, 0, 0, time.UTC)},
+		"the status is older than that":   {going(by("Evict"), doing("evict"), until(time.Second)), begun.Add(2 * time.Hour)},
+		"the node is not ready":           {going(by("Evict"), unready(time.Minute)), now.Add(4 * time.Minute)},
+		"the node was not ready long ago": {going(by("Evict"), unready(time.Hour)), begun.Add(2 * time.Hour)},
+		"force is wanted":                 {going(by("Evict"), doing("evict"), until(time.Second), wished(v1alpha1.AnnotationForce, "ann")), now.Add(time.Second)},
+		"deleting":                        {going(by("Delete"), doing("delete"), until(time.Second)), now.Add(time.Second)},
+		"not begun":                       {going(at(v1alpha1.MachineDeletionDrain)), time.Time{}},
+		"from before the deletion":        {going(doing("await-node"), until(time.Second)), time.Time{}},
+	} {
+		assert.WithinDuration(t, c.want, drain.StepDeadline(c.machine, now), 0, name)
+	}
+}

@@ -1,0 +1,246 @@
+package drain
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"millwright/api/generated/clientset/versioned"
+	"millwright/api/v1alpha1"
+	"millwright/decide/deletion"
+	"millwright/decide/drain"
+	"millwright/decide/phrase"
+	"millwright/decide/request"
+	observedrain "millwright/observe/drain"
+	"millwright/observe/machine"
+	"millwright/starter/kubecli"
+)
+
+// drainCommands are the commands for drains, the most used ones first.
+func drainCommands() []kubecli.CommandHelp {
+	return []kubecli.CommandHelp{
+		{
+			Name:  request.Extend,
+			Short: "Evict for longer, before pods are deleted whatever blocks them",
+			Long: `extend gives a drain more time than drainTimeout does. --for counts from the present deadline, or from now where there is
+none; --until is a time. It never shortens, and it comes too late once pods are deleted.`,
+			Example: `  starter drain extend shop/m-1 --for 1h --reason "the backup needs longer"
+  starter drain extend shop/m-1 --until 2026-11-21T18:00:00Z`,
+		},
+		{
+			Name:  request.Retry,
+			Short: "Ask every pod again at once",
+			Long: `retry ends all pauses between attempts: the drain asks each pod again now. In later stages it makes the machine look again
+at what it waits for.`,
+			Example: `  starter drain retry shop/m-1`,
+		},
+		{
+			Name:  request.Hold,
+			Short: "Stop a deletion in the stage in which it is",
+			Long: `hold keeps a deletion in its stage: a drain asks no more pods, and the node stays cordoned. What was asked before still
+goes. It lasts until resume.`,
+			Example: `  starter drain hold shop/m-1 --reason "looking at the node"`,
+		},
+		{
+			Name:    request.Resume,
+			Short:   "End a hold",
+			Long:    `resume ends a hold, whoever set it: the deletion continues where it stopped.`,
+			Example: `  starter drain resume shop/m-1`,
+		},
+		{
+			Name:  request.Force,
+			Short: "Delete all pods of the node without a grace period, now",
+			Long: `force deletes the pods of the node at once, without asking disruption budgets and without their grace periods. Work that
+pods have not saved is lost.`,
+			Example: `  starter drain force shop/m-1 --reason "the node burns"`,
+		},
+		{
+			Name:  request.Skip,
+			Short: "Do not drain the node, or not any more",
+			Long: `skip continues without a drain: no pod is evicted, and the remaining pods end with the instance. A drain that runs
+stops. A cluster that does not answer is not waited for.`,
+			Example: `  starter drain skip shop/m-1 --reason "test cluster, nothing to save"`,
+		},
+		{
+			Name:  request.AbandonInstance,
+			Short: "Remove the Machine object and leave its instance running, as the last resort",
+			Long: `abandon-instance removes the Machine object although the provider was not, or cannot be, asked to delete the instance, or
+although the cluster of the node does not answer. An instance that is there keeps running, and what cannot be removed in that
+cluster stays. Only a sweep for orphans of its MachineClass deletes the instance later; without the class, nobody does. Delete it yourself first. The command asks before it writes,
+unless --yes is given.`,
+			Example: `  starter drain abandon-instance shop/m-1 --reason "the account is closed, instances are gone"`,
+		},
+	}
+}
+
+// whatNext says what the request causes.
+func whatNext(r kubecli.Request, m *v1alpha1.Machine, now time.Time, d request.Decision) string {
+	text := effect(r, m, now, d)
+	switch {
+	case r.Command == request.Preserve || r.Command == request.Unpreserve:
+		return text
+	case staying(m) && (r.Command == request.Force || r.Command == request.Skip):
+		text += "; the request stays on the machine, for its later drains and its deletion, until somebody removes it"
+	case staying(m):
+	case m.DeletionTimestamp == nil && r.Command == request.Resume:
+		return "nothing: the machine is not being deleted, and its deletion would not stop any more"
+	case m.DeletionTimestamp == nil:
+		return "nothing, until the machine is deleted; then " + text
+	}
+	if held(m) && r.Command != request.Resume && r.Command != request.Hold {
+		return "nothing, while the " + whole(m) + " is held (starter drain resume " + kubecli.KeyOf(m) + "); then " + text
+	}
+	return text
+}
+
+func effect(r kubecli.Request, m *v1alpha1.Machine, now time.Time, d request.Decision) string {
+	node := cmp.Or(m.Labels[v1alpha1.LabelNode], "of the machine")
+	switch r.Command {
+	case request.Force:
+		return "all pods of node " + node + " are deleted without a grace period, regardless of disruption budgets"
+	case request.Skip:
+		if staying(m) {
+			return "no pod of node " + node + " is evicted any more; the remaining pods stay, and the " + goal(m) + " continues"
+		}
+		return "no pod of node " + node + " is evicted any more; the remaining pods end with the instance"
+	case request.Hold:
+		return stops(m, node, now)
+	case request.Resume:
+		if staying(m) {
+			return "the drain of node " + node + " continues" + lost(m, now)
+		}
+		return fmt.Sprintf("the deletion continues in stage %s%s", cmp.Or(string(stage(m)), "PreDrainHooks"), lost(m, now))
+	case request.Retry:
+		if observedrain.IsOver(m) {
+			return fmt.Sprintf("the machine checks again what it waits for in stage %s", stage(m))
+		}
+		return "every pod of node " + node + " that is not terminating is evicted again at once"
+	case request.Extend:
+		return extends(m, now, d)
+	case request.AbandonInstance:
+		return abandons(m)
+	default:
+		return keeps(r, m, now)
+	}
+}
+
+// stops says what a hold stops, and what it does not.
+func stops(m *v1alpha1.Machine, node string, now time.Time) string {
+	switch {
+	case observedrain.IsOver(m):
+		return fmt.Sprintf("the deletion goes no further than stage %s; what the provider was asked before may still happen", stage(m))
+	case observedrain.Means(m) == drain.Evict && !observedrain.StepDeadline(m, now).IsZero():
+		cordon := ", and it stays cordoned"
+		if staying(m) {
+			cordon = ""
+		}
+		return fmt.Sprintf("no more pods of node %s are asked to go%s; the drain's deadline is not moved: resumed after %s, it deletes pods",
+			node, cordon, phrase.When(observedrain.StepDeadline(m, now), now))
+	default:
+		return "no more pods of node " + node + " are asked to go, and nothing else is done to it"
+	}
+}
+
+// lost says that the time for evictions has passed meanwhile.
+func lost(m *v1alpha1.Machine, now time.Time) string {
+	if at := observedrain.StepDeadline(m, now); observedrain.Means(m) == drain.Evict && !at.IsZero() && !at.After(now) {
+		return "; its deadline has passed at " + phrase.Clock(at, now) + ": pods are deleted"
+	}
+	return ""
+}
+
+func extends(m *v1alpha1.Machine, now time.Time, d request.Decision) string {
+	extended := m.DeepCopy()
+	if d.Annotation != nil {
+		metav1.SetMetaDataAnnotation(&extended.ObjectMeta, v1alpha1.AnnotationExtend, *d.Annotation)
+	}
+	stamp, _, _ := strings.Cut(extended.Annotations[v1alpha1.AnnotationExtend], " ")
+	until, _ := time.Parse(time.RFC3339, stamp) // the request was written in this format
+	text := "pods are evicted until " + phrase.When(until, now) + ", and those that are left are deleted then"
+	switch at, then := observedrain.Evictions(extended, now); {
+	case observedrain.Means(m) == "":
+		text += fmt.Sprintf(", unless its drainTimeout of %s, which begins with the drain, ends later", m.Spec.EffectiveDrainTimeout())
+	case then == drain.Kill:
+		text += "; but the node is not well, and if it stays so, they are deleted at " + phrase.When(at, now)
+	}
+	return text
+}
+
+func abandons(m *v1alpha1.Machine) string {
+	switch now := deletion.Stage(stage(m)); {
+	case instanceGone(m):
+		return "the Machine object goes, whether its node's cluster answers or not. " + notDone(m)
+	case deletion.Later(now, deletion.Instance) != now:
+		return "the deletion continues to stage Instance; the provider is not asked, and the Node and Machine objects are removed. " + notDone(m)
+	default:
+		return "the Node and Machine objects go, and the provider is not asked any more. " + notDone(m)
+	}
+}
+
+// instanceGone reports whether the deletion is past stage Instance.
+func instanceGone(m *v1alpha1.Machine) bool {
+	return deletion.Later(deletion.Stage(stage(m)), deletion.Instance) != deletion.Instance
+}
+
+// notDone says what a person has to remove after an instance is abandoned.
+func notDone(m *v1alpha1.Machine) string {
+	if instanceGone(m) {
+		return "The instance is gone; what cannot be removed in the cluster of node " + cmp.Or(m.Labels[v1alpha1.LabelNode], "of the machine") + " is left there for good"
+	}
+	what := "Whatever instance the machine has at the provider"
+	if m.Spec.ProviderID != "" {
+		what = "Instance " + m.Spec.ProviderID + " at the provider"
+	}
+	return what + " is left running: only a sweep for orphans of its MachineClass deletes it later"
+}
+
+// takeBack is the command that undoes a request; empty if that would change nothing any more.
+func takeBack(r kubecli.Request, m *v1alpha1.Machine) string {
+	off := fmt.Sprintf("kubectl annotate machine -n %s %s %s-", m.Namespace, m.Name, machine.RequestAnnotation(r.Kind, r.Command))
+	switch r.Command {
+	case request.Hold:
+		return "starter drain resume " + kubecli.KeyOf(m)
+	case request.Extend, request.AbandonInstance:
+		return off
+	case request.Preserve:
+		return "starter preserve " + kubecli.KeyOf(m) + " --stop"
+	case request.Unpreserve:
+		return "starter preserve " + kubecli.KeyOf(m)
+	case request.Skip, request.Force:
+		if m.DeletionTimestamp == nil || held(m) { // otherwise it takes effect at once, and has no use later
+			return off
+		}
+	default:
+	}
+	return ""
+}
+
+// machineSubject reads the machine of a request and the facts that decide about the request.
+func machineSubject(
+	ctx context.Context, machines versioned.Interface, now time.Time, key types.NamespacedName, r kubecli.Request,
+) (s kubecli.Subject, err error) {
+	m, err := find(ctx, machines, key)
+	if err != nil {
+		return s, err
+	}
+	s = kubecli.Subject{Object: m, Facts: machine.Request(m, r.Command, now), Prefix: fmt.Sprintf("machine %s: ", key)}
+	if r.Command == request.AbandonInstance {
+		s.Question = fmt.Sprintf("%s\nAbandon the instance of machine %s?", notDone(m), kubecli.KeyOf(m))
+	}
+	s.Outlook = func(d request.Decision) (next, back, follow string) {
+		if m.DeletionTimestamp != nil || staying(m) {
+			follow = "starter drain watch " + kubecli.KeyOf(m)
+		}
+		return whatNext(r, m, now, d), takeBack(r, m), follow
+	}
+	s.Patch = func(ctx context.Context, data []byte) error {
+		_, err := machines.MachineV1alpha1().Machines(key.Namespace).Patch(ctx, key.Name, types.MergePatchType, data, metav1.PatchOptions{})
+		return err
+	}
+	return s, nil
+}

@@ -1,0 +1,244 @@
+package kubecli
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"millwright/api/generated/clientset/versioned"
+	"millwright/api/v1alpha1"
+	"millwright/decide/request"
+	"millwright/observe/machine"
+)
+
+// WriteRetries is how often a request is written again after a conflict. Each time the object is read and checked again.
+const WriteRetries = 3
+
+// GiveReason is the flag for a reason in example commands.
+const GiveReason = "--reason …"
+
+// CommandHelp is the help of a command.
+type CommandHelp struct {
+	Name    request.Command
+	Short   string
+	Long    string
+	Example string
+}
+
+// Request is a request with the flags of the command line.
+type Request struct {
+	request.Order
+	Kind request.Kind
+	yes  bool // do not ask before an instance is abandoned
+}
+
+// NewRequest returns a request without arguments.
+func NewRequest(kind request.Kind, command request.Command) Request {
+	return Request{Order: request.Order{Command: command, Flags: true}, Kind: kind}
+}
+
+// RequestCommand returns the command that makes a request. Its flags are the arguments that the request accepts.
+func RequestCommand(
+	kind request.Kind, h CommandHelp, send func(c *cobra.Command, name string, r Request) error,
+) *cobra.Command {
+	r, to := NewRequest(kind, h.Name), int64(0)
+	c := &cobra.Command{
+		Use: fmt.Sprintf("%s %s", h.Name, strings.ToUpper(string(kind))), Short: h.Short, Long: h.Long, Example: h.Example,
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if c.Flags().Changed("to-revision") {
+				r.Revision = &to
+			}
+			return send(c, args[0], r)
+		},
+	}
+	flags := c.Flags()
+	if kind != request.Machine || h.Name != request.Resume { // which removes its annotation, and so cannot store them
+		r.Signed(c)
+	}
+	for _, spec := range request.Specs(kind) {
+		for _, argument := range spec.Arguments {
+			switch {
+			case spec.Command != h.Name:
+			case argument == "for":
+				flags.StringVar(&r.For, argument, "", "how much longer than the present deadline, such as 1h30m")
+			case argument == "until":
+				flags.StringVar(&r.Until, argument, "", "until when, as an RFC 3339 time")
+			case argument == "in-advance":
+				flags.BoolVar(&r.InAdvance, argument, false, "write it although the machine is not being deleted yet")
+			case argument == "back":
+				flags.BoolVar(&r.Back, argument, false, "do not hold the rollout, but return to the revision before")
+			case argument == "steps":
+				flags.IntVar(&r.Steps, argument, 0, "how many steps are passed in all; 0: up to the one at which the rollout waits")
+			case h.Name == request.Undo:
+				flags.Int64Var(&to, "to-revision", 0, "revision to return to; 0: the one before")
+			}
+		}
+	}
+	if h.Name == request.AbandonInstance {
+		flags.BoolVar(&r.yes, "yes", false, "do not ask")
+	}
+	return c
+}
+
+// Signed adds the flags for actor and reason.
+func (r *Request) Signed(c *cobra.Command) {
+	c.Flags().StringVar(&r.Reason, "reason", "", "why; people read it wherever the command acts")
+	c.Flags().StringVar(&r.Actor, "as-user", cmp.Or(os.Getenv("USER"), "somebody"), "who wants it")
+}
+
+// Send writes a request on the object of this name.
+func (d Environment) Send(c *cobra.Command, kubeconfig string, key types.NamespacedName, r Request, read subjectReader) error {
+	if refused := request.Check(r.Kind, "", r.Order); refused != "" {
+		return errors.New(refused)
+	}
+	machines, err := d.Machines(kubeconfig)
+	if err != nil {
+		return err
+	}
+	w := requestWriter{read: read, machines: machines, now: d.Now, in: c.InOrStdin(), out: c.OutOrStdout()}
+	if r.Command == request.Preserve || r.Command == request.Unpreserve {
+		if w.events, err = d.Events(kubeconfig); err != nil {
+			return err
+		}
+	}
+	return w.write(c.Context(), key, r)
+}
+
+// requestWriter is what a request is written with.
+type requestWriter struct {
+	read     subjectReader
+	machines versioned.Interface
+	events   typedcorev1.EventsGetter // nil if the annotation has the actor and the reason
+	now      func() time.Time
+	in       io.Reader
+	out      io.Writer
+}
+
+// Subject is the object of a request as it was read.
+type Subject struct {
+	metav1.Object
+	Facts    request.Facts
+	Prefix   string // of the sentence that says what was written
+	Question string // must be answered with yes before the write; empty: no question
+	// Outlook returns what a decision causes, and the commands that undo it and that show it; empty if there is none.
+	Outlook func(d request.Decision) (next, back, follow string)
+	Patch   func(ctx context.Context, data []byte) error
+}
+
+// subjectReader reads the object of a request and the facts that decide about the request.
+type subjectReader func(
+	ctx context.Context, machines versioned.Interface, now time.Time, key types.NamespacedName, r Request,
+) (Subject, error)
+
+// write writes a request on its object, if the object allows it, and says what happens next. It has a precondition on the
+// object's version. A second call is a second request.
+func (w requestWriter) write(ctx context.Context, key types.NamespacedName, r Request) error {
+	var uid types.UID
+	for range 1 + WriteRetries {
+		s, err := w.read(ctx, w.machines, w.now(), key, r)
+		if err != nil {
+			return err
+		}
+		if uid != "" && s.GetUID() != uid {
+			return fmt.Errorf("%s %s was replaced by another one of that name meanwhile: nothing was written", r.Kind, key)
+		}
+		d := request.Decide(r.Order, s.Facts)
+		switch {
+		case d.Refused != "":
+			return errors.New(d.Refused)
+		case d.Same:
+			return w.report(s, d)
+		}
+		if s.Question != "" && uid == "" && !r.yes {
+			if err := w.confirm(s.Question); err != nil {
+				return err
+			}
+		}
+		uid = s.GetUID()
+		patch := machine.RequestPatch(r.Kind, r.Command, d)
+		metadata := patch["metadata"].(map[string]any) // always present: each request sets or removes annotations
+		metadata["uid"], metadata["resourceVersion"] = uid, s.GetResourceVersion()
+		data, err := json.Marshal(patch)
+		if err != nil {
+			return fmt.Errorf("encode the patch of %s %s: %w", r.Kind, key, err)
+		}
+		switch err := s.Patch(ctx, data); {
+		case apierrors.IsConflict(err):
+		case err != nil:
+			return fmt.Errorf("%s %s %s: %w", r.Command, r.Kind, key, err)
+		default:
+			return errors.Join(w.report(s, d), w.record(ctx, s, r.Summary()+"; "+d.Says))
+		}
+	}
+	return fmt.Errorf("%s %s %s: others wrote it %d times meanwhile, and nothing was written: try again",
+		r.Command, r.Kind, key, 1+WriteRetries)
+}
+
+// report says what was written, what happens next, and which command shows it.
+func (w requestWriter) report(s Subject, d request.Decision) error {
+	next, back, follow := s.Outlook(d)
+	text := fmt.Sprintf("%s%s\nNext: %s.\n", s.Prefix, d.Says, next)
+	if back != "" {
+		text += fmt.Sprintf("To take it back: %s\n", back)
+	}
+	if follow != "" {
+		text += fmt.Sprintf("To follow it: %s\n", follow)
+	}
+	_, err := io.WriteString(w.out, text)
+	return err
+}
+
+// reasonApplied is the reason of the event about a request. Source: the activity that applies requests uses the same.
+const reasonApplied = "RequestApplied"
+
+// record creates an event of the machine, because the annotation cannot store actor and reason.
+func (w requestWriter) record(ctx context.Context, s Subject, message string) error {
+	if w.events == nil {
+		return nil
+	}
+	now := metav1.NewTime(w.now())
+	_, err := w.events.Events(s.GetNamespace()).Create(ctx, &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.GetNamespace(), GenerateName: s.GetName() + "."},
+		InvolvedObject: corev1.ObjectReference{
+			APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "Machine",
+			Namespace: s.GetNamespace(), Name: s.GetName(), UID: s.GetUID(),
+		},
+		Type: corev1.EventTypeNormal, Reason: reasonApplied, Message: message,
+		Source: corev1.EventSource{Component: "millwright-starter"}, FirstTimestamp: now, LastTimestamp: now, Count: 1,
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("the machine was written, and no event tells who wanted it: %w", err)
+	}
+	return nil
+}
+
+// ErrNotConfirmed says that the user did not answer yes.
+var ErrNotConfirmed = errors.New("not confirmed: nothing was written")
+
+// confirm asks before a write that cannot be undone.
+func (w requestWriter) confirm(question string) error {
+	_, _ = fmt.Fprintf(w.out, "%s Type yes: ", question)
+	answer, err := bufio.NewReader(w.in).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("read the answer: %w", err)
+	}
+	if strings.TrimSpace(answer) != "yes" {
+		return ErrNotConfirmed
+	}
+	return nil
+}

@@ -1,0 +1,70 @@
+package rollout
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	documents "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+
+	"millwright/api/v1alpha1"
+	"millwright/starter/kubecli"
+)
+
+// readSpec reads a new spec of a deployment from a file, which may hold other objects, too. The file must have one
+// MachineDeployment of that name, in that namespace or without one. An unknown field is an error. Replicas that are left out
+// keep the present value, because then something else sets them.
+func readSpec(file string, d *v1alpha1.MachineDeployment) (*v1alpha1.MachineDeploymentSpec, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("read the deployment as it may become: %w", err)
+	}
+	var found *v1alpha1.MachineDeploymentSpec
+	for reader := documents.NewYAMLReader(bufio.NewReader(bytes.NewReader(text))); ; {
+		document, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", file, err)
+		}
+		spec, err := specIn(document, d)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("read %s: %w", file, err)
+		case spec != nil && found != nil:
+			return nil, fmt.Errorf("%s holds MachineDeployment %s twice", file, kubecli.KeyOf(d))
+		case spec != nil:
+			found = spec
+		}
+	}
+	if found == nil {
+		return nil, fmt.Errorf("%s holds no MachineDeployment %s", file, kubecli.KeyOf(d))
+	}
+	return found, nil
+}
+
+// specIn returns the spec that a document has for the deployment; nil if it is another object.
+func specIn(document []byte, d *v1alpha1.MachineDeployment) (*v1alpha1.MachineDeploymentSpec, error) {
+	var object unstructured.Unstructured
+	if err := yaml.Unmarshal(document, &object.Object); err != nil {
+		return nil, err
+	}
+	ours := object.GroupVersionKind().Group == v1alpha1.SchemeGroupVersion.Group && object.GetKind() == "MachineDeployment"
+	if !ours || object.GetName() != d.Name || object.GetNamespace() != "" && object.GetNamespace() != d.Namespace {
+		return nil, nil
+	}
+	var as v1alpha1.MachineDeployment
+	if err := yaml.UnmarshalStrict(document, &as); err != nil {
+		return nil, err
+	}
+	if _, given, _ := unstructured.NestedFieldNoCopy(object.Object, "spec", "replicas"); !given {
+		as.Spec.Replicas = d.Spec.Replicas
+	}
+	return &as.Spec, nil
+}

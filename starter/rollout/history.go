@@ -1,0 +1,117 @@
+package rollout
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/phrase"
+	"millwright/decide/rollout"
+	"millwright/starter/kubecli"
+)
+
+func (f *rollouts) historyCommand() *cobra.Command {
+	var revision int64
+	c := &cobra.Command{
+		Use:   "history DEPLOYMENT",
+		Short: "List the revisions of a deployment, or show the template of one",
+		Long: `history lists the sets of a deployment by revision, the newest last. A template that came back has a new revision; the numbers
+that it had before are in the column FORMERLY. CHANGE-CAUSE is the annotation kubernetes.io/change-cause that the deployment had
+meanwhile.
+
+--revision shows the template of a revision as YAML, such as spec.template of the deployment takes it.`,
+		Example: `  starter rollout history shop/web
+  starter rollout history shop/web --revision 6`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			s, err := f.status(c, args[0])
+			switch {
+			case err != nil:
+				return err
+			case c.Flags().Changed("revision"):
+				return s.template(c.OutOrStdout(), revision)
+			default:
+				return s.history(c.OutOrStdout())
+			}
+		},
+	}
+	c.Flags().Int64Var(&revision, "revision", 0, "show the template of this revision")
+	return c
+}
+
+// byRevision are the indices of the sets, the newest revision last.
+func (s snapshot) byRevision() []int {
+	list := make([]int, len(s.facts.Sets))
+	for i := range list {
+		list[i] = i
+	}
+	slices.SortStableFunc(list, func(a, b int) int { return cmp.Compare(s.facts.Sets[a].Revision, s.facts.Sets[b].Revision) })
+	return list
+}
+
+// history writes the table of revisions.
+func (s snapshot) history(out io.Writer) error {
+	if len(s.facts.Sets) == 0 {
+		_, err := fmt.Fprintf(out, "deployment %s has no revision yet\n", s.key())
+		return err
+	}
+	columns := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	_, _ = fmt.Fprintln(columns, "REVISION\tFORMERLY\tSET\tCREATED\tREPLICAS\tCLASS\tCURRENT\tCHANGE-CAUSE")
+	for _, i := range s.byRevision() {
+		set, facts := s.family.Sets[i], s.facts.Sets[i]
+		_, _ = fmt.Fprintf(columns, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", revisionCell(facts.Revision), kubecli.OrDash(facts.History), set.Name,
+			phrase.Clock(set.CreationTimestamp.Time, s.now), set.Spec.Replicas, kubecli.OrDash(set.Spec.Template.Spec.Class.Name), yesCell(i == s.current()),
+			kubecli.OrDash(kubecli.OneLine(set.Annotations[v1alpha1.AnnotationChangeCause])))
+	}
+	return columns.Flush()
+}
+
+// template writes the template of a revision. A former number of a set is accepted if no set has that number now.
+func (s snapshot) template(out io.Writer, revision int64) error {
+	i := slices.IndexFunc(s.facts.Sets, func(set rollout.Set) bool { return revision != 0 && set.Revision == revision })
+	note := ""
+	if i < 0 {
+		i = slices.IndexFunc(s.facts.Sets, func(set rollout.Set) bool {
+			return slices.Contains(strings.Split(set.History, ","), strconv.FormatInt(revision, 10))
+		})
+		if i < 0 {
+			return s.noRevision(revision)
+		}
+		note = fmt.Sprintf(", which is revision %d now", s.facts.Sets[i].Revision)
+	}
+	set := s.family.Sets[i]
+	text, err := yaml.Marshal(asGiven(set))
+	if err != nil {
+		return fmt.Errorf("write the template of set %s: %w", set.Name, err)
+	}
+	_, err = fmt.Fprintf(out, "# revision %d of %s%s: set %s\n%s", revision, s.key(), note, set.Name, text)
+	return err
+}
+
+// asGiven is the template of a set as in the deployment: without the label that distinguishes sets.
+func asGiven(set *v1alpha1.MachineSet) *v1alpha1.MachineTemplateSpec {
+	t := set.Spec.Template.DeepCopy()
+	delete(t.Labels, v1alpha1.LabelMachineTemplateHash)
+	return t
+}
+
+func (s snapshot) noRevision(revision int64) error {
+	var have []string
+	for _, i := range s.byRevision() {
+		if n := s.facts.Sets[i].Revision; n != 0 {
+			have = append(have, strconv.FormatInt(n, 10))
+		}
+	}
+	if len(have) == 0 {
+		return fmt.Errorf("deployment %s has no revision %d: it has none yet", s.key(), revision)
+	}
+	return fmt.Errorf("deployment %s has no revision %d: it has %s", s.key(), revision, strings.Join(have, ", "))
+}

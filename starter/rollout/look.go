@@ -1,0 +1,195 @@
+package rollout
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"millwright/api/generated/clientset/versioned"
+	"millwright/api/v1alpha1"
+	"millwright/decide/rollout"
+	"millwright/observe/deployment"
+	"millwright/starter/kubecli"
+)
+
+// rollouts has the flags of all rollout commands.
+type rollouts struct {
+	kubecli.Environment
+	kubeconfig string
+	target     string // kubeconfig of the target cluster; empty: nodes are not read
+	namespace  string
+}
+
+// register adds the flags to a command and its subcommands.
+func (f *rollouts) register(c *cobra.Command) {
+	flags := c.PersistentFlags()
+	flags.StringVar(&f.kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "kubeconfig of the cluster that holds the machines")
+	flags.StringVar(&f.target, "target-kubeconfig", "", "kubeconfig of the cluster that the machines join as nodes; only in-place updates read nodes; empty means that nodes are not read")
+	flags.StringVarP(&f.namespace, "namespace", "n", metav1.NamespaceDefault, "namespace of the deployment")
+}
+
+// key parses the name of a deployment as users give it.
+func (f *rollouts) key(c *cobra.Command, text string) (types.NamespacedName, error) {
+	return kubecli.ReadKey(c, "deployment", text, f.namespace)
+}
+
+// send writes a request on the deployment of this name.
+func (f *rollouts) send(c *cobra.Command, name string, r kubecli.Request) error {
+	key, err := f.key(c, name)
+	if err != nil {
+		return err
+	}
+	return f.Send(c, f.kubeconfig, key, r, deploymentSubject)
+}
+
+// reader has what the rollout commands read with.
+type reader struct {
+	machines versioned.Interface
+	nodes    typedcorev1.NodesGetter // nil: nodes are not read
+	now      func() time.Time
+}
+
+// open makes the clients. They connect on their first use.
+func (f *rollouts) open() (reader, error) {
+	machines, err := f.Machines(f.kubeconfig)
+	if err != nil {
+		return reader{}, err
+	}
+	l := reader{machines: machines, now: f.Now}
+	if f.target != "" {
+		if l.nodes, err = f.Nodes(f.target); err != nil {
+			return reader{}, err
+		}
+	}
+	return l, nil
+}
+
+// snapshot is a rollout at one moment: what was read, and the decision of decide/rollout about it. Temporal is not asked.
+type snapshot struct {
+	family deployment.Family // sets from the oldest to the newest
+	facts  rollout.Observed  // its sets in the same order
+	next   rollout.Decision
+	status rollout.Status
+	now    time.Time
+	idle   time.Time // since when its next step has been overdue; zero: not known
+}
+
+// look reads a deployment with its sets, machines and nodes, and decides.
+func (l reader) look(ctx context.Context, key types.NamespacedName) (snapshot, error) {
+	family, err := l.family(ctx, key)
+	if err != nil {
+		return snapshot{}, err
+	}
+	if family.Node, err = l.nodesOf(ctx); err != nil {
+		return snapshot{}, err
+	}
+	return judge(family, l.now()), nil
+}
+
+// family reads a deployment with its sets and machines from the API server, without nodes. Objects that are created or deleted
+// between two requests may be missing; the next look has them.
+func (l reader) family(ctx context.Context, key types.NamespacedName) (deployment.Family, error) {
+	d, err := findDeployment(ctx, l.machines, key)
+	if err != nil {
+		return deployment.Family{}, err
+	}
+	family := deployment.Family{Deployment: d}
+	if family.Sets, err = l.setsOf(ctx, d); err != nil {
+		return deployment.Family{}, err
+	}
+	family.Members, family.Read, err = l.membersOf(ctx, d.Namespace, family.Sets)
+	return family, err
+}
+
+// judge makes a snapshot with the decision of decide/rollout.
+func judge(family deployment.Family, now time.Time) snapshot {
+	facts := deployment.Observed(family, now)
+	plan := rollout.Look(facts)
+	return snapshot{family: family, facts: facts, next: plan.Decision, status: plan.Status, now: now}
+}
+
+func findDeployment(ctx context.Context, machines versioned.Interface, key types.NamespacedName) (*v1alpha1.MachineDeployment, error) {
+	d, err := machines.MachineV1alpha1().MachineDeployments(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("there is no deployment %s: %w", key, err)
+	case err != nil:
+		return nil, fmt.Errorf("get deployment %s: %w", key, err)
+	}
+	return d, nil
+}
+
+func (l reader) setsOf(ctx context.Context, d *v1alpha1.MachineDeployment) ([]*v1alpha1.MachineSet, error) {
+	list, err := l.machines.MachineV1alpha1().MachineSets(d.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list sets of deployment %s: %w", kubecli.KeyOf(d), err)
+	}
+	var owned []*v1alpha1.MachineSet
+	for i := range list.Items {
+		if metav1.IsControlledBy(&list.Items[i], d) {
+			owned = append(owned, &list.Items[i])
+		}
+	}
+	slices.SortFunc(owned, func(a, b *v1alpha1.MachineSet) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	return owned, nil
+}
+
+func (l reader) membersOf(ctx context.Context, namespace string, sets []*v1alpha1.MachineSet) (members []*v1alpha1.Machine, read string, err error) {
+	list, err := l.machines.MachineV1alpha1().Machines(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, "", fmt.Errorf("list machines: %w", err)
+	}
+	for i := range list.Items {
+		m := &list.Items[i]
+		if slices.ContainsFunc(sets, func(s *v1alpha1.MachineSet) bool { return metav1.IsControlledBy(m, s) }) {
+			members = append(members, m)
+		}
+	}
+	slices.SortFunc(members, func(a, b *v1alpha1.Machine) int { return cmp.Compare(a.Name, b.Name) })
+	return members, list.ResourceVersion, nil
+}
+
+// nodesOf reads all nodes in one request, and returns a function that finds the node of a machine; nil if nodes are not read.
+func (l reader) nodesOf(ctx context.Context) (func(*v1alpha1.Machine) *corev1.Node, error) {
+	if l.nodes == nil {
+		return nil, nil
+	}
+	list, err := l.nodes.Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list nodes: %w", err)
+	}
+	byName := map[string]*corev1.Node{}
+	for i := range list.Items {
+		byName[list.Items[i].Name] = &list.Items[i]
+	}
+	return func(m *v1alpha1.Machine) *corev1.Node { return byName[m.Labels[v1alpha1.LabelNode]] }, nil
+}
+
+// current is the index of the set with the deployment's template; -1 if there is none. Of several it is the oldest, as in
+// decide/rollout.
+func (s snapshot) current() int {
+	return slices.IndexFunc(s.facts.Sets, func(set rollout.Set) bool { return set.Current && !set.Deleting })
+}
+
+// key is namespace/name of the deployment.
+func (s snapshot) key() string { return kubecli.KeyOf(s.family.Deployment) }
+
+// inPlace reports whether machines keep their instances.
+func (s snapshot) inPlace() bool {
+	return s.facts.Strategy == rollout.InPlaceAuto || s.facts.Strategy == rollout.InPlaceManual
+}
+
+// blind reports whether nodes matter and were not read.
+func (s snapshot) blind() bool { return s.inPlace() && s.family.Node == nil }

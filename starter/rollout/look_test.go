@@ -1,0 +1,293 @@
+package rollout
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	clienttesting "k8s.io/client-go/testing"
+
+	"millwright/api/v1alpha1"
+	"millwright/observe/deployment"
+)
+
+// pool is a deployment with all that it has.
+type pool struct {
+	deployment *v1alpha1.MachineDeployment
+	sets       []*v1alpha1.MachineSet
+	machines   []*v1alpha1.Machine
+	nodes      []runtime.Object
+}
+
+var webKey = types.NamespacedName{Namespace: "shop", Name: "web"}
+
+type poolEdit func(*v1alpha1.MachineDeployment)
+
+// webPool is deployment shop/web of three machines with maxSurge 1. Its rollout last made progress a quarter of an hour ago.
+func webPool(edits ...poolEdit) *pool {
+	d := &v1alpha1.MachineDeployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "d-1", ResourceVersion: "9", Annotations: map[string]string{}},
+		Spec: v1alpha1.MachineDeploymentSpec{
+			Replicas: 3,
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
+			Template: v1alpha1.MachineTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}},
+				Spec:       v1alpha1.MachineSpec{Class: v1alpha1.ClassSpec{Kind: "MachineClass", Name: "large"}},
+			},
+		},
+		Status: v1alpha1.MachineDeploymentStatus{
+			Replicas: 3, UpdatedReplicas: 3, ReadyReplicas: 3, AvailableReplicas: 3,
+			Conditions: []v1alpha1.MachineDeploymentCondition{{
+				Type: v1alpha1.MachineDeploymentProgressing, Status: v1alpha1.ConditionTrue, Reason: "MachineSetUpdated", LastUpdateTime: metav1.NewTime(begun),
+			}},
+		},
+	}
+	for _, e := range edits {
+		e(d)
+	}
+	return &pool{deployment: d}
+}
+
+// set adds a set: one of the deployment's class is the current one. Its status has its size.
+func (p *pool) set(name string, revision int, class string, replicas int32) *pool {
+	template := *p.deployment.Spec.Template.DeepCopy()
+	template.Spec.Class.Name = class
+	template.Labels[v1alpha1.LabelMachineTemplateHash] = name
+	s := &v1alpha1.MachineSet{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: name, UID: types.UID("u-" + name), CreationTimestamp: metav1.NewTime(begun.Add(time.Duration(revision-7) * time.Hour)),
+			Annotations: map[string]string{v1alpha1.AnnotationRevision: fmt.Sprint(revision)},
+			OwnerReferences: []metav1.OwnerReference{
+				{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "MachineDeployment", Name: "web", UID: p.deployment.UID, Controller: new(true)},
+			},
+		},
+		Spec: v1alpha1.MachineSetSpec{
+			Replicas: replicas, Template: template,
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{v1alpha1.LabelMachineTemplateHash: name}},
+		},
+		Status: v1alpha1.MachineSetStatus{ObservedReplicas: replicas},
+	}
+	if class == p.deployment.Spec.Template.Spec.Class.Name {
+		deployment.FollowDeployment(s, p.deployment)
+		p.deployment.Annotations[v1alpha1.AnnotationRevision] = fmt.Sprint(revision)
+		if p.deployment.Status.Rollout == nil {
+			p.deployment.Status.Rollout = &v1alpha1.RolloutStatus{Revision: int64(revision)}
+		}
+	}
+	p.sets = append(p.sets, s)
+	return p
+}
+
+// machine adds a machine to the last set. Most entered their phases when the rollout last made progress.
+func (p *pool) machine(name string, phase v1alpha1.MachinePhase, edits ...edit) *pool {
+	s := p.sets[len(p.sets)-1]
+	m := &v1alpha1.Machine{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: name, UID: types.UID("u-" + name), CreationTimestamp: metav1.NewTime(begun), Annotations: map[string]string{},
+			Labels: map[string]string{v1alpha1.LabelNode: "n-" + name, v1alpha1.LabelMachineTemplateHash: s.Name},
+			OwnerReferences: []metav1.OwnerReference{
+				{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "MachineSet", Name: s.Name, UID: s.UID, Controller: new(true)},
+			},
+		},
+		Status: v1alpha1.MachineStatus{CurrentStatus: v1alpha1.CurrentStatus{Phase: phase, LastUpdateTime: metav1.NewTime(begun)}},
+	}
+	if phase == v1alpha1.MachineTerminating {
+		m.DeletionTimestamp, m.Finalizers = new(metav1.NewTime(begun)), []string{v1alpha1.FinalizerMachine}
+	}
+	for _, e := range edits {
+		e(m)
+	}
+	p.machines = append(p.machines, m)
+	s.Status.Replicas++
+	return p
+}
+
+// running adds machines that are available.
+func (p *pool) running(names ...string) *pool {
+	for _, name := range names {
+		p.machine(name, v1alpha1.MachineRunning)
+	}
+	return p
+}
+
+func reporting(text string) edit {
+	return func(m *v1alpha1.Machine) { m.Status.LastOperation.Description = text }
+}
+
+// midway is a rollout that waits for one machine to become available and for another to be deleted.
+func midway(edits ...poolEdit) *pool {
+	return webPool(edits...).
+		set("web-a", 6, "small", 1).running("a-1").machine("a-2", v1alpha1.MachineTerminating, reporting("Drain: 2 pods left")).
+		set("web-b", 7, "large", 2).running("b-1").machine("b-2", v1alpha1.MachinePending, reporting("Creating the instance:\nno capacity"))
+}
+
+// rolled is a rollout that is complete. web-0 was rolled out before.
+func rolled(edits ...poolEdit) *pool {
+	return webPool(edits...).set("web-0", 5, "tiny", 0).set("web-a", 6, "small", 0).set("web-b", 7, "large", 3).running("b-1", "b-2", "b-3")
+}
+
+func (p *pool) world() *world {
+	objects := []runtime.Object{p.deployment}
+	for _, s := range p.sets {
+		objects = append(objects, s)
+	}
+	for _, m := range p.machines {
+		objects = append(objects, m)
+	}
+	return newWorld(objects...)
+}
+
+// snapshot returns the snapshot of the pool.
+func (p *pool) snapshot() snapshot {
+	return judge(deployment.Family{Deployment: p.deployment, Sets: p.sets, Members: p.machines}, now)
+}
+
+// roll runs a rollout command.
+func (p *pool) roll(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	return rollIn(t.Context(), p.world(), p.nodes, args...)
+}
+
+func rollIn(ctx context.Context, w *world, nodes []runtime.Object, args ...string) (string, error) {
+	var out bytes.Buffer
+	d := w.Environment()
+	d.Nodes = func(kubeconfig string) (typedcorev1.NodesGetter, error) {
+		if kubeconfig != "nodes.yaml" {
+			return nil, errors.New("read kubeconfig " + kubeconfig)
+		}
+		return kubefake.NewClientset(nodes...).CoreV1(), nil
+	}
+	f := &rollouts{Environment: d}
+	c := &cobra.Command{Use: "rollout", SilenceUsage: true, SilenceErrors: true}
+	f.register(c)
+	c.AddCommand(f.statusCommand(), f.watchCommand(), f.historyCommand(), f.planCommand())
+	c.SetArgs(args)
+	c.SetOut(&out)
+	err := c.ExecuteContext(ctx)
+	return out.String(), err
+}
+
+func TestDeploymentIsNamedInTwoWays(t *testing.T) {
+	for _, args := range [][]string{{"shop/web"}, {"web", "-n", "shop"}, {"web", "--namespace=shop"}, {"shop/web", "-n", "shop"}} {
+		out, err := rolled().roll(t, append([]string{"status"}, args...)...)
+		require.NoError(t, err)
+		assert.Contains(t, out, "shop/web: revision 7 is complete.\n", args)
+	}
+	for args, message := range map[string]string{
+		"status web":                   "there is no deployment default/web",
+		"history shop/":                `"shop/" names no deployment: give NAME or NAMESPACE/NAME`,
+		"plan a/b/c":                   `"a/b/c" names no deployment`,
+		"watch shop/web -n other":      "shop/web is in namespace shop, but --namespace says other",
+		"status":                       "accepts 1 arg",
+		"watch shop/web --interval 0s": "--interval 0s is no pause",
+		"status shop/web --target-kubeconfig=other.yaml": "read kubeconfig other.yaml",
+	} {
+		_, err := rolled().roll(t, strings.Fields(args)...)
+		assert.ErrorContains(t, err, message, args)
+	}
+}
+
+func TestEveryRolloutCommandIsExplained(t *testing.T) {
+	f := &rollouts{}
+	for _, c := range []*cobra.Command{f.statusCommand(), f.watchCommand(), f.historyCommand(), f.planCommand()} {
+		assert.NotEmpty(t, c.Short, c.Name())
+		assert.NotEmpty(t, c.Long, c.Name())
+		assert.NotEmpty(t, c.Example, c.Name())
+	}
+}
+
+func TestLookReadsWhatTheDeploymentOwns(t *testing.T) {
+	p := rolled()
+	stranger := rolled().sets[2]
+	stranger.Name, stranger.UID, stranger.OwnerReferences[0].UID = "web-z", "u-z", "another"
+	alone := rolled().machines[0]
+	alone.Name, alone.UID, alone.OwnerReferences = "z-1", "u-z-1", nil
+	foreign := rolled().machines[0]
+	foreign.Name, foreign.UID, foreign.OwnerReferences[0].UID = "z-2", "u-z-2", "u-z"
+	p.sets, p.machines = append(p.sets, stranger), append(p.machines, alone, foreign)
+	s, err := reader{machines: p.world().Machines, now: p.world().Environment().Now}.look(t.Context(), webKey)
+	require.NoError(t, err)
+	require.Len(t, s.family.Sets, 3)
+	assert.Equal(t, []string{"web-0", "web-a", "web-b"}, []string{s.facts.Sets[0].Name, s.facts.Sets[1].Name, s.facts.Sets[2].Name}, "the oldest first")
+	assert.Len(t, s.family.Members, 3)
+	assert.Equal(t, 2, s.current())
+	assert.True(t, s.next.Complete)
+}
+
+func TestLookThatFails(t *testing.T) {
+	for what, message := range map[string]string{
+		"machinedeployments": "get deployment shop/web: forbidden",
+		"machinesets":        "list sets of deployment shop/web: forbidden",
+		"machines":           "list machines: forbidden",
+	} {
+		w := rolled().world()
+		w.Machines.PrependReactor("*", what, func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, errors.New("forbidden")
+		})
+		_, err := rollIn(t.Context(), w, nil, "status", "shop/web")
+		assert.EqualError(t, err, message)
+	}
+	nodes := kubefake.NewClientset()
+	nodes.PrependReactor("list", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, errors.New("forbidden")
+	})
+	_, err := reader{machines: rolled().world().Machines, nodes: nodes.CoreV1(), now: time.Now}.look(t.Context(), webKey)
+	assert.EqualError(t, err, "list nodes: forbidden")
+}
+
+// inPlace makes a deployment one whose machines keep their instances.
+func inPlace(kind v1alpha1.OrchestrationType) poolEdit {
+	return func(d *v1alpha1.MachineDeployment) {
+		d.Spec.Strategy = v1alpha1.MachineDeploymentStrategy{
+			Type:          v1alpha1.InPlaceUpdateMachineDeploymentStrategyType,
+			InPlaceUpdate: &v1alpha1.InPlaceUpdateMachineDeployment{OrchestrationType: kind},
+		}
+		d.Spec.Strategy.InPlaceUpdate.MaxUnavailable, d.Spec.Strategy.InPlaceUpdate.MaxSurge = new(intstr.FromInt32(1)), new(intstr.FromInt32(0))
+	}
+}
+
+// updating is an in-place update: of three machines one is handed over, and the node of another is selected.
+func updating(kind v1alpha1.OrchestrationType) *pool {
+	p := webPool(inPlace(kind)).set("web-a", 6, "small", 2).running("a-1", "a-2").set("web-b", 7, "large", 1).running("b-1")
+	p.sets[0].Labels = map[string]string{v1alpha1.LabelScaleUpDisabled: v1alpha1.ValueLowerTrue}
+	for _, m := range p.machines {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.Labels[v1alpha1.LabelNode], Labels: map[string]string{}}}
+		if m.Name != "b-1" {
+			n.Labels[v1alpha1.LabelCandidateForUpdate] = v1alpha1.ValueLowerTrue
+		}
+		if m.Name == "a-1" {
+			n.Labels[v1alpha1.LabelSelectedForUpdate] = v1alpha1.ValueLowerTrue
+		}
+		p.nodes = append(p.nodes, n)
+	}
+	return p
+}
+
+func TestNodesAreReadWhereTheyAreAskedFor(t *testing.T) {
+	p := updating(v1alpha1.OrchestrationTypeAuto)
+	out, err := p.roll(t, "status", "shop/web", "--target-kubeconfig=nodes.yaml")
+	require.NoError(t, err)
+	assert.Contains(t, out, "shop/web: revision 7 waits: 1 machine being updated in place.\n")
+	assert.Contains(t, out, "\na-1       Running   15m     -\n", "it is what the rollout waits for")
+	assert.NotContains(t, out, "not read")
+	out, err = p.roll(t, "status", "shop/web")
+	require.NoError(t, err)
+	assert.Contains(t, out, "\nnodes      not read (--target-kubeconfig): what is updated in place is not known\n")
+	out, err = rolled().roll(t, "status", "shop/web")
+	require.NoError(t, err)
+	assert.NotContains(t, out, "not read", "nodes are not needed")
+}

@@ -1,0 +1,178 @@
+package rollout
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/rollout"
+	"millwright/decide/rollout/simulate"
+)
+
+// proposal is the input of a plan besides the deployment.
+type proposal struct {
+	file     string // path of a file with another spec; empty: none
+	replicas *int32 // nil: those of the deployment
+	create   time.Duration
+	remove   time.Duration
+	timed    bool // create and remove are given
+}
+
+func (f *rollouts) planCommand() *cobra.Command {
+	var w proposal
+	var replicas int32
+	c := &cobra.Command{
+		Use:   "plan DEPLOYMENT",
+		Short: "Show the steps that a rollout would take, and take none",
+		Long: `plan shows which size each set would get, step by step, in a world in which machines come and go at once and people pass every
+step that waits for them. Pause and hold are looked past.
+
+--file reads the deployment's spec from a file: what would happen if that were applied. Replicas that it leaves out stay as they are.
+--replicas puts another number of machines on top. With --create and --delete, how long one machine takes to come and to go, it says
+how long the rollout takes at least: no system can be faster under the same bounds.`,
+		Example: `  starter rollout plan shop/web
+  starter rollout plan shop/web -f pool.yaml --create 2m --delete 30s`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if c.Flags().Changed("replicas") {
+				w.replicas = &replicas
+			}
+			w.timed = c.Flags().Changed("create")
+			if w.timed != c.Flags().Changed("delete") {
+				return errors.New("--create and --delete say together how long a rollout takes: give both")
+			}
+			if err := w.check(); err != nil {
+				return err
+			}
+			s, err := f.status(c, args[0])
+			if err != nil {
+				return err
+			}
+			text, err := s.plan(w)
+			if err != nil {
+				return err
+			}
+			_, err = io.WriteString(c.OutOrStdout(), text)
+			return err
+		},
+	}
+	flags := c.Flags()
+	flags.StringVarP(&w.file, "file", "f", "", "file with the deployment as it may become")
+	flags.Int32Var(&replicas, "replicas", 0, "plan with this number of replicas instead of spec.replicas")
+	flags.DurationVar(&w.create, "create", 0, "time from the creation of a machine until it is available")
+	flags.DurationVar(&w.remove, "delete", 0, "time from the deletion of a machine until it is gone")
+	return c
+}
+
+// check refuses flags that are invalid for every deployment.
+func (w proposal) check() error {
+	switch {
+	case w.create < 0 || w.remove < 0:
+		return errors.New("--create and --delete are not negative")
+	case w.replicas != nil && *w.replicas < 0:
+		return fmt.Errorf("--replicas %d is no number of machines", *w.replicas)
+	default:
+		return nil
+	}
+}
+
+// suppose returns the snapshot as it would be with the proposal.
+func (s snapshot) suppose(w proposal) (snapshot, error) {
+	d := s.family.Deployment.DeepCopy()
+	if w.file != "" {
+		spec, err := readSpec(w.file, d)
+		if err != nil {
+			return snapshot{}, err
+		}
+		d.Spec = *spec
+	}
+	if w.replicas != nil {
+		d.Spec.Replicas = *w.replicas
+	}
+	family := s.family
+	family.Deployment = d
+	return judge(family, s.now), nil
+}
+
+// running returns the snapshot without pause, hold and automatic rollback.
+func (s snapshot) running() snapshot {
+	family := s.family
+	d := s.family.Deployment.DeepCopy()
+	d.Spec.Paused = false
+	delete(d.Annotations, v1alpha1.AnnotationRolloutHold)
+	if d.Spec.Rollout != nil {
+		d.Spec.Rollout.AutomaticRollback = nil
+	}
+	family.Deployment = d
+	return judge(family, s.now)
+}
+
+// undone returns the snapshot after the requested undo, if there is one.
+func (s snapshot) undone() snapshot {
+	if s.next.Rollback == nil {
+		return s
+	}
+	family := s.family
+	d := s.family.Deployment.DeepCopy()
+	d.Spec.RollbackTo = nil
+	if to := s.next.Rollback.Set; to != nil {
+		i := slices.IndexFunc(s.facts.Sets, func(set rollout.Set) bool { return set.UID == to.UID })
+		d.Spec.Template = *asGiven(s.family.Sets[i])
+	}
+	family.Deployment = d
+	return judge(family, s.now)
+}
+
+// plan is the plan in words. It begins with what keeps the first step from being taken.
+func (s snapshot) plan(w proposal) (string, error) {
+	s, err := s.suppose(w)
+	if err != nil {
+		return "", err
+	}
+	var out bytes.Buffer
+	switch o := s.facts; {
+	case o.Deleting || o.Invalid != "":
+		return s.sentence() + "\n", nil
+	case o.Paused:
+		_, _ = fmt.Fprintln(&out, "It is paused: these steps follow when it resumes.")
+	case o.Held != "":
+		_, _ = fmt.Fprintf(&out, "It is held (%s): these steps follow when it resumes.\n", o.Held)
+	}
+	s = s.running()
+	if s.next.Rollback != nil {
+		_, _ = fmt.Fprintf(&out, "An undo comes first: %s.\n", s.next.Why)
+	}
+	s = s.undone()
+	if steps := simulate.Plan(s.facts); len(steps) > 0 {
+		s.stepTable(&out, steps)
+	} else {
+		_, _ = fmt.Fprintf(&out, "%s: nothing to do: %s.\n", s.key(), s.numbers())
+	}
+	_, _ = out.WriteString(s.ends(w))
+	return out.String(), nil
+}
+
+// ends says whether the plan completes the rollout, and how long that takes if it was asked.
+func (s snapshot) ends(w proposal) string {
+	takes, ends := simulate.Ideal(s.facts, w.create, w.remove)
+	switch {
+	case ends && w.timed:
+		return fmt.Sprintf("With %s for a machine to come and %s for one to go, it takes %s at least.\n", w.create, w.remove, takes)
+	case ends:
+		return ""
+	case s.facts.Strategy == rollout.OnDelete:
+		return "It ends there: old machines stay until somebody deletes them.\n"
+	case s.blind():
+		return "It ends there as far as is known: nodes were not read (--target-kubeconfig).\n"
+	case s.facts.Strategy == rollout.InPlaceManual:
+		return "The plan ends here: a person selects the nodes.\n"
+	default:
+		return "It ends there, and is not complete.\n"
+	}
+}

@@ -1,0 +1,181 @@
+package rollout
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"millwright/api/v1alpha1"
+)
+
+func TestPlan(t *testing.T) {
+	out, err := before(bounds(intstr.FromInt32(2), intstr.FromInt32(0))).roll(t, "plan", "shop/web", "--create=2s", "--delete=1s")
+	require.NoError(t, err)
+	assert.Equal(t, strings.TrimPrefix(`
+#   web-a   (new)   STEP
+-   3       0       as it is now
+1   3       2       create a set of 2 machines for revision 7: the template has none
+2   1       2       resize set web-a 3→1: 5 available, 3 needed
+3   1       3       resize set (new) 2→3: 2 machines may come, 3 wanted
+4   0       3       resize set web-a 1→0: 4 available, 3 needed
+With 2s for a machine to come and 1s for one to go, it takes 6s at least.
+`, "\n"), out)
+}
+
+func TestPlanWhereNothingIsToBeDone(t *testing.T) {
+	out, err := rolled().roll(t, "plan", "shop/web", "--create=2s", "--delete=1s")
+	require.NoError(t, err)
+	assert.Equal(t, "shop/web: nothing to do: 3 wanted, 3 up to date, 3 ready, 3 available.\nWith 2s for a machine to come and 1s for one to go, it takes 0s at least.\n", out)
+}
+
+func TestPlanOfAnotherNumber(t *testing.T) {
+	for replicas, want := range map[string]string{
+		"5": "1   5       resize set web-b 3→5: 3 machines may come, 5 wanted\n",
+		"0": "1   0       resize set web-b 3→0: 0 wanted in all\n",
+	} {
+		out, err := rolled().roll(t, "plan", "shop/web", "--replicas="+replicas)
+		require.NoError(t, err)
+		assert.Contains(t, out, want)
+	}
+}
+
+func TestPlanLooksPastWhatStopsIt(t *testing.T) {
+	steps, err := midway().roll(t, "plan", "shop/web")
+	require.NoError(t, err)
+	for note, p := range map[string]*pool{
+		"It is paused: these steps follow when it resumes.\n":                       midway(paused),
+		"It is held (ann: the image is bad): these steps follow when it resumes.\n": midway(annotated(v1alpha1.AnnotationRolloutHold, "7 ann: the image is bad")),
+	} {
+		out, err := p.roll(t, "plan", "shop/web")
+		require.NoError(t, err)
+		assert.Equal(t, note+steps, out)
+	}
+	out, err := midway(patient(600), func(d *v1alpha1.MachineDeployment) {
+		policy(d).AutomaticRollback = &v1alpha1.AutomaticRollback{OnProgressDeadline: true}
+	}).roll(t, "plan", "shop/web")
+	require.NoError(t, err)
+	assert.Equal(t, steps, out, "it gives up, and the plan does not")
+	for want, p := range map[string]*pool{
+		"shop/web: it is being deleted; sets left: 2.\n":                                midway(deleted),
+		"shop/web: nothing can be done with it: the template names no machine class.\n": midway(classless),
+	} {
+		out, err := p.roll(t, "plan", "shop/web")
+		require.NoError(t, err)
+		assert.Equal(t, want, out)
+	}
+}
+
+func TestPlanOfAnUndo(t *testing.T) {
+	out, err := midway(undone(0)).roll(t, "plan", "shop/web")
+	require.NoError(t, err)
+	assert.Equal(t, strings.TrimPrefix(`
+An undo comes first: return to revision 6, set web-a.
+#   web-a   web-b   STEP
+-   1       2       as it is now
+1   2       2       resize set web-a 1→2: 1 machine may come, 3 wanted
+2   2       1       resize set web-b 2→1: 4 available, 3 needed
+3   3       1       resize set web-a 2→3: 1 machine may come, 3 wanted
+4   3       0       resize set web-b 1→0: 4 available, 3 needed
+`, "\n"), out)
+	out, err = rolled(undone(9), paused).roll(t, "plan", "shop/web")
+	require.NoError(t, err)
+	assert.Equal(t, strings.TrimPrefix(`
+It is paused: these steps follow when it resumes.
+An undo comes first: there is no set of revision 9 to return to.
+shop/web: nothing to do: 3 wanted, 3 up to date, 3 ready, 3 available.
+`, "\n"), out)
+}
+
+func TestPlanThatEndsBeforeItIsComplete(t *testing.T) {
+	for want, p := range map[string]*pool{
+		"It ends there: old machines stay until somebody deletes them.\n":                before(strategy(v1alpha1.OnDeleteMachineDeploymentStrategyType)),
+		"It ends there as far as is known: nodes were not read (--target-kubeconfig).\n": updating(v1alpha1.OrchestrationTypeAuto),
+	} {
+		out, err := p.roll(t, "plan", "shop/web")
+		require.NoError(t, err)
+		assert.True(t, strings.HasSuffix(out, want), out)
+	}
+	out, err := updating(v1alpha1.OrchestrationTypeManual).roll(t, "plan", "shop/web", "--target-kubeconfig=nodes.yaml")
+	require.NoError(t, err)
+	assert.Contains(t, out, "The plan ends here: a person selects the nodes.\n")
+}
+
+func TestPlanRefuses(t *testing.T) {
+	for args, message := range map[string]string{
+		"--create=2s":              "--create and --delete say together how long a rollout takes: give both",
+		"--delete=2s":              "--create and --delete say together how long a rollout takes: give both",
+		"--create=-2s --delete=1s": "--create and --delete are not negative",
+		"--create=2s --delete=-1s": "--create and --delete are not negative",
+		"--replicas=-1":            "--replicas -1 is no number of machines",
+		"-f nowhere.yaml":          "read the deployment as it may become: open nowhere.yaml: no such file or directory",
+	} {
+		_, err := rolled().roll(t, append([]string{"plan", "shop/web"}, strings.Fields(args)...)...)
+		assert.EqualError(t, err, message, args)
+	}
+}
+
+// saved is a file with this text.
+func saved(t *testing.T, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "pool.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	return file
+}
+
+const poolFile = `# what people apply
+apiVersion: v1
+kind: Secret
+metadata: {name: web, namespace: shop}
+---
+apiVersion: machine.sapcloud.io/v1alpha1
+kind: MachineDeployment
+metadata: {name: other, namespace: shop}
+spec: {replicas: 9}
+---
+apiVersion: machine.sapcloud.io/v1alpha1
+kind: MachineDeployment
+metadata: {name: web, namespace: elsewhere}
+spec: {replicas: 9}
+---
+apiVersion: machine.sapcloud.io/v1alpha1
+kind: MachineDeployment
+metadata: {name: web}
+spec:
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {class: {kind: MachineClass, name: huge}}
+`
+
+func TestPlanOfAFile(t *testing.T) {
+	out, err := rolled().roll(t, "plan", "shop/web", "-f", saved(t, poolFile))
+	require.NoError(t, err)
+	assert.Contains(t, out, "-   3       0       as it is now\n", "replicas that are left out stay")
+	assert.Contains(t, out, "create a set of 1 machine for revision 8: the template has none\n")
+	assert.NotContains(t, out, "9")
+	out, err = rolled().roll(t, "plan", "shop/web", "-f", saved(t, strings.Replace(poolFile, "spec:\n", "spec:\n  replicas: 1\n", 1)))
+	require.NoError(t, err)
+	assert.Contains(t, out, "3→")
+	same, err := rolled().roll(t, "plan", "shop/web", "-f", saved(t, strings.Replace(poolFile, "huge", "large", 1)))
+	require.NoError(t, err)
+	assert.Contains(t, same, "nothing to do")
+}
+
+func TestPlanOfAFileThatDoesNotHoldTheDeployment(t *testing.T) {
+	for name, c := range map[string]struct{ text, message string }{
+		"another":      {strings.Replace(poolFile, "{name: web}", "{name: webb}", 1), "holds no MachineDeployment shop/web"},
+		"another kind": {strings.ReplaceAll(poolFile, "machine.sapcloud.io", "cluster.x-k8s.io"), "holds no MachineDeployment shop/web"},
+		"empty":        {"", "holds no MachineDeployment shop/web"},
+		"twice":        {poolFile + "---\n" + poolFile, "holds MachineDeployment shop/web twice"},
+		"a slip":       {strings.Replace(poolFile, "selector:", "selektor:", 1), `unknown field "selektor"`},
+		"no YAML":      {"a: [", "did not find expected node content"},
+	} {
+		_, err := rolled().roll(t, "plan", "shop/web", "-f", saved(t, c.text))
+		assert.ErrorContains(t, err, c.message, name)
+	}
+}

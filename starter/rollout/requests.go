@@ -1,0 +1,140 @@
+package rollout
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"millwright/api/generated/clientset/versioned"
+	"millwright/api/v1alpha1"
+	"millwright/decide/request"
+	"millwright/decide/rollout"
+	"millwright/observe/deployment"
+	"millwright/starter/kubecli"
+)
+
+// rolloutCommands are the commands for rollouts, the most used ones first.
+func rolloutCommands() []kubecli.CommandHelp {
+	return []kubecli.CommandHelp{
+		{
+			Name:  request.Start,
+			Short: "Make all machines anew, although the template stays",
+			Long: `start writes a time into the template, and nothing else: that makes another revision of it, which is rolled out as any other.
+It is refused while the deployment is paused or its rollout is held.`,
+			Example: `  starter rollout start shop/web --reason "certificates of the nodes expire"`,
+		},
+		{
+			Name:  request.Pause,
+			Short: "Roll no new template out until resume",
+			Long: `pause sets spec.paused. A rollout stops where it is, and neither a new template nor a former one is rolled out. A new number of
+replicas is followed, and machines that fail are replaced.`,
+			Example: `  starter rollout pause shop/web --reason "until Monday"`,
+		},
+		{
+			Name:    request.Resume,
+			Short:   "End a pause, and a hold",
+			Long:    `resume clears spec.paused and removes what cancel wrote: the rollout continues where it stopped.`,
+			Example: `  starter rollout resume shop/web`,
+		},
+		{
+			Name:  request.Cancel,
+			Short: "Stop the rollout of this revision, or go back",
+			Long: `cancel holds the rollout that is under way where it is: machines of both templates stay. That lasts until resume, or until
+there is another revision: a new template, or an undo. With --back the deployment returns to the revision before at once.`,
+			Example: `  starter rollout cancel shop/web --reason "machines do not join"
+  starter rollout cancel shop/web --back --reason "the image is bad"`,
+		},
+		{
+			Name:  request.Undo,
+			Short: "Go back to a former revision",
+			Long: `undo sets spec.rollbackTo: the template of a former revision comes back and is rolled out as any other. Without
+--to-revision that is the one before. It is refused while the deployment is paused.`,
+			Example: `  starter rollout undo shop/web
+  starter rollout undo shop/web --to-revision 5 --reason "6 leaks"`,
+		},
+		{
+			Name:  request.Approve,
+			Short: "Pass the step at which a rollout waits",
+			Long: `approve ends the step that a rollout has reached, also one that would end by the clock. With --steps it passes that many
+steps of this revision in all, reached or not.`,
+			Example: `  starter rollout approve shop/web --reason "looks well"
+  starter rollout approve shop/web --steps 3`,
+		},
+	}
+}
+
+// rollsOut says what the request causes.
+func rollsOut(r kubecli.Request, d *v1alpha1.MachineDeployment, f request.DeploymentFacts) string {
+	switch {
+	case r.Command == request.Pause:
+		return "no template is rolled out until somebody resumes it; a new number of replicas is followed, and machines that fail are replaced"
+	case r.Command == request.Resume:
+		return resumed(f)
+	case r.Command == request.Cancel && !r.Back:
+		return "machines of all templates stay, machines that fail are replaced, and a new number of replicas is followed, until somebody resumes it or there is another revision"
+	case r.Command == request.Approve && (f.Paused || f.Held != ""):
+		return "nothing, until somebody resumes it (starter rollout resume " + f.Name + ")"
+	case r.Command == request.Approve:
+		return "the rollout continues"
+	}
+	text := fmt.Sprintf("the template of that revision returns, and is rolled out with the strategy %s", d.Spec.Strategy.EffectiveType())
+	if r.Command == request.Start {
+		text = fmt.Sprintf("another revision of the template is rolled out with the strategy %s", d.Spec.Strategy.EffectiveType())
+	}
+	if f.Steps > 0 {
+		text += fmt.Sprintf(", in steps: %d", f.Steps)
+	}
+	return text
+}
+
+// resumed says what continues.
+func resumed(f request.DeploymentFacts) string {
+	switch {
+	case f.RollbackTo != nil:
+		return "the deployment returns to the revision that was requested meanwhile"
+	case f.Rolling || f.Revision == 0:
+		return "the rollout continues where it stopped"
+	default:
+		return "the next change of the template is rolled out"
+	}
+}
+
+// rollsBack is the command that undoes a request; empty if there is none.
+func rollsBack(r kubecli.Request, f request.DeploymentFacts) string {
+	switch {
+	case r.Command == request.Start:
+		return "starter rollout undo " + f.Name
+	case r.Command == request.Pause, r.Command == request.Cancel && !r.Back:
+		return "starter rollout resume " + f.Name
+	case r.Command == request.Resume && f.Paused:
+		return "starter rollout pause " + f.Name
+	case (r.Command == request.Undo || r.Command == request.Cancel) && f.Revision > 0:
+		return fmt.Sprintf("starter rollout undo %s --to-revision %d", f.Name, f.Revision)
+	default:
+		return ""
+	}
+}
+
+// deploymentSubject reads the deployment of a request and the facts that decide about the request.
+func deploymentSubject(
+	ctx context.Context, machines versioned.Interface, now time.Time, key types.NamespacedName, r kubecli.Request,
+) (s kubecli.Subject, err error) {
+	family, err := (reader{machines: machines}).family(ctx, key)
+	if err != nil {
+		return s, err
+	}
+	observed := deployment.Observed(family, now)
+	facts := deployment.Request(family.Deployment, observed, rollout.Decide(observed))
+	s = kubecli.Subject{Object: family.Deployment, Facts: facts}
+	s.Outlook = func(request.Decision) (next, back, follow string) {
+		return rollsOut(r, family.Deployment, facts), rollsBack(r, facts), "starter rollout watch " + facts.Name
+	}
+	s.Patch = func(ctx context.Context, data []byte) error {
+		_, err := machines.MachineV1alpha1().MachineDeployments(key.Namespace).Patch(ctx, key.Name, types.MergePatchType, data, metav1.PatchOptions{})
+		return err
+	}
+	return s, nil
+}

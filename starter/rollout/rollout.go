@@ -1,0 +1,34 @@
+// Package rollout has the commands that show and change rollouts.
+package rollout
+
+import (
+	"github.com/spf13/cobra"
+
+	"millwright/decide/request"
+	"millwright/starter/kubecli"
+)
+
+// Command returns the command rollout.
+func Command(d kubecli.Environment) *cobra.Command {
+	f := &rollouts{Environment: d}
+	c := &cobra.Command{
+		Use:   "rollout",
+		Short: "See how a deployment comes to its newest template, and stop, continue or undo that",
+		Long: `rollout shows how far the machines of a MachineDeployment have come to its newest template, what holds them up and what would
+come next, and changes it. Requests (pause, cancel and so on) write the MachineDeployment, each with who wants it and why;
+kubectl can do the same. All of it works when Temporal is away; requests are acted upon when it is back.
+
+A deployment is given as NAMESPACE/NAME, or as NAME with --namespace. All clock times are UTC.`,
+		Example: `  starter rollout status shop/web
+  starter rollout plan shop/web
+  starter rollout start shop/web --reason "new base image"
+  starter rollout cancel shop/web --reason "machines do not join"
+  starter rollout undo shop/web`,
+	}
+	f.register(c)
+	c.AddCommand(f.statusCommand(), f.watchCommand(), f.historyCommand(), f.planCommand())
+	for _, h := range rolloutCommands() {
+		c.AddCommand(kubecli.RequestCommand(request.MachineDeployment, h, f.send))
+	}
+	return c
+}

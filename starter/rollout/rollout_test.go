@@ -1,0 +1,334 @@
+package rollout
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	clienttesting "k8s.io/client-go/testing"
+
+	"millwright/api/v1alpha1"
+	"millwright/starter/clitest"
+	"millwright/starter/kubecli"
+)
+
+// rollout runs a rollout command.
+func (w *world) rollout(ctx context.Context, args ...string) (string, error) {
+	var out bytes.Buffer
+	c := Command(w.Environment())
+	c.SilenceUsage, c.SilenceErrors = true, true
+	c.SetArgs(args)
+	c.SetOut(&out)
+	err := c.ExecuteContext(ctx)
+	return out.String(), err
+}
+
+type change func(*v1alpha1.MachineDeployment)
+
+// web is deployment shop/web of two machines.
+func web(changes ...change) *v1alpha1.MachineDeployment {
+	d := &v1alpha1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "shop", Name: "web", UID: "d-1", ResourceVersion: "7", Annotations: map[string]string{v1alpha1.AnnotationRevision: "2"},
+	}}
+	d.Spec.Replicas, d.Spec.Selector = 2, &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
+	d.Spec.Template.Labels = map[string]string{"app": "web"}
+	d.Spec.Template.Spec.Class.Name = "new"
+	for _, c := range changes {
+		c(d)
+	}
+	return d
+}
+
+// tier is a set of shop/web with as many machines as it wants.
+func tier(name, revision, class string, size int32) []runtime.Object {
+	s := &v1alpha1.MachineSet{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "shop", Name: name, UID: types.UID(name), Annotations: map[string]string{
+			v1alpha1.AnnotationRevision: revision, v1alpha1.AnnotationDesiredReplicas: "2", v1alpha1.AnnotationMaxReplicas: "3",
+		},
+		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(web(), v1alpha1.SchemeGroupVersion.WithKind("MachineDeployment"))},
+	}}
+	s.Spec.Selector, s.Spec.Template, s.Spec.Replicas = web().Spec.Selector, web().Spec.Template, size
+	s.Spec.Template.Spec.Class.Name = class
+	s.Status.Replicas, s.Status.ObservedReplicas = size, size
+	objects := []runtime.Object{s}
+	for i := range size {
+		m := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: name + "-" + string('a'+i), Labels: map[string]string{"app": "web"},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(s, v1alpha1.SchemeGroupVersion.WithKind("MachineSet"))},
+		}}
+		m.Status.CurrentStatus.Phase = v1alpha1.MachineRunning
+		objects = append(objects, m)
+	}
+	return objects
+}
+
+// halfway is shop/web with one machine of revision 1 and one of 2, and other objects that must not be counted.
+func halfway(changes ...change) []runtime.Object {
+	objects := append([]runtime.Object{web(changes...)}, tier("web-1", "1", "old", 1)...)
+	stranger := tier("web-9", "9", "old", 1)
+	stranger[0].(*v1alpha1.MachineSet).OwnerReferences = nil
+	return append(append(objects, tier("web-2", "2", "new", 1)...), stranger...)
+}
+
+// ready is shop/web with both machines of revision 2.
+func ready(changes ...change) []runtime.Object {
+	objects := append([]runtime.Object{web(changes...)}, tier("web-1", "1", "old", 0)...)
+	return append(objects, tier("web-2", "2", "new", 2)...)
+}
+
+func stopped(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true }
+func heldBy(words string) change {
+	return func(d *v1alpha1.MachineDeployment) {
+		d.Annotations[v1alpha1.AnnotationRolloutHold] = words
+	}
+}
+
+func staged(d *v1alpha1.MachineDeployment) {
+	d.Spec.Rollout = &v1alpha1.RolloutPolicy{Steps: []v1alpha1.RolloutStep{
+		{Replicas: intstr.FromInt32(1), Approve: true}, {Replicas: intstr.FromInt32(2), Approve: true},
+	}}
+}
+
+// requestedBy is the one patch that a request writes on shop/web: the summary, other metadata, and the spec.
+func requestedBy(summary, annotations, spec string) []string {
+	return []string{`application/merge-patch+json {"metadata":{"annotations":{` + annotations +
+		`"rollout.machine.sapcloud.io/last-request":"2026-11-21T14:06:07Z ` + summary + `"},"resourceVersion":"7","uid":"d-1"}` + spec + `}`}
+}
+
+func TestRolloutRequestsWriteTheDeployment(t *testing.T) {
+	t.Setenv("USER", "ann")
+	const follow = "\nTo follow it: starter rollout watch shop/web\n"
+	for _, c := range []struct {
+		name    string
+		objects []runtime.Object
+		args    []string
+		want    []string
+		out     string
+	}{
+		{
+			"start", ready(),
+			[]string{"start", "shop/web", "--reason", "new\n base"},
+			requestedBy("ann requested start: new base", `"kubernetes.io/change-cause":"started by ann: new base",`,
+				`,"spec":{"template":{"metadata":{"annotations":{"rollout.machine.sapcloud.io/restarted-at":"2026-11-21T14:06:07Z"}}}}`),
+			"wrote 2026-11-21T14:06:07Z into the template of deployment shop/web: all its machines are made anew\n" +
+				"Next: another revision of the template is rolled out with the strategy RollingUpdate.\n" +
+				"To take it back: starter rollout undo shop/web" + follow,
+		},
+		{
+			"start in steps, by somebody else", ready(staged),
+			[]string{"start", "web", "-n", "shop", "--as-user", "bob"},
+			requestedBy("bob requested start", `"kubernetes.io/change-cause":"started by bob",`,
+				`,"spec":{"template":{"metadata":{"annotations":{"rollout.machine.sapcloud.io/restarted-at":"2026-11-21T14:06:07Z"}}}}`),
+			"wrote 2026-11-21T14:06:07Z into the template of deployment shop/web: all its machines are made anew\n" +
+				"Next: another revision of the template is rolled out with the strategy RollingUpdate, in steps: 2.\n" +
+				"To take it back: starter rollout undo shop/web" + follow,
+		},
+		{
+			"pause", halfway(),
+			[]string{"pause", "shop/web"},
+			requestedBy("ann requested pause", "", `,"spec":{"paused":true}`),
+			"deployment shop/web is paused\n" +
+				"Next: no template is rolled out until somebody resumes it; a new number of replicas is followed, and machines that fail are replaced.\n" +
+				"To take it back: starter rollout resume shop/web" + follow,
+		},
+		{
+			"pause again", halfway(stopped),
+			[]string{"pause", "shop/web"},
+			nil,
+			"deployment shop/web is paused already\n" +
+				"Next: no template is rolled out until somebody resumes it; a new number of replicas is followed, and machines that fail are replaced.\n" +
+				"To take it back: starter rollout resume shop/web" + follow,
+		},
+		{
+			"resume a pause", halfway(stopped),
+			[]string{"resume", "shop/web"},
+			requestedBy("ann requested resume", "", `,"spec":{"paused":false}`),
+			"deployment shop/web is not paused any more\nNext: the rollout continues where it stopped.\nTo take it back: starter rollout pause shop/web" + follow,
+		},
+		{
+			"resume a pause of nothing", ready(stopped),
+			[]string{"resume", "shop/web"},
+			requestedBy("ann requested resume", "", `,"spec":{"paused":false}`),
+			"deployment shop/web is not paused any more\nNext: the next change of the template is rolled out.\nTo take it back: starter rollout pause shop/web" + follow,
+		},
+		{
+			"resume what was to return", halfway(stopped, func(d *v1alpha1.MachineDeployment) { d.Spec.RollbackTo = &v1alpha1.RollbackConfig{} }),
+			[]string{"resume", "shop/web"},
+			requestedBy("ann requested resume", "", `,"spec":{"paused":false}`),
+			"deployment shop/web is not paused any more\nNext: the deployment returns to the revision that was requested meanwhile.\n" +
+				"To take it back: starter rollout pause shop/web" + follow,
+		},
+		{
+			"resume a hold", halfway(heldBy("2 bob: wait")),
+			[]string{"resume", "shop/web"},
+			requestedBy("ann requested resume", `"rollout.machine.sapcloud.io/hold":null,`, ""),
+			"the rollout of revision 2 of deployment shop/web is not held any more (it was by bob: wait)\nNext: the rollout continues where it stopped." + follow,
+		},
+		{
+			"cancel", halfway(),
+			[]string{"cancel", "shop/web", "--reason", "it burns"},
+			requestedBy("ann requested cancel: it burns", `"rollout.machine.sapcloud.io/hold":"2 ann: it burns",`, ""),
+			"the rollout of revision 2 of deployment shop/web is held where it is\n" +
+				"Next: machines of all templates stay, machines that fail are replaced, and a new number of replicas is followed, " +
+				"until somebody resumes it or there is another revision.\nTo take it back: starter rollout resume shop/web" + follow,
+		},
+		{
+			"cancel and return", halfway(heldBy("2 bob: wait")),
+			[]string{"cancel", "shop/web", "--back", "--reason", "it burns"},
+			requestedBy("ann requested cancel and return: it burns", "", `,"spec":{"rollbackTo":{"revision":1}}`),
+			"deployment shop/web returns from revision 2 to revision 1\n" +
+				"Next: the template of that revision returns, and is rolled out with the strategy RollingUpdate.\n" +
+				"To take it back: starter rollout undo shop/web --to-revision 2" + follow,
+		},
+		{
+			"undo", ready(),
+			[]string{"undo", "shop/web"},
+			requestedBy("ann requested undo", "", `,"spec":{"rollbackTo":{"revision":1}}`),
+			"deployment shop/web returns from revision 2 to revision 1\n" +
+				"Next: the template of that revision returns, and is rolled out with the strategy RollingUpdate.\n" +
+				"To take it back: starter rollout undo shop/web --to-revision 2" + follow,
+		},
+		{
+			"approve", halfway(staged),
+			[]string{"approve", "shop/web", "--reason", "well"},
+			requestedBy("ann requested approve: well", `"rollout.machine.sapcloud.io/approve":"2/1 ann: well",`, ""),
+			"the rollout of revision 2 of deployment shop/web passes step 1 of 2\nNext: the rollout continues." + follow,
+		},
+		{
+			"approve in advance, though paused", halfway(staged, stopped),
+			[]string{"approve", "shop/web", "--steps", "2"},
+			requestedBy("ann requested approve (steps: 2)", `"rollout.machine.sapcloud.io/approve":"2/2 ann",`, ""),
+			"the rollout of revision 2 of deployment shop/web passes step 2 of 2, once it is resumed\n" +
+				"Next: nothing, until somebody resumes it (starter rollout resume shop/web)." + follow,
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(c.objects...)
+			out, err := w.rollout(t.Context(), c.args...)
+			require.NoError(t, err)
+			assert.Equal(t, c.want, w.Patches())
+			assert.Equal(t, c.out, out)
+		})
+	}
+}
+
+func TestRolloutRequestsRefuse(t *testing.T) {
+	for args, want := range map[string]string{
+		"pause shop/db":                    "there is no deployment shop/db",
+		"pause shop/":                      `"shop/" names no deployment: give NAME or NAMESPACE/NAME`,
+		"pause shop/web -n other":          "shop/web is in namespace shop, but --namespace says other",
+		"pause":                            "accepts 1 arg",
+		"cancel shop/web":                  "cancel needs a reason: --reason TEXT",
+		"undo shop/web --to-revision 2":    "revision 2 is the one that deployment shop/web has: it can go back to 1",
+		"undo shop/web --to-revision 9":    "deployment shop/web has no set of revision 9: it can go back to 1",
+		"undo shop/web --to-revision -1":   "-1 is no revision: revisions count from 1",
+		"resume shop/web":                  "deployment shop/web is neither paused nor held: there is nothing to resume",
+		"approve shop/web":                 "a rollout of deployment shop/web has no steps: there is nothing to approve",
+		"approve shop/web --steps -1":      "--steps is -1, and no number of steps",
+		"undo shop/web --back":             "unknown flag: --back",
+		"cancel shop/web --to-revision=1":  "unknown flag: --to-revision",
+		"pause shop/web --steps 1":         "unknown flag: --steps",
+		"cancel shop/web --back --reason=": "cancel needs a reason",
+	} {
+		w := newWorld(halfway()...)
+		_, err := w.rollout(t.Context(), strings.Fields(args)...)
+		require.ErrorContains(t, err, want, args)
+		assert.Empty(t, w.Patches(), args)
+	}
+}
+
+func TestRolloutRequestIsWrittenAgainAfterAConflict(t *testing.T) {
+	for name, c := range map[string]struct {
+		conflicts int
+		meanwhile change
+		err       string
+		patches   int
+	}{
+		"as often as is patient":   {kubecli.WriteRetries, nil, "", 1 + kubecli.WriteRetries},
+		"and not more often":       {100, nil, "undo deployment shop/web: others wrote it 4 times meanwhile, and nothing was written: try again", 4},
+		"as it is by then":         {1, stopped, "deployment shop/web is paused, and neither a new template nor a former one is rolled out: resume it first", 1},
+		"but not on another one":   {1, func(d *v1alpha1.MachineDeployment) { d.UID = "d-2" }, "deployment shop/web was replaced by another one of that name meanwhile: nothing was written", 1},
+		"nor on one that is going": {1, func(d *v1alpha1.MachineDeployment) { d.DeletionTimestamp = new(metav1.NewTime(now)) }, "deployment shop/web is being deleted: undo would change nothing", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(ready()...)
+			deployments, left := v1alpha1.SchemeGroupVersion.WithResource("machinedeployments"), c.conflicts
+			w.Machines.PrependReactor("patch", "machinedeployments", func(clienttesting.Action) (bool, runtime.Object, error) {
+				if left--; left < 0 {
+					return false, nil, nil
+				}
+				changed := web(func(d *v1alpha1.MachineDeployment) { d.ResourceVersion = "8" })
+				if c.meanwhile != nil {
+					c.meanwhile(changed)
+				}
+				require.NoError(t, w.Machines.Tracker().Update(deployments, changed, "shop"))
+				return true, nil, apierrors.NewConflict(schema.GroupResource{Resource: "machinedeployments"}, "web", errors.New("changed"))
+			})
+			out, err := w.rollout(t.Context(), "undo", "shop/web")
+			sent := w.Patches()
+			assert.Len(t, sent, c.patches)
+			if c.err != "" {
+				require.EqualError(t, err, c.err)
+				assert.Empty(t, out)
+				return
+			}
+			require.NoError(t, err)
+			assert.Contains(t, sent[0], `"resourceVersion":"7","uid":"d-1"`)
+			assert.Contains(t, sent[1], `"resourceVersion":"8","uid":"d-1"`, "each carries what was read before it")
+			assert.Equal(t, 1, strings.Count(out, "Next:"))
+		})
+	}
+}
+
+func TestRolloutRequestThatTheAPIServerDoesNotAnswer(t *testing.T) {
+	for _, c := range []struct{ verb, resource, want string }{
+		{"get", "machinedeployments", "get deployment shop/web: away"},
+		{"list", "machinesets", "list sets of deployment shop/web: away"},
+		{"list", "machines", "list machines: away"},
+		{"patch", "machinedeployments", "pause deployment shop/web: away"},
+	} {
+		w := newWorld(ready()...)
+		w.Machines.PrependReactor(c.verb, c.resource, func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, errors.New("away")
+		})
+		_, err := w.rollout(t.Context(), "pause", "shop/web")
+		require.EqualError(t, err, c.want)
+	}
+}
+
+func TestRolloutIsACommandOfTheStarter(t *testing.T) {
+	c, _, err := Command(kubecli.NewEnvironment()).Find([]string{"undo"})
+	require.NoError(t, err)
+	assert.Equal(t, "undo", c.Name())
+	for _, s := range rolloutCommands() {
+		sub, _, err := c.Parent().Find([]string{string(s.Name)})
+		require.NoError(t, err)
+		assert.Contains(t, sub.Example, "starter rollout "+string(s.Name))
+		for _, flag := range []string{"reason", "as-user"} {
+			assert.NotNil(t, sub.Flags().Lookup(flag), "%s --%s", s.Name, flag)
+		}
+		for _, flag := range []string{"kubeconfig", "namespace"} {
+			assert.NotNil(t, sub.InheritedFlags().Lookup(flag), "%s --%s", s.Name, flag)
+		}
+	}
+}
+
+var now, begun = clitest.Now, clitest.Begun
+
+// edit changes one machine.
+type edit func(*v1alpha1.Machine)
+
+// world is what the commands of a test connect to.
+type world struct{ *clitest.World }
+
+func newWorld(machines ...runtime.Object) *world { return &world{clitest.NewWorld(machines...)} }

@@ -1,0 +1,135 @@
+package rollout
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"millwright/decide/phrase"
+	"millwright/decide/rollout"
+)
+
+// sentence says in one line what the rollout does.
+func (s snapshot) sentence() string { return s.key() + ": " + s.says(s.when) + "." }
+
+func (s snapshot) when(t time.Time) string { return phrase.When(t, s.now) }
+
+func (s snapshot) clock(t time.Time) string { return phrase.Clock(t, s.now) }
+
+// says is the sentence without the deployment's name; at formats a time.
+func (s snapshot) says(at func(time.Time) string) string {
+	text := s.told(at)
+	if !s.idle.IsZero() {
+		text += "; that has been due since " + at(s.idle) + ": check that bridge and workers run"
+	}
+	return text
+}
+
+func (s snapshot) told(at func(time.Time) string) string {
+	o, d := s.facts, s.next
+	switch {
+	case o.Deleting:
+		return fmt.Sprintf("it is being deleted; sets left: %d", len(o.Sets))
+	case o.Invalid != "":
+		return "nothing can be done with it: " + o.Invalid
+	case d.Rollback != nil && d.Rollback.Automatic:
+		return s.revision() + " is given up; next: " + d.Why
+	case d.Rollback != nil:
+		return "an undo is asked for; next: " + d.Why
+	case d.Complete:
+		return s.revision() + " is complete"
+	case o.Paused:
+		return "it is paused: " + s.reached()
+	case o.Held != "":
+		return fmt.Sprintf("%s is held (%s): %s", s.revision(), o.Held, s.reached())
+	case d.Late:
+		return fmt.Sprintf("%s made no progress for %s, and its progress deadline has passed: %s", s.revision(), *o.Deadline, cmp.Or(d.Hold, d.Why))
+	default:
+		return s.moving(at)
+	}
+}
+
+// moving describes a rollout that continues, or will continue by itself.
+func (s snapshot) moving(at func(time.Time) string) string {
+	switch d := s.next; {
+	case d.Pause != nil:
+		return s.revision() + " waits: step " + pauseSays(d.Pause, at)
+	case d.HoldBy != "":
+		return s.revision() + " waits: " + d.Hold
+	case d.Rolling && moves(d):
+		return s.revision() + " is being rolled out; next: " + d.Why
+	case d.Rolling:
+		return s.revision() + " is being rolled out: " + d.Why + s.deletions()
+	case moves(d):
+		return "next: " + d.Why
+	default:
+		return d.Why
+	}
+}
+
+// deletions counts the machines that are being deleted; empty if there are none.
+func (s snapshot) deletions() string {
+	n := 0
+	for _, set := range s.facts.Sets {
+		n += countIf(set.Machines, func(m rollout.Member) bool { return m.Deleting })
+	}
+	if n == 0 {
+		return ""
+	}
+	return "; " + machineCount(n) + " to go yet"
+}
+
+// pauseSays says until when a rollout waits at a pause point.
+func pauseSays(p *rollout.PausePoint, at func(time.Time) string) string {
+	until := "until a person passes it"
+	if !p.Approve {
+		until = "until " + at(p.Until)
+	}
+	return fmt.Sprintf("%d of %d has its %s, and lasts %s", p.Step+1, p.Of, machineCount(p.Size), until)
+}
+
+// moves reports whether a decision takes the rollout further. Records and marks on nodes do not count: without reading the
+// nodes, it is unknown whether a mark is due.
+func moves(d rollout.Decision) bool {
+	for _, r := range d.Resize {
+		if r.From != r.To {
+			return true
+		}
+	}
+	lists := len(d.Mark) + len(d.Unmark) + len(d.Open) + len(d.Close) + len(d.Sync) + len(d.Move) + len(d.Select) + len(d.Delete)
+	return lists > 0 || d.Create != nil || d.Revise != nil || d.Rollback != nil
+}
+
+// revision names what is being rolled out.
+func (s snapshot) revision() string {
+	if s.next.Revision == 0 {
+		return "the new template"
+	}
+	return fmt.Sprintf("revision %d", s.next.Revision)
+}
+
+// reached says how far a stopped rollout came.
+func (s snapshot) reached() string {
+	if s.next.NoSet {
+		return "its template is not rolled out"
+	}
+	return fmt.Sprintf("%d of %s up to date", s.status.Counts.Updated, machineCount(s.facts.Replicas))
+}
+
+// numbers says how many machines are wanted and how many there are.
+func (s snapshot) numbers() string {
+	c := s.status.Counts
+	text := fmt.Sprintf("%d wanted, %d up to date, %d ready, %d available", s.facts.Replicas, c.Updated, c.Ready, c.Available)
+	if c.PreservedFailed > 0 {
+		text += fmt.Sprintf(", %d failed and preserved", c.PreservedFailed)
+	}
+	return text
+}
+
+// machineCount counts machines in words.
+func machineCount(n int) string {
+	if n == 1 {
+		return "1 machine"
+	}
+	return fmt.Sprintf("%d machines", n)
+}

@@ -1,0 +1,81 @@
+package rollout
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+)
+
+func (f *rollouts) statusCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "status DEPLOYMENT",
+		Short: "Show the state of a rollout, what it waits for, and the command that changes it",
+		Long: `status begins with one sentence: what the rollout does next, or what it waits for. Then come the numbers, the sets that have
+machines, the machines that hold it up, and the commands that a person has now. A bound that is a percentage is followed by the
+number of machines that it comes to.
+
+It reads the API server and decides as the workers do, but carries nothing out; Temporal is not asked. It succeeds however the
+rollout stands.`,
+		Example: `  starter rollout status shop/web
+  starter rollout status web -n shop --target-kubeconfig nodes.yaml`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			s, err := f.status(c, args[0])
+			if err != nil {
+				return err
+			}
+			_, err = io.WriteString(c.OutOrStdout(), s.text(append(s.advice(), s.follow()...)))
+			return err
+		},
+	}
+}
+
+// status reads the named deployment once.
+func (f *rollouts) status(c *cobra.Command, name string) (snapshot, error) {
+	key, err := f.key(c, name)
+	if err != nil {
+		return snapshot{}, err
+	}
+	l, err := f.open()
+	if err != nil {
+		return snapshot{}, err
+	}
+	return l.look(c.Context(), key)
+}
+
+// text is the complete output of status, with the advice at its end.
+func (s snapshot) text(advice []string) string {
+	var out bytes.Buffer
+	_, _ = fmt.Fprintf(&out, "%s\n%s\n\n", s.sentence(), s.bar())
+	columns := tabwriter.NewWriter(&out, 0, 0, 3, ' ', 0)
+	for _, line := range s.lines() {
+		_, _ = fmt.Fprintf(columns, "%s\t%s\n", line[0], line[1])
+	}
+	_ = columns.Flush() // a buffer never fails
+	s.setTable(&out)
+	s.machineTable(&out)
+	if len(advice) > 0 {
+		_, _ = fmt.Fprintf(&out, "\n%s\n", strings.Join(advice, "\n"))
+	}
+	return out.String()
+}
+
+// barWidth is the number of characters of a complete rollout. Source: tenths are exact enough to read at a glance.
+const barWidth = 10
+
+// bar shows the share of machines that are up to date.
+func (s snapshot) bar() string {
+	done, of, c := barWidth, s.facts.Replicas, s.status.Counts
+	if of > 0 {
+		done = min(c.Updated, of) * barWidth / of
+	}
+	picture := strings.Repeat("=", done)
+	if done < barWidth {
+		picture += ">" + strings.Repeat(" ", barWidth-done-1)
+	}
+	return fmt.Sprintf("[%s] %d/%d up to date, %d available", picture, c.Updated, of, c.Available)
+}

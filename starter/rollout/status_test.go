@@ -1,0 +1,208 @@
+package rollout
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/rollout"
+)
+
+// steps gives a rollout steps.
+func steps(list ...v1alpha1.RolloutStep) poolEdit {
+	return func(d *v1alpha1.MachineDeployment) { policy(d).Steps = list }
+}
+
+func policy(d *v1alpha1.MachineDeployment) *v1alpha1.RolloutPolicy {
+	if d.Spec.Rollout == nil {
+		d.Spec.Rollout = &v1alpha1.RolloutPolicy{}
+	}
+	return d.Spec.Rollout
+}
+
+func lasting(size intstr.IntOrString, wait time.Duration) v1alpha1.RolloutStep {
+	return v1alpha1.RolloutStep{Replicas: size, Wait: &metav1.Duration{Duration: wait}}
+}
+
+func approved(size int32) v1alpha1.RolloutStep {
+	return v1alpha1.RolloutStep{Replicas: intstr.FromInt32(size), Approve: true}
+}
+
+func paused(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true }
+
+func annotated(key, value string) poolEdit {
+	return func(d *v1alpha1.MachineDeployment) { d.Annotations[key] = value }
+}
+
+// patient gives a rollout a progress deadline. The status is up to date, so that there is no progress since.
+func patient(seconds int32) poolEdit {
+	return func(d *v1alpha1.MachineDeployment) { d.Spec.ProgressDeadlineSeconds = &seconds }
+}
+
+func bounds(surge, unavailable intstr.IntOrString) poolEdit {
+	return func(d *v1alpha1.MachineDeployment) {
+		d.Spec.Strategy.RollingUpdate = &v1alpha1.RollingUpdateMachineDeployment{}
+		d.Spec.Strategy.RollingUpdate.MaxSurge, d.Spec.Strategy.RollingUpdate.MaxUnavailable = &surge, &unavailable
+	}
+}
+
+func strategy(kind v1alpha1.MachineDeploymentStrategyType) poolEdit {
+	return func(d *v1alpha1.MachineDeployment) { d.Spec.Strategy.Type = kind }
+}
+
+func TestStatusOfARolloutThatWaits(t *testing.T) {
+	out, err := midway(patient(1200)).roll(t, "status", "shop/web")
+	require.NoError(t, err)
+	assert.Equal(t, strings.TrimPrefix(`
+shop/web: revision 7 waits: 1 machine of the new template not available yet, 2 available in all, 3 needed.
+[======>   ] 2/3 up to date, 2 available
+
+machines   3 wanted, 2 up to date, 2 ready, 2 available
+revision   7, set web-b of class large, made at 13:51:07 UTC (15m)
+strategy   RollingUpdate, maxSurge 1, maxUnavailable 0
+deadline   20m0s without progress: it passes at 14:11:07 UTC (in 5m)
+
+REVISION   SET     REPLICAS   MACHINES   READY   AVAILABLE   TERMINATING   CLASS   CURRENT
+7          web-b   2          2          1       1           0             large   yes
+6          web-a   1          2          1       1           1             small   -
+
+MACHINE   PHASE         SINCE   LAST OPERATION
+b-2       Pending       15m     Creating the instance: no capacity
+a-2       Terminating   15m     Drain: 2 pods left
+
+To see why machine a-2 is still there: starter drain explain shop/a-2
+To stop it where it is: starter rollout pause shop/web
+To go back: starter rollout undo shop/web --reason …
+To follow it: starter rollout watch shop/web
+`, "\n"), out)
+}
+
+func TestStatusOfARolloutThatIsComplete(t *testing.T) {
+	out, err := rolled().roll(t, "status", "shop/web")
+	require.NoError(t, err)
+	assert.Equal(t, strings.TrimPrefix(`
+shop/web: revision 7 is complete.
+[==========] 3/3 up to date, 3 available
+
+machines   3 wanted, 3 up to date, 3 ready, 3 available
+revision   7, set web-b of class large, made at 13:51:07 UTC (15m)
+strategy   RollingUpdate, maxSurge 1, maxUnavailable 0
+deadline   none: progressDeadlineSeconds is not set
+
+REVISION   SET     REPLICAS   MACHINES   READY   AVAILABLE   TERMINATING   CLASS   CURRENT
+7          web-b   3          3          3       3           0             large   yes
+and 2 without machines: starter rollout history shop/web
+`, "\n"), out)
+}
+
+func TestStatusOfATemplateWithoutASet(t *testing.T) {
+	out, err := webPool().roll(t, "status", "shop/web")
+	require.NoError(t, err)
+	assert.Equal(t, strings.TrimPrefix(`
+shop/web: next: create a set of 3 machines for revision 1: the template has none.
+[>         ] 0/3 up to date, 0 available
+
+machines   3 wanted, 0 up to date, 0 ready, 0 available
+revision   none of this template yet
+strategy   RollingUpdate, maxSurge 1, maxUnavailable 0
+deadline   none: progressDeadlineSeconds is not set
+
+To follow it: starter rollout watch shop/web
+`, "\n"), out)
+}
+
+func TestStatusShowsNoMoreThanTenMachines(t *testing.T) {
+	p := webPool(func(d *v1alpha1.MachineDeployment) { d.Spec.Replicas = 13 }).set("web-b", 7, "large", 13)
+	for i := range 13 {
+		p.machine(fmt.Sprintf("b-%02d", i), "")
+	}
+	text := p.snapshot().text(nil)
+	assert.Contains(t, text, "\nb-09      new     15m     -\nand 3 more\n")
+	assert.NotContains(t, text, "b-10")
+}
+
+func TestStatusCountsFailedMachinesThatAreKept(t *testing.T) {
+	kept := func(m *v1alpha1.Machine) {
+		m.Status.CurrentStatus = v1alpha1.CurrentStatus{Phase: v1alpha1.MachineFailed, PreserveExpiryTime: new(metav1.NewTime(now.Add(time.Hour)))}
+		m.Annotations[v1alpha1.AnnotationPreserve] = v1alpha1.ValuePreserveNow
+	}
+	text := webPool().set("web-b", 7, "large", 3).running("b-1", "b-2").machine("b-3", "", kept).snapshot().text(nil)
+	assert.Contains(t, text, "revision 7 is complete.\n")
+	assert.Contains(t, text, "machines   3 wanted, 3 up to date, 2 ready, 2 available, 1 failed and preserved\n")
+	assert.Contains(t, text, "\nb-3       Failed   15m     -\n", "since its creation: no later time is known")
+}
+
+func TestBar(t *testing.T) {
+	for want, c := range map[string]struct{ updated, replicas int }{
+		"[>         ] 0/100 up to date, 0 available":   {0, 100},
+		"[=====>    ] 54/100 up to date, 0 available":  {54, 100},
+		"[=========>] 99/100 up to date, 0 available":  {99, 100},
+		"[==========] 100/100 up to date, 0 available": {100, 100},
+		"[==========] 12/10 up to date, 0 available":   {12, 10}, // two are being deleted
+		"[==========] 0/0 up to date, 0 available":     {0, 0},
+	} {
+		s := snapshot{facts: rollout.Observed{Replicas: c.replicas}, status: rollout.Status{Counts: rollout.Counts{Updated: c.updated}}}
+		assert.Equal(t, want, s.bar())
+	}
+}
+
+func TestStatusLines(t *testing.T) {
+	reached := func(revision int64, step int32) poolEdit {
+		return func(d *v1alpha1.MachineDeployment) {
+			d.Status.Rollout = &v1alpha1.RolloutStatus{Revision: revision, Step: step, ReachedAt: new(metav1.NewTime(begun)), FailedMachines: []string{"b-9"}}
+		}
+	}
+	automatic := func(d *v1alpha1.MachineDeployment) {
+		policy(d).AutomaticRollback = &v1alpha1.AutomaticRollback{OnProgressDeadline: true, MaxFailedMachines: new(int32(2))}
+	}
+	brought := func(d *v1alpha1.MachineDeployment) {
+		metav1.SetMetaDataAnnotation(&d.ObjectMeta, v1alpha1.AnnotationAutomaticRollbackTo, "u-web-b")
+	}
+	frozen := func(d *v1alpha1.MachineDeployment) {
+		d.Labels = map[string]string{v1alpha1.LabelFreeze: v1alpha1.ValueTrue}
+	}
+	half := intstr.FromString("50%")
+	for _, c := range []struct {
+		name string
+		pool *pool
+		want string
+	}{
+		{"bounds in percent", midway(bounds(intstr.FromString("25%"), half)), "strategy   RollingUpdate, maxSurge 25% (1), maxUnavailable 50% (1)\n"},
+		{"bounds of zero", midway(bounds(intstr.FromInt32(0), intstr.FromInt32(0))), "strategy   RollingUpdate, maxSurge 0, maxUnavailable 0 (1)\n"},
+		{"recreate", midway(strategy(v1alpha1.RecreateMachineDeploymentStrategyType)), "strategy   Recreate\n"},
+		{"on delete", midway(strategy(v1alpha1.OnDeleteMachineDeploymentStrategyType)), "strategy   OnDelete\n"},
+		{"in place", updating(v1alpha1.OrchestrationTypeAuto), "strategy   InPlaceUpdate, Auto, maxSurge 0, maxUnavailable 1\n"},
+		{"in place, by hand", updating(v1alpha1.OrchestrationTypeManual), "strategy   InPlaceUpdate, Manual, maxUnavailable 1\n"},
+		{"a stage that is not reached", midway(steps(lasting(half, time.Hour))), "step       1 of 1 is to have 2 machines, and 1 available; then it lasts 1h0m0s\n"},
+		{"one that a person passes", midway(steps(approved(2))), "step       1 of 1 is to have 2 machines, and 1 available; then a person must approve it\n"},
+		{"a stage by the clock", midway(steps(lasting(intstr.FromInt32(1), time.Hour)), reached(7, 0)), "step       1 of 1 has its 1 machine, and lasts until 14:51:07 UTC (in 45m)\n"},
+		{"a record of another revision", midway(steps(approved(1), approved(2)), reached(6, 1)), "step       1 of 2 has its 1 machine, and lasts until a person passes it\n"},
+		{"the second stage", midway(steps(approved(1), approved(5)), reached(7, 1)), "step       2 of 2 has its 3 machines, and lasts until a person passes it\n"},
+		{"a stage that was approved", midway(steps(approved(1), approved(5)), annotated(v1alpha1.AnnotationRolloutApprove, "7/1 ann")), "step       2 of 2 is to have 3 machines, and 1 available; then a person must approve it\n"},
+		{"all stages", midway(steps(approved(1)), reached(7, 1)), "step       all 1 are passed\n"},
+		{"a deadline that has passed", midway(patient(600)), "deadline   10m0s without progress: it has passed\n"},
+		{"a deadline that stands still", midway(patient(600), paused), "deadline   10m0s without progress; it does not count at the moment\n"},
+		{"automatic rollback", midway(automatic, reached(7, 0)), "rollback   by itself when the deadline passes, or when more than 2 new machines have failed, and 1 have\n"},
+		{"failures of another revision", midway(automatic, reached(6, 0)), "rollback   by itself when the deadline passes, or when more than 2 new machines have failed, and 0 have\n"},
+		{"brought by a rollback", midway(automatic, reached(7, 0), brought), "rollback   not by itself again: an automatic rollback brought this revision\n"},
+		{"frozen", midway(frozen), "frozen     No machine is created while the label freeze is True\n"},
+	} {
+		assert.Contains(t, c.pool.snapshot().text(nil), "\n"+c.want, c.name)
+	}
+	for _, p := range []*pool{rolled(steps(approved(1))), midway(steps(approved(1)), strategy(v1alpha1.RecreateMachineDeploymentStrategyType)), midway()} {
+		assert.NotContains(t, p.snapshot().text(nil), "\nstep", "no step is in force")
+	}
+	assert.NotContains(t, midway().snapshot().text(nil), "\nrollback")
+	failing := midway()
+	failing.sets[1].Status.Conditions = []v1alpha1.MachineSetCondition{{
+		Type: v1alpha1.MachineSetReplicaFailure, Status: v1alpha1.ConditionTrue, Reason: "ResourceExhausted", Message: "no\ncapacity",
+	}}
+	assert.Contains(t, failing.snapshot().text(nil), "\nfailure    ResourceExhausted: no capacity\n")
+}

@@ -1,0 +1,99 @@
+package rollout
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"millwright/starter/kubecli"
+)
+
+func (f *rollouts) watchCommand() *cobra.Command {
+	var interval time.Duration
+	var keep bool
+	c := &cobra.Command{
+		Use:   "watch DEPLOYMENT",
+		Short: "Follow a rollout until it is complete",
+		Long: `watch shows what status shows, again and again, until the rollout is complete, and ends with how many machines were replaced
+while it watched. Where the output is no terminal it prints a line for each change. A newer template is followed as soon as it is
+there. Ctrl-C ends it, and is no failure.
+
+It fails when the rollout does not come about: the progress deadline has passed, the revision was rolled back, somebody paused or
+holds it, or the deployment is gone or invalid. With --keep-watching only the last two end it. A step that waits for a person
+does not.`,
+		Example: `  starter rollout watch shop/web
+  starter rollout watch web -n shop --interval 10s --keep-watching`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if interval <= 0 {
+				return fmt.Errorf("--interval %s is no pause", interval)
+			}
+			key, err := f.key(c, args[0])
+			if err != nil {
+				return err
+			}
+			l, err := f.open()
+			if err != nil {
+				return err
+			}
+			return l.watch(c.Context(), c.OutOrStdout(), key, &watchState{keep: keep}, interval)
+		},
+	}
+	c.Flags().DurationVar(&interval, "interval", 2*time.Second, "pause between two looks")
+	c.Flags().BoolVar(&keep, "keep-watching", false, "go on when the rollout is paused, held, late or rolled back")
+	return c
+}
+
+// watch reads the rollout until it or ctx has ended. An error of the first read ends the watch; later ones are shown, and the
+// next read may succeed.
+func (l reader) watch(ctx context.Context, out io.Writer, key types.NamespacedName, j *watchState, interval time.Duration) error {
+	w := &kubecli.Watch{Out: out, Live: kubecli.IsTerminal(out)}
+	for {
+		s, err := l.look(ctx, key)
+		switch {
+		case kubecli.Interrupted(ctx):
+			return nil
+		case j.lost(s, err):
+			return fmt.Errorf("deployment %s is gone, and its rollout was not complete", key)
+		case err != nil && j.uid == "":
+			return err
+		case err != nil:
+			w.Fail(l.now(), err)
+		default:
+			if over, err := j.show(w, s); over {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(interval):
+		}
+	}
+}
+
+// lost reports whether the watched deployment does not exist any more.
+func (j *watchState) lost(s snapshot, err error) bool {
+	return j.uid != "" && (apierrors.IsNotFound(err) || err == nil && s.family.Deployment.UID != j.uid)
+}
+
+// show prints one snapshot, and reports whether it was the last one.
+func (j *watchState) show(w *kubecli.Watch, s snapshot) (over bool, err error) {
+	if change := j.note(&s); change != "" {
+		w.Line(s.now, change)
+	}
+	w.Frame(s.now, s.text(s.advice()), s.summary())
+	last, err := j.end(s)
+	if last != "" {
+		w.Line(s.now, last)
+	}
+	return err != nil || last != "", err
+}
+
+// summary is one line that changes only with the facts, not with the time.
+func (s snapshot) summary() string { return s.key() + "  " + s.bar() + "  " + s.says(s.clock) }

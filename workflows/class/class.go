@@ -1,0 +1,79 @@
+// Package class has the workflow of a MachineClass.
+package class
+
+import (
+	"slices"
+
+	"go.temporal.io/sdk/workflow"
+
+	"millwright/activities/class"
+	"millwright/api/vocabulary"
+	"millwright/decide/attention"
+	"millwright/workflows/run"
+)
+
+type machineClass struct {
+	*run.Object
+}
+
+// MachineClass keeps our finalizers on its class, from the first decision on, and on the Secrets of the namespace that a class
+// needs. A class that is being deleted waits for its machines; then its Secrets lose the finalizer, then the class itself. The
+// run ends when the class is calm or gone.
+func MachineClass(ctx workflow.Context, in run.Input) (run.Result, error) {
+	c := &machineClass{run.NewObject(ctx, run.KindMachineClass, in)}
+	c.Live = !in.Continued
+	return run.Loop(ctx, c)
+}
+
+// Decide asks which finalizers are missing and which must be removed. Removals are accepted from a live read only: a machine
+// that is not in a cache yet must not lose its class, nor another class its Secret.
+func (c *machineClass) Decide(ctx workflow.Context) (class.Decision, error) {
+	live := c.Live
+	d, err := decideClass.Quick(ctx, c.Object, "which finalizers are missing, and which have to go?", c.Read())
+	if err != nil {
+		return d, err
+	}
+	c.Raise(d.Seen)
+	c.Live = !live && (d.Release || len(d.Unguard) > 0)
+	if c.Live {
+		return c.Decide(ctx)
+	}
+	return d, nil
+}
+
+// Step carries out a decision. The class gets its finalizer before its Secrets and loses it after them, so that no finalizer
+// stays on a Secret after its class is gone.
+func (c *machineClass) Step(ctx workflow.Context, d class.Decision) (*run.Result, error) {
+	if d.Gone {
+		return run.Gone(d.Why)
+	}
+	c.Show(ctx, c.doing(d))
+	secrets := slices.Concat(d.Guard, d.Unguard)
+	switch {
+	case d.Prepare || d.Release && len(secrets) == 0:
+		return nil, run.Write(ctx, c.Object, "finalizer: "+d.Why, finalizeClass, c.Read())
+	case len(secrets) > 0:
+		changes := class.SecretChanges{Class: c.Ref, Secrets: secrets}
+		made, err := finalizeSecrets.Quick(ctx, c.Object, "finalizers of Secrets: "+d.Why, changes)
+		c.Live = len(made) == 0 // no version: the Secrets are gone, which only a live read shows
+		c.Raise(made)
+		return nil, err
+	case d.Need == attention.Nothing:
+		return run.Calm(d.Why)
+	default:
+		return nil, c.Awaken(ctx)
+	}
+}
+
+func (c *machineClass) doing(d class.Decision) run.Step {
+	switch {
+	case len(d.Guard) > 0:
+		return run.Step{Name: vocabulary.StepGuardSecrets, Why: d.Why}
+	case len(d.Unguard) > 0:
+		return run.Step{Name: vocabulary.StepReleaseSecrets, Why: d.Why}
+	case d.Need == attention.Deletion && !d.Release:
+		return run.Step{Name: vocabulary.StepAwaitMachines, Why: d.Why}
+	default: // calm, or only its own finalizer must be written
+		return run.Step{Why: d.Why}
+	}
+}

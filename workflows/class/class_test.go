@@ -1,0 +1,202 @@
+package class_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/mock"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/testsuite"
+
+	"millwright/activities/class"
+	"millwright/activities/kube"
+	"millwright/decide/attention"
+	workflows "millwright/workflows/class"
+	"millwright/workflows/run"
+	"millwright/workflows/workflowstest"
+)
+
+// classWorld is a class with one Secret and the activities that write their finalizers. It records their calls.
+type classWorld struct {
+	env    *testsuite.TestWorkflowEnvironment
+	facts  attention.ClassFacts
+	behind bool // a cached read shows no machine
+	gone   bool
+	reads  []kube.Read
+	log    []string
+
+	finalizeClass   func() (string, error)
+	finalizeSecrets func(class.SecretChanges) (kube.MinVersions, error)
+}
+
+func newClassWorld(t *testing.T) *classWorld {
+	w := &classWorld{env: workflowstest.NewEnvironment(t)}
+	w.env.OnActivity("DecideClass", mock.Anything, mock.Anything).Return(func(_ context.Context, in kube.Read) (class.Decision, error) {
+		w.reads = append(w.reads, in)
+		w.note(map[bool]string{true: "decide live", false: "decide"}[in.Live])
+		return w.decide(in.Live), nil
+	})
+	w.env.OnActivity("FinalizeClass", mock.Anything, mock.Anything).Return(func(context.Context, kube.Read) (string, error) {
+		return w.finalizeClass()
+	})
+	w.env.OnActivity("FinalizeSecrets", mock.Anything, mock.Anything).Return(func(_ context.Context, in class.SecretChanges) (kube.MinVersions, error) {
+		return w.finalizeSecrets(in)
+	})
+	w.finalizeClass = func() (string, error) {
+		if w.facts.Deleting {
+			w.note("release class")
+			w.gone = true
+		} else {
+			w.note("guard class")
+			w.facts.Finalizer = true
+		}
+		return "50", nil
+	}
+	w.finalizeSecrets = func(in class.SecretChanges) (kube.MinVersions, error) {
+		for _, s := range in.Secrets {
+			w.note(s.Name)
+		}
+		w.facts.Unguarded, w.facts.Unused = 0, 0
+		return kube.MinVersions{class.SecretsResource: "60"}, nil
+	}
+	return w
+}
+
+func (w *classWorld) note(what string) { w.log = append(w.log, what) }
+
+func (w *classWorld) decide(live bool) class.Decision {
+	if w.gone {
+		return class.Decision{Gone: true, Why: "the object is gone"}
+	}
+	f := w.facts
+	if w.behind && !live {
+		f.Machines = 0
+	}
+	need := attention.Class(f)
+	d := class.Decision{
+		Need: need.Need, Why: need.Why,
+		Prepare: !f.Finalizer && !f.Deleting,
+		Release: f.Deleting && f.Finalizer && f.Machines == 0 && f.Unused == 0,
+		Seen:    kube.MinVersions{class.ClassesResource: "40"},
+	}
+	if f.Unguarded > 0 {
+		d.Guard = []class.SecretTarget{{Name: "guard secret"}}
+	}
+	if f.Unused > 0 {
+		d.Unguard = []class.SecretTarget{{Name: "release secret"}}
+	}
+	return d
+}
+
+// after changes the world after a time, and signals the change.
+func (w *classWorld) after(d time.Duration, change func()) {
+	w.env.RegisterDelayedCallback(func() {
+		w.note("signal")
+		change()
+		workflowstest.Changed(w.env)
+	}, d)
+}
+
+func (w *classWorld) run(t *testing.T, in run.Input) run.Result {
+	w.env.ExecuteWorkflow(workflows.MachineClass, in)
+	var result run.Result
+	require.NoError(t, w.env.GetWorkflowError())
+	require.NoError(t, w.env.GetWorkflowResult(&result))
+	return result
+}
+
+func TestU170_MachineClassGetsItsFinalizerBeforeItsSecretDoes(t *testing.T) {
+	w := newClassWorld(t)
+	w.facts = attention.ClassFacts{Unguarded: 1}
+	start := w.env.Now()
+	result := w.run(t, run.Input{Ref: workflowstest.Ref, Versions: kube.MinVersions{class.ClassesResource: "7"}})
+	require.Equal(t, run.Result{Outcome: run.OutcomeCalm, Why: "its finalizers are in place"}, result)
+	require.Equal(t, []string{"decide live", "guard class", "decide", "guard secret", "decide"}, w.log)
+	require.Equal(t, kube.MinVersions{class.ClassesResource: "7"}, w.reads[0].Versions, "what woke it")
+	require.Equal(t, kube.MinVersions{class.ClassesResource: "50", class.SecretsResource: "60"}, w.reads[2].Versions, "what it wrote")
+	require.Equal(t, time.Second, w.env.Now().Sub(start), "a calm run that has done something waits before it ends")
+}
+
+func TestN11_MachineClassWaitsForItsMachines(t *testing.T) {
+	w := newClassWorld(t)
+	w.facts = attention.ClassFacts{Deleting: true, Finalizer: true, Machines: 2}
+	var shown []string
+	w.after(time.Minute, func() { shown = append(shown, workflowstest.Shows(t, w.env)); w.facts.Machines = 1 })
+	w.after(time.Hour, func() { w.facts.Machines, w.facts.Unused = 0, 1 })
+	require.Equal(t, run.OutcomeGone, w.run(t, run.Input{Ref: workflowstest.Ref}).Outcome)
+	require.Equal(t, []string{
+		"decide live", "signal", "decide", "signal",
+		"decide", "decide live", "release secret",
+		"decide", "decide live", "release class", "decide",
+	}, w.log, "its Secret goes before it does, and each is let go after a look at the API server")
+	require.Equal(t, []string{"**await-machines**: deletion was asked for; 2 machines refer to it"}, shown)
+}
+
+// A cache that lacks a machine must not make its class lose the finalizer.
+func TestMachineClassLetsNothingGoForWhatACacheSays(t *testing.T) {
+	w := newClassWorld(t)
+	w.facts, w.behind = attention.ClassFacts{Deleting: true, Finalizer: true, Machines: 1}, true
+	w.after(time.Minute, func() {})
+	w.after(time.Hour, func() { w.facts.Machines = 0 })
+	w.run(t, run.Input{Ref: workflowstest.Ref})
+	require.Equal(t, []string{"decide live", "signal", "decide", "decide live", "signal", "decide", "decide live", "release class", "decide"}, w.log)
+}
+
+func TestU170_MachineClassThatIsEditedLetsItsFormerSecretGo(t *testing.T) {
+	w := newClassWorld(t)
+	w.facts = attention.ClassFacts{Finalizer: true, Unguarded: 1, Unused: 1}
+	require.Equal(t, run.OutcomeCalm, w.run(t, run.Input{Ref: workflowstest.Ref, Continued: true}).Outcome)
+	require.Equal(t, []string{"decide", "decide live", "guard secret", "release secret", "decide"}, w.log)
+}
+
+func TestMachineClassLooksAgainAfterAConflict(t *testing.T) {
+	w := newClassWorld(t)
+	w.facts = attention.ClassFacts{Finalizer: true, Unguarded: 1}
+	write := w.finalizeSecrets
+	w.finalizeSecrets = func(class.SecretChanges) (kube.MinVersions, error) {
+		w.finalizeSecrets = write
+		return nil, temporal.NewNonRetryableApplicationError("changed", kube.TypeConflict, nil)
+	}
+	w.run(t, run.Input{Ref: workflowstest.Ref, Continued: true})
+	require.Equal(t, []string{"decide", "decide live", "guard secret", "decide"}, w.log)
+}
+
+// A Secret that is gone has no version to wait for: the cache may still show it.
+func TestMachineClassReadsLiveWhenItsSecretIsGone(t *testing.T) {
+	w := newClassWorld(t)
+	w.facts = attention.ClassFacts{Finalizer: true, Unguarded: 1}
+	w.finalizeSecrets = func(class.SecretChanges) (kube.MinVersions, error) {
+		w.facts.Unguarded = 0
+		return kube.MinVersions{}, nil
+	}
+	w.run(t, run.Input{Ref: workflowstest.Ref, Continued: true})
+	require.Equal(t, []string{"decide", "decide live"}, w.log)
+}
+
+func TestMachineClassThatIsGoneEndsAtOnce(t *testing.T) {
+	w := newClassWorld(t)
+	w.gone = true
+	require.Equal(t, run.OutcomeGone, w.run(t, run.Input{Ref: workflowstest.Ref}).Outcome)
+	require.Equal(t, []string{"decide live"}, w.log)
+}
+
+func TestMachineClassThatVanishesWhileItIsWritten(t *testing.T) {
+	w := newClassWorld(t)
+	w.finalizeClass = func() (string, error) {
+		w.gone = true
+		return "", temporal.NewNonRetryableApplicationError("gone", kube.TypeObjectGone, nil)
+	}
+	require.Equal(t, run.Result{Outcome: run.OutcomeGone, Why: "the object is gone"}, w.run(t, run.Input{Ref: workflowstest.Ref}))
+}
+
+func TestMachineClassFailsWhenItsSecretIsRefused(t *testing.T) {
+	w := newClassWorld(t)
+	w.facts = attention.ClassFacts{Finalizer: true, Unguarded: 1}
+	w.finalizeSecrets = func(class.SecretChanges) (kube.MinVersions, error) {
+		return nil, temporal.NewNonRetryableApplicationError("refused", kube.TypeRefused, nil)
+	}
+	w.env.ExecuteWorkflow(workflows.MachineClass, run.Input{Ref: workflowstest.Ref})
+	require.ErrorContains(t, w.env.GetWorkflowError(), "refused", "the resync tries again each minute")
+}

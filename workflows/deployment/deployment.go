@@ -1,0 +1,120 @@
+// Package deployment has the workflows of a MachineDeployment and of its rollouts.
+package deployment
+
+import (
+	"fmt"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"millwright/activities/deployment"
+	"millwright/api/vocabulary"
+	"millwright/decide/attention"
+	"millwright/decide/rollout"
+	"millwright/workflows/run"
+)
+
+type machineDeployment struct {
+	setWriter
+	acted bool // this run has done something: its history has grown
+}
+
+// MachineDeployment creates the set of its template, gives it its size and writes the deployment's status. While there are
+// machines of another template, it starts a rollout and leaves the sets to it until it has ended. The workflow is open as long
+// as its object exists; it continues as new after each settled change, to keep its history short.
+func MachineDeployment(ctx workflow.Context, in run.Input) (run.Result, error) {
+	m := &machineDeployment{setWriter: setWriter{Object: run.NewObject(ctx, run.KindMachineDeployment, in)}}
+	m.Live, m.Endless = !in.Continued, true
+	return run.Loop(ctx, m)
+}
+
+// Step carries out a decision, or waits for a change. A calm run that has done something ends when it has settled.
+func (m *machineDeployment) Step(ctx workflow.Context, d deployment.Decision) (*run.Result, error) {
+	if d.Gone {
+		return run.Gone(d.Pending.Why)
+	}
+	acted, err := m.do(ctx, d)
+	m.acted = m.acted || acted || m.marking != nil
+	if err != nil || acted {
+		return nil, m.handleRefusal(ctx, d, err)
+	}
+	if waits := m.resting(ctx, d); len(waits) > 0 || d.Pending.Need != attention.Nothing || !m.acted {
+		return nil, m.Awaken(ctx, waits...)
+	}
+	if t := m.Timers["settled"]; t == nil || t.Future.IsReady() { // a signal does not restart it
+		m.Timer(ctx, "settled", "settled: the run continues as new", workflow.Now(ctx).Add(run.SettledAfter))
+	}
+	if err := m.Awaken(ctx, m.Timers["settled"].Future); err != nil || m.Changed.Len() > 0 {
+		return nil, err
+	}
+	return run.Calm(d.Pending.Why)
+}
+
+func (m *machineDeployment) do(ctx workflow.Context, d deployment.Decision) (acted bool, err error) {
+	if d.Rollout.Rolling || d.Operation != "" {
+		m.awaitMarks(ctx) // only one workflow writes nodes at a time
+	}
+	if d.Operation != "" && d.Operation != m.over { // an earlier run of this workflow started it
+		m.Show(ctx, run.Step{Name: vocabulary.StepRollout, Why: "a rollout is open: " + d.Pending.Why, Table: setTable(d.Picture)})
+		return true, m.follow(ctx, d.Operation, d)
+	}
+	m.Show(ctx, m.doing(d))
+	if d.Rollout.Rolling && d.Rollout.HoldBy != rollout.HeldBy && d.Rollout.Create == nil && !d.Prepare {
+		return true, m.roll(ctx, d)
+	}
+	return m.act(ctx, d)
+}
+
+// roll starts a rollout and waits until it has ended. If a rollout is open already, because an earlier run of this workflow
+// started it, roll follows that one.
+func (m *machineDeployment) roll(ctx workflow.Context, d deployment.Decision) error {
+	options := run.RolloutOptions(ctx, m.Ref, d.Rollout.Revision, fmt.Sprintf("machines of former templates are replaced: %d of %d machines up to date", d.Picture.Counts.Updated, d.Picture.Wanted))
+	child := workflow.ExecuteChildWorkflow(options, Rollout, RolloutInput{Input: run.Input{Ref: m.Ref, Versions: m.Versions}, Revision: d.Rollout.Revision})
+	m.Live = true // the next decision reads from the API server
+	if err := child.GetChildWorkflowExecution().Get(ctx, nil); err != nil {
+		if temporal.IsWorkflowExecutionAlreadyStartedError(err) {
+			return m.follow(ctx, run.ID(run.KindRollout, m.Ref, d.Rollout.Revision), d)
+		}
+		return err
+	}
+	for !child.IsReady() {
+		if err := m.Awaken(ctx, child); err != nil {
+			disconnected, done := workflow.NewDisconnectedContext(ctx)
+			defer done()
+			_ = child.Get(disconnected, nil) // it writes the hold and ends
+			return err
+		}
+		if m.Receive() && !child.IsReady() {
+			// An error is ignored: if the child has ended, it needs no signal.
+			_ = child.SignalChildWorkflow(ctx, run.SignalChanged, run.Changed{UID: m.Ref.UID, Versions: m.Versions}).Get(ctx, nil)
+		}
+	}
+	m.over = run.ID(run.KindRollout, m.Ref, d.Rollout.Revision)
+	var result RolloutResult
+	if err := child.Get(ctx, &result); err != nil {
+		return m.Awaken(ctx, m.Timer(ctx, "again", "the rollout came to no end: it is started again", workflow.Now(ctx).Add(run.RolloutAgain)))
+	}
+	m.Raise(result.Versions)
+	return nil
+}
+
+func (m *machineDeployment) doing(d deployment.Decision) run.Step {
+	switch {
+	case d.Rollout.Create != nil:
+		return run.Step{Name: vocabulary.StepCreateSet, Why: d.Rollout.Why}
+	case d.Rollout.Rolling && d.Rollout.HoldBy != rollout.HeldBy:
+		return run.Step{Name: vocabulary.StepRollout, Why: d.Pending.Why, Table: setTable(d.Picture)}
+	case len(d.Rollout.Resize) > 0:
+		return run.Step{Name: vocabulary.StepResizeSet, Why: d.Rollout.Why}
+	case d.Pending.Need == attention.Deletion:
+		return run.Step{Name: vocabulary.StepAwaitSets, Why: d.Pending.Why}
+	case d.Pending.Need == attention.Replace && d.ReplaceHeld:
+		return run.Step{Name: vocabulary.StepAwaitReplacements, Why: d.Pending.Why, BlockedBy: []string{vocabulary.ConditionReplacementHeld}}
+	case d.Pending.Need == attention.Replace:
+		return run.Step{Name: vocabulary.StepAwaitReplacements, Why: d.Pending.Why}
+	case d.Rollout.HoldBy == rollout.HeldByFault:
+		return run.Step{Name: vocabulary.StepInvalid, Why: d.Pending.Why, BlockedBy: []string{vocabulary.ReasonInvalid}, Stuck: true}
+	default: // calm, or only the status must be written
+		return run.Step{Why: d.Pending.Why, Table: setTable(d.Picture)}
+	}
+}

@@ -1,0 +1,173 @@
+package deployment_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"millwright/activities/deployment"
+	"millwright/activities/kube"
+	"millwright/decide/attention"
+	"millwright/decide/rollout"
+	workflows "millwright/workflows/deployment"
+	"millwright/workflows/run"
+	"millwright/workflows/workflowstest"
+)
+
+var rolloutID = run.ID(run.KindRollout, workflowstest.Ref, 7)
+
+// child answers when the deployment starts its rollout, with the input and the number of starts.
+func (w *deploymentWorld) child(run func(ctx workflow.Context, in workflows.RolloutInput, start int) (workflows.RolloutResult, error)) {
+	starts := 0
+	w.env.RegisterWorkflowWithOptions(func(ctx workflow.Context, in workflows.RolloutInput) (workflows.RolloutResult, error) {
+		w.note("start " + workflow.GetInfo(ctx).WorkflowExecution.ID)
+		starts++
+		return run(ctx, in, starts)
+	}, workflow.RegisterOptions{Name: "Rollout"})
+}
+
+// runDeployment runs the workflow until its object is gone.
+func (w *deploymentWorld) runDeployment(t *testing.T) {
+	w.env.ExecuteWorkflow(workflows.MachineDeployment, run.Input{Ref: workflowstest.Ref})
+	var result run.Result
+	require.NoError(t, w.env.GetWorkflowError())
+	require.NoError(t, w.env.GetWorkflowResult(&result))
+	require.Equal(t, run.OutcomeGone, result.Outcome)
+}
+
+func TestMachineDeploymentLeavesTheSetsToItsRollout(t *testing.T) {
+	w := newDeploymentWorld(t, moving("grow"), gone())
+	w.answer(0)
+	var got workflows.RolloutInput
+	var told []run.Changed
+	w.child(func(ctx workflow.Context, in workflows.RolloutInput, _ int) (workflows.RolloutResult, error) {
+		got = in
+		signals, over := workflow.GetSignalChannel(ctx, run.SignalChanged), workflow.NewTimer(ctx, time.Hour)
+		for !over.IsReady() {
+			_ = workflow.Await(ctx, func() bool { return over.IsReady() || signals.Len() > 0 })
+			var c run.Changed
+			for signals.ReceiveAsync(&c) {
+				told = append(told, c)
+			}
+		}
+		return workflows.RolloutResult{Outcome: workflows.OutcomeCompleted, Versions: kube.MinVersions{kube.SetsResource: "77"}}, nil
+	})
+	w.env.RegisterDelayedCallback(func() {
+		w.env.SignalWorkflow(run.SignalChanged, run.Changed{UID: workflowstest.Ref.UID, Versions: kube.MinVersions{kube.MachinesResource: "9"}})
+	}, time.Minute)
+	w.runDeployment(t)
+
+	require.Equal(t, []string{"start " + rolloutID}, w.log, "it writes nothing while the rollout is open")
+	require.Equal(t, []time.Duration{0, time.Hour}, w.looks, "nor does it decide anything")
+	require.Equal(t, workflows.RolloutInput{Input: run.Input{Ref: workflowstest.Ref, Versions: kube.MinVersions{}}, Revision: 7}, got)
+	require.Equal(t, []run.Changed{{UID: workflowstest.Ref.UID, Versions: kube.MinVersions{kube.MachinesResource: "9"}}}, told, "what still reaches it is passed on")
+	require.True(t, w.reads[1].Live, "the rollout wrote")
+	require.Equal(t, kube.MinVersions{kube.SetsResource: "77", kube.MachinesResource: "9"}, w.reads[1].Versions)
+	require.Empty(t, w.reads[0].WorkflowID, "the status may name the rollout")
+}
+
+func TestMachineDeploymentGoesOnWhenItsRolloutHasEnded(t *testing.T) {
+	w := newDeploymentWorld(t, awaiting(rollout.HeldByMachines), with(complete(), func(d *deployment.Decision) {
+		d.Pending.Need, d.Report = attention.Scale, true
+	}), complete())
+	w.child(func(workflow.Context, workflows.RolloutInput, int) (workflows.RolloutResult, error) {
+		return workflows.RolloutResult{Outcome: workflows.OutcomeCompleted}, nil
+	})
+	w.env.ExecuteWorkflow(workflows.MachineDeployment, run.Input{Ref: workflowstest.Ref})
+	var again *workflow.ContinueAsNewError
+	require.ErrorAs(t, w.env.GetWorkflowError(), &again, "settled: the next run has an empty history")
+	require.Equal(t, []string{"start " + rolloutID, "ReportDeployment"}, w.log)
+}
+
+func TestMachineDeploymentStartsARolloutAgainThatCameToNoEnd(t *testing.T) {
+	for name, end := range map[string]error{
+		"failed":     temporal.NewNonRetryableApplicationError("bad", "Bad", nil),
+		"cancelled":  temporal.NewCanceledError(), // without a hold on the deployment
+		"terminated": errors.New("terminated"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newDeploymentWorld(t, moving("grow"), moving("grow"), gone())
+			w.answer(0)
+			w.child(func(_ workflow.Context, _ workflows.RolloutInput, start int) (workflows.RolloutResult, error) {
+				if start == 1 {
+					return workflows.RolloutResult{}, end
+				}
+				return workflows.RolloutResult{Outcome: workflows.OutcomeCompleted}, nil
+			})
+			w.runDeployment(t)
+			require.Equal(t, []string{"start " + rolloutID, "start " + rolloutID}, w.log)
+			require.Equal(t, []time.Duration{0, 5 * time.Second, 5 * time.Second}, w.looks)
+			require.True(t, w.reads[1].Live)
+		})
+	}
+}
+
+func TestCancellingAMachineDeploymentCancelsItsRollout(t *testing.T) {
+	w := newDeploymentWorld(t, moving("grow"))
+	w.answer(0)
+	w.child(func(ctx workflow.Context, _ workflows.RolloutInput, _ int) (workflows.RolloutResult, error) {
+		_ = workflow.Sleep(ctx, time.Hour)
+		if ctx.Err() == nil {
+			return workflows.RolloutResult{}, errors.New("nobody cancelled it")
+		}
+		disconnected, done := workflow.NewDisconnectedContext(ctx)
+		defer done()
+		err := workflow.Sleep(disconnected, 3*time.Second)
+		w.note("held")
+		return workflows.RolloutResult{Outcome: workflows.OutcomeCancelled}, err
+	})
+	w.env.RegisterDelayedCallback(w.env.CancelWorkflow, time.Minute)
+	w.env.ExecuteWorkflow(workflows.MachineDeployment, run.Input{Ref: workflowstest.Ref})
+	require.True(t, temporal.IsCanceledError(w.env.GetWorkflowError()))
+	require.Equal(t, []string{"start " + rolloutID, "held"}, w.log)
+	require.Equal(t, 63*time.Second, w.env.Now().Sub(w.begun).Round(time.Second), "it ends when the hold is written")
+}
+
+func TestMachineDeploymentStartsNoRollout(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		change func(*deployment.Decision)
+		want   string
+	}{
+		{"somebody cancelled this revision", func(d *deployment.Decision) { d.Rollout.HoldBy = rollout.HeldBy }, "ChangeSets"},
+		{"the set of the template is yet to be made", func(d *deployment.Decision) {
+			d.Rollout.Create, d.Rollout.Resize = &rollout.Creation{Revision: 7}, nil
+		}, "CreateSet"},
+		{"our finalizer is missing", func(d *deployment.Decision) { d.Prepare = true }, "FinalizeDeployment"},
+		{"there are no machines of another template", func(d *deployment.Decision) { d.Rollout.Rolling = false }, "ChangeSets"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			w := newDeploymentWorld(t, with(moving("grow"), row.change), gone())
+			w.answer(0)
+			w.child(func(workflow.Context, workflows.RolloutInput, int) (workflows.RolloutResult, error) {
+				return workflows.RolloutResult{}, nil
+			})
+			w.runDeployment(t)
+			require.Equal(t, []string{row.want}, w.log)
+		})
+	}
+}
+
+func TestMachineDeploymentLooksAgainAfterAConflict(t *testing.T) {
+	w := newDeploymentWorld(t, with(moving("grow"), func(d *deployment.Decision) { d.Rollout.Rolling = false }), gone())
+	w.answer(0)
+	w.fails["ChangeSets"] = conflicting()
+	w.env.ExecuteWorkflow(workflows.MachineDeployment, run.Input{Ref: workflowstest.Ref, Continued: true})
+	require.NoError(t, w.env.GetWorkflowError())
+	require.False(t, w.reads[0].Live)
+	require.True(t, w.reads[1].Live)
+}
+
+// No signal reports that a time has passed, such as the progress deadline.
+func TestMachineDeploymentLooksAgainWhenTheTimeHasCome(t *testing.T) {
+	w := newDeploymentWorld(t)
+	w.script = []deployment.Decision{with(complete(), func(d *deployment.Decision) {
+		d.Pending.Need, d.Rollout.Recheck = attention.Scale, w.begun.Add(time.Minute)
+	}), gone()}
+	w.runDeployment(t)
+	require.Equal(t, []time.Duration{0, time.Minute}, w.looks)
+}

@@ -1,0 +1,167 @@
+package deployment_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/mock"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/temporal"
+
+	"millwright/activities/deployment"
+	"millwright/activities/kube"
+	activitiesrequest "millwright/activities/request"
+	"millwright/decide/request"
+	"millwright/decide/rollout"
+	workflows "millwright/workflows/deployment"
+	workflowsrun "millwright/workflows/run"
+	"millwright/workflows/workflowstest"
+)
+
+// rollingOut are the workflows that accept requests for a deployment. Each runs until the world is gone.
+func rollingOut() map[string]func(*deploymentWorld) {
+	return map[string]func(*deploymentWorld){
+		"deployment": func(w *deploymentWorld) {
+			w.script = []deployment.Decision{complete()}
+			w.env.ExecuteWorkflow(workflows.MachineDeployment, workflowsrun.Input{Ref: workflowstest.Ref})
+		},
+		"rollout": func(w *deploymentWorld) {
+			w.script = []deployment.Decision{awaiting(rollout.HeldByMachines)}
+			w.env.ExecuteWorkflow(workflows.Rollout, workflows.RolloutInput{Input: workflowsrun.Input{Ref: workflowstest.Ref}, Revision: 7})
+		},
+	}
+}
+
+// requesting runs a test with each of them.
+func requesting(t *testing.T, test func(t *testing.T, w *deploymentWorld, s *workflowstest.Operator, run func())) {
+	for name, run := range rollingOut() {
+		t.Run(name, func(t *testing.T) {
+			w := newDeploymentWorld(t)
+			w.after(10*time.Minute, gone())
+			test(t, w, workflowstest.NewOperator(w.env, w.lock), func() {
+				run(w)
+				require.NoError(t, w.env.GetWorkflowError())
+			})
+		})
+	}
+}
+
+var (
+	pause  = workflowsrun.RequestInput{Command: "pause", Actor: "ann", Reason: "not now"}
+	paused = request.Order{Command: request.Pause, Actor: "ann", Reason: "not now"}
+)
+
+func TestRolloutRequestByUpdateIsWrittenAndAnswered(t *testing.T) {
+	requesting(t, func(t *testing.T, w *deploymentWorld, s *workflowstest.Operator, run func()) {
+		back := int64(3)
+		s.After(time.Minute, func() { s.Ask(pause) })
+		s.After(2*time.Minute, func() {
+			require.Equal(t, []any{"written"}, s.Answered, "it waits for nothing else")
+			s.Ask(workflowsrun.RequestInput{Command: "cancel", Reason: " bad\nimage ", Back: true, Revision: &back, UID: workflowstest.Ref.UID})
+		})
+		s.After(3*time.Minute, func() {
+			s.Ask(workflowsrun.RequestInput{Command: "approve", Actor: "ann", Steps: 2})
+			workflowstest.Changed(w.env)
+		})
+		run()
+		require.Len(t, s.Orders, 3)
+		require.Equal(t, activitiesrequest.Request{Kind: request.MachineDeployment, Object: workflowstest.Ref, Order: paused}, s.Orders[0])
+		require.WithinDuration(t, w.begun.Add(time.Minute), s.Times[0], 0)
+		require.Equal(t, request.Order{
+			Command: request.Cancel, Actor: "somebody, in Temporal", Reason: "bad image", Revision: &back, Back: true, UID: workflowstest.Ref.UID,
+		}, s.Orders[1].Order)
+		require.Equal(t, request.Order{Command: request.Approve, Actor: "ann", Steps: 2}, s.Orders[2].Order)
+		require.Equal(t, "12", w.reads[len(w.reads)-1].Versions[kube.DeploymentsResource], "the next decision sees what was written")
+		require.Empty(t, w.log, "nothing else was written")
+	})
+}
+
+func TestRolloutRequestThatMakesNoSenseIsRefusedWithoutAnActivity(t *testing.T) {
+	for want, in := range map[string]any{
+		`there is no command "force": the commands are start, pause`:             workflowstest.Force("ann"), // a command for machines
+		"cancel needs a reason: reason TEXT":                                     workflowsrun.RequestInput{Command: "cancel"},
+		`pause does not take "steps": it is for approve`:                         workflowsrun.RequestInput{Command: "pause", Steps: 1},
+		"the request cannot be read: json: cannot unmarshal string":              map[string]any{"command": "undo", "revision": "three"},
+		"the request is for a deployment with UID other, and this one has UID u": workflowsrun.RequestInput{Command: "pause", UID: "other"},
+	} {
+		requesting(t, func(t *testing.T, _ *deploymentWorld, s *workflowstest.Operator, run func()) {
+			s.After(time.Minute, func() { s.Ask(in) })
+			run()
+			require.Len(t, s.Refused, 1, want)
+			require.Contains(t, s.Refused[0], "RequestRefused: "+want)
+			require.Empty(t, s.Answered)
+			require.Empty(t, s.Orders)
+		})
+	}
+}
+
+func TestRolloutRequestThatTheDeploymentHasNoUseForIsRefused(t *testing.T) {
+	requesting(t, func(t *testing.T, _ *deploymentWorld, s *workflowstest.Operator, run func()) {
+		s.Answer = activitiesrequest.Answer{Message: "deployment default/m-1 is paused already"}
+		s.After(time.Minute, func() { s.Ask(pause) })
+		run()
+		require.Equal(t, []any{"RequestRefused: deployment default/m-1 is paused already"}, s.Answered)
+		require.False(t, s.Orders[0].Unheard, "the answer says it")
+	})
+}
+
+func TestRolloutRequestBySignal(t *testing.T) {
+	requesting(t, func(t *testing.T, w *deploymentWorld, s *workflowstest.Operator, run func()) {
+		s.After(time.Minute, func() { s.Signal(pause) })
+		s.After(2*time.Minute, func() { s.Signal(map[string]any{"command": "approve", "steps": "all"}) })
+		s.After(3*time.Minute, func() { s.Signal(workflowstest.Force("ann")) })
+		run()
+		require.Len(t, s.Orders, 3)
+		require.Equal(t, activitiesrequest.Request{Kind: request.MachineDeployment, Object: workflowstest.Ref, Order: paused, Unheard: true}, s.Orders[0])
+		require.Contains(t, s.Orders[1].Order.Unread, "cannot unmarshal string")
+		require.Equal(t, request.Command("force"), s.Orders[2].Order.Command, "it is refused where people see it")
+		require.Equal(t, "12", w.reads[len(w.reads)-1].Versions[kube.DeploymentsResource])
+	})
+}
+
+// Cancelling a rollout in Temporal counts as a request: the deployment is held, with the actor on record.
+func TestRolloutThatIsCancelledInTemporalHoldsTheDeployment(t *testing.T) {
+	for name, row := range map[string]struct {
+		decision deployment.Decision
+		log      []string
+	}{
+		"while it waits":            {awaiting(rollout.HeldByMachines), nil},
+		"while it changes the sets": {moving("grow"), []string{"ChangeSets"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newDeploymentWorld(t, row.decision)
+			w.answer(20 * time.Second)
+			s := workflowstest.NewOperator(w.env, w.lock)
+			s.Answer.Message = "held revision 7"
+			s.Fails = 3 // the cancelled run retries
+			w.env.RegisterDelayedCallback(w.env.CancelWorkflow, 10*time.Second)
+			result := w.rollOut(t)
+			require.Equal(t, workflows.OutcomeCancelled, result.Outcome)
+			require.Equal(t, "held revision 7", result.Why)
+			require.Equal(t, int64(7), result.Revision)
+			require.Equal(t, "12", result.Versions[kube.DeploymentsResource], "the deployment must see the hold")
+			require.Len(t, s.Orders, 1)
+			require.Equal(t, request.Order{Command: request.Cancel, Actor: "somebody, in Temporal", Reason: "its workflow was cancelled", Revision: new(int64(7))}, s.Orders[0].Order)
+			require.Equal(t, workflowstest.Ref, s.Orders[0].Object)
+			require.True(t, s.Orders[0].Unheard)
+			require.Len(t, w.reads, 1, "it decides nothing more")
+			require.Subset(t, row.log, w.log)
+		})
+	}
+}
+
+func TestRolloutThatIsCancelledStopsWhenThereIsNothingToHold(t *testing.T) {
+	w := newDeploymentWorld(t, awaiting(rollout.HeldByMachines))
+	s := workflowstest.NewOperator(w.env, w.lock)
+	s.Answer = activitiesrequest.Answer{Message: "deployment default/m-1 is being deleted"}
+	w.env.RegisterDelayedCallback(w.env.CancelWorkflow, time.Minute)
+	result := w.rollOut(t)
+	require.Equal(t, []string{workflows.OutcomeStopped, "deployment default/m-1 is being deleted"}, []string{result.Outcome, result.Why})
+}
+
+func TestRolloutThatIsCancelledWhenItsDeploymentIsGone(t *testing.T) {
+	w := newDeploymentWorld(t, awaiting(rollout.HeldByMachines))
+	w.env.OnActivity("ApplyRequest", mock.Anything, mock.Anything).Return(activitiesrequest.Answer{}, temporal.NewNonRetryableApplicationError("gone", kube.TypeObjectGone, nil))
+	w.env.RegisterDelayedCallback(w.env.CancelWorkflow, time.Minute)
+	require.Equal(t, workflowsrun.OutcomeGone, w.rollOut(t).Outcome)
+}

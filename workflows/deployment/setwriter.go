@@ -1,0 +1,291 @@
+package deployment
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"go.temporal.io/sdk/workflow"
+
+	"millwright/activities/deployment"
+	"millwright/activities/kube"
+	"millwright/api/vocabulary"
+	"millwright/decide/attention"
+	"millwright/decide/rollout"
+	"millwright/workflows/run"
+)
+
+// setWriter is what the workflows of a deployment and of its rollout share. While a rollout is open, only the rollout writes
+// the deployment's sets and status; at all other times only the deployment's workflow does.
+type setWriter struct {
+	*run.Object
+	names      string          // workflow ID that the status must name; empty: any
+	over       string          // ID of a rollout that has ended though the status may still name it; empty: none
+	each       time.Duration   // least time between two reports of counts and conditions; zero: each change is reported at once
+	reported   time.Time       // when the status was written last
+	step       string          // that the status shows since then; empty: none, or not written by this run
+	marking    workflow.Future // marks that are being written on nodes; nil: none
+	marksAgain time.Time       // when marks that could not be written are tried again
+	noSet      string          // why the API server refused the set of the current template; empty: not refused, or no set is needed
+	refusedAt  time.Time       // since when the API server refuses writes; zero: it does not
+}
+
+// Decide asks an activity what is next for the sets.
+func (w *setWriter) Decide(ctx workflow.Context) (d deployment.Decision, err error) {
+	if w.marking != nil && w.marking.IsReady() {
+		w.awaitMarks(ctx)
+	}
+	d, err = decideDeployment.Quick(ctx, w.Object, "what is next for the sets?", w.deploymentRead(ctx))
+	w.Live = false
+	w.Raise(d.Seen)
+	if err == nil && d.Rollout.Create == nil {
+		w.noSet = ""
+	}
+	return d, err
+}
+
+func (w *setWriter) deploymentRead(ctx workflow.Context) deployment.Input {
+	read := w.Read()
+	read.At = workflow.Now(ctx)
+	return deployment.Input{Read: read, WorkflowID: w.names, Over: w.over}
+}
+
+// act carries out a decision, and reports whether there was anything to do. The rollout's record is written before its
+// consequences.
+func (w *setWriter) act(ctx workflow.Context, d deployment.Decision) (acted bool, err error) {
+	if d.Prepare || d.Release {
+		return true, run.Write(ctx, w.Object, "finalizer: "+d.Pending.Why, finalizeDeployment, w.Read())
+	}
+	if d.Rollout.Record != nil {
+		if err := w.report(ctx, d, d.Rollout.Record); err != nil {
+			return true, err
+		}
+	}
+	if d.Rollout.Rollback != nil {
+		return true, w.rollBack(ctx, d)
+	}
+	if takesLong(w.Ref, d.Rollout) {
+		if err := w.Publish(ctx); err != nil {
+			return true, err
+		}
+	}
+	acted, err = w.carryOut(ctx, d)
+	if err != nil {
+		return acted, err
+	}
+	w.refusedAt = time.Time{}
+	if d.Replace {
+		granted, err := grantReplacements.Quick(ctx, w.Object, d.Pending.Why, w.Read())
+		if err != nil {
+			return true, err
+		}
+		w.Raise(granted.Versions)
+		if granted.Wrote {
+			return true, nil
+		}
+	}
+	if w.mustReport(d, workflow.Now(ctx)) {
+		return true, w.report(ctx, d, nil)
+	}
+	return acted || d.Rollout.Record != nil, nil
+}
+
+// mustReport reports whether the status must be written now although the decision has no record of the rollout.
+func (w *setWriter) mustReport(d deployment.Decision, now time.Time) bool {
+	return w.unreported(d) && d.Rollout.Record == nil && !w.reportAt(d).After(now)
+}
+
+// unreported reports whether the status differs from what was read or, for a waiting rollout, shows another step.
+func (w *setWriter) unreported(d deployment.Decision) bool {
+	waits := w.names != "" && d.Pending.Need != attention.Nothing && !d.Rollout.Acts()
+	return d.Report || waits && w.step != "" && w.step != w.Shown.Name
+}
+
+// reportAt is the earliest time for a status write in which only counts and conditions change. A complete rollout is reported
+// at once.
+func (w *setWriter) reportAt(d deployment.Decision) time.Time {
+	if d.Rollout.Complete || w.reported.IsZero() {
+		return time.Time{}
+	}
+	return w.reported.Add(w.each)
+}
+
+// report writes the status, with the record of the rollout if there is one.
+func (w *setWriter) report(ctx workflow.Context, d deployment.Decision, record *rollout.Progress) error {
+	report := deployment.Report{Input: w.deploymentRead(ctx), Record: record, NoSet: w.noSet}
+	w.step = ""
+	if d.Pending.Need != attention.Nothing {
+		report.Step, w.step = w.Operation(), w.Shown.Name
+		if w.names != "" {
+			report.Step.RolloutOf = w.Ref.UID
+		}
+	}
+	if err := run.Write(ctx, w.Object, "status: "+d.Pending.Why, reportDeployment, report); err != nil {
+		return err
+	}
+	w.reported = workflow.Now(ctx)
+	return nil
+}
+
+// rollBack writes a former template into the deployment.
+func (w *setWriter) rollBack(ctx workflow.Context, d deployment.Decision) error {
+	if err := w.Publish(ctx); err != nil {
+		return err
+	}
+	order := deployment.RollBack{Deployment: w.Ref, Version: d.Version, Rollback: *d.Rollout.Rollback}
+	var done kube.MinVersions
+	err := workflow.ExecuteActivity(run.Batch(ctx, d.Rollout.Rollback.Why, 1), new(deployment.Activities).RollBackDeployment, order).Get(ctx, &done)
+	w.Raise(done)
+	return err
+}
+
+// carryOut does what a decision lists: marks of machines alone, a new set alone, or else all other writes concurrently. Writes at
+// nodes delay the others by at most seven seconds: a local attempt and the time of run.Soon.
+func (w *setWriter) carryOut(ctx workflow.Context, d deployment.Decision) (acted bool, err error) {
+	why := d.Rollout.Why
+	ofSets := setChanges(d.Rollout)
+	switch {
+	case d.Rollout.Trigger != nil || len(d.Rollout.Mark)+len(d.Rollout.Unmark) > 0:
+		marks := deployment.Marks{Deployment: w.Ref, Version: d.Version, Trigger: d.Rollout.Trigger, Mark: d.Rollout.Mark, Unmark: d.Rollout.Unmark}
+		return true, w.await(ctx, workflow.ExecuteActivity(run.Batch(ctx, why, len(d.Rollout.Mark)+len(d.Rollout.Unmark)), new(deployment.Activities).MarkMachines, marks).Get)
+	case d.Rollout.Create != nil:
+		creation := deployment.SetCreation{Deployment: w.Ref, Version: d.Version, Creation: *d.Rollout.Create}
+		err := w.await(ctx, workflow.ExecuteActivity(run.Batch(ctx, why, 1), new(deployment.Activities).CreateSet, creation).Get)
+		w.noSet = run.Refused(err).Message
+		return true, err
+	}
+	started, atNodes := []run.Writing{}, w.atNodes(ctx, d.Rollout)
+	if ofSets > 0 || d.Rollout.Revise != nil {
+		sets := deployment.SetChanges{
+			Deployment: w.Ref, Open: d.Rollout.Open, Close: d.Rollout.Close, Revise: d.Rollout.Revise, Sync: d.Rollout.Sync, Resize: d.Rollout.Resize, Delete: d.Rollout.Delete,
+		}
+		started = append(started, changeSets.Start(ctx, run.Batch(ctx, why, ofSets), w.Object, why, ofSets, sets))
+	}
+	if len(d.Rollout.Move)+len(d.Rollout.Accept) > 0 {
+		machines := deployment.MachineChanges{Deployment: w.Ref, Move: d.Rollout.Move, Accept: d.Rollout.Accept}
+		started = append(started, workflow.ExecuteActivity(run.Batch(ctx, why, len(d.Rollout.Move)+len(d.Rollout.Accept)), new(deployment.Activities).ChangeMachines, machines).Get)
+	}
+	err = w.await(ctx, started...)
+	if failed := timeoutAsRefused(w.await(ctx, atNodes...)); err == nil {
+		err = failed
+	}
+	return len(started)+len(atNodes) > 0, err
+}
+
+// Settle waits for marks that are being written: the next writer writes the same nodes.
+func (w *setWriter) Settle(ctx workflow.Context, _ bool) { w.awaitMarks(ctx) }
+
+// handleRefusal shows and reports a write that the API server refused, and waits RefusedAgain or until a signal arrives: an
+// immediate retry would be refused, too. It returns all other errors.
+func (w *setWriter) handleRefusal(ctx workflow.Context, d deployment.Decision, err error) error {
+	if !run.FailedWith(err, kube.TypeRefused) {
+		return err
+	}
+	why := run.Refused(err).Message
+	w.Show(ctx, run.Step{Name: "refused", Why: why, BlockedBy: []string{"Refused"}, Stuck: true})
+	if w.refusedAt.IsZero() {
+		w.refusedAt = workflow.Now(ctx)
+	}
+	w.Shown.Since = w.refusedAt // several attempts count as one refusal
+	_ = w.report(ctx, d, nil)   // an error is ignored: the status itself may be what is refused
+	w.Live = true
+	return w.Awaken(ctx, w.Timer(ctx, "again", "tries again then: "+why, workflow.Now(ctx).Add(run.RefusedAgain)))
+}
+
+// takesLong reports whether the writes of a decision may take longer than a local attempt.
+func takesLong(deployment kube.Ref, d rollout.Decision) bool {
+	_, atNode := nodeChanges(deployment, d)
+	return d.Create != nil || max(atNode, setChanges(d)) > run.FewWrites || len(d.Mark)+len(d.Unmark)+len(d.Move)+len(d.Accept) > 0
+}
+
+// setChanges is the number of sets that a decision changes. A new revision of one set is not counted: it is written together
+// with them.
+func setChanges(d rollout.Decision) int {
+	return len(d.Open) + len(d.Close) + len(d.Sync) + len(d.Resize) + len(d.Delete)
+}
+
+// await waits for all writes, raises the versions that they returned, and returns the first error.
+func (w *setWriter) await(ctx workflow.Context, writes ...run.Writing) (first error) {
+	for _, get := range writes {
+		var versions kube.MinVersions
+		if err := get(ctx, &versions); err != nil && first == nil {
+			first = err
+		}
+		w.Raise(versions)
+	}
+	return first
+}
+
+func setTable(p deployment.Picture) string {
+	if len(p.Sets) == 0 {
+		return ""
+	}
+	lines := []string{
+		fmt.Sprintf("%d of %d up to date, %d available; %d of former templates left\n", p.Counts.Updated, p.Wanted, p.Counts.Available, p.Old),
+		"| revision | set | wanted | machines | available | going |\n|---|---|---|---|---|---|",
+	}
+	for _, s := range p.Sets {
+		name := s.Name
+		if s.Current {
+			name = "**" + name + "**"
+		}
+		lines = append(lines, fmt.Sprintf("| %d | %s | %d | %d | %d | %d |", s.Revision, name, s.Replicas, s.Machines, s.Available, s.Deleting))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// rolling returns the step of a rollout, open or not yet started.
+func rolling(d deployment.Decision) run.Step {
+	s := run.Step{Name: vocabulary.StepRoll, Why: d.Rollout.Why, Table: setTable(d.Picture), BlockedBy: run.Reasons(d.Picture.Blocked)}
+	switch {
+	case d.Rollout.Acts():
+	case d.Rollout.HoldBy == rollout.HeldByFault:
+		s.Name, s.BlockedBy, s.Stuck = vocabulary.StepInvalid, []string{vocabulary.ReasonInvalid}, true
+	case d.Rollout.HoldBy == rollout.HeldByPause:
+		s.Name, s.BlockedBy, s.Stuck = vocabulary.StepPaused, []string{vocabulary.BlockedPaused}, true
+	case d.Rollout.Pause != nil && d.Rollout.Pause.Approve:
+		s.Name, s.BlockedBy, s.Stuck = vocabulary.StepAwaitApproval, []string{vocabulary.BlockedApproval}, true
+	case d.Rollout.Pause != nil:
+		s.Name = vocabulary.StepAwaitStep
+	default:
+		s.Name = vocabulary.StepAwaitMachines
+	}
+	if d.Rollout.Late {
+		s.Stuck = true
+		s.Why += "; the progress deadline has passed"
+	} else if d.Rollout.Pause == nil {
+		s.Deadline = d.Rollout.Recheck
+	}
+	return s
+}
+
+// resting returns what a deployment or rollout waits for besides signals: the end of writes at nodes, and the times at which
+// something is due although nothing changes.
+func (w *setWriter) resting(ctx workflow.Context, d deployment.Decision) (futures []workflow.Future) {
+	switch {
+	case w.marking != nil:
+		futures = append(futures, w.marking)
+	case w.marksAgain.After(workflow.Now(ctx)):
+		futures = append(futures, w.Timer(ctx, "marks", "then nodes are marked that could not be", w.marksAgain))
+	}
+	if w.unreported(d) {
+		futures = append(futures, w.Timer(ctx, "report", "then the status is written", w.reportAt(d)))
+	} else {
+		w.Disarm("report")
+	}
+	for _, at := range []struct {
+		name string
+		time time.Time
+	}{{"hold", d.ReplaceHeldUntil}, {"recheck", d.Rollout.Recheck}} {
+		if at.time.IsZero() {
+			w.Disarm(at.name)
+			continue
+		}
+		soon := workflow.Now(ctx).Add(time.Second) // no busy loop if a worker's clock is behind the workflow's
+		if at.time.Before(soon) {
+			at.time = soon
+		}
+		futures = append(futures, w.Timer(ctx, at.name, "then it looks again: "+d.Pending.Why, at.time))
+	}
+	return futures
+}

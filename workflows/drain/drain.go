@@ -1,0 +1,311 @@
+// Package drain has the workflow that drains a node.
+package drain
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	activitiesdrain "millwright/activities/drain"
+	"millwright/activities/kube"
+	activitiesmachine "millwright/activities/machine"
+	"millwright/api/vocabulary"
+	"millwright/decide/drain"
+	"millwright/workflows/run"
+)
+
+// Input is the input of a drain. Fields may be added, never renamed or retyped.
+type Input struct {
+	Ref      kube.Ref // of the machine
+	Versions kube.MinVersions
+	NodeName string
+	Purpose  string                   `json:",omitempty"` // empty when the machine is being deleted
+	Seen     *activitiesdrain.Evicted `json:",omitempty"` // continued as new: what the last eviction saw
+	Held     bool                     `json:",omitempty"` // continued as new: the status shows that it is held
+	Retry    string                   `json:",omitempty"` // continued as new: the last request to retry
+}
+
+// Result is how a drain ended.
+type Result struct {
+	Outcome    string // Drained, Forced, Skipped or Cancelled
+	Why        string
+	Accepted   int      // evictions and deletions that the API server accepted
+	LeftBehind []string // pods that were still on the node, as namespace/name
+}
+
+// Calm is false: a drain that has ended does not continue.
+func (Result) Calm() bool { return false }
+
+type nodeDrain struct {
+	*run.Object
+	Input
+	last  activitiesdrain.Decision
+	seen  activitiesdrain.Evicted // what the last eviction saw
+	until time.Time               // deadline that has passed: the next decision is made for that time at the earliest
+	total int
+	held  bool        // the status shows that the drain is held
+	begun drain.Means // means that were recorded and not read back yet
+	retry string      // the last request to retry that was obeyed
+}
+
+func (d *nodeDrain) Next() any {
+	in := d.Input
+	in.Versions, in.Seen, in.Held, in.Retry = d.Object.Versions, &d.seen, d.held, d.retry
+	return in
+}
+
+// Drain empties the node of a machine that is being deleted, preserved or updated in place. It evicts the pods until the
+// deadline, then deletes them with their own grace periods, then without. The details, the search attributes, the machine's
+// condition Drained and its events show the state of the node. It is a child of the machine's workflow and ends with it.
+func Drain(ctx workflow.Context, in Input) (Result, error) {
+	d := &nodeDrain{Object: run.NewObject(ctx, run.KindDrain, run.Input{Ref: in.Ref, Versions: in.Versions}), Input: in, held: in.Held, retry: in.Retry}
+	if in.Seen != nil {
+		d.seen = *in.Seen
+	}
+	if err := workflow.SetQueryHandlerWithOptions(ctx, QueryPods, func() (drain.Picture, error) { return d.seen.Picture, nil },
+		workflow.QueryHandlerOptions{Description: "the pods of the node as the drain last saw them"}); err != nil {
+		return Result{}, err
+	}
+	return run.Loop(ctx, d)
+}
+
+// writeStatus writes the report into the machine's status.
+func (d *nodeDrain) writeStatus(ctx workflow.Context, summary string, report activitiesmachine.Report) error {
+	return run.Write(ctx, d.Object, summary, run.Twice(new(activitiesmachine.Activities).ReportMachine), report)
+}
+
+// Step carries out a decision. A result ends the drain.
+func (d *nodeDrain) Step(ctx workflow.Context, next activitiesdrain.Decision) (*Result, error) {
+	if next.Result != "" {
+		return d.end(ctx, next.Result, next.Why)
+	}
+	if held, err := d.hold(ctx, next); err != nil || held {
+		if err == nil && !d.held && d.Purpose != "" { // the next drain cordons the node again
+			return &Result{Outcome: activitiesdrain.Cancelled, Why: "the drain is resumed"}, nil
+		}
+		return nil, err
+	}
+	if begun, err := d.begin(ctx, next); err != nil || begun {
+		return nil, err
+	}
+	outcome, err := d.evict(ctx, next)
+	switch {
+	case err != nil:
+		return nil, err
+	case outcome == activitiesdrain.OutcomeEmpty && next.Step.Means == drain.Kill:
+		return d.end(ctx, vocabulary.DrainForced, "all pods are gone; "+next.Why)
+	case outcome == activitiesdrain.OutcomeEmpty:
+		return d.end(ctx, vocabulary.DrainDrained, "all pods are gone")
+	case outcome == activitiesdrain.OutcomeDeadline:
+		d.until = next.Step.Until
+	}
+	return nil, nil
+}
+
+// QueryPods is the query for the pods of the node as the drain last saw them.
+const QueryPods = "pods"
+
+func (d *nodeDrain) Decide(ctx workflow.Context) (next activitiesdrain.Decision, err error) {
+	in := activitiesdrain.Input{Read: d.Read(), Purpose: d.Purpose, Grace: d.seen.Grace, Unasked: d.seen.Outcome == ""}
+	in.At = workflow.Now(ctx)
+	if d.until.After(in.At) {
+		in.At = d.until
+	}
+	next, err = decideDrain.Quick(ctx, d.Object, "by which means, and until when?", in)
+	d.Live = false
+	d.last = next
+	return next, err
+}
+
+func (d *nodeDrain) phase() string {
+	if d.Purpose == "" {
+		return vocabulary.PhaseTerminating
+	}
+	return d.last.Phase
+}
+
+// hold waits while a person holds the drain, and reports whether it did. The node of a machine that is being deleted stays
+// cordoned.
+func (d *nodeDrain) hold(ctx workflow.Context, next activitiesdrain.Decision) (bool, error) {
+	if next.Hold == "" && !d.held {
+		return false, nil
+	}
+	if next.Hold == "" { // the deadline may have passed meanwhile: the pods are read first
+		d.held, d.seen.Outcome = false, ""
+		d.show(ctx, next)
+		report := d.report(vocabulary.ReasonDraining, next.Why)
+		report.Event = &kube.Event{Reason: d.holdReason("Resumed"), Message: "node " + d.NodeName + ": " + next.Why}
+		return true, d.writeStatus(ctx, next.Why, report)
+	}
+	s := run.Step{Name: vocabulary.StepHeld, Why: "held: " + next.Hold, Table: table(d.seen.Picture), Phase: d.phase(), Node: d.NodeName, BlockedBy: []string{vocabulary.BlockedHold}, Stuck: true}
+	d.Show(ctx, s)
+	if !d.held {
+		d.held = true
+		report := d.report(vocabulary.ReasonBlocked, s.Why)
+		report.Event = &kube.Event{Reason: d.holdReason("Held"), Message: s.Why}
+		if err := d.writeStatus(ctx, s.Why, report); err != nil {
+			return false, err
+		}
+	}
+	return true, d.Awaken(ctx)
+}
+
+// holdReason returns the reason of an event about a hold.
+func (d *nodeDrain) holdReason(what string) string {
+	if d.Purpose == "" {
+		return "Deletion" + what
+	}
+	return "Drain" + what
+}
+
+// begin records the means of eviction, which starts their clock, and reports whether there was anything to record.
+func (d *nodeDrain) begin(ctx workflow.Context, next activitiesdrain.Decision) (bool, error) {
+	if next.Recorded == string(next.Step.Means) {
+		d.begun = ""
+		return false, nil
+	}
+	if d.begun == next.Step.Means { // it was written, and the API server drops the field
+		return false, temporal.NewNonRetryableApplicationError("the API server does not keep status.deletion: the CRDs of this version are not installed", kube.TypeOldCRDs, nil)
+	}
+	d.begun = next.Step.Means
+	d.show(ctx, next)
+	report := d.report(vocabulary.ReasonDraining, next.Why)
+	d.record(&report, string(next.Step.Means), "", nil)
+	if next.Step.Means != drain.Evict {
+		report.Conditions[0].Reason = vocabulary.ReasonForcing
+		report.Event = &kube.Event{Warning: true, Reason: vocabulary.ReasonDrainForced, Message: "node " + d.NodeName + ": " + next.Why}
+	}
+	return true, d.writeStatus(ctx, next.Why, report)
+}
+
+// evict removes pods by the decided means until the activity ends, something that blocks changes, or another decision is
+// needed.
+func (d *nodeDrain) evict(ctx workflow.Context, next activitiesdrain.Decision) (outcome string, err error) {
+	d.show(ctx, next)
+	hurry := d.seen.Outcome != "" && next.Retry != d.retry
+	d.retry = next.Retry
+	in := activitiesdrain.Eviction{
+		Hurry: hurry, Started: next.Started,
+		Machine: d.Object.Ref, NodeName: d.NodeName, Means: next.Step.Means, Until: next.Step.Until, Shown: d.seen.Blockers, Known: d.seen.Picture.Rows,
+		Gone: d.seen.Picture.Counts.Gone, Departed: d.seen.Departed,
+	}
+	var seen activitiesdrain.Evicted
+	cancelled, err := d.WhileWanted(ctx, vocabulary.StepEvictPods, new(activitiesdrain.Activities).EvictPods, in, &seen, func() (bool, error) {
+		now, err := d.Decide(ctx)
+		same := now.Result == "" && now.Hold == next.Hold && now.Retry == next.Retry && now.Step.Means == next.Step.Means
+		return same && now.Step.Until.Equal(next.Step.Until), err
+	})
+	switch {
+	case err != nil || seen.Outcome == "":
+		return "", err
+	case cancelled:
+		seen.Outcome = activitiesdrain.OutcomeChanged
+	}
+	return seen.Outcome, d.note(ctx, next, seen)
+}
+
+// note keeps what an eviction saw last, and reports changed blockers in status and event.
+func (d *nodeDrain) note(ctx workflow.Context, next activitiesdrain.Decision, seen activitiesdrain.Evicted) error {
+	before := d.seen
+	d.seen = seen
+	d.total += seen.Accepted
+	if seen.Outcome != activitiesdrain.OutcomeChanged {
+		return nil
+	}
+	d.show(ctx, next)
+	reason, event := vocabulary.ReasonDraining, kube.Event{Reason: vocabulary.ReasonDrainMoves, Message: "node " + d.NodeName + ": " + seen.Picture.Why}
+	if len(seen.Blockers) > 0 {
+		reason = vocabulary.ReasonBlocked
+		event.Warning, event.Reason = true, vocabulary.ReasonDrainBlocked
+	}
+	if next.Step.Means != drain.Evict {
+		reason = vocabulary.ReasonForcing
+	}
+	report := d.report(reason, seen.Picture.Why)
+	if len(seen.Blockers) > 0 || len(before.Blockers) > 0 {
+		report.Event = &event
+	}
+	return d.writeStatus(ctx, seen.Picture.Why, report)
+}
+
+// mostNames is how many blockers the search attribute names. Source: a value may have 2 KiB in Temporal, and a budget's name
+// and namespace up to 317 bytes.
+const mostNames = 5
+
+func (d *nodeDrain) show(ctx workflow.Context, next activitiesdrain.Decision) {
+	s := run.Step{Name: strings.ToLower(string(next.Step.Means)), Why: next.Why, Phase: d.phase(), Node: d.NodeName, Deadline: next.Step.Until}
+	if p := d.seen.Picture; p.Why != "" {
+		s.Why, s.Table = p.Why+"; "+next.Why, table(p)
+	}
+	var names []string
+	for _, b := range d.seen.Blockers {
+		names = append(names, strings.TrimSpace(b.Kind+" "+b.Name))
+		s.Stuck = s.Stuck || b.Kind != "Volume" || b.Bad
+	}
+	s.BlockedBy = names[:min(len(names), mostNames)]
+	d.Show(ctx, s)
+}
+
+func table(p drain.Picture) string {
+	if len(p.Rows) == 0 {
+		return ""
+	}
+	text := "| pod | state | since | attempts | blocked by | next try |\n|---|---|---|---|---|---|\n"
+	for _, r := range p.Rows {
+		text += fmt.Sprintf("| %s | %s | %s | %d | %s | %s |\n", r.Pod, r.State, clock(r.Since), r.Attempts, r.BlockedBy, clock(r.Next))
+	}
+	c := p.Counts
+	return text + fmt.Sprintf("\n%d gone, %d terminating, %d blocked, %d waiting for their turn, %d stay", c.Gone, c.Terminating, c.Blocked, c.Waiting, c.Skipped)
+}
+
+func clock(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.TimeOnly)
+}
+
+func (d *nodeDrain) report(reason, message string) activitiesmachine.Report {
+	return activitiesmachine.Report{
+		Read: d.Read(), Step: d.Operation(),
+		Conditions: []activitiesmachine.Condition{{Type: vocabulary.ConditionDrained, Reason: reason, Message: message}},
+	}
+}
+
+// record adds the progress of the drain to a report.
+func (d *nodeDrain) record(report *activitiesmachine.Report, means, result string, left []string) {
+	if d.Purpose == "" {
+		report.Deletion = &activitiesmachine.DeletionProgress{Means: means, Result: result, LeftBehind: left}
+		return
+	}
+	report.Drain = &activitiesmachine.StayingDrain{Purpose: d.last.Purpose, Means: means, Result: result, LeftBehind: left}
+}
+
+// end records how the drain ended. A cancelled drain leaves no record.
+func (d *nodeDrain) end(ctx workflow.Context, outcome, why string) (*Result, error) {
+	result := &Result{Outcome: outcome, Why: why, Accepted: d.total}
+	if outcome == activitiesdrain.Cancelled {
+		return result, nil
+	}
+	if outcome == vocabulary.DrainForced {
+		result.LeftBehind = d.seen.Left
+		if len(d.seen.Left) > 0 {
+			result.Why += "; left behind: " + strings.Join(d.seen.Left, ", ")
+		}
+	}
+	d.Show(ctx, run.Step{Name: strings.ToLower(outcome), Why: result.Why, Phase: d.phase(), Node: d.NodeName})
+	if err := d.Publish(ctx); err != nil {
+		return result, err
+	}
+	report := d.report(outcome, result.Why)
+	report.Conditions[0].True = true
+	d.record(&report, "", outcome, result.LeftBehind)
+	report.Event = &kube.Event{Warning: outcome == vocabulary.DrainForced, Reason: "Drain" + outcome, Message: "node " + d.NodeName + ": " + result.Why}
+	if outcome == vocabulary.DrainDrained {
+		report.Event.Reason = vocabulary.DrainDrained
+	}
+	return result, d.writeStatus(ctx, result.Why, report)
+}

@@ -1,0 +1,137 @@
+package drain_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	activitiesdrain "millwright/activities/drain"
+	"millwright/api/vocabulary"
+	"millwright/decide/drain"
+	workflows "millwright/workflows/drain"
+	"millwright/workflows/workflowstest"
+)
+
+func TestU83_DrainThatNothingBlocks(t *testing.T) {
+	e := workflowstest.NewDrainWorld(t)
+	e.Answer(activitiesdrain.Evicted{Outcome: activitiesdrain.OutcomeEmpty, Accepted: 7})
+	result := e.Run(t)
+	require.Equal(t, workflows.Result{Outcome: vocabulary.DrainDrained, Why: "all pods are gone", Accepted: 7}, result)
+	require.Equal(t, drain.Evict, e.Asked[0].Means)
+	require.WithinDuration(t, e.Ladder.Started.Add(time.Hour), e.Asked[0].Until, 0)
+	conditions, events := e.Reported()
+	require.Equal(t, []string{"Draining", "Drained"}, conditions)
+	require.Equal(t, []string{"Drained"}, events)
+	require.Equal(t, "Drained", e.Reports[1].Deletion.Result)
+}
+
+func TestD39_TheLadderIsClimbedByDeadlines(t *testing.T) {
+	e := workflowstest.NewDrainWorld(t)
+	left := activitiesdrain.Evicted{Outcome: activitiesdrain.OutcomeDeadline, Grace: time.Minute, Left: []string{"shop/web"}}
+	e.Answer(left, left, left)
+	result := e.Run(t)
+	require.Equal(t, vocabulary.DrainForced, result.Outcome)
+	require.Equal(t, []string{"shop/web"}, result.LeftBehind, "D3: what still runs is not taken for drained")
+	start := e.Ladder.Started
+	var means []drain.Means
+	for i, until := range []time.Duration{time.Hour, time.Hour + 90*time.Second, time.Hour + 2*time.Minute} {
+		require.WithinDuration(t, start.Add(until), e.Asked[i].Until, 0)
+		means = append(means, e.Asked[i].Means)
+	}
+	require.Equal(t, []drain.Means{drain.Evict, drain.Delete, drain.Kill}, means)
+	conditions, events := e.Reported()
+	require.Equal(t, []string{"Draining", "Forcing", "Forcing", "Forced"}, conditions)
+	require.Equal(t, []string{"DrainForced", "DrainForced", "DrainForced"}, events)
+}
+
+func TestBlockersAreToldWhenTheyComeAndGo(t *testing.T) {
+	e := workflowstest.NewDrainWorld(t)
+	budget := []drain.Blocker{{Kind: drain.BlockedByBudget, Name: "shop/web", Pods: 1, Why: "needs 3"}}
+	picture := func(why string) drain.Picture { return drain.Picture{Why: why} }
+	e.Answer(
+		activitiesdrain.Evicted{Outcome: activitiesdrain.OutcomeChanged, Blockers: budget, Picture: picture("shop/web needs 3")},
+		activitiesdrain.Evicted{Outcome: activitiesdrain.OutcomeChanged, Picture: picture("2 pods left")},
+		activitiesdrain.Evicted{Outcome: activitiesdrain.OutcomeEmpty},
+	)
+	require.Equal(t, vocabulary.DrainDrained, e.Run(t).Outcome)
+	require.Equal(t, budget, e.Asked[1].Shown, "the blockers that were reported")
+	require.Empty(t, e.Asked[2].Shown)
+	conditions, events := e.Reported()
+	require.Equal(t, []string{"Draining", "Blocked", "Draining", "Drained"}, conditions)
+	require.Equal(t, []string{"DrainBlocked", "DrainMoves", "Drained"}, events)
+	require.Equal(t, []string{"PodDisruptionBudget shop/web"}, e.Reports[1].Step.BlockedBy)
+}
+
+func TestU90_ForceThatIsAskedForMeanwhileCountsAtOnce(t *testing.T) {
+	e := workflowstest.NewDrainWorld(t)
+	e.Busy()
+	e.Answer(activitiesdrain.Evicted{Outcome: activitiesdrain.OutcomeEmpty})
+	e.Env.RegisterDelayedCallback(func() {
+		unlock := e.Lock()
+		e.Ladder.Force = "label force-deletion asks for it"
+		unlock()
+		workflowstest.Changed(e.Env)
+	}, time.Minute)
+	result := e.Run(t)
+	require.Equal(t, vocabulary.DrainForced, result.Outcome)
+	require.Len(t, e.Asked, 2)
+	require.Equal(t, drain.Kill, e.Asked[1].Means)
+}
+
+func TestDrainOfWhatIsGoneLeavesNoRecord(t *testing.T) {
+	e := workflowstest.NewDrainWorld(t)
+	e.Result = activitiesdrain.Cancelled
+	require.Equal(t, activitiesdrain.Cancelled, e.Run(t).Outcome)
+	require.Empty(t, e.Reports)
+	require.Empty(t, e.Asked)
+}
+
+func TestCancelledDrainAsksNobodyAfterwards(t *testing.T) {
+	e := workflowstest.NewDrainWorld(t)
+	e.Busy()
+	e.Env.RegisterDelayedCallback(e.Env.CancelWorkflow, time.Minute)
+	e.Env.ExecuteWorkflow(workflows.Drain, workflows.Input{Ref: workflowstest.Ref, NodeName: "n"})
+	require.Error(t, e.Env.GetWorkflowError())
+	require.Len(t, e.Asked, 1)
+	require.Len(t, e.Reports, 1, "it has begun, and says nothing of an end")
+}
+
+func TestHeldDrainAsksNobodyUntilItIsResumed(t *testing.T) {
+	e := workflowstest.NewDrainWorld(t)
+	e.Busy()
+	e.Answer(activitiesdrain.Evicted{Outcome: activitiesdrain.OutcomeEmpty})
+	after := func(d time.Duration, change func()) {
+		e.Env.RegisterDelayedCallback(func() {
+			unlock := e.Lock()
+			change()
+			unlock()
+			workflowstest.Changed(e.Env)
+		}, d)
+	}
+	after(time.Minute, func() { e.Hold = "alice: look at it first" })
+	after(30*time.Minute, func() {
+		require.Len(t, e.Asked, 1)
+		e.Hold = ""
+	})
+	require.Equal(t, vocabulary.DrainDrained, e.Run(t).Outcome)
+	require.Len(t, e.Asked, 2)
+	conditions, events := e.Reported()
+	require.Equal(t, []string{"Draining", "Blocked", "Draining", "Drained"}, conditions)
+	require.Equal(t, []string{"DeletionHeld", "DeletionResumed", "Drained"}, events)
+}
+
+func TestRetryAsksEverybodyAgain(t *testing.T) {
+	e := workflowstest.NewDrainWorld(t)
+	e.Answer(activitiesdrain.Evicted{Outcome: activitiesdrain.OutcomeChanged})
+	e.Busy()
+	e.Answer(activitiesdrain.Evicted{Outcome: activitiesdrain.OutcomeEmpty})
+	e.Env.RegisterDelayedCallback(func() {
+		unlock := e.Lock()
+		e.Retry = "2026-11-21T12:00:00Z alice"
+		unlock()
+		workflowstest.Changed(e.Env)
+	}, time.Minute)
+	require.Equal(t, vocabulary.DrainDrained, e.Run(t).Outcome)
+	require.Equal(t, []bool{false, false, true}, []bool{e.Asked[0].Hurry, e.Asked[1].Hurry, e.Asked[2].Hurry})
+}

@@ -1,0 +1,155 @@
+package machine
+
+import (
+	"fmt"
+
+	"go.temporal.io/sdk/workflow"
+
+	activitiescloud "millwright/activities/cloud"
+	"millwright/activities/kube"
+	activities "millwright/activities/machine"
+	"millwright/api/vocabulary"
+	"millwright/decide/attention"
+	"millwright/workflows/run"
+)
+
+// create makes the instance and records its names on the object. It returns early when the machine is being deleted, when the
+// creation timeout has ended, and when what blocked it has changed: the caller decides again.
+func (m *machine) create(ctx workflow.Context, d activities.Decision) error {
+	if d.Problem != nil {
+		return m.awaitRepair(ctx, d, *d.Problem)
+	}
+	if d.Prepare {
+		return run.Write(ctx, m.Object, "puts the finalizer on", addFinalizer, m.Read())
+	}
+	m.Show(ctx, run.Step{Name: vocabulary.StepCreateInstance, Why: fmt.Sprintf("provider %s makes the instance from class %s", d.Provider, d.Class), Phase: d.Phase, Deadline: d.CreateBy})
+	call, ready, err := m.begin(ctx, d)
+	if err != nil || !ready {
+		return err
+	}
+	answer, err := m.provide(ctx, d, new(activitiescloud.Provider).CreateInstance, call)
+	if err != nil || answer == nil {
+		return err
+	}
+	call.ProviderID, call.NodeName, call.LastKnownState = answer.ProviderID, answer.NodeName, answer.LastKnownState
+	if over, err := m.record(ctx, d, call); err != nil || over {
+		return err
+	}
+	if answer.Uninitialized {
+		m.Show(ctx, run.Step{Name: vocabulary.StepInitialiseInstance, Why: fmt.Sprintf("provider %s initialises instance %s", d.Provider, call.ProviderID), Phase: d.Phase, Deadline: d.CreateBy})
+		addresses := answer.Addresses
+		if answer, err = m.provide(ctx, d, new(activitiescloud.Provider).InitializeInstance, call); err != nil || answer == nil {
+			return err
+		}
+		if answer.Addresses == nil {
+			answer.Addresses = addresses
+		}
+	}
+	return m.made(ctx, d, call, *answer)
+}
+
+// begin issues the token with which the node will join, and records that a creation begins. ready is false if something else
+// came first.
+func (m *machine) begin(ctx workflow.Context, d activities.Decision) (call activitiescloud.InstanceCall, ready bool, err error) {
+	call = m.call(d)
+	m.attempt = fmt.Sprintf("%s/%d", workflow.GetInfo(ctx).WorkflowExecution.RunID, workflow.Now(ctx).UnixMilli())
+	if ready, err := m.issueToken(ctx, d, &call); err != nil || !ready {
+		return call, false, err
+	}
+	begin := m.progress("", lastOperation(vocabulary.OperationCreate, vocabulary.StateProcessing, "Creating machine on cloud provider"))
+	begin.Conditions = []activities.Condition{{Type: vocabulary.ConditionInstanceReady, Reason: vocabulary.ReasonCreating, Message: m.Shown.Why}}
+	begun, err := recordCreateIntent.Quick(ctx, m.Object, "puts on record that a creation begins", begin)
+	if err != nil {
+		return call, false, err
+	}
+	m.Wrote(begun.Version)
+	call.NeverTried = begun.NeverTried
+	return call, true, nil
+}
+
+// issueToken issues the bootstrap token of this attempt, or finds it again. A target cluster that does not answer delays
+// neither a deletion nor the creation timeout.
+func (m *machine) issueToken(ctx workflow.Context, d activities.Decision, call *activitiescloud.InstanceCall) (ready bool, err error) {
+	if !d.Token {
+		return true, nil
+	}
+	request := activities.TokenRequest{Read: m.Read(), Expires: d.CreateBy, Attempt: m.attempt}
+	timeout := m.creationTimer(ctx, d.CreateBy)
+	token, ready, err := issueToken.UnlessChanged(ctx, m.Object, "makes the bootstrap token", request, timeout)
+	if run.FailedWith(err, kube.TypeTokenGone) { // too late for a token: wait for the timeout
+		return false, m.awaitDeadline(ctx, d, timeout)
+	}
+	call.Token = token
+	return ready, err
+}
+
+// record writes the instance's names to the object. An instance whose node name belongs to another node is deleted again and
+// the machine is Failed: then the creation is over.
+func (m *machine) record(ctx workflow.Context, d activities.Decision, call activitiescloud.InstanceCall) (over bool, err error) {
+	nodeName := call.NodeName
+	if !d.Target {
+		nodeName = ""
+	}
+	stale, err := m.recordNames(ctx, call.ProviderID, nodeName)
+	if err != nil || stale == "" {
+		return err != nil, err
+	}
+	m.Show(ctx, run.Step{Name: vocabulary.StepDeleteInstance, Why: stale, Phase: d.Phase, Node: call.NodeName, BlockedBy: []string{vocabulary.ReasonStaleNode}})
+	// provide must treat this call neither as a creation, which has a timeout, nor as the deletion of the machine.
+	d.Need = attention.Nothing
+	if answer, err := m.provide(ctx, d, new(activitiescloud.Provider).DeleteInstance, call); err != nil || answer == nil {
+		return true, err
+	}
+	return true, m.writeStatus(ctx, stale, activities.Report{
+		Read: m.Read(), Phase: vocabulary.PhaseFailed, Operation: lastOperation(vocabulary.OperationCreate, vocabulary.StateFailed, stale),
+		Conditions: []activities.Condition{
+			{Type: vocabulary.ConditionReplacementDue, True: true, Reason: vocabulary.ReasonStaleNode, Message: stale},
+			{Type: vocabulary.ConditionInstanceReady, Reason: vocabulary.ReasonStaleNode, Message: stale},
+		},
+		Event: &kube.Event{Warning: true, Reason: vocabulary.ReasonStaleNode, Message: stale},
+	})
+}
+
+// recordNames writes the names of an instance to the object. stale says why its node name belongs to another node; empty: it
+// does not.
+func (m *machine) recordNames(ctx workflow.Context, providerID, nodeName string) (stale string, err error) {
+	in := activities.Recorded{Read: m.Read(), ProviderID: providerID, NodeName: nodeName}
+	record, err := recordInstance.Quick(ctx, m.Object, "records instance "+providerID, in)
+	if err == nil {
+		m.Wrote(record.Version)
+	}
+	return record.Stale, err
+}
+
+// made reports that the instance exists, and also that its node has joined if that has happened already. Without a target
+// cluster the machine is Available and creation is complete.
+func (m *machine) made(ctx workflow.Context, d activities.Decision, call activitiescloud.InstanceCall, answer activitiescloud.InstanceAnswer) error {
+	s := run.Step{Name: vocabulary.StepAwaitNode, Why: fmt.Sprintf("instance %s exists; waits for node %s", call.ProviderID, call.NodeName), Phase: vocabulary.PhasePending, Node: call.NodeName, Deadline: d.CreateBy}
+	operation := lastOperation(vocabulary.OperationCreate, vocabulary.StateProcessing, "Creating machine on cloud provider")
+	if !d.Target {
+		s = run.Step{Why: fmt.Sprintf("instance %s exists; there is no target cluster", call.ProviderID), Phase: vocabulary.PhaseAvailable}
+		operation = lastOperation(vocabulary.OperationCreate, vocabulary.StateSuccessful, "Created machine on cloud provider")
+	}
+	m.Show(ctx, s)
+	report := m.progress(s.Phase, operation)
+	report.Read.At, report.LastKnownState = workflow.Now(ctx), answer.LastKnownState
+	if !d.Target {
+		report.Step = nil
+		report.Addresses = append([]kube.Address{{Type: "Hostname", Address: call.NodeName}}, answer.Addresses...)
+	}
+	report.Conditions = []activities.Condition{
+		classRead(d),
+		{Type: vocabulary.ConditionInstanceReady, True: true, Reason: vocabulary.ReasonInstanceCreated, Message: s.Why},
+	}
+	report.Event = &kube.Event{Reason: vocabulary.ReasonInstanceCreated, Message: s.Why}
+	if d.Target {
+		next, err := decideAfterCreate.Quick(ctx, m.Object, "has its node joined already?", report)
+		if err != nil {
+			return err
+		}
+		if v := next.Health; v != nil && v.Change != nil && v.Change.Joined {
+			return m.reportVerdict(ctx, next, *v, report)
+		}
+	}
+	return m.writeStatus(ctx, "phase "+s.Phase+": "+s.Why, report)
+}

@@ -1,0 +1,270 @@
+package machine_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"millwright/activities/drain"
+	"millwright/activities/kube"
+	"millwright/activities/machine"
+	"millwright/api/vocabulary"
+	"millwright/decide/attention"
+	"millwright/decide/deletion"
+	workflowsdrain "millwright/workflows/drain"
+	"millwright/workflows/run"
+)
+
+// newGoing is a world with a machine that is being deleted and has a node.
+func newGoing(t *testing.T) *world {
+	w := newWorld(t)
+	w.decision = machine.Decision{
+		MachinePlan: attention.MachinePlan{Decision: attention.Decision{Need: attention.Deletion, Why: "deletion was asked for"}}, Class: "small", Provider: "virtual", ProviderID: "virtual:///i-1", NodeName: "m-1", Phase: "Running",
+	}
+	w.going = deletion.Facts{Node: true}
+	w.load = drain.NodeLoad{Pods: 3}
+	w.drain = workflowsdrain.Result{Outcome: vocabulary.DrainDrained}
+	return w
+}
+
+// stages returns the stages that were recorded in the status, in order, with their descriptions.
+func (w *world) stages() (stages []deletion.Stage, words []string) {
+	for _, r := range w.reports {
+		if r.Deletion != nil && r.Deletion.Stage != "" {
+			stages = append(stages, r.Deletion.Stage)
+			words = append(words, r.Operation.Description)
+		}
+	}
+	return stages, words
+}
+
+func TestU81_DeletionGoesThroughItsStages(t *testing.T) {
+	w := newGoing(t)
+	w.going.Attached = 2
+	require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
+	require.Equal(t, []string{
+		"decide", "announce", "weigh", "report Terminating", // then it is in the queue
+		"decide", "weigh", "drain m-1",
+		"decide", "report Terminating", "detach m-1",
+		"decide", "report Terminating", "delete virtual:///i-1",
+		"decide", "delete node m-1",
+		"decide", "release",
+	}, w.log)
+	stages, words := w.stages()
+	require.Equal(t, []deletion.Stage{deletion.Drain, deletion.Detach, deletion.Instance}, stages)
+	require.Equal(t, []string{"Initiate node drain", "Wait for volumes to be detached", "Initiate VM deletion"}, words)
+}
+
+func TestU81_TheRemovalOfANodeThatTakesLongIsAStage(t *testing.T) {
+	w := newGoing(t)
+	w.going.Recorded, w.going.Result, w.away = deletion.Instance, vocabulary.DrainDrained, true
+	w.after(time.Minute, func() {
+		stages, words := w.stages()
+		require.Equal(t, deletion.Node, stages[len(stages)-1])
+		require.Contains(t, words, "Initiate node object deletion")
+		w.away = false
+	})
+	require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
+}
+
+func TestNodeOnWhichNothingStandsNeedsNoDrain(t *testing.T) {
+	w := newGoing(t)
+	w.load = drain.NodeLoad{}
+	require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
+	require.NotContains(t, w.log, "drain m-1")
+	require.Contains(t, w.log, "weigh", "it is cordoned all the same")
+}
+
+// Each stage in turn is on record when a run begins: no earlier stage is repeated.
+func TestD15_D42_RecordedStageIsNotLeftBackwards(t *testing.T) {
+	marks := []string{"drain m-1", "detach m-1", "delete virtual:///i-1", "delete node m-1", "release"}
+	for i, stage := range []deletion.Stage{deletion.Drain, deletion.Detach, deletion.Instance, deletion.Node, deletion.Release} {
+		t.Run("N5: it begins again in stage "+string(stage), func(t *testing.T) {
+			w := newGoing(t)
+			w.going.Recorded, w.going.Attached = stage, 1
+			if i > 0 {
+				w.going.Result = vocabulary.DrainDrained
+			}
+			require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
+			for j, mark := range marks {
+				require.Equal(t, j >= i, contains(w.log, mark), mark)
+			}
+			require.NotContains(t, w.log, "announce")
+		})
+	}
+}
+
+func contains(list []string, what string) bool {
+	for _, s := range list {
+		if s == what {
+			return true
+		}
+	}
+	return false
+}
+
+func TestHooksHoldADeletionUntilSomebodyTakesThemOff(t *testing.T) {
+	w := newGoing(t)
+	pre, post := "pre-drain.delete.hook.machine.cluster.x-k8s.io/backup", "pre-terminate.delete.hook.machine.cluster.x-k8s.io/etcd"
+	w.going.PreDrainHooks, w.going.PreTerminateHooks = []string{pre}, []string{post}
+	w.after(time.Hour, func() {
+		require.NotContains(t, w.log, "weigh")
+		w.going.PreDrainHooks = nil
+	})
+	w.after(2*time.Hour, func() {
+		require.Contains(t, w.log, "drain m-1")
+		require.NotContains(t, w.log, "delete virtual:///i-1")
+		w.going.PreTerminateHooks = nil
+	})
+	require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
+	stages, _ := w.stages()
+	require.Equal(t, []deletion.Stage{deletion.PreDrainHooks, deletion.Drain, deletion.PreTerminateHooks, deletion.Instance}, stages)
+	held := w.reports[0]
+	require.Equal(t, []string{pre}, held.Step.BlockedBy)
+	require.Equal(t, "waits until nobody holds it by a pre-drain hook: "+pre, held.Event.Message)
+}
+
+func TestN11_MissingClassHoldsUpTheInstanceOnly(t *testing.T) {
+	w := newGoing(t)
+	w.decision.Problem = &kube.Problem{Reason: "ClassNotFound", Message: "MachineClass small does not exist", React: kube.UntilCredential}
+	w.after(time.Minute, func() {
+		require.Contains(t, w.log, "drain m-1", "the node is drained meanwhile")
+		require.NotContains(t, w.log, "delete virtual:///i-1")
+		w.decision.Problem = nil
+	})
+	require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
+}
+
+func TestN13_QueuedMachineWaitsForItsTurn(t *testing.T) {
+	w := newGoing(t)
+	w.load.Queue = "queued: 12th of 80; 100 nodes are drained at a time"
+	w.after(time.Hour, func() {
+		require.NotContains(t, w.log, "drain m-1")
+		require.Equal(t, "queued", w.reports[1].Step.Name)
+		require.Equal(t, w.load.Queue, w.reports[1].Operation.Description)
+		w.load.Queue = ""
+	})
+	require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
+	require.Contains(t, w.log, "drain m-1")
+}
+
+func TestHeldDeletionStaysWhereItIs(t *testing.T) {
+	for _, stage := range []deletion.Stage{"", deletion.Drain, deletion.Instance, deletion.Node} {
+		t.Run("before stage "+string(stage), func(t *testing.T) {
+			w := newGoing(t)
+			w.going.Recorded, w.going.Hold = stage, "annotation hold asks for it: alice: look at it first"
+			if stage != "" && stage != deletion.Drain {
+				w.going.Result = vocabulary.DrainDrained
+			}
+			w.after(time.Hour, func() {
+				for _, act := range []string{"weigh", "drain m-1", "delete virtual:///i-1", "delete node m-1"} {
+					require.NotContains(t, w.log, act)
+				}
+				require.Equal(t, "held: "+w.going.Hold, w.reports[0].Event.Message)
+				require.Equal(t, []string{"Hold"}, w.reports[0].Step.BlockedBy)
+				w.going.Hold = ""
+			})
+			require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
+		})
+	}
+}
+
+func TestDrainThatSomebodyCancelsInTemporalHoldsTheDeletion(t *testing.T) {
+	w := newGoing(t)
+	w.cancelled = true
+	w.after(time.Hour, func() {
+		require.Contains(t, w.log, "hold: the drain was cancelled in Temporal")
+		require.NotContains(t, w.log, "delete virtual:///i-1")
+		w.going.Hold = ""
+	})
+	require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
+}
+
+func TestReleasedMachineGoesWithoutItsProvider(t *testing.T) {
+	w := newGoing(t)
+	w.decision.Problem = &kube.Problem{Reason: "ClassNotFound", Message: "MachineClass small does not exist", React: kube.UntilCredential}
+	w.after(time.Hour, func() { w.going.Abandon = "annotation abandon-instance asks for it: alice: deleted by hand" })
+	require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
+	require.NotContains(t, w.log, "delete virtual:///i-1")
+	require.Contains(t, w.log, "delete node m-1")
+	var told []string
+	for _, r := range w.reports {
+		if r.Event != nil && r.Event.Reason == "InstanceAbandoned" {
+			told = append(told, r.Event.Message)
+		}
+	}
+	require.Equal(t, []string{"the provider was not asked to delete instance virtual:///i-1: annotation abandon-instance asks for it: alice: deleted by hand"}, told)
+}
+
+func TestDeletionShowsThatTheTargetClusterIsAway(t *testing.T) {
+	for _, stage := range []deletion.Stage{"", deletion.Drain, deletion.Node} {
+		t.Run("in stage "+string(stage), func(t *testing.T) {
+			w := newGoing(t)
+			w.away, w.going.Recorded = true, stage
+			if stage == deletion.Node {
+				w.going.Result = vocabulary.DrainDrained
+			}
+			w.after(time.Minute, func() {
+				last := w.reports[len(w.reports)-1]
+				require.Equal(t, []string{"TargetUnavailable"}, last.Step.BlockedBy)
+				require.Contains(t, last.Operation.Description, "the target cluster does not answer: ")
+				require.NotContains(t, w.log, "release")
+				w.away = false
+			})
+			require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
+			require.Contains(t, w.log, "delete node m-1")
+		})
+	}
+}
+
+func TestNobodyInAHurryWaitsForATargetClusterThatIsAway(t *testing.T) {
+	for name, hurry := range map[string]func(f *deletion.Facts){
+		"skip":    func(f *deletion.Facts) { f.Skip = "annotation skip asks for it: alice: cluster is gone" },
+		"abandon": func(f *deletion.Facts) { f.Abandon = "annotation abandon-instance asks for it: alice: cluster is gone" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newGoing(t)
+			w.away = true
+			w.after(time.Minute, func() {
+				require.NotContains(t, w.log, "release")
+				hurry(&w.going)
+			})
+			require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
+			require.Equal(t, name == "skip", contains(w.log, "delete virtual:///i-1"))
+		})
+	}
+}
+
+func TestWaitForVolumesEndsWhenAPersonWantsSomethingElse(t *testing.T) {
+	for name, wish := range map[string]func(f *deletion.Facts){
+		"hold":    func(f *deletion.Facts) { f.Hold = "annotation hold asks for it: alice: look at it first" },
+		"exclude": func(f *deletion.Facts) { f.SkipDetach = "annotation exclude asks for it" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newGoing(t)
+			w.going.Recorded, w.going.Attached, w.going.Result, w.attached = deletion.Detach, 1, vocabulary.DrainDrained, true
+			w.after(time.Minute, func() { wish(&w.going) })
+			w.after(time.Hour, func() { w.going.Hold, w.attached = "", false })
+			require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
+			if name == "hold" {
+				require.Equal(t, "held: annotation hold asks for it: alice: look at it first", w.reports[0].Event.Message)
+			}
+		})
+	}
+}
+
+func TestInstanceThatNobodyRecordedIsDrainedToo(t *testing.T) {
+	w := newGoing(t)
+	w.decision.ProviderID, w.decision.NodeName, w.decision.Target = "", "", true
+	w.unrecorded = "virtual:///m-1"
+	require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
+	require.Equal(t, []string{"decide", "look", "record virtual:///m-1", "decide", "announce", "weigh", "report Terminating", "decide", "weigh", "drain m-1"}, w.log[:10])
+}
+
+func TestInstanceThatWasNeverMadeIsAskedForOnce(t *testing.T) {
+	w := newGoing(t)
+	w.decision.ProviderID, w.decision.NodeName, w.decision.Target, w.going.Node = "", "", true, false
+	require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
+	require.Equal(t, []string{"decide", "look", "report Terminating", "delete ", "decide", "release"}, w.log)
+}

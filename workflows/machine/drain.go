@@ -1,0 +1,153 @@
+package machine
+
+import (
+	"errors"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"millwright/activities/drain"
+	activities "millwright/activities/machine"
+	"millwright/api/vocabulary"
+	"millwright/decide/attention"
+	"millwright/decide/deletion"
+	workflowsdrain "millwright/workflows/drain"
+	"millwright/workflows/run"
+)
+
+// alreadyStarted reports whether a child could not be started because a workflow with its ID is open.
+func alreadyStarted(err error) bool {
+	var started *temporal.ChildWorkflowExecutionAlreadyStartedError
+	return errors.As(err, &started)
+}
+
+// drain empties the node of a machine that is being deleted, in a child workflow. A node without pods and attached volumes
+// needs no drain: its machine skips the stage.
+func (m *machine) drain(ctx workflow.Context, d activities.Decision) error {
+	load, done, err := onTarget(ctx, m, d, "cordons node "+d.NodeName+", and counts its pods", cordonAndCountPods, m.Read())
+	if err != nil || !done {
+		return err
+	}
+	m.Raise(load.Versions)
+	if load.Pods == 0 && load.Attached == 0 {
+		m.done = deletion.Detach
+		return nil
+	}
+	if d.Deletion.Record { // only recorded drains take turns: decide again once this one is on record
+		return m.enter(ctx, d, *d.Deletion)
+	}
+	if err := m.enter(ctx, d, *d.Deletion); err != nil {
+		return err
+	}
+	if load.Queue != "" {
+		return m.queue(ctx, d, load.Queue)
+	}
+	m.Show(ctx, stageOf(*d.Deletion, d))
+	_, err = m.runDrain(ctx, d, "")
+	return err
+}
+
+// queue waits for the machine's turn. The bridge signals the machines that are next.
+func (m *machine) queue(ctx workflow.Context, d activities.Decision, why string) error {
+	again := m.Shown.Name == vocabulary.StepQueued
+	m.Show(ctx, run.Step{Name: vocabulary.StepQueued, Why: why, Phase: vocabulary.PhaseTerminating, Node: d.NodeName})
+	if !again { // then decide again: a turn that became free before this record woke no run
+		return m.writeStatus(ctx, why, m.progress(vocabulary.PhaseTerminating, lastOperation(vocabulary.OperationDelete, vocabulary.StateProcessing, why)))
+	}
+	return m.Awaken(ctx)
+}
+
+// drainPreserved drains the node of a machine that is Failed and preserved.
+func (m *machine) drainPreserved(ctx workflow.Context, d activities.Decision) error {
+	if err := m.showKept(ctx, d, vocabulary.StepDrain); err != nil {
+		return err
+	}
+	_, err := m.runDrain(ctx, d, vocabulary.DrainForPreservation)
+	return err
+}
+
+// drainForUpdate cordons and drains the node that is updated in place. It reports false when the machine needs something else
+// first.
+func (m *machine) drainForUpdate(ctx workflow.Context, d activities.Decision) (bool, error) {
+	made, done, err := cordonNode.UnlessChanged(ctx, m.Object, "cordons node "+d.NodeName, m.Read())
+	if err != nil || !done {
+		return false, err
+	}
+	m.Raise(made)
+	return m.runDrain(ctx, d, vocabulary.DrainForUpdate)
+}
+
+// runDrain runs a drain, and reports whether it finished. Every other outcome is handled here, and the next decision says what
+// to do.
+func (m *machine) runDrain(ctx workflow.Context, d activities.Decision, purpose string) (over bool, err error) {
+	stopped, result, err := m.awaitDrain(ctx, d, purpose)
+	m.Live = true // the drain wrote the status
+	switch {
+	case ctx.Err() != nil:
+		return false, ctx.Err()
+	case stopped:
+		return false, nil
+	case err == nil:
+		return result.Outcome != drain.Cancelled, nil
+	case alreadyStarted(err): // the drain of a terminated run is about to end: no signal reports its end
+		return false, m.handover(ctx, "the drain of an earlier run is ending")
+	case temporal.IsCanceledError(err): // a person cancelled the drain in Temporal
+		return false, m.holdDrain(ctx, d, purpose)
+	default: // terminated or failed unexpectedly: the next drain continues its work
+		return false, m.handover(ctx, "the drain has failed: another one begins")
+	}
+}
+
+func (m *machine) handover(ctx workflow.Context, why string) error {
+	return m.Awaken(ctx, m.Timer(ctx, "handover", why, workflow.Now(ctx).Add(run.DrainHandover)))
+}
+
+// holdDrain records on the object that a person stopped the drain. The node of a machine that is being deleted stays cordoned
+// until another request; a node that waits for an update may get new pods.
+func (m *machine) holdDrain(ctx workflow.Context, d activities.Decision, purpose string) error {
+	hold := drain.Holding{Read: m.Read(), Why: "the drain was cancelled in Temporal"}
+	if err := run.Write(ctx, m.Object, "holds the drain: "+hold.Why, holdDrain, hold); err != nil || purpose != vocabulary.DrainForUpdate {
+		return err
+	}
+	made, _, err := uncordonNode.UnlessChanged(ctx, m.Object, "uncordons node "+d.NodeName, m.Read())
+	m.Raise(made)
+	return err
+}
+
+// awaitDrain starts a drain, waits for its end, and forwards signals to it. It cancels the drain when this run has to end, and
+// the drain of a machine that stays also when the machine needs something else first.
+func (m *machine) awaitDrain(ctx workflow.Context, d activities.Decision, purpose string) (stopped bool, result workflowsdrain.Result, err error) {
+	child, cancel := workflow.WithCancel(run.DrainOptions(ctx, m.Ref, d.NodeName, purpose))
+	defer cancel()
+	future := workflow.ExecuteChildWorkflow(child, workflowsdrain.Drain, workflowsdrain.Input{Ref: m.Ref, Versions: m.Versions, NodeName: d.NodeName, Purpose: purpose})
+	if err := future.GetChildWorkflowExecution().Get(ctx, nil); err != nil {
+		return false, result, err
+	}
+	for wanted := true; !future.IsReady(); {
+		if err := m.awaitMachine(ctx, d, future); err != nil {
+			return false, result, err
+		}
+		if m.Receive() && !future.IsReady() { // the drain reads the same versions; if it has ended meanwhile, the error is harmless
+			_ = future.SignalChildWorkflow(ctx, run.SignalChanged, run.Changed{UID: m.Ref.UID, Versions: m.Versions}).Get(ctx, nil)
+		}
+		if purpose != "" && !future.IsReady() {
+			if d, wanted, err = m.stillDraining(ctx); err != nil {
+				return false, result, err
+			}
+		}
+		if !future.IsReady() && (!wanted || workflow.GetInfo(ctx).GetContinueAsNewSuggested()) {
+			cancel()
+			_ = future.Get(ctx, nil) // how it ends does not matter
+			return true, result, nil
+		}
+	}
+	return false, result, future.Get(ctx, &result)
+}
+
+// stillDraining decides again during the drain of a machine that stays, and reports whether the drain is still what the machine
+// needs first.
+func (m *machine) stillDraining(ctx workflow.Context) (d activities.Decision, wanted bool, err error) {
+	d, err = m.Decide(ctx)
+	mustReport := d.Health != nil && (d.Health.Change != nil || d.Health.Due != nil)
+	return d, !mustReport && !d.Gone && d.Need == attention.Drain, err
+}

@@ -1,0 +1,51 @@
+package machine
+
+import (
+	"go.temporal.io/sdk/workflow"
+
+	"millwright/activities/kube"
+	activities "millwright/activities/machine"
+	"millwright/api/vocabulary"
+	"millwright/decide/inplace"
+)
+
+// updateInPlace takes our next step in the in-place update of the machine's node. It also reports the end of the health
+// timeout.
+func (m *machine) updateInPlace(ctx workflow.Context, d activities.Decision) error {
+	s := shown(d, vocabulary.StepUpdateInPlace, d.InPlace.Why)
+	changes := s.Name != m.Shown.Name
+	m.Show(ctx, s)
+	if changes || (d.Health != nil && d.Health.Due != nil) {
+		report := verdictReport(m.Read(), *d.Health)
+		report.Step = m.Operation()
+		if err := m.writeStatus(ctx, d.InPlace.Why, report); err != nil {
+			return err
+		}
+	}
+	switch d.InPlace.Step {
+	case inplace.Nothing:
+		return m.awaitMachine(ctx, d)
+	case inplace.Drain:
+		empty, err := m.drainForUpdate(ctx, d)
+		if err != nil || !empty {
+			return err
+		}
+	case inplace.Update:
+		report := m.progress(vocabulary.PhaseInPlaceUpdating, lastOperation(vocabulary.OperationInPlaceUpdate, vocabulary.StateProcessing, "Machine "+m.Ref.Name+": its node is updated in place"))
+		report.Event = &kube.Event{Reason: vocabulary.PhaseInPlaceUpdating, Message: report.Operation.Description}
+		return m.writeStatus(ctx, "phase InPlaceUpdating", report)
+	default: // only the condition must be written
+	}
+	mark := activities.InPlaceMark{Read: m.Read(), Reason: d.InPlace.Reason, Message: d.InPlace.Message}
+	made, err := markInPlace.Quick(ctx, m.Object, "the node says "+mark.Reason, mark)
+	if err != nil {
+		return err
+	}
+	m.Raise(made)
+	if again := m.marked == d.InPlace.Why; again || len(made) == 0 { // the other party acts next
+		m.marked = ""
+		return m.awaitMachine(ctx, d)
+	}
+	m.marked = d.InPlace.Why
+	return nil
+}

@@ -1,0 +1,109 @@
+package machine_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/mock"
+	"github.com/stretchr/testify/require"
+
+	"millwright/activities/kube"
+	"millwright/api/vocabulary"
+	"millwright/decide/attention"
+	"millwright/decide/health"
+	"millwright/workflows/drain"
+)
+
+// kept makes the machine one that is preserved until that time, and released then.
+func (w *world) kept(until time.Time) {
+	w.decision.Need, w.decision.Phase, w.decision.PreserveUntil = attention.Kept, "Running", until
+	w.env.OnActivity("PreserveMachine", mock.Anything, mock.Anything).Return(func(_ context.Context, in kube.Read) (kube.MinVersions, error) {
+		defer w.lock()()
+		w.note("preserve")
+		if !in.At.Before(until) {
+			w.decision.Need, w.decision.PreserveUntil = attention.Nothing, time.Time{}
+		} else {
+			w.decision.Need = attention.Kept
+		}
+		return kube.MinVersions{kube.MachinesResource: "9"}, nil
+	})
+}
+
+func TestU131_PreservationEndsOnTime(t *testing.T) {
+	w := newWorld(t)
+	until := w.env.Now().Add(96 * time.Hour)
+	w.kept(until)
+	for at := time.Hour; at < 96*time.Hour; at += 20 * time.Hour {
+		w.after(at, func() {}) // P19: nothing shortens it
+	}
+	w.overAt = until
+	w.run(t)
+	require.Equal(t, 1, w.count("preserve"))
+	require.WithinDuration(t, until, w.env.Now(), time.Minute)
+}
+
+func TestMachineThatIsToBePreservedIs(t *testing.T) {
+	w := newWorld(t)
+	until := w.env.Now().Add(time.Hour)
+	w.kept(until)
+	w.decision.Need, w.overAt = attention.Preserve, until
+	w.run(t)
+	require.Equal(t, []string{"decide", "preserve", "decide"}, w.log[:3])
+	require.Equal(t, 2, w.count("preserve"), "at its beginning and at its end")
+}
+
+// The end of the preservation is written together with the phase, so that no set deletes the machine before.
+func TestU131_MachineThatFailsIsPreservedAtOnce(t *testing.T) {
+	w := newWorld(t)
+	w.unhealthy(time.Time{})
+	w.healthFailed()
+	w.decision.PreserveUntil = w.env.Now().Add(time.Hour)
+	w.run(t)
+	require.Equal(t, "Failed", w.reports[0].Phase)
+	require.True(t, w.decision.PreserveUntil.Equal(w.reports[0].PreserveUntil))
+}
+
+func TestMachineThatRecoversGivesItsGrantBack(t *testing.T) {
+	w := newWorld(t)
+	w.env.OnActivity("WithdrawReplacement", mock.Anything, mock.Anything).Return(w.written("withdraw"))
+	w.decision.Need, w.decision.Phase, w.decision.Withdraw = attention.Health, "Failed", true
+	w.decision.Health = &health.Verdict{Change: &health.Change{Phase: "Running", Operation: "HealthCheck", State: "Successful", Message: "well again"}}
+	w.run(t)
+	require.Equal(t, []string{"decide", "withdraw", "report Running", "decide"}, w.log)
+}
+
+// A deadline fires although the node cannot be written.
+func TestMachineWhoseNodeCannotBeWrittenStillFails(t *testing.T) {
+	w := newWorld(t)
+	w.decision.Need, w.decision.Phase, w.decision.Otherwise, w.decision.Why = attention.Sync, "Pending", attention.Node, "node lacks label a"
+	deadline := w.decision.CreateBy
+	w.run(t)
+	require.Equal(t, "Failed", w.last().Phase)
+	require.Equal(t, deadline.Unix(), w.failedAt.Unix())
+	require.Equal(t, 2, w.count("sync"))
+}
+
+func TestU132_NodeOfAPreservedMachineIsEmptied(t *testing.T) {
+	for name, outcome := range map[string]string{"to the end": vocabulary.DrainDrained, "by force": vocabulary.DrainForced} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.kept(w.env.Now().Add(time.Hour))
+			w.decision.Need, w.decision.Phase, w.decision.NodeName, w.overAt = attention.Drain, "Failed", "m-1", w.decision.PreserveUntil
+			w.drain = drain.Result{Outcome: outcome}
+			w.drained = func() { w.decision.Need = attention.Kept }
+			w.run(t)
+			require.Equal(t, []string{"decide", "report ", "drain m-1Preservation", "decide", "report "}, w.log[:5])
+		})
+	}
+}
+
+func TestPreservationEndsOnTimeWhileTheNodeIsEmptied(t *testing.T) {
+	w := newWorld(t)
+	until := w.env.Now().Add(time.Hour)
+	w.kept(until)
+	w.decision.Need, w.decision.Phase, w.decision.NodeName, w.overAt, w.occupied = attention.Drain, "Failed", "m-1", until, true
+	w.run(t)
+	require.Equal(t, 1, w.count("preserve"))
+	require.WithinDuration(t, until, w.env.Now(), time.Minute)
+}

@@ -1,0 +1,373 @@
+// Package machine has the workflow of a Machine: creation, health, in-place updates, preservation and deletion.
+package machine
+
+import (
+	"fmt"
+
+	"go.temporal.io/sdk/workflow"
+
+	activitiescloud "millwright/activities/cloud"
+	"millwright/activities/kube"
+	activities "millwright/activities/machine"
+	"millwright/api/vocabulary"
+	"millwright/decide/attention"
+	"millwright/decide/deletion"
+	"millwright/decide/health"
+	"millwright/decide/inplace"
+	"millwright/workflows/run"
+)
+
+type machine struct {
+	*run.Object
+	attempt   string          // name of the creation attempt, for its bootstrap token
+	running   workflow.Future // a call of the provider that was given up and has not ended yet; nil: none
+	calling   string          // the name of that activity
+	askedGone bool            // this run has asked the provider whether the instance is gone
+
+	readAgain  bool   // a sync of the node wrote nothing, and the facts were read again live
+	unsyncable string // what the node lacks and cannot get at present; empty: not known
+	marked     string // the in-place update state that was last written to the node's condition
+
+	done       deletion.Stage // the last stage of the deletion that this run has finished
+	askedNames bool           // the provider was asked for the names of an instance that is not on record
+	announced  string         // the node on which this run has written the condition that its machine is deleted
+}
+
+// Machine reconciles one Machine while it is in motion: it creates and initialises the instance, waits for the node, follows
+// the node's health, and deletes instance, node and finalizer when the object is being deleted. The run ends when the machine
+// is calm or gone. A deletion can interrupt every step, and a run may be terminated at any moment: the next run finds its place
+// from the object and the provider.
+func Machine(ctx workflow.Context, in run.Input) (run.Result, error) {
+	return run.Loop(ctx, &machine{Object: run.NewObject(ctx, run.KindMachine, in)})
+}
+
+// Settle waits for the end of a call that was given up before the run continues as new: the next run would not know of it.
+func (m *machine) Settle(ctx workflow.Context, again bool) {
+	if again {
+		_ = m.callEnded(ctx)
+	}
+}
+
+func (m *machine) Decide(ctx workflow.Context) (activities.Decision, error) {
+	in := m.Read()
+	in.At, in.Done = workflow.Now(ctx), m.done
+	m.Live = false
+	return decideMachine.Quick(ctx, m.Object, "what does it need next?", in)
+}
+
+// writeStatus writes the report into the machine's status.
+func (m *machine) writeStatus(ctx workflow.Context, summary string, report activities.Report) error {
+	return run.Write(ctx, m.Object, summary, reportMachine, report)
+}
+
+// Step does what the machine needs next. A result means that no work is left.
+func (m *machine) Step(ctx workflow.Context, d activities.Decision) (*run.Result, error) {
+	switch {
+	case d.Gone:
+		return run.Gone(d.Why)
+	case d.Need == attention.Deletion:
+		if released, err := m.delete(ctx, d); err != nil || !released {
+			return nil, err
+		}
+		return run.Gone("instance, node and finalizer are gone")
+	case d.Health != nil && d.Health.Change != nil:
+		return nil, m.reportVerdict(ctx, d, *d.Health, activities.Report{})
+	case d.Need != attention.Nothing:
+		return nil, m.do(ctx, d)
+	}
+	m.Show(ctx, shown(d, "", d.Why))
+	if d.Busy { // the status still shows a step that is finished
+		return nil, m.writeStatus(ctx, "calm: "+d.Why, activities.Report{Read: m.Read()})
+	}
+	if m.running != nil && !m.running.IsReady() { // the next run would not know of a call that was given up
+		return nil, m.Awaken(ctx, m.running)
+	}
+	return run.Calm(d.Why)
+}
+
+func (m *machine) do(ctx workflow.Context, d activities.Decision) error {
+	switch d.Need {
+	case attention.Health:
+		if d.Health.Due != nil {
+			return m.awaitRecovery(ctx, d, *d.Health)
+		}
+		return m.copyConditions(ctx, d)
+	case attention.Instance:
+		return m.create(ctx, d)
+	case attention.Node:
+		return m.awaitNode(ctx, d)
+	case attention.Recovery:
+		return m.awaitRecovery(ctx, d, *d.Health)
+	case attention.Sync:
+		return m.syncOr(ctx, d)
+	case attention.Preserve:
+		return m.preserve(ctx, d)
+	case attention.Kept: // until the preservation ends
+		if err := m.showKept(ctx, d, vocabulary.StepPreserved); err != nil {
+			return err
+		}
+		return m.awaitDeadline(ctx, d)
+	case attention.Drain:
+		if d.InPlace.Step != inplace.Drain {
+			return m.drainPreserved(ctx, d)
+		}
+		return m.updateInPlace(ctx, d)
+	default:
+		return m.updateInPlace(ctx, d)
+	}
+}
+
+// shown returns a step with the phase and the node of the decision.
+func shown(d activities.Decision, name, why string) run.Step {
+	return run.Step{Name: name, Why: why, Phase: d.Phase, Node: d.NodeName}
+}
+
+// reportVerdict writes the machine's new phase, its health clock and the conditions of its node, together with the report
+// before, which has not been written yet.
+func (m *machine) reportVerdict(ctx workflow.Context, d activities.Decision, v health.Verdict, before activities.Report) error {
+	m.Show(ctx, run.Step{Phase: v.Change.Phase, Node: d.NodeName, Why: v.Why})
+	if err := m.withdraw(ctx, d); err != nil {
+		return err
+	}
+	report := verdictReport(m.Read(), v)
+	report.LastKnownState, report.Before = before.LastKnownState, before.Event
+	report.Conditions = append(before.Conditions, report.Conditions...)
+	if v.Change.Phase == vocabulary.PhaseFailed {
+		report.PreserveUntil = d.PreserveUntil
+	}
+	if err := m.writeStatus(ctx, "phase "+v.Change.Phase+": "+v.Why, report); err != nil {
+		return err
+	}
+	m.askedGone = false
+	if v.Change.Joined || (v.Change.Phase == vocabulary.PhaseFailed && d.Phase != vocabulary.PhaseUnknown) {
+		// If this is interrupted because the target cluster does not answer, the remaining tokens expire.
+		version, _, err := finishJoin.UnlessChanged(ctx, m.Object, "the bootstrap tokens go", m.Read())
+		m.Wrote(version)
+		return err
+	}
+	return nil
+}
+
+// withdraw revokes the grant of a replacement that is not needed now.
+func (m *machine) withdraw(ctx workflow.Context, d activities.Decision) error {
+	if !d.Withdraw {
+		return nil
+	}
+	return run.Write(ctx, m.Object, "the granted replacement is withdrawn", withdrawReplacement, m.Read())
+}
+
+// copyConditions writes the conditions of the node into the status. If they are written already, the node has changed since the
+// decision, and the bridge's signal about it wakes the run.
+func (m *machine) copyConditions(ctx workflow.Context, d activities.Decision) error {
+	report := activities.Report{Read: m.Read()}
+	if m.Shown.Name != "" {
+		report.Step = m.Operation()
+	}
+	version, err := reportMachine.Quick(ctx, m.Object, d.Why, report)
+	if err != nil {
+		return err
+	}
+	m.Wrote(version)
+	if version == d.Version {
+		return m.awaitMachine(ctx, d)
+	}
+	return nil
+}
+
+// awaitMachine waits until a signal arrives, one of the futures is ready, or one of the machine's deadlines has passed.
+func (m *machine) awaitMachine(ctx workflow.Context, d activities.Decision, futures ...workflow.Future) error {
+	if d.Health != nil && d.Health.Deadline.After(workflow.Now(ctx)) {
+		name := "health"
+		if d.Phase == vocabulary.PhasePending {
+			name = "creation"
+		}
+		futures = append(futures, m.Timer(ctx, name, "the health timeout ends", d.Health.Deadline))
+	}
+	return m.awaitDeadline(ctx, d, futures...)
+}
+
+// verdictReport returns the status report of a verdict.
+func verdictReport(read kube.Read, v health.Verdict) activities.Report {
+	report := activities.Report{Read: read, Clock: v.Clock}
+	if c := v.Change; c != nil {
+		report.Phase, report.Operation = c.Phase, lastOperation(c.Operation, c.State, c.Message)
+		report.Event = &kube.Event{Warning: c.Warning, Reason: c.Reason, Message: c.Message}
+	}
+	if v.Due != nil {
+		report.Conditions = []activities.Condition{{Type: vocabulary.ConditionReplacementDue, True: v.Due.True, Reason: v.Due.Reason, Message: v.Due.Message}}
+	}
+	return report
+}
+
+// awaitNode waits until the node joins, the machine is being deleted, or the creation timeout has ended.
+func (m *machine) awaitNode(ctx workflow.Context, d activities.Decision) error {
+	s := shown(d, vocabulary.StepAwaitNode, d.Why)
+	s.Deadline = d.CreateBy
+	m.Show(ctx, s)
+	deadline := m.Timer(ctx, "creation", fmt.Sprintf("gives up waiting for node %s: the creation timeout", d.NodeName), d.CreateBy)
+	return m.awaitDeadline(ctx, d, deadline)
+}
+
+// awaitRecovery waits until the node is healthy again or the health timeout has ended. Once per outage it asks the provider
+// whether the instance is gone: then the timeout ends early.
+func (m *machine) awaitRecovery(ctx workflow.Context, d activities.Decision, v health.Verdict) error {
+	s := shown(d, vocabulary.StepAwaitRecovery, v.Why)
+	if s.Deadline = v.Deadline; d.Phase == vocabulary.PhaseInPlaceUpdating {
+		s.Name = vocabulary.StepAwaitUpdate
+	}
+	if v.Due != nil && v.Due.True {
+		s.Name, s.BlockedBy = vocabulary.StepAwaitReplacement, run.Reasons(v.Due.Reason)
+	}
+	changes := s.Name != m.Shown.Name || s.Why != m.Shown.Why
+	m.Show(ctx, s)
+	if changes || d.Need == attention.Health || v.Due != nil {
+		report := verdictReport(m.Read(), v)
+		report.Step = m.Operation()
+		if err := m.writeStatus(ctx, v.Why, report); err != nil {
+			return err
+		}
+	}
+	if v.Look && !m.askedGone && d.Provider != "" {
+		m.askedGone = true
+		return m.askProvider(ctx, d)
+	}
+	if v.Deadline.IsZero() {
+		m.Disarm("health")
+		return m.awaitDeadline(ctx, d)
+	}
+	return m.awaitDeadline(ctx, d, m.Timer(ctx, "health", "the health timeout of node "+d.NodeName+" ends", v.Deadline))
+}
+
+// awaitDeadline waits until a signal arrives or one of the machine's deadlines has passed. The awaited change may have come
+// without a signal, so after a deadline the facts are read from the API server.
+func (m *machine) awaitDeadline(ctx workflow.Context, d activities.Decision, deadlines ...workflow.Future) error {
+	if d.PreserveUntil.After(workflow.Now(ctx)) { // an end that has passed already is written without a timer
+		deadlines = append(deadlines, m.Timer(ctx, "preservation", "preserved until then", d.PreserveUntil))
+	}
+	if err := m.Awaken(ctx, deadlines...); err != nil {
+		return err
+	}
+	for _, deadline := range deadlines {
+		m.Live = m.Live || deadline.IsReady()
+	}
+	return nil
+}
+
+// askProvider asks the provider whether the instance is gone. A failed call counts as "no".
+func (m *machine) askProvider(ctx workflow.Context, d activities.Decision) error {
+	if err := m.callEnded(ctx); err != nil {
+		return err
+	}
+	options, cancel := workflow.WithCancel(run.Glance(ctx, d.Provider, m.ActivityID(vocabulary.StepInstanceStatus), "is instance "+d.ProviderID+" still there?"))
+	defer cancel()
+	future := workflow.ExecuteActivity(options, new(activitiescloud.Provider).InstanceStatus, m.call(d))
+	if err := m.awaitMachine(ctx, d, future); err != nil || !future.IsReady() {
+		m.running, m.calling = future, vocabulary.StepInstanceStatus // a provider that does not answer delays nothing
+		return err
+	}
+	var answer activitiescloud.InstanceAnswer
+	if err := future.Get(ctx, &answer); err != nil || !answer.Gone {
+		return ctx.Err()
+	}
+	message := "the provider has no instance " + d.ProviderID + " any more"
+	return m.writeStatus(ctx, message, activities.Report{
+		Read: m.Read(), InstanceGone: true, Step: m.Operation(),
+		Conditions: []activities.Condition{{Type: vocabulary.ConditionInstanceReady, Reason: vocabulary.ReasonInstanceGone, Message: message}},
+		Event:      &kube.Event{Warning: true, Reason: vocabulary.ReasonInstanceGone, Message: message},
+	})
+}
+
+// syncOr brings the node to what template and class want. If that is impossible at present, it does what else the machine
+// needs; if there is nothing else, it shows why, and waits for a change.
+func (m *machine) syncOr(ctx workflow.Context, d activities.Decision) error {
+	switch {
+	case d.Why != m.unsyncable:
+		return m.sync(ctx, d)
+	case d.Otherwise != attention.Nothing:
+		d.Need = d.Otherwise
+		return m.do(ctx, d)
+	}
+	s := shown(d, vocabulary.StepSyncNode, "node "+d.NodeName+" cannot be written: "+d.Why)
+	s.BlockedBy, s.Stuck = []string{vocabulary.BlockedNodeRefused}, true
+	m.Show(ctx, s)
+	recheck := m.Timer(ctx, "repair", s.Why, workflow.Now(ctx).Add(run.RecheckStuck))
+	defer m.Disarm("repair")
+	if err := m.awaitDeadline(ctx, d, recheck); err != nil {
+		return err
+	}
+	m.unsyncable = ""
+	return nil
+}
+
+// sync brings the node to what template and class want. If nothing could be written, the caches may have been stale: the facts
+// are read again live, once. If nothing can be written then either, the cause of the refusal has to change first.
+func (m *machine) sync(ctx workflow.Context, d activities.Decision) error {
+	s := m.Shown
+	s.Phase, s.Node, s.Why, s.BlockedBy = d.Phase, d.NodeName, d.Why, nil
+	m.Show(ctx, s)
+	made, err := syncNode.Quick(ctx, m.Object, d.Why, m.Read())
+	switch refused := run.FailedWith(err, kube.TypeRefused); {
+	case err != nil && !refused:
+		return err
+	case len(made) > 0:
+		m.readAgain = false
+		m.Raise(made)
+		return nil
+	case !refused && !m.readAgain:
+		m.readAgain, m.Live = true, true
+		return nil
+	}
+	m.readAgain, m.unsyncable = false, d.Why
+	return nil
+}
+
+// preserve writes the decision about the machine's preservation to machine and node. If nothing could be written, the cause of
+// the refusal has to change first.
+func (m *machine) preserve(ctx workflow.Context, d activities.Decision) error {
+	if err := m.withdraw(ctx, d); err != nil {
+		return err
+	}
+	m.Show(ctx, shown(d, vocabulary.StepPreserve, d.Why))
+	in := m.Read()
+	in.At = workflow.Now(ctx)
+	made, err := preserveMachine.Quick(ctx, m.Object, d.Why, in)
+	if run.FailedWith(err, kube.TypeRefused) {
+		err = nil
+		s := shown(d, vocabulary.StepPreserve, "the API server refuses: "+d.Why)
+		s.BlockedBy, s.Stuck = []string{vocabulary.BlockedNodeRefused}, true
+		m.Show(ctx, s)
+	}
+	if err != nil || len(made) > 0 {
+		m.Raise(made)
+		return err
+	}
+	return m.awaitDeadline(ctx, d)
+}
+
+// showKept shows a step of a preservation, and records it in the status if it differs from the one shown before.
+func (m *machine) showKept(ctx workflow.Context, d activities.Decision, name string) error {
+	if err := m.withdraw(ctx, d); err != nil {
+		return err
+	}
+	s, changes := shown(d, name, d.Why), name != m.Shown.Name
+	s.Deadline = d.PreserveUntil
+	m.Show(ctx, s)
+	if !changes {
+		return nil
+	}
+	return m.writeStatus(ctx, d.Why, activities.Report{Read: m.Read(), Step: m.Operation()})
+}
+
+func (m *machine) progress(phase string, operation *activities.LastOperation) activities.Report {
+	return activities.Report{Read: m.Read(), Phase: phase, Operation: operation, Step: m.Operation()}
+}
+
+func (m *machine) call(d activities.Decision) activitiescloud.InstanceCall {
+	return activitiescloud.InstanceCall{
+		Machine: m.Ref, Class: d.Class, ProviderID: d.ProviderID, NodeName: d.NodeName, LastKnownState: d.LastKnownState, NeverTried: d.NeverTried,
+	}
+}
+
+func lastOperation(kind, state, description string) *activities.LastOperation {
+	return &activities.LastOperation{Type: kind, State: state, Description: description}
+}

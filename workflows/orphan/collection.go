@@ -1,0 +1,215 @@
+// Package orphan has the workflow that collects instances and nodes without a Machine.
+package orphan
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	activitiescloud "millwright/activities/cloud"
+	"millwright/activities/kube"
+	activitiesorphan "millwright/activities/orphan"
+	"millwright/api/vocabulary"
+	"millwright/decide/orphan"
+	"millwright/decide/phrase"
+	"millwright/workflows/run"
+)
+
+// Input is what a schedule starts each sweep with. Fields may be added, never renamed or retyped. A setting that is zero has
+// the default of decide/orphan.
+type Input struct {
+	Class       kube.Ref
+	Provider    string
+	Confirm     time.Duration // least time between the two sightings of an orphan
+	MinAge      time.Duration // least age of an instance
+	MaxPerSweep int
+}
+
+// Result is how a sweep ended. The schedule passes it, with the sightings, to the next sweep.
+type Result struct {
+	Outcome   string // Swept, Held or Gone
+	Why       string
+	Instances int               // of the class
+	Machines  int               // of its namespace
+	Orphans   int               // instances that no machine claims, those that were deleted included
+	Collected []string          // provider IDs of what was deleted
+	Kept      []string          // orphans that stay for now, and why
+	Unclear   []string          // instances that no sweep may delete
+	Sightings []orphan.Sighting // since when each orphan is known
+	Nodes     int               // nodes without a machine that were marked
+}
+
+// The outcomes of a sweep; OutcomeGone when the class does not exist any more.
+const (
+	OutcomeSwept = "Swept"
+	OutcomeHeld  = "Held" // nothing was deleted although there may be orphans
+)
+
+// BlockedOrphans is the value of the search attribute BlockedBy of a sweep that needs a person's decision.
+const BlockedOrphans = "OrphansHeld"
+
+// collectedAtOnce is how many orphans are deleted at the same time. Source: deletions are not urgent, and the cloud has other
+// callers.
+const collectedAtOnce = 5
+
+type collection struct {
+	*run.Object
+	in     Input
+	result Result
+}
+
+// Collection is one sweep over the instances of a class: it asks the cloud, then the API server, deletes the instances that had
+// no Machine in two sweeps, and reports the outcome. New sightings are in its result. A sweep that fails has deleted nothing by
+// mistake and has no result: the next sweep gets the result of the one before.
+func Collection(ctx workflow.Context, in Input) (Result, error) {
+	c := &collection{Object: run.NewObject(ctx, run.KindOrphanCollection, run.Input{Ref: in.Class}), in: in}
+	c.Show(ctx, run.Step{Name: "find-orphans", Why: "which instances have no Machine?"})
+	d, err := c.find(ctx)
+	if err != nil {
+		c.report(ctx, activitiesorphan.Report{Failed: "The sweep for instances without a Machine came to nothing: " + reason(err)})
+		return Result{}, err
+	}
+	if d.Gone {
+		c.result.Outcome, c.result.Why = run.OutcomeGone, "the class is gone"
+		c.Show(ctx, run.Step{Why: c.result.Why})
+		return c.result, c.Publish(ctx)
+	}
+	c.result = Result{
+		Outcome: OutcomeSwept, Instances: d.Instances, Machines: d.Machines, Orphans: d.Orphans,
+		Kept: d.Notes, Unclear: d.Unclear, Sightings: d.Sightings,
+	}
+	if err := c.collect(ctx, d.Collect); err != nil {
+		return Result{}, err
+	}
+	c.mark(ctx)
+	return c.end(ctx, d)
+}
+
+// find asks which instances have no Machine, given the sightings of the sweep before.
+func (c *collection) find(ctx workflow.Context) (d activitiescloud.OrphanDecision, err error) {
+	var before Result
+	if workflow.HasLastCompletionResult(ctx) {
+		if err := workflow.GetLastCompletionResult(ctx, &before); err != nil {
+			workflow.GetLogger(ctx).Warn("the result of the sweep before cannot be read: all clocks start anew", "error", err)
+			before = Result{}
+		}
+	}
+	search := activitiescloud.OrphanSearch{
+		Class: c.in.Class, At: workflow.Now(ctx), Sightings: before.Sightings,
+		Settings: orphan.Settings{Confirm: c.in.Confirm, MinAge: c.in.MinAge, MaxPerSweep: c.in.MaxPerSweep},
+	}
+	if err := c.Publish(ctx); err != nil {
+		return d, err
+	}
+	err = workflow.ExecuteActivity(run.Sweeping(ctx, c.in.Provider, "find-orphans", "which instances have no Machine?"), new(activitiescloud.Provider).FindOrphans, search).Get(ctx, &d)
+	return d, err
+}
+
+// collect deletes the orphans that are due, collectedAtOnce at a time. The sighting of an orphan that cannot be deleted is
+// kept, so that the next sweep tries again.
+func (c *collection) collect(ctx workflow.Context, targets []orphan.Target) error {
+	if len(targets) == 0 {
+		return nil
+	}
+	c.Show(ctx, run.Step{Name: "collect-orphans", Why: fmt.Sprintf("instances of %d machines that do not exist are deleted", len(targets))})
+	if err := c.Publish(ctx); err != nil {
+		return err
+	}
+	n := 0
+	for some := range slices.Chunk(targets, collectedAtOnce) {
+		futures := make([]workflow.Future, len(some))
+		for i, target := range some {
+			n++
+			options := run.Sweeping(ctx, c.in.Provider, "collect-orphan-"+strconv.Itoa(n), fmt.Sprintf("delete %s: Machine %s does not exist", strings.Join(target.ProviderIDs, ", "), target.Machine))
+			futures[i] = workflow.ExecuteActivity(options, new(activitiescloud.Provider).CollectOrphan, activitiescloud.OrphanCall{Class: c.in.Class, Target: target})
+		}
+		for i, target := range some {
+			var end activitiescloud.OrphanEnd
+			err := futures[i].Get(ctx, &end)
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			c.ended(target, end, err)
+		}
+	}
+	return nil
+}
+
+func (c *collection) ended(target orphan.Target, end activitiescloud.OrphanEnd, err error) {
+	switch {
+	case err == nil && end.Kept == "":
+		c.result.Collected = append(c.result.Collected, target.ProviderIDs...)
+		c.result.Sightings = orphan.After(c.result.Sightings, target.ProviderIDs)
+		return
+	case err == nil: // it is no orphan after all: if it becomes one again, its clock starts anew
+		c.result.Sightings = orphan.After(c.result.Sightings, target.ProviderIDs)
+		c.keep(target, end.Kept)
+	default:
+		c.keep(target, reason(err))
+	}
+}
+
+// maxKept bounds the sentences of a result. Source: a decision has at most ten, and this workflow adds a few.
+const maxKept = 15
+
+// maxReason bounds an error text in such a sentence, in bytes.
+const maxReason = 200
+
+func (c *collection) keep(target orphan.Target, why string) {
+	if len(c.result.Kept) < maxKept {
+		c.result.Kept = append(c.result.Kept, fmt.Sprintf("%s stays: %s", strings.Join(target.ProviderIDs, ", "), phrase.Cut(why, maxReason)))
+	}
+}
+
+// mark marks nodes that no machine claims. Marking is not urgent: the next sweep repeats what fails.
+func (c *collection) mark(ctx workflow.Context) {
+	sweep := activitiesorphan.NodeSweep{Namespace: c.in.Class.Namespace, At: workflow.Now(ctx)}
+	if err := workflow.ExecuteActivity(run.Batch(ctx, "which nodes have no Machine?", run.ManyWrites), new(activitiesorphan.Activities).MarkNodes, sweep).Get(ctx, &c.result.Nodes); err != nil {
+		workflow.GetLogger(ctx).Warn("nodes without a machine are not marked", "error", err)
+	}
+}
+
+// end sets the outcome of the sweep, reports it and shows it.
+func (c *collection) end(ctx workflow.Context, d activitiescloud.OrphanDecision) (Result, error) {
+	r := &c.result
+	s := run.Step{}
+	switch {
+	case d.Held != "":
+		r.Outcome, r.Why = OutcomeHeld, d.Held
+		s.Name, s.BlockedBy = vocabulary.StepHeld, []string{BlockedOrphans}
+	case d.Orphans == 0:
+		r.Why = fmt.Sprintf("each of %d instances has its Machine, or is none of ours", d.Instances)
+	default:
+		r.Why = fmt.Sprintf("%d of %d instances had no Machine, %d were deleted", d.Orphans, d.Instances, len(r.Collected))
+	}
+	s.Why = r.Why
+	if kept := slices.Concat(r.Kept, r.Unclear); len(kept) > 0 {
+		s.Table = "- " + strings.Join(kept, "\n- ")
+	}
+	c.report(ctx, activitiesorphan.Report{Collected: r.Collected, Held: d.Held, Unclear: r.Unclear})
+	c.Show(ctx, s)
+	return *r, c.Publish(ctx)
+}
+
+// report counts the sweep and reports it by events of the class. A sweep whose report fails is complete nevertheless.
+func (c *collection) report(ctx workflow.Context, report activitiesorphan.Report) {
+	report.Class = c.in.Class
+	if err := workflow.ExecuteActivity(run.Soon(ctx, "tell people how the sweep ended", 1), new(activitiesorphan.Activities).ReportOrphans, report).Get(ctx, nil); err != nil {
+		workflow.GetLogger(ctx).Warn("the end of the sweep was not reported", "error", err)
+	}
+}
+
+// reason returns the message of an activity's failure.
+func reason(err error) string {
+	var application *temporal.ApplicationError
+	if errors.As(err, &application) {
+		return application.Message() + " (" + application.Type() + ")"
+	}
+	return err.Error()
+}

@@ -1,0 +1,279 @@
+package orphan_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/mock"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/testsuite"
+
+	"millwright/activities/cloud"
+	"millwright/activities/kube"
+	activitiesorphan "millwright/activities/orphan"
+	"millwright/decide/orphan"
+	workflows "millwright/workflows/orphan"
+	"millwright/workflows/run"
+	"millwright/workflows/workflowstest"
+)
+
+// sweepWorld is a class with instances, some of which have no machine.
+type sweepWorld struct {
+	t        *testing.T
+	mu       sync.Mutex // activities run concurrently
+	env      *testsuite.TestWorkflowEnvironment
+	decision cloud.OrphanDecision
+	find     error          // error of the search
+	ends     map[string]any // by machine: an OrphanEnd or an error; none: it is deleted
+	search   cloud.OrphanSearch
+	deleted  []string
+	running  int
+	most     int // most deletions that ran at the same time
+	told     []activitiesorphan.Report
+	deaf     bool  // ReportOrphans fails
+	nodes    error // error of MarkNodes
+	marks    int   // number of MarkNodes calls
+}
+
+var sweepInput = workflows.Input{Class: workflowstest.Ref, Provider: "fake", Confirm: time.Minute, MinAge: time.Second, MaxPerSweep: 7}
+
+func newSweepWorld(t *testing.T) *sweepWorld {
+	w := &sweepWorld{t: t, env: workflowstest.NewEnvironment(t), ends: map[string]any{}}
+	w.env.RegisterActivity(&cloud.Provider{})
+	w.env.OnActivity("FindOrphans", mock.Anything, mock.Anything).Return(func(_ context.Context, in cloud.OrphanSearch) (cloud.OrphanDecision, error) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.search = in
+		return w.decision, w.find
+	})
+	w.env.OnActivity("CollectOrphan", mock.Anything, mock.Anything).Return(func(_ context.Context, in cloud.OrphanCall) (cloud.OrphanEnd, error) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		require.Equal(t, workflowstest.Ref, in.Class)
+		switch end := w.ends[in.Target.Machine].(type) {
+		case cloud.OrphanEnd:
+			return end, nil
+		case error:
+			return cloud.OrphanEnd{}, end
+		default:
+			w.deleted = append(w.deleted, in.Target.Machine)
+			return cloud.OrphanEnd{}, nil
+		}
+	})
+	w.env.OnActivity("MarkNodes", mock.Anything, mock.Anything).Return(func(_ context.Context, in activitiesorphan.NodeSweep) (int, error) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		require.Equal(t, workflowstest.Ref.Namespace, in.Namespace)
+		w.marks++
+		return 2, w.nodes
+	})
+	w.env.OnActivity("ReportOrphans", mock.Anything, mock.Anything).Return(func(_ context.Context, in activitiesorphan.Report) error {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.deaf {
+			return errors.New("nobody listens")
+		}
+		w.told = append(w.told, in)
+		return nil
+	})
+	return w
+}
+
+// finds makes these machines missing; their instances were sighted before.
+func (w *sweepWorld) finds(machines ...string) {
+	w.decision.Instances, w.decision.Machines, w.decision.Orphans = 40, 30, len(machines)
+	for _, name := range machines {
+		w.decision.Collect = append(w.decision.Collect, orphan.Target{Machine: name, UID: "uid-" + name, ProviderIDs: []string{"i-" + name}})
+		w.decision.Sightings = append(w.decision.Sightings, orphan.Sighting{ProviderID: "i-" + name, UID: "uid-" + name, Since: start})
+	}
+}
+
+var start = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+
+func (w *sweepWorld) run() workflows.Result {
+	w.t.Helper()
+	w.env.ExecuteWorkflow(workflows.Collection, sweepInput)
+	require.NoError(w.t, w.env.GetWorkflowError())
+	var result workflows.Result
+	require.NoError(w.t, w.env.GetWorkflowResult(&result))
+	return result
+}
+
+func seen(names ...string) (all []orphan.Sighting) {
+	for _, name := range names {
+		all = append(all, orphan.Sighting{ProviderID: "i-" + name, UID: "uid-" + name, Since: start})
+	}
+	return all
+}
+
+func TestOrphanCollection(t *testing.T) {
+	w := newSweepWorld(t)
+	w.finds("a", "b")
+	w.decision.Sightings = append(w.decision.Sightings, seen("waiting")...)
+	w.decision.Notes, w.decision.Unclear = []string{"i-waiting stays for now"}, []string{"i-x carries no UID"}
+	begun := w.env.Now()
+	result := w.run()
+	assert.Equal(t, workflows.Result{
+		Outcome: workflows.OutcomeSwept, Why: "2 of 40 instances had no Machine, 2 were deleted", Instances: 40, Machines: 30, Orphans: 2,
+		Collected: []string{"i-a", "i-b"}, Kept: []string{"i-waiting stays for now"}, Unclear: []string{"i-x carries no UID"}, Sightings: seen("waiting"), Nodes: 2,
+	}, result)
+	assert.Equal(t, orphan.Settings{Confirm: time.Minute, MinAge: time.Second, MaxPerSweep: 7}, w.search.Settings)
+	assert.Equal(t, begun.UTC(), w.search.At.UTC(), "the workflow's time")
+	assert.Empty(t, w.search.Sightings, "the first sweep knows of none")
+	assert.Equal(t, []activitiesorphan.Report{{Class: workflowstest.Ref, Collected: []string{"i-a", "i-b"}, Unclear: []string{"i-x carries no UID"}}}, w.told)
+}
+
+func TestD23_ASweepKnowsWhatTheOneBeforeHasSeen(t *testing.T) {
+	w := newSweepWorld(t)
+	w.env.SetLastCompletionResult(workflows.Result{Outcome: workflows.OutcomeSwept, Sightings: seen("a", "b")})
+	w.decision.Sightings = seen("a")
+	result := w.run()
+	assert.Equal(t, seen("a", "b"), w.search.Sightings)
+	assert.Equal(t, seen("a"), result.Sightings, "and hands on what it has seen itself")
+	assert.Equal(t, "each of 0 instances has its Machine, or is none of ours", result.Why)
+}
+
+func TestAResultThatCannotBeReadStartsAllClocksAnew(t *testing.T) {
+	w := newSweepWorld(t)
+	w.env.SetLastCompletionResult("nothing of ours")
+	w.run()
+	assert.Empty(t, w.search.Sightings)
+}
+
+func TestN7_AHeldSweepDeletesNothingAndSaysSo(t *testing.T) {
+	w := newSweepWorld(t)
+	w.decision.Decision = orphan.Decision{Held: "3 instances and no machine at all", Instances: 3, Orphans: 3}
+	result := w.run()
+	assert.Equal(t, workflows.Result{Outcome: workflows.OutcomeHeld, Why: "3 instances and no machine at all", Instances: 3, Orphans: 3, Nodes: 2}, result)
+	assert.Empty(t, w.deleted)
+	assert.Equal(t, []activitiesorphan.Report{{Class: workflowstest.Ref, Held: "3 instances and no machine at all"}}, w.told)
+	assert.Contains(t, workflowstest.Shows(t, w.env), "held")
+}
+
+// The schedule passes on the last result that there was: a sweep that fails must have none.
+func TestN7_ASweepThatGetsNoAnswerFailsAndDeletesNothing(t *testing.T) {
+	for says, err := range map[string]error{
+		"may not list (Refused)": temporal.NewNonRetryableApplicationError("may not list", kube.TypeRefused, nil), // fails at once
+		"connection refused":     errors.New("connection refused"),                                                // is retried
+	} {
+		t.Run(says, func(t *testing.T) {
+			w := newSweepWorld(t)
+			w.find = err
+			w.env.SetLastCompletionResult(workflows.Result{Sightings: seen("a")})
+			begun := w.env.Now()
+			w.env.ExecuteWorkflow(workflows.Collection, sweepInput)
+			require.Error(t, w.env.GetWorkflowError())
+			assert.LessOrEqual(t, w.env.Now().Sub(begun), 6*time.Minute, "the next sweep has to have its time")
+			assert.Empty(t, w.deleted)
+			require.Len(t, w.told, 1)
+			assert.Contains(t, w.told[0].Failed, says)
+		})
+	}
+}
+
+func TestASweepOfAClassThatIsGone(t *testing.T) {
+	w := newSweepWorld(t)
+	w.decision.Gone = true
+	assert.Equal(t, workflows.Result{Outcome: run.OutcomeGone, Why: "the class is gone"}, w.run())
+	assert.Empty(t, w.told)
+	assert.Zero(t, w.marks)
+}
+
+func TestWhatIsNotDeletedStaysSeen(t *testing.T) {
+	w := newSweepWorld(t)
+	w.finds("a", "back", "refused", "away")
+	w.ends["back"] = cloud.OrphanEnd{Kept: "Machine back exists"}
+	w.ends["refused"] = temporal.NewNonRetryableApplicationError("no", "PermissionDenied", nil)
+	w.ends["away"] = errors.New("connection refused")
+	result := w.run()
+	assert.Equal(t, []string{"i-a"}, result.Collected)
+	assert.Equal(t, seen("refused", "away"), result.Sightings, "what has its machine back is forgotten")
+	require.Len(t, result.Kept, 3)
+	assert.Equal(t, []string{"i-back stays: Machine back exists", "i-refused stays: no (PermissionDenied)"}, result.Kept[:2])
+	assert.Contains(t, result.Kept[2], "i-away stays: connection refused")
+	assert.Equal(t, "4 of 40 instances had no Machine, 1 were deleted", result.Why)
+}
+
+func TestDeletionsOfASweepAreAFewAtATime(t *testing.T) {
+	w := newSweepWorld(t)
+	var names []string
+	for i := range orphan.MostPerSweep {
+		names = append(names, fmt.Sprintf("lost-%d", i))
+	}
+	w.finds(names...)
+	for _, name := range names[:20] {
+		w.ends[name] = temporal.NewNonRetryableApplicationError(strings.Repeat("x", 5000), "Internal", nil)
+	}
+	w.env.SetOnActivityStartedListener(func(info *activity.Info, _ context.Context, _ converter.EncodedValues) {
+		if info.ActivityType.Name == "CollectOrphan" {
+			w.running++
+			w.most = max(w.most, w.running)
+		}
+	})
+	w.env.SetOnActivityCompletedListener(func(info *activity.Info, _ converter.EncodedValue, _ error) {
+		if info.ActivityType.Name == "CollectOrphan" {
+			w.running--
+		}
+	})
+	result := w.run()
+	assert.Equal(t, names[20:], w.deletedInOrder(names))
+	assert.LessOrEqual(t, w.most, 5)
+	assert.Len(t, result.Kept, 15)
+	text, err := json.Marshal(result)
+	require.NoError(t, err)
+	assert.Less(t, len(text), 16<<10)
+}
+
+// deletedInOrder returns what was deleted, in the order of these names: deletions of one batch end in any order.
+func (w *sweepWorld) deletedInOrder(names []string) (deleted []string) {
+	for _, name := range names {
+		for _, d := range w.deleted {
+			if d == name {
+				deleted = append(deleted, d)
+			}
+		}
+	}
+	return deleted
+}
+
+func TestASweepThatIsCancelledEnds(t *testing.T) {
+	w := newSweepWorld(t)
+	w.finds("a")
+	w.ends["a"] = errors.New("connection refused")
+	w.env.RegisterDelayedCallback(w.env.CancelWorkflow, 10*time.Second)
+	w.env.ExecuteWorkflow(workflows.Collection, sweepInput)
+	require.True(t, temporal.IsCanceledError(w.env.GetWorkflowError()))
+	assert.Empty(t, w.deleted)
+}
+
+func TestASweepThatCannotTellHasSweptAllTheSame(t *testing.T) {
+	w := newSweepWorld(t)
+	w.finds("a")
+	w.deaf = true
+	assert.Equal(t, []string{"i-a"}, w.run().Collected)
+}
+
+func TestU162_ASweepThatCannotMarkNodesHasSweptAllTheSame(t *testing.T) {
+	w := newSweepWorld(t)
+	w.finds("a")
+	w.nodes = errors.New("the target is away")
+	result := w.run()
+	assert.Equal(t, []string{"i-a"}, result.Collected)
+	assert.Zero(t, result.Nodes)
+	assert.Positive(t, w.marks)
+	assert.Len(t, w.told, 1)
+}
+
+func TestIDsOfSweeps(t *testing.T) {
+	assert.Equal(t, "orphans/shoot--a/small/uid", run.ID(run.KindOrphanCollection, kube.Ref{Namespace: "shoot--a", Name: "small", UID: "uid"}))
+}

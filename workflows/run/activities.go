@@ -1,0 +1,101 @@
+package run
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"millwright/activities/kube"
+	"millwright/decide/scale"
+)
+
+// Writing waits for the end of a started write and reads its result.
+type Writing func(ctx workflow.Context, result any) error
+
+// ActivityID returns the ID for the next activity of that name: the name, with a number appended once an earlier ID cannot be
+// reused.
+func (o *Object) ActivityID(name string) string {
+	if n := o.spent[name]; n > 0 {
+		return fmt.Sprintf("%s-%d", name, n+1)
+	}
+	return name
+}
+
+// GivenUp records how a cancelled activity ended. If it ended by itself nevertheless, its ID cannot be reused in this run: the
+// SDK would take another activity with that ID for a mistake, and would fail every workflow task (TMPRL1100).
+func (o *Object) GivenUp(name string, end error) {
+	if !temporal.IsCanceledError(end) {
+		o.spent[name]++
+	}
+}
+
+// UntilChanged runs a regular activity of the clusters, and cancels it when a signal arrives or one of the futures is ready. It
+// reports whether the activity succeeded.
+func (o *Object) UntilChanged(ctx workflow.Context, summary string, activity, input, result any, futures ...workflow.Future) (bool, error) {
+	options, cancel := workflow.WithCancel(cluster(ctx, QueueMachines, summary))
+	defer cancel()
+	future := workflow.ExecuteActivity(options, activity, input)
+	if err := o.Awaken(ctx, append(futures, future)...); err != nil || !future.IsReady() {
+		o.Live = true // the next decision must see the change that ended the wait
+		return false, err
+	}
+	err := future.Get(ctx, result)
+	return err == nil, err
+}
+
+// WhileWanted runs a long activity for a node. After each signal it calls wanted, and cancels the activity if the answer is
+// false. It returns only after the activity has ended, so that two never run at once. If cancelled is true, the result is zero,
+// or that of an activity that ended by itself before the cancellation reached it.
+func (o *Object) WhileWanted(
+	ctx workflow.Context, name string, activity, input, result any, wanted func() (bool, error),
+) (cancelled bool, err error) {
+	options, cancel := workflow.WithCancel(draining(ctx, o.ActivityID(name), o.Shown.Why))
+	defer cancel()
+	future := workflow.ExecuteActivity(options, activity, input)
+	for !future.IsReady() {
+		keep := true
+		if err = o.Awaken(ctx, future); err == nil && o.Receive() && !future.IsReady() {
+			keep, err = wanted()
+		}
+		if err != nil || !keep {
+			cancel()
+			o.GivenUp(name, future.Get(ctx, result))
+			return true, cmp.Or(err, ctx.Err())
+		}
+	}
+	return false, future.Get(ctx, result)
+}
+
+// final reports whether a failure is not retryable.
+func final(err error) bool {
+	var application *temporal.ApplicationError
+	return errors.As(err, &application) && application.NonRetryable()
+}
+
+// FailedWith reports whether an activity failed with an application error of that type.
+func FailedWith(err error, failure string) bool {
+	var application *temporal.ApplicationError
+	return errors.As(err, &application) && application.Type() == failure
+}
+
+// TimedOut reports whether an activity was given up because its time was over: while it ran, or because the next attempt would
+// have started too late.
+func TimedOut(err error) bool {
+	var timeout *temporal.TimeoutError
+	var activity *temporal.ActivityError
+	return errors.As(err, &timeout) || (errors.As(err, &activity) && activity.RetryState() == enumspb.RETRY_STATE_TIMEOUT)
+}
+
+// Refused returns the API server's message if it refused a write; the zero Failure for any other err, also nil.
+func Refused(err error) scale.Failure {
+	if !FailedWith(err, kube.TypeRefused) {
+		return scale.Failure{}
+	}
+	var application *temporal.ApplicationError
+	errors.As(err, &application)
+	return scale.Failure{Message: application.Message()}
+}

@@ -1,0 +1,93 @@
+package run
+
+import (
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/workflow"
+
+	"millwright/activities/kube"
+)
+
+// A provider's message may be of any length; Temporal fails the workflow task for a summary of more than 400 bytes.
+func TestBriefFitsWhatTemporalTakes(t *testing.T) {
+	assert.Equal(t, "short", Brief("short"))
+	for extra := range 5 {
+		cut := Brief(strings.Repeat("x", extra) + strings.Repeat("ü", 1000))
+		assert.LessOrEqual(t, len(cut), 400)
+		assert.True(t, utf8.ValidString(cut))
+		assert.True(t, strings.HasSuffix(cut, "…"))
+	}
+}
+
+func TestAFewWritesAreDoneWhereTheWorkflowIs(t *testing.T) {
+	assert.Equal(t, []string{QueueMachines, QueueKubernetes}, []string{queueOf(FewWrites), queueOf(FewWrites + 1)})
+}
+
+// An operator who terminates a deployment's workflow wants a new run of it, not the rollout cancelled (ADR 0015). A rollout
+// that ended may be started again.
+func TestRolloutOutlivesItsParent(t *testing.T) {
+	suite := &testsuite.WorkflowTestSuite{}
+	env := suite.NewTestWorkflowEnvironment()
+	env.ExecuteWorkflow(func(ctx workflow.Context) error {
+		deployment := kube.Ref{Namespace: "shop", Name: "d", UID: "uid-d"}
+		options := workflow.GetChildWorkflowOptions(RolloutOptions(ctx, deployment, 7, "the template changed"))
+		assert.Equal(t, "rollout/shop/d/uid-d/7", options.WorkflowID)
+		assert.Equal(t, enumspb.PARENT_CLOSE_POLICY_ABANDON, options.ParentClosePolicy)
+		assert.Equal(t, enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE, options.WorkflowIDReusePolicy)
+		assert.True(t, options.WaitForCancellation)
+		return nil
+	})
+	assert.NoError(t, env.GetWorkflowError())
+}
+
+func TestPriorityOfThoseThatDecideForMany(t *testing.T) {
+	deployment := Priority(KindMachineDeployment, "shop", Owner{MachineDeployment: "web"})
+	machine := Priority(KindMachine, "shop", Owner{MachineDeployment: "web", MachineSet: "web-1", Machine: "m"})
+	require.Less(t, deployment.PriorityKey, machine.PriorityKey)
+	require.Equal(t, deployment.FairnessKey, machine.FairnessKey, "they take turns together")
+	require.NotEqual(t, machine.FairnessKey, Priority(KindMachine, "shop", Owner{MachineDeployment: "api", Machine: "m"}).FairnessKey)
+	require.NotEqual(t, machine.FairnessKey, Priority(KindMachine, "other", Owner{MachineDeployment: "web", Machine: "m"}).FairnessKey)
+	require.LessOrEqual(t, len(machine.FairnessKey), 64)
+}
+
+// Calls that yield come after those of other sets; the fairness key stays that of the workflow.
+func TestPriorityOfThoseThatYield(t *testing.T) {
+	suite := &testsuite.WorkflowTestSuite{}
+	env := suite.NewTestWorkflowEnvironment()
+	env.ExecuteWorkflow(func(ctx workflow.Context) error {
+		usual := workflow.GetActivityOptions(Cloud(ctx, "fake", "1", "makes it"))
+		options := workflow.GetActivityOptions(Yielding(Cloud(ctx, "fake", "1", "makes it")))
+		assert.Greater(t, options.Priority.PriorityKey, Priority(KindMachine, "shop", Owner{Machine: "m"}).PriorityKey)
+		assert.Empty(t, options.Priority.FairnessKey)
+		usual.Priority = options.Priority
+		assert.Equal(t, usual, options)
+		return nil
+	})
+	assert.NoError(t, env.GetWorkflowError())
+}
+
+// Only these functions make options for calls of a provider.
+func TestD30_EveryCallOfAProviderHasADeadline(t *testing.T) {
+	suite := &testsuite.WorkflowTestSuite{}
+	env := suite.NewTestWorkflowEnvironment()
+	env.ExecuteWorkflow(func(ctx workflow.Context) error {
+		for _, call := range []workflow.Context{
+			Cloud(ctx, "fake", "1", "makes it"), Yielding(Cloud(ctx, "fake", "1", "makes it")),
+			Glance(ctx, "fake", "1", "looks"), Sweeping(ctx, "fake", "1", "sweeps"),
+		} {
+			options := workflow.GetActivityOptions(call)
+			assert.Equal(t, ProviderQueue("fake"), options.TaskQueue)
+			assert.Equal(t, 10*time.Minute, options.StartToCloseTimeout)
+			assert.Equal(t, 10*time.Second, options.HeartbeatTimeout, "a worker that died is noticed before the deadline")
+		}
+		return nil
+	})
+	assert.NoError(t, env.GetWorkflowError())
+}

@@ -1,0 +1,165 @@
+// Package set has the workflow of a MachineSet.
+package set
+
+import (
+	"slices"
+
+	"go.temporal.io/sdk/workflow"
+
+	"millwright/activities/kube"
+	"millwright/activities/set"
+	"millwright/api/vocabulary"
+	"millwright/decide/attention"
+	"millwright/decide/scale"
+	"millwright/workflows/run"
+)
+
+type machineSet struct {
+	*run.Object
+	failure scale.Failure // of the last batch; zero when it succeeded
+}
+
+// MachineSet keeps as many machines as its object wants: it adopts and releases machines, creates and deletes them in batches,
+// brings them to the template, and writes the set's status. Each machine's own workflow does the rest. The run ends when the
+// set is calm or gone.
+func MachineSet(ctx workflow.Context, in run.Input) (run.Result, error) {
+	s := &machineSet{Object: run.NewObject(ctx, run.KindMachineSet, in)}
+	s.Live = !in.Continued
+	return run.Loop(ctx, s)
+}
+
+func (s *machineSet) Decide(ctx workflow.Context) (set.Decision, error) {
+	d, err := decideScale.Quick(ctx, s.Object, "which machines to create or delete next?", s.setRead(ctx))
+	s.Live = false
+	s.Raise(d.Seen)
+	return d, err
+}
+
+func (s *machineSet) setRead(ctx workflow.Context) set.Input {
+	read := s.Read()
+	read.At = workflow.Now(ctx)
+	return set.Input{Read: read, Failure: s.failure}
+}
+
+// Step carries out a decision. If there is nothing to do it waits until something changes, or until a time at which something
+// is due although nothing changes.
+func (s *machineSet) Step(ctx workflow.Context, d set.Decision) (*run.Result, error) {
+	if d.Gone {
+		return run.Gone(d.Pending.Why)
+	}
+	acted, err := s.act(ctx, d)
+	switch {
+	case err != nil || acted:
+		return nil, err
+	case d.Pending.Need == attention.Nothing:
+		return run.Calm(d.Pending.Why)
+	case d.Scale.Recheck.IsZero():
+		s.Disarm("recheck")
+		return nil, s.Awaken(ctx)
+	default:
+		return nil, s.Awaken(ctx, s.Timer(ctx, "recheck", "then it looks again: "+d.Pending.Why, d.Scale.Recheck))
+	}
+}
+
+// act carries out a decision, and reports whether there was anything to do.
+func (s *machineSet) act(ctx workflow.Context, d set.Decision) (acted bool, err error) {
+	s.Show(ctx, s.doing(d))
+	if d.Prepare || d.Free {
+		return true, run.Write(ctx, s.Object, "finalizer: "+d.Pending.Why, finalizeSet, s.Read()) // decide again: new version
+	}
+	if d.Scale.Generations != nil { // generations are recorded before a machine that they count is deleted
+		if err := s.report(ctx, d); err != nil || !d.Scale.Acting() {
+			return true, err
+		}
+	}
+	failed, acted, err := s.carryOut(ctx, d)
+	if err != nil {
+		return acted, err
+	}
+	was := s.failure
+	if s.failure = failed; d.Report || was != failed {
+		if err := s.report(ctx, d); err != nil {
+			return true, err
+		}
+		acted = true
+	}
+	if acted && failed.Message != "" { // an immediate retry would be refused, too
+		return true, s.Awaken(ctx, s.Timer(ctx, "again", "tries again then: "+failed.Message, workflow.Now(ctx).Add(run.RefusedAgain)))
+	}
+	return acted, nil
+}
+
+func (s *machineSet) report(ctx workflow.Context, d set.Decision) error {
+	report := set.Report{Input: s.setRead(ctx), Generations: d.Scale.Generations}
+	if d.Pending.Need != attention.Nothing {
+		report.Step = s.Operation()
+	}
+	return run.Write(ctx, s.Object, "status: "+d.Pending.Why, reportSet, report)
+}
+
+// carryOut does the first kind of work that a decision lists. failed is the API server's refusal of a write.
+func (s *machineSet) carryOut(ctx workflow.Context, d set.Decision) (failed scale.Failure, acted bool, err error) {
+	if d.Scale.Acting() {
+		if err := s.Publish(ctx); err != nil {
+			return scale.Failure{}, false, err
+		}
+	}
+	for _, list := range []struct {
+		activity any
+		machines []scale.Target
+	}{
+		{new(set.Activities).ReleaseMachines, d.Scale.Release},
+		{new(set.Activities).AdoptMachines, d.Scale.Adopt},
+		{new(set.Activities).RequestPreservation, d.Scale.Keep},
+		{new(set.Activities).UnmarkMachines, d.Scale.Unmark},
+		{new(set.Activities).SyncMachines, d.Scale.Sync},
+	} {
+		if len(list.machines) > 0 {
+			var versions kube.MinVersions
+			err := s.batch(ctx, d, list.activity, set.Batch{Set: s.Ref, Machines: list.machines}, len(list.machines), &versions)
+			s.Raise(versions)
+			failed := run.Refused(err)
+			if failed.Message != "" {
+				err = nil
+			}
+			return failed, true, err
+		}
+	}
+	var done set.Written
+	if len(d.Scale.Create) > 0 {
+		creation := set.Creation{Set: s.Ref, Version: d.Version, Names: d.Scale.Create}
+		err := s.batch(ctx, d, new(set.Activities).CreateMachines, creation, len(d.Scale.Create), &done)
+		s.Raise(done.Versions)
+		return done.Failure, true, err
+	}
+	if doomed := slices.Concat(d.Scale.Delete, d.Scale.Remediate); len(doomed) > 0 {
+		err := s.batch(ctx, d, new(set.Activities).DeleteMachines, set.Batch{Set: s.Ref, Machines: doomed}, len(doomed), &done)
+		s.Raise(done.Versions)
+		s.Live = err != nil || done.Unseen // a decision from older facts would choose other victims
+		return done.Failure, true, err
+	}
+	return scale.Failure{}, false, nil // a refused write of an earlier decision is not needed any more
+}
+
+func (s *machineSet) batch(ctx workflow.Context, d set.Decision, activity, input any, n int, result any) error {
+	return workflow.ExecuteActivity(run.Batch(ctx, d.Scale.Why, n), activity, input).Get(ctx, result)
+}
+
+func (s *machineSet) doing(d set.Decision) run.Step {
+	switch {
+	case len(d.Scale.Create) > 0:
+		return run.Step{Name: vocabulary.StepCreateMachines, Why: d.Scale.Why}
+	case len(d.Scale.Delete)+len(d.Scale.Remediate) > 0:
+		return run.Step{Name: vocabulary.StepDeleteMachines, Why: d.Scale.Why}
+	case len(d.Scale.Keep) > 0:
+		return run.Step{Name: vocabulary.StepRequestPreservation, Why: d.Scale.Why}
+	case len(d.Scale.Adopt)+len(d.Scale.Release)+len(d.Scale.Unmark)+len(d.Scale.Sync) > 0:
+		return run.Step{Name: vocabulary.StepChangeMachines, Why: d.Scale.Why}
+	case d.Pending.Need == attention.Deletion:
+		return run.Step{Name: vocabulary.StepAwaitMachines, Why: d.Pending.Why}
+	case d.Scale.Hold != "":
+		return run.Step{Why: d.Scale.Hold, BlockedBy: []string{vocabulary.BlockedScaleUp}}
+	default: // calm, or only the status must be written
+		return run.Step{Why: d.Pending.Why}
+	}
+}

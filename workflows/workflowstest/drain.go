@@ -1,0 +1,107 @@
+package workflowstest
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/mock"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/testsuite"
+
+	activitiesdrain "millwright/activities/drain"
+	"millwright/activities/machine"
+	"millwright/api/vocabulary"
+	"millwright/decide/drain"
+	workflowsdrain "millwright/workflows/drain"
+)
+
+// drainWorld is a node that is drained: a real Ladder decides, and each call of EvictPods takes the next answer.
+type drainWorld struct {
+	mu      sync.Mutex
+	Env     *testsuite.TestWorkflowEnvironment
+	Ladder  drain.Ladder
+	Hold    string
+	Retry   string
+	Result  string // result of DecideDrain; empty: that of the ladder
+	answers []func(context.Context, activitiesdrain.Eviction) (activitiesdrain.Evicted, error)
+	Asked   []activitiesdrain.Eviction
+	Reports []machine.Report
+}
+
+func NewDrainWorld(t *testing.T) *drainWorld {
+	e := &drainWorld{Env: NewEnvironment(t), Ladder: drain.Ladder{Timeout: time.Hour}}
+	e.Env.OnActivity("DecideDrain", mock.Anything, mock.Anything).Return(func(_ context.Context, in activitiesdrain.Input) (activitiesdrain.Decision, error) {
+		defer e.Lock()()
+		l := e.Ladder
+		l.Now, l.Grace, l.Unasked = in.At, in.Grace, in.Unasked
+		step := drain.Climb(l)
+		d := activitiesdrain.Decision{Hold: e.Hold, Retry: e.Retry, Step: step, Recorded: string(l.Reached), Started: l.Started, Why: step.Why, Result: e.Result}
+		if step.Over {
+			d.Result = vocabulary.DrainForced
+		}
+		return d, nil
+	})
+	e.Env.OnActivity("ReportMachine", mock.Anything, mock.Anything).Return(func(_ context.Context, in machine.Report) (string, error) {
+		defer e.Lock()()
+		e.Reports = append(e.Reports, in)
+		if d := in.Deletion; d != nil && d.Means != "" {
+			if e.Ladder.Started.IsZero() {
+				e.Ladder.Started = e.Env.Now()
+			}
+			e.Ladder.Reached, e.Ladder.ReachedAt = drain.Means(d.Means), e.Env.Now()
+			if at := e.Asked; len(at) > 0 && at[len(at)-1].Until.After(e.Env.Now()) {
+				e.Ladder.ReachedAt = at[len(at)-1].Until // activities take no time in this world
+			}
+		}
+		return "9", nil
+	})
+	e.Env.OnActivity("EvictPods", mock.Anything, mock.Anything).Return(func(ctx context.Context, in activitiesdrain.Eviction) (activitiesdrain.Evicted, error) {
+		unlock := e.Lock()
+		e.Asked = append(e.Asked, in)
+		answer := e.answers[0]
+		e.answers = e.answers[1:]
+		unlock()
+		return answer(ctx, in)
+	})
+	return e
+}
+
+func (e *drainWorld) Lock() (unlock func()) {
+	e.mu.Lock()
+	return e.mu.Unlock
+}
+
+func (e *drainWorld) Answer(outcomes ...activitiesdrain.Evicted) {
+	for _, o := range outcomes {
+		e.answers = append(e.answers, func(context.Context, activitiesdrain.Eviction) (activitiesdrain.Evicted, error) { return o, nil })
+	}
+}
+
+// Busy makes the next call of EvictPods run for an hour, as far as the workflow can see.
+func (e *drainWorld) Busy() {
+	e.answers = append(e.answers, func(context.Context, activitiesdrain.Eviction) (activitiesdrain.Evicted, error) {
+		return activitiesdrain.Evicted{}, temporal.NewApplicationErrorWithOptions("goes on", "GoesOn", temporal.ApplicationErrorOptions{NextRetryDelay: time.Hour})
+	})
+}
+
+func (e *drainWorld) Run(t *testing.T) workflowsdrain.Result {
+	e.Env.ExecuteWorkflow(workflowsdrain.Drain, workflowsdrain.Input{Ref: Ref, NodeName: "n"})
+	require.NoError(t, e.Env.GetWorkflowError())
+	var result workflowsdrain.Result
+	require.NoError(t, e.Env.GetWorkflowResult(&result))
+	return result
+}
+
+// Reported returns the reasons of the machine's condition and event, report by report.
+func (e *drainWorld) Reported() (conditions, events []string) {
+	for _, r := range e.Reports {
+		conditions = append(conditions, r.Conditions[0].Reason)
+		if r.Event != nil {
+			events = append(events, r.Event.Reason)
+		}
+	}
+	return conditions, events
+}

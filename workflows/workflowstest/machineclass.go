@@ -1,0 +1,22 @@
+package workflowstest
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	sdkpb "go.temporal.io/api/sdk/v1"
+	"go.temporal.io/sdk/testsuite"
+)
+
+// Shows returns the current details of the workflow without their time.
+func Shows(t *testing.T, env *testsuite.TestWorkflowEnvironment) string {
+	t.Helper()
+	value, err := env.QueryWorkflow("__temporal_workflow_metadata")
+	require.NoError(t, err)
+	var metadata sdkpb.WorkflowMetadata
+	require.NoError(t, value.Get(&metadata))
+	step, _, _ := strings.Cut(metadata.CurrentDetails, " since")
+	_, why, _ := strings.Cut(metadata.CurrentDetails, "\n\n")
+	return step + ": " + why
+}
