@@ -60,6 +60,7 @@ func TestN6_D11_ThreeHundredWhileTheAPIServerIsKilledTwice(t *testing.T) {
 
 // Every second name or so is refused: the set says so, tries others, and comes to its number. Nothing is made twice.
 func TestMS27_CreateThatIsRefusedForSomeMachines(t *testing.T) {
+	t.Parallel()
 	const wanted = 18
 	r.Namespace(t, "refused", "")
 	policies := r.Kube.AdmissionregistrationV1()
