@@ -1,4 +1,4 @@
-//go:build integration
+//go:build integration && bench
 
 // Package bench measures: how long a scale-up takes, what it asks of the API server, and what it leaves in Temporal. It
 // asserts counts, never times; the figures are in its output. `make bench` runs it alone, on an otherwise quiet machine.
