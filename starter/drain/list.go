@@ -7,13 +7,11 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"millwright/api/v1alpha1"
-	"millwright/decide/phrase"
 	"millwright/observe/drain"
 	"millwright/starter/kubecli"
 )
@@ -33,11 +31,10 @@ has passed and nothing followed.`,
   starter drain list -A --stuck`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			namespace := f.namespace
 			if all {
-				namespace = metav1.NamespaceAll
+				f.Namespace = metav1.NamespaceAll
 			}
-			return f.list(c.Context(), c.OutOrStdout(), namespace, onlyStuck)
+			return f.list(c.Context(), c.OutOrStdout(), onlyStuck)
 		},
 	}
 	c.Flags().BoolVarP(&all, "all-namespaces", "A", false, "machines of all namespaces")
@@ -46,12 +43,12 @@ has passed and nothing followed.`,
 }
 
 // list writes the table of machines that are being deleted or whose nodes are drained.
-func (f *drains) list(ctx context.Context, out io.Writer, namespace string, onlyStuck bool) error {
-	machines, err := f.Machines(f.kubeconfig)
+func (f *drains) list(ctx context.Context, out io.Writer, onlyStuck bool) error {
+	clients, err := f.Clients(f.Kubeconfig)
 	if err != nil {
 		return err
 	}
-	found, err := machines.MachineV1alpha1().Machines(namespace).List(ctx, metav1.ListOptions{})
+	found, err := clients.Machines.MachineV1alpha1().Machines(f.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("list machines: %w", err)
 	}
@@ -66,17 +63,15 @@ func (f *drains) list(ctx context.Context, out io.Writer, namespace string, only
 	slices.SortFunc(going, func(a, b v1alpha1.Machine) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
-	columns := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	_, _ = fmt.Fprintln(columns, "NAMESPACE\tNAME\tNODE\tSTAGE\tSINCE\tMEANS\tDEADLINE\tBLOCKED BY")
+	rows := [][]any{{"NAMESPACE", "NAME", "NODE", "STAGE", "SINCE", "MEANS", "DEADLINE", "BLOCKED BY"}}
 	for i := range going {
-		m, until := &going[i], ""
-		if at := drain.StepDeadline(m, now); !at.IsZero() {
-			until = phrase.Clock(at, now)
-		}
-		_, _ = fmt.Fprintf(columns, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", m.Namespace, m.Name, kubecli.OrDash(m.Labels[v1alpha1.LabelNode]), kubecli.OrDash(stageWord(m)),
-			kubecli.Age(stageSince(m), now), kubecli.OrDash(string(drain.Means(m))), kubecli.OrDash(until), kubecli.OrDash(strings.Join(blockers(m), ", ")))
+		m := &going[i]
+		rows = append(rows, []any{
+			m.Namespace, m.Name, m.Labels[v1alpha1.LabelNode], stageWord(m), kubecli.Age(stageSince(m), now), drain.Means(m),
+			kubecli.Clock(drain.StepDeadline(m, now), now), strings.Join(blockers(m), ", "),
+		})
 	}
-	return columns.Flush()
+	return kubecli.WriteTable(out, rows)
 }
 
 func nobody(onlyStuck bool) string {

@@ -10,6 +10,7 @@ import (
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
 	workflowpb "go.temporal.io/api/workflow/v1"
+	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
 
 	activitiesdrain "millwright/activities/drain"
@@ -20,7 +21,7 @@ import (
 	observedrain "millwright/observe/drain"
 	"millwright/starter/kubecli"
 	workflowsdrain "millwright/workflows/drain"
-	workflowsrun "millwright/workflows/run"
+	"millwright/workflows/run"
 )
 
 // The activities whose heartbeats say what a deletion waits for, by the IDs that workflows give them.
@@ -49,7 +50,7 @@ type snapshot struct {
 
 // ask adds what Temporal knows about a drain, or about volumes that the deletion waits for. If Temporal has nothing, that is a
 // note, not an error.
-func (s *snapshot) ask(ctx context.Context, t kubecli.Temporal, address string) {
+func (s *snapshot) ask(ctx context.Context, t client.Client, address string) {
 	if queued(s.machine) || !inDrain(s.machine) && stage(s.machine) != v1alpha1.MachineDeletionDetach {
 		return
 	}
@@ -67,13 +68,13 @@ func (s *snapshot) ask(ctx context.Context, t kubecli.Temporal, address string) 
 func inDrain(m *v1alpha1.Machine) bool { return observedrain.InDrain(m) || staying(m) }
 
 // readActivity reads the progress of the pending activity.
-func (s *snapshot) readActivity(ctx context.Context, t kubecli.Temporal) error {
+func (s *snapshot) readActivity(ctx context.Context, t client.Client) error {
 	ref := kube.Ref{Namespace: s.machine.Namespace, Name: s.machine.Name, UID: string(s.machine.UID)}
 	if !inDrain(s.machine) {
-		_, err := s.readHeartbeat(ctx, t, workflowsrun.ID(workflowsrun.KindMachine, ref), detachingActivity, &s.volumes)
+		_, err := s.readHeartbeat(ctx, t, run.ID(run.KindMachine, ref), detachingActivity, &s.volumes)
 		return err
 	}
-	id := workflowsrun.ID(workflowsrun.KindDrain, ref)
+	id := run.ID(run.KindDrain, ref)
 	var progress activitiesdrain.Progress
 	found, err := s.readHeartbeat(ctx, t, id, evictingActivity, &progress)
 	if err != nil {
@@ -97,9 +98,9 @@ var errNotOpen = errors.New("no such workflow is open")
 
 // readHeartbeat decodes the last heartbeat of a pending activity, and reports whether there was one. Later activities of that
 // name have a number after the ID.
-func (s *snapshot) readHeartbeat(ctx context.Context, t kubecli.Temporal, workflowID, activityID string, into any) (bool, error) {
+func (s *snapshot) readHeartbeat(ctx context.Context, t client.Client, workflowID, activityID string, into any) (bool, error) {
 	answer, err := t.DescribeWorkflowExecution(ctx, workflowID, "")
-	if missing := new(serviceerror.NotFound); errors.As(err, &missing) {
+	if _, missing := errors.AsType[*serviceerror.NotFound](err); missing {
 		return false, errNotOpen
 	}
 	if err != nil {
@@ -131,9 +132,9 @@ func (s *snapshot) noteSilence(a *workflowpb.PendingActivityInfo) {
 	case a.GetLastFailure() != nil && a.GetState() == enumspb.PENDING_ACTIVITY_STATE_SCHEDULED:
 		s.note = fmt.Sprintf("Attempt %d of %s is yet to begin; the one before failed: %s", a.GetAttempt(), a.GetActivityId(), kubecli.OneLine(a.GetLastFailure().GetMessage()))
 	case !s.seen.IsZero() && s.now.Sub(s.seen) > silent:
-		s.note = fmt.Sprintf("No worker has reported since %s: check that a worker polls the queue %s.", kubecli.Since(s.seen, s.now), workflowsrun.QueueDrains)
+		s.note = fmt.Sprintf("No worker has reported since %s: check that a worker polls the queue %s.", kubecli.Since(s.seen, s.now), run.QueueDrains)
 	case s.seen.IsZero() && a.GetScheduledTime() != nil && s.now.Sub(a.GetScheduledTime().AsTime()) > silent:
 		s.note = fmt.Sprintf("No worker has taken %s since %s: does one run that polls the queue %s?",
-			a.GetActivityId(), kubecli.Since(a.GetScheduledTime().AsTime(), s.now), workflowsrun.QueueDrains)
+			a.GetActivityId(), kubecli.Since(a.GetScheduledTime().AsTime(), s.now), run.QueueDrains)
 	}
 }

@@ -2,11 +2,9 @@ package drain
 
 import (
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"millwright/api/v1alpha1"
 	"millwright/decide/phrase"
@@ -16,7 +14,7 @@ import (
 
 // PreserveCommand returns the command preserve.
 func PreserveCommand(d kubecli.Environment) *cobra.Command {
-	f := &drains{Environment: d}
+	f := &kubecli.Objects{Environment: d, Kind: request.Machine}
 	r, stop := kubecli.NewRequest(request.Machine, request.Preserve), false
 	c := &cobra.Command{
 		Use: "preserve MACHINE", Short: "Keep a machine for people to look at, or no longer",
@@ -33,11 +31,10 @@ as NAMESPACE/NAME, or as NAME with --namespace.`,
 			if stop {
 				r.Command = request.Unpreserve
 			}
-			return f.send(c, args[0], r)
+			return f.Send(c, args[0], r, machineSubject)
 		},
 	}
-	c.Flags().StringVar(&f.kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "kubeconfig of the cluster that holds the machines")
-	c.Flags().StringVarP(&f.namespace, "namespace", "n", metav1.NamespaceDefault, "namespace of the machine")
+	f.Register(c)
 	c.Flags().BoolVar(&stop, "stop", false, "keep it no longer")
 	r.Signed(c)
 	return c

@@ -100,7 +100,7 @@ func anyOf(commands []string) string {
 
 func (s snapshot) sinceStage() string { return kubecli.Since(stageSince(s.machine), s.now) }
 
-func (s snapshot) node() string { return kubecli.OrDash(s.machine.Labels[v1alpha1.LabelNode]) }
+func (s snapshot) node() string { return cmp.Or(s.machine.Labels[v1alpha1.LabelNode], "-") }
 
 // command is the command line of a request.
 func (s snapshot) command(name request.Command, flags ...string) string {

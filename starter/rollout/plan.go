@@ -82,35 +82,40 @@ func (w proposal) check() error {
 	}
 }
 
+// with returns the snapshot as it would be after a change of the deployment.
+func (s snapshot) with(change func(d *v1alpha1.MachineDeployment)) snapshot {
+	family := s.family
+	family.Deployment = s.family.Deployment.DeepCopy()
+	change(family.Deployment)
+	return judge(family, s.now)
+}
+
 // suppose returns the snapshot as it would be with the proposal.
 func (s snapshot) suppose(w proposal) (snapshot, error) {
-	d := s.family.Deployment.DeepCopy()
+	spec := &s.family.Deployment.Spec
 	if w.file != "" {
-		spec, err := readSpec(w.file, d)
-		if err != nil {
+		var err error
+		if spec, err = readSpec(w.file, s.family.Deployment); err != nil {
 			return snapshot{}, err
 		}
-		d.Spec = *spec
 	}
-	if w.replicas != nil {
-		d.Spec.Replicas = *w.replicas
-	}
-	family := s.family
-	family.Deployment = d
-	return judge(family, s.now), nil
+	return s.with(func(d *v1alpha1.MachineDeployment) {
+		spec.DeepCopyInto(&d.Spec)
+		if w.replicas != nil {
+			d.Spec.Replicas = *w.replicas
+		}
+	}), nil
 }
 
 // running returns the snapshot without pause, hold and automatic rollback.
 func (s snapshot) running() snapshot {
-	family := s.family
-	d := s.family.Deployment.DeepCopy()
-	d.Spec.Paused = false
-	delete(d.Annotations, v1alpha1.AnnotationRolloutHold)
-	if d.Spec.Rollout != nil {
-		d.Spec.Rollout.AutomaticRollback = nil
-	}
-	family.Deployment = d
-	return judge(family, s.now)
+	return s.with(func(d *v1alpha1.MachineDeployment) {
+		d.Spec.Paused = false
+		delete(d.Annotations, v1alpha1.AnnotationRolloutHold)
+		if d.Spec.Rollout != nil {
+			d.Spec.Rollout.AutomaticRollback = nil
+		}
+	})
 }
 
 // undone returns the snapshot after the requested undo, if there is one.
@@ -118,15 +123,13 @@ func (s snapshot) undone() snapshot {
 	if s.next.Rollback == nil {
 		return s
 	}
-	family := s.family
-	d := s.family.Deployment.DeepCopy()
-	d.Spec.RollbackTo = nil
-	if to := s.next.Rollback.Set; to != nil {
-		i := slices.IndexFunc(s.facts.Sets, func(set rollout.Set) bool { return set.UID == to.UID })
-		d.Spec.Template = *asGiven(s.family.Sets[i])
-	}
-	family.Deployment = d
-	return judge(family, s.now)
+	return s.with(func(d *v1alpha1.MachineDeployment) {
+		d.Spec.RollbackTo = nil
+		if to := s.next.Rollback.Set; to != nil {
+			i := slices.IndexFunc(s.facts.Sets, func(set rollout.Set) bool { return set.UID == to.UID })
+			d.Spec.Template = *asGiven(s.family.Sets[i])
+		}
+	})
 }
 
 // plan is the plan in words. It begins with what keeps the first step from being taken.

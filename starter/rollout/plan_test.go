@@ -112,7 +112,7 @@ func TestPlanRefuses(t *testing.T) {
 		"--create=-2s --delete=1s": "--create and --delete are not negative",
 		"--create=2s --delete=-1s": "--create and --delete are not negative",
 		"--replicas=-1":            "--replicas -1 is no number of machines",
-		"-f nowhere.yaml":          "read the deployment as it may become: open nowhere.yaml: no such file or directory",
+		"-f nowhere.yaml":          "read objects: open nowhere.yaml: no such file or directory",
 	} {
 		_, err := rolled().roll(t, append([]string{"plan", "shop/web"}, strings.Fields(args)...)...)
 		assert.EqualError(t, err, message, args)

@@ -10,7 +10,7 @@ import (
 
 // Command returns the command rollout.
 func Command(d kubecli.Environment) *cobra.Command {
-	f := &rollouts{Environment: d}
+	f := &rollouts{Objects: kubecli.Objects{Environment: d, Kind: request.MachineDeployment}}
 	c := &cobra.Command{
 		Use:   "rollout",
 		Short: "See how a deployment comes to its newest template, and stop, continue or undo that",
@@ -25,10 +25,11 @@ A deployment is given as NAMESPACE/NAME, or as NAME with --namespace. All clock 
   starter rollout cancel shop/web --reason "machines do not join"
   starter rollout undo shop/web`,
 	}
-	f.register(c)
+	f.Register(c)
+	c.PersistentFlags().StringVar(&f.target, "target-kubeconfig", "", "kubeconfig of the cluster that the machines join as nodes; only in-place updates read nodes; empty means that nodes are not read")
 	c.AddCommand(f.statusCommand(), f.watchCommand(), f.historyCommand(), f.planCommand())
 	for _, h := range rolloutCommands() {
-		c.AddCommand(kubecli.RequestCommand(request.MachineDeployment, h, f.send))
+		c.AddCommand(f.RequestCommand(h, deploymentSubject))
 	}
 	return c
 }

@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+
+	"millwright/starter/kubecli"
 )
 
 func (f *rollouts) statusCommand() *cobra.Command {
@@ -36,26 +37,18 @@ rollout stands.`,
 
 // status reads the named deployment once.
 func (f *rollouts) status(c *cobra.Command, name string) (snapshot, error) {
-	key, err := f.key(c, name)
+	l, err := f.open(c, name)
 	if err != nil {
 		return snapshot{}, err
 	}
-	l, err := f.open()
-	if err != nil {
-		return snapshot{}, err
-	}
-	return l.look(c.Context(), key)
+	return l.look(c.Context())
 }
 
 // text is the complete output of status, with the advice at its end.
 func (s snapshot) text(advice []string) string {
 	var out bytes.Buffer
 	_, _ = fmt.Fprintf(&out, "%s\n%s\n\n", s.sentence(), s.bar())
-	columns := tabwriter.NewWriter(&out, 0, 0, 3, ' ', 0)
-	for _, line := range s.lines() {
-		_, _ = fmt.Fprintf(columns, "%s\t%s\n", line[0], line[1])
-	}
-	_ = columns.Flush() // a buffer never fails
+	_ = kubecli.WriteTable(&out, s.lines()) // a buffer never fails
 	s.setTable(&out)
 	s.machineTable(&out)
 	if len(advice) > 0 {

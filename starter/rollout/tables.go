@@ -6,7 +6,6 @@ import (
 	"io"
 	"slices"
 	"strconv"
-	"text/tabwriter"
 	"time"
 
 	"millwright/api/v1alpha1"
@@ -26,18 +25,19 @@ func (s snapshot) setTable(out io.Writer) {
 		return
 	}
 	slices.SortStableFunc(shown, func(a, b int) int { return cmp.Compare(s.facts.Sets[b].Revision, s.facts.Sets[a].Revision) })
-	_, _ = fmt.Fprintln(out)
-	columns := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	_, _ = fmt.Fprintln(columns, "REVISION\tSET\tREPLICAS\tMACHINES\tREADY\tAVAILABLE\tTERMINATING\tCLASS\tCURRENT")
+	rows := [][]any{{"REVISION", "SET", "REPLICAS", "MACHINES", "READY", "AVAILABLE", "TERMINATING", "CLASS", "CURRENT"}}
 	for _, i := range shown {
 		set := s.facts.Sets[i]
-		_, _ = fmt.Fprintf(columns, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\t%s\n", revisionCell(set.Revision), set.Name, set.Replicas, len(set.Machines),
+		rows = append(rows, []any{
+			revisionCell(set.Revision), set.Name, set.Replicas, len(set.Machines),
 			countIf(set.Machines, func(m rollout.Member) bool { return m.Ready && !m.Deleting }),
 			countIf(set.Machines, func(m rollout.Member) bool { return m.Available }),
 			countIf(set.Machines, func(m rollout.Member) bool { return m.Deleting }),
-			kubecli.OrDash(s.family.Sets[i].Spec.Template.Spec.Class.Name), yesCell(i == s.current()))
+			s.family.Sets[i].Spec.Template.Spec.Class.Name, yesCell(i == s.current()),
+		})
 	}
-	_ = columns.Flush() // a buffer never fails
+	_, _ = fmt.Fprintln(out)
+	_ = kubecli.WriteTable(out, rows) // a buffer never fails
 	if rest := len(s.facts.Sets) - len(shown); rest > 0 {
 		_, _ = fmt.Fprintf(out, "and %d without machines: starter rollout history %s\n", rest, s.key())
 	}
@@ -52,13 +52,13 @@ func (s snapshot) machineTable(out io.Writer) {
 	if len(list) == 0 {
 		return
 	}
-	_, _ = fmt.Fprintln(out)
-	columns := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	_, _ = fmt.Fprintln(columns, "MACHINE\tPHASE\tSINCE\tLAST OPERATION")
+	rows := [][]any{{"MACHINE", "PHASE", "SINCE", "LAST OPERATION"}}
 	for _, m := range list[:min(len(list), mostMachines)] {
-		_, _ = fmt.Fprintf(columns, "%s\t%s\t%s\t%s\n", m.Name, kubecli.Status(*m), kubecli.Age(phaseSince(m), s.now), kubecli.OrDash(kubecli.OneLine(m.Status.LastOperation.Description)))
+		operation := kubecli.OneLine(m.Status.LastOperation.Description)
+		rows = append(rows, []any{m.Name, kubecli.Status(*m), kubecli.Age(phaseSince(m), s.now), operation})
 	}
-	_ = columns.Flush() // a buffer never fails
+	_, _ = fmt.Fprintln(out)
+	_ = kubecli.WriteTable(out, rows) // a buffer never fails
 	if rest := len(list) - mostMachines; rest > 0 {
 		_, _ = fmt.Fprintf(out, "and %d more\n", rest)
 	}
@@ -103,10 +103,10 @@ func countIf(list []rollout.Member, is func(rollout.Member) bool) int {
 	return n
 }
 
-// revisionCell is a revision in a table; a dash if the set has none yet.
+// revisionCell is a revision in a table; empty if the set has none yet.
 func revisionCell(n int64) string {
 	if n == 0 {
-		return "-"
+		return ""
 	}
 	return strconv.FormatInt(n, 10)
 }
@@ -115,5 +115,5 @@ func yesCell(yes bool) string {
 	if yes {
 		return "yes"
 	}
-	return "-"
+	return ""
 }
