@@ -16,7 +16,7 @@ import (
 	"millwright/api/v1alpha1"
 	"millwright/decide/drain"
 	"millwright/decide/request"
-	observedrain "millwright/observe/drain"
+	observe "millwright/observe/drain"
 	"millwright/observe/machine"
 	"millwright/starter/kubecli"
 )
@@ -122,7 +122,7 @@ func (s snapshot) headline() string {
 	if word := stageWord(s.machine); word != "" {
 		parts = append(parts, "stage "+word+" since "+s.sinceStage())
 	}
-	if how := observedrain.Means(s.machine); how != "" {
+	if how := observe.Means(s.machine); how != "" {
 		parts = append(parts, "means "+string(how))
 	}
 	return strings.Join(parts, "   ")

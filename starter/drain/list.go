@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"millwright/api/v1alpha1"
-	"millwright/observe/drain"
+	observe "millwright/observe/drain"
 	"millwright/starter/kubecli"
 )
 
@@ -67,8 +67,8 @@ func (f *drains) list(ctx context.Context, out io.Writer, onlyStuck bool) error 
 	for i := range going {
 		m := &going[i]
 		rows = append(rows, []any{
-			m.Namespace, m.Name, m.Labels[v1alpha1.LabelNode], stageWord(m), kubecli.Age(stageSince(m), now), drain.Means(m),
-			kubecli.Clock(drain.StepDeadline(m, now), now), strings.Join(blockers(m), ", "),
+			m.Namespace, m.Name, m.Labels[v1alpha1.LabelNode], stageWord(m), kubecli.Age(stageSince(m), now), observe.Means(m),
+			kubecli.Clock(observe.StepDeadline(m, now), now), strings.Join(blockers(m), ", "),
 		})
 	}
 	return kubecli.WriteTable(out, rows)

@@ -13,14 +13,14 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
 
-	activitiesdrain "millwright/activities/drain"
+	activities "millwright/activities/drain"
 	"millwright/activities/kube"
 	"millwright/api/v1alpha1"
 	"millwright/api/vocabulary"
 	"millwright/decide/drain"
-	observedrain "millwright/observe/drain"
+	observe "millwright/observe/drain"
 	"millwright/starter/kubecli"
-	workflowsdrain "millwright/workflows/drain"
+	workflows "millwright/workflows/drain"
 	"millwright/workflows/run"
 )
 
@@ -65,7 +65,7 @@ func (s *snapshot) ask(ctx context.Context, t client.Client, address string) {
 }
 
 // inDrain reports whether the node of a machine is being drained or about to be.
-func inDrain(m *v1alpha1.Machine) bool { return observedrain.InDrain(m) || staying(m) }
+func inDrain(m *v1alpha1.Machine) bool { return observe.InDrain(m) || staying(m) }
 
 // readActivity reads the progress of the pending activity.
 func (s *snapshot) readActivity(ctx context.Context, t client.Client) error {
@@ -75,18 +75,18 @@ func (s *snapshot) readActivity(ctx context.Context, t client.Client) error {
 		return err
 	}
 	id := run.ID(run.KindDrain, ref)
-	var progress activitiesdrain.Progress
+	var progress activities.Progress
 	found, err := s.readHeartbeat(ctx, t, id, evictingActivity, &progress)
 	if err != nil {
 		return err
 	}
 	if !found {
-		answer, err := t.QueryWorkflow(ctx, id, "", workflowsdrain.QueryPods)
+		answer, err := t.QueryWorkflow(ctx, id, "", workflows.QueryPods)
 		if err != nil {
-			return fmt.Errorf("query %s: %w", workflowsdrain.QueryPods, err)
+			return fmt.Errorf("query %s: %w", workflows.QueryPods, err)
 		}
 		if err := answer.Get(&progress.Picture); err != nil {
-			return fmt.Errorf("read the answer to %s: %w", workflowsdrain.QueryPods, err)
+			return fmt.Errorf("read the answer to %s: %w", workflows.QueryPods, err)
 		}
 	}
 	s.picture = &progress.Picture

@@ -13,7 +13,7 @@ import (
 	workflowpb "go.temporal.io/api/workflow/v1"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	activitiesdrain "millwright/activities/drain"
+	activities "millwright/activities/drain"
 	"millwright/api/v1alpha1"
 	"millwright/decide/drain"
 	"millwright/starter/clitest"
@@ -45,7 +45,7 @@ func openDrain(pending ...*workflowpb.PendingActivityInfo) *clitest.FakeTemporal
 
 func TestExplainShowsWhatTheLastHeartbeatSays(t *testing.T) {
 	w := newWorld(going(by("Evict"), doing("evict", "PodDisruptionBudget shop/web")))
-	w.Temporal = openDrain(&workflowpb.PendingActivityInfo{ActivityId: "other"}, beating(activitiesdrain.Progress{Gone: 3, Picture: picture()}))
+	w.Temporal = openDrain(&workflowpb.PendingActivityInfo{ActivityId: "other"}, beating(activities.Progress{Gone: 3, Picture: picture()}))
 	out, err := w.run(t.Context(), "explain", "shop/m-1")
 	require.NoError(t, err)
 	assert.Equal(t, strings.TrimPrefix(`
@@ -64,7 +64,7 @@ to change that: `+"`kubectl edit pdb -n shop web`, `starter drain extend shop/m-
 
 func TestExplainOfANodeThatIsEmptiedAlthoughItsMachineStays(t *testing.T) {
 	w := newWorld(going(emptied(v1alpha1.DrainForUpdate), doing("evict", "PodDisruptionBudget shop/web")))
-	w.Temporal = openDrain(beating(activitiesdrain.Progress{Gone: 3, Picture: picture()}))
+	w.Temporal = openDrain(beating(activities.Progress{Gone: 3, Picture: picture()}))
 	out, err := w.run(t.Context(), "explain", "shop/m-1")
 	require.NoError(t, err)
 	assert.Contains(t, out, "shop/m-1   node n-1   stage Drain (in-place update) since 13:51:07 UTC (15m)   means Evict\n")
@@ -73,7 +73,7 @@ func TestExplainOfANodeThatIsEmptiedAlthoughItsMachineStays(t *testing.T) {
 }
 
 func TestExplainKnowsALaterActivityOfTheDrain(t *testing.T) {
-	later := beating(activitiesdrain.Progress{Gone: 3, Picture: picture()})
+	later := beating(activities.Progress{Gone: 3, Picture: picture()})
 	later.ActivityId = "evict-pods-2"
 	w := newWorld(going(by("Evict")))
 	w.Temporal = openDrain(later)
@@ -88,14 +88,14 @@ func TestExplainShowsNoMoreRowsThanAPictureMayHave(t *testing.T) {
 		full.Rows = append(full.Rows, full.Rows[0])
 	}
 	w := newWorld(going(by("Evict")))
-	w.Temporal = openDrain(beating(activitiesdrain.Progress{Picture: full}))
+	w.Temporal = openDrain(beating(activities.Progress{Picture: full}))
 	out, err := w.run(t.Context(), "explain", "shop/m-1")
 	require.NoError(t, err)
 	assert.Equal(t, drain.MaxRows-1, strings.Count(out, "shop/web-1 "))
 }
 
 func TestExplainAsksTheWorkflowWhereNoHeartbeatTells(t *testing.T) {
-	silent := beating(activitiesdrain.Progress{})
+	silent := beating(activities.Progress{})
 	silent.HeartbeatDetails = nil
 	garbled := beating("not what it should be")
 	for name, temporal := range map[string]*clitest.FakeTemporal{"no activity": openDrain(), "no heartbeat yet": openDrain(silent), "a heartbeat that cannot be read": openDrain(garbled)} {
@@ -136,9 +136,9 @@ func TestExplainWithoutTemporal(t *testing.T) {
 }
 
 func TestExplainDoubtsAWorkerThatIsSilent(t *testing.T) {
-	lost := beating(activitiesdrain.Progress{Picture: picture()})
+	lost := beating(activities.Progress{Picture: picture()})
 	lost.LastHeartbeatTime = timestamppb.New(now.Add(-2 * time.Minute))
-	failing := beating(activitiesdrain.Progress{Picture: picture()})
+	failing := beating(activities.Progress{Picture: picture()})
 	failing.State, failing.Attempt = enumspb.PENDING_ACTIVITY_STATE_SCHEDULED, 7
 	failing.LastFailure = &failurepb.Failure{Message: "watch pods of node n-1:\nforbidden"}
 	untaken := &workflowpb.PendingActivityInfo{ActivityId: "evict-pods", ScheduledTime: timestamppb.New(now.Add(-time.Minute))}

@@ -11,29 +11,29 @@ import (
 	"millwright/decide/drain"
 	"millwright/decide/phrase"
 	"millwright/decide/request"
-	observedrain "millwright/observe/drain"
+	observe "millwright/observe/drain"
 	"millwright/starter/kubecli"
 )
 
 // evictions says how far the drain is.
 func (s snapshot) evictions() string {
-	m, d := s.machine, observedrain.Draining(s.machine)
+	m, d := s.machine, observe.Draining(s.machine)
 	timeout := m.Spec.EffectiveDrainTimeout()
 	switch {
 	case queued(m):
 		return s.say([]string{s.command(request.Force, kubecli.GiveReason), s.command(request.Skip, kubecli.GiveReason)}, "since %s it waits for its turn to be drained (%s); its drainTimeout of %s begins then",
 			s.sinceStage(), m.Status.LastOperation.Description, timeout)
-	case observedrain.IsOver(m):
+	case observe.IsOver(m):
 		return s.say(nil, "the drain of node %s has ended (%s), and the next stage is about to begin", s.node(), m.Status.Deletion.Drain.Result)
 	case d == nil:
 		return s.say(nil, "since %s node %s waits to be emptied; no pod was evicted yet, and its drainTimeout of %s begins with the first eviction",
 			s.sinceStage(), s.node(), timeout)
 	}
-	began, at := d.StartedAt.Time, observedrain.StepDeadline(m, s.now)
+	began, at := d.StartedAt.Time, observe.StepDeadline(m, s.now)
 	if d.MeansSince != nil {
 		began = d.MeansSince.Time
 	}
-	switch observedrain.Means(m) {
+	switch observe.Means(m) {
 	case drain.Kill:
 		return s.say(nil, "%s; since %s pods are deleted without a grace period%s", s.waits(), kubecli.Since(began, s.now),
 			s.then(at, "the remaining pods stay and the "+s.rest()+" continues"))
@@ -55,7 +55,7 @@ func (s snapshot) rest() string {
 
 func (s snapshot) evicting(began, at time.Time) string {
 	how, commands := "with their own grace periods", s.remedies()
-	if _, then := observedrain.Evictions(s.machine, s.now); then == drain.Kill {
+	if _, then := observe.Evictions(s.machine, s.now); then == drain.Kill {
 		how = "without a grace period, because their node is not well"
 	} else {
 		commands = append(commands, s.command(request.Extend, "--for 1h", kubecli.GiveReason))

@@ -16,7 +16,7 @@ import (
 	"millwright/decide/drain"
 	"millwright/decide/phrase"
 	"millwright/decide/request"
-	observedrain "millwright/observe/drain"
+	observe "millwright/observe/drain"
 	"millwright/observe/machine"
 	"millwright/starter/kubecli"
 )
@@ -116,7 +116,7 @@ func effect(r kubecli.Request, m *v1alpha1.Machine, now time.Time, d request.Dec
 		}
 		return fmt.Sprintf("the deletion continues in stage %s%s", cmp.Or(string(stage(m)), "PreDrainHooks"), lost(m, now))
 	case request.Retry:
-		if observedrain.IsOver(m) {
+		if observe.IsOver(m) {
 			return fmt.Sprintf("the machine checks again what it waits for in stage %s", stage(m))
 		}
 		return "every pod of node " + node + " that is not terminating is evicted again at once"
@@ -132,15 +132,15 @@ func effect(r kubecli.Request, m *v1alpha1.Machine, now time.Time, d request.Dec
 // stops says what a hold stops, and what it does not.
 func stops(m *v1alpha1.Machine, node string, now time.Time) string {
 	switch {
-	case observedrain.IsOver(m):
+	case observe.IsOver(m):
 		return fmt.Sprintf("the deletion goes no further than stage %s; what the provider was asked before may still happen", stage(m))
-	case observedrain.Means(m) == drain.Evict && !observedrain.StepDeadline(m, now).IsZero():
+	case observe.Means(m) == drain.Evict && !observe.StepDeadline(m, now).IsZero():
 		cordon := ", and it stays cordoned"
 		if staying(m) {
 			cordon = ""
 		}
 		return fmt.Sprintf("no more pods of node %s are asked to go%s; the drain's deadline is not moved: resumed after %s, it deletes pods",
-			node, cordon, phrase.When(observedrain.StepDeadline(m, now), now))
+			node, cordon, phrase.When(observe.StepDeadline(m, now), now))
 	default:
 		return "no more pods of node " + node + " are asked to go, and nothing else is done to it"
 	}
@@ -148,7 +148,7 @@ func stops(m *v1alpha1.Machine, node string, now time.Time) string {
 
 // lost says that the time for evictions has passed meanwhile.
 func lost(m *v1alpha1.Machine, now time.Time) string {
-	if at := observedrain.StepDeadline(m, now); observedrain.Means(m) == drain.Evict && !at.IsZero() && !at.After(now) {
+	if at := observe.StepDeadline(m, now); observe.Means(m) == drain.Evict && !at.IsZero() && !at.After(now) {
 		return "; its deadline has passed at " + phrase.Clock(at, now) + ": pods are deleted"
 	}
 	return ""
@@ -162,8 +162,8 @@ func extends(m *v1alpha1.Machine, now time.Time, d request.Decision) string {
 	stamp, _, _ := strings.Cut(extended.Annotations[v1alpha1.AnnotationExtend], " ")
 	until, _ := time.Parse(time.RFC3339, stamp) // the request was written in this format
 	text := "pods are evicted until " + phrase.When(until, now) + ", and those that are left are deleted then"
-	switch at, then := observedrain.Evictions(extended, now); {
-	case observedrain.Means(m) == "":
+	switch at, then := observe.Evictions(extended, now); {
+	case observe.Means(m) == "":
 		text += fmt.Sprintf(", unless its drainTimeout of %s, which begins with the drain, ends later", m.Spec.EffectiveDrainTimeout())
 	case then == drain.Kill:
 		text += "; but the node is not well, and if it stays so, they are deleted at " + phrase.When(at, now)

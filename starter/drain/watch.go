@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"millwright/api/v1alpha1"
-	"millwright/observe/drain"
+	observe "millwright/observe/drain"
 	"millwright/starter/kubecli"
 )
 
@@ -75,7 +75,7 @@ func outcome(m *v1alpha1.Machine) string {
 // summary is one line that changes only with the facts, not with the time.
 func (s snapshot) summary() string {
 	text := kubecli.KeyOf(s.machine) + "  " + cmp.Or(stageWord(s.machine), "-")
-	if how := drain.Means(s.machine); how != "" {
+	if how := observe.Means(s.machine); how != "" {
 		text += " " + string(how)
 	}
 	if s.picture != nil {

@@ -9,9 +9,9 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
-	activitiesdrain "millwright/activities/drain"
+	activities "millwright/activities/drain"
 	"millwright/activities/kube"
-	activitiesmachine "millwright/activities/machine"
+	"millwright/activities/machine"
 	"millwright/api/vocabulary"
 	"millwright/decide/drain"
 	"millwright/workflows/run"
@@ -22,10 +22,10 @@ type Input struct {
 	Ref      kube.Ref // of the machine
 	Versions kube.MinVersions
 	NodeName string
-	Purpose  string                   `json:",omitempty"` // empty when the machine is being deleted
-	Seen     *activitiesdrain.Evicted `json:",omitempty"` // continued as new: what the last eviction saw
-	Held     bool                     `json:",omitempty"` // continued as new: the status shows that it is held
-	Retry    string                   `json:",omitempty"` // continued as new: the last request to retry
+	Purpose  string              `json:",omitempty"` // empty when the machine is being deleted
+	Seen     *activities.Evicted `json:",omitempty"` // continued as new: what the last eviction saw
+	Held     bool                `json:",omitempty"` // continued as new: the status shows that it is held
+	Retry    string              `json:",omitempty"` // continued as new: the last request to retry
 }
 
 // Result is how a drain ended.
@@ -42,9 +42,9 @@ func (Result) Calm() bool { return false }
 type nodeDrain struct {
 	*run.Object
 	Input
-	last  activitiesdrain.Decision
-	seen  activitiesdrain.Evicted // what the last eviction saw
-	until time.Time               // deadline that has passed: the next decision is made for that time at the earliest
+	last  activities.Decision
+	seen  activities.Evicted // what the last eviction saw
+	until time.Time          // deadline that has passed: the next decision is made for that time at the earliest
 	total int
 	held  bool        // the status shows that the drain is held
 	begun drain.Means // means that were recorded and not read back yet
@@ -73,18 +73,18 @@ func Drain(ctx workflow.Context, in Input) (Result, error) {
 }
 
 // writeStatus writes the report into the machine's status.
-func (d *nodeDrain) writeStatus(ctx workflow.Context, summary string, report activitiesmachine.Report) error {
-	return run.Write(ctx, d.Object, summary, run.Twice(new(activitiesmachine.Activities).ReportMachine), report)
+func (d *nodeDrain) writeStatus(ctx workflow.Context, summary string, report machine.Report) error {
+	return run.Write(ctx, d.Object, summary, run.Twice(new(machine.Activities).ReportMachine), report)
 }
 
 // Step carries out a decision. A result ends the drain.
-func (d *nodeDrain) Step(ctx workflow.Context, next activitiesdrain.Decision) (*Result, error) {
+func (d *nodeDrain) Step(ctx workflow.Context, next activities.Decision) (*Result, error) {
 	if next.Result != "" {
 		return d.end(ctx, next.Result, next.Why)
 	}
 	if held, err := d.hold(ctx, next); err != nil || held {
 		if err == nil && !d.held && d.Purpose != "" { // the next drain cordons the node again
-			return &Result{Outcome: activitiesdrain.Cancelled, Why: "the drain is resumed"}, nil
+			return &Result{Outcome: activities.Cancelled, Why: "the drain is resumed"}, nil
 		}
 		return nil, err
 	}
@@ -95,11 +95,11 @@ func (d *nodeDrain) Step(ctx workflow.Context, next activitiesdrain.Decision) (*
 	switch {
 	case err != nil:
 		return nil, err
-	case outcome == activitiesdrain.OutcomeEmpty && next.Step.Means == drain.Kill:
+	case outcome == activities.OutcomeEmpty && next.Step.Means == drain.Kill:
 		return d.end(ctx, vocabulary.DrainForced, "all pods are gone; "+next.Why)
-	case outcome == activitiesdrain.OutcomeEmpty:
+	case outcome == activities.OutcomeEmpty:
 		return d.end(ctx, vocabulary.DrainDrained, "all pods are gone")
-	case outcome == activitiesdrain.OutcomeDeadline:
+	case outcome == activities.OutcomeDeadline:
 		d.until = next.Step.Until
 	}
 	return nil, nil
@@ -108,8 +108,8 @@ func (d *nodeDrain) Step(ctx workflow.Context, next activitiesdrain.Decision) (*
 // QueryPods is the query for the pods of the node as the drain last saw them.
 const QueryPods = "pods"
 
-func (d *nodeDrain) Decide(ctx workflow.Context) (next activitiesdrain.Decision, err error) {
-	in := activitiesdrain.Input{Read: d.Read(), Purpose: d.Purpose, Grace: d.seen.Grace, Unasked: d.seen.Outcome == ""}
+func (d *nodeDrain) Decide(ctx workflow.Context) (next activities.Decision, err error) {
+	in := activities.Input{Read: d.Read(), Purpose: d.Purpose, Grace: d.seen.Grace, Unasked: d.seen.Outcome == ""}
 	in.At = workflow.Now(ctx)
 	if d.until.After(in.At) {
 		in.At = d.until
@@ -129,7 +129,7 @@ func (d *nodeDrain) phase() string {
 
 // hold waits while a person holds the drain, and reports whether it did. The node of a machine that is being deleted stays
 // cordoned.
-func (d *nodeDrain) hold(ctx workflow.Context, next activitiesdrain.Decision) (bool, error) {
+func (d *nodeDrain) hold(ctx workflow.Context, next activities.Decision) (bool, error) {
 	if next.Hold == "" && !d.held {
 		return false, nil
 	}
@@ -162,7 +162,7 @@ func (d *nodeDrain) holdReason(what string) string {
 }
 
 // begin records the means of eviction, which starts their clock, and reports whether there was anything to record.
-func (d *nodeDrain) begin(ctx workflow.Context, next activitiesdrain.Decision) (bool, error) {
+func (d *nodeDrain) begin(ctx workflow.Context, next activities.Decision) (bool, error) {
 	if next.Recorded == string(next.Step.Means) {
 		d.begun = ""
 		return false, nil
@@ -183,17 +183,17 @@ func (d *nodeDrain) begin(ctx workflow.Context, next activitiesdrain.Decision) (
 
 // evict removes pods by the decided means until the activity ends, something that blocks changes, or another decision is
 // needed.
-func (d *nodeDrain) evict(ctx workflow.Context, next activitiesdrain.Decision) (outcome string, err error) {
+func (d *nodeDrain) evict(ctx workflow.Context, next activities.Decision) (outcome string, err error) {
 	d.show(ctx, next)
 	hurry := d.seen.Outcome != "" && next.Retry != d.retry
 	d.retry = next.Retry
-	in := activitiesdrain.Eviction{
+	in := activities.Eviction{
 		Hurry: hurry, Started: next.Started,
 		Machine: d.Object.Ref, NodeName: d.NodeName, Means: next.Step.Means, Until: next.Step.Until, Shown: d.seen.Blockers, Known: d.seen.Picture.Rows,
 		Gone: d.seen.Picture.Counts.Gone, Departed: d.seen.Departed,
 	}
-	var seen activitiesdrain.Evicted
-	cancelled, err := d.WhileWanted(ctx, vocabulary.StepEvictPods, new(activitiesdrain.Activities).EvictPods, in, &seen, func() (bool, error) {
+	var seen activities.Evicted
+	cancelled, err := d.WhileWanted(ctx, vocabulary.StepEvictPods, new(activities.Activities).EvictPods, in, &seen, func() (bool, error) {
 		now, err := d.Decide(ctx)
 		same := now.Result == "" && now.Hold == next.Hold && now.Retry == next.Retry && now.Step.Means == next.Step.Means
 		return same && now.Step.Until.Equal(next.Step.Until), err
@@ -202,17 +202,17 @@ func (d *nodeDrain) evict(ctx workflow.Context, next activitiesdrain.Decision) (
 	case err != nil || seen.Outcome == "":
 		return "", err
 	case cancelled:
-		seen.Outcome = activitiesdrain.OutcomeChanged
+		seen.Outcome = activities.OutcomeChanged
 	}
 	return seen.Outcome, d.note(ctx, next, seen)
 }
 
 // note keeps what an eviction saw last, and reports changed blockers in status and event.
-func (d *nodeDrain) note(ctx workflow.Context, next activitiesdrain.Decision, seen activitiesdrain.Evicted) error {
+func (d *nodeDrain) note(ctx workflow.Context, next activities.Decision, seen activities.Evicted) error {
 	before := d.seen
 	d.seen = seen
 	d.total += seen.Accepted
-	if seen.Outcome != activitiesdrain.OutcomeChanged {
+	if seen.Outcome != activities.OutcomeChanged {
 		return nil
 	}
 	d.show(ctx, next)
@@ -235,7 +235,7 @@ func (d *nodeDrain) note(ctx workflow.Context, next activitiesdrain.Decision, se
 // and namespace up to 317 bytes.
 const mostNames = 5
 
-func (d *nodeDrain) show(ctx workflow.Context, next activitiesdrain.Decision) {
+func (d *nodeDrain) show(ctx workflow.Context, next activities.Decision) {
 	s := run.Step{Name: strings.ToLower(string(next.Step.Means)), Why: next.Why, Phase: d.phase(), Node: d.NodeName, Deadline: next.Step.Until}
 	if p := d.seen.Picture; p.Why != "" {
 		s.Why, s.Table = p.Why+"; "+next.Why, table(p)
@@ -268,26 +268,26 @@ func clock(t time.Time) string {
 	return t.UTC().Format(time.TimeOnly)
 }
 
-func (d *nodeDrain) report(reason, message string) activitiesmachine.Report {
-	return activitiesmachine.Report{
+func (d *nodeDrain) report(reason, message string) machine.Report {
+	return machine.Report{
 		Read: d.Read(), Step: d.Operation(),
-		Conditions: []activitiesmachine.Condition{{Type: vocabulary.ConditionDrained, Reason: reason, Message: message}},
+		Conditions: []machine.Condition{{Type: vocabulary.ConditionDrained, Reason: reason, Message: message}},
 	}
 }
 
 // record adds the progress of the drain to a report.
-func (d *nodeDrain) record(report *activitiesmachine.Report, means, result string, left []string) {
+func (d *nodeDrain) record(report *machine.Report, means, result string, left []string) {
 	if d.Purpose == "" {
-		report.Deletion = &activitiesmachine.DeletionProgress{Means: means, Result: result, LeftBehind: left}
+		report.Deletion = &machine.DeletionProgress{Means: means, Result: result, LeftBehind: left}
 		return
 	}
-	report.Drain = &activitiesmachine.StayingDrain{Purpose: d.last.Purpose, Means: means, Result: result, LeftBehind: left}
+	report.Drain = &machine.StayingDrain{Purpose: d.last.Purpose, Means: means, Result: result, LeftBehind: left}
 }
 
 // end records how the drain ended. A cancelled drain leaves no record.
 func (d *nodeDrain) end(ctx workflow.Context, outcome, why string) (*Result, error) {
 	result := &Result{Outcome: outcome, Why: why, Accepted: d.total}
-	if outcome == activitiesdrain.Cancelled {
+	if outcome == activities.Cancelled {
 		return result, nil
 	}
 	if outcome == vocabulary.DrainForced {
