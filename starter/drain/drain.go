@@ -3,7 +3,6 @@ package drain
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/types"
@@ -47,9 +46,4 @@ A machine is given as NAMESPACE/NAME, or as NAME with --namespace. All clock tim
 // find reads a machine.
 func find(ctx context.Context, machines versioned.Interface, key types.NamespacedName) (*v1alpha1.Machine, error) {
 	return kubecli.Find(ctx, request.Machine, key, machines.MachineV1alpha1().Machines(key.Namespace).Get)
-}
-
-// notDeleting is the refusal of a command that is only for machines that are being deleted.
-func notDeleting(m *v1alpha1.Machine) error {
-	return fmt.Errorf("machine %s is not being deleted: its phase is %s", kubecli.KeyOf(m), kubecli.Status(*m))
 }

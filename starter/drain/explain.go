@@ -81,7 +81,7 @@ func (e reader) look(ctx context.Context) (snapshot, error) {
 		return snapshot{}, err
 	}
 	if m.DeletionTimestamp == nil && !staying(m) {
-		return snapshot{machine: m}, notDeleting(m)
+		return snapshot{machine: m}, fmt.Errorf("machine %s is not being deleted: its phase is %s", e.key, kubecli.Status(*m))
 	}
 	s := snapshot{machine: m, now: e.now()}
 	s.ask(ctx, e.temporal, e.address)

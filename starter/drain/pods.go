@@ -1,7 +1,6 @@
 package drain
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -81,7 +80,12 @@ func (s snapshot) waits() string {
 	if s.picture != nil && s.picture.Why != "" {
 		return s.picture.Why
 	}
-	return cmp.Or(condition(s.machine, v1alpha1.MachineDrained).Message, "node "+s.node()+" is being emptied")
+	for _, c := range s.machine.Status.Conditions {
+		if c.Type == v1alpha1.MachineDrained && c.Message != "" {
+			return c.Message
+		}
+	}
+	return "node " + s.node() + " is being emptied"
 }
 
 // mostRemedies is how many commands against blockers are shown; the others follow when these blockers are gone. Source: what

@@ -5,8 +5,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"millwright/api/v1alpha1"
 	"millwright/api/vocabulary"
 	"millwright/decide/drain"
@@ -99,13 +97,4 @@ func late(m *v1alpha1.Machine, now time.Time) bool {
 		at = stageSince(m)
 	}
 	return !at.IsZero() && now.After(at.Add(observe.Overdue))
-}
-
-// condition returns a condition of a machine; zero if there is none.
-func condition(m *v1alpha1.Machine, kind corev1.NodeConditionType) corev1.NodeCondition {
-	i := slices.IndexFunc(m.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == kind })
-	if i < 0 {
-		return corev1.NodeCondition{}
-	}
-	return m.Status.Conditions[i]
 }

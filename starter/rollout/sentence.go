@@ -3,6 +3,7 @@ package rollout
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"millwright/decide/phrase"
@@ -18,14 +19,14 @@ func (s snapshot) clock(t time.Time) string { return phrase.Clock(t, s.now) }
 
 // says is the sentence without the deployment's name; at formats a time.
 func (s snapshot) says(at func(time.Time) string) string {
-	text := s.told(at)
+	text := s.state(at)
 	if !s.idle.IsZero() {
 		text += "; that has been due since " + at(s.idle) + ": check that bridge and workers run"
 	}
 	return text
 }
 
-func (s snapshot) told(at func(time.Time) string) string {
+func (s snapshot) state(at func(time.Time) string) string {
 	o, d := s.facts, s.next
 	switch {
 	case o.Deleting:
@@ -88,16 +89,12 @@ func pauseSays(p *rollout.PausePoint, at func(time.Time) string) string {
 	return fmt.Sprintf("%d of %d has its %s, and lasts %s", p.Step+1, p.Of, machineCount(p.Size), until)
 }
 
-// moves reports whether a decision takes the rollout further. Records and marks on nodes do not count: without reading the
-// nodes, it is unknown whether a mark is due.
+// moves reports whether a decision takes the rollout further. Records and annotations do not count. Of the changes of nodes only
+// Select counts, which starts in-place updates: if the nodes were not read, it is unknown whether the others are due.
 func moves(d rollout.Decision) bool {
-	for _, r := range d.Resize {
-		if r.From != r.To {
-			return true
-		}
-	}
 	lists := len(d.Mark) + len(d.Unmark) + len(d.Open) + len(d.Close) + len(d.Sync) + len(d.Move) + len(d.Select) + len(d.Delete)
-	return lists > 0 || d.Create != nil || d.Revise != nil || d.Rollback != nil
+	return lists > 0 || d.Create != nil || d.Revise != nil || d.Rollback != nil ||
+		slices.ContainsFunc(d.Resize, func(r rollout.Resize) bool { return r.From != r.To })
 }
 
 // revision names what is being rolled out.

@@ -37,19 +37,7 @@ func (m *machine) delete(ctx workflow.Context, d activities.Decision) error {
 	if err := m.enter(ctx, d, s); err != nil {
 		return err
 	}
-	switch {
-	case s.Held() || s.Stage == deletion.PreDrainHooks || s.Stage == deletion.PreTerminateHooks:
-		return m.Awaken(ctx)
-	case s.Stage == deletion.Detach:
-		return m.detach(ctx, d)
-	case s.Stage == deletion.Instance:
-		return m.deleteInstance(ctx, d)
-	case s.Stage == deletion.Node:
-		return m.deleteNode(ctx, d)
-	default: // the status says that the instance stays
-		m.done = deletion.Node
-		return m.release(ctx, d, "takes the finalizer off: the object may go")
-	}
+	return m.advance(ctx, d, s)
 }
 
 // tryQuickly attempts a stage without recording it first. over is false if the stage must be recorded and run normally.
@@ -70,6 +58,23 @@ func (m *machine) tryQuickly(ctx workflow.Context, d activities.Decision, s dele
 		return true, m.release(ctx, d, "takes the finalizer off: the object may go")
 	default:
 		return false, nil
+	}
+}
+
+// advance does the work of a stage that is on record. A hold or hooks end without work of this run.
+func (m *machine) advance(ctx workflow.Context, d activities.Decision, s deletion.Step) error {
+	switch {
+	case s.Held(), s.Stage == deletion.PreDrainHooks, s.Stage == deletion.PreTerminateHooks:
+		return m.Awaken(ctx)
+	case s.Stage == deletion.Detach:
+		return m.detach(ctx, d)
+	case s.Stage == deletion.Instance:
+		return m.deleteInstance(ctx, d)
+	case s.Stage == deletion.Node:
+		return m.deleteNode(ctx, d)
+	default: // the status says that the instance stays
+		m.done = deletion.Node
+		return m.release(ctx, d, "takes the finalizer off: the object may go")
 	}
 }
 
