@@ -49,7 +49,7 @@ func wantedSchedule(class *v1alpha1.MachineClass, every time.Duration) client.Sc
 func (s *sweeps) ensure(ctx context.Context, wanted client.ScheduleOptions) error {
 	handle := s.schedules.GetHandle(ctx, wanted.ID)
 	there, err := handle.Describe(ctx)
-	if absent := new(serviceerror.NotFound); errors.As(err, &absent) {
+	if _, absent := errors.AsType[*serviceerror.NotFound](err); absent {
 		if _, err = s.schedules.Create(ctx, wanted); errors.Is(err, sdk.ErrScheduleAlreadyRunning) {
 			return nil // another bridge created it first: the next check compares it
 		}
