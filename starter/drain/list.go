@@ -57,7 +57,11 @@ func (f *drains) list(ctx context.Context, out io.Writer, onlyStuck bool) error 
 		return m.DeletionTimestamp == nil && !staying(&m) || onlyStuck && !stuck(&m, now)
 	})
 	if len(going) == 0 {
-		_, err := fmt.Fprintln(out, nobody(onlyStuck))
+		text := "no machine is being deleted, and none is being emptied"
+		if onlyStuck {
+			text = "no machine that is being deleted or emptied needs a look"
+		}
+		_, err := fmt.Fprintln(out, text)
 		return err
 	}
 	slices.SortFunc(going, func(a, b v1alpha1.Machine) int {
@@ -72,13 +76,6 @@ func (f *drains) list(ctx context.Context, out io.Writer, onlyStuck bool) error 
 		})
 	}
 	return kubecli.WriteTable(out, rows)
-}
-
-func nobody(onlyStuck bool) string {
-	if onlyStuck {
-		return "no machine that is being deleted or emptied needs a look"
-	}
-	return "no machine is being deleted, and none is being emptied"
 }
 
 // stageWord is the stage in the table. It distinguishes a drain that is queued, and that of a machine that stays, from others.

@@ -33,10 +33,6 @@ type table struct {
 	seen map[string]string // by machine: what was printed
 }
 
-func newTable(out io.Writer) *table {
-	return &table{out: out, live: IsTerminal(out), seen: map[string]string{}}
-}
-
 // IsTerminal reports whether the output goes to a terminal.
 func IsTerminal(out io.Writer) bool {
 	file, ok := out.(*os.File)

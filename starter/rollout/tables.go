@@ -1,7 +1,6 @@
 package rollout
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -16,15 +15,14 @@ import (
 // setTable shows the current set and all that have or want machines, the newest revision first.
 func (s snapshot) setTable(out io.Writer) {
 	var shown []int
-	for i, set := range s.facts.Sets {
-		if i == s.current() || set.Replicas > 0 || len(set.Machines) > 0 {
+	for _, i := range slices.Backward(s.byRevision()) {
+		if set := s.facts.Sets[i]; i == s.current() || set.Replicas > 0 || len(set.Machines) > 0 {
 			shown = append(shown, i)
 		}
 	}
 	if len(shown) == 0 {
 		return
 	}
-	slices.SortStableFunc(shown, func(a, b int) int { return cmp.Compare(s.facts.Sets[b].Revision, s.facts.Sets[a].Revision) })
 	rows := [][]any{{"REVISION", "SET", "REPLICAS", "MACHINES", "READY", "AVAILABLE", "TERMINATING", "CLASS", "CURRENT"}}
 	for _, i := range shown {
 		set := s.facts.Sets[i]

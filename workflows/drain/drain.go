@@ -24,8 +24,8 @@ type Input struct {
 	NodeName string
 	Purpose  string              `json:",omitempty"` // empty when the machine is being deleted
 	Seen     *activities.Evicted `json:",omitempty"` // continued as new: what the last eviction saw
-	Held     bool                `json:",omitempty"` // continued as new: the status shows that it is held
-	Retry    string              `json:",omitempty"` // continued as new: the last request to retry
+	Held     bool                `json:",omitempty"` // the status shows that the drain is held
+	Retry    string              `json:",omitempty"` // the last request to retry that was obeyed
 }
 
 // Result is how a drain ended.
@@ -46,14 +46,12 @@ type nodeDrain struct {
 	seen  activities.Evicted // what the last eviction saw
 	until time.Time          // deadline that has passed: the next decision is made for that time at the earliest
 	total int
-	held  bool        // the status shows that the drain is held
 	begun drain.Means // means that were recorded and not read back yet
-	retry string      // the last request to retry that was obeyed
 }
 
 func (d *nodeDrain) Next() any {
 	in := d.Input
-	in.Versions, in.Seen, in.Held, in.Retry = d.Object.Versions, &d.seen, d.held, d.retry
+	in.Versions, in.Seen = d.Object.Versions, &d.seen
 	return in
 }
 
@@ -61,7 +59,7 @@ func (d *nodeDrain) Next() any {
 // deadline, then deletes them with their own grace periods, then without. The details, the search attributes, the machine's
 // condition Drained and its events show the state of the node. It is a child of the machine's workflow and ends with it.
 func Drain(ctx workflow.Context, in Input) (Result, error) {
-	d := &nodeDrain{Object: run.NewObject(ctx, run.KindDrain, run.Input{Ref: in.Ref, Versions: in.Versions}), Input: in, held: in.Held, retry: in.Retry}
+	d := &nodeDrain{Object: run.NewObject(ctx, run.KindDrain, run.Input{Ref: in.Ref, Versions: in.Versions}), Input: in}
 	if in.Seen != nil {
 		d.seen = *in.Seen
 	}
@@ -83,7 +81,7 @@ func (d *nodeDrain) Step(ctx workflow.Context, next activities.Decision) (*Resul
 		return d.end(ctx, next.Result, next.Why)
 	}
 	if held, err := d.hold(ctx, next); err != nil || held {
-		if err == nil && !d.held && d.Purpose != "" { // the next drain cordons the node again
+		if err == nil && !d.Held && d.Purpose != "" { // the next drain cordons the node again
 			return &Result{Outcome: activities.Cancelled, Why: "the drain is resumed"}, nil
 		}
 		return nil, err
@@ -130,11 +128,11 @@ func (d *nodeDrain) phase() string {
 // hold waits while a person holds the drain, and reports whether it did. The node of a machine that is being deleted stays
 // cordoned.
 func (d *nodeDrain) hold(ctx workflow.Context, next activities.Decision) (bool, error) {
-	if next.Hold == "" && !d.held {
+	if next.Hold == "" && !d.Held {
 		return false, nil
 	}
 	if next.Hold == "" { // the deadline may have passed meanwhile: the pods are read first
-		d.held, d.seen.Outcome = false, ""
+		d.Held, d.seen.Outcome = false, ""
 		d.show(ctx, next)
 		report := d.report(vocabulary.ReasonDraining, next.Why)
 		report.Event = &kube.Event{Reason: d.holdReason("Resumed"), Message: "node " + d.NodeName + ": " + next.Why}
@@ -142,8 +140,8 @@ func (d *nodeDrain) hold(ctx workflow.Context, next activities.Decision) (bool, 
 	}
 	s := run.Step{Name: vocabulary.StepHeld, Why: "held: " + next.Hold, Table: table(d.seen.Picture), Phase: d.phase(), Node: d.NodeName, BlockedBy: []string{vocabulary.BlockedHold}, Stuck: true}
 	d.Show(ctx, s)
-	if !d.held {
-		d.held = true
+	if !d.Held {
+		d.Held = true
 		report := d.report(vocabulary.ReasonBlocked, s.Why)
 		report.Event = &kube.Event{Reason: d.holdReason("Held"), Message: s.Why}
 		if err := d.writeStatus(ctx, s.Why, report); err != nil {
@@ -185,8 +183,8 @@ func (d *nodeDrain) begin(ctx workflow.Context, next activities.Decision) (bool,
 // needed.
 func (d *nodeDrain) evict(ctx workflow.Context, next activities.Decision) (outcome string, err error) {
 	d.show(ctx, next)
-	hurry := d.seen.Outcome != "" && next.Retry != d.retry
-	d.retry = next.Retry
+	hurry := d.seen.Outcome != "" && next.Retry != d.Retry
+	d.Retry = next.Retry
 	in := activities.Eviction{
 		Hurry: hurry, Started: next.Started,
 		Machine: d.Object.Ref, NodeName: d.NodeName, Means: next.Step.Means, Until: next.Step.Until, Shown: d.seen.Blockers, Known: d.seen.Picture.Rows,
