@@ -24,12 +24,6 @@ import (
 	"millwright/workflows/run"
 )
 
-// The activities whose heartbeats say what a deletion waits for, by the IDs that workflows give them.
-const (
-	evictingActivity  = vocabulary.StepEvictPods
-	detachingActivity = vocabulary.StepAwaitDetach
-)
-
 // temporalTimeout is how long to wait for Temporal. Source: after that, users prefer the part of the answer that the Machine
 // has.
 const temporalTimeout = 5 * time.Second
@@ -71,12 +65,12 @@ func inDrain(m *v1alpha1.Machine) bool { return observe.InDrain(m) || staying(m)
 func (s *snapshot) readActivity(ctx context.Context, t client.Client) error {
 	ref := kube.Ref{Namespace: s.machine.Namespace, Name: s.machine.Name, UID: string(s.machine.UID)}
 	if !inDrain(s.machine) {
-		_, err := s.readHeartbeat(ctx, t, run.ID(run.KindMachine, ref), detachingActivity, &s.volumes)
+		_, err := s.readHeartbeat(ctx, t, run.ID(run.KindMachine, ref), vocabulary.StepAwaitDetach, &s.volumes)
 		return err
 	}
 	id := run.ID(run.KindDrain, ref)
 	var progress activities.Progress
-	found, err := s.readHeartbeat(ctx, t, id, evictingActivity, &progress)
+	found, err := s.readHeartbeat(ctx, t, id, vocabulary.StepEvictPods, &progress)
 	if err != nil {
 		return err
 	}
@@ -96,18 +90,16 @@ func (s *snapshot) readActivity(ctx context.Context, t client.Client) error {
 // errNotOpen says that no workflow of that ID is open.
 var errNotOpen = errors.New("no such workflow is open")
 
-// readHeartbeat decodes the last heartbeat of a pending activity, and reports whether there was one. Later activities of that
-// name have a number after the ID.
+// readHeartbeat decodes the last heartbeat of a pending activity, and reports whether there was one. The ID of an activity is the
+// name of its step; later activities of that step have a number after it.
 func (s *snapshot) readHeartbeat(ctx context.Context, t client.Client, workflowID, activityID string, into any) (bool, error) {
 	answer, err := t.DescribeWorkflowExecution(ctx, workflowID, "")
-	if _, missing := errors.AsType[*serviceerror.NotFound](err); missing {
+	_, missing := errors.AsType[*serviceerror.NotFound](err)
+	switch {
+	case missing, err == nil && answer.GetWorkflowExecutionInfo().GetStatus() != enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING:
 		return false, errNotOpen
-	}
-	if err != nil {
+	case err != nil:
 		return false, fmt.Errorf("describe %s: %w", workflowID, err)
-	}
-	if answer.GetWorkflowExecutionInfo().GetStatus() != enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING {
-		return false, errNotOpen
 	}
 	for _, pending := range answer.GetPendingActivities() {
 		if id := pending.GetActivityId(); id != activityID && !strings.HasPrefix(id, activityID+"-") {

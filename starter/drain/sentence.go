@@ -3,6 +3,7 @@ package drain
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -104,11 +105,7 @@ func (s snapshot) node() string { return cmp.Or(s.machine.Labels[v1alpha1.LabelN
 
 // command is the command line of a request.
 func (s snapshot) command(name request.Command, flags ...string) string {
-	line := "starter drain " + string(name) + " " + kubecli.KeyOf(s.machine)
-	for _, flag := range flags {
-		line += " " + flag
-	}
-	return line
+	return strings.Join(slices.Concat([]string{"starter drain", string(name), kubecli.KeyOf(s.machine)}, flags), " ")
 }
 
 func (s snapshot) checkIfLate() string {
@@ -121,14 +118,11 @@ func (s snapshot) checkIfLate() string {
 // hooked says which annotations hold the deletion, and how to remove them.
 func (s snapshot) hooked(kind, prefix string) string {
 	m := s.machine
-	var keys, names, commands []string
-	for key := range m.Annotations {
-		if key == prefix || strings.HasPrefix(key, prefix+"/") {
-			keys = append(keys, key)
+	var names, commands []string
+	for _, key := range slices.Sorted(maps.Keys(m.Annotations)) {
+		if key != prefix && !strings.HasPrefix(key, prefix+"/") {
+			continue
 		}
-	}
-	slices.Sort(keys)
-	for _, key := range keys {
 		name := key
 		if value := m.Annotations[key]; value != "" {
 			name += " (" + value + ")"
@@ -136,7 +130,7 @@ func (s snapshot) hooked(kind, prefix string) string {
 		names = append(names, name)
 		commands = append(commands, fmt.Sprintf("kubectl annotate machine -n %s %s %s-", m.Namespace, m.Name, key))
 	}
-	if len(keys) == 0 {
+	if len(names) == 0 {
 		return s.say(nil, "since %s it waited for %s hooks; none is left; it continues now", s.sinceStage(), kind)
 	}
 	return s.say(commands, "since %s it waits for the owner of each %s hook to remove it: %s; this step has no deadline", s.sinceStage(), kind, strings.Join(names, ", "))

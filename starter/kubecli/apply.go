@@ -3,6 +3,7 @@ package kubecli
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -113,9 +114,4 @@ func (c Clients) applyObject(ctx context.Context, object *unstructured.Unstructu
 	return nil
 }
 
-func namespace(o metav1.Object) string {
-	if n := o.GetNamespace(); n != "" {
-		return n
-	}
-	return metav1.NamespaceDefault
-}
+func namespace(o metav1.Object) string { return cmp.Or(o.GetNamespace(), metav1.NamespaceDefault) }
