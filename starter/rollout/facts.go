@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"millwright/api/v1alpha1"
+	"millwright/decide/list"
 	"millwright/decide/phrase"
 	"millwright/decide/rollout"
 	"millwright/starter/kubecli"
@@ -98,9 +99,9 @@ func (s snapshot) step() string {
 	}
 	available := 0
 	if i := s.current(); i >= 0 {
-		available = countIf(o.Sets[i].Machines, func(m rollout.Member) bool { return m.Available })
+		available = list.Count(o.Sets[i].Machines, func(m rollout.Member) bool { return m.Available })
 	}
-	return fmt.Sprintf("%d of %d is to have %s, and %d available; %s", p.Step+1, len(o.Steps), machineCount(s.stepSize(p.Step)), available, then)
+	return fmt.Sprintf("%d of %d is to have %s, and %d available; %s", p.Step+1, len(o.Steps), phrase.Count(s.stepSize(p.Step), "machine"), available, then)
 }
 
 // stepSize is how many new machines a rollout step wants.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"millwright/decide/list"
 	"millwright/decide/phrase"
 	"millwright/decide/rollout"
 )
@@ -72,12 +73,9 @@ func (s snapshot) moving(at func(time.Time) string) string {
 func (s snapshot) deletions() string {
 	n := 0
 	for _, set := range s.facts.Sets {
-		n += countIf(set.Machines, func(m rollout.Member) bool { return m.Deleting })
+		n += list.Count(set.Machines, func(m rollout.Member) bool { return m.Deleting })
 	}
-	if n == 0 {
-		return ""
-	}
-	return "; " + machineCount(n) + " to go yet"
+	return phrase.If(n > 0, "; %s still being deleted", phrase.Count(n, "machine"))
 }
 
 // pauseSays says until when a rollout waits at a pause point.
@@ -86,7 +84,7 @@ func pauseSays(p *rollout.PausePoint, at func(time.Time) string) string {
 	if !p.Approve {
 		until = "until " + at(p.Until)
 	}
-	return fmt.Sprintf("%d of %d has its %s, and lasts %s", p.Step+1, p.Of, machineCount(p.Size), until)
+	return fmt.Sprintf("%d of %d has its %s, and lasts %s", p.Step+1, p.Of, phrase.Count(p.Size, "machine"), until)
 }
 
 // moves reports whether a decision takes the rollout further. Records and annotations do not count. Of the changes of nodes only
@@ -110,7 +108,7 @@ func (s snapshot) reached() string {
 	if s.next.NoSet {
 		return "its template is not rolled out"
 	}
-	return fmt.Sprintf("%d of %s up to date", s.status.Counts.Updated, machineCount(s.facts.Replicas))
+	return fmt.Sprintf("%d of %s up to date", s.status.Counts.Updated, phrase.Count(s.facts.Replicas, "machine"))
 }
 
 // numbers says how many machines are wanted and how many there are.
@@ -121,12 +119,4 @@ func (s snapshot) numbers() string {
 		text += fmt.Sprintf(", %d failed and preserved", c.PreservedFailed)
 	}
 	return text
-}
-
-// machineCount counts machines in words.
-func machineCount(n int) string {
-	if n == 1 {
-		return "1 machine"
-	}
-	return fmt.Sprintf("%d machines", n)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"millwright/api/v1alpha1"
+	"millwright/decide/list"
 	"millwright/decide/rollout"
 	"millwright/starter/kubecli"
 )
@@ -28,9 +29,9 @@ func (s snapshot) setTable(out io.Writer) {
 		set := s.facts.Sets[i]
 		rows = append(rows, []any{
 			revisionCell(set.Revision), set.Name, set.Replicas, len(set.Machines),
-			countIf(set.Machines, func(m rollout.Member) bool { return m.Ready && !m.Deleting }),
-			countIf(set.Machines, func(m rollout.Member) bool { return m.Available }),
-			countIf(set.Machines, func(m rollout.Member) bool { return m.Deleting }),
+			list.Count(set.Machines, func(m rollout.Member) bool { return m.Ready && !m.Deleting }),
+			list.Count(set.Machines, func(m rollout.Member) bool { return m.Available }),
+			list.Count(set.Machines, func(m rollout.Member) bool { return m.Deleting }),
 			s.family.Sets[i].Spec.Template.Spec.Class.Name, yesCell(i == s.current()),
 		})
 	}
@@ -46,18 +47,18 @@ const mostMachines = 10
 
 // machineTable shows the machines that the rollout waits for.
 func (s snapshot) machineTable(out io.Writer) {
-	list := s.awaited()
-	if len(list) == 0 {
+	awaited := s.awaited()
+	if len(awaited) == 0 {
 		return
 	}
 	rows := [][]any{{"MACHINE", "PHASE", "SINCE", "LAST OPERATION"}}
-	for _, m := range list[:min(len(list), mostMachines)] {
+	for _, m := range awaited[:min(len(awaited), mostMachines)] {
 		operation := kubecli.OneLine(m.Status.LastOperation.Description)
 		rows = append(rows, []any{m.Name, kubecli.Status(*m), kubecli.Age(phaseSince(m), s.now), operation})
 	}
 	_, _ = fmt.Fprintln(out)
 	_ = kubecli.WriteTable(out, rows) // a buffer never fails
-	if rest := len(list) - mostMachines; rest > 0 {
+	if rest := len(awaited) - mostMachines; rest > 0 {
 		_, _ = fmt.Fprintf(out, "and %d more\n", rest)
 	}
 }
@@ -75,8 +76,10 @@ func (s snapshot) awaited() []*v1alpha1.Machine {
 			}
 		}
 	}
-	list := slices.DeleteFunc(slices.Clone(s.family.Members), func(m *v1alpha1.Machine) bool { return !first[m.Name] })
-	return append(list, slices.DeleteFunc(slices.Clone(s.family.Members), func(m *v1alpha1.Machine) bool { return !then[m.Name] })...)
+	return slices.Concat(
+		list.Where(s.family.Members, func(m *v1alpha1.Machine) bool { return first[m.Name] }),
+		list.Where(s.family.Members, func(m *v1alpha1.Machine) bool { return then[m.Name] }),
+	)
 }
 
 // phaseSince is when a machine entered its phase.
@@ -89,16 +92,6 @@ func phaseSince(m *v1alpha1.Machine) time.Time {
 	default:
 		return m.Status.CurrentStatus.LastUpdateTime.Time
 	}
-}
-
-func countIf(list []rollout.Member, is func(rollout.Member) bool) int {
-	n := 0
-	for _, m := range list {
-		if is(m) {
-			n++
-		}
-	}
-	return n
 }
 
 // revisionCell is a revision in a table; empty if the set has none yet.

@@ -11,6 +11,7 @@ import (
 	"millwright/activities/kube"
 	"millwright/api/vocabulary"
 	"millwright/decide/attention"
+	"millwright/decide/phrase"
 	"millwright/decide/rollout"
 	"millwright/workflows/run"
 )
@@ -282,10 +283,7 @@ func (w *setWriter) resting(ctx workflow.Context, d deployment.Decision) (future
 			continue
 		}
 		soon := workflow.Now(ctx).Add(time.Second) // no busy loop if a worker's clock is behind the workflow's
-		if at.time.Before(soon) {
-			at.time = soon
-		}
-		futures = append(futures, w.Timer(ctx, at.name, "then it looks again: "+d.Pending.Why, at.time))
+		futures = append(futures, w.Timer(ctx, at.name, "then it looks again: "+d.Pending.Why, phrase.Later(at.time, soon)))
 	}
 	return futures
 }

@@ -14,6 +14,7 @@ import (
 	"millwright/activities/machine"
 	"millwright/api/vocabulary"
 	"millwright/decide/drain"
+	"millwright/decide/phrase"
 	"millwright/workflows/run"
 )
 
@@ -108,10 +109,7 @@ const QueryPods = "pods"
 
 func (d *nodeDrain) Decide(ctx workflow.Context) (next activities.Decision, err error) {
 	in := activities.Input{Read: d.Read(), Purpose: d.Purpose, Grace: d.seen.Grace, Unasked: d.seen.Outcome == ""}
-	in.At = workflow.Now(ctx)
-	if d.until.After(in.At) {
-		in.At = d.until
-	}
+	in.At = phrase.Later(workflow.Now(ctx), d.until)
 	next, err = decideDrain.Quick(ctx, d.Object, "by which means, and until when?", in)
 	d.Live = false
 	d.last = next
