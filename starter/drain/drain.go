@@ -25,9 +25,9 @@ func Command(d kubecli.Environment) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "drain",
 		Short: "Show why deleted machines are still there, and change it",
-		Long: `drain shows how far the deletion of machines has come: which stage, what blocks it, and what happens next. Nodes that are
-emptied although their machines stay, for an in-place update or a preservation, are shown and changed alike. Requests
-(extend, hold and so on) are annotations on a Machine, each with who wants it and why; kubectl annotate does the same.
+		Long: `drain shows how far the deletion of machines has come: the stage, what blocks it, and what happens next. It also shows nodes
+that are drained although their machines stay, for an in-place update or a preservation. Requests (extend, hold and so on)
+are annotations on a Machine, with actor and reason; kubectl annotate does the same.
 
 A machine is given as NAMESPACE/NAME, or as NAME with --namespace. All clock times are UTC.`,
 		Example: `  starter drain list --all-namespaces --stuck

@@ -25,11 +25,11 @@ func (f *drains) explainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain MACHINE",
 		Short: "Show why a deleted machine is still there, or why a node is not empty yet",
-		Long: `explain shows the pods that a drain still has to do with, as the drain sees them now, and ends with one sentence: what
-blocks, since when, what happens by itself and when, and which command changes that. Stages without pods (hooks, volumes, the
-provider) are explained alike.
+		Long: `explain shows the pods that a drain still waits for, as the drain sees them now. It ends with one sentence: what blocks, since
+when, what happens next without a request and when, and which command changes that. It also explains the stages without pods
+(hooks, volumes, the provider).
 
-The pods come from the drain's workflow in Temporal. Without it, the sentence is made from the Machine alone.`,
+The pods come from the drain's workflow in Temporal. Without Temporal, explain uses the Machine alone.`,
 		Example: `  starter drain explain m-1 -n shop
   starter drain explain shop/m-1`,
 		Args: cobra.ExactArgs(1),

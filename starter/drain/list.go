@@ -20,13 +20,13 @@ func (f *drains) listCommand() *cobra.Command {
 	var all, onlyStuck bool
 	c := &cobra.Command{
 		Use:   "list",
-		Short: "List the machines that are being deleted, or whose nodes are emptied",
-		Long: `list shows every machine that is being deleted: its stage and since when, by which means its pods are made to go, when the
-next, harder step comes, and what blocks it. A machine that stays is shown while its node is emptied, with what that is for in
-the place of the stage. It reads Machines and nothing else, so it also works when Temporal does not.
+		Short: "List the machines that are being deleted, or whose nodes are drained",
+		Long: `list shows every machine that is being deleted: its stage and since when, the means by which its pods are removed, the deadline
+of that means, and what blocks it. It also shows a machine that stays while its node is drained, with the purpose of the drain.
+It reads only Machines, and so does not need Temporal.
 
---stuck shows those that somebody should look at: a budget, a pod, a hook, a hold or the provider keeps them, or a deadline
-has passed and nothing followed.`,
+--stuck shows only machines that may need a person: a budget, a pod, a hook, a hold or the provider blocks them, or a deadline
+has passed without effect.`,
 		Example: `  starter drain list -n shop
   starter drain list -A --stuck`,
 		Args: cobra.NoArgs,
@@ -38,7 +38,7 @@ has passed and nothing followed.`,
 		},
 	}
 	c.Flags().BoolVarP(&all, "all-namespaces", "A", false, "machines of all namespaces")
-	c.Flags().BoolVar(&onlyStuck, "stuck", false, "only those that somebody should look at")
+	c.Flags().BoolVar(&onlyStuck, "stuck", false, "only machines that may need a person")
 	return c
 }
 
@@ -57,9 +57,9 @@ func (f *drains) list(ctx context.Context, out io.Writer, onlyStuck bool) error 
 		return m.DeletionTimestamp == nil && !staying(&m) || onlyStuck && !stuck(&m, now)
 	})
 	if len(going) == 0 {
-		text := "no machine is being deleted, and none is being emptied"
+		text := "no machine is being deleted or drained"
 		if onlyStuck {
-			text = "no machine that is being deleted or emptied needs a look"
+			text = "no machine that is being deleted or drained needs a person"
 		}
 		_, err := fmt.Fprintln(out, text)
 		return err

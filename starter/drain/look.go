@@ -52,9 +52,9 @@ func (s *snapshot) ask(ctx context.Context, t client.Client, address string) {
 	defer cancel()
 	switch err := s.readActivity(ctx, t); {
 	case errors.Is(err, errNotOpen):
-		s.note = "Nothing of it is open in Temporal: what follows is from the Machine alone."
+		s.note = "Temporal has no open workflow for this step: what follows is from the Machine alone."
 	case err != nil:
-		s.note = fmt.Sprintf("No picture from Temporal at %s (%s): what follows is from the Machine alone.", address, kubecli.OneLine(err.Error()))
+		s.note = fmt.Sprintf("The step cannot be read from Temporal at %s (%s): what follows is from the Machine alone.", address, kubecli.OneLine(err.Error()))
 	}
 }
 
@@ -122,11 +122,11 @@ func (s *snapshot) noteSilence(a *workflowpb.PendingActivityInfo) {
 	}
 	switch {
 	case a.GetLastFailure() != nil && a.GetState() == enumspb.PENDING_ACTIVITY_STATE_SCHEDULED:
-		s.note = fmt.Sprintf("Attempt %d of %s is yet to begin; the one before failed: %s", a.GetAttempt(), a.GetActivityId(), kubecli.OneLine(a.GetLastFailure().GetMessage()))
+		s.note = fmt.Sprintf("Attempt %d of %s has not begun yet; the attempt before failed: %s", a.GetAttempt(), a.GetActivityId(), kubecli.OneLine(a.GetLastFailure().GetMessage()))
 	case !s.seen.IsZero() && s.now.Sub(s.seen) > silent:
 		s.note = fmt.Sprintf("No worker has reported since %s: check that a worker polls the queue %s.", kubecli.Since(s.seen, s.now), run.QueueDrains)
 	case s.seen.IsZero() && a.GetScheduledTime() != nil && s.now.Sub(a.GetScheduledTime().AsTime()) > silent:
-		s.note = fmt.Sprintf("No worker has taken %s since %s: does one run that polls the queue %s?",
+		s.note = fmt.Sprintf("No worker has taken %s since %s: check that a worker polls the queue %s.",
 			a.GetActivityId(), kubecli.Since(a.GetScheduledTime().AsTime(), s.now), run.QueueDrains)
 	}
 }

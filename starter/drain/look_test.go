@@ -118,10 +118,10 @@ func TestExplainWithoutTemporal(t *testing.T) {
 		temporal *clitest.FakeTemporal
 		note     string
 	}{
-		"away":        {&clitest.FakeTemporal{Err: errors.New("connection refused")}, "No picture from Temporal at temporal:1 (describe drain/shop/m-1/u-1: connection refused): what follows is from the Machine alone.\n"},
-		"no workers":  {mute, "No picture from Temporal at temporal:1 (query pods: no worker answers): what follows is from the Machine alone.\n"},
-		"no drain":    {&clitest.FakeTemporal{ID: "drain/shop/m-1/another"}, "Nothing of it is open in Temporal: what follows is from the Machine alone.\n"},
-		"drain ended": {ended, "Nothing of it is open in Temporal: what follows is from the Machine alone.\n"},
+		"away":        {&clitest.FakeTemporal{Err: errors.New("connection refused")}, "The step cannot be read from Temporal at temporal:1 (describe drain/shop/m-1/u-1: connection refused): what follows is from the Machine alone.\n"},
+		"no workers":  {mute, "The step cannot be read from Temporal at temporal:1 (query pods: no worker answers): what follows is from the Machine alone.\n"},
+		"no drain":    {&clitest.FakeTemporal{ID: "drain/shop/m-1/another"}, "Temporal has no open workflow for this step: what follows is from the Machine alone.\n"},
+		"drain ended": {ended, "Temporal has no open workflow for this step: what follows is from the Machine alone.\n"},
 	} {
 		w := newWorld(going(by("Evict"), doing("evict", "PodDisruptionBudget shop/web"),
 			saying(v1alpha1.MachineDrained, v1alpha1.ReasonBlocked, "1 pod left: PodDisruptionBudget shop/web allows none of its 3 healthy pods to go: it needs 3 of 3")))
@@ -144,8 +144,8 @@ func TestExplainDoubtsAWorkerThatIsSilent(t *testing.T) {
 	untaken := &workflowpb.PendingActivityInfo{ActivityId: "evict-pods", ScheduledTime: timestamppb.New(now.Add(-time.Minute))}
 	for want, pending := range map[string]*workflowpb.PendingActivityInfo{
 		"No worker has reported since 14:04:07 UTC (2m): check that a worker polls the queue drains.":        lost,
-		"Attempt 7 of evict-pods is yet to begin; the one before failed: watch pods of node n-1: forbidden":  failing,
-		"No worker has taken evict-pods since 14:05:07 UTC (60s): does one run that polls the queue drains?": untaken,
+		"Attempt 7 of evict-pods has not begun yet; the attempt before failed: watch pods of node n-1: forbidden":  failing,
+		"No worker has taken evict-pods since 14:05:07 UTC (60s): check that a worker polls the queue drains.": untaken,
 	} {
 		w := newWorld(going(by("Evict")))
 		w.Temporal = openDrain(pending)

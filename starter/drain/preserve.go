@@ -17,13 +17,13 @@ func PreserveCommand(d kubecli.Environment) *cobra.Command {
 	f := &kubecli.Objects{Environment: d, Kind: request.Machine}
 	r, stop := kubecli.NewRequest(request.Machine, request.Preserve), false
 	c := &cobra.Command{
-		Use: "preserve MACHINE", Short: "Keep a machine for people to look at, or no longer",
+		Use: "preserve MACHINE", Short: "Keep a machine for inspection, or no longer",
 		Long: `preserve keeps a machine from now on: its set does not replace it when it fails, and the cluster autoscaler leaves its node. It
 lasts for the machine's machinePreserveTimeout, 96 hours by default, and is not made longer by asking again. --stop ends it, and
 keeps the machine's set from preserving it by itself.
 
-It writes an annotation on the Machine that has no room for who and why: these are in an event of the Machine. A machine is given
-as NAMESPACE/NAME, or as NAME with --namespace.`,
+It writes an annotation on the Machine, and an event with actor and reason, which the annotation cannot hold. A machine is given as
+NAMESPACE/NAME, or as NAME with --namespace.`,
 		Example: `  starter preserve shop/m-1 --reason "what is in its memory?"
   starter preserve shop/m-1 --stop`,
 		Args: cobra.ExactArgs(1),

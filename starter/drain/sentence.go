@@ -42,7 +42,7 @@ func (s snapshot) sentence() string {
 	case v1alpha1.MachineDeletionNode:
 		return s.say(nil, "the instance is gone, and since %s the remains of node %s are removed", s.sinceStage(), s.node())
 	case v1alpha1.MachineDeletionRelease:
-		return s.say(nil, "instance and node are gone since %s, and the object is removed next", s.sinceStage())
+		return s.say(nil, "instance and node have been gone since %s, and the object is removed next", s.sinceStage())
 	default:
 		return s.say(nil, "the deletion was asked for at %s, and nothing is recorded yet%s", s.sinceStage(), s.checkIfLate())
 	}

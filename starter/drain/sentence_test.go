@@ -179,7 +179,7 @@ func TestSentence(t *testing.T) {
 		},
 		{
 			"release", going(at(v1alpha1.MachineDeletionRelease)),
-			"instance and node are gone since 13:51:07 UTC (15m), and the object is removed next.", nil,
+			"instance and node have been gone since 13:51:07 UTC (15m), and the object is removed next.", nil,
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

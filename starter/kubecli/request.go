@@ -94,8 +94,8 @@ func (o *Objects) RequestCommand(h CommandHelp, read subjectReader) *cobra.Comma
 
 // Signed adds the flags for actor and reason.
 func (r *Request) Signed(c *cobra.Command) {
-	c.Flags().StringVar(&r.Reason, "reason", "", "why; people read it wherever the command acts")
-	c.Flags().StringVar(&r.Actor, "as-user", cmp.Or(os.Getenv("USER"), "somebody"), "who wants it")
+	c.Flags().StringVar(&r.Reason, "reason", "", "why; shown wherever the request takes effect")
+	c.Flags().StringVar(&r.Actor, "as-user", cmp.Or(os.Getenv("USER"), "somebody"), "actor of the request")
 }
 
 // Send writes a request on the object of this name.

@@ -30,12 +30,12 @@ func (f *rollouts) planCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "plan DEPLOYMENT",
 		Short: "Show the steps that a rollout would take, and take none",
-		Long: `plan shows which size each set would get, step by step, in a world in which machines come and go at once and people pass every
-step that waits for them. Pause and hold are looked past.
+		Long: `plan shows which size each set would get, step by step, as if machines appeared and disappeared at once and people approved
+every step that waits for them. It ignores pause and hold.
 
 --file reads the deployment's spec from a file: what would happen if that were applied. Replicas that it leaves out stay as they are.
---replicas puts another number of machines on top. With --create and --delete, how long one machine takes to come and to go, it says
-how long the rollout takes at least: no system can be faster under the same bounds.`,
+--replicas replaces the number of machines. With --create and --delete, the times until one machine is available and until one is
+gone, it also shows the least time that the rollout takes: no system can be faster under the same bounds.`,
 		Example: `  starter rollout plan shop/web
   starter rollout plan shop/web -f pool.yaml --create 2m --delete 30s`,
 		Args: cobra.ExactArgs(1),
@@ -166,16 +166,16 @@ func (s snapshot) ends(w proposal) string {
 	takes, ends := simulate.Ideal(s.facts, w.create, w.remove)
 	switch {
 	case ends && w.timed:
-		return fmt.Sprintf("With %s for a machine to come and %s for one to go, it takes %s at least.\n", w.create, w.remove, takes)
+		return fmt.Sprintf("With %s until a machine is available and %s until one is gone, the rollout takes at least %s.\n", w.create, w.remove, takes)
 	case ends:
 		return ""
 	case s.facts.Strategy == rollout.OnDelete:
-		return "It ends there: old machines stay until somebody deletes them.\n"
+		return "The plan ends here: old machines stay until somebody deletes them.\n"
 	case s.blind():
-		return "It ends there as far as is known: nodes were not read (--target-kubeconfig).\n"
+		return "The plan ends here, because nodes were not read (--target-kubeconfig).\n"
 	case s.facts.Strategy == rollout.InPlaceManual:
 		return "The plan ends here: a person selects the nodes.\n"
 	default:
-		return "It ends there, and is not complete.\n"
+		return "The plan ends here, and the rollout is not complete.\n"
 	}
 }

@@ -30,7 +30,7 @@ It is refused while the deployment is paused or its rollout is held.`,
 			Name:  request.Pause,
 			Short: "Roll no new template out until resume",
 			Long: `pause sets spec.paused. A rollout stops where it is, and neither a new template nor a former one is rolled out. A new number of
-replicas is followed, and machines that fail are replaced.`,
+replicas still takes effect, and machines that fail are replaced.`,
 			Example: `  starter rollout pause shop/web --reason "until Monday"`,
 		},
 		{

@@ -14,9 +14,9 @@ func Command(d kubecli.Environment) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "rollout",
 		Short: "See how a deployment comes to its newest template, and stop, continue or undo that",
-		Long: `rollout shows how far the machines of a MachineDeployment have come to its newest template, what holds them up and what would
-come next, and changes it. Requests (pause, cancel and so on) write the MachineDeployment, each with who wants it and why;
-kubectl can do the same. All of it works when Temporal is away; requests are acted upon when it is back.
+		Long: `rollout shows how many machines of a MachineDeployment have its newest template, what holds up the others and what comes next,
+and changes the rollout. Requests (pause, cancel and so on) write the MachineDeployment, with actor and reason; kubectl can do the
+same. The commands do not need Temporal; without Temporal, requests take effect later.
 
 A deployment is given as NAMESPACE/NAME, or as NAME with --namespace. All clock times are UTC.`,
 		Example: `  starter rollout status shop/web

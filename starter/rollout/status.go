@@ -16,11 +16,11 @@ func (f *rollouts) statusCommand() *cobra.Command {
 		Use:   "status DEPLOYMENT",
 		Short: "Show the state of a rollout, what it waits for, and the command that changes it",
 		Long: `status begins with one sentence: what the rollout does next, or what it waits for. Then come the numbers, the sets that have
-machines, the machines that hold it up, and the commands that a person has now. A bound that is a percentage is followed by the
-number of machines that it comes to.
+machines, the machines that the rollout waits for, and the commands that may help now. A bound that is a percentage is followed
+by its number of machines.
 
-It reads the API server and decides as the workers do, but carries nothing out; Temporal is not asked. It succeeds however the
-rollout stands.`,
+It reads the API server and decides as the workers do, but changes nothing and does not need Temporal. It succeeds whatever the
+state of the rollout.`,
 		Example: `  starter rollout status shop/web
   starter rollout status web -n shop --target-kubeconfig nodes.yaml`,
 		Args: cobra.ExactArgs(1),

@@ -18,13 +18,13 @@ func (f *rollouts) watchCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "watch DEPLOYMENT",
 		Short: "Follow a rollout until it is complete",
-		Long: `watch shows what status shows, again and again, until the rollout is complete, and ends with how many machines were replaced
-while it watched. Where the output is no terminal it prints a line for each change. A newer template is followed as soon as it is
-there. Ctrl-C ends it, and is no failure.
+		Long: `watch shows what status shows, again and again, until the rollout is complete, and ends with the number of machines that were
+replaced meanwhile. If the output is not a terminal, it prints a line for each change. If the template changes again, it follows
+the new revision. Ctrl-C ends it without an error.
 
-It fails when the rollout does not come about: the progress deadline has passed, the revision was rolled back, somebody paused or
-holds it, or the deployment is gone or invalid. With --keep-watching only the last two end it. A step that waits for a person
-does not.`,
+It fails when the progress deadline has passed, the revision was rolled back, somebody paused the deployment or holds the rollout,
+or the deployment is gone or invalid. With --keep-watching it fails only in the last two cases. A step that waits for a person
+does not end it.`,
 		Example: `  starter rollout watch shop/web
   starter rollout watch web -n shop --interval 10s --keep-watching`,
 		Args: cobra.ExactArgs(1),
