@@ -39,7 +39,7 @@ func wantedSchedule(class *v1alpha1.MachineClass, every time.Duration) client.Sc
 			TypedSearchAttributes: run.StartAttributes(class.Namespace, owner),
 			Priority:              run.Priority(run.KindOrphanCollection, class.Namespace, owner),
 			StaticSummary:         fmt.Sprintf("Sweep over the instances of MachineClass %s", ref.Key()),
-			StaticDetails:         "Deletes instances that have no Machine, after two looks.",
+			StaticDetails:         "Deletes instances that had no Machine in two sweeps.",
 		},
 	}
 }

@@ -103,7 +103,7 @@ func (m *machine) identify(ctx workflow.Context, d activities.Decision) (again b
 	if err := m.callEnded(ctx); err != nil {
 		return false, err
 	}
-	ask := run.Glance(ctx, d.Provider, m.ActivityID(vocabulary.StepInstanceStatus), "is there an instance that nobody recorded?")
+	ask := run.Glance(ctx, d.Provider, m.ActivityID(vocabulary.StepInstanceStatus), "is there an instance that is not on record?")
 	if err := workflow.ExecuteActivity(ask, new(cloud.Provider).InstanceStatus, m.call(d)).Get(ctx, &answer); err != nil || answer.NodeName == "" {
 		return false, ctx.Err()
 	}

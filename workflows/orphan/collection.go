@@ -68,7 +68,7 @@ func Collection(ctx workflow.Context, in Input) (Result, error) {
 	c.Show(ctx, run.Step{Name: "find-orphans", Why: "which instances have no Machine?"})
 	d, err := c.find(ctx)
 	if err != nil {
-		c.report(ctx, activities.Report{Failed: "The sweep for instances without a Machine came to nothing: " + reason(err)})
+		c.report(ctx, activities.Report{Failed: "The sweep for instances without a Machine failed: " + reason(err)})
 		return Result{}, err
 	}
 	if d.Gone {
@@ -194,7 +194,7 @@ func (c *collection) end(ctx workflow.Context, d cloud.OrphanDecision) (Result, 
 // report counts the sweep and reports it by events of the class. A sweep whose report fails is complete nevertheless.
 func (c *collection) report(ctx workflow.Context, report activities.Report) {
 	report.Class = c.in.Class
-	if err := workflow.ExecuteActivity(run.Soon(ctx, "tell people how the sweep ended", 1), new(activities.Activities).ReportOrphans, report).Get(ctx, nil); err != nil {
+	if err := workflow.ExecuteActivity(run.Soon(ctx, "report how the sweep ended", 1), new(activities.Activities).ReportOrphans, report).Get(ctx, nil); err != nil {
 		workflow.GetLogger(ctx).Warn("the end of the sweep was not reported", "error", err)
 	}
 }

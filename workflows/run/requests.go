@@ -112,8 +112,8 @@ func requestRefused(why string) error {
 	return temporal.NewNonRetryableApplicationError(why, TypeRequestRefused, nil)
 }
 
-// Apply only writes a request on the object; its effect arrives as a change, as if kubectl had written it. With noReply, nobody
-// reads the answer, and an event reports a refusal. Apply continues when the run is cancelled.
+// Apply only writes a request on the object; its effect arrives as a change, as if kubectl had written it. With noReply, no
+// caller reads the answer, and an event reports a refusal. Apply continues when the run is cancelled.
 func (o *Object) Apply(
 	ctx workflow.Context, order request.Order, noReply bool,
 ) (answer activities.Answer, err error) {
