@@ -18,8 +18,8 @@ type Watch struct {
 	said string
 }
 
-// Follow reads an object and shows what was read, until show reports that the watch is over or returns an error. There is a
-// pause of one interval between two reads. The end of ctx ends the watch without an error.
+// Follow reads an object once each interval and shows what was read, until show reports that the watch is over or returns an
+// error. The end of ctx ends the watch without an error.
 func Follow[T any](
 	ctx context.Context, interval time.Duration, read func(context.Context) (T, error), show func(T, error) (over bool, err error),
 ) error {
