@@ -22,20 +22,16 @@ type Watch struct {
 // error. The end of ctx ends the watch without an error.
 func Follow[T any](
 	ctx context.Context, interval time.Duration, read func(context.Context) (T, error), show func(T, error) (over bool, err error),
-) error {
+) (err error) {
 	if interval <= 0 {
 		return fmt.Errorf("--interval %s is no pause", interval)
 	}
-	err := wait.PollUntilContextCancel(ctx, interval, true, func(ctx context.Context) (bool, error) {
-		found, err := read(ctx)
-		if ctx.Err() != nil { // the read was interrupted
-			return true, nil
+	_ = wait.PollUntilContextCancel(ctx, interval, true, func(ctx context.Context) (over bool, _ error) {
+		if found, failed := read(ctx); ctx.Err() == nil { // otherwise the read was interrupted
+			over, err = show(found, failed)
 		}
-		return show(found, err)
+		return over, err
 	})
-	if ctx.Err() != nil {
-		return nil
-	}
 	return err
 }
 

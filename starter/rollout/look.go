@@ -42,12 +42,12 @@ func (f *rollouts) open(c *cobra.Command, name string) (l reader, err error) {
 		return l, err
 	}
 	clients, err := f.Clients(f.Kubeconfig)
+	l.machines = clients.Machines
 	if err != nil || f.target == "" {
-		l.machines = clients.Machines
 		return l, err
 	}
 	target, err := f.Clients(f.target)
-	l.machines, l.nodes = clients.Machines, target.Core
+	l.nodes = target.Core
 	return l, err
 }
 
