@@ -56,7 +56,7 @@ shop/web-1   Blocked       -       14         shop/web     14:07:07 UTC
 shop/db-0    Terminating   20s     1          -            -
 3 gone, 1 terminating, 1 blocked, 0 waiting for their turn, 2 stay; seen 2s ago
 
-shop/m-1: 2 pods left: PodDisruptionBudget shop/web allows none of its 3 healthy pods to go: it needs 3 of 3; 1 is terminating; since 13:51:07 UTC (15m) pods are evicted, and at 15:51:07 UTC (in 105m) those that are left are deleted with their own grace periods, whatever blocks them;
+shop/m-1: 2 pods left: PodDisruptionBudget shop/web allows none of its 3 healthy pods to go: it needs 3 of 3; 1 is terminating; since 13:51:07 UTC (15m) pods are evicted, and at 15:51:07 UTC (in 105m) the remaining pods are deleted with their own grace periods, whatever blocks them;
 to change that: `+"`kubectl edit pdb -n shop web`, `starter drain extend shop/m-1 --for 1h --reason …` or `starter drain force shop/m-1 --reason …`"+`.
 `, "\n"), out)
 	assert.True(t, w.Temporal.Closed)

@@ -60,7 +60,7 @@ func (s snapshot) evicting(began, at time.Time) string {
 		commands = append(commands, s.command(request.Extend, "--for 1h", kubecli.GiveReason))
 	}
 	return s.say(append(commands, s.command(request.Force, kubecli.GiveReason)), "%s; since %s pods are evicted%s", s.waits(), kubecli.Since(began, s.now),
-		s.then(at, "those that are left are deleted "+how+", whatever blocks them"))
+		s.then(at, "the remaining pods are deleted "+how+", whatever blocks them"))
 }
 
 // then says what happens at a deadline.
@@ -69,7 +69,7 @@ func (s snapshot) then(at time.Time, what string) string {
 	case at.IsZero():
 		return ""
 	case late(s.machine, s.now):
-		return fmt.Sprintf(", and what should have followed at %s did not%s", phrase.When(at, s.now), s.checkIfLate())
+		return fmt.Sprintf(", and the next step was due at %s but did not follow%s", phrase.When(at, s.now), s.checkIfLate())
 	default:
 		return fmt.Sprintf(", and at %s %s", phrase.When(at, s.now), what)
 	}

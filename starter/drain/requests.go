@@ -161,7 +161,7 @@ func extends(m *v1alpha1.Machine, now time.Time, d request.Decision) string {
 	}
 	stamp, _, _ := strings.Cut(extended.Annotations[v1alpha1.AnnotationExtend], " ")
 	until, _ := time.Parse(time.RFC3339, stamp) // the request was written in this format
-	text := "pods are evicted until " + phrase.When(until, now) + ", and those that are left are deleted then"
+	text := "pods are evicted until " + phrase.When(until, now) + ", and the remaining pods are deleted then"
 	switch at, then := observe.Evictions(extended, now); {
 	case observe.Means(m) == "":
 		text += fmt.Sprintf(", unless its drainTimeout of %s, which begins with the drain, ends later", m.Spec.EffectiveDrainTimeout())

@@ -97,7 +97,7 @@ func TestRequestsWriteTheirAnnotation(t *testing.T) {
 			"extend by", going(by("Evict")),
 			[]string{"extend", "--for", "1h", "--reason", "backup"},
 			v1alpha1.AnnotationExtend, "2026-11-21T16:51:07Z ann: backup",
-			[]string{"Next: pods are evicted until 16:51:07 UTC (in 165m), and those that are left are deleted then.\n"},
+			[]string{"Next: pods are evicted until 16:51:07 UTC (in 165m), and the remaining pods are deleted then.\n"},
 		},
 		{
 			"extend by, again", going(by("Evict"), wished(v1alpha1.AnnotationExtend, "2026-11-21T16:51:07Z ann: backup")), []string{"extend", "--for", "1h"}, v1alpha1.AnnotationExtend, "2026-11-21T17:51:07Z ann", nil,

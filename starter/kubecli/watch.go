@@ -24,7 +24,7 @@ func Follow[T any](
 	ctx context.Context, interval time.Duration, read func(context.Context) (T, error), show func(T, error) (over bool, err error),
 ) (err error) {
 	if interval <= 0 {
-		return fmt.Errorf("--interval %s is no pause", interval)
+		return fmt.Errorf("--interval %s is not positive", interval)
 	}
 	_ = wait.PollUntilContextCancel(ctx, interval, true, func(ctx context.Context) (over bool, _ error) {
 		if found, failed := read(ctx); ctx.Err() == nil { // otherwise the read was interrupted

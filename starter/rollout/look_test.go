@@ -191,7 +191,7 @@ func TestDeploymentIsNamedInTwoWays(t *testing.T) {
 		"plan a/b/c":                   `"a/b/c" names no deployment`,
 		"watch shop/web -n other":      "shop/web is in namespace shop, but --namespace says other",
 		"status":                       "accepts 1 arg",
-		"watch shop/web --interval 0s": "--interval 0s is no pause",
+		"watch shop/web --interval 0s": "--interval 0s is not positive",
 		"status shop/web --target-kubeconfig=other.yaml": "read kubeconfig other.yaml",
 	} {
 		_, err := rolled().roll(t, strings.Fields(args)...)

@@ -76,7 +76,7 @@ func (w proposal) check() error {
 	case w.create < 0 || w.remove < 0:
 		return errors.New("--create and --delete are not negative")
 	case w.replicas != nil && *w.replicas < 0:
-		return fmt.Errorf("--replicas %d is no number of machines", *w.replicas)
+		return fmt.Errorf("--replicas %d is negative", *w.replicas)
 	default:
 		return nil
 	}

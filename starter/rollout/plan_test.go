@@ -111,7 +111,7 @@ func TestPlanRefuses(t *testing.T) {
 		"--delete=2s":              "--create and --delete say together how long a rollout takes: give both",
 		"--create=-2s --delete=1s": "--create and --delete are not negative",
 		"--create=2s --delete=-1s": "--create and --delete are not negative",
-		"--replicas=-1":            "--replicas -1 is no number of machines",
+		"--replicas=-1":            "--replicas -1 is negative",
 		"-f nowhere.yaml":          "read objects: open nowhere.yaml: no such file or directory",
 	} {
 		_, err := rolled().roll(t, append([]string{"plan", "shop/web"}, strings.Fields(args)...)...)
