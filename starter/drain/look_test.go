@@ -143,9 +143,9 @@ func TestExplainDoubtsAWorkerThatIsSilent(t *testing.T) {
 	failing.LastFailure = &failurepb.Failure{Message: "watch pods of node n-1:\nforbidden"}
 	untaken := &workflowpb.PendingActivityInfo{ActivityId: "evict-pods", ScheduledTime: timestamppb.New(now.Add(-time.Minute))}
 	for want, pending := range map[string]*workflowpb.PendingActivityInfo{
-		"No worker has reported since 14:04:07 UTC (2m): check that a worker polls the queue drains.":        lost,
-		"Attempt 7 of evict-pods has not begun yet; the attempt before failed: watch pods of node n-1: forbidden":  failing,
-		"No worker has taken evict-pods since 14:05:07 UTC (60s): check that a worker polls the queue drains.": untaken,
+		"No worker has reported since 14:04:07 UTC (2m): check that a worker polls the queue drains.":             lost,
+		"Attempt 7 of evict-pods has not begun yet; the attempt before failed: watch pods of node n-1: forbidden": failing,
+		"No worker has taken evict-pods since 14:05:07 UTC (60s): check that a worker polls the queue drains.":    untaken,
 	} {
 		w := newWorld(going(by("Evict")))
 		w.Temporal = openDrain(pending)

@@ -93,7 +93,7 @@ shop/web: nothing to do: 3 wanted, 3 up to date, 3 ready, 3 available.
 
 func TestPlanThatEndsBeforeItIsComplete(t *testing.T) {
 	for want, p := range map[string]*pool{
-		"The plan ends here: old machines stay until somebody deletes them.\n":                before(strategy(v1alpha1.OnDeleteMachineDeploymentStrategyType)),
+		"The plan ends here: old machines stay until somebody deletes them.\n":     before(strategy(v1alpha1.OnDeleteMachineDeploymentStrategyType)),
 		"The plan ends here, because nodes were not read (--target-kubeconfig).\n": updating(v1alpha1.OrchestrationTypeAuto),
 	} {
 		out, err := p.roll(t, "plan", "shop/web")
