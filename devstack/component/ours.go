@@ -1,4 +1,4 @@
-package stack
+package component
 
 import (
 	"fmt"
@@ -13,7 +13,7 @@ const clusterName = "devstack"
 
 func (p Plan) temporalFlags() []string {
 	return []string{
-		"--db", p.layout().path(Temporal, "temporal.db"),
+		"--db", p.Layout().Path(Temporal, "temporal.db"),
 		"--port", strconv.Itoa(p.Ports[Temporal]),
 		"--ui-port", strconv.Itoa(p.Ports[temporalUIPort]),
 		"--internal-port", strconv.Itoa(p.Ports[temporalInternalPort]),
@@ -23,9 +23,9 @@ func (p Plan) temporalFlags() []string {
 
 func (p Plan) virtualCloudFlags() []string {
 	return []string{
-		"--address", address(p.Ports[VirtualCloud]),
-		"--data", p.layout().path(VirtualCloud),
-		"--kubeconfig", p.layout().kubeconfig(VirtualCloud),
+		"--address", Address(p.Ports[VirtualCloud]),
+		"--data", p.Layout().Path(VirtualCloud),
+		"--kubeconfig", p.Layout().Kubeconfig(VirtualCloud),
 	}
 }
 
@@ -36,26 +36,26 @@ func (p Plan) bootstrapFlags() []string {
 
 func (p Plan) workerFlags(name, identity string) []string {
 	return append([]string{
-		"--kubeconfig", p.layout().kubeconfig(identity),
+		"--kubeconfig", p.Layout().Kubeconfig(identity),
 		"--cluster-name", clusterName,
-		"--metrics-address", address(p.Ports[name]),
-		"--virtualcloud-address", p.cloud(),
+		"--metrics-address", Address(p.Ports[name]),
+		"--virtualcloud-address", p.Cloud(),
 	}, p.temporalClientFlags()...)
 }
 
 func (p Plan) bridgeFlags(name string) []string {
 	return append([]string{
-		"--kubeconfig", p.layout().kubeconfig(BridgeIdentity),
-		"--metrics-address", address(p.Ports[name]),
+		"--kubeconfig", p.Layout().Kubeconfig(BridgeIdentity),
+		"--metrics-address", Address(p.Ports[name]),
 	}, p.temporalClientFlags()...)
 }
 
 func (p Plan) temporalClientFlags() []string {
-	return []string{"--temporal-address", address(p.Ports[Temporal]), "--temporal-namespace", TemporalNamespace}
+	return []string{"--temporal-address", Address(p.Ports[Temporal]), "--temporal-namespace", TemporalNamespace}
 }
 
-// command returns the arguments of a component; those of the options come last.
-func (p Plan) command(name string) []string {
+// Command returns the arguments of a component; those of the options come last.
+func (p Plan) Command(name string) []string {
 	var flags []string
 	switch name {
 	case Temporal:
@@ -76,5 +76,5 @@ func (p Plan) command(name string) []string {
 	return append(flags, p.Args[name]...)
 }
 
-func (p Plan) cloud() string      { return "http://" + address(p.Ports[VirtualCloud]) }
-func (p Plan) temporalUI() string { return fmt.Sprintf("http://%s", address(p.Ports[temporalUIPort])) }
+func (p Plan) Cloud() string      { return "http://" + Address(p.Ports[VirtualCloud]) }
+func (p Plan) TemporalUI() string { return fmt.Sprintf("http://%s", Address(p.Ports[temporalUIPort])) }
