@@ -23,7 +23,9 @@ func (p Plan) kubernetesCommand(name string) []string {
 	}
 }
 
-func (p Plan) etcdURL() string   { return "http://" + Address(p.Ports[Etcd]) }
+func (p Plan) etcdURL() string { return "http://" + Address(p.Ports[Etcd]) }
+
+// APIServer returns the URL of the API server.
 func (p Plan) APIServer() string { return "https://" + Address(p.Ports[APIServer]) }
 
 func (p Plan) etcdFlags() []string {

@@ -1,9 +1,6 @@
 package component
 
-import (
-	"fmt"
-	"strconv"
-)
+import "strconv"
 
 // TemporalNamespace is the Temporal namespace of Millwright's workflows.
 const TemporalNamespace = "millwright"
@@ -76,5 +73,8 @@ func (p Plan) Command(name string) []string {
 	return append(flags, p.Args[name]...)
 }
 
-func (p Plan) Cloud() string      { return "http://" + Address(p.Ports[VirtualCloud]) }
-func (p Plan) TemporalUI() string { return fmt.Sprintf("http://%s", Address(p.Ports[temporalUIPort])) }
+// Cloud returns the URL of virtualcloud.
+func (p Plan) Cloud() string { return "http://" + Address(p.Ports[VirtualCloud]) }
+
+// TemporalUI returns the URL of Temporal's UI.
+func (p Plan) TemporalUI() string { return "http://" + Address(p.Ports[temporalUIPort]) }

@@ -16,4 +16,5 @@ type Plan struct {
 	Timeout    time.Duration       `json:"timeout"`
 }
 
+// Layout returns the folder of the stack.
 func (p Plan) Layout() Layout { return Layout(p.Dir) }

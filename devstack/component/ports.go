@@ -131,6 +131,7 @@ func firstTaken(chosen []string, ports map[string]int) (port, bool) {
 	return port{}, false
 }
 
+// Address returns host and port of a port on loopback.
 func Address(port int) string { return net.JoinHostPort(loopback, strconv.Itoa(port)) }
 
 // ErrLocked says that another process holds the lock.

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
+// The times of readiness probes.
 const (
 	ProbeEvery   = 50 * time.Millisecond // the largest delay until readiness is seen
 	probeTimeout = 2 * time.Second       // of one request
