@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"millwright/api/v1alpha1"
-	"millwright/decide/preserve"
 	"millwright/decide/rollout"
 	"millwright/observe/cache"
 	"millwright/observe/drain"
@@ -339,7 +338,7 @@ func rolloutMember(m *v1alpha1.Machine, set *v1alpha1.MachineSet, selector label
 	}
 	if node != nil {
 		r.Node = node.Name
-		r.Preserved = r.Preserved || seen.Failed && preserve.Protected(machine.PreserveFacts(m, node, time.Time{}))
+		r.Preserved = r.Preserved || seen.Failed && machine.IsProtected(m, node)
 		inPlace := drain.InPlaceNode(node)
 		done := inPlace.Result == v1alpha1.ValueUpdateSuccessful && inPlace.Reason == v1alpha1.ReasonUpdateSuccessful
 		_, marked := node.Labels[v1alpha1.LabelCandidateForUpdate]

@@ -64,10 +64,6 @@ func StayingDrain(m *v1alpha1.Machine, purpose v1alpha1.DrainPurpose, occasion t
 	return &d.MachineDrain
 }
 
-// Overdue is how long after a deadline nothing may happen before that is worth telling. Source: a worker that is restarted
-// needs less.
-const Overdue = time.Minute
-
 // Draining returns the record of the drain that is under way, whatever the node is emptied for; nil before the drain has
 // begun, and after it.
 func Draining(m *v1alpha1.Machine) *v1alpha1.MachineDrain {
@@ -99,28 +95,20 @@ func Means(m *v1alpha1.Machine) drain.Means {
 	return drain.Means(d.Means)
 }
 
-// StepDeadline is when the next, harder step of a deletion or of a drain comes; zero when none does. That of evictions is
-// reckoned: the status shows it as it was when it was last written, and somebody may have extended it since.
-func StepDeadline(m *v1alpha1.Machine, now time.Time) time.Time {
-	if m.Status.Deletion == nil && Staying(m) == nil { // what is in motion is something else
-		return time.Time{}
+// Deadlines returns the facts about the end of the present step of a deletion or drain; zero when neither is under way. The
+// node's conditions are those that the machine's status has copied.
+func Deadlines(m *v1alpha1.Machine, now time.Time) drain.Deadlines {
+	var d drain.Deadlines
+	if m.Status.Deletion == nil && Staying(m) == nil {
+		return d
 	}
-	if until, _ := Evictions(m, now); !until.IsZero() {
-		return until
+	if o := m.Status.CurrentOperation; o != nil {
+		d.Recorded = cache.TimeOf(o.Deadline)
 	}
-	if o := m.Status.CurrentOperation; o != nil && o.Deadline != nil {
-		return o.Deadline.Time
+	if Means(m) == drain.Evict {
+		d.Ladder = new(Ladder(m, Draining(m), copiedNode(m), 0, now))
 	}
-	return time.Time{}
-}
-
-// Evictions is until when pods are evicted, and the means that follows; nothing when they are not evicted, or not for long
-// because somebody wants force. It knows the node by the conditions that the machine has copied.
-func Evictions(m *v1alpha1.Machine, now time.Time) (until time.Time, then drain.Means) {
-	if Means(m) != drain.Evict {
-		return until, then
-	}
-	return drain.Evictions(Ladder(m, Draining(m), copiedNode(m), 0, now), Overdue)
+	return d
 }
 
 // InPlaceNode returns what a node says of its in-place update. A label counts with its exact value: to empty a node because

@@ -74,7 +74,7 @@ func IsKept(m *v1alpha1.Machine) bool {
 // above, that is for its replacement budget to say.
 func Replaceable(m *v1alpha1.Machine, set *v1alpha1.MachineSet) bool {
 	failed := m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed || (m.DeletionTimestamp != nil && IsDue(m)) // where the phase does not say so any more
-	return failed && !isProtected(m) && (IsGranted(m) || !HasDeployment(set))
+	return failed && !IsProtected(m, nil) && (IsGranted(m) || !HasDeployment(set))
 }
 
 // IsPreserved reports whether a machine is kept on purpose, as its status says.
@@ -82,21 +82,29 @@ func IsPreserved(m *v1alpha1.Machine) bool { return m.Status.CurrentStatus.Prese
 
 // IsKeptNow reports whether a machine is preserved, or has failed and is about to be.
 func IsKeptNow(m *v1alpha1.Machine) bool {
-	return IsPreserved(m) || (m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed && isProtected(m))
+	return IsPreserved(m) || (m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed && IsProtected(m, nil))
 }
 
-// isProtected reports whether no deleter may replace a machine that has failed or fails now: it is preserved, or asks to be and its own workflow
-// has yet to put that on record.
-func isProtected(m *v1alpha1.Machine) bool {
-	wish := PreserveFacts(m, nil, time.Time{})
-	wish.Failed = true
-	return IsPreserved(m) || preserve.Protected(wish)
+// IsProtected reports whether a machine that has failed or fails now must not be replaced: its preservation is on record, or
+// an annotation asks for it and the machine's own workflow has not recorded it yet. The annotation of the node, nil where it is
+// not known, counts before that of the machine. A node that had one and lost it does not ask.
+func IsProtected(m *v1alpha1.Machine, node *corev1.Node) bool {
+	value := m.Annotations[v1alpha1.AnnotationPreserve]
+	if node != nil && (node.Annotations[v1alpha1.AnnotationPreserve] != "" || m.Annotations[v1alpha1.AnnotationLastAppliedPreserve] != "") {
+		value = node.Annotations[v1alpha1.AnnotationPreserve]
+	}
+	switch value {
+	case v1alpha1.ValuePreserveNow, v1alpha1.ValuePreserveWhenFailed, v1alpha1.ValuePreserveAuto:
+		return IsPreserved(m) || m.Spec.EffectivePreserveTimeout() > 0
+	default:
+		return IsPreserved(m)
+	}
 }
 
 // IsWaiting reports whether a machine is to be replaced and nobody has granted that yet.
 func IsWaiting(m *v1alpha1.Machine) bool {
 	over := IsDue(m) || m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed
-	return over && m.DeletionTimestamp == nil && !IsGranted(m) && !isProtected(m)
+	return over && m.DeletionTimestamp == nil && !IsGranted(m) && !IsProtected(m, nil)
 }
 
 // Blocked returns what keeps the provider from making a machine's instance, as a reason and in a sentence; empty when

@@ -90,6 +90,30 @@ func TestPreservation(t *testing.T) {
 	}
 }
 
+// The fact has to agree with the decision that the machine's own workflow makes when it fails.
+func TestIsProtectedAgreesWithTheDecision(t *testing.T) {
+	values := []string{"", "now", "when-failed", "auto-preserved", "false", "nonsense"}
+	for _, onMachine := range values {
+		for _, onNode := range values {
+			for _, last := range []string{"", "now", "false"} {
+				for _, timeout := range []time.Duration{0, time.Hour} {
+					m := observetest.Machine("m", observetest.Phase(v1alpha1.MachineFailed))
+					m.Annotations = map[string]string{v1alpha1.AnnotationPreserve: onMachine, v1alpha1.AnnotationLastAppliedPreserve: last}
+					m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachinePreserveTimeout: &metav1.Duration{Duration: timeout}}
+					n := observetest.Node()
+					n.Annotations = map[string]string{v1alpha1.AnnotationPreserve: onNode}
+					for _, node := range []*corev1.Node{nil, n} {
+						assert.Equal(t, preserve.Protected(machine.PreserveFacts(m, node, time.Time{})), machine.IsProtected(m, node),
+							"machine %q, node %v %q, honoured before %q, timeout %s", onMachine, node != nil, onNode, last, timeout)
+					}
+					m.Status.CurrentStatus.PreserveExpiryTime = &observetest.KeptUntil
+					assert.True(t, machine.IsProtected(m, n), "on record")
+				}
+			}
+		}
+	}
+}
+
 // TestPreserveSpeaksTheVocabulary compares what decide spells for itself with what the API calls it.
 func TestPreserveSpeaksTheVocabulary(t *testing.T) {
 	assert.Equal(t, v1alpha1.ValuePreserveNow, preserve.ValueNow)

@@ -52,7 +52,7 @@ func Request(m *v1alpha1.Machine, command request.Command, now time.Time) reques
 		Emptying:   drain.Staying(m) != nil,
 		DrainOver:  drain.IsOver(m),
 		Means:      drain.Means(m),
-		Deadline:   drain.StepDeadline(m, now),
+		Deadlines:  drain.Deadlines(m, now),
 		Extended:   drain.Extended(m),
 		Node:       m.Labels[v1alpha1.LabelNode],
 		NodeSays:   m.Annotations[v1alpha1.AnnotationLastAppliedPreserve],

@@ -39,7 +39,8 @@ func TestMachineRequestOfADrain(t *testing.T) {
 	})
 	facts := request.MachineFacts{
 		Name: "shop/m", UID: "uid-m", Phase: "Terminating", Now: observetest.Asked, Deleting: true, Stage: deletion.Drain, Means: drain.Evict,
-		Deadline: observetest.Begun.Add(3 * time.Hour), Extended: observetest.Begun.Add(3 * time.Hour), Node: "n", Keeps: 96 * time.Hour,
+		Deadlines: observedrain.Deadlines(m, observetest.Asked),
+		Extended:  observetest.Begun.Add(3 * time.Hour), Node: "n", Keeps: 96 * time.Hour,
 	}
 	for command, value := range map[request.Command]*string{
 		request.Hold: new("bob: wait"), request.Resume: new("bob: wait"), request.Extend: new("2026-11-21T15:00:00Z bob"), request.Retry: nil,
@@ -90,16 +91,16 @@ func TestMachineRequestOfANodeThatIsEmptiedAlthoughItsMachineStays(t *testing.T)
 			assert.True(t, f.Emptying)
 			assert.False(t, f.Deleting || f.DrainOver)
 			assert.Equal(t, drain.Evict, f.Means)
-			assert.Equal(t, observetest.Begun.Add(2*time.Hour), f.Deadline, "by its own record")
+			assert.Equal(t, observetest.Begun.Add(2*time.Hour), f.Deadlines.Next(), "by its own record")
 
 			f = machine.Request(observetest.Machine("m", staying(purpose, drain.Evict), func(m *v1alpha1.Machine) {
 				m.Annotations[v1alpha1.AnnotationExtend] = "2026-11-21T15:00:00Z bob"
 			}), request.Extend, observetest.Asked)
-			assert.Equal(t, observetest.Begun.Add(3*time.Hour), f.Deadline)
+			assert.Equal(t, observetest.Begun.Add(3*time.Hour), f.Deadlines.Next())
 
 			f = machine.Request(observetest.Machine("m", staying(purpose, drain.Delete)), request.Extend, observetest.Asked)
 			assert.Equal(t, drain.Delete, f.Means)
-			assert.Equal(t, observetest.Asked.Add(time.Minute), f.Deadline, "as the status has it")
+			assert.Equal(t, observetest.Asked.Add(time.Minute), f.Deadlines.Next(), "as the status has it")
 
 			for name, change := range map[string]func(*v1alpha1.Machine){
 				"it has ended":                 func(m *v1alpha1.Machine) { m.Status.Drain.Result = "Drained" },
@@ -112,7 +113,7 @@ func TestMachineRequestOfANodeThatIsEmptiedAlthoughItsMachineStays(t *testing.T)
 				f := machine.Request(m, request.Extend, observetest.Asked)
 				assert.False(t, f.Emptying, name)
 				assert.Empty(t, f.Means, name)
-				assert.Zero(t, f.Deadline, name)
+				assert.Zero(t, f.Deadlines.Next(), name)
 				assert.Nil(t, observedrain.Draining(m), name)
 			}
 		})
@@ -127,7 +128,7 @@ func TestDrainIsOver(t *testing.T) {
 		f := machine.Request(m, request.Extend, observetest.Asked)
 		assert.True(t, f.DrainOver)
 		assert.Empty(t, f.Means)
-		assert.Zero(t, f.Deadline)
+		assert.Zero(t, f.Deadlines.Next())
 	}
 	hooked := observetest.Machine("m", observetest.GoingMachine, func(m *v1alpha1.Machine) {
 		m.Status.Deletion = &v1alpha1.MachineDeletion{Stage: v1alpha1.MachineDeletionPreDrainHooks}
@@ -140,10 +141,10 @@ func TestEvictionsOfANodeThatIsNotWell(t *testing.T) {
 	m := observetest.Machine("m", evicting(drain.Evict), func(m *v1alpha1.Machine) {
 		m.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(observetest.Asked)}}
 	})
-	until, then := observedrain.Evictions(m, observetest.Asked)
+	until, then := observedrain.Deadlines(m, observetest.Asked).Evictions()
 	assert.Equal(t, observetest.Asked.Add(5*time.Minute), until)
 	assert.Equal(t, drain.Kill, then)
-	until, then = observedrain.Evictions(m, observetest.Asked.Add(5*time.Minute+observedrain.Overdue+1))
+	until, then = observedrain.Deadlines(m, observetest.Asked.Add(5*time.Minute+drain.Overdue+1)).Evictions()
 	assert.Equal(t, observetest.Begun.Add(2*time.Hour), until, "nobody has killed anything: it is well again")
 	assert.Equal(t, drain.Delete, then)
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,7 +16,6 @@ import (
 
 	"millwright/api/v1alpha1"
 	"millwright/decide/preflight"
-	"millwright/decide/preserve"
 	"millwright/observe/cache"
 	"millwright/observe/machine"
 )
@@ -30,8 +28,8 @@ type Around struct {
 	Deployment *v1alpha1.MachineDeployment
 	// Node returns the node of a machine, nil when it has none; nil: nothing is known of nodes.
 	Node      func(*v1alpha1.Machine) *corev1.Node
-	Missing   []string            // kinds that the template names and that do not exist
-	Preflight []preflight.Failure // checks that keep the set from making machines
+	Missing   []string           // kinds that the template names and that do not exist
+	Preflight preflight.Observed // what the checks of the control plane compare; zero: none is configured
 	// ControlPlane is the version of the control plane that was looked at; empty when there is none.
 	ControlPlane string
 	// Class is the version of the class that the template names; empty when there is none.
@@ -168,7 +166,7 @@ func (a Around) NodeAsked(m *v1alpha1.Machine) *corev1.Node {
 // put that on record.
 func (a Around) keptByNode(m *v1alpha1.Machine) bool {
 	node := a.NodeAsked(m)
-	return node != nil && preserve.Protected(machine.PreserveFacts(m, node, time.Time{}))
+	return node != nil && machine.IsProtected(m, node)
 }
 
 // lookAtControlPlane adds what the API server says of the control plane.
@@ -183,11 +181,11 @@ func lookAtControlPlane(ctx context.Context, c *cache.Cluster, set *v1alpha1.Mac
 // check adds the checks that keep a set from making machines. A control plane that is configured and was not read yet keeps it,
 // too; nil that was read is none.
 func (a *Around) check(c *cache.Cluster, set *v1alpha1.MachineSet, controlPlane *unstructured.Unstructured, read bool) {
-	a.Preflight, a.ControlPlane = nil, ""
+	a.Preflight, a.ControlPlane = preflight.Observed{}, ""
 	if c.Informer(cache.ControlPlanes) == nil {
 		return
 	}
-	o := preflight.Observed{
+	a.Preflight = preflight.Observed{
 		Machines: preflight.Machines{
 			Version: set.Spec.Template.Annotations[v1alpha1.AnnotationKubernetesVersion],
 			Kubeadm: set.Spec.Template.Annotations[v1alpha1.AnnotationJoinsBy] == v1alpha1.ValueKubeadm,
@@ -196,11 +194,10 @@ func (a *Around) check(c *cache.Cluster, set *v1alpha1.MachineSet, controlPlane 
 	}
 	switch {
 	case controlPlane != nil:
-		o.ControlPlane, a.ControlPlane = controlPlaneFacts(controlPlane), controlPlane.GetResourceVersion()
+		a.Preflight.ControlPlane, a.ControlPlane = controlPlaneFacts(controlPlane), controlPlane.GetResourceVersion()
 	case !read:
-		o.ControlPlane = &preflight.ControlPlane{Kind: c.Preflight.ControlPlane.Resource.Resource, Name: c.Preflight.ControlPlane.Name, Unread: true}
+		a.Preflight.ControlPlane = &preflight.ControlPlane{Kind: c.Preflight.ControlPlane.Resource.Resource, Name: c.Preflight.ControlPlane.Name, Unread: true}
 	}
-	a.Preflight = preflight.Decide(o)
 }
 
 // controlPlaneFacts reads what the contract of Cluster API's control planes says. What is not there, or is of another type, is

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"millwright/api/v1alpha1"
-	"millwright/decide/preflight"
 	"millwright/decide/scale"
 	"millwright/observe/observetest"
 	"millwright/observe/set"
@@ -116,7 +115,6 @@ func TestScaleObserved(t *testing.T) {
 		{name: "the current set", fact: "Remediation.Outdated", around: aroundD(), want: false},
 		{fact: "Generations.Failed", set: generations, want: 2},
 		{fact: "Generations.Last", set: generations, want: observetest.Ago(3).Time},
-		{fact: "Preflight", around: set.Around{Preflight: []preflight.Failure{{Check: "All", Why: "no"}}}, want: []preflight.Failure{{Check: "All", Why: "no"}}},
 		{fact: "Finalizer", set: func(s *v1alpha1.MachineSet) { s.Finalizers = []string{v1alpha1.FinalizerMachine} }, want: true},
 		{fact: "Generation", set: func(s *v1alpha1.MachineSet) { s.Generation = 7 }, want: int64(7)},
 		{fact: "ObservedGeneration", set: func(s *v1alpha1.MachineSet) { s.Status.ObservedGeneration = 7 }, want: int64(7)},
@@ -137,6 +135,13 @@ func TestScaleObserved(t *testing.T) {
 		"ListFailed":           "an activity that cannot read fails",
 		"LastFailure.Deleting": "the run knows what it was refused",
 		"LastFailure.Message":  "the run knows what it was refused",
+
+		"Preflight.ControlPlane":     "TestPreflightOfASet",
+		"Preflight.Machines.Version": "TestPreflightOfASet",
+		"Preflight.Machines.Kubeadm": "TestPreflightOfASet",
+		"Preflight.Settings.Checks":  "TestPreflightOfASet",
+		"Preflight.Settings.Strict":  "TestPreflightOfASet",
+		"Preflight.Settings.Skip":    "TestPreflightOfASet",
 	})
 }
 

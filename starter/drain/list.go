@@ -70,7 +70,7 @@ func (f *drains) list(ctx context.Context, out io.Writer, namespace string, only
 	_, _ = fmt.Fprintln(columns, "NAMESPACE\tNAME\tNODE\tSTAGE\tSINCE\tMEANS\tDEADLINE\tBLOCKED BY")
 	for i := range going {
 		m, until := &going[i], ""
-		if at := drain.StepDeadline(m, now); !at.IsZero() {
+		if at := drain.Deadlines(m, now).Next(); !at.IsZero() {
 			until = phrase.Clock(at, now)
 		}
 		_, _ = fmt.Fprintf(columns, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", m.Namespace, m.Name, kubecli.OrDash(m.Labels[v1alpha1.LabelNode]), kubecli.OrDash(stageWord(m)),

@@ -94,11 +94,11 @@ func stuck(m *v1alpha1.Machine, now time.Time) bool {
 
 // late reports whether the deadline of the present stage has passed by more than Overdue.
 func late(m *v1alpha1.Machine, now time.Time) bool {
-	at := observedrain.StepDeadline(m, now)
+	at := observedrain.Deadlines(m, now).Next()
 	if m.Status.Deletion == nil && !staying(m) {
 		at = stageSince(m)
 	}
-	return !at.IsZero() && now.After(at.Add(observedrain.Overdue))
+	return !at.IsZero() && now.After(at.Add(drain.Overdue))
 }
 
 // condition returns a condition of a machine; zero if there is none.
