@@ -35,7 +35,7 @@ func (a *Activities) AwaitDetach(ctx context.Context, in Detaching) (Detached, e
 		return Detached{}, err
 	}
 	here := func(node, _ string) bool { return node == in.NodeName }
-	news, stop, err := observedrain.News(a.Kube.Cluster, in.Machine.UID, observedrain.Concerns{Attachment: here})
+	news, stop, err := observedrain.Subscribe(a.Kube.Cluster, in.Machine.UID, observedrain.Filter{Attachment: here})
 	if err != nil {
 		return Detached{}, err
 	}

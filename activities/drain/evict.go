@@ -75,7 +75,7 @@ func (a *Activities) EvictPods(ctx context.Context, in Eviction) (Evicted, error
 	}
 	defer stop()
 	e.subscribe()
-	news, unsubscribe, err := observedrain.News(a.Kube.Cluster, in.Machine.UID, observedrain.Concerns{
+	news, unsubscribe, err := observedrain.Subscribe(a.Kube.Cluster, in.Machine.UID, observedrain.Filter{
 		Budget:     func(namespace string) bool { return e.interest.Load().namespaces.Has(namespace) },
 		Attachment: func(node, volume string) bool { return node == in.NodeName || e.interest.Load().volumes.Has(volume) },
 	})
@@ -186,7 +186,7 @@ func (e *evictionLoop) act(ctx context.Context) (drain.Decision, error) {
 // wishes is what people want of the drain now. A cancellation tells of it, too, but only by the next heartbeat.
 func (e *evictionLoop) wishes() string {
 	if m, found := e.Kube.Cluster.Machine(e.in.Machine.Key()); found {
-		return observedrain.Wishes(m)
+		return observedrain.Requests(m)
 	}
 	return ""
 }

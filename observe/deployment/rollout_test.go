@@ -235,11 +235,11 @@ func TestU172_InvalidDeployments(t *testing.T) {
 		"U172: no selector":                           {selecting(nil), "the selector does not match the labels of the template"},
 		"U172: one that nobody can read":              {selecting(observetest.Unreadable()), `the selector cannot be read: "Nonsense" is not a valid label selector operator`},
 		"U172: no name of a class":                    {func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "" }, "the template names no machine class"},
-		"U172: in place, and nobody picks":            {strategic(v1alpha1.MachineDeploymentStrategy{Type: inPlace}), "the strategy InPlaceUpdate says not who picks the nodes: orchestrationType is Auto or Manual"},
+		"U172: in place, and nobody picks":            {strategic(v1alpha1.MachineDeploymentStrategy{Type: inPlace}), "the strategy InPlaceUpdate needs an orchestrationType, Auto or Manual"},
 		"U172: no surge and no unavailable: defaults": {bounded("RollingUpdate", "", nil, nil), ""},
 		"U172: the same in place":                     {bounded(inPlace, v1alpha1.OrchestrationTypeAuto, nil, nil), ""},
-		"a step of no percentage":                     {size(intstr.FromString("half")), `step 2 of the rollout: replicas is "half", and no percentage`},
-		"a step below zero":                           {size(intstr.FromString("-5%")), `step 2 of the rollout: replicas is "-5%", and no percentage`},
+		"a step of no percentage":                     {size(intstr.FromString("half")), `step 2 of the rollout: replicas is "half", which is no percentage`},
+		"a step below zero":                           {size(intstr.FromString("-5%")), `step 2 of the rollout: replicas is "-5%", which is no percentage`},
 		"a step of a number":                          {size(intstr.FromInt32(3)), ""},
 		"a step of a percentage":                      {size(intstr.FromString("100%")), ""},
 	} {
@@ -299,7 +299,7 @@ func TestWhatPeopleSaidIsOfTheOldestSetOfTheTemplate(t *testing.T) {
 func TestU172_StrategiesThatNobodyKnows(t *testing.T) {
 	for _, who := range []v1alpha1.OrchestrationType{"", "auto"} {
 		d := observetest.Deployment("d", bounded(v1alpha1.InPlaceUpdateMachineDeploymentStrategyType, who, nil, nil))
-		assert.Contains(t, deployment.Observed(deployment.Family{Deployment: d}, observetest.Noon).Invalid, "orchestrationType is Auto or Manual")
+		assert.Contains(t, deployment.Observed(deployment.Family{Deployment: d}, observetest.Noon).Invalid, "needs an orchestrationType, Auto or Manual")
 	}
 	d := observetest.Deployment("d", strategic(v1alpha1.MachineDeploymentStrategy{Type: "Sideways"}))
 	assert.Contains(t, deployment.Observed(deployment.Family{Deployment: d}, observetest.Noon).Invalid, "Sideways")

@@ -1,4 +1,4 @@
-// Package orphan turns nodes and machines into the facts that decide asks for to find nodes without a Machine.
+// Package orphan turns nodes and machines into the facts from which decide finds nodes without a Machine.
 package orphan
 
 import (
@@ -15,11 +15,8 @@ import (
 	"millwright/observe/cache"
 )
 
-// ownersPerPage is how many machines are read with one request. Source: the page size of client-go's informers.
-const ownersPerPage = 500
-
-// NodesAndOwners returns the nodes of a namespace's target by name, the facts of each, sorted by name, and what all machines
-// claim, from the caches. Without a target there are no nodes.
+// NodesAndOwners returns from the caches the nodes of a namespace's target by name, the facts about each node, sorted by
+// name, and what all machines claim. Without a target there are no nodes.
 func NodesAndOwners(c *cache.Cluster, namespace string) (nodes map[string]*corev1.Node, facts []orphan.Node, owners []orphan.NodeOwner) {
 	nodes = map[string]*corev1.Node{}
 	if c.Target(namespace) == nil {
@@ -39,19 +36,11 @@ func NodesAndOwners(c *cache.Cluster, namespace string) (nodes map[string]*corev
 // LiveOwners reads from the API server what all machines of all namespaces claim.
 func LiveOwners(ctx context.Context, c *cache.Cluster) ([]orphan.NodeOwner, error) {
 	var owners []orphan.NodeOwner
-	options := metav1.ListOptions{Limit: ownersPerPage}
-	for {
-		list, err := c.Client().MachineV1alpha1().Machines(metav1.NamespaceAll).List(ctx, options)
-		if err != nil {
-			return nil, fmt.Errorf("list all machines: %w", err)
-		}
-		for _, m := range cache.Pointers(list.Items) {
-			owners = append(owners, nodeOwner(m))
-		}
-		if options.Continue = list.Continue; options.Continue == "" {
-			return owners, nil
-		}
+	err := cache.EachMachine(ctx, c.Client(), metav1.NamespaceAll, func(m *v1alpha1.Machine) { owners = append(owners, nodeOwner(m)) })
+	if err != nil {
+		return nil, fmt.Errorf("list all machines: %w", err)
 	}
+	return owners, nil
 }
 
 func nodeOwner(m *v1alpha1.Machine) orphan.NodeOwner {
