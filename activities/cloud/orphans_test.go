@@ -368,7 +368,7 @@ func TestReportOrphans(t *testing.T) {
 		result string
 	}{
 		{"nothing", activitiesorphan.Report{}, []string{}, "clean"},
-		{"collected", activitiesorphan.Report{Collected: []string{"i-1", "i-2"}}, []string{"Normal OrphansCollected Deleted what no Machine claims (2): i-1, i-2"}, "collected"},
+		{"collected", activitiesorphan.Report{Collected: []string{"i-1", "i-2"}}, []string{"Normal OrphansCollected Deleted instances that no Machine claims (2): i-1, i-2"}, "collected"},
 		{"held", activitiesorphan.Report{Held: "too many"}, []string{"Warning OrphansHeld too many"}, "held"},
 		{"failed", activitiesorphan.Report{Failed: "away"}, []string{"Warning OrphanSweepFailed away"}, "failed"},
 		{"unclear", activitiesorphan.Report{Unclear: []string{"one", "two"}}, []string{"Warning InstancesUnclear one; two"}, "clean"},

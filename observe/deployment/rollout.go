@@ -225,7 +225,7 @@ func requests(d *v1alpha1.MachineDeployment, revision int64) (held string, appro
 		return "", 0
 	}
 	if which, words, _ := strings.Cut(d.Annotations[v1alpha1.AnnotationRolloutHold], " "); which != "" && which == strconv.FormatInt(revision, 10) {
-		held = cmp.Or(strings.TrimSpace(words), "somebody holds it")
+		held = cmp.Or(strings.TrimSpace(words), "no reason given")
 	}
 	which, _, _ := strings.Cut(d.Annotations[v1alpha1.AnnotationRolloutApprove], " ")
 	which, steps, _ := strings.Cut(which, "/")

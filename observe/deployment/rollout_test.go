@@ -141,8 +141,8 @@ func TestRolloutObserved(t *testing.T) {
 
 		{name: "of another revision", fact: "Held", sets: seven, deployment: noteDeployment(hold, "6 ann: it burns"), want: ""},
 		{fact: "Held", sets: seven, deployment: noteDeployment(hold, "7 ann: it burns"), want: "ann: it burns"},
-		{name: "without a word", fact: "Held", sets: seven, deployment: noteDeployment(hold, "7"), want: "somebody holds it"},
-		{name: "more blanks than one", fact: "Held", sets: seven, deployment: noteDeployment(hold, "7   "), want: "somebody holds it"},
+		{name: "without a word", fact: "Held", sets: seven, deployment: noteDeployment(hold, "7"), want: "no reason given"},
+		{name: "more blanks than one", fact: "Held", sets: seven, deployment: noteDeployment(hold, "7   "), want: "no reason given"},
 		{name: "of no revision", fact: "Held", sets: seven, deployment: noteDeployment(hold, "ann"), want: ""},
 		{name: "nothing", fact: "Held", sets: seven, deployment: noteDeployment(hold, ""), want: ""},
 		{name: "the current set is going", fact: "Held", sets: []*v1alpha1.MachineSet{revision("7", observetest.GoingSet)}, deployment: noteDeployment(hold, "7 ann"), want: ""},

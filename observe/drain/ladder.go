@@ -1,7 +1,7 @@
 package drain
 
 import (
-	"fmt"
+	"cmp"
 	"strconv"
 	"strings"
 	"time"
@@ -21,8 +21,8 @@ const maxReason = 200
 // AnnotationReason names the first of these annotations that a machine has, and its value; empty when it has none.
 func AnnotationReason(m *v1alpha1.Machine, keys ...string) string {
 	for _, key := range keys {
-		if value, wanted := m.Annotations[key]; wanted {
-			return strings.TrimSuffix(fmt.Sprintf("annotation %s asks for it: %s", key, phrase.Cut(value, maxReason)), ": ")
+		if value, set := m.Annotations[key]; set {
+			return "annotation " + key + cmp.Or(phrase.If(value != "", ": %s", phrase.Cut(value, maxReason)), " is set")
 		}
 	}
 	return ""
@@ -37,7 +37,7 @@ func Forced(m *v1alpha1.Machine) string {
 		wanted, _ = strconv.ParseBool(m.Labels[label])
 	}
 	if wanted {
-		return "label " + label + " asks for it"
+		return "label " + label + " is set"
 	}
 	return AnnotationReason(m, v1alpha1.AnnotationForce)
 }
