@@ -29,9 +29,9 @@ type SetCreation struct {
 	rollout.Creation
 }
 
-// CreateSet makes the set of the deployment's current template, and numbers the deployment like it. Its name follows from the
-// template, so that running it twice makes one set. Where the name belongs to something else, or to a set that is on its
-// way out, the collision count in the status goes up and the answer is a Conflict: decide again. It returns the versions to
+// CreateSet creates the set of the deployment's current template, and writes its revision to the deployment. Its name is
+// derived from the template, so that running it twice creates one set. If the name belongs to another object, or to a set
+// that is being deleted, it increments the collision count in the status and returns a Conflict. It returns the versions to
 // wait for.
 func (a *Activities) CreateSet(ctx context.Context, in SetCreation) (kube.MinVersions, error) {
 	d, err := kube.LiveAt(ctx, a.deployments(in.Deployment), "deployment", in.Deployment, in.Version)
@@ -65,7 +65,8 @@ func (a *Activities) CreateSet(ctx context.Context, in SetCreation) (kube.MinVer
 	return versions, a.number(ctx, in.Deployment, d, set, versions)
 }
 
-// number writes the revision of a deployment's current set on the deployment, and removes the note of an automatic rollback to another set.
+// number writes the revision of a deployment's current set on the deployment, and removes the record of an automatic
+// rollback to another set.
 func (a *Activities) number(
 	ctx context.Context, ref kube.Ref, d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet, versions kube.MinVersions,
 ) error {
@@ -84,8 +85,8 @@ func (a *Activities) number(
 	return nil
 }
 
-// isSetOf reports whether a set that was found under the name of the wanted one is that set. One that is being deleted is
-// not: to take it for the wanted one would mean to ask for it again and again until it is gone.
+// isSetOf reports whether the set that was found under the wanted name is the wanted set. A set that is being deleted is
+// not; otherwise it would be asked for again and again until it is gone.
 func isSetOf(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet) bool {
 	return metav1.IsControlledBy(set, d) && set.DeletionTimestamp == nil && observeset.SameTemplate(&set.Spec.Template, &d.Spec.Template)
 }
@@ -103,8 +104,8 @@ func (a *Activities) collide(ctx context.Context, ref kube.Ref, d *v1alpha1.Mach
 	return kube.Conflict(ref)
 }
 
-// newSet returns the set of a deployment's template. Labels and selector carry the hash, which keeps the machines of two
-// sets apart.
+// newSet returns the set of a deployment's template. Labels and selector contain the hash, so that no set selects the
+// machines of another.
 func newSet(d *v1alpha1.MachineDeployment, hash string, as rollout.Creation) *v1alpha1.MachineSet {
 	withHash := func(some map[string]string) map[string]string {
 		return labels.Merge(some, labels.Set{v1alpha1.LabelMachineTemplateHash: hash})
@@ -132,19 +133,20 @@ func newSet(d *v1alpha1.MachineDeployment, hash string, as rollout.Creation) *v1
 	return set
 }
 
-// SetChanges are what is done to sets of a deployment.
+// SetChanges are the changes of a deployment's sets.
 type SetChanges struct {
 	Deployment kube.Ref
-	Open       []rollout.Target // let them make machines
-	Close      []rollout.Target // let them make none
+	Open       []rollout.Target // allow them to create machines
+	Close      []rollout.Target // forbid them to create machines
 	Revise     *rollout.Revise
-	Sync       []rollout.Target // copy to them what is the deployment's
+	Sync       []rollout.Target // copy to them what follows the deployment
 	Resize     []rollout.Resize
 	Delete     []rollout.Target
 }
 
-// ChangeSets changes and deletes sets, each if it still is as the decision saw it; else the answer is a Conflict. Of a set that gets
-// another size, and soon after the decision, that is its size. Running it twice changes once, and is a Conflict then. It returns the versions to wait for.
+// ChangeSets changes and deletes sets that still are as the decision saw them; a set that is not is a Conflict. Within 2 s
+// of the decision a resize also succeeds if only the resourceVersion changed and spec.replicas is still From. Running it
+// twice changes once, and is a Conflict then. It returns the versions to wait for.
 func (a *Activities) ChangeSets(ctx context.Context, in SetChanges) (kube.MinVersions, error) {
 	w := setWriter{Activities: a, deployment: in.Deployment, versions: kube.MinVersions{}}
 	if err := w.label(ctx, in.Open, nil); err != nil {
@@ -172,7 +174,7 @@ func (a *Activities) ChangeSets(ctx context.Context, in SetChanges) (kube.MinVer
 	return w.versions, nil
 }
 
-// setWriter changes sets of one deployment, and keeps the versions that they have then.
+// setWriter changes sets of one deployment, and collects their new versions.
 type setWriter struct {
 	*Activities
 	deployment kube.Ref
@@ -183,7 +185,7 @@ func (w setWriter) ref(name, uid string) kube.Ref {
 	return kube.Ref{Namespace: w.deployment.Namespace, Name: name, UID: uid}
 }
 
-// label writes the label of closed sets; nil takes it off.
+// label writes the label that forbids a set to create machines; nil removes it.
 func (w setWriter) label(ctx context.Context, sets []rollout.Target, value any) error {
 	for _, t := range sets {
 		labels := map[string]any{v1alpha1.LabelScaleUpDisabled: value}
@@ -204,7 +206,7 @@ func (w setWriter) patch(ctx context.Context, name, uid, version string, change 
 	return err
 }
 
-// resize gives a set its size, and tells of it.
+// resize gives a set its size, and records an event.
 func (w setWriter) resize(ctx context.Context, r rollout.Resize) error {
 	change := map[string]any{
 		"spec": map[string]any{"replicas": r.To},
@@ -227,8 +229,12 @@ func (w setWriter) resize(ctx context.Context, r rollout.Resize) error {
 	return nil
 }
 
-// sameSize returns the version of a set that still is as its resize was decided on; empty where it is not. In the midst of a rollout sets
-// write their status several times a second, which changes nothing of what the decision saw a moment ago.
+// resizeWithin is the age up to which the decision to resize a set still holds when only its resourceVersion has changed.
+// Source: the timeout of one local attempt.
+const resizeWithin = 2 * time.Second
+
+// sameSize returns the present version of a set whose size is still the one that the decision saw; empty when it is not. During a
+// rollout the status of a set changes several times a second, which does not affect the decision.
 func (w setWriter) sameSize(ctx context.Context, r rollout.Resize) (version string) {
 	set, err := w.sets(w.deployment).Get(ctx, r.Name, metav1.GetOptions{})
 	if err == nil && string(set.UID) == r.UID && set.DeletionTimestamp == nil && int(set.Spec.Replicas) == r.From && controls(w.deployment, set) {
@@ -237,7 +243,8 @@ func (w setWriter) sameSize(ctx context.Context, r rollout.Resize) (version stri
 	return ""
 }
 
-// align numbers the current set, or copies to it what is the deployment's, and numbers the deployment like it.
+// align writes the revision of the current set, or copies to it what follows the deployment, and writes its revision to the
+// deployment.
 func (w setWriter) align(ctx context.Context, in SetChanges) error {
 	targets, revise := in.Sync, func(*v1alpha1.MachineSet) {}
 	if in.Revise != nil {
@@ -261,7 +268,7 @@ func (w setWriter) align(ctx context.Context, in SetChanges) error {
 		if string(set.UID) != t.UID || set.ResourceVersion != t.Version {
 			return kube.Conflict(w.ref(t.Name, t.UID))
 		}
-		if !observeset.SameTemplate(&set.Spec.Template, &d.Spec.Template) { // it was the current one when this was decided
+		if !observeset.SameTemplate(&set.Spec.Template, &d.Spec.Template) { // it is not the current set any more
 			return kube.Conflict(w.deployment)
 		}
 		deployment.FollowDeployment(set, d)

@@ -6,7 +6,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/tools/cache"
 )
 
 // MinVersions holds, for each resource, the resource version that a cache must have reached before a decision may read it:
@@ -45,8 +44,7 @@ func (c *Cluster) Await(ctx context.Context, versions MinVersions, limit time.Du
 
 func (c *Cluster) reached(versions MinVersions) bool {
 	for resource, version := range versions {
-		informer, known := c.Informers[resource]
-		if known && Newer(version, applied(informer)) {
+		if c.Informers[resource] != nil && Newer(version, c.Applied(resource)) {
 			return false
 		}
 	}
@@ -59,11 +57,5 @@ func (c *Cluster) Applied(resource Resource) string {
 	if informer == nil {
 		return ""
 	}
-	return applied(informer)
-}
-
-// applied returns the version that the store has reached. The informer's own LastSyncResourceVersion is what the watch has
-// received, which may not be in the store yet.
-func applied(informer cache.SharedIndexInformer) string {
-	return informer.GetStore().LastStoreSyncResourceVersion()
+	return informer.GetStore().LastStoreSyncResourceVersion() // the informer's own LastSyncResourceVersion may be ahead of its store
 }

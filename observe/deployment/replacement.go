@@ -1,6 +1,7 @@
 package deployment
 
 import (
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,8 +14,8 @@ import (
 	"millwright/observe/machine"
 )
 
-// OverlappingDeployments returns the names of the other deployments of the namespace whose selector matches the labels of
-// this deployment's template: both would claim the same machines.
+// OverlappingDeployments returns the sorted names of the other deployments of the namespace whose selector matches the
+// labels of this deployment's template: both would claim the same machines.
 func OverlappingDeployments(c *cache.Cluster, d *v1alpha1.MachineDeployment) []string {
 	var names []string
 	for _, other := range cache.All[*v1alpha1.MachineDeployment](c.Informer(cache.Deployments)) {
@@ -26,6 +27,7 @@ func OverlappingDeployments(c *cache.Cluster, d *v1alpha1.MachineDeployment) []s
 			names = append(names, other.Name)
 		}
 	}
+	slices.Sort(names)
 	return names
 }
 

@@ -1,6 +1,7 @@
 package deployment
 
 import (
+	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -52,20 +53,13 @@ func ReturnTo(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet, automatic
 	d.Spec.Template = *set.Spec.Template.DeepCopy()
 	delete(d.Spec.Template.Labels, v1alpha1.LabelMachineTemplateHash)
 	stays := func(key string) bool { return slices.Contains(notCopied, key) || slices.Contains(notReturned, key) }
-	annotations := map[string]string{}
-	for key, value := range d.Annotations {
-		if stays(key) {
-			annotations[key] = value
-		}
-	}
+	maps.DeleteFunc(d.Annotations, func(key, _ string) bool { return !stays(key) || key == v1alpha1.AnnotationAutomaticRollbackTo })
 	for key, value := range set.Annotations {
 		if !stays(key) {
-			annotations[key] = value
+			metav1.SetMetaDataAnnotation(&d.ObjectMeta, key, value)
 		}
 	}
-	delete(annotations, v1alpha1.AnnotationAutomaticRollbackTo)
 	if automatic {
-		annotations[v1alpha1.AnnotationAutomaticRollbackTo] = string(set.UID)
+		metav1.SetMetaDataAnnotation(&d.ObjectMeta, v1alpha1.AnnotationAutomaticRollbackTo, string(set.UID))
 	}
-	d.Annotations = annotations
 }

@@ -17,7 +17,6 @@ import (
 	"millwright/api/v1alpha1"
 	"millwright/decide/preflight"
 	"millwright/observe/cache"
-	"millwright/observe/machine"
 )
 
 // Around holds what the facts about a set need besides the set.
@@ -156,12 +155,6 @@ func (a Around) NodeAsked(m *v1alpha1.Machine) *corev1.Node {
 		return nil
 	}
 	return a.Node(m)
-}
-
-// keptByNode reports whether the annotation of its node protects a failed machine, recorded or not.
-func (a Around) keptByNode(m *v1alpha1.Machine) bool {
-	node := a.NodeAsked(m)
-	return node != nil && machine.IsProtected(m, node)
 }
 
 // lookAtControlPlane reads the control plane from the API server and adds its facts.

@@ -71,7 +71,7 @@ func Observed(set *v1alpha1.MachineSet, around Around, now time.Time, seed uint6
 		if outdated != "" {
 			f.UpToDate, f.UpToDateWhy = scale.False, outdated
 		}
-		if around.keptByNode(m) {
+		if node := around.NodeAsked(m); node != nil && machine.IsProtected(m, node) { // whether or not that is recorded
 			f.Preserved, f.Replace = true, false
 		}
 		o.Members = append(o.Members, f)
@@ -151,16 +151,11 @@ func Member(m *v1alpha1.Machine, set *v1alpha1.MachineSet, selector labels.Selec
 // HealthChecked returns the result of the health check of a machine, and whether the check asks the set to replace it. A
 // request on a machine that the check finds healthy is for the check to remove.
 func HealthChecked(m *v1alpha1.Machine) (check scale.Answer, marked bool) {
-	for _, c := range m.Status.Conditions {
-		switch c.Type {
-		case v1alpha1.MachineHealthCheckSucceeded:
-			check = scale.Answer(c.Status)
-		case v1alpha1.MachineOwnerRemediated:
-			marked = c.Status == corev1.ConditionFalse
-		default:
-		}
+	if c := cache.Condition(m.Status.Conditions, v1alpha1.MachineHealthCheckSucceeded); c != nil {
+		check = scale.Answer(c.Status)
 	}
-	return check, marked && check == scale.False
+	c := cache.Condition(m.Status.Conditions, v1alpha1.MachineOwnerRemediated)
+	return check, c != nil && c.Status == corev1.ConditionFalse && check == scale.False
 }
 
 // readiness returns whether the node of a machine is ready, as the machine's status says.
