@@ -104,7 +104,7 @@ type getter[O any] interface {
 func Live[O object](ctx context.Context, client getter[O], kind string, ref Ref) (O, error) {
 	var none O
 	switch o, err := client.Get(ctx, ref.Name, metav1.GetOptions{}); {
-	case apierrors.IsNotFound(err):
+	case apierrors.IsNotFound(err) && !apierrors.IsUnexpectedServerError(err): // else the resource itself is missing
 		return none, nil
 	case err != nil:
 		return none, fmt.Errorf("get %s %s: %w", kind, ref.Key(), err)

@@ -210,8 +210,8 @@ func (c *Cluster) LiveSetsOf(ctx context.Context, d *v1alpha1.MachineDeployment)
 	return slices.DeleteFunc(Pointers(list.Items), func(set *v1alpha1.MachineSet) bool { return !metav1.IsControlledBy(set, d) }), nil
 }
 
-// EachMachine reads the machines of a namespace from the API server, in pages of 500, and calls do for each. After an error it
-// has called do for some of them only.
+// EachMachine reads the machines of a namespace from the API server, past its caches, in pages of 500, and calls do for
+// each. After an error it has called do for some of them only.
 func EachMachine(ctx context.Context, client versioned.Interface, namespace string, do func(*v1alpha1.Machine)) error {
 	list := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 		return client.MachineV1alpha1().Machines(namespace).List(ctx, options)
