@@ -109,7 +109,7 @@ func handOver(m *v1alpha1.Machine, old, set *v1alpha1.MachineSet) bool {
 	if old != nil {
 		less(m.Labels, old.Spec.Template.Labels)
 		less(m.Annotations, old.Spec.Template.Annotations)
-		if old.Spec.Selector != nil { // by which it would find the machine again
+		if old.Spec.Selector != nil { // else the old set would adopt the machine again
 			less(m.Labels, old.Spec.Selector.MatchLabels)
 		}
 	}

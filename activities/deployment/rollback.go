@@ -61,11 +61,6 @@ func (a *Activities) RollBackDeployment(ctx context.Context, in RollBack) (kube.
 
 // returned reports whether a rollback is done already: spec.rollbackTo is empty, and the template is that of the set.
 func returned(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet, back rollout.Rollback) bool {
-	if d.Spec.RollbackTo != nil {
-		return false
-	}
-	if set == nil {
-		return !back.Automatic
-	}
-	return observeset.SameTemplate(&set.Spec.Template, &d.Spec.Template)
+	same := set == nil && !back.Automatic || set != nil && observeset.SameTemplate(&set.Spec.Template, &d.Spec.Template)
+	return same && d.Spec.RollbackTo == nil
 }

@@ -33,7 +33,7 @@ type Report struct {
 // wait for, or ObjectGone. An API server that drops the record is an error of TypeOldCRDs.
 func (a *Activities) ReportDeployment(ctx context.Context, in Report) (string, error) {
 	var recorded *v1alpha1.RolloutStatus
-	before, after, err := kube.WriteStatus(ctx, in.Read, a.deployments(in.Ref), func(read kube.Read) (d, changed *v1alpha1.MachineDeployment, err error) {
+	look := func(read kube.Read) (d, changed *v1alpha1.MachineDeployment, err error) {
 		family, err := Family(ctx, a.Kube, read)
 		if d = family.Deployment; err != nil || d == nil {
 			return nil, nil, err
@@ -49,12 +49,14 @@ func (a *Activities) ReportDeployment(ctx context.Context, in Report) (string, e
 		}
 		recorded = changed.Status.Rollout.DeepCopy()
 		return d, changed, nil
-	})
+	}
+	before, after, err := kube.WriteStatus(ctx, in.Read, a.deployments(in.Ref), look)
 	switch {
 	case err != nil:
 		return "", err
 	case after != before && in.Record != nil && (after.Status.Rollout == nil || after.Status.Rollout.Revision != recorded.Revision):
-		return "", temporal.NewNonRetryableApplicationError("the API server does not keep status.rollout: the CRDs of this version are not installed", kube.TypeOldCRDs, nil)
+		return "", temporal.NewNonRetryableApplicationError(
+			"the API server does not keep status.rollout: the CRDs of this version are not installed", kube.TypeOldCRDs, nil)
 	}
 	overlap := messageOf(after, v1alpha1.MachineDeploymentSelectorOverlap)
 	if overlap != "" && messageOf(before, v1alpha1.MachineDeploymentSelectorOverlap) == "" {

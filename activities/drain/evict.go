@@ -32,7 +32,7 @@ type Eviction struct {
 	Started  time.Time        // when the drain began: pods that tolerate the cordon and came later stay
 	Known    []drain.Row      // attempts of earlier runs of this activity; at most drain.MaxRows
 	Gone     int              // pods that have left in this drain
-	Departed []drain.Departed // of those, the ones whose volumes are on their way
+	Departed []drain.Departed // pods that have left and whose volumes are not attached elsewhere yet
 }
 
 // Evicted is the result of EvictPods.
@@ -95,7 +95,7 @@ type evictionLoop struct {
 	Progress
 
 	pods  map[string]*corev1.Pod // on the node, by UID
-	facts map[string]drain.Pod   // of these, at the last look
+	facts map[string]drain.Pod // at the last look, by UID
 	namespaces
 	tries     map[string]drain.Tries
 	volumes   map[string][]string // persistent volumes of a pod that were attached to the node when the pod was first seen

@@ -81,7 +81,7 @@ func Summary(machines []*v1alpha1.Machine) []v1alpha1.MachineSummary {
 func SelectorText(selector *metav1.LabelSelector) string {
 	s, err := metav1.LabelSelectorAsSelector(selector)
 	if err != nil {
-		return fmt.Sprintf("invalid: %v", err) // admission refuses such a selector
+		return fmt.Sprintf("invalid: %v", err) // admission rejects such a selector
 	}
 	return s.String()
 }

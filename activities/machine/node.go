@@ -161,7 +161,7 @@ func (a *Activities) AnnounceTermination(ctx context.Context, in kube.Read) (kub
 			return
 		}
 		c := Condition{Type: string(v1alpha1.NodeTerminating), True: true, Reason: v1alpha1.ReasonScaleDown, Message: v1alpha1.MessageTerminatingScaleDown}
-		if hadFailed(m) {
+		if m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed || machine.IsDue(m) { // the phase may already be Terminating (D36)
 			c.Reason, c.Message = v1alpha1.ReasonUnhealthy, v1alpha1.MessageTerminatingUnhealthy
 		}
 		node.Status.Conditions = setCondition(node.Status.Conditions, c, metav1.Now().Rfc3339Copy())
@@ -170,12 +170,6 @@ func (a *Activities) AnnounceTermination(ctx context.Context, in kube.Read) (kub
 		return kube.MinVersions{}, err
 	}
 	return versions, nil
-}
-
-// hadFailed reports whether a machine is deleted because something was wrong with it. Its phase may already be Terminating
-// (D36); the condition stays.
-func hadFailed(m *v1alpha1.Machine) bool {
-	return m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed || machine.IsDue(m)
 }
 
 // deleteAttachments deletes the volume attachments of the node of an instance that is gone. Otherwise they would stay for
@@ -190,7 +184,7 @@ func (a *Activities) deleteAttachments(ctx context.Context, in NodeRemoval) erro
 		err := attachments.Delete(ctx, item.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &item.UID}})
 		switch {
 		case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		case kube.Unanswered(err), apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err): // the API server did not get to it
+		case kube.Unanswered(err), apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err): // the API server was too busy
 			return fmt.Errorf("delete attachment %s of node %s: %w", item.Name, in.NodeName, err)
 		default:
 			activity.GetLogger(ctx).Warn("attachment cannot be deleted", "attachment", item.Name, "node", in.NodeName, "error", err)

@@ -16,6 +16,7 @@ import (
 	"millwright/decide/attention"
 	"millwright/decide/deletion"
 	"millwright/decide/health"
+	"millwright/observe/cache"
 	"millwright/observe/machine"
 )
 
@@ -205,17 +206,15 @@ func setCondition(list []corev1.NodeCondition, c Condition, now metav1.Time) []c
 	entry := corev1.NodeCondition{
 		Type: corev1.NodeConditionType(c.Type), Status: status, Reason: c.Reason, Message: c.Message, LastTransitionTime: now,
 	}
-	for i, o := range list {
-		if o.Type != entry.Type {
-			continue
-		}
-		if o.Status == entry.Status {
-			entry.LastTransitionTime = o.LastTransitionTime
-		}
-		list[i] = entry
-		return list
+	was := cache.Condition(list, entry.Type)
+	if was == nil {
+		return append(list, entry)
 	}
-	return append(list, entry)
+	if was.Status == entry.Status {
+		entry.LastTransitionTime = was.LastTransitionTime
+	}
+	*was = entry
+	return list
 }
 
 // DeletionProgress is what a report says about a machine's deletion. The stage never goes back, and a result never changes.

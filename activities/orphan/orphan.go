@@ -40,9 +40,12 @@ func (a *Activities) MarkNodes(ctx context.Context, in NodeSweep) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	written := 0
+	target, written := a.Kube.Cluster.Target(in.Namespace).CoreV1().Nodes(), 0
 	for _, name := range orphan.Unmanaged(in.At, facts, owners) {
-		err := a.markNode(ctx, in.Namespace, nodes[name])
+		_, err := kube.Patch(ctx, target, nodes[name], map[string]any{"metadata": map[string]any{
+			"annotations": map[string]any{v1alpha1.AnnotationNotManaged: v1alpha1.ValueNotManaged},
+			"finalizers":  kube.Without(nodes[name].Finalizers, v1alpha1.FinalizerNode),
+		}})
 		switch {
 		case err == nil:
 			written++
@@ -51,14 +54,6 @@ func (a *Activities) MarkNodes(ctx context.Context, in NodeSweep) (int, error) {
 		}
 	}
 	return written, nil
-}
-
-func (a *Activities) markNode(ctx context.Context, namespace string, node *corev1.Node) error {
-	_, err := kube.Patch(ctx, a.Kube.Cluster.Target(namespace).CoreV1().Nodes(), node, map[string]any{"metadata": map[string]any{
-		"annotations": map[string]any{v1alpha1.AnnotationNotManaged: v1alpha1.ValueNotManaged},
-		"finalizers":  kube.Without(node.Finalizers, v1alpha1.FinalizerNode),
-	}})
-	return err
 }
 
 // Report is the result of one sweep.

@@ -345,7 +345,7 @@ type Report struct {
 // ReportSet counts a set's machines and writes its status, unless it says so already. It returns the version to wait for, or
 // ObjectGone.
 func (a *Activities) ReportSet(ctx context.Context, in Report) (string, error) {
-	before, after, err := kube.WriteStatus(ctx, in.Read, a.sets(in.Ref), func(read kube.Read) (set, changed *v1alpha1.MachineSet, err error) {
+	look := func(read kube.Read) (set, changed *v1alpha1.MachineSet, err error) {
 		set, around, err := a.set(ctx, read)
 		if err != nil || set == nil {
 			return nil, nil, err
@@ -357,7 +357,8 @@ func (a *Activities) ReportSet(ctx context.Context, in Report) (string, error) {
 		}
 		changed.Status.ObservedMachines = around.Read // not compared: by itself it is not worth a write
 		return set, changed, nil
-	})
+	}
+	before, after, err := kube.WriteStatus(ctx, in.Read, a.sets(in.Ref), look)
 	if err != nil {
 		return "", err
 	}

@@ -19,7 +19,7 @@ import (
 	"millwright/api/generated/informers/externalversions"
 )
 
-// The resources of the target that only drains read.
+// The resources that only drains read.
 const (
 	Budgets     Resource = "poddisruptionbudgets"
 	Attachments Resource = "volumeattachments"

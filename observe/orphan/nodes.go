@@ -22,9 +22,13 @@ func NodesAndOwners(c *cache.Cluster, namespace string) (nodes map[string]*corev
 	if c.Target(namespace) == nil {
 		return nodes, nil, nil
 	}
-	for _, node := range cache.All[*corev1.Node](c.Informer(cache.Nodes)) {
-		nodes[node.Name] = node
-		facts = append(facts, nodeFacts(node))
+	for _, n := range cache.All[*corev1.Node](c.Informer(cache.Nodes)) {
+		nodes[n.Name] = n
+		facts = append(facts, orphan.Node{
+			Name: n.Name, ProviderID: n.Spec.ProviderID, Machine: n.Labels[v1alpha1.LabelMachineName], Created: n.CreationTimestamp.Time,
+			Marked:  n.Annotations[v1alpha1.AnnotationNotManaged] == v1alpha1.ValueNotManaged,
+			Guarded: slices.Contains(n.Finalizers, v1alpha1.FinalizerNode),
+		})
 	}
 	slices.SortFunc(facts, func(a, b orphan.Node) int { return strings.Compare(a.Name, b.Name) })
 	for _, m := range cache.All[*v1alpha1.Machine](c.Informer(cache.Machines)) {
@@ -45,12 +49,4 @@ func LiveOwners(ctx context.Context, c *cache.Cluster) ([]orphan.NodeOwner, erro
 
 func nodeOwner(m *v1alpha1.Machine) orphan.NodeOwner {
 	return orphan.NodeOwner{Name: m.Name, Node: m.Labels[v1alpha1.LabelNode], ProviderID: m.Spec.ProviderID}
-}
-
-func nodeFacts(n *corev1.Node) orphan.Node {
-	return orphan.Node{
-		Name: n.Name, ProviderID: n.Spec.ProviderID, Machine: n.Labels[v1alpha1.LabelMachineName], Created: n.CreationTimestamp.Time,
-		Marked:  n.Annotations[v1alpha1.AnnotationNotManaged] == v1alpha1.ValueNotManaged,
-		Guarded: slices.Contains(n.Finalizers, v1alpha1.FinalizerNode),
-	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/rand"
 
 	"millwright/api/v1alpha1"
@@ -55,17 +56,8 @@ func Name(deployment, hash string) string {
 // drift names the parts in which a machine differs from its set's template and that are changed in place; empty when there
 // are none.
 func drift(m *v1alpha1.Machine, set *v1alpha1.MachineSet) string {
-	if follows(m, &set.Spec.Template) { // nearly always, and cheaper than a copy
-		return ""
-	}
-	return strings.Join(FollowTemplate(m.DeepCopy(), set), ", ")
-}
-
-// follows reports whether FollowTemplate would certainly change nothing.
-func follows(m *v1alpha1.Machine, t *v1alpha1.MachineTemplateSpec) bool {
-	return holds(m.Labels, t.Labels) && holds(m.Annotations, t.Annotations) && m.Spec.Class.Kind == t.Spec.Class.Kind &&
-		equality.Semantic.DeepEqual(m.Spec.MachineConfiguration, t.Spec.MachineConfiguration) &&
-		equality.Semantic.DeepEqual(m.Spec.NodeTemplateSpec, t.Spec.NodeTemplateSpec)
+	shallow := *m // enough, because FollowTemplate replaces what it changes
+	return strings.Join(FollowTemplate(&shallow, set), ", ")
 }
 
 // holds reports whether the first map contains all entries of the second.
@@ -79,8 +71,9 @@ func holds(all, some map[string]string) bool {
 }
 
 // FollowTemplate copies from its set's template to a machine what is changed in place, and returns the names of the parts
-// that changed. Labels and annotations from others stay. A failed machine does not change. A machine that is being deleted
-// takes only its timeouts, with which people hasten its deletion.
+// that changed. It replaces maps and pointers and changes none that it finds. Labels and annotations from others stay. A
+// failed machine does not change. A machine that is being deleted takes only its timeouts, with which people hasten its
+// deletion.
 func FollowTemplate(m *v1alpha1.Machine, set *v1alpha1.MachineSet) []string {
 	t := &set.Spec.Template
 	var parts []string
@@ -119,10 +112,10 @@ func follow(to *map[string]string, from map[string]string) (changed bool) {
 		if there && (was == value || isRequest(key)) {
 			continue
 		}
-		if *to == nil {
-			*to = map[string]string{}
+		if !changed {
+			*to, changed = labels.Merge(*to, nil), true // a copy
 		}
-		(*to)[key], changed = value, true
+		(*to)[key] = value
 	}
 	return changed
 }
