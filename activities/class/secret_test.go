@@ -73,7 +73,7 @@ func TestFinalizeSecrets(t *testing.T) {
 	})
 }
 
-// What refuses a Secret has seen what is in it.
+// A webhook that rejects a Secret has seen its data.
 func TestWhatIsSaidOfASecretIsNotToldOn(t *testing.T) {
 	t.Parallel()
 	gr := corev1.Resource("secrets")

@@ -89,7 +89,7 @@ func TestWhatIsMissingIsAProblemForPeople(t *testing.T) {
 	})
 }
 
-// assertSilent says that neither an answer nor a failure holds the canary, in any form that a history would keep.
+// assertSilent asserts that neither an answer nor a failure contains the canary, in any form that a history stores.
 func assertSilent(t *testing.T, answer cloud.InstanceAnswer, err error) {
 	t.Helper()
 	text, encodeErr := json.Marshal(answer)
@@ -149,7 +149,7 @@ func TestALongCallHeartbeatsAndCanBeCancelled(t *testing.T) {
 		env.SetWorkerOptions(worker.Options{BackgroundActivityContext: ctx})
 		env.SetOnActivityHeartbeatListener(func(_ *activity.Info, details converter.EncodedValues) {
 			assert.False(t, details.HasValues(), "a heartbeat says nothing")
-			cancel() // as the SDK does when a heartbeat is answered so
+			cancel() // as the SDK does after such an answer to a heartbeat
 		})
 		_, err := env.ExecuteActivity(o.CreateInstance, activitiestest.InstanceCall)
 		require.Error(t, err)

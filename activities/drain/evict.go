@@ -95,7 +95,7 @@ type evictionLoop struct {
 	Progress
 
 	pods  map[string]*corev1.Pod // on the node, by UID
-	facts map[string]drain.Pod // at the last look, by UID
+	facts map[string]drain.Pod   // at the last look, by UID
 	namespaces
 	tries     map[string]drain.Tries
 	volumes   map[string][]string // persistent volumes of a pod that were attached to the node when the pod was first seen

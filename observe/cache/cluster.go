@@ -52,7 +52,7 @@ const (
 const (
 	ByOwner = "owner" // UID of the controller
 	byClass = "class" // namespace/name of the class of a machine, or of a set's template
-	byNode  = "node" // name of a machine's node
+	byNode  = "node"  // name of a machine's node
 )
 
 // Cluster reads one control cluster, which holds the machine objects, and its target, which holds the nodes. All methods are
