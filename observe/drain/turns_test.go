@@ -14,7 +14,7 @@ import (
 	"millwright/observe/observetest"
 )
 
-// inStage is a machine that is being deleted since then, in a stage of its deletion.
+// inStage is a machine that is being deleted since then, in this stage of its deletion.
 func inStage(stage v1alpha1.MachineDeletionStage, drain *v1alpha1.MachineDrain) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		observetest.GoingMachine(m)

@@ -28,7 +28,7 @@ func TestU143_VolumeFacts(t *testing.T) {
 	)
 	want := map[string]drain.Volume{
 		"here":          {Here: true},
-		"leaving":       {Here: true}, // as long as its attachment stands, it is not detached
+		"leaving":       {Here: true}, // a volume is attached as long as its attachment exists
 		"coming":        {Here: true},
 		"there":         {Elsewhere: true},
 		"on-its-way":    {},
@@ -88,7 +88,7 @@ func mounts(source corev1.VolumeSource) func(*corev1.Pod) {
 	}
 }
 
-// heard reports whether there are news, when all that was to happen has happened.
+// heard reports whether there was a notification when all goroutines of the bubble wait.
 func heard(news <-chan struct{}) bool {
 	synctest.Wait()
 	select {
@@ -99,7 +99,7 @@ func heard(news <-chan struct{}) bool {
 	}
 }
 
-// concerned is of whom these tests want to hear.
+// concerned selects the objects whose changes these tests expect.
 var concerned = observe.Filter{
 	Budget:     func(namespace string) bool { return namespace == "shop" },
 	Attachment: func(node, volume string) bool { return node == "n" || volume == "pv-2" },

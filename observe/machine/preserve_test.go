@@ -19,7 +19,7 @@ func decidePreservation(m *v1alpha1.Machine, n *corev1.Node, at time.Time) prese
 	return preserve.Decide(machine.PreserveFacts(m, n, at))
 }
 
-// keptNode is a node that carries everything of a preserved machine that failed.
+// keptNode is the node of a preserved failed machine.
 func keptNode(change ...func(*corev1.Node)) *corev1.Node {
 	n := observetest.Node(observetest.Condition("Ready", "False"), corev1.NodeCondition{
 		Type: v1alpha1.NodePreserved, Status: "True", Reason: v1alpha1.ReasonPreservedByUser,
@@ -114,7 +114,7 @@ func TestIsProtectedAgreesWithTheDecision(t *testing.T) {
 	}
 }
 
-// TestPreserveSpeaksTheVocabulary compares what decide spells for itself with what the API calls it.
+// TestPreserveSpeaksTheVocabulary compares decide's own constants with those of the API.
 func TestPreserveSpeaksTheVocabulary(t *testing.T) {
 	assert.Equal(t, v1alpha1.ValuePreserveNow, preserve.ValueNow)
 	assert.Equal(t, v1alpha1.ValuePreserveWhenFailed, preserve.ValueWhenFailed)

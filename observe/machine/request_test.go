@@ -44,7 +44,7 @@ func TestMachineRequestOfADrain(t *testing.T) {
 	}
 	for command, value := range map[request.Command]*string{
 		request.Hold: new("bob: wait"), request.Resume: new("bob: wait"), request.Extend: new("2026-11-21T15:00:00Z bob"), request.Retry: nil,
-		request.AbandonInstance: new(""), // an empty value counts, too
+		request.AbandonInstance: new(""), // an empty value counts too
 	} {
 		facts.Annotation, facts.Value = machine.RequestAnnotation(request.Machine, command), value
 		assert.Equal(t, facts, machine.Request(m, command, observetest.Asked))
@@ -66,7 +66,7 @@ func TestMachineRequestOfAMachineThatStays(t *testing.T) {
 	}
 }
 
-// staying is a machine that is not to go, and whose node is emptied since begun for its in-place update or its preservation.
+// staying is a machine that is not being deleted, and whose node is drained since Begun for an in-place update or preservation.
 func staying(purpose v1alpha1.DrainPurpose, means drain.Means) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		observetest.OnNode("n")(m)
@@ -169,7 +169,7 @@ func TestEachCommandHasItsAnnotation(t *testing.T) {
 	assert.Empty(t, machine.RequestAnnotation(request.Machine, "burn"))
 }
 
-// decide/request cannot know the API's words for preservation.
+// decide/request does not import the API's values for preservation.
 func TestPreservationIsInTheWordsOfTheAPI(t *testing.T) {
 	for c, want := range map[request.Command]string{request.Preserve: v1alpha1.ValuePreserveNow, request.Unpreserve: v1alpha1.ValuePreserveFalse} {
 		d := request.Decide(request.Order{Command: c}, machine.Request(observetest.Machine("m"), c, observetest.Asked))

@@ -27,7 +27,7 @@ func atMost(n intstr.IntOrString) observetest.OnSet {
 	return remedied(func(r *v1alpha1.MachineSetRemediation) { r.MaxInFlight = &n })
 }
 
-// aroundD is what stands around a set below deployment d.
+// aroundD is what is around a set of deployment d.
 func aroundD(change ...observetest.OnDeployment) set.Around {
 	return set.Around{Deployment: observetest.Deployment("d", change...)}
 }
@@ -40,7 +40,7 @@ func releasedBy(uid string) func(*v1alpha1.Machine) {
 	return observetest.Noted(v1alpha1.AnnotationReleasedBy, uid)
 }
 
-// Every fact of a set that decide/scale asks for, and how it differs from that of a set about which nothing is said.
+// Each fact about a set, with a value that differs from that of an empty set.
 func TestScaleObserved(t *testing.T) {
 	pausing := func(d *v1alpha1.MachineDeployment) {
 		metav1.SetMetaDataAnnotation(&d.ObjectMeta, v1alpha1.AnnotationPaused, "")
@@ -145,7 +145,7 @@ func TestScaleObserved(t *testing.T) {
 	})
 }
 
-// setRow is one fact of a set, by the set and what stands around it.
+// setRow is one fact about a set, from the set and what is around it.
 type setRow struct {
 	name   string
 	fact   string
@@ -154,7 +154,7 @@ type setRow struct {
 	want   any
 }
 
-// proveObserved shows each fact, and that none is forgotten: one of its rows differs from that of a set of which nothing is said.
+// proveObserved checks each row, and that each fact has a row whose value differs from that of an empty set.
 func proveObserved(t *testing.T, rows []setRow, never map[string]string) {
 	missing := map[string]bool{}
 	for _, name := range observetest.Facts(reflect.TypeFor[scale.Observed](), "") {
