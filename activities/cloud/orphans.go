@@ -49,7 +49,7 @@ func (p *Provider) FindOrphans(ctx context.Context, in OrphanSearch) (OrphanDeci
 	}
 	listed, err := p.Cloud.ListInstances(ctx, class.Class, p.Cluster)
 	if err != nil {
-		return OrphanDecision{}, p.unlisted(ctx, class, err)
+		return OrphanDecision{}, p.cloudFailure(ctx, class, err)
 	}
 	machines, err := p.liveMachines(ctx, in.Class.Namespace)
 	if err != nil {
@@ -94,7 +94,7 @@ func (p *Provider) CollectOrphan(ctx context.Context, in OrphanCall) (OrphanEnd,
 	machine := provider.Machine{Cluster: p.Cluster, Namespace: in.Class.Namespace, Name: in.Target.Machine, UID: in.Target.UID}
 	switch gone, err := p.remove(ctx, class.Class, machine); {
 	case err != nil:
-		return OrphanEnd{}, p.unlisted(ctx, class, err)
+		return OrphanEnd{}, p.cloudFailure(ctx, class, err)
 	case !gone:
 		return OrphanEnd{}, terminating(ctx, machine.Name)
 	}
@@ -105,7 +105,7 @@ func (p *Provider) CollectOrphan(ctx context.Context, in OrphanCall) (OrphanEnd,
 func (p *Provider) usableClass(ctx context.Context, ref kube.Ref) (boundClass, error) {
 	class, problem, err := p.class(ctx, ref.Namespace, ref.Name)
 	if err == nil && problem != nil {
-		err = unlisted(*problem)
+		err = problemFailure(*problem)
 	}
 	return class, err
 }
@@ -124,7 +124,7 @@ func (p *Provider) claimed(ctx context.Context, in OrphanCall) (string, error) {
 	case apierrors.IsNotFound(err) && !apierrors.IsUnexpectedServerError(err):
 		return "", nil
 	case err != nil:
-		return "", noMachines(fmt.Errorf("get machine %s/%s: %w", in.Class.Namespace, in.Target.Machine, err))
+		return "", finalIfUnreadable(fmt.Errorf("get machine %s/%s: %w", in.Class.Namespace, in.Target.Machine, err))
 	case string(m.UID) == in.Target.UID:
 		return fmt.Sprintf("Machine %s exists", m.Name), nil
 	}
@@ -137,7 +137,7 @@ func (p *Provider) claimed(ctx context.Context, in OrphanCall) (string, error) {
 // liveClass reads a class from the API server; nil when it is gone, or another one has its name.
 func (p *Provider) liveClass(ctx context.Context, ref kube.Ref) (*v1alpha1.MachineClass, error) {
 	mc, err := kube.Live(ctx, p.Classes.MachineV1alpha1().MachineClasses(ref.Namespace), "class", ref)
-	return mc, noMachines(err)
+	return mc, finalIfUnreadable(err)
 }
 
 // liveMachines reads what the machines of a namespace claim, all of them or none.
@@ -147,30 +147,30 @@ func (p *Provider) liveMachines(ctx context.Context, namespace string) ([]orphan
 		machines = append(machines, orphan.Machine{Name: m.Name, UID: string(m.UID), ProviderID: m.Spec.ProviderID})
 	})
 	if err != nil {
-		return nil, noMachines(fmt.Errorf("list machines of namespace %s: %w", namespace, err))
+		return nil, finalIfUnreadable(fmt.Errorf("list machines of namespace %s: %w", namespace, err))
 	}
 	return machines, nil
 }
 
-// noMachines ends a sweep at once when the resource of the machines is missing, or we may not read it. Retries could take that
+// finalIfUnreadable ends a sweep at once when the resource of the machines is missing, or we may not read it. Retries could take that
 // for a cluster without machines.
-func noMachines(err error) error {
+func finalIfUnreadable(err error) error {
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
 		return kube.Refused(err.Error())
 	}
 	return err
 }
 
-// unlisted is the failure for an error of the cloud; its type is the name of the code. An error that only people can fix is
+// cloudFailure is the failure for an error of the cloud; its type is the name of the code. An error that only people can fix is
 // not retried before the next sweep.
-func (p *Provider) unlisted(ctx context.Context, class boundClass, err error) error {
+func (p *Provider) cloudFailure(ctx context.Context, class boundClass, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err() // the provider's error for a cancelled call may be anything
 	}
-	return unlisted(*problemOf(err, class.Secret))
+	return problemFailure(*problemOf(err, class.Secret))
 }
 
-func unlisted(problem kube.Problem) error {
+func problemFailure(problem kube.Problem) error {
 	waits := problem.React == kube.UntilSpec || problem.React == kube.UntilCredential
 	return temporal.NewApplicationErrorWithOptions(problem.Message, problem.Reason, temporal.ApplicationErrorOptions{NonRetryable: waits, NextRetryDelay: problem.After})
 }

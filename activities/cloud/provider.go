@@ -141,7 +141,7 @@ func (p *Provider) call(ctx context.Context, in InstanceCall, boots bool, do fun
 	defer stop()
 	class, problem, err := p.class(ctx, in.Machine.Namespace, in.Class)
 	if err == nil && problem == nil && boots {
-		problem, err = p.boot(ctx, &class, in)
+		problem, err = p.addUserData(ctx, &class, in)
 	}
 	switch {
 	case err != nil:
@@ -183,8 +183,8 @@ func (p *Provider) refused(ctx context.Context, in InstanceCall, class boundClas
 	return InstanceAnswer{}, p.backOff(*problem)
 }
 
-// boot replaces the template in the class's Secret by the user data of the instance.
-func (p *Provider) boot(ctx context.Context, class *boundClass, in InstanceCall) (*kube.Problem, error) {
+// addUserData replaces the template in the class's Secret by the user data of the instance.
+func (p *Provider) addUserData(ctx context.Context, class *boundClass, in InstanceCall) (*kube.Problem, error) {
 	if !class.boots {
 		return nil, nil
 	}
@@ -244,7 +244,7 @@ func (p *Provider) class(ctx context.Context, namespace, name string) (boundClas
 		if ref == nil || (i > 0 && refs[0] != nil && *ref == *refs[0]) {
 			continue
 		}
-		problem, err := p.merge(ctx, c.Class, *ref)
+		problem, err := p.addSecret(ctx, c.Class, *ref)
 		if err != nil || problem != nil {
 			return boundClass{}, problem, err
 		}
@@ -252,8 +252,8 @@ func (p *Provider) class(ctx context.Context, namespace, name string) (boundClas
 	return c, nil, nil
 }
 
-// merge adds the data of a Secret to that of the class.
-func (p *Provider) merge(ctx context.Context, c provider.Class, ref corev1.SecretReference) (*kube.Problem, error) {
+// addSecret adds the data of a Secret to that of the class.
+func (p *Provider) addSecret(ctx context.Context, c provider.Class, ref corev1.SecretReference) (*kube.Problem, error) {
 	if ref.Name == "" {
 		return kube.ClassProblem(v1alpha1.ReasonClassInvalid, "MachineClass %s refers to a Secret without a name", c.Name), nil
 	}

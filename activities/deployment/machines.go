@@ -107,10 +107,10 @@ func handOver(m *v1alpha1.Machine, old, set *v1alpha1.MachineSet) bool {
 		m.Labels = map[string]string{}
 	}
 	if old != nil {
-		less(m.Labels, old.Spec.Template.Labels)
-		less(m.Annotations, old.Spec.Template.Annotations)
+		removeSame(m.Labels, old.Spec.Template.Labels)
+		removeSame(m.Annotations, old.Spec.Template.Annotations)
 		if old.Spec.Selector != nil { // else the old set would adopt the machine again
-			less(m.Labels, old.Spec.Selector.MatchLabels)
+			removeSame(m.Labels, old.Spec.Selector.MatchLabels)
 		}
 	}
 	m.Spec.Class = set.Spec.Template.Spec.Class
@@ -122,8 +122,8 @@ func handOver(m *v1alpha1.Machine, old, set *v1alpha1.MachineSet) bool {
 	return true
 }
 
-// less removes from all the entries that some contains with the same value.
-func less(all, some map[string]string) {
+// removeSame removes from all the entries that some contains with the same value.
+func removeSame(all, some map[string]string) {
 	maps.DeleteFunc(all, func(key, value string) bool {
 		was, there := some[key]
 		return there && was == value

@@ -56,10 +56,10 @@ func (in NodeChanges) edits() []*nodeEdit {
 		edit    func(*v1alpha1.Machine, *corev1.Node)
 		live    bool // an old cache could uncordon a node that is being drained for a deletion
 	}{
-		{in.Settle, settle, true},
-		{in.Strip, strip, false},
-		{in.Candidates, nominate, false},
-		{in.Select, choose, false},
+		{in.Settle, finishInPlace, true},
+		{in.Strip, clearLabels, false},
+		{in.Candidates, addCandidate, false},
+		{in.Select, selectForUpdate, false},
 		{in.Taint, taint, false},
 		{in.Untaint, untaint, false},
 		{in.Guard, guard, false},
@@ -93,10 +93,10 @@ func isUpdated(n inplace.Node) bool {
 	return n.Result == v1alpha1.ValueUpdateSuccessful && n.Reason == v1alpha1.ReasonUpdateSuccessful
 }
 
-// settle ends an in-place update that succeeded, and removes any cordon. The condition stays: without the labels, an updated
+// finishInPlace ends an in-place update that succeeded, and removes any cordon. The condition stays: without the labels, an updated
 // node may become a candidate again. The taint keeps other pods away until the node's critical components run, as after its
 // first start; their installer removes it.
-func settle(m *v1alpha1.Machine, node *corev1.Node) {
+func finishInPlace(m *v1alpha1.Machine, node *corev1.Node) {
 	if !isUpdated(drain.InPlaceNode(node)) || m.Status.CurrentStatus.Phase == v1alpha1.MachineInPlaceUpdating {
 		return
 	}
@@ -106,9 +106,9 @@ func settle(m *v1alpha1.Machine, node *corev1.Node) {
 	putTaint(node, corev1.Taint{Key: v1alpha1.TaintCriticalComponentsNotReady, Effect: v1alpha1.TaintCriticalComponentsNotReadyEffect})
 }
 
-// strip leaves alone a node whose update is under way, or has succeeded meanwhile: without its labels it would stay
+// clearLabels leaves alone a node whose update is under way, or has succeeded meanwhile: without its labels it would stay
 // cordoned.
-func strip(m *v1alpha1.Machine, node *corev1.Node) {
+func clearLabels(m *v1alpha1.Machine, node *corev1.Node) {
 	now := drain.InPlaceNode(node)
 	if now.Selected || isUpdated(now) || m.Status.CurrentStatus.Phase == v1alpha1.MachineInPlaceUpdating {
 		return
@@ -122,12 +122,12 @@ func withoutUpdate(node *corev1.Node) {
 	}
 }
 
-func nominate(_ *v1alpha1.Machine, node *corev1.Node) {
+func addCandidate(_ *v1alpha1.Machine, node *corev1.Node) {
 	metav1.SetMetaDataLabel(&node.ObjectMeta, v1alpha1.LabelCandidateForUpdate, v1alpha1.ValueLowerTrue)
 }
 
-// choose skips a node whose candidate label was removed: a selection without it is a mistake, and occupies a place.
-func choose(_ *v1alpha1.Machine, node *corev1.Node) {
+// selectForUpdate skips a node whose candidate label was removed: a selection without it is a mistake, and occupies a place.
+func selectForUpdate(_ *v1alpha1.Machine, node *corev1.Node) {
 	if drain.InPlaceNode(node).Candidate {
 		metav1.SetMetaDataLabel(&node.ObjectMeta, v1alpha1.LabelSelectedForUpdate, v1alpha1.ValueLowerTrue)
 	}

@@ -53,7 +53,7 @@ func (a *Activities) CreateSet(ctx context.Context, in SetCreation) (kube.MinVer
 			return nil, kube.Conflict(in.Deployment)
 		}
 		if err == nil && !isSetOf(d, set) {
-			return nil, a.collide(ctx, in.Deployment, d)
+			return nil, a.countCollision(ctx, in.Deployment, d)
 		}
 	case apierrors.IsInvalid(err), apierrors.IsForbidden(err):
 		a.Kube.Recorder.Event(d, corev1.EventTypeWarning, v1alpha1.ReasonMachineSetCreateError, "Error creating machine set: "+kube.Brief(err.Error()))
@@ -62,12 +62,12 @@ func (a *Activities) CreateSet(ctx context.Context, in SetCreation) (kube.MinVer
 		return nil, kube.WriteError(in.Deployment, fmt.Errorf("create set of deployment %s: %w", d.Name, err))
 	}
 	versions := kube.MinVersions{cache.Sets: set.ResourceVersion}
-	return versions, a.number(ctx, in.Deployment, d, set, versions)
+	return versions, a.writeRevision(ctx, in.Deployment, d, set, versions)
 }
 
-// number writes the revision of a deployment's current set on the deployment, and removes the record of an automatic
+// writeRevision writes the revision of a deployment's current set on the deployment, and removes the record of an automatic
 // rollback to another set.
-func (a *Activities) number(
+func (a *Activities) writeRevision(
 	ctx context.Context, ref kube.Ref, d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet, versions kube.MinVersions,
 ) error {
 	annotations := map[string]any{v1alpha1.AnnotationRevision: set.Annotations[v1alpha1.AnnotationRevision]}
@@ -91,8 +91,8 @@ func isSetOf(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet) bool {
 	return metav1.IsControlledBy(set, d) && set.DeletionTimestamp == nil && observeset.SameTemplate(&set.Spec.Template, &d.Spec.Template)
 }
 
-// collide counts a name that was taken, so that the next hash differs.
-func (a *Activities) collide(ctx context.Context, ref kube.Ref, d *v1alpha1.MachineDeployment) error {
+// countCollision counts a name that was taken, so that the next hash differs.
+func (a *Activities) countCollision(ctx context.Context, ref kube.Ref, d *v1alpha1.MachineDeployment) error {
 	count := int32(1)
 	if d.Status.CollisionCount != nil {
 		count += *d.Status.CollisionCount
@@ -155,7 +155,7 @@ func (a *Activities) ChangeSets(ctx context.Context, in SetChanges) (kube.MinVer
 	if err := w.label(ctx, in.Close, v1alpha1.ValueLowerTrue); err != nil {
 		return nil, err
 	}
-	if err := w.align(ctx, in); err != nil {
+	if err := w.syncSets(ctx, in); err != nil {
 		return nil, err
 	}
 	for _, r := range in.Resize {
@@ -243,9 +243,9 @@ func (w setWriter) sameSize(ctx context.Context, r rollout.Resize) (version stri
 	return ""
 }
 
-// align writes the revision of the current set, or copies to it what follows the deployment, and writes its revision to the
+// syncSets writes the revision of the current set, or copies to it what follows the deployment, and writes its revision to the
 // deployment.
-func (w setWriter) align(ctx context.Context, in SetChanges) error {
+func (w setWriter) syncSets(ctx context.Context, in SetChanges) error {
 	targets, revise := in.Sync, func(*v1alpha1.MachineSet) {}
 	if in.Revise != nil {
 		targets = append(targets, in.Revise.Target)
@@ -277,7 +277,7 @@ func (w setWriter) align(ctx context.Context, in SetChanges) error {
 			return kube.WriteError(w.ref(t.Name, t.UID), err)
 		}
 		w.versions.Raise(cache.Sets, set.ResourceVersion)
-		if err := w.number(ctx, w.deployment, d, set, w.versions); err != nil {
+		if err := w.writeRevision(ctx, w.deployment, d, set, w.versions); err != nil {
 			return err
 		}
 	}

@@ -74,7 +74,7 @@ func (a *Activities) EvictPods(ctx context.Context, in Eviction) (Evicted, error
 	}
 	defer stop()
 	e.subscribe()
-	news, unsubscribe, err := observedrain.Subscribe(a.Kube.Cluster, in.Machine.UID, observedrain.Filter{
+	notifications, unsubscribe, err := observedrain.Subscribe(a.Kube.Cluster, in.Machine.UID, observedrain.Filter{
 		Budget:     func(namespace string) bool { return e.interest.Load().namespaces.Has(namespace) },
 		Attachment: func(node, volume string) bool { return node == in.NodeName || e.interest.Load().volumes.Has(volume) },
 	})
@@ -84,7 +84,7 @@ func (a *Activities) EvictPods(ctx context.Context, in Eviction) (Evicted, error
 	defer unsubscribe()
 	e.requested = e.requests()
 	defer func() { e.Kube.Metrics.Blocks(e.blocking, nil) }()
-	return e.run(ctx, changes, news)
+	return e.run(ctx, changes, notifications)
 }
 
 // evictionLoop is one attempt to empty a node.
@@ -124,7 +124,7 @@ type spending struct {
 	next    time.Time // of the next probe
 }
 
-func (e *evictionLoop) run(ctx context.Context, changes <-chan watch.Event, news <-chan struct{}) (Evicted, error) {
+func (e *evictionLoop) run(ctx context.Context, changes <-chan watch.Event, notifications <-chan struct{}) (Evicted, error) {
 	for {
 		d, err := e.act(ctx)
 		if err != nil && e.over() && ctx.Err() == nil { // a failing read does not delay the deadline
@@ -149,7 +149,7 @@ func (e *evictionLoop) run(ctx context.Context, changes <-chan watch.Event, news
 		if len(d.Act) > 0 { // some waited for their budget in vain
 			d.Look = now
 		}
-		if err := e.wait(ctx, d.Look, changes, news); err != nil {
+		if err := e.wait(ctx, d.Look, changes, notifications); err != nil {
 			if givenUp(ctx) { // the workflow still wants the result
 				return e.result(OutcomeChanged, d), nil
 			}

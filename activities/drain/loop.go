@@ -198,7 +198,7 @@ func (e *evictionLoop) leave(pod *corev1.Pod) {
 
 // wait returns when it is time to look again. After a change that is as soon as the limiter of looks allows it; the events of
 // pods that arrive until then are taken.
-func (e *evictionLoop) wait(ctx context.Context, look time.Time, changes <-chan watch.Event, news <-chan struct{}) error {
+func (e *evictionLoop) wait(ctx context.Context, look time.Time, changes <-chan watch.Event, notifications <-chan struct{}) error {
 	next := kube.HeartbeatEvery
 	for _, at := range []time.Time{look, e.in.Until, e.due} {
 		if at.After(time.Unix(0, 0)) {
@@ -215,7 +215,7 @@ func (e *evictionLoop) wait(ctx context.Context, look time.Time, changes <-chan 
 			return lookAgain(ctx, "the worker stops while it drains node "+e.in.NodeName)
 		case <-timer.C:
 			return e.takeArrived(ctx, changes)
-		case <-news:
+		case <-notifications:
 		case change, open := <-changes:
 			if err := e.take(ctx, change, open); err != nil {
 				return err

@@ -176,14 +176,11 @@ func (a *Kube) Node(ctx context.Context, m *v1alpha1.Machine, live bool) (*corev
 // Own returns the node of a machine that is being deleted; nil when the node belongs to another instance, or another machine
 // that stays names it too.
 func (a *Kube) Own(m *v1alpha1.Machine, node *corev1.Node) *corev1.Node {
-	switch {
-	case node == nil, a.Claimed(string(m.UID), m.Labels[v1alpha1.LabelNode]):
+	if node == nil || a.Claimed(string(m.UID), m.Labels[v1alpha1.LabelNode]) ||
+		m.Spec.ProviderID != "" && node.Spec.ProviderID != "" && node.Spec.ProviderID != m.Spec.ProviderID {
 		return nil
-	case m.Spec.ProviderID != "" && node.Spec.ProviderID != "" && node.Spec.ProviderID != m.Spec.ProviderID:
-		return nil
-	default:
-		return node
 	}
+	return node
 }
 
 // Claimed reports whether another machine that is not being deleted names the node as its own. Provider IDs do not always

@@ -32,10 +32,8 @@ const (
 func ReadToken(secret *corev1.Secret, now time.Time) (token string, expires time.Time, usable bool) {
 	id, half := string(secret.Data[TokenIDKey]), string(secret.Data[TokenSecretKey])
 	expires, err := time.Parse(time.RFC3339, string(secret.Data[TokenExpirationKey]))
-	if err != nil || !now.Before(expires) || secret.DeletionTimestamp != nil {
-		return "", time.Time{}, false
-	}
-	if secret.Type != corev1.SecretTypeBootstrapToken || secret.Name != TokenPrefix+id || len(half) != TokenSecretLength {
+	if err != nil || !now.Before(expires) || secret.DeletionTimestamp != nil ||
+		secret.Type != corev1.SecretTypeBootstrapToken || secret.Name != TokenPrefix+id || len(half) != TokenSecretLength {
 		return "", time.Time{}, false
 	}
 	return id + "." + half, expires, true

@@ -100,7 +100,7 @@ func (a *Activities) decideMachine(ctx context.Context, in kube.Read, m *v1alpha
 		CreateBy:       facts.CreateBy,
 		Busy:           m.Status.CurrentOperation != nil,
 	}
-	decision.Provider, decision.Problem = usable(m, around.Class)
+	decision.Provider, decision.Problem = providerOf(m, around.Class)
 	facts.Stuck = decision.Problem != nil
 	decision.MachinePlan = attention.Machine(facts)
 	if decision.AskBreaker { // it reads every node
@@ -121,7 +121,7 @@ func (a *Activities) decideMachine(ctx context.Context, in kube.Read, m *v1alpha
 	if record := m.Status.Deletion; record != nil {
 		decision.StageSince = record.Since.Time
 	}
-	return a.neverMade(ctx, m, live, decision)
+	return a.confirmNeverTried(ctx, m, live, decision)
 }
 
 // gone returns the decision about an object that does not exist any more.
@@ -129,9 +129,9 @@ func gone() Decision {
 	return Decision{Gone: true, MachinePlan: attention.MachinePlan{Decision: kube.ObjectIsGone}}
 }
 
-// neverMade checks live that no create call was begun for a machine that is being deleted. Then it needs neither class nor
+// confirmNeverTried checks live that no create call was begun for a machine that is being deleted. Then it needs neither class nor
 // Secret, because its provider has nothing to delete. A cached read is not enough to conclude that.
-func (a *Activities) neverMade(ctx context.Context, m *v1alpha1.Machine, live bool, d Decision) (Decision, error) {
+func (a *Activities) confirmNeverTried(ctx context.Context, m *v1alpha1.Machine, live bool, d Decision) (Decision, error) {
 	if !d.NeverTried || live {
 		return d, nil
 	}
@@ -168,8 +168,8 @@ func (a *Activities) around(ctx context.Context, m *v1alpha1.Machine, live bool)
 	return around, nil
 }
 
-// usable returns the name of the provider of a machine, or the problem with its class.
-func usable(m *v1alpha1.Machine, class *v1alpha1.MachineClass) (string, *kube.Problem) {
+// providerOf returns the name of the provider of a machine, or the problem with its class.
+func providerOf(m *v1alpha1.Machine, class *v1alpha1.MachineClass) (string, *kube.Problem) {
 	name := m.Spec.Class.Name
 	if class == nil {
 		return "", kube.ClassNotFound(m.Namespace, name)

@@ -88,7 +88,7 @@ func (a *Activities) report(ctx context.Context, in Report) (before, after *v1al
 	}
 	a.Kube.RecordEvent(after, in.Before)
 	a.Kube.RecordEvent(after, in.Event)
-	if result, took := ended(before, after); result != "" {
+	if result, took := drainEnded(before, after); result != "" {
 		a.Kube.Metrics.Drained(result, took)
 	}
 	return before, after, nil
@@ -133,19 +133,20 @@ func applyReport(m *v1alpha1.Machine, node *corev1.Node, in Report, now metav1.T
 
 // creationStopped starts or ends an interval that does not count for the creation timeout.
 func creationStopped(was *v1alpha1.CreationStopped, stopped bool, now metav1.Time) *v1alpha1.CreationStopped {
-	running := was != nil && was.Since != nil
-	switch {
-	case stopped == running:
-		return was
-	case stopped:
-		s := v1alpha1.CreationStopped{Since: &now}
-		if was != nil {
-			s.Total = was.Total
-		}
-		return &s
-	default:
-		return &v1alpha1.CreationStopped{Total: metav1.Duration{Duration: was.Total.Duration + max(now.Sub(was.Since.Time), 0)}}
+	s := v1alpha1.CreationStopped{}
+	if was != nil {
+		s = *was
 	}
+	switch {
+	case stopped && s.Since == nil:
+		s.Since = &now
+	case !stopped && s.Since != nil:
+		s.Total.Duration += max(now.Sub(s.Since.Time), 0)
+		s.Since = nil
+	default:
+		return was
+	}
+	return &s
 }
 
 func healthClock(was *v1alpha1.MachineHealth, in Report, now metav1.Time) *v1alpha1.MachineHealth {
@@ -244,12 +245,12 @@ func (d *DeletionProgress) applied(was *v1alpha1.MachineDeletion, now metav1.Tim
 	if record.Drain == nil {
 		record.Drain = &v1alpha1.MachineDrain{StartedAt: now}
 	}
-	advance(record.Drain, d.Means, d.Result, d.LeftBehind, now)
+	recordProgress(record.Drain, d.Means, d.Result, d.LeftBehind, now)
 	return record
 }
 
-// advance records the progress of a drain. A drain that has ended does not change.
-func advance(drain *v1alpha1.MachineDrain, means, result string, left []string, now metav1.Time) {
+// recordProgress records the progress of a drain. A drain that has ended does not change.
+func recordProgress(drain *v1alpha1.MachineDrain, means, result string, left []string, now metav1.Time) {
 	if drain.Result != "" {
 		return
 	}
@@ -277,12 +278,12 @@ func (d *StayingDrain) applied(was *v1alpha1.StayingDrain, now metav1.Time) *v1a
 	if was != nil && was.Purpose == purpose && was.Occasion.Equal(&occasion) {
 		record = was.DeepCopy()
 	}
-	advance(&record.MachineDrain, d.Means, d.Result, d.LeftBehind, now)
+	recordProgress(&record.MachineDrain, d.Means, d.Result, d.LeftBehind, now)
 	return record
 }
 
-// ended returns how a drain ended by this write, and its duration; both are zero when none ended.
-func ended(before, after *v1alpha1.Machine) (result string, took time.Duration) {
+// drainEnded returns how a drain ended by this write, and its duration; both are zero when none ended.
+func drainEnded(before, after *v1alpha1.Machine) (result string, took time.Duration) {
 	of := func(m *v1alpha1.Machine) *v1alpha1.MachineDrain {
 		switch s := m.Status; {
 		case s.Deletion != nil:

@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
@@ -99,7 +98,7 @@ func NewCluster(client versioned.Interface, target kubernetes.Interface, meta me
 	}
 	if meta != nil {
 		secrets := metadatainformer.NewSharedInformerFactoryWithOptions(meta, 0, metadatainformer.WithTransform(stripSecret))
-		c.Informers[Secrets] = secrets.ForResource(secretsResource()).Informer()
+		c.Informers[Secrets] = secrets.ForResource(secretsResource).Informer()
 		c.factories = append(c.factories, secrets)
 	}
 	err := c.Informers[Machines].AddIndexers(cache.Indexers{
@@ -318,12 +317,10 @@ func (c *Cluster) SetsOfClass(key string) []*v1alpha1.MachineSet {
 // SecretMetadata returns a client of the metadata of a namespace's Secrets. Do not call it for a Cluster that does not watch
 // Secrets.
 func (c *Cluster) SecretMetadata(namespace string) metadata.ResourceInterface {
-	return c.metadata.Resource(secretsResource()).Namespace(namespace)
+	return c.metadata.Resource(secretsResource).Namespace(namespace)
 }
 
-func secretsResource() schema.GroupVersionResource {
-	return corev1.SchemeGroupVersion.WithResource("secrets")
-}
+var secretsResource = corev1.SchemeGroupVersion.WithResource("secrets")
 
 // stripSecret keeps only the identity, version and finalizers of a Secret: kubectl apply leaves a copy of its data in an
 // annotation.

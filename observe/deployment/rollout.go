@@ -61,7 +61,6 @@ func Observed(f Family, now time.Time) rollout.Observed {
 		Revision:   Revision(d),
 		Trigger:    d.Annotations[v1alpha1.AnnotationTriggerDeletion],
 		Scaled:     d.Annotations[v1alpha1.AnnotationLastScalerChange],
-		Progress:   Progress(d),
 		Replacing:  len(d.Status.Replacements),
 		Generation: d.Generation,
 		Finalizer:  cache.HasFinalizer(d.Finalizers),
@@ -69,6 +68,9 @@ func Observed(f Family, now time.Time) rollout.Observed {
 		ObservedGeneration: d.Status.ObservedGeneration,
 		RolledBackTo:       d.Annotations[v1alpha1.AnnotationAutomaticRollbackTo],
 		Reported:           reportedRollout(&d.Status),
+	}
+	if r := d.Status.Rollout; r != nil {
+		o.Progress = rollout.Progress{Revision: r.Revision, Step: int(r.Step), Reached: cache.TimeOf(r.ReachedAt), Failed: r.FailedMachines}
 	}
 	o.Strategy, o.Surge, o.Unavailable = strategy(&d.Spec.Strategy)
 	applyPolicy(&o, &d.Spec)
@@ -233,15 +235,6 @@ func requests(d *v1alpha1.MachineDeployment, revision int64) (held string, appro
 		approved = max(n, 0)
 	}
 	return held, approved
-}
-
-// Progress returns the recorded progress of a deployment's rollout; zero when there is none.
-func Progress(d *v1alpha1.MachineDeployment) rollout.Progress {
-	r := d.Status.Rollout
-	if r == nil {
-		return rollout.Progress{}
-	}
-	return rollout.Progress{Revision: r.Revision, Step: int(r.Step), Reached: cache.TimeOf(r.ReachedAt), Failed: r.FailedMachines}
 }
 
 // reportedRollout returns the part of a deployment's status that rollout.Look decides.

@@ -49,9 +49,9 @@ func Read(c *cache.Cluster, set *v1alpha1.MachineSet) Around {
 		}
 	}
 	class, _ := c.Class(cache.ClassOfSet(set))
-	around.seeClass(set, class)
+	around.addClass(set, class)
 	read := c.ControlPlaneRead() // before the object, so that "filled" never goes with an object that was missed
-	around.check(c, set, c.ControlPlane(), read)
+	around.addPreflight(c, set, c.ControlPlane(), read)
 	return around
 }
 
@@ -60,7 +60,7 @@ func Read(c *cache.Cluster, set *v1alpha1.MachineSet) Around {
 func ReadToAct(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet) Around {
 	around := Read(c, set)
 	if !c.ControlPlaneRead() {
-		_ = lookAtControlPlane(ctx, c, set, &around) // after an error it stays unread
+		_ = addLiveControlPlane(ctx, c, set, &around) // after an error it stays unread
 	}
 	return around
 }
@@ -78,10 +78,10 @@ func ReadLive(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet) (
 	if err != nil {
 		return around, fmt.Errorf("list machines of set %s: %w", set.Name, err)
 	}
-	if err := around.seeLiveClass(ctx, c, set); err != nil {
+	if err := around.addLiveClass(ctx, c, set); err != nil {
 		return around, err
 	}
-	if err := lookAtControlPlane(ctx, c, set, &around); err != nil {
+	if err := addLiveControlPlane(ctx, c, set, &around); err != nil {
 		return around, err
 	}
 	if cache.Newer(list.ResourceVersion, around.Read) {
@@ -121,8 +121,8 @@ func SetsSelecting(c *cache.Cluster, m *v1alpha1.Machine) []*v1alpha1.MachineSet
 	return sets
 }
 
-// seeClass adds the facts about the class that the set's template names; nil: it does not exist.
-func (a *Around) seeClass(set *v1alpha1.MachineSet, class *v1alpha1.MachineClass) {
+// addClass adds the facts about the class that the set's template names; nil: it does not exist.
+func (a *Around) addClass(set *v1alpha1.MachineSet, class *v1alpha1.MachineClass) {
 	a.Missing, a.Class = nil, ""
 	switch {
 	case class != nil:
@@ -132,8 +132,8 @@ func (a *Around) seeClass(set *v1alpha1.MachineSet, class *v1alpha1.MachineClass
 	}
 }
 
-// seeLiveClass reads the API server for a class that the cache does not have.
-func (a *Around) seeLiveClass(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet) error {
+// addLiveClass reads the API server for a class that the cache does not have.
+func (a *Around) addLiveClass(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet) error {
 	if len(a.Missing) == 0 {
 		return nil
 	}
@@ -144,7 +144,7 @@ func (a *Around) seeLiveClass(ctx context.Context, c *cache.Cluster, set *v1alph
 	case err != nil:
 		return fmt.Errorf("get class of set %s: %w", set.Name, err)
 	}
-	a.seeClass(set, class)
+	a.addClass(set, class)
 	return nil
 }
 
@@ -157,18 +157,18 @@ func (a Around) NodeAsked(m *v1alpha1.Machine) *corev1.Node {
 	return a.Node(m)
 }
 
-// lookAtControlPlane reads the control plane from the API server and adds its facts.
-func lookAtControlPlane(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet, a *Around) error {
+// addLiveControlPlane reads the control plane from the API server and adds its facts.
+func addLiveControlPlane(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet, a *Around) error {
 	controlPlane, err := c.LiveControlPlane(ctx)
 	if err == nil {
-		a.check(c, set, controlPlane, true)
+		a.addPreflight(c, set, controlPlane, true)
 	}
 	return err
 }
 
-// check adds the facts for the preflight checks. A nil control plane that was read does not exist. One that was not read yet
+// addPreflight adds the facts for the preflight checks. A nil control plane that was read does not exist. One that was not read yet
 // fails its check.
-func (a *Around) check(c *cache.Cluster, set *v1alpha1.MachineSet, controlPlane *unstructured.Unstructured, read bool) {
+func (a *Around) addPreflight(c *cache.Cluster, set *v1alpha1.MachineSet, controlPlane *unstructured.Unstructured, read bool) {
 	a.Preflight, a.ControlPlane = preflight.Observed{}, ""
 	if c.Informer(cache.ControlPlanes) == nil {
 		return
