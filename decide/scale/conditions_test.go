@@ -172,7 +172,7 @@ func TestMachinesCreated(t *testing.T) {
 		{"all there", set(1, running(1)...), says{scale.True, "MachinesCreated", ""}},
 		{"under way", set(3), says{scale.True, "MachinesCreated", ""}},
 		{"MS-08: the class is missing", with(set(1), func(o *scale.Observed) { o.Missing = []string{"MachineClass"} }), says{scale.False, "TemplateNotFound", "MachineClass does not exist"}},
-		{"MS-25: two preflight checks fail", with(set(1), func(o *scale.Observed) {
+		{"MS-25: a preflight check fails", with(set(1), func(o *scale.Observed) {
 			o.Preflight = upgrading()
 			o.Preflight.ControlPlane.Version = "latest"
 		}), says{
