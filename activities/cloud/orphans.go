@@ -172,5 +172,6 @@ func (p *Provider) cloudFailure(ctx context.Context, class boundClass, err error
 
 func problemFailure(problem kube.Problem) error {
 	waits := problem.React == kube.UntilSpec || problem.React == kube.UntilCredential
-	return temporal.NewApplicationErrorWithOptions(problem.Message, problem.Reason, temporal.ApplicationErrorOptions{NonRetryable: waits, NextRetryDelay: problem.After})
+	return temporal.NewApplicationErrorWithOptions(problem.Message, problem.Reason,
+		temporal.ApplicationErrorOptions{NonRetryable: waits, NextRetryDelay: problem.After})
 }

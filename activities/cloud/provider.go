@@ -69,7 +69,8 @@ func (p *Provider) CreateInstance(ctx context.Context, in InstanceCall) (Instanc
 		machine.NeverTried = in.NeverTried && info.Attempt == 1 && time.Since(info.ScheduledTime) < kube.FirstCallWithin
 		instance, err := p.Cloud.CreateInstance(ctx, class, machine)
 		if err == nil && (instance.ProviderID == "" || instance.NodeName == "") {
-			return instance, provider.Errorf(provider.Internal, "the provider created an instance without naming it: provider ID %q, node %q", instance.ProviderID, instance.NodeName)
+			return instance, provider.Errorf(provider.Internal,
+				"the provider created an instance without naming it: provider ID %q, node %q", instance.ProviderID, instance.NodeName)
 		}
 		return instance, err
 	})
@@ -200,7 +201,8 @@ func (p *Provider) addUserData(ctx context.Context, class *boundClass, in Instan
 
 // backOff is the failure for a problem that is shown already; Temporal retries it later. Its type is the name of the code.
 func (p *Provider) backOff(known kube.Problem) error {
-	return temporal.NewApplicationErrorWithOptions(known.Message, known.Reason, temporal.ApplicationErrorOptions{NextRetryDelay: kube.BackOffFor(known, p.ExhaustedRetry)})
+	return temporal.NewApplicationErrorWithOptions(known.Message, known.Reason,
+		temporal.ApplicationErrorOptions{NextRetryDelay: kube.BackOffFor(known, p.ExhaustedRetry)})
 }
 
 // problemOf turns a provider's error into text for people: its message without the cause, and without the values of the

@@ -30,7 +30,8 @@ const (
 func (p *Provider) userData(ctx context.Context, class provider.Class, machine string, ref kube.TokenRef) (data []byte, token string, problem *kube.Problem, err error) {
 	template, found := class.Secret[userDataKey]
 	if !found {
-		return nil, "", kube.ClassProblem(v1alpha1.ReasonSecretInvalid, "the Secret of MachineClass %s has no key %s", class.Name, userDataKey), nil
+		problem = kube.ClassProblem(v1alpha1.ReasonSecretInvalid, "the Secret of MachineClass %s has no key %s", class.Name, userDataKey)
+		return nil, "", problem, nil
 	}
 	token, err = p.token(ctx, ref)
 	if gone, is := kube.Failure(err, kube.TypeTokenGone); is {

@@ -46,7 +46,7 @@ func (a *Activities) CreateSet(ctx context.Context, in SetCreation) (kube.MinVer
 	set, err := sets.Create(ctx, newSet(d, hash, in.Creation), metav1.CreateOptions{})
 	switch {
 	case err == nil:
-		a.Kube.Recorder.Event(d, corev1.EventTypeNormal, vocabulary.ReasonScalingMachineSet, fmt.Sprintf("Scaled up machine set %s to %d", set.Name, set.Spec.Replicas))
+		a.Kube.Recorder.Eventf(d, corev1.EventTypeNormal, vocabulary.ReasonScalingMachineSet, "Scaled up machine set %s to %d", set.Name, set.Spec.Replicas)
 	case apierrors.IsAlreadyExists(err):
 		set, err = sets.Get(ctx, observeset.Name(d.Name, hash), metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
@@ -225,7 +225,7 @@ func (w setWriter) resize(ctx context.Context, r rollout.Resize) error {
 		return kube.WriteError(w.ref(r.Name, r.UID), err)
 	}
 	direction := map[bool]string{true: "up", false: "down"}[r.To > r.From]
-	w.Kube.Recorder.Event(d, corev1.EventTypeNormal, vocabulary.ReasonScalingMachineSet, fmt.Sprintf("Scaled %s machine set %s to %d", direction, r.Name, r.To))
+	w.Kube.Recorder.Eventf(d, corev1.EventTypeNormal, vocabulary.ReasonScalingMachineSet, "Scaled %s machine set %s to %d", direction, r.Name, r.To)
 	return nil
 }
 
@@ -237,7 +237,8 @@ const resizeWithin = 2 * time.Second
 // rollout the status of a set changes several times a second, which does not affect the decision.
 func (w setWriter) sameSize(ctx context.Context, r rollout.Resize) (version string) {
 	set, err := w.sets(w.deployment).Get(ctx, r.Name, metav1.GetOptions{})
-	if err == nil && string(set.UID) == r.UID && set.DeletionTimestamp == nil && int(set.Spec.Replicas) == r.From && controls(w.deployment, set) {
+	same := err == nil && string(set.UID) == r.UID && set.DeletionTimestamp == nil && int(set.Spec.Replicas) == r.From
+	if same && controls(w.deployment, set) {
 		return set.ResourceVersion
 	}
 	return ""

@@ -62,7 +62,8 @@ func (a *Activities) EvictPods(ctx context.Context, in Eviction) (Evicted, error
 		Activities: a, client: a.Kube.Cluster.Target(in.Machine.Namespace), in: in,
 		Progress: Progress{Gone: in.Gone, Departed: in.Departed},
 		facts:    map[string]drain.Pod{}, namespaces: namespaces{}, tries: map[string]drain.Tries{},
-		volumes: map[string][]string{}, spent: map[string]spending{}, asked: map[string]string{}, looks: rate.NewLimiter(rate.Every(leastPause), quickLooks),
+		volumes: map[string][]string{}, spent: map[string]spending{}, asked: map[string]string{},
+		looks: rate.NewLimiter(rate.Every(leastPause), quickLooks),
 	}
 	var last Progress
 	if err := activity.GetHeartbeatDetails(ctx, &last); err == nil { // an earlier attempt has left some
@@ -162,7 +163,8 @@ func (e *evictionLoop) run(ctx context.Context, changes <-chan watch.Event, noti
 // continues.
 func givenUp(ctx context.Context) bool {
 	cause := context.Cause(ctx)
-	return cause != nil && !errors.Is(cause, context.DeadlineExceeded) && !errors.Is(cause, activity.ErrActivityPaused) && !errors.Is(cause, activity.ErrActivityReset)
+	return cause != nil && !errors.Is(cause, context.DeadlineExceeded) &&
+		!errors.Is(cause, activity.ErrActivityPaused) && !errors.Is(cause, activity.ErrActivityReset)
 }
 
 // over reports whether the time of the means is over.

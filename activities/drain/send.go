@@ -113,7 +113,7 @@ func classify(err error) drain.Answer {
 		a.Result = drain.Throttled
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		a.Result = drain.Going
-	case status.Status().Code == http.StatusInternalServerError && status.Status().Reason == "": // the answer when several budgets select the pod
+	case status.Status().Code == http.StatusInternalServerError && status.Status().Reason == "": // several budgets select the pod
 		a.Result = drain.Several
 	}
 	return a

@@ -31,7 +31,8 @@ func NewMetrics(registry prometheus.Registerer) Metrics {
 			Name: "millwright_drain_requests_total", Help: "Requests to evict or delete a pod, by means and by result.",
 		}, []string{"means", "result"}),
 		sweeps: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "millwright_orphan_sweeps_total", Help: "Sweeps for instances that no Machine claims, by result: clean, collected, held or failed.",
+			Name: "millwright_orphan_sweeps_total",
+			Help: "Sweeps for instances that no Machine claims, by result: clean, collected, held or failed.",
 		}, []string{"namespace", "class", "result"}),
 		collected: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "millwright_orphans_collected_total", Help: "Instances deleted because no Machine claimed them.",

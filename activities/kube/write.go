@@ -191,7 +191,7 @@ func (a *Kube) ChangeNode(ctx context.Context, in Read, live bool, change func(*
 		return versions, nil
 	}
 	for attempt := range MaxConflicts {
-		node, err := a.Node(ctx, m, live || attempt > 0 || a.Cluster.NodeOf(m) == nil) // a node that has just joined may not be in the cache yet
+		node, err := a.Node(ctx, m, live || attempt > 0 || a.Cluster.NodeOf(m) == nil) // a new node may not be in the cache yet
 		if err != nil || node == nil {
 			return versions, err
 		}

@@ -209,7 +209,8 @@ func (a *Activities) DeleteNode(ctx context.Context, in NodeRemoval) error {
 		return nil
 	}
 	for attempt := range kube.MaxConflicts {
-		node, err := a.lastNode(ctx, in, attempt > 0 || len(a.Kube.Cluster.AttachmentsOf(in.NodeName)) > 0) // attachments are deleted before the version of the node is checked
+		// Attachments are deleted before the precondition checks the node, so the node is read live when there are any.
+		node, err := a.lastNode(ctx, in, attempt > 0 || len(a.Kube.Cluster.AttachmentsOf(in.NodeName)) > 0)
 		switch {
 		case err != nil:
 			return err

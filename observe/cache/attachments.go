@@ -110,7 +110,7 @@ const linkRenewed = 500 * time.Millisecond
 type link struct {
 	mu    sync.Mutex
 	open  int       // watches that run: more than one only for a moment
-	since time.Time // when the newest of them began; zero for the first, which begins with a full list, and for one that followed its predecessor at once
+	since time.Time // when the newest of them began; zero for the first, and for one that followed its predecessor at once
 	ended time.Time // when the last one ended; zero while none has
 }
 

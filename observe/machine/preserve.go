@@ -67,7 +67,7 @@ func IsKept(m *v1alpha1.Machine) bool {
 // Replaceable reports whether a machine has failed and its set may replace it now, or is doing so. With a deployment above
 // the set, only a grant from its replacement budget allows that.
 func Replaceable(m *v1alpha1.Machine, set *v1alpha1.MachineSet) bool {
-	failed := m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed || (m.DeletionTimestamp != nil && IsDue(m)) // its phase is Terminating then
+	failed := m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed || (m.DeletionTimestamp != nil && IsDue(m)) // phase Terminating
 	return failed && !IsProtected(m, nil) && (IsGranted(m) || !HasDeployment(set))
 }
 
