@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"millwright/activities/kube"
 	"millwright/api/v1alpha1"
@@ -103,9 +104,6 @@ func handOver(m *v1alpha1.Machine, old, set *v1alpha1.MachineSet) bool {
 	isController := func(o metav1.OwnerReference) bool { return o.Controller != nil && *o.Controller }
 	m.OwnerReferences = append(slices.DeleteFunc(m.OwnerReferences, isController),
 		*metav1.NewControllerRef(set, v1alpha1.SchemeGroupVersion.WithKind("MachineSet")))
-	if m.Labels == nil {
-		m.Labels = map[string]string{}
-	}
 	if old != nil {
 		removeSame(m.Labels, old.Spec.Template.Labels)
 		removeSame(m.Annotations, old.Spec.Template.Annotations)
@@ -116,9 +114,9 @@ func handOver(m *v1alpha1.Machine, old, set *v1alpha1.MachineSet) bool {
 	m.Spec.Class = set.Spec.Template.Spec.Class
 	observeset.FollowTemplate(m, set)
 	if set.Spec.Selector != nil {
-		maps.Copy(m.Labels, set.Spec.Selector.MatchLabels)
+		m.Labels = labels.Merge(m.Labels, set.Spec.Selector.MatchLabels)
 	}
-	m.Labels[v1alpha1.LabelUpdateResult] = v1alpha1.ValueUpdateSuccessful
+	metav1.SetMetaDataLabel(&m.ObjectMeta, v1alpha1.LabelUpdateResult, v1alpha1.ValueUpdateSuccessful)
 	return true
 }
 

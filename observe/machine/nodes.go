@@ -37,18 +37,17 @@ func JoinedNodes(c *cache.Cluster, namespace string, now time.Time) replace.Node
 }
 
 // recoveredAt returns when a machine whose node is healthy recovered: now when its phase is still Unknown, and zero when it
-// never was unhealthy.
+// never was unhealthy, or stays Unknown because of a taint or the deletion of its node.
 func recoveredAt(m *v1alpha1.Machine, node *corev1.Node, now time.Time) time.Time {
-	if m.Status.CurrentStatus.Phase == v1alpha1.MachineUnknown {
-		if cache.HasTaint(node, v1alpha1.TaintCriticalComponentsNotReady) || node.DeletionTimestamp != nil {
-			return time.Time{} // it stays Unknown for another reason
-		}
+	unknown, h := m.Status.CurrentStatus.Phase == v1alpha1.MachineUnknown, m.Status.Health
+	switch {
+	case unknown && node.DeletionTimestamp == nil && !cache.HasTaint(node, v1alpha1.TaintCriticalComponentsNotReady):
 		return now
-	}
-	if h := m.Status.Health; h != nil {
+	case !unknown && h != nil:
 		return cache.TimeOf(h.RecoveredAt)
+	default:
+		return time.Time{}
 	}
-	return time.Time{}
 }
 
 // FailureDomain returns the zone of a machine from its node template, else from its class; empty when neither has one.
