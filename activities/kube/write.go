@@ -39,16 +39,6 @@ func Patch[O object](ctx context.Context, client patcher[O], seen metav1.Object,
 	return client.Patch(ctx, seen.GetName(), types.MergePatchType, data, metav1.PatchOptions{}, subresources...)
 }
 
-// Change writes the difference between two states of an object as a merge patch, if the object still is as it was read.
-// Without a difference it writes nothing.
-func Change[O object](ctx context.Context, client patcher[O], seen, changed O, subresources ...string) (O, error) {
-	patch, err := difference(seen, changed)
-	if err != nil || len(patch) == 0 {
-		return seen, err
-	}
-	return Patch(ctx, client, seen, patch, subresources...)
-}
-
 // difference returns the JSON merge patch (RFC 7396) between two states of an object; empty when they are equal. Lists are
 // replaced as a whole.
 func difference(before, after metav1.Object) (patch map[string]any, err error) {
@@ -197,7 +187,10 @@ func (a *Kube) ChangeNode(ctx context.Context, in Read, live bool, change func(*
 		}
 		changed := node.DeepCopy()
 		change(m, changed)
-		node, err = Change(ctx, a.Cluster.Target(m.Namespace).CoreV1().Nodes(), node, changed, subresources...)
+		patch, err := difference(node, changed)
+		if err == nil && len(patch) > 0 {
+			node, err = Patch(ctx, a.Cluster.Target(m.Namespace).CoreV1().Nodes(), node, patch, subresources...)
+		}
 		switch {
 		case err == nil:
 			versions.Raise(cache.Nodes, node.ResourceVersion)

@@ -61,15 +61,11 @@ func Observed(set *v1alpha1.MachineSet, around Around, now time.Time, seed uint6
 	case !selector.Matches(labels.Set(set.Spec.Template.Labels)):
 		o.Invalid = "the selector does not match the labels of the template"
 	}
-	outdated := ""
-	if o.Remediation.Outdated {
-		outdated = "MachineDeployment " + around.Deployment.Name + " has another template"
-	}
 	for _, m := range around.Members {
 		f := Member(m, set, selector)
 		f.Labelled, f.Drift = holds(m.Labels, set.Spec.Template.Labels), drift(m, set)
-		if outdated != "" {
-			f.UpToDate, f.UpToDateWhy = scale.False, outdated
+		if o.Remediation.Outdated {
+			f.UpToDate, f.UpToDateWhy = scale.False, "MachineDeployment "+around.Deployment.Name+" has another template"
 		}
 		if node := around.NodeAsked(m); node != nil && machine.IsProtected(m, node) { // whether or not that is recorded
 			f.Preserved, f.Replace = true, false
