@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"millwright/activities/kube"
-	machinev1alpha1 "millwright/api/generated/clientset/versioned/typed/api/v1alpha1"
 	"millwright/api/v1alpha1"
 	"millwright/decide/attention"
 	"millwright/decide/phrase"
@@ -176,7 +175,7 @@ func Family(ctx context.Context, a *kube.Kube, in kube.Read) (observedeployment.
 		}
 		return observedeployment.Read(a.Cluster, d), nil
 	}
-	d, err := kube.Live(ctx, a.Cluster.Client().MachineV1alpha1().MachineDeployments(in.Ref.Namespace), "deployment", in.Ref)
+	d, err := kube.Live(ctx, a.Deployments(in.Ref.Namespace), "deployment", in.Ref)
 	if err != nil || d == nil {
 		return observedeployment.Family{}, err
 	}
@@ -202,15 +201,5 @@ func (a *Activities) FinalizeDeployment(ctx context.Context, in kube.Read) (stri
 	if err != nil {
 		return "", err
 	}
-	return kube.Finalize(ctx, a.deployments(in.Ref), in.Ref, family.Deployment, len(family.Sets) == 0)
-}
-
-// deployments returns the client of the deployments in the namespace of an object.
-func (a *Activities) deployments(ref kube.Ref) machinev1alpha1.MachineDeploymentInterface {
-	return a.Kube.Cluster.Client().MachineV1alpha1().MachineDeployments(ref.Namespace)
-}
-
-// sets returns the client of the sets in the namespace of an object.
-func (a *Activities) sets(ref kube.Ref) machinev1alpha1.MachineSetInterface {
-	return a.Kube.Cluster.Client().MachineV1alpha1().MachineSets(ref.Namespace)
+	return kube.Finalize(ctx, a.Kube.Deployments(in.Ref.Namespace), in.Ref, family.Deployment, len(family.Sets) == 0)
 }

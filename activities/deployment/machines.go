@@ -80,7 +80,7 @@ func (a *Activities) writeMachines(ctx context.Context, namespace string, list [
 
 // setThatStays reads a set; one that is gone or being deleted is a Conflict.
 func (a *Activities) setThatStays(ctx context.Context, ref kube.Ref) (*v1alpha1.MachineSet, error) {
-	set, err := kube.Live(ctx, a.sets(ref), "set", ref)
+	set, err := kube.Live(ctx, a.Kube.Sets(ref.Namespace), "set", ref)
 	if err == nil && (set == nil || set.DeletionTimestamp != nil) {
 		return nil, kube.Conflict(ref)
 	}
@@ -174,7 +174,7 @@ func (a *Activities) MarkMachines(ctx context.Context, in Marks) (kube.MinVersio
 // writeTrigger updates the deployment's list of chosen machines, and returns the version of the deployment.
 func (a *Activities) writeTrigger(ctx context.Context, in Marks) (string, error) {
 	ref := in.Deployment
-	d, err := kube.LiveAt(ctx, a.deployments(ref), "deployment", ref, in.Version)
+	d, err := kube.LiveAt(ctx, a.Kube.Deployments(ref.Namespace), "deployment", ref, in.Version)
 	if err != nil {
 		return "", err
 	}
@@ -183,7 +183,7 @@ func (a *Activities) writeTrigger(ctx context.Context, in Marks) (string, error)
 		value = list
 	}
 	annotations := map[string]any{v1alpha1.AnnotationTriggerDeletion: value}
-	d, err = kube.Patch(ctx, a.deployments(ref), d, map[string]any{"metadata": map[string]any{"annotations": annotations}})
+	d, err = kube.Patch(ctx, a.Kube.Deployments(ref.Namespace), d, map[string]any{"metadata": map[string]any{"annotations": annotations}})
 	if err != nil {
 		return "", kube.WriteError(ref, err)
 	}

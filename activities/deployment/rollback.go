@@ -27,7 +27,7 @@ type RollBack struct {
 // A deployment that changed since the decision is a Conflict, and so is a set that is gone or being deleted. It returns the
 // version to wait for. Running it twice writes once.
 func (a *Activities) RollBackDeployment(ctx context.Context, in RollBack) (kube.MinVersions, error) {
-	d, err := kube.LiveAt(ctx, a.deployments(in.Deployment), "deployment", in.Deployment, "")
+	d, err := kube.LiveAt(ctx, a.Kube.Deployments(in.Deployment.Namespace), "deployment", in.Deployment, "")
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +47,7 @@ func (a *Activities) RollBackDeployment(ctx context.Context, in RollBack) (kube.
 		deployment.ReturnTo(d, set, in.Rollback.Automatic)
 	}
 	d.Spec.RollbackTo = nil
-	d, err = a.deployments(in.Deployment).Update(ctx, d, metav1.UpdateOptions{})
+	d, err = a.Kube.Deployments(in.Deployment.Namespace).Update(ctx, d, metav1.UpdateOptions{})
 	if err != nil {
 		return nil, kube.WriteError(in.Deployment, err)
 	}

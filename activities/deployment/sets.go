@@ -34,7 +34,7 @@ type SetCreation struct {
 // that is being deleted, it increments the collision count in the status and returns a Conflict. It returns the versions to
 // wait for.
 func (a *Activities) CreateSet(ctx context.Context, in SetCreation) (kube.MinVersions, error) {
-	d, err := kube.LiveAt(ctx, a.deployments(in.Deployment), "deployment", in.Deployment, in.Version)
+	d, err := kube.LiveAt(ctx, a.Kube.Deployments(in.Deployment.Namespace), "deployment", in.Deployment, in.Version)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +42,7 @@ func (a *Activities) CreateSet(ctx context.Context, in SetCreation) (kube.MinVer
 	if err != nil {
 		return nil, fmt.Errorf("hash template of %s: %w", d.Name, err)
 	}
-	sets := a.sets(in.Deployment)
+	sets := a.Kube.Sets(in.Deployment.Namespace)
 	set, err := sets.Create(ctx, newSet(d, hash, in.Creation), metav1.CreateOptions{})
 	switch {
 	case err == nil:
@@ -77,7 +77,7 @@ func (a *Activities) writeRevision(
 	if d.Annotations[v1alpha1.AnnotationAutomaticRollbackTo] != string(set.UID) {
 		annotations[v1alpha1.AnnotationAutomaticRollbackTo] = nil
 	}
-	d, err := kube.Patch(ctx, a.deployments(ref), d, map[string]any{"metadata": map[string]any{"annotations": annotations}})
+	d, err := kube.Patch(ctx, a.Kube.Deployments(ref.Namespace), d, map[string]any{"metadata": map[string]any{"annotations": annotations}})
 	if err != nil {
 		return kube.WriteError(ref, err)
 	}
@@ -98,7 +98,7 @@ func (a *Activities) countCollision(ctx context.Context, ref kube.Ref, d *v1alph
 		count += *d.Status.CollisionCount
 	}
 	d.Status.CollisionCount = &count
-	if _, err := a.deployments(ref).UpdateStatus(ctx, d, metav1.UpdateOptions{}); err != nil {
+	if _, err := a.Kube.Deployments(ref.Namespace).UpdateStatus(ctx, d, metav1.UpdateOptions{}); err != nil {
 		return kube.WriteError(ref, err)
 	}
 	return kube.Conflict(ref)
@@ -164,7 +164,7 @@ func (a *Activities) ChangeSets(ctx context.Context, in SetChanges) (kube.MinVer
 		}
 	}
 	for _, t := range in.Delete {
-		err := w.sets(w.deployment).Delete(ctx, t.Name, metav1.DeleteOptions{
+		err := w.Kube.Sets(w.deployment.Namespace).Delete(ctx, t.Name, metav1.DeleteOptions{
 			Preconditions: &metav1.Preconditions{UID: new(types.UID(t.UID)), ResourceVersion: new(t.Version)},
 		})
 		if err != nil && !apierrors.IsNotFound(err) {
@@ -199,7 +199,7 @@ func (w setWriter) label(ctx context.Context, sets []rollout.Target, value any) 
 // patch changes a set that still is as the decision saw it. Its error is the API server's own.
 func (w setWriter) patch(ctx context.Context, name, uid, version string, change map[string]any) error {
 	seen := &metav1.ObjectMeta{Name: name, UID: types.UID(uid), ResourceVersion: version}
-	set, err := kube.Patch(ctx, w.sets(w.deployment), seen, change)
+	set, err := kube.Patch(ctx, w.Kube.Sets(w.deployment.Namespace), seen, change)
 	if err == nil {
 		w.versions.Raise(cache.Sets, set.ResourceVersion)
 	}
@@ -236,7 +236,7 @@ const resizeWithin = 2 * time.Second
 // sameSize returns the present version of a set whose size is still the one that the decision saw; empty when it is not. During a
 // rollout the status of a set changes several times a second, which does not affect the decision.
 func (w setWriter) sameSize(ctx context.Context, r rollout.Resize) (version string) {
-	set, err := w.sets(w.deployment).Get(ctx, r.Name, metav1.GetOptions{})
+	set, err := w.Kube.Sets(w.deployment.Namespace).Get(ctx, r.Name, metav1.GetOptions{})
 	same := err == nil && string(set.UID) == r.UID && set.DeletionTimestamp == nil && int(set.Spec.Replicas) == r.From
 	if same && controls(w.deployment, set) {
 		return set.ResourceVersion
@@ -258,11 +258,11 @@ func (w setWriter) syncSets(ctx context.Context, in SetChanges) error {
 		}
 	}
 	for _, t := range targets {
-		d, err := kube.LiveAt(ctx, w.deployments(w.deployment), "deployment", w.deployment, "")
+		d, err := kube.LiveAt(ctx, w.Kube.Deployments(w.deployment.Namespace), "deployment", w.deployment, "")
 		if err != nil {
 			return err
 		}
-		set, err := w.sets(w.deployment).Get(ctx, t.Name, metav1.GetOptions{})
+		set, err := w.Kube.Sets(w.deployment.Namespace).Get(ctx, t.Name, metav1.GetOptions{})
 		if err != nil {
 			return kube.WriteError(w.ref(t.Name, t.UID), err)
 		}
@@ -274,7 +274,7 @@ func (w setWriter) syncSets(ctx context.Context, in SetChanges) error {
 		}
 		deployment.FollowDeployment(set, d)
 		revise(set)
-		if set, err = w.sets(w.deployment).Update(ctx, set, metav1.UpdateOptions{}); err != nil {
+		if set, err = w.Kube.Sets(w.deployment.Namespace).Update(ctx, set, metav1.UpdateOptions{}); err != nil {
 			return kube.WriteError(w.ref(t.Name, t.UID), err)
 		}
 		w.versions.Raise(cache.Sets, set.ResourceVersion)

@@ -50,7 +50,7 @@ func (a *Activities) ReportDeployment(ctx context.Context, in Report) (string, e
 		recorded = changed.Status.Rollout.DeepCopy()
 		return d, changed, nil
 	}
-	before, after, err := kube.WriteStatus(ctx, in.Read, a.deployments(in.Ref), look)
+	before, after, err := kube.WriteStatus(ctx, in.Read, a.Kube.Deployments(in.Ref.Namespace), look)
 	switch {
 	case err != nil:
 		return "", err

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/record"
 
+	machinev1alpha1 "millwright/api/generated/clientset/versioned/typed/api/v1alpha1"
 	"millwright/api/v1alpha1"
 	"millwright/decide/attention"
 	"millwright/decide/deletion"
@@ -67,6 +68,21 @@ type Read struct {
 
 	// Done is the stage of a deletion that the run has finished although the status may not say so yet; empty when none.
 	Done deletion.Stage
+}
+
+// Machines returns the client of the machines of a namespace.
+func (a *Kube) Machines(namespace string) machinev1alpha1.MachineInterface {
+	return a.Cluster.Client().MachineV1alpha1().Machines(namespace)
+}
+
+// Sets returns the client of the sets of a namespace.
+func (a *Kube) Sets(namespace string) machinev1alpha1.MachineSetInterface {
+	return a.Cluster.Client().MachineV1alpha1().MachineSets(namespace)
+}
+
+// Deployments returns the client of the deployments of a namespace.
+func (a *Kube) Deployments(namespace string) machinev1alpha1.MachineDeploymentInterface {
+	return a.Cluster.Client().MachineV1alpha1().MachineDeployments(namespace)
 }
 
 // Fresh reports whether the facts must be read live. A local activity that finds the caches behind fails with CacheBehind,
@@ -138,7 +154,7 @@ func (a *Kube) Machine(ctx context.Context, in Read) (m *v1alpha1.Machine, live 
 	case err != nil:
 		return nil, false, err
 	case live:
-		m, err = Live(ctx, a.Cluster.Client().MachineV1alpha1().Machines(in.Ref.Namespace), "machine", in.Ref)
+		m, err = Live(ctx, a.Machines(in.Ref.Namespace), "machine", in.Ref)
 		return m, true, err
 	}
 	m, found := a.Cluster.Machine(in.Ref.Key())

@@ -122,8 +122,7 @@ func WriteStatus[O object](
 // ChangeMachine writes a machine as change leaves it, except its status. When another writer was faster, it reads the
 // machine live and calls change again. It returns the version that the machine has now, or ObjectGone.
 func (a *Kube) ChangeMachine(ctx context.Context, in Read, change func(*v1alpha1.Machine)) (string, error) {
-	client := a.Cluster.Client().MachineV1alpha1().Machines(in.Ref.Namespace)
-	return PatchSeen(ctx, in.Ref, client, func() (*v1alpha1.Machine, map[string]any, error) {
+	return PatchSeen(ctx, in.Ref, a.Machines(in.Ref.Namespace), func() (*v1alpha1.Machine, map[string]any, error) {
 		m, _, err := a.Machine(ctx, in)
 		if err != nil || m == nil {
 			return nil, nil, err
@@ -139,7 +138,7 @@ func (a *Kube) ChangeMachine(ctx context.Context, in Read, change func(*v1alpha1
 // ChangeMember writes one machine that still has the version that the decision saw, unless change returns false. It returns
 // the version that the machine has now, empty when it is gone, and whether it wrote. A machine that changed is a Conflict.
 func (a *Kube) ChangeMember(ctx context.Context, ref Ref, seen string, change func(*v1alpha1.Machine) bool) (version string, changed bool, err error) {
-	machines := a.Cluster.Client().MachineV1alpha1().Machines(ref.Namespace)
+	machines := a.Machines(ref.Namespace)
 	m, err := Live(ctx, machines, "machine", ref)
 	switch {
 	case err != nil, m == nil:

@@ -136,7 +136,7 @@ func (a *Activities) confirmNeverTried(ctx context.Context, m *v1alpha1.Machine,
 		return d, nil
 	}
 	ref := kube.Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)}
-	now, err := kube.Live(ctx, a.Kube.Cluster.Client().MachineV1alpha1().Machines(m.Namespace), "machine", ref)
+	now, err := kube.Live(ctx, a.Kube.Machines(m.Namespace), "machine", ref)
 	switch {
 	case err != nil:
 		return Decision{}, err

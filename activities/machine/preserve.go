@@ -99,7 +99,7 @@ func (p *preservation) writeExpiry(ctx context.Context, versions kube.MinVersion
 	if !p.decision.Expiry.IsZero() {
 		m.Status.CurrentStatus.PreserveExpiryTime = new(metav1.NewTime(p.decision.Expiry).Rfc3339Copy())
 	}
-	m, err := p.Kube.Cluster.Client().MachineV1alpha1().Machines(m.Namespace).UpdateStatus(ctx, m, metav1.UpdateOptions{})
+	m, err := p.Kube.Machines(m.Namespace).UpdateStatus(ctx, m, metav1.UpdateOptions{})
 	if err != nil {
 		return fmt.Errorf("write end of preservation: %w", err)
 	}
@@ -167,9 +167,8 @@ func (p *preservation) annotate(ctx context.Context, versions kube.MinVersions) 
 	if edit.Empty() {
 		return nil
 	}
-	machines := p.Kube.Cluster.Client().MachineV1alpha1().Machines(p.machine.Namespace)
-	annotations := kube.MergePatch(edit)
-	m, err := kube.Patch(ctx, machines, p.machine, map[string]any{"metadata": map[string]any{"annotations": annotations}})
+	patch := map[string]any{"metadata": map[string]any{"annotations": kube.MergePatch(edit)}}
+	m, err := kube.Patch(ctx, p.Kube.Machines(p.machine.Namespace), p.machine, patch)
 	if err != nil {
 		return fmt.Errorf("write annotations of machine: %w", err)
 	}

@@ -66,7 +66,7 @@ func (a *Activities) ReportMachine(ctx context.Context, in Report) (string, erro
 
 // report writes the status of a Machine and returns the machine before and after.
 func (a *Activities) report(ctx context.Context, in Report) (before, after *v1alpha1.Machine, err error) {
-	machines := a.Kube.Cluster.Client().MachineV1alpha1().Machines(in.Read.Ref.Namespace)
+	machines := a.Kube.Machines(in.Read.Ref.Namespace)
 	before, after, err = kube.WriteStatus(ctx, in.Read, machines, func(read kube.Read) (m, changed *v1alpha1.Machine, err error) {
 		m, live, err := a.Kube.Machine(ctx, read)
 		if err != nil || m == nil {

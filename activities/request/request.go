@@ -53,7 +53,7 @@ func (a *Activities) ApplyRequest(ctx context.Context, in Request) (Answer, erro
 	var version string
 	var err error
 	if in.Kind == request.MachineDeployment {
-		client := a.Kube.Cluster.Client().MachineV1alpha1().MachineDeployments(in.Object.Namespace)
+		client := a.Kube.Deployments(in.Object.Namespace)
 		version, err = kube.PatchSeen(ctx, in.Object, client, func() (*v1alpha1.MachineDeployment, map[string]any, error) {
 			family, err := activitiesdeployment.Family(ctx, a.Kube, kube.Read{Ref: in.Object, Live: true})
 			if err != nil || family.Deployment == nil {
@@ -63,7 +63,7 @@ func (a *Activities) ApplyRequest(ctx context.Context, in Request) (Answer, erro
 			return family.Deployment, decide(family.Deployment, deployment.Request(family.Deployment, observed, rollout.Decide(observed))), nil
 		})
 	} else {
-		client := a.Kube.Cluster.Client().MachineV1alpha1().Machines(in.Object.Namespace)
+		client := a.Kube.Machines(in.Object.Namespace)
 		version, err = kube.PatchSeen(ctx, in.Object, client, func() (*v1alpha1.Machine, map[string]any, error) {
 			m, err := kube.Live(ctx, client, "machine", in.Object)
 			if err != nil || m == nil {

@@ -19,7 +19,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"millwright/activities/kube"
-	machinev1alpha1 "millwright/api/generated/clientset/versioned/typed/api/v1alpha1"
 	"millwright/api/v1alpha1"
 	"millwright/api/vocabulary"
 	"millwright/decide/attention"
@@ -95,17 +94,12 @@ func (a *Activities) set(ctx context.Context, in kube.Read) (*v1alpha1.MachineSe
 		}
 		return set, observeset.ReadToAct(ctx, a.Kube.Cluster, set), nil
 	}
-	set, err := kube.Live(ctx, a.sets(in.Ref), "set", in.Ref)
+	set, err := kube.Live(ctx, a.Kube.Sets(in.Ref.Namespace), "set", in.Ref)
 	if err != nil || set == nil {
 		return nil, observeset.Around{}, err
 	}
 	around, err := observeset.ReadLive(ctx, a.Kube.Cluster, set)
 	return set, around, err
-}
-
-// sets returns the client of the sets in the namespace of an object.
-func (a *Activities) sets(ref kube.Ref) machinev1alpha1.MachineSetInterface {
-	return a.Kube.Cluster.Client().MachineV1alpha1().MachineSets(ref.Namespace)
 }
 
 // Creation is a batch of machines to create for a set.
@@ -126,7 +120,7 @@ type Written struct {
 // the first that is rejected, so that one cause does not fail them all. An existing machine of the set with that name counts
 // as created, so that running it twice creates nothing twice. A set that changed since the decision is a Conflict.
 func (a *Activities) CreateMachines(ctx context.Context, in Creation) (Written, error) {
-	set, err := kube.LiveAt(ctx, a.sets(in.Set), "set", in.Set, in.Version)
+	set, err := kube.LiveAt(ctx, a.Kube.Sets(in.Set.Namespace), "set", in.Set, in.Version)
 	if err != nil {
 		return Written{}, err
 	}
@@ -180,7 +174,7 @@ func (a *Activities) createMachine(ctx context.Context, set *v1alpha1.MachineSet
 	if timeout, set := set.Annotations[v1alpha1.AnnotationEffectiveCreationTimeout]; set {
 		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationEffectiveCreationTimeout, timeout)
 	}
-	machines := a.Kube.Cluster.Client().MachineV1alpha1().Machines(set.Namespace)
+	machines := a.Kube.Machines(set.Namespace)
 	made, err := machines.Create(ctx, m, metav1.CreateOptions{})
 	if err == nil {
 		a.Kube.Recorder.Event(set, corev1.EventTypeNormal, "SuccessfulCreate", "Created Machine: "+name)
@@ -258,7 +252,7 @@ func (a *Activities) deleteMachine(ctx context.Context, namespace string, target
 // reads the set live first, so that a set that is being deleted adopts nothing. A set that was paused after the decision
 // still adopts. Running it twice adopts once.
 func (a *Activities) AdoptMachines(ctx context.Context, in Batch) (kube.MinVersions, error) {
-	set, err := kube.LiveAt(ctx, a.sets(in.Set), "set", in.Set, "")
+	set, err := kube.LiveAt(ctx, a.Kube.Sets(in.Set.Namespace), "set", in.Set, "")
 	if err != nil {
 		return nil, err
 	}
@@ -312,7 +306,7 @@ func (a *Activities) UnmarkMachines(ctx context.Context, in Batch) (kube.MinVers
 // SyncMachines copies from their set's template to machines what is changed in place, if they still are as the decision saw
 // them.
 func (a *Activities) SyncMachines(ctx context.Context, in Batch) (kube.MinVersions, error) {
-	set, err := kube.LiveAt(ctx, a.sets(in.Set), "set", in.Set, "")
+	set, err := kube.LiveAt(ctx, a.Kube.Sets(in.Set.Namespace), "set", in.Set, "")
 	if err != nil {
 		return nil, err
 	}
@@ -358,7 +352,7 @@ func (a *Activities) ReportSet(ctx context.Context, in Report) (string, error) {
 		changed.Status.ObservedMachines = around.Read // not compared: by itself it is not worth a write
 		return set, changed, nil
 	}
-	before, after, err := kube.WriteStatus(ctx, in.Read, a.sets(in.Ref), look)
+	before, after, err := kube.WriteStatus(ctx, in.Read, a.Kube.Sets(in.Ref.Namespace), look)
 	if err != nil {
 		return "", err
 	}
@@ -414,5 +408,5 @@ func (a *Activities) FinalizeSet(ctx context.Context, in kube.Read) (string, err
 	if err != nil {
 		return "", err
 	}
-	return kube.Finalize(ctx, a.sets(in.Ref), in.Ref, set, len(around.Members) == 0)
+	return kube.Finalize(ctx, a.Kube.Sets(in.Ref.Namespace), in.Ref, set, len(around.Members) == 0)
 }
