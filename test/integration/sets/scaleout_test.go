@@ -61,7 +61,7 @@ func TestN6_D11_ManyWhileTheAPIServerIsKilledTwice(t *testing.T) {
 // Every second name or so is refused: the set says so, tries others, and comes to its number. Nothing is made twice.
 func TestMS27_CreateThatIsRefusedForSomeMachines(t *testing.T) {
 	t.Parallel()
-	const wanted = 18
+	const wanted = 8
 	r.Namespace(t, "refused", "")
 	policies := r.Kube.AdmissionregistrationV1()
 	_, err := policies.ValidatingAdmissionPolicies().Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicy{
