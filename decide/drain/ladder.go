@@ -71,14 +71,37 @@ func Climb(l Ladder) Step {
 	}
 }
 
-// Evictions is until when pods are evicted, and the means that follows; nothing when they are killed or deleted already. It
-// climbs from the moment before the drain began: from there it names the deadline also when that has passed. Why the node is
-// not usable may be out of date: it does not count where the step that it leads to has been due for longer than overdue.
-func Evictions(l Ladder, overdue time.Duration) (until time.Time, then Means) {
+// Overdue is how long after a deadline nothing may happen before that is reported. Source: a worker restarts in less.
+const Overdue = time.Minute
+
+// Deadlines is what the status of a machine says about the end of the present step of its deletion or drain.
+type Deadlines struct {
+	Ladder   *Ladder   // of the evictions that are under way; nil: no pods are being evicted
+	Recorded time.Time // deadline of the step that the status shows; zero: it has none
+}
+
+// Next returns when the next, harder step comes; zero when none does. The end of evictions is calculated: the recorded deadline
+// is that of the last write, and an operator may have extended the drain since.
+func (d Deadlines) Next() time.Time {
+	if until, _ := d.Evictions(); !until.IsZero() {
+		return until
+	}
+	return d.Recorded
+}
+
+// Evictions returns until when pods are evicted, and the means that follows; both are zero when pods are not evicted, or are
+// about to be killed because an operator asked for force. It climbs from the moment before the drain began, and so names the
+// deadline also after it has passed. The condition of the node may be out of date: it does not count when the step that it
+// leads to is overdue.
+func (d Deadlines) Evictions() (until time.Time, then Means) {
+	if d.Ladder == nil {
+		return until, then
+	}
+	l := *d.Ladder
 	now := l.Now
 	l.Now = l.Started.Add(-1)
 	step := Climb(l)
-	if l.Force == "" && (step.Means != Evict || now.After(step.Until.Add(overdue))) {
+	if l.Force == "" && (step.Means != Evict || now.After(step.Until.Add(Overdue))) {
 		l.Unusable = ""
 		step = Climb(l)
 	}

@@ -26,8 +26,8 @@ type MachineFacts struct {
 	Stage     deletion.Stage // of the deletion; empty before anything is recorded
 	DrainOver bool           // nothing is done to the node's pods any more
 	Means     drain.Means    // by which pods go now; empty when none are made to
-	Deadline  time.Time      // when the next, harder step comes; zero when none does
-	Extended  time.Time      // until when an earlier extend asked to evict; zero: none did
+	Deadlines drain.Deadlines
+	Extended  time.Time // until when an earlier extend asked to evict; zero: none did
 
 	Node     string        // its name; empty when there is none
 	NodeSays string        // the preservation that was honoured last on the node: it counts before the machine's
@@ -99,7 +99,7 @@ func (f MachineFacts) unkept(o Order) string {
 
 // extend says until when pods are evicted: later than now, than the present deadline, and than an earlier extension.
 func (f MachineFacts) extend(o Order) Decision {
-	present, from := f.Deadline, f.Now
+	present, from := f.Deadlines.Next(), f.Now
 	if f.Extended.After(present) { // before the drain began
 		present = f.Extended
 	}

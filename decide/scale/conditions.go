@@ -10,6 +10,7 @@ import (
 	"millwright/api/vocabulary"
 	"millwright/decide/list"
 	"millwright/decide/phrase"
+	"millwright/decide/preflight"
 )
 
 // Bounds of what a condition about all machines says. Source: Cluster API.
@@ -158,7 +159,7 @@ func created(o Observed) Condition {
 	lacks, blocked, failed := o.wanted() > len(o.live()), strings.Join(blockers(o), "; "), o.LastFailure
 	return cmp.Or(
 		when(lacks && len(o.Missing) > 0, kind, False, "TemplateNotFound", missing(o)),
-		when(lacks && len(o.Preflight) > 0, kind, False, "PreflightCheckFailed", blocked),
+		when(lacks && len(preflight.Decide(o.Preflight)) > 0, kind, False, "PreflightCheckFailed", blocked),
 		when(lacks && blocked != "", kind, False, "ScaleUpStopped", blocked),
 		when(lacks && o.Invalid != "", kind, False, "MachineSetInvalid", o.Invalid),
 		when(lacks && failed.Message != "" && !failed.Deleting, kind, False, "MachineCreationFailed", failed.Message),

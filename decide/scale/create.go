@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"millwright/decide/phrase"
+	"millwright/decide/preflight"
 )
 
 // Batches returns how many of n creations are sent at a time: 1, 2, 4 and so on, so that what fails for the first machine
@@ -38,7 +39,7 @@ func create(o Observed, live []Member) Decision {
 // blockers returns why the set may make no machine now, each as one sentence.
 func blockers(o Observed) []string {
 	var why []string
-	for _, f := range o.Preflight {
+	for _, f := range preflight.Decide(o.Preflight) {
 		why = append(why, f.Why)
 	}
 	// What the set makes does not stay with it: something takes the labels off, and each machine that it releases would be followed by

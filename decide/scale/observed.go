@@ -136,12 +136,12 @@ type Observed struct {
 	Orphans    []Orphan      // in any order
 	Released   int           // machines without a controller that this set released, and that are not being deleted
 
-	Paused      bool                // by its own annotation
-	OwnerPaused string              // kind of the owner that has the annotation; empty when none has
-	Frozen      bool                // no machine is created, for safety
-	NoScaleUp   bool                // no machine is created, because others took the set's place
-	Missing     []string            // kinds that the template names and that do not exist
-	Preflight   []preflight.Failure // checks that do not pass; nil when all do
+	Paused      bool               // by its own annotation
+	OwnerPaused string             // kind of the owner that has the annotation; empty when none has
+	Frozen      bool               // no machine is created, for safety
+	NoScaleUp   bool               // no machine is created, because others took the set's place
+	Missing     []string           // kinds that the template names and that do not exist
+	Preflight   preflight.Observed // zero: no control plane is configured, and nothing is checked
 
 	Scaled      time.Time // when the autoscaler last changed the size; zero: never
 	Remediation Remediation
