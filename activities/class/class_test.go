@@ -43,10 +43,10 @@ func TestDecideClass(t *testing.T) {
 			Need: attention.Finalizers, Why: "2 Secrets to guard", Guard: []class.SecretTarget{activitiestest.Target("a", ours), activitiestest.Target("b", ours)}, Seen: aSeen,
 		}},
 		"U170: it was edited, and names another Secret": {activitiestest.Class(activitiestest.Needing("new")), []runtime.Object{activitiestest.Keys("new"), activitiestest.Keys("old", ours, activitiestest.Backup)}, class.Decision{
-			Need: attention.Finalizers, Why: "1 Secrets to guard", Guard: []class.SecretTarget{activitiestest.Target("new", ours)}, Unguard: []class.SecretTarget{activitiestest.Target("old", activitiestest.Backup)}, Seen: aSeen,
+			Need: attention.Finalizers, Why: "1 Secret to guard", Guard: []class.SecretTarget{activitiestest.Target("new", ours)}, Unguard: []class.SecretTarget{activitiestest.Target("old", activitiestest.Backup)}, Seen: aSeen,
 		}},
 		"N11: it is being deleted while its machine is terminating": {activitiestest.Class(activitiestest.Needing("a"), goes), []runtime.Object{activitiestest.Keys("a", ours), activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine])}, class.Decision{
-			Need: attention.Deletion, Why: "deletion was asked for; 1 machines refer to it", Seen: kube.MinVersions{cache.Classes: "900", cache.Secrets: "900", cache.Machines: "900"},
+			Need: attention.Deletion, Why: "deletion was asked for; 1 machine refers to it", Seen: kube.MinVersions{cache.Classes: "900", cache.Secrets: "900", cache.Machines: "900"},
 		}},
 		"U170: it is being deleted: first its Secret is released": {activitiestest.Class(activitiestest.Needing("a"), goes), []runtime.Object{activitiestest.Keys("a", ours)}, class.Decision{
 			Need: attention.Deletion, Why: "deletion was asked for; no machine refers to it", Unguard: []class.SecretTarget{activitiestest.Target("a")}, Seen: aSeen,
@@ -97,7 +97,7 @@ func TestDecideClassReadsLive(t *testing.T) {
 	assert.True(t, decideClassOnce(w, activitiestest.Read(small)).Release)
 	d := decideClassOnce(w, activitiestest.Live(small))
 	assert.False(t, d.Release)
-	assert.Equal(t, "deletion was asked for; 1 machines refer to it", d.Why)
+	assert.Equal(t, "deletion was asked for; 1 machine refers to it", d.Why)
 	assert.Equal(t, w.Machine("m").ResourceVersion, d.Seen[cache.Machines])
 }
 

@@ -116,7 +116,7 @@ func (p *planner) report() Status {
 		}
 	}
 	for i := range s.Conditions {
-		s.Conditions[i].Message = scale.Short(s.Conditions[i].Message)
+		s.Conditions[i].Message = phrase.Message(s.Conditions[i].Message)
 	}
 	return s
 }

@@ -76,7 +76,7 @@ func (o Observed) pending(plan Plan) attention.Decision {
 		attention.If(d.Acts(), attention.Scale, "%s", d.Why),
 		attention.If(plan.Unreported, attention.Scale, "status is out of date"),
 		attention.If(d.Rolling && d.HoldBy != HeldBy, attention.Rollout, "%s", d.Why),
-		attention.If(o.Due+o.Replacing > 0, attention.Replace, "%d machines are being replaced, %d wait for it", o.Replacing, o.Due),
+		attention.If(o.Due+o.Replacing > 0, attention.Replace, "replacements: %d in progress, %d waiting", o.Replacing, o.Due),
 		attention.If(!d.Recheck.IsZero(), attention.Scale, "%s; it waits for the time to pass", d.Why),
 		attention.Decision{Why: d.Why},
 	)

@@ -88,7 +88,9 @@ func TestNames(t *testing.T) {
 			require.False(t, seen[name])
 			seen[name] = true
 		}
-		o.Taken, o.Orphans = all[:10], []scale.Orphan{{Name: all[10]}}
+		for _, name := range all[:11] {
+			o.Orphans = append(o.Orphans, scale.Orphan{Name: name})
+		}
 		o.Members = []scale.Member{member(all[11], 0)}
 		again := scale.Decide(o).Create
 		require.Len(t, again, 49)

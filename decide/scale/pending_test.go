@@ -15,7 +15,7 @@ import (
 // reported is a set that is cared for, and whose status says all that there is to say.
 func reported(o scale.Observed) scale.Observed {
 	o.Finalizer, o.Generation, o.ObservedGeneration = true, 2, 2
-	o.Reported = scale.Report(o)
+	o.Reported = scale.Look(o).Status
 	return o
 }
 
@@ -36,7 +36,7 @@ func pendingOf(edits ...func(*scale.Observed)) scale.Observed {
 }
 
 func TestPending(t *testing.T) {
-	told := func(o scale.Observed) scale.Observed { o.Reported = scale.Report(o); return o }
+	told := func(o scale.Observed) scale.Observed { o.Reported = scale.Look(o).Status; return o }
 	for _, row := range []struct {
 		name string
 		o    scale.Observed

@@ -11,20 +11,20 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Sentences about machines that are marked, as Cluster API words them.
+// Messages about marked machines. Source: Cluster API.
 const (
 	saysDeleting = "Machine is deleting"
 	saysOutdated = "Machine won't be remediated because it is pending removal due to rollout"
 	saysTooMany  = "Waiting because there are already too many remediations in progress (spec.strategy.remediation.maxInFlight is %d)"
 )
 
-// said is what is to be said of one machine.
+// said is a message about one machine.
 type said struct{ name, message string }
 
-// priorityChosen is the priority by which the autoscaler marks the machines that it takes away. Source: MCM.
+// priorityChosen is the priority of machines that the cluster autoscaler chose to delete. Source: MCM.
 const priorityChosen = 1
 
-// keep has failed members preserved instead of replaced: the oldest first, as many as may be kept.
+// keep preserves failed members instead of replacing them: the oldest first, at most o.Keep in all.
 func keep(o Observed, live []Member) Decision {
 	left := o.Keep - list.Count(live, func(m Member) bool { return m.Kept })
 	failed := list.Where(live, func(m Member) bool { return m.Failed && !m.Kept && !m.Preserved && !m.Dismissed })
@@ -34,7 +34,7 @@ func keep(o Observed, live []Member) Decision {
 	return d
 }
 
-// removeFailed deletes failed members, so that others take their place.
+// removeFailed deletes failed members, so that the set creates substitutes.
 func removeFailed(o Observed, live []Member) Decision {
 	failed := first(ranked(o, live, func(m Member) bool { return m.toReplace() && ripe(o, m) }))
 	d := remove(o, live, failed, " that failed")
@@ -42,7 +42,7 @@ func removeFailed(o Observed, live []Member) Decision {
 	return d
 }
 
-// remediate deletes members that are unhealthy and that the health check asks the set to replace.
+// remediate deletes unhealthy members that the health check asks the set to replace.
 func remediate(o Observed, live []Member) Decision {
 	now, _ := remediation(o, live)
 	now = first(now)
@@ -52,16 +52,16 @@ func remediate(o Observed, live []Member) Decision {
 	return d
 }
 
-// removeChosen deletes what the autoscaler chose, also when the size says otherwise: it counts on these machines going,
-// and on no others. A mark that is younger than the last change of the size is not yet meant.
+// removeChosen deletes the members that the autoscaler chose, even if the size allows them: the autoscaler expects exactly
+// these machines to be deleted. A choice that is later than the last change of the size does not count yet.
 func removeChosen(o Observed, live []Member) Decision {
 	return remove(o, live, ranked(o, live, func(m Member) bool {
 		return m.Priority == priorityChosen && !m.Chosen.IsZero() && !m.Chosen.After(o.Scaled) && !m.protected()
 	}), " that the autoscaler chose")
 }
 
-// removeSurplus deletes what is too much, the least valuable first. Members that an update in place handed over are not
-// too much: the set's size follows.
+// removeSurplus deletes the members beyond the wanted number, the least valuable first. Members handed over by an in-place
+// update do not count as surplus, because the set's size follows.
 func removeSurplus(o Observed, live []Member) Decision {
 	surplus := list.Count(live, func(m Member) bool { return !m.Updated }) - o.Replicas
 	if surplus <= 0 {
@@ -70,27 +70,24 @@ func removeSurplus(o Observed, live []Member) Decision {
 	return remove(o, live, ranked(o, live, func(m Member) bool { return !m.Updated })[:surplus], "")
 }
 
-// ranked returns the members that a condition holds for, the first to be deleted first.
+// ranked returns the members for which holds is true, the first to be deleted first.
 func ranked(o Observed, live []Member, holds func(Member) bool) []Member {
 	return list.Sorted(list.Where(live, holds), ranking(o.Order))
 }
 
-// remove deletes the first of some members; which tells them from the others.
+// remove deletes the first of these members; which describes them in Why.
 func remove(o Observed, live, from []Member, which string) Decision {
 	if len(from) == 0 {
 		return Decision{}
 	}
-	var d Decision
-	for _, m := range first(from) {
-		d.Delete = append(d.Delete, m.target(m.surplus()))
-	}
-	d.Hold = waits(o, live)
+	d := Decision{Delete: list.Map(first(from), func(m Member) Target { return m.target(m.surplus()) }), Hold: waits(o, live)}
 	d.Why = fmt.Sprintf("delete %s%s: %d wanted, %d there", machines(len(d.Delete)), which, o.Replicas, len(live))
 	return d
 }
 
-// remediation says which marked members go now, the ones that a person asked for first and then the newest, so that the
-// proven ones stay longest; and why the others wait. A member that is being deleted holds its place until it is gone.
+// remediation returns the marked members that are deleted now, and why the others wait. The members that an operator marked go
+// first, then the newest, so that proven machines stay longest. A member that is being deleted counts as in flight until it is
+// gone.
 func remediation(o Observed, live []Member) (now []Member, later []said) {
 	marked := list.Where(live, func(m Member) bool { return m.marked() && !m.protected() })
 	slices.SortFunc(marked, func(a, b Member) int {
@@ -120,7 +117,7 @@ func remediation(o Observed, live []Member) (now []Member, later []said) {
 	return now, later
 }
 
-// postponed says of the members that are to be replaced and stay for now why they do.
+// postponed says of each member that is to be replaced and stays for now why it stays.
 func postponed(o Observed, live []Member) []said {
 	_, later := remediation(o, live)
 	for _, m := range live {
@@ -131,27 +128,26 @@ func postponed(o Observed, live []Member) []said {
 	return later
 }
 
-// toReplace reports whether a member failed and goes as soon as its time has come.
+// toReplace reports whether a member failed and is replaced once it is ripe.
 func (m Member) toReplace() bool { return m.Replace && !m.protected() }
 
-// protected reports whether a member is deleted only when there is no other, or not at all.
+// protected reports whether a member is preserved, or updated in place and not counted by the set's size yet.
 func (m Member) protected() bool { return m.Preserved || m.Updated }
 
-// marked reports whether the health check asks for another member in this one's place, and still finds it unhealthy.
+// marked reports whether the health check asks for the replacement of a member, and still finds it unhealthy.
 func (m Member) marked() bool { return m.Marked && m.HealthCheck == False }
 
-// ranking orders members by what is lost with them, the first to be deleted first:
-//  1. those that are preserved on purpose come last of all; of these, those that the set itself kept, then those whose
-//     time is over first
-//  2. those with the annotation cluster.x-k8s.io/delete-machine
+// ranking orders members by the loss that their deletion means, the first to be deleted first:
+//  1. members that are not preserved, then preserved ones: first those that the set itself preserved, then by the end of the preservation
+//  2. members with the annotation cluster.x-k8s.io/delete-machine
 //  3. lower priority
-//  4. those that the autoscaler chose, the longer ago the sooner
-//  5. failed; then those whose creation keeps failing; under update; without a node; with an unhealthy one; the others
-//  6. age, by the order that the set wants
+//  4. members that the autoscaler chose, the earliest choice first
+//  5. failed; creation keeps failing; being updated in place; without a node; with an unhealthy node; the others
+//  6. age, by the set's Order
 //  7. name
 //
-// Ranks 1 and 3 to 5 are MCM's, 2, 5 and 6 Cluster API's. Neither a fresh machine nor one under update goes before one
-// that failed. Under Random only healthy members are mixed; of the others the name decides, as it does of equals.
+// Sources: 1 and 3 to 5 from MCM; 2, 5 and 6 from Cluster API. So a failed machine goes before a new one and before one that is
+// being updated. Random orders healthy members by a hash, and all others by name.
 func ranking(order Order) func(a, b Member) int {
 	return func(a, b Member) int {
 		return cmp.Or(
@@ -173,7 +169,7 @@ func byPreservation(a, b Member) int {
 	return cmp.Or(list.FalseFirst(b.Kept, a.Kept), a.PreservedUntil.Compare(b.PreservedUntil))
 }
 
-// byOrder compares ages. One without a time of creation counts as the youngest.
+// byOrder compares ages. A member without a creation time counts as the youngest.
 func byOrder(order Order, a, b Member) int {
 	switch order {
 	case Oldest:
@@ -195,7 +191,7 @@ func hash(name string) uint64 {
 	return mixed
 }
 
-// worth is what is lost with a machine of like priority: the place of its worst flaw. Less goes first.
+// worth returns the rank of a member's worst defect. The lowest goes first.
 func (m Member) worth() int {
 	return slices.Index([]bool{
 		m.Failed,
@@ -207,12 +203,12 @@ func (m Member) worth() int {
 	}, true)
 }
 
-const worthHealthy = 5 // without a flaw
+const worthHealthy = 5 // no defect
 
-// Sick reports whether a member goes before any healthy one that is worth the same to people.
-func (m Member) Sick() bool { return m.worth() < worthHealthy }
+// Unhealthy reports whether a member goes before every healthy member of the same priority.
+func (m Member) Unhealthy() bool { return m.worth() < worthHealthy }
 
-// surplus says why just this member goes.
+// surplus says why this member is deleted rather than another.
 func (m Member) surplus() string {
 	return cmp.Or(
 		phrase.If(m.DeleteFirst, "surplus: marked to be deleted first"),

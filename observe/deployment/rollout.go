@@ -328,7 +328,7 @@ func rolloutMember(m *v1alpha1.Machine, set *v1alpha1.MachineSet, selector label
 		Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion, Created: m.CreationTimestamp.Time,
 		Deleting:  m.DeletionTimestamp != nil,
 		Ready:     m.Status.CurrentStatus.Phase == v1alpha1.MachineRunning,
-		Sick:      seen.Sick(),
+		Sick:      seen.Unhealthy(),
 		Failed:    seen.Failed,
 		Troubled:  m.Status.LastOperation.State == v1alpha1.MachineStateFailed,
 		Preserved: seen.Preserved,

@@ -122,7 +122,7 @@ func TestHooksHoldADeletionUntilSomebodyTakesThemOff(t *testing.T) {
 	require.Equal(t, []deletion.Stage{deletion.PreDrainHooks, deletion.Drain, deletion.PreTerminateHooks, deletion.Instance}, stages)
 	held := w.reports[0]
 	require.Equal(t, []string{pre}, held.Step.BlockedBy)
-	require.Equal(t, "waits until nobody holds it by a pre-drain hook: "+pre, held.Event.Message)
+	require.Equal(t, "waits until these pre-drain hooks are removed: "+pre, held.Event.Message)
 }
 
 func TestN11_MissingClassHoldsUpTheInstanceOnly(t *testing.T) {
