@@ -326,16 +326,16 @@ func rolloutMember(m *v1alpha1.Machine, set *v1alpha1.MachineSet, selector label
 	seen := observeset.Member(m, set, selector)
 	r := rollout.Member{
 		Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion, Created: m.CreationTimestamp.Time,
-		Deleting:  m.DeletionTimestamp != nil,
-		Ready:     m.Status.CurrentStatus.Phase == v1alpha1.MachineRunning,
-		Sick:      seen.Unhealthy(),
-		Failed:    seen.Failed,
-		Troubled:  m.Status.LastOperation.State == v1alpha1.MachineStateFailed,
-		Preserved: seen.Preserved,
-		Priority:  seen.Priority,
-		First:     seen.DeleteFirst,
-		MarkedAt:  m.Annotations[v1alpha1.AnnotationMarkedForDeletionTime],
-		Handed:    seen.Updated,
+		Deleting:   m.DeletionTimestamp != nil,
+		Ready:      m.Status.CurrentStatus.Phase == v1alpha1.MachineRunning,
+		Unhealthy:  seen.Unhealthy(),
+		Failed:     seen.Failed,
+		Troubled:   m.Status.LastOperation.State == v1alpha1.MachineStateFailed,
+		Preserved:  seen.Preserved,
+		Priority:   seen.Priority,
+		First:      seen.DeleteFirst,
+		MarkedAt:   m.Annotations[v1alpha1.AnnotationMarkedForDeletionTime],
+		HandedOver: seen.Updated,
 	}
 	if node != nil {
 		r.Node = node.Name

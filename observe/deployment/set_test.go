@@ -153,11 +153,11 @@ func TestRolloutMember(t *testing.T) {
 		{name: "under update", fact: "Available", machine: is(v1alpha1.MachineRunning), node: selected, want: false},
 		{name: "updated", fact: "Available", machine: is(v1alpha1.MachineRunning), node: observetest.Both(selected, done), want: true},
 
-		{name: "being made", fact: "Sick", machine: is(v1alpha1.MachinePending), want: true},
-		{name: "unhealthy", fact: "Sick", machine: is(v1alpha1.MachineUnknown), want: true},
-		{name: "running", fact: "Sick", machine: is(v1alpha1.MachineRunning), want: false},
-		{name: "without a cluster to join", fact: "Sick", machine: is(v1alpha1.MachineAvailable), want: false},
-		{name: "running, and ready for not so long yet", fact: "Sick", machine: observetest.ReadySince(observetest.Ago(4)), set: minReady, want: false},
+		{name: "being made", fact: "Unhealthy", machine: is(v1alpha1.MachinePending), want: true},
+		{name: "unhealthy", fact: "Unhealthy", machine: is(v1alpha1.MachineUnknown), want: true},
+		{name: "running", fact: "Unhealthy", machine: is(v1alpha1.MachineRunning), want: false},
+		{name: "without a cluster to join", fact: "Unhealthy", machine: is(v1alpha1.MachineAvailable), want: false},
+		{name: "running, and ready for not so long yet", fact: "Unhealthy", machine: observetest.ReadySince(observetest.Ago(4)), set: minReady, want: false},
 		{fact: "Failed", machine: is(v1alpha1.MachineFailed), want: true},
 		{fact: "Troubled", machine: troubled, want: true},
 		{fact: "Preserved", machine: observetest.Preserved, want: true},
@@ -197,8 +197,8 @@ func TestRolloutMember(t *testing.T) {
 		{name: "with success by its condition alone", fact: "Updated", node: updatedNode("", v1alpha1.ReasonUpdateSuccessful), want: false},
 		{name: "in vain", fact: "Updated", node: updatedNode("failed", v1alpha1.ReasonUpdateFailed), want: false},
 		{name: "and the machine has not seen it", fact: "Updated", machine: is(v1alpha1.MachineInPlaceUpdating), node: observetest.Both(selected, done), want: false},
-		{fact: "Handed", machine: handed, want: true},
-		{name: "the node's label is not the machine's", fact: "Handed", node: done, want: false},
+		{fact: "HandedOver", machine: handed, want: true},
+		{name: "the node's label is not the machine's", fact: "HandedOver", node: done, want: false},
 	} {
 		t.Run(title(row.name, row.fact), func(t *testing.T) {
 			s := observetest.Set("s")
