@@ -31,7 +31,7 @@ func OverlappingDeployments(c *cache.Cluster, d *v1alpha1.MachineDeployment) []s
 
 // ReplaceObserved turns a deployment and the machines of its sets into what decide/replace asks for.
 func ReplaceObserved(c *cache.Cluster, d *v1alpha1.MachineDeployment, members []*v1alpha1.Machine, now time.Time) replace.Observed {
-	o := replace.Observed{Budget: replace.Budget(bound(d.Spec.EffectiveMaxReplacements())), Nodes: machine.JoinedNodes(c, d.Namespace, now), Now: now}
+	o := replace.Observed{Budget: bound(d.Spec.EffectiveMaxReplacements()), Nodes: machine.JoinedNodes(c, d.Namespace, now), Now: now}
 	live := 0
 	for _, m := range members {
 		class, _ := c.Class(m.Namespace + "/" + m.Spec.Class.Name)
