@@ -60,7 +60,7 @@ var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 func preserved(f *attention.MachineFacts) {
 	f.Preserved = true
 	f.Preservation = preserve.Facts{
-		OnMachine: preserve.Annotation{Present: true, Text: preserve.ValueNow}, NodeExists: true, Expiry: noon, Timeout: time.Hour, Drained: "Drained",
+		OnMachine: preserve.Annotation{Present: true, Text: vocabulary.PreserveNow}, NodeExists: true, Expiry: noon, Timeout: time.Hour, Drained: "Drained",
 	}
 	f.Preservation.Failed = f.Phase == vocabulary.PhaseFailed
 	d := preserve.Decide(f.Preservation)
@@ -83,7 +83,7 @@ func TestMachine(t *testing.T) {
 			f.Update = inplace.Node{Candidate: true, Selected: true, Cordoned: true, Reason: reason, Since: noon}
 		}
 	}
-	const why = "no longer preserved, as nobody asks for it: node has the condition of a preserved one, its end is still on record"
+	const why = "no longer preserved, as nobody requests it: node has the condition of a preserved machine, its end is still recorded"
 	for _, row := range []struct {
 		name  string
 		facts attention.MachineFacts

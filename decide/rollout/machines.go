@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"millwright/api/vocabulary"
 	"millwright/decide/phrase"
 )
 
@@ -149,9 +150,6 @@ func (p *planner) choose(d *Decision) {
 	}
 }
 
-// valueTrue is the value of the annotation scale-down-disabled that keeps the cluster autoscaler off a node.
-const valueTrue = "true"
-
 // markNodes keeps new pods off nodes of old sets, also nodes that joined late, and allows pods again on nodes of a set that is
 // now the current one. It goes by the present state of each node.
 //
@@ -171,19 +169,13 @@ func (p *planner) markNodes(d *Decision, rolls bool) {
 			add(&d.Taint, m.target("its set is old"))
 		}
 		switch {
-		case guard && rolls && m.Guard != valueTrue:
+		case guard && rolls && m.Guard != vocabulary.ValueLowerTrue:
 			add(&d.Guard, m.target("a rollout is under way"))
 		case !guard && m.Guarded && !m.Preserved:
 			add(&d.Unguard, m.target("no rollout is under way"))
 		}
 	})
 }
-
-// Priorities of machines. Source: MCM.
-const (
-	PriorityDefault = 3 // without the annotation
-	PriorityChosen  = 1 // of machines that the cluster autoscaler chose to delete
-)
 
 // Mark records that the cluster autoscaler chose a machine, and when.
 type Mark struct {
@@ -257,7 +249,7 @@ func (o Observed) scaler(d *Decision) {
 
 // mark marks a machine as chosen at this time, or unmarks it if the time is empty. The time of its first choice stays.
 func (m Member) mark(d *Decision, at string) {
-	chosen := m.Priority == PriorityChosen && m.MarkedAt != ""
+	chosen := m.Priority == vocabulary.PriorityChosen && m.MarkedAt != ""
 	switch {
 	case m.Deleting || m.Failed:
 	case at != "" && !chosen:

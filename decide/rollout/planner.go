@@ -67,10 +67,10 @@ func read(s Set) *setPlan {
 		updating:  of(func(m Member) bool { return m.Updating }),
 		available: of(func(m Member) bool { return m.Available && !m.Updating }),
 		unhealthy: of(func(m Member) bool { return m.Unhealthy && !m.Preserved && !m.Available && !m.Updating }),
-		chosen:    of(func(m Member) bool { return m.Priority <= PriorityChosen && m.MarkedAt != "" }),
+		chosen:    of(func(m Member) bool { return m.Priority <= vocabulary.PriorityChosen && m.MarkedAt != "" }),
 	}
 	exposed := slices.ContainsFunc(live, func(m Member) bool { // an available machine may be deleted before one that is not
-		return m.Available && !m.Updating && (m.First || m.Priority < PriorityDefault)
+		return m.Available && !m.Updating && (m.First || m.Priority < vocabulary.PriorityDefault)
 	})
 	if exposed || s.Seen != s.Replicas { // its workflow may have chosen when other machines were unhealthy
 		set.unhealthy = 0

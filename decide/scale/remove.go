@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"millwright/api/vocabulary"
 	"millwright/decide/list"
 	"millwright/decide/phrase"
 )
@@ -20,9 +21,6 @@ const (
 
 // said is a message about one machine.
 type said struct{ name, message string }
-
-// priorityChosen is the priority of machines that the cluster autoscaler chose to delete. Source: MCM.
-const priorityChosen = 1
 
 // keep preserves failed members instead of replacing them: the oldest first, at most o.Keep in all.
 func keep(o Observed, live []Member) Decision {
@@ -56,7 +54,7 @@ func remediate(o Observed, live []Member) Decision {
 // these machines to be deleted. A choice that is later than the last change of the size does not count yet.
 func removeChosen(o Observed, live []Member) Decision {
 	return remove(o, live, ranked(o, live, func(m Member) bool {
-		return m.Priority == priorityChosen && !m.Chosen.IsZero() && !m.Chosen.After(o.Scaled) && !m.protected()
+		return m.Priority == vocabulary.PriorityChosen && !m.Chosen.IsZero() && !m.Chosen.After(o.Scaled) && !m.protected()
 	}), " that the autoscaler chose")
 }
 

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"millwright/api/vocabulary"
 	"millwright/decide/list"
 	"millwright/decide/phrase"
 	"millwright/decide/rollout"
@@ -193,11 +194,11 @@ func (c *cluster) touch(d rollout.Decision, m *rollout.Member) {
 	m.HandedOver = m.HandedOver && !has(d.Accept, m.UID)
 	for _, mark := range d.Mark {
 		if mark.UID == m.UID {
-			m.Priority, m.MarkedAt = rollout.PriorityChosen, mark.At
+			m.Priority, m.MarkedAt = vocabulary.PriorityChosen, mark.At
 		}
 	}
 	if has(d.Unmark, m.UID) {
-		m.Priority, m.MarkedAt = rollout.PriorityDefault, ""
+		m.Priority, m.MarkedAt = vocabulary.PriorityDefault, ""
 	}
 	switch {
 	case has(d.Guard, m.UID):
@@ -252,7 +253,7 @@ func (c *cluster) scale(s *rollout.Set) {
 		c.made++
 		id := "machine-" + strconv.Itoa(c.made)
 		s.Machines = append(s.Machines, rollout.Member{
-			Name: id, UID: id, Node: id, Priority: rollout.PriorityDefault, Unhealthy: true, Created: c.Now.Add(time.Duration(c.made)),
+			Name: id, UID: id, Node: id, Priority: vocabulary.PriorityDefault, Unhealthy: true, Created: c.Now.Add(time.Duration(c.made)),
 		})
 		c.ready[id] = c.Now.Add(c.create)
 	}
