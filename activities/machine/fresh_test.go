@@ -27,7 +27,7 @@ func TestDecideMachineOfANewMachine(t *testing.T) {
 	assert.Equal(t, machine.Decision{
 		MachinePlan: attention.MachinePlan{
 			Decision: attention.Decision{Need: attention.Instance, Why: "new: not yet taken care of"},
-			Health:   &health.Verdict{Deadline: createBy, Why: "the provider has not made its instance"},
+			Health:   &health.Verdict{Deadline: createBy, Why: "the provider has not created its instance"},
 		},
 		Version: "900", Class: "small", Provider: "fake",
 		Prepare: true, Target: true, NeverTried: true, CreateBy: createBy,

@@ -155,7 +155,7 @@ func TestVerdicts(t *testing.T) {
 		},
 		{
 			"U65: without an instance", facts("", noInstance, tooLate, func(f *health.Facts) { f.Created = noon.Add(-90 * time.Second) }),
-			failed("Create", "CreationTimeout", "Machine m-1 failed to join the cluster in 1.5 minutes: the provider has not made its instance"),
+			failed("Create", "CreationTimeout", "Machine m-1 failed to join the cluster in 1.5 minutes: the provider has not created its instance"),
 		},
 		{
 			"U113: the kubelet is silent", facts("Running", sick),
