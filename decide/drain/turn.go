@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"millwright/decide/list"
+	"millwright/decide/phrase"
 )
 
 // Turn is a machine whose node is being drained, or waits to be drained.
@@ -33,7 +34,8 @@ func MayDrain(turns []Turn, uid string, most int) (bool, string) {
 	if i < most {
 		return true, ""
 	}
-	return false, fmt.Sprintf("queued: %s of %d; %d nodes are drained at a time", ordinal(i+1-most), len(turns)-most, most)
+	return false, fmt.Sprintf("queued: place %d of %d; %s drained at a time",
+		i+1-most, len(turns)-most, phrase.Count(most, "node")+phrase.OneOf(most, " is", " are"))
 }
 
 // NextTurns returns the first queued machines, at most so many.
@@ -66,12 +68,4 @@ func byStart(a, b Turn) int { return list.KnownFirst(a.Started, b.Started) }
 func byTurn(a, b Turn) int {
 	return cmp.Or(byStart(a, b), cmp.Compare(a.Priority, b.Priority), a.DeletedAt.Compare(b.DeletedAt),
 		cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-}
-
-func ordinal(n int) string {
-	suffix := "th"
-	if last, tens := n%10, n%100/10; tens != 1 && last >= 1 && last <= 3 {
-		suffix = []string{"st", "nd", "rd"}[last-1]
-	}
-	return fmt.Sprint(n, suffix)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"millwright/api/vocabulary"
+	"millwright/decide/list"
 	"millwright/decide/phrase"
 )
 
@@ -25,12 +26,8 @@ type Condition struct {
 // Decide reports whether a node is healthy: it has the condition Ready with status True, and every condition of a type in bad
 // has status False, so that Unknown counts as bad, as in MCM. Why says why not; it is empty for a healthy node.
 func Decide(conditions []Condition, bad []string) (healthy bool, why string) {
-	var reasons []string
-	for _, c := range conditions {
-		if isBad(c, bad) {
-			reasons = append(reasons, fmt.Sprintf("%s is %s (%s)", c.Type, c.Status, c.Reason))
-		}
-	}
+	unhealthy := list.Where(conditions, func(c Condition) bool { return isBad(c, bad) })
+	reasons := list.Map(unhealthy, func(c Condition) string { return fmt.Sprintf("%s is %s (%s)", c.Type, c.Status, c.Reason) })
 	slices.Sort(reasons)
 	if len(reasons) == 0 && !slices.ContainsFunc(conditions, func(c Condition) bool { return c.Type == vocabulary.ConditionReady }) {
 		return false, "no Ready condition reported yet"

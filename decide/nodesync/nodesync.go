@@ -14,7 +14,11 @@ import (
 )
 
 // Taint is a taint of a node. Key and effect are its identity.
-type Taint struct{ Key, Value, Effect string }
+type Taint struct {
+	Key    string `json:"key"`
+	Value  string `json:"value,omitempty"`
+	Effect string `json:"effect"`
+}
 
 type identity struct{ key, effect string }
 
@@ -43,18 +47,18 @@ type Node struct {
 // Decide returns the changes that a node needs. After these changes it returns none.
 func Decide(wanted Wanted, node Node) Changes {
 	d := &differ{}
-	want := cleaned(template{wanted.Labels, wanted.Annotations, wanted.Taints})
-	recorded, readable := read[templateJSON](node.Annotations[vocabulary.AnnotationLastAppliedTemplate])
-	applied := recorded.template()
-	labels := maps.Clone(want.labels)
+	want := newTemplate(wanted.Labels, wanted.Annotations, wanted.Taints)
+	recorded, readable := read[template](node.Annotations[vocabulary.AnnotationLastAppliedTemplate])
+	applied := newTemplate(recorded.Metadata.Labels, recorded.Metadata.Annotations, recorded.Spec.Taints)
+	labels := maps.Clone(want.Metadata.Labels)
 	labels[vocabulary.LabelMachineName] = wanted.MachineName
 	changes := Changes{
-		Labels:      d.keys("label", "template", labels, applied.labels, node.Labels),
-		Annotations: d.keys("annotation", "template", want.annotations, applied.annotations, node.Annotations),
-		Taints:      d.taints(want.taints, applied.taints, node.Taints),
+		Labels:      d.keys("label", "template", labels, applied.Metadata.Labels, node.Labels),
+		Annotations: d.keys("annotation", "template", want.Metadata.Annotations, applied.Metadata.Annotations, node.Annotations),
+		Taints:      d.taints(want.Spec.Taints, applied.Spec.Taints, node.Taints),
 	}
 	if !readable || !want.equal(applied) {
-		d.record("template", &changes.Annotations, vocabulary.AnnotationLastAppliedTemplate, want.text(), node.Annotations)
+		d.record("template", &changes.Annotations, vocabulary.AnnotationLastAppliedTemplate, text(want.equal(template{}), want), node.Annotations)
 	}
 	if wanted.Capacity != nil {
 		applied, readable := read[map[string]string](node.Annotations[vocabulary.AnnotationLastAppliedVirtualCapacity])
@@ -219,63 +223,34 @@ func (e *Edit) Drop(key string) {
 	slices.Sort(e.Remove)
 }
 
-// template is a node template, or the record of one that was applied.
+// template is a node template, or the record of one that was applied, in the form of the annotation: that of the API's node template, as
+// MCM writes it.
 type template struct {
-	labels, annotations map[string]string
-	taints              []Taint
-}
-
-// templateJSON is the form of the record in its annotation: that of the API's node template, as MCM writes it.
-type templateJSON struct {
 	Metadata struct {
 		Annotations map[string]string `json:"annotations,omitempty"`
 		Labels      map[string]string `json:"labels,omitempty"`
 	} `json:"metadata"`
 	Spec struct {
-		Taints []taintJSON `json:"taints,omitempty"`
+		Taints []Taint `json:"taints,omitempty"`
 	} `json:"spec"`
 }
 
-type taintJSON struct {
-	Key    string `json:"key"`
-	Value  string `json:"value,omitempty"`
-	Effect string `json:"effect"`
-}
-
-// template returns the record without keys that only we write.
-func (from templateJSON) template() template {
-	t := template{labels: from.Metadata.Labels, annotations: from.Metadata.Annotations}
-	for _, taint := range from.Spec.Taints {
-		t.taints = append(t.taints, Taint(taint))
-	}
-	return cleaned(t)
-}
-
-// text returns the record of a template; empty for an empty template.
-func (t template) text() string {
-	var to templateJSON
-	to.Metadata.Labels, to.Metadata.Annotations = t.labels, t.annotations
-	for _, taint := range t.taints {
-		to.Spec.Taints = append(to.Spec.Taints, taintJSON(taint))
-	}
-	return text(t.equal(template{}), to)
+// newTemplate returns a template without the keys that only we write, which a template can neither set nor remove. Its taints are sorted
+// and without duplicates.
+func newTemplate(labels, annotations map[string]string, taints []Taint) (t template) {
+	t.Metadata.Labels = except(labels, vocabulary.LabelMachineName)
+	t.Metadata.Annotations = except(annotations, vocabulary.AnnotationLastAppliedTemplate,
+		vocabulary.AnnotationLastAppliedVirtualCapacity, vocabulary.AnnotationNotManaged)
+	t.Spec.Taints = slices.SortedFunc(maps.Values(indexed(taints)), func(a, b Taint) int {
+		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Effect, b.Effect))
+	})
+	return t
 }
 
 // equal compares meanings, not texts: a record that MCM wrote with more fields and in another order is up to date.
 func (t template) equal(other template) bool {
-	return maps.Equal(t.labels, other.labels) && maps.Equal(t.annotations, other.annotations) && slices.Equal(t.taints, other.taints)
-}
-
-// cleaned returns a copy without the keys that only we write, which a template can neither set nor remove. Its taints are
-// sorted and without duplicates.
-func cleaned(t template) template {
-	return template{
-		labels:      except(t.labels, vocabulary.LabelMachineName),
-		annotations: except(t.annotations, vocabulary.AnnotationLastAppliedTemplate, vocabulary.AnnotationLastAppliedVirtualCapacity, vocabulary.AnnotationNotManaged),
-		taints: slices.SortedFunc(maps.Values(indexed(t.taints)), func(a, b Taint) int {
-			return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Effect, b.Effect))
-		}),
-	}
+	return maps.Equal(t.Metadata.Labels, other.Metadata.Labels) && maps.Equal(t.Metadata.Annotations, other.Metadata.Annotations) &&
+		slices.Equal(t.Spec.Taints, other.Spec.Taints)
 }
 
 func except(from map[string]string, keys ...string) map[string]string {

@@ -151,7 +151,7 @@ func TestRequestsForADeploymentAreRefused(t *testing.T) {
 		{order(request.Undo, revision(5)), rolling(returning(6)), "deployment shop/d was asked to return to revision 6, and does so first: try again afterwards"},
 		{
 			order(request.Undo, revision(40)), calm(func(f *request.DeploymentFacts) { f.Revisions = []int64{1, 2, 3, 4, 5, 6, 12, 11, 10, 9, 8, 13} }),
-			"deployment shop/d has no set of revision 40: it can go back to 13, 12, 11, 10, 9, 8, 6, 5, 4, 3 and 2 older ones",
+			"deployment shop/d has no set of revision 40: it can go back to 13, 12, 11, 10, 9, 8, 6, 5, 4, 3 and 2 more",
 		},
 
 		{order(request.Approve), calm(), "a rollout of deployment shop/d has no steps: there is nothing to approve"},

@@ -236,9 +236,6 @@ func (f DeploymentFacts) rollout() string {
 
 // former lists the former revisions, the newest first.
 func (f DeploymentFacts) former() string {
-	sorted := slices.Sorted(slices.Values(f.Revisions))
-	slices.Reverse(sorted)
-	newest := sorted[:min(len(sorted), mostRevisions)]
-	text := strings.ReplaceAll(strings.Trim(fmt.Sprint(newest), "[]"), " ", ", ")
-	return text + phrase.If(len(sorted) > len(newest), " and %d older ones", len(sorted)-len(newest))
+	newestFirst := list.Sorted(f.Revisions, func(a, b int64) int { return cmp.Compare(b, a) })
+	return phrase.List(list.Map(newestFirst, func(revision int64) string { return fmt.Sprint(revision) }), mostRevisions, ", ")
 }

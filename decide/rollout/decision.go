@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"slices"
 	"time"
+
+	"millwright/decide/list"
 )
 
 // Target names a set or a machine as it was read.
@@ -87,6 +89,11 @@ func (s Set) target(why string) Target {
 	return Target{Name: s.Name, UID: s.UID, Version: s.Version, Why: why}
 }
 
+// targets returns sets as they were read, for a decision.
+func targets(sets []*setPlan, why string) []Target {
+	return list.Map(sets, func(set *setPlan) Target { return set.target(why) })
+}
+
 // target returns the machine and its node as they were read, for a decision.
 func (m Member) target(why string) Target {
 	return Target{Name: m.Name, UID: m.UID, Version: m.Version, Node: m.Node, Why: why}
@@ -156,14 +163,14 @@ func (s *space) take(entries, bytes int) bool {
 }
 
 // fit returns the first entries, as many as fit.
-func fit[T any](s *space, list []T) []T {
-	for i, entry := range list {
+func fit[T any](s *space, entries []T) []T {
+	for i, entry := range entries {
 		if !s.take(1, weigh(entry)) {
 			s.entries = 0 // later lists must not overtake this one
-			return list[:i]
+			return entries[:i]
 		}
 	}
-	return list
+	return entries
 }
 
 // weigh returns the size of an entry in a history, in bytes.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"millwright/api/vocabulary"
+	"millwright/decide/list"
 	"millwright/decide/phrase"
 )
 
@@ -192,13 +193,8 @@ type Trigger struct {
 // Apply returns the new value of the annotation; empty: remove it. It drops entries that cannot be read, and converts the old
 // form to the new one. It is safe to apply twice.
 func (t Trigger) Apply(annotation string) string {
-	var kept []string
-	for _, w := range scaleDownRequests(annotation, t.At) {
-		if !slices.Contains(t.Drop, w.name) {
-			kept = append(kept, w.name+"~"+w.at)
-		}
-	}
-	return strings.Join(kept, ",")
+	kept := list.Where(scaleDownRequests(annotation, t.At), func(r scaleDownRequest) bool { return !slices.Contains(t.Drop, r.name) })
+	return strings.Join(list.Map(kept, func(r scaleDownRequest) string { return r.name + "~" + r.at }), ",")
 }
 
 // scaleDownRequest is an entry of that annotation.
@@ -207,7 +203,7 @@ type scaleDownRequest struct{ name, at string }
 // scaleDownRequests parses the annotation: name~time,name~time. In the old form, name,name, all entries have the time of the
 // last change of the size. Entries that cannot be read are dropped, as in MCM.
 func scaleDownRequests(annotation, last string) []scaleDownRequest {
-	var list []scaleDownRequest
+	var requests []scaleDownRequest
 	known := map[string]bool{}
 	for entry := range strings.SplitSeq(annotation, ",") {
 		name, at, found := strings.Cut(strings.TrimSpace(entry), "~")
@@ -216,10 +212,10 @@ func scaleDownRequests(annotation, last string) []scaleDownRequest {
 		}
 		if _, err := time.Parse(time.RFC3339, at); err == nil && name != "" && !known[name] {
 			known[name] = true
-			list = append(list, scaleDownRequest{name, at})
+			requests = append(requests, scaleDownRequest{name, at})
 		}
 	}
-	return list
+	return requests
 }
 
 // scaler marks the machines that the autoscaler names, unmarks those that it no longer names, and drops from the annotation
@@ -237,11 +233,8 @@ func (o Observed) scaler(d *Decision) {
 			serving[m.Name] = serving[m.Name] || !m.Deleting && !m.Failed
 		}
 	}
-	for _, w := range requests {
-		if !serving[w.name] {
-			t.Drop = append(t.Drop, w.name)
-		}
-	}
+	over := list.Where(requests, func(r scaleDownRequest) bool { return !serving[r.name] })
+	t.Drop = list.Map(over, func(r scaleDownRequest) string { return r.name })
 	if t.Apply(o.Trigger) != o.Trigger {
 		d.Trigger = &t
 	}

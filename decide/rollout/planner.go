@@ -83,9 +83,9 @@ func (p *planner) old() []*setPlan {
 	return slices.DeleteFunc(slices.Clone(p.sets), func(set *setPlan) bool { return set == p.current })
 }
 
-func sum(list []*setPlan, of func(*setPlan) int) int {
+func sum(sets []*setPlan, of func(*setPlan) int) int {
 	n := 0
-	for _, set := range list {
+	for _, set := range sets {
 		n += of(set)
 	}
 	return n

@@ -92,16 +92,14 @@ type Revise struct {
 
 // revision returns the revision that the current set has or should have: the highest of all.
 func (p *planner) revision() int64 {
-	highest := int64(0)
+	revision := int64(1)
 	for _, s := range p.o.Sets {
 		if p.current == nil || s.UID != p.current.UID {
-			highest = max(highest, s.Revision)
+			s.Revision++ // higher than that of any other set
 		}
+		revision = max(revision, s.Revision)
 	}
-	if p.current != nil && p.current.Revision > highest {
-		return p.current.Revision
-	}
-	return highest + 1
+	return revision
 }
 
 // revise gives the current set the highest revision. Only a new number adds an entry to the history.
@@ -126,14 +124,11 @@ func (p *planner) cleanup() []Target {
 	}
 	old := p.old()
 	slices.SortStableFunc(old, func(x, y *setPlan) int { return cmp.Compare(x.Revision, y.Revision) })
-	var useless []Target
-	for _, set := range old[:max(len(old)-max(*p.o.HistoryLimit, 0), 0)] {
-		empty := set.size == 0 && set.Replicas == 0 && len(set.Machines) == 0 && set.Counted == 0 && set.Seen == 0
-		if empty {
-			add(&useless, set.target(fmt.Sprintf("%d old sets are kept", *p.o.HistoryLimit)))
-		}
+	empty := func(set *setPlan) bool {
+		return set.size == 0 && set.Replicas == 0 && len(set.Machines) == 0 && set.Counted == 0 && set.Seen == 0
 	}
-	return useless
+	why := fmt.Sprintf("%d old sets are kept", *p.o.HistoryLimit)
+	return targets(list.Where(old[:max(len(old)-max(*p.o.HistoryLimit, 0), 0)], empty), why)
 }
 
 // PausePoint is a rollout step that has its machines and is not over.

@@ -94,12 +94,10 @@ const (
 
 // teardown deletes all sets of a deployment that is being deleted.
 func (p *planner) teardown() Decision {
-	d := Decision{Done: len(p.o.Sets) == 0, Why: fmt.Sprintf("the deployment is being deleted, %s left", phrase.Count(len(p.o.Sets), "set"))}
-	for _, set := range p.sets {
-		add(&d.Delete, set.target("the deployment is being deleted"))
-	}
+	const why = "the deployment is being deleted"
+	d := Decision{Done: len(p.o.Sets) == 0, Delete: targets(p.sets, why), Why: fmt.Sprintf("%s, %s left", why, phrase.Count(len(p.o.Sets), "set"))}
 	if d.bound(); len(d.Delete) > 0 {
-		d.Why = fmt.Sprintf("delete %s: the deployment is being deleted", phrase.Count(len(d.Delete), "set"))
+		d.Why = fmt.Sprintf("delete %s: %s", phrase.Count(len(d.Delete), "set"), why)
 	}
 	return d
 }
@@ -189,10 +187,10 @@ func (p *planner) sentence(d Decision) string {
 }
 
 // resizings describes the sizes that change: as many as fit into maxSentence, and the number of the others.
-func resizings(list []Resize) []string {
+func resizings(resizes []Resize) []string {
 	var why []string
 	room, others := maxSentence, 0
-	for _, r := range list {
+	for _, r := range resizes {
 		if r.From == r.To {
 			continue
 		}
@@ -271,11 +269,8 @@ func (p *planner) allowScaleUp(d *Decision) {
 	if p.o.Stopped() != "" || !p.o.inPlace() && p.o.Strategy != OnDelete {
 		return
 	}
-	for _, set := range p.old() {
-		if !set.NoScaleUp && (set.size > 0 || set.live > 0) {
-			add(&d.Close, set.target("it is old: its machines are not created again"))
-		}
-	}
+	mayCreate := func(set *setPlan) bool { return !set.NoScaleUp && (set.size > 0 || set.live > 0) }
+	d.Close = targets(list.Where(p.old(), mayCreate), "it is old: its machines are not created again")
 }
 
 // create returns the set of the current template, with the size that it would get if it existed.

@@ -51,13 +51,13 @@ func (p *planner) fill() {
 func (p *planner) left() int { return max(p.o.Replicas-max(p.target, p.current.size), 0) }
 
 // newest returns the youngest set that has machines, or the youngest of all.
-func newest(list []*setPlan) *setPlan {
-	for i := len(list) - 1; i >= 0; i-- {
-		if list[i].size > 0 {
-			return list[i]
+func newest(sets []*setPlan) *setPlan {
+	for i := len(sets) - 1; i >= 0; i-- {
+		if sets[i].size > 0 {
+			return sets[i]
 		}
 	}
-	return list[len(list)-1]
+	return sets[len(sets)-1]
 }
 
 // shrink lowers old sets, from the oldest on: first by machines that are not available, then by as many others as can be

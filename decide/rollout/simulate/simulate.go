@@ -51,13 +51,8 @@ func Plan(o rollout.Observed) []Foreseen {
 }
 
 func sizes(o rollout.Observed) []Size {
-	var wanted []Size
-	for _, s := range o.Sorted().Sets {
-		if s.Replicas > 0 {
-			wanted = append(wanted, Size{s.Name, s.Replicas, s.Current})
-		}
-	}
-	return wanted
+	wanted := list.Where(o.Sorted().Sets, func(s rollout.Set) bool { return s.Replicas > 0 })
+	return list.Map(wanted, func(s rollout.Set) Size { return Size{s.Name, s.Replicas, s.Current} })
 }
 
 // Ideal returns how long a rollout takes if decisions cost no time: machines need create to become available and remove to be
