@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"millwright/decide/list"
@@ -133,15 +132,6 @@ func zone(preposition, name string) string {
 	return phrase.If(name != "", "%s zone %s", preposition, name)
 }
 
-// plan describes a decision.
-func plan(steps []string, hold string, inProgress int) string {
-	if len(steps) == 0 && hold == "" {
-		return fmt.Sprintf("no machine is due; %d replacements in progress", inProgress)
-	}
-	done := phrase.List(steps, maxSteps, "; ")
-	return strings.Join(phrase.Parts(done, phrase.If(hold != "", "hold: %s", hold)), "; ")
-}
-
 // records is the result of the review of the recorded grants.
 type records struct {
 	grants   []Grant         // grants that stay
@@ -158,7 +148,6 @@ func (r *records) say(format string, args ...any) {
 // annotated.
 func review(o Observed) records {
 	r := records{gone: map[string]bool{}}
-	recorded := uids(o.Grants)
 	var gone []Grant
 	for _, g := range o.Grants {
 		if i := slices.IndexFunc(o.Machines, func(m Machine) bool { return m.UID == g.UID }); i >= 0 {
@@ -169,7 +158,7 @@ func review(o Observed) records {
 	}
 	r.follow(gone, o)
 	for _, m := range o.Machines {
-		if m.Granted && !m.Preserved && !recorded[m.UID] {
+		if m.Granted && !m.Preserved && !recorded(o.Grants, m) {
 			r.grants = append(r.grants, newGrant(m, o.Now))
 			r.say("record machine %s: it was granted by a person", m.Name)
 		}

@@ -5,11 +5,14 @@ package replace
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"millwright/decide/health"
 	"millwright/decide/list"
+	"millwright/decide/phrase"
 	"millwright/decide/rollout"
 )
 
@@ -98,8 +101,7 @@ type Decision struct {
 func Decide(o Observed) Decision {
 	o.Machines, o.Grants = list.Sorted(o.Machines, byDue), list.Sorted(o.Grants, byAge)
 	r := review(o)
-	recorded := uids(r.grants) // also machines that a person annotated
-	waiting := list.Where(o.Machines, func(m Machine) bool { return m.Due && !m.Preserved && !m.Deleting && !recorded[m.UID] })
+	waiting := list.Where(o.Machines, func(m Machine) bool { return m.Due && !m.Preserved && !m.Deleting && !recorded(r.grants, m) })
 	d := Decision{Grants: r.grants}
 	steps := r.steps
 	if open, why, until := Breaker(o.Nodes, o.Now); open {
@@ -112,7 +114,8 @@ func Decide(o Observed) Decision {
 	}
 	slices.SortFunc(d.Grants, byAge)
 	d.Changed = !slices.Equal(d.Grants, o.Grants) // grants that stay are copies
-	d.Why = plan(steps, d.Hold, len(d.Grants))
+	sentences := phrase.Parts(phrase.List(steps, maxSteps, "; "), phrase.If(d.Hold != "", "hold: %s", d.Hold))
+	d.Why = cmp.Or(strings.Join(sentences, "; "), fmt.Sprintf("no machine is due; %s in progress", phrase.Count(len(d.Grants), "replacement")))
 	return d
 }
 
@@ -124,12 +127,8 @@ func byAge(a, b Grant) int {
 	return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
 }
 
-func uids(grants []Grant) map[string]bool {
-	result := make(map[string]bool, len(grants))
-	for _, g := range grants {
-		result[g.UID] = true
-	}
-	return result
+func recorded(grants []Grant, m Machine) bool {
+	return slices.ContainsFunc(grants, func(g Grant) bool { return g.UID == m.UID })
 }
 
 func newGrant(m Machine, now time.Time) Grant {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -108,13 +107,10 @@ func (p *planner) revise() *Revise {
 	if p.current == nil || p.current.Revision == revision {
 		return nil
 	}
-	history := p.current.History
-	if p.current.Revision > 0 {
-		list := slices.DeleteFunc(strings.Split(history, ","), func(s string) bool { return s == "" })
-		list = append(list, strconv.FormatInt(p.current.Revision, 10))
-		history = strings.Join(list[max(len(list)-longestHistory, 0):], ",")
-	}
-	return &Revise{p.current.target(fmt.Sprintf("it is revision %d now", revision)), revision, history}
+	former := phrase.If(p.current.Revision > 0, "%d", p.current.Revision)
+	history := phrase.Parts(append(strings.Split(p.current.History, ","), former)...)
+	history = history[max(len(history)-longestHistory, 0):]
+	return &Revise{p.current.target(fmt.Sprintf("it is revision %d now", revision)), revision, strings.Join(history, ",")}
 }
 
 // cleanup returns old sets without machines that exceed the history limit, the lowest revision first.
