@@ -42,8 +42,8 @@ func phase(p string) edit { return func(f *attention.MachineFacts) { f.Phase = p
 
 func sick(f *attention.MachineFacts)       { f.Conditions = ready("False") }
 func noNode(f *attention.MachineFacts)     { f.NodeExists = false }
-func nodeGoing(f *attention.MachineFacts)  { f.NodeGoing = true }
-func nodeHeld(f *attention.MachineFacts)   { f.NodeHeld = true }
+func nodeGoing(f *attention.MachineFacts)  { f.NodeDeleting = true }
+func nodeHeld(f *attention.MachineFacts)   { f.NodeComponentsNotReady = true }
 func noTarget(f *attention.MachineFacts)   { f.NoTarget, f.NodeExists = true, false }
 func deleting(f *attention.MachineFacts)   { f.Deleting = true }
 func released(f *attention.MachineFacts)   { f.Finalizer = false }
@@ -184,7 +184,7 @@ func TestD27_AFailedMachineIsCalmWhateverItsNodeShows(t *testing.T) {
 func TestOnlyAMachineThatIsAsItShouldBeIsCalm(t *testing.T) {
 	for _, p := range []string{"", "CrashLoopBackOff", "Pending", "Available", "Running", "Unknown"} {
 		each(p, func(f attention.MachineFacts) {
-			joined := p == "Running" && f.NodeExists && f.Conditions[0].Status == "True" && !f.NodeGoing && !f.Uncopied && f.Carries.Finalizer && !f.NoTarget
+			joined := p == "Running" && f.NodeExists && f.Conditions[0].Status == "True" && !f.NodeDeleting && !f.Uncopied && f.Carries.Finalizer && !f.NoTarget
 			calm := f.Finalizer && f.ProviderID != "" && !f.Granted && (joined || p == "Available" && f.NoTarget)
 			require.Equal(t, calm, attention.Machine(f).Calm(), "%+v", f)
 		})

@@ -191,7 +191,7 @@ func (m machine) besides(d Decision) Decision {
 func (m machine) failed() Decision {
 	return cmp.Or(
 		If(m.unpreserved != "", Preserve, "%s", m.unpreserved),
-		If(m.Preserved && m.Healthy && !m.NodeGoing, Health, "node %s is healthy again", m.NodeName),
+		If(m.Preserved && m.Healthy && !m.NodeDeleting, Health, "node %s is healthy again", m.NodeName),
 		If(m.drain == vocabulary.DrainForPreservation, Drain, "failed, and preserved: its node has to be empty"),
 		If(m.Preserved, Kept, "failed, and preserved"),
 		Decision{Nothing, "failed: to be replaced"},
@@ -200,10 +200,10 @@ func (m machine) failed() Decision {
 
 // withNode returns the need of a machine that has its instance.
 func (m machine) withNode() Decision {
-	switch well := m.Healthy && !m.NodeGoing; m.Phase {
+	switch well := m.Healthy && !m.NodeDeleting; m.Phase {
 	case vocabulary.PhasePending, vocabulary.PhaseAvailable:
 		return cmp.Or(
-			If(well && !m.NodeHeld, Health, "node %s has joined", m.NodeName),
+			If(well && !m.NodeComponentsNotReady, Health, "node %s has joined", m.NodeName),
 			Decision{Node, fmt.Sprintf("instance %s exists; %s", m.ProviderID, m.waitsFor())},
 		)
 	case vocabulary.PhaseRunning:
@@ -232,9 +232,9 @@ func (m machine) withNode() Decision {
 func (m machine) waitsFor() string {
 	return "node " + m.NodeName + cmp.Or(
 		phrase.If(!m.NodeExists, " is not registered"),
-		phrase.If(m.NodeGoing, " is being deleted"),
+		phrase.If(m.NodeDeleting, " is being deleted"),
 		phrase.If(!m.Healthy, ": %s", m.nodeWhy),
-		phrase.If(m.NodeHeld, ": its critical components are not ready"),
+		phrase.If(m.NodeComponentsNotReady, ": its critical components are not ready"),
 		" is healthy",
 	)
 }

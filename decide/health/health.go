@@ -56,15 +56,15 @@ func isBad(c Condition, bad []string) bool {
 
 // Facts describe a machine that is being created or exists. A zero time is not known.
 type Facts struct {
-	Name, Phase string
-	NoTarget    bool // there is no target cluster
-	Instance    bool // the instance is recorded
-	NodeName    string
-	Healthy     bool // the node is healthy, by Decide
-	NodeGoing   bool // the Node is being deleted, and the machine is not
-	NodeHeld    bool // critical components of the node are not ready: it has not joined yet
-	Why         string
-	BadSince    time.Time // when the node became unhealthy; zero: the node is missing, or has no time
+	Name, Phase            string
+	NoTarget               bool // there is no target cluster
+	Instance               bool // the instance is recorded
+	NodeName               string
+	Healthy                bool // the node is healthy, by Decide
+	NodeDeleting           bool // the Node is being deleted, and the machine is not
+	NodeComponentsNotReady bool // critical components of the node are not ready: it has not joined yet
+	Why                    string
+	BadSince               time.Time // when the node became unhealthy; zero: the node is missing, or has no time
 
 	Created  time.Time
 	CreateBy time.Time // end of the creation timeout; it moves with Now while its clock stands still
@@ -141,9 +141,9 @@ func Next(f Facts) Verdict {
 		v.Why = f.Why
 		return v
 	}
-	switch well := f.Healthy && !f.NodeGoing; f.Phase {
+	switch well := f.Healthy && !f.NodeDeleting; f.Phase {
 	case vocabulary.PhasePending, vocabulary.PhaseAvailable:
-		if well && !f.NodeHeld {
+		if well && !f.NodeComponentsNotReady {
 			return join(f)
 		}
 		return awaitCreation(f, f.Why)
@@ -167,7 +167,7 @@ func update(f Facts) Verdict {
 	switch {
 	case f.Phase != vocabulary.PhaseInPlaceUpdating && f.Phase != vocabulary.PhaseInPlaceUpdateSuccessful && f.Phase != vocabulary.PhaseInPlaceUpdateFailed:
 		return Verdict{} // a phase of another controller
-	case f.Phase == vocabulary.PhaseInPlaceUpdateSuccessful && f.Healthy && !f.NodeGoing:
+	case f.Phase == vocabulary.PhaseInPlaceUpdateSuccessful && f.Healthy && !f.NodeDeleting:
 		return markRecovered(f)
 	case f.Phase == vocabulary.PhaseInPlaceUpdateSuccessful:
 		return markUnhealthy(f)
@@ -191,7 +191,7 @@ func update(f Facts) Verdict {
 // failed keeps a Failed machine as it is, because its set replaces it. Only a preserved machine, which no set replaces, can
 // recover.
 func failed(f Facts) Verdict {
-	if f.Preserved && f.Healthy && !f.NodeGoing {
+	if f.Preserved && f.Healthy && !f.NodeDeleting {
 		return markRecovered(f)
 	}
 	return Verdict{}
@@ -266,7 +266,7 @@ func awaitTimeout(f Facts, since time.Time) Verdict {
 func timeout(f Facts, since time.Time) (reason, message string, deadline time.Time) {
 	deadline = since.Add(f.Timeout)
 	switch {
-	case f.NodeGoing:
+	case f.NodeDeleting:
 		return vocabulary.ReasonNodeDeleted, fmt.Sprintf("Machine %s: node %s is being deleted", f.Name, f.NodeName), time.Time{}
 	case !f.InstanceGoneAt.IsZero():
 		return vocabulary.ReasonInstanceGone, fmt.Sprintf("Machine %s: the provider has no instance of it any more", f.Name), time.Time{}

@@ -33,9 +33,9 @@ func facts(phase string, edits ...edit) health.Facts {
 
 func sick(f *health.Facts)      { f.Healthy, f.Why = false, silence }
 func noNode(f *health.Facts)    { f.Healthy, f.Why = false, "node m-1 is not registered" }
-func nodeGoing(f *health.Facts) { f.NodeGoing = true }
+func nodeGoing(f *health.Facts) { f.NodeDeleting = true }
 func nodeHeld(f *health.Facts) {
-	f.NodeHeld, f.Why = true, "node m-1: its critical components are not ready"
+	f.NodeComponentsNotReady, f.Why = true, "node m-1: its critical components are not ready"
 }
 func noTarget(f *health.Facts) { f.NoTarget, f.Healthy = true, false }
 func tooLate(f *health.Facts)  { f.CreateBy = f.Now }

@@ -98,7 +98,7 @@ type Node struct {
 	ProviderID string // empty: the node has none
 	Machine    string // name of its machine by its label; empty: none
 	Created    time.Time
-	Marked     bool // it has the annotation not-managed-by-mcm
+	NotManaged bool // it has the annotation not-managed-by-mcm
 	Guarded    bool // it has our finalizer
 }
 
@@ -109,11 +109,11 @@ type NodeOwner struct {
 	ProviderID string // empty: its instance is not known
 }
 
-// MostMarked is the most nodes that one call of Unmanaged returns. Source: the most machines that one decision names.
-const MostMarked = 50
+// MostUnmanaged is the most nodes that one call of Unmanaged returns. Source: the most machines that one decision names.
+const MostUnmanaged = 50
 
 // Unmanaged returns the names of nodes older than DefaultMinAge that have no machine and are not marked yet, or still have our
-// finalizer: at most MostMarked, in the order given. If there is no machine at all it returns none, because the machines have
+// finalizer: at most MostUnmanaged, in the order given. If there is no machine at all it returns none, because the machines have
 // yet to be restored.
 func Unmanaged(now time.Time, nodes []Node, owners []NodeOwner) []string {
 	if len(owners) == 0 {
@@ -128,10 +128,10 @@ func Unmanaged(now time.Time, nodes []Node, owners []NodeOwner) []string {
 	delete(claimed, NodeOwner{}) // an unknown value is no tie
 	var names []string
 	for _, n := range nodes {
-		done := n.Marked && !n.Guarded
+		done := n.NotManaged && !n.Guarded
 		young := now.Before(n.Created.Add(DefaultMinAge))
 		tied := claimed[NodeOwner{Name: n.Name}] || claimed[NodeOwner{Name: n.Machine}] || claimed[NodeOwner{Node: n.Name}] || claimed[NodeOwner{ProviderID: n.ProviderID}]
-		if !done && !young && !tied && len(names) < MostMarked {
+		if !done && !young && !tied && len(names) < MostUnmanaged {
 			names = append(names, n.Name)
 		}
 	}

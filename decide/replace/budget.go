@@ -15,7 +15,7 @@ import (
 
 // domain is the state of one failure domain.
 type domain struct {
-	live    int      // number of machines that are not being deleted
+	active  int      // number of machines that are not being deleted
 	users   []string // the replacements in progress, each named by its machine
 	waiting int      // number of due machines without a grant
 	limit   int      // its replacement budget
@@ -57,7 +57,7 @@ func inDomains(o Observed, r records, waiting []Machine) map[string]*domain {
 	}
 	for _, m := range o.Machines {
 		if !m.Deleting {
-			of(m.Domain).live++
+			of(m.Domain).active++
 		}
 	}
 	for _, g := range r.grants {
@@ -65,7 +65,7 @@ func inDomains(o Observed, r records, waiting []Machine) map[string]*domain {
 		d.users = append(d.users, phrase.If(r.gone[g.UID], "the substitute of ")+"machine "+g.Name)
 	}
 	for _, m := range waiting {
-		of(m.Domain).limit = o.Budget.Of(of(m.Domain).live, true)
+		of(m.Domain).limit = o.Budget.Of(of(m.Domain).active, true)
 	}
 	return domains
 }

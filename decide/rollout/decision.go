@@ -103,7 +103,7 @@ func (m Member) target(why string) Target {
 // may not create machines is opened first, unless it has the machines.
 func (p *planner) resizes(d *Decision) {
 	for _, set := range p.sets {
-		if set.NoScaleUp && set.size > set.Replicas && (set == p.current || set.size > set.live) {
+		if set.NoScaleUp && set.size > set.Replicas && (set == p.current || set.size > set.active) {
 			d.Open = append(d.Open, set.target(set.why))
 			continue
 		}

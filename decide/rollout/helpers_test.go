@@ -34,10 +34,10 @@ func preserved(m *rollout.Member)   { m.Preserved = true }
 func deleting(m *rollout.Member)    { unavailable(m); m.Deleting = true }
 func updating(m *rollout.Member) {
 	unavailable(m)
-	m.Candidate, m.Updating, m.Marks = true, true, true
+	m.Candidate, m.Updating, m.UpdateLabels = true, true, true
 }
-func candidate(m *rollout.Member) { m.Candidate, m.Marks = true, true }
-func updated(m *rollout.Member)   { m.Candidate, m.Updated, m.Marks = true, true, true }
+func candidate(m *rollout.Member) { m.Candidate, m.UpdateLabels = true, true }
+func updated(m *rollout.Member)   { m.Candidate, m.Updated, m.UpdateLabels = true, true, true }
 func handed(m *rollout.Member)    { updated(m); m.HandedOver = true }
 func tainted(m *rollout.Member)   { m.Tainted = true }
 func guarded(m *rollout.Member)   { m.Guard, m.Guarded = "true", true }

@@ -98,7 +98,7 @@ func TestInPlaceSteps(t *testing.T) {
 		d := rollout.Decide(o)
 		assert.Equal(t, []string{"ms2-00"}, names(d.Settle))
 		assert.Empty(t, d.Accept)
-		o.Sets[1] = with(o.Sets[1], 0, func(m *rollout.Member) { m.Updated, m.Marks, m.Candidate = false, false, false })
+		o.Sets[1] = with(o.Sets[1], 0, func(m *rollout.Member) { m.Updated, m.UpdateLabels, m.Candidate = false, false, false })
 		assert.Equal(t, []string{"ms2-00"}, names(rollout.Decide(o).Accept))
 		o.Sets[1].Seen = 0
 		assert.Empty(t, rollout.Decide(o).Accept, "the set may still act on its former size, for which the machine is one too many")
@@ -115,7 +115,7 @@ func TestInPlaceSteps(t *testing.T) {
 		assert.Equal(t, []string{"ms1-00"}, names(rollout.Decide(by(rollout.OnDelete, inPlace(3, 0, 1, o, now(2, 0, 0, 0)))).Settle))
 	})
 	t.Run("whatever the strategy has become, none goes that has to serve", func(t *testing.T) {
-		give := with(with(old(1, 0, 1, 1), 0, handed), 0, func(m *rollout.Member) { m.Updated, m.Marks, m.Candidate = false, false, false })
+		give := with(with(old(1, 0, 1, 1), 0, handed), 0, func(m *rollout.Member) { m.Updated, m.UpdateLabels, m.Candidate = false, false, false })
 		o := rolling(3, 0, 1, closed(give), now(2, 1, 1, 1))
 		assert.Empty(t, rollout.Decide(o).Accept)
 		assert.Equal(t, []string{"ms1-00"}, names(rollout.Decide(by(rollout.Recreate, o)).Accept), "which promises nothing")

@@ -100,11 +100,11 @@ func (p *planner) finishInPlace(d *Decision) {
 	p.each(func(set *setPlan, m Member) {
 		current := set == p.current
 		switch {
-		case m.Marks && m.Updated && (m.HandedOver || current || !p.o.inPlace()):
+		case m.UpdateLabels && m.Updated && (m.HandedOver || current || !p.o.inPlace()):
 			add(&d.Settle, m.target("it was updated, and serves again"))
-		case m.Marks && !m.Updating && current:
+		case m.UpdateLabels && !m.Updating && current:
 			add(&d.Strip, m.target("its set is the current one: there is nothing to update"))
-		case m.HandedOver && !m.Marks && p.unprotects(set):
+		case m.HandedOver && !m.UpdateLabels && p.unprotects(set):
 			add(&d.Accept, m.target("its set counts it now"))
 		}
 	})
@@ -116,7 +116,7 @@ func (p *planner) finishInPlace(d *Decision) {
 func (p *planner) unprotects(set *setPlan) bool {
 	counts := min(set.Replicas, set.Seen)
 	lost := set != p.current && (p.o.Strategy == Recreate || p.budget() >= 0) // budget assumes that they are lost
-	return set.live <= counts || lost || set == p.current && counts >= p.o.Replicas
+	return set.active <= counts || lost || set == p.current && counts >= p.o.Replicas
 }
 
 // add appends an entry to a list that has fewer than MaxBatch.

@@ -68,13 +68,13 @@ type Member struct {
 	First     bool   // an operator chose it for the next scale-down
 	MarkedAt  string // annotation marked-for-deletion-time; empty: none
 
-	Tainted    bool   // its node has the taint prefer-no-schedule
-	Guard      string // value of its node's annotation scale-down-disabled; empty: none
-	Guarded    bool   // its node has our marker: we set the Guard
-	Updated    bool   // the in-place update of its node succeeded, and the machine has left phase InPlaceUpdating
-	HandedOver bool   // it was handed over to this set after that: its label update-result
-	Marks      bool   // its node has labels of an in-place update
-	Updating   bool   // its node is selected for an in-place update that has not succeeded
+	Tainted      bool   // its node has the taint prefer-no-schedule
+	Guard        string // value of its node's annotation scale-down-disabled; empty: none
+	Guarded      bool   // its node has our marker: we set the Guard
+	Updated      bool   // the in-place update of its node succeeded, and the machine has left phase InPlaceUpdating
+	HandedOver   bool   // it was handed over to this set after that: its label update-result
+	UpdateLabels bool   // its node has labels of an in-place update
+	Updating     bool   // its node is selected for an in-place update that has not succeeded
 	// Candidate: its node has the label candidate-for-update.
 	Candidate bool
 }

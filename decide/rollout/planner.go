@@ -12,7 +12,7 @@ import (
 type setPlan struct {
 	Set
 	size        int // as decided so far
-	live        int // machines that are not being deleted
+	active      int // machines that are not being deleted
 	terminating int // machines that are being deleted
 	available   int
 	unhealthy   int // not available, and deleted before available machines
@@ -44,7 +44,7 @@ func open(o Observed) *planner {
 		set := read(s)
 		preserved += list.Count(s.Machines, func(m Member) bool { return m.Failed && m.Preserved && !m.Deleting })
 		if s.Deleting {
-			p.terminating += max(set.live+set.terminating, s.Counted)
+			p.terminating += max(set.active+set.terminating, s.Counted)
 			continue
 		}
 		p.sets = append(p.sets, set)
@@ -60,16 +60,16 @@ func open(o Observed) *planner {
 }
 
 func read(s Set) *setPlan {
-	live := list.Where(s.Machines, func(m Member) bool { return !m.Deleting })
-	of := func(holds func(Member) bool) int { return list.Count(live, holds) }
+	active := list.Where(s.Machines, func(m Member) bool { return !m.Deleting })
+	of := func(holds func(Member) bool) int { return list.Count(active, holds) }
 	set := &setPlan{
-		Set: s, size: s.Replicas, live: len(live), terminating: len(s.Machines) - len(live),
+		Set: s, size: s.Replicas, active: len(active), terminating: len(s.Machines) - len(active),
 		updating:  of(func(m Member) bool { return m.Updating }),
 		available: of(func(m Member) bool { return m.Available && !m.Updating }),
 		unhealthy: of(func(m Member) bool { return m.Unhealthy && !m.Preserved && !m.Available && !m.Updating }),
 		chosen:    of(func(m Member) bool { return m.Priority <= vocabulary.PriorityChosen && m.MarkedAt != "" }),
 	}
-	exposed := slices.ContainsFunc(live, func(m Member) bool { // an available machine may be deleted before one that is not
+	exposed := slices.ContainsFunc(active, func(m Member) bool { // an available machine may be deleted before one that is not
 		return m.Available && !m.Updating && (m.First || m.Priority < vocabulary.PriorityDefault)
 	})
 	if exposed || s.Seen != s.Replicas { // its workflow may have chosen when other machines were unhealthy
@@ -98,12 +98,12 @@ func size(set *setPlan) int { return set.size }
 // be creating machines now. A set that grows may still delete the surplus of a smaller size, and then create other machines.
 func (p *planner) occupied(set *setPlan) int {
 	most := max(set.size, set.Replicas, set.Seen)
-	here := max(most, set.live)
+	here := max(most, set.active)
 	if p.o.FreeWhenDeleting {
 		return here
 	}
 	if set.Seen <= set.Replicas {
-		here = most + max(set.live-set.Seen, 0)
+		here = most + max(set.active-set.Seen, 0)
 	}
 	return max(here+set.terminating, set.Counted)
 }
@@ -132,7 +132,7 @@ func (p *planner) room(surge int) (int, string) {
 // guaranteed returns how many machines of a set certainly stay available at size n. The set may delete available machines
 // first, except that unhealthy ones always precede them, and its workflow may still act on a smaller size.
 func (set *setPlan) guaranteed(n int) int {
-	return set.available - min(max(set.live-min(n, set.least())-set.unhealthy, 0), set.available)
+	return set.available - min(max(set.active-min(n, set.least())-set.unhealthy, 0), set.available)
 }
 
 // least returns the smallest size that the set's workflow may act on.
@@ -160,7 +160,7 @@ func (p *planner) lower(set *setPlan, by int, why string) int {
 	budget := max(p.budget(), 0)
 	n := max(set.size-max(by, 0), 0)
 	if set.guaranteed(set.size)-set.guaranteed(n) > budget {
-		n = max(min(set.least(), set.live-set.unhealthy)-budget, n)
+		n = max(min(set.least(), set.active-set.unhealthy)-budget, n)
 	}
 	if by = set.size - n; by <= 0 || !set.put(n, why) {
 		return 0

@@ -182,7 +182,7 @@ func (p *planner) progress() (Progress, *PausePoint) {
 
 // underway reports whether there are machines of other templates.
 func (p *planner) underway() bool {
-	return sum(p.old(), func(set *setPlan) int { return max(set.size, set.live+set.terminating) }) > 0
+	return sum(p.old(), func(set *setPlan) int { return max(set.size, set.active+set.terminating) }) > 0
 }
 
 // failures adds new machines that failed to the known ones, up to one more than MaxFailed. Without a MaxFailed it adds none.

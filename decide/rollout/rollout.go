@@ -111,7 +111,7 @@ func (p *planner) resize() {
 	for _, set := range p.sets {
 		// Machines handed over to a set keep serving, even if the template or the strategy has changed since.
 		moved := list.Count(set.Machines, func(m Member) bool { return m.HandedOver && !m.Deleting })
-		set.raise(min(moved, set.live-set.size), "machines that were updated in place are in it now")
+		set.raise(min(moved, set.active-set.size), "machines that were updated in place are in it now")
 	}
 	switch {
 	case p.o.Strategy == Recreate:
@@ -259,8 +259,8 @@ func (p *planner) exclusive() (d Decision, found bool) {
 func (p *planner) allowScaleUp(d *Decision) {
 	switch {
 	case !p.current.NoScaleUp:
-	case p.current.size > p.current.live && sum(p.sets, p.occupied) > p.o.Replicas+p.surge: // it handed over machines, and must not create them again
-		p.current.put(p.current.live, fmt.Sprintf("it has %s left", machines(p.current.live)))
+	case p.current.size > p.current.active && sum(p.sets, p.occupied) > p.o.Replicas+p.surge: // it handed over machines, and must not create them again
+		p.current.put(p.current.active, fmt.Sprintf("it has %s left", machines(p.current.active)))
 		p.resizes(d)
 		return
 	default:
@@ -269,7 +269,7 @@ func (p *planner) allowScaleUp(d *Decision) {
 	if p.o.Stopped() != "" || !p.o.inPlace() && p.o.Strategy != OnDelete {
 		return
 	}
-	mayCreate := func(set *setPlan) bool { return !set.NoScaleUp && (set.size > 0 || set.live > 0) }
+	mayCreate := func(set *setPlan) bool { return !set.NoScaleUp && (set.size > 0 || set.active > 0) }
 	d.Close = targets(list.Where(p.old(), mayCreate), "it is old: its machines are not created again")
 }
 

@@ -89,13 +89,13 @@ func (p *planner) trim() {
 // deleted, all new machines are available, there is no room for another, and an old set might delete an available machine.
 // Source: Cluster API.
 func (p *planner) breakDeadlock() {
-	busy := func(set *setPlan) bool { return set.size != set.live || set.terminating > 0 || set.Seen != set.size }
-	stuck := p.quiet() && p.current.available == p.current.live && sum(p.old(), size) > p.left()
+	busy := func(set *setPlan) bool { return set.size != set.active || set.terminating > 0 || set.Seen != set.size }
+	stuck := p.quiet() && p.current.available == p.current.active && sum(p.old(), size) > p.left()
 	if !stuck || slices.ContainsFunc(p.sets, busy) {
 		return
 	}
 	for _, set := range p.old() {
-		if set.size > 0 && set.live > set.available+set.updating {
+		if set.size > 0 && set.active > set.available+set.updating {
 			set.size, set.forced = set.size-1, true
 			set.why = "nothing else can move, and it has a machine that is not available"
 			return
@@ -128,7 +128,7 @@ func (p *planner) recreate() {
 	left := p.terminating
 	for _, set := range p.old() {
 		set.put(0, "old machines are deleted first")
-		left += max(set.live+set.terminating, set.Counted)
+		left += max(set.active+set.terminating, set.Counted)
 	}
 	if left == 0 {
 		p.why = p.grow(0)
@@ -159,8 +159,8 @@ func (p *planner) onDelete() {
 // loseMachines lowers old sets to the machines that they have, unless they may still create one.
 func (p *planner) loseMachines() {
 	for _, set := range p.old() {
-		if set.NoScaleUp && set.live < set.size {
-			set.put(set.live, fmt.Sprintf("it has %s left", machines(set.live)))
+		if set.NoScaleUp && set.active < set.size {
+			set.put(set.active, fmt.Sprintf("it has %s left", machines(set.active)))
 		}
 	}
 }
@@ -169,18 +169,18 @@ func (p *planner) loseMachines() {
 // single set takes the whole change. Of several sets the current or youngest one grows, and all shrink in proportion to their
 // sizes.
 func (p *planner) followSize() {
-	active := list.Where(p.sets, func(set *setPlan) bool { return set.size != 0 })
+	nonEmpty := list.Where(p.sets, func(set *setPlan) bool { return set.size != 0 })
 	missing := p.o.Replicas - sum(p.sets, size)
 	switch {
 	case len(p.sets) == 0:
-	case missing > 0 && len(active) == 1:
-		p.enlarge(active[0], missing)
+	case missing > 0 && len(nonEmpty) == 1:
+		p.enlarge(nonEmpty[0], missing)
 	case missing > 0:
 		p.enlarge(cmp.Or(p.current, newest(p.sets)), missing)
-	case len(active) == 1:
-		active[0].put(p.o.Replicas, fmt.Sprintf("%d wanted in all", p.o.Replicas))
+	case len(nonEmpty) == 1:
+		nonEmpty[0].put(p.o.Replicas, fmt.Sprintf("%d wanted in all", p.o.Replicas))
 	default:
-		p.share(active, -missing-p.surge)
+		p.share(nonEmpty, -missing-p.surge)
 	}
 }
 
@@ -193,29 +193,29 @@ func (p *planner) enlarge(set *setPlan, by int) {
 // share removes a surplus from sets in proportion to their sizes; the remainder of rounding comes from the largest. Machines
 // that the autoscaler chose go first, in whichever set. No set loses an available machine that is needed. Source of the
 // proportion: MCM, size times the number allowed now, divided by the number allowed when the set got its size.
-func (p *planner) share(active []*setPlan, over int) {
+func (p *planner) share(sets []*setPlan, over int) {
 	if over <= 0 {
 		return
 	}
 	why := fmt.Sprintf("%d wanted in all, shared among the sets", p.o.Replicas)
 	take := func(set *setPlan, n int) { over -= p.lower(set, min(n, over), why) }
-	for _, set := range active {
+	for _, set := range sets {
 		take(set, set.chosen)
 	}
-	slices.SortStableFunc(active, func(x, y *setPlan) int { return cmp.Compare(y.size, x.size) })
-	parts := make([]int, len(active))
-	total := sum(active, size)
-	for i, set := range active {
+	slices.SortStableFunc(sets, func(x, y *setPlan) int { return cmp.Compare(y.size, x.size) })
+	parts := make([]int, len(sets))
+	total := sum(sets, size)
+	for i, set := range sets {
 		before := set.Max
 		if before <= 0 || before < total-over {
 			before = total
 		}
 		parts[i] = set.size - int(math.Round(float64(set.size)*float64(p.o.Replicas+p.surge)/float64(before)))
 	}
-	for i, set := range active {
+	for i, set := range sets {
 		take(set, parts[i])
 	}
-	for _, set := range active {
+	for _, set := range sets {
 		take(set, over)
 	}
 }

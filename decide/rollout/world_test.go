@@ -182,10 +182,10 @@ func (w *world) atMachines(d rollout.Decision) {
 			}
 		}
 	}
-	each(d.Candidates, func(u *unit) { u.Candidate, u.Marks = true, true })
+	each(d.Candidates, func(u *unit) { u.Candidate, u.UpdateLabels = true, true })
 	each(d.Select, w.update)
-	each(d.Settle, func(u *unit) { u.Candidate, u.Marks, u.Updated = false, false, false })
-	each(d.Strip, func(u *unit) { u.Candidate, u.Marks = false, false })
+	each(d.Settle, func(u *unit) { u.Candidate, u.UpdateLabels, u.Updated = false, false, false })
+	each(d.Strip, func(u *unit) { u.Candidate, u.UpdateLabels = false, false })
 	each(d.Accept, func(u *unit) { u.HandedOver = false })
 	each(d.Taint, func(u *unit) { u.Tainted = true })
 	each(d.Untaint, func(u *unit) { u.Tainted = false })

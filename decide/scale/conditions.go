@@ -59,7 +59,7 @@ func upToDate(o Observed) Condition {
 func remediating(o Observed) Condition {
 	const kind = vocabulary.ConditionRemediating
 	why := map[string]string{}
-	for _, s := range postponed(o, o.live()) {
+	for _, s := range postponed(o, o.active()) {
 		why[s.name] = s.message
 	}
 	var replaced []said
@@ -149,7 +149,7 @@ func (o Observed) wanted() int {
 // created is False while machines are missing and cannot be created.
 func created(o Observed) Condition {
 	const kind = vocabulary.ConditionMachinesCreated
-	lacks, blocked, failed := o.wanted() > len(o.live()), strings.Join(blockers(o), "; "), o.LastFailure
+	lacks, blocked, failed := o.wanted() > len(o.active()), strings.Join(blockers(o), "; "), o.LastFailure
 	return cmp.Or(
 		list.When(lacks && len(o.Missing) > 0, Condition{kind, False, "TemplateNotFound", missing(o)}),
 		list.When(lacks && len(o.Preflight) > 0, Condition{kind, False, "PreflightCheckFailed", blocked}),
@@ -164,16 +164,16 @@ func created(o Observed) Condition {
 // does not count as scaling.
 func scalingUp(o Observed) Condition {
 	const kind = vocabulary.ConditionScalingUp
-	live := o.live()
-	joining := list.Count(live, func(m Member) bool { return !m.Joined && !m.Failed })
-	message := fmt.Sprintf("Scaling up from %d to %d replicas", len(live), o.Replicas)
+	active := o.active()
+	joining := list.Count(active, func(m Member) bool { return !m.Joined && !m.Failed })
+	message := fmt.Sprintf("Scaling up from %d to %d replicas", len(active), o.Replicas)
 	if why := phrase.Parts(slices.Concat(blockers(o), o.pauses(), []string{o.Invalid})...); len(why) > 0 { // whatever the reason
 		message += " is blocked because:\n* " + strings.Join(why, "\n* ")
 	}
 	waits := fmt.Sprintf("Scaling up to %d replicas: waiting for %s to become ready", o.Replicas, machines(joining))
 	return cmp.Or(
-		list.When(len(live) < o.wanted(), Condition{kind, True, kind, message}),
-		list.When(len(live) == o.wanted() && joining > 0, Condition{kind, True, kind, waits}),
+		list.When(len(active) < o.wanted(), Condition{kind, True, kind, message}),
+		list.When(len(active) == o.wanted() && joining > 0, Condition{kind, True, kind, waits}),
 		list.When(!o.Deleting && len(o.Missing) > 0, Condition{kind, False, "NotScalingUp", "Scaling up would be blocked because " + missing(o)}),
 		Condition{kind, False, "NotScalingUp", ""},
 	)
@@ -184,7 +184,7 @@ func scalingDown(o Observed) Condition {
 	const kind = vocabulary.ConditionScalingDown
 	message := fmt.Sprintf("Scaling down from %d to %d replicas", len(o.Members), o.wanted()) + staleLine(o)
 	return cmp.Or(
-		list.When(len(o.Members) > o.wanted() && len(o.live()) >= o.wanted(), Condition{kind, True, kind, message}),
+		list.When(len(o.Members) > o.wanted() && len(o.active()) >= o.wanted(), Condition{kind, True, kind, message}),
 		Condition{kind, False, "NotScalingDown", ""},
 	)
 }

@@ -24,16 +24,16 @@ func Batches(n int) []int {
 }
 
 // create returns names for missing machines, unless something blocks creation.
-func create(o Observed, live []Member) Decision {
-	missing := o.Replicas - len(live)
+func create(o Observed, active []Member) Decision {
+	missing := o.Replicas - len(active)
 	if missing <= 0 || len(blockers(o)) > 0 {
 		return Decision{}
 	}
 	n := min(missing, MaxBatch)
 	return Decision{
 		Create: names(o, n),
-		Hold:   waits(o, live),
-		Why:    fmt.Sprintf("create %s: %d wanted, %d there", machines(n), o.Replicas, len(live)),
+		Hold:   waits(o, active),
+		Why:    fmt.Sprintf("create %s: %d wanted, %d there", machines(n), o.Replicas, len(active)),
 	}
 }
 
@@ -41,7 +41,7 @@ func create(o Observed, live []Member) Decision {
 func blockers(o Observed) []string {
 	// Something removes the labels of new machines, so the set releases each one and would create another without end. Source of the
 	// bound: MCM considers a set overshot from twice the replicas and two on.
-	runaway := o.Released > 0 && len(o.live())+o.Released >= 2*o.Replicas+2
+	runaway := o.Released > 0 && len(o.active())+o.Released >= 2*o.Replicas+2
 	return append(list.Map(o.Preflight, func(f preflight.Failure) string { return f.Why }), phrase.Parts(
 		missing(o),
 		phrase.If(o.Frozen, "MachineSet is frozen"),
@@ -56,12 +56,12 @@ func missing(o Observed) string {
 }
 
 // waits says what the set cannot do now, and why; empty: nothing waits.
-func waits(o Observed, live []Member) string {
+func waits(o Observed, active []Member) string {
 	var why []string
-	if b := blockers(o); len(live) < o.Replicas && len(b) > 0 {
-		why = append(why, fmt.Sprintf("%d wanted, %d there; none is created: %s", o.Replicas, len(live), strings.Join(b, "; ")))
+	if b := blockers(o); len(active) < o.Replicas && len(b) > 0 {
+		why = append(why, fmt.Sprintf("%d wanted, %d there; none is created: %s", o.Replicas, len(active), strings.Join(b, "; ")))
 	}
-	for _, s := range postponed(o, live) {
+	for _, s := range postponed(o, active) {
 		if !slices.Contains(why, s.message) {
 			why = append(why, s.message)
 		}

@@ -157,8 +157,8 @@ func (m Member) target(why string) Target {
 	return Target{Name: m.Name, UID: m.UID, Version: m.Version, Why: why}
 }
 
-// live returns the members that are not being deleted, as a new list.
-func (o Observed) live() []Member {
+// active returns the members that are not being deleted, as a new list.
+func (o Observed) active() []Member {
 	return list.Where(o.Members, func(m Member) bool { return !m.Deleting })
 }
 

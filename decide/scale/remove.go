@@ -23,9 +23,9 @@ const (
 type said struct{ name, message string }
 
 // keep preserves failed members instead of replacing them: the oldest first, at most o.Keep in all.
-func keep(o Observed, live []Member) Decision {
-	left := o.Keep - list.Count(live, func(m Member) bool { return m.Kept })
-	failed := list.Where(live, func(m Member) bool { return m.Failed && !m.Kept && !m.Preserved && !m.Dismissed })
+func keep(o Observed, active []Member) Decision {
+	left := o.Keep - list.Count(active, func(m Member) bool { return m.Kept })
+	failed := list.Where(active, func(m Member) bool { return m.Failed && !m.Kept && !m.Preserved && !m.Dismissed })
 	slices.SortFunc(failed, func(a, b Member) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name)) })
 	d := Decision{Keep: targets(failed[:max(min(left, len(failed)), 0)], "failed")}
 	d.Why = fmt.Sprintf("keep %s that failed, of at most %d", machines(len(d.Keep)), o.Keep)
@@ -33,18 +33,18 @@ func keep(o Observed, live []Member) Decision {
 }
 
 // removeFailed deletes failed members, so that the set creates substitutes.
-func removeFailed(o Observed, live []Member) Decision {
-	failed := first(ranked(o, live, func(m Member) bool { return m.toReplace() && ripe(o, m) }))
-	d := remove(o, live, failed, " that failed")
+func removeFailed(o Observed, active []Member) Decision {
+	failed := first(ranked(o, active, func(m Member) bool { return m.toReplace() && ripe(o, m) }))
+	d := remove(o, active, failed, " that failed")
 	d.Delete, d.Generations = targets(failed, "failed"), record(o, failed)
 	return d
 }
 
 // remediate deletes unhealthy members that the health check asks the set to replace.
-func remediate(o Observed, live []Member) Decision {
-	now, _ := remediation(o, live)
+func remediate(o Observed, active []Member) Decision {
+	now, _ := remediation(o, active)
 	now = first(now)
-	d := remove(o, live, now, " marked unhealthy")
+	d := remove(o, active, now, " marked unhealthy")
 	d.Delete, d.Remediate = nil, targets(now, "unhealthy, and marked to be replaced by its owner")
 	d.Generations = record(o, now)
 	return d
@@ -52,42 +52,42 @@ func remediate(o Observed, live []Member) Decision {
 
 // removeChosen deletes the members that the autoscaler chose, even if the size allows them: the autoscaler expects exactly
 // these machines to be deleted. A choice that is later than the last change of the size does not count yet.
-func removeChosen(o Observed, live []Member) Decision {
-	return remove(o, live, ranked(o, live, func(m Member) bool {
+func removeChosen(o Observed, active []Member) Decision {
+	return remove(o, active, ranked(o, active, func(m Member) bool {
 		return m.Priority == vocabulary.PriorityChosen && !m.Chosen.IsZero() && !m.Chosen.After(o.Scaled) && !m.protected()
 	}), " that the autoscaler chose")
 }
 
 // removeSurplus deletes the members beyond the wanted number, the least valuable first. Members handed over by an in-place
 // update do not count as surplus, because the set's size follows.
-func removeSurplus(o Observed, live []Member) Decision {
-	surplus := list.Count(live, func(m Member) bool { return !m.Updated }) - o.Replicas
+func removeSurplus(o Observed, active []Member) Decision {
+	surplus := list.Count(active, func(m Member) bool { return !m.Updated }) - o.Replicas
 	if surplus <= 0 {
 		return Decision{}
 	}
-	return remove(o, live, ranked(o, live, func(m Member) bool { return !m.Updated })[:surplus], "")
+	return remove(o, active, ranked(o, active, func(m Member) bool { return !m.Updated })[:surplus], "")
 }
 
 // ranked returns the members for which holds is true, the first to be deleted first.
-func ranked(o Observed, live []Member, holds func(Member) bool) []Member {
-	return list.Sorted(list.Where(live, holds), ranking(o.Order))
+func ranked(o Observed, active []Member, holds func(Member) bool) []Member {
+	return list.Sorted(list.Where(active, holds), ranking(o.Order))
 }
 
 // remove deletes the first of these members; which describes them in Why.
-func remove(o Observed, live, from []Member, which string) Decision {
+func remove(o Observed, active, from []Member, which string) Decision {
 	if len(from) == 0 {
 		return Decision{}
 	}
-	d := Decision{Delete: list.Map(first(from), func(m Member) Target { return m.target(m.surplus()) }), Hold: waits(o, live)}
-	d.Why = fmt.Sprintf("delete %s%s: %d wanted, %d there", machines(len(d.Delete)), which, o.Replicas, len(live))
+	d := Decision{Delete: list.Map(first(from), func(m Member) Target { return m.target(m.surplus()) }), Hold: waits(o, active)}
+	d.Why = fmt.Sprintf("delete %s%s: %d wanted, %d there", machines(len(d.Delete)), which, o.Replicas, len(active))
 	return d
 }
 
 // remediation returns the marked members that are deleted now, and why the others wait. The members that an operator marked go
 // first, then the newest, so that proven machines stay longest. A member that is being deleted counts as in flight until it is
 // gone.
-func remediation(o Observed, live []Member) (now []Member, later []said) {
-	marked := list.Where(live, func(m Member) bool { return m.marked() && !m.protected() })
+func remediation(o Observed, active []Member) (now []Member, later []said) {
+	marked := list.Where(active, func(m Member) bool { return m.marked() && !m.protected() })
 	slices.SortFunc(marked, func(a, b Member) int {
 		return cmp.Or(list.FalseFirst(b.Urgent, a.Urgent), list.KnownFirst(b.Created, a.Created), cmp.Compare(a.Name, b.Name))
 	})
@@ -116,9 +116,9 @@ func remediation(o Observed, live []Member) (now []Member, later []said) {
 }
 
 // postponed says of each member that is to be replaced and stays for now why it stays.
-func postponed(o Observed, live []Member) []said {
-	_, later := remediation(o, live)
-	for _, m := range live {
+func postponed(o Observed, active []Member) []said {
+	_, later := remediation(o, active)
+	for _, m := range active {
 		if m.toReplace() && !ripe(o, m) {
 			later = append(later, said{m.Name, notYet(o)})
 		}

@@ -104,12 +104,12 @@ func overshoot(o Observed) (peak, beyond int) {
 	if o.Deleting {
 		return o.Reported.Peak, 0
 	}
-	live := list.Count(o.Members, func(m Member) bool { return !m.Deleting && !m.Updated })
-	if live <= o.Replicas {
+	active := list.Count(o.Members, func(m Member) bool { return !m.Deleting && !m.Updated })
+	if active <= o.Replicas {
 		return o.Replicas, 0
 	}
 	peak = max(o.Reported.Peak, o.Replicas)
-	return peak, max(live-peak, 0)
+	return peak, max(active-peak, 0)
 }
 
 // alarms returns the conditions that are present only while they are True.

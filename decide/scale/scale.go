@@ -106,7 +106,7 @@ func decide(o Observed) Decision {
 }
 
 func step(o Observed) Decision {
-	live := o.live()
+	active := o.active()
 	switch {
 	case o.ListFailed:
 		return held("the machines could not be listed")
@@ -115,21 +115,21 @@ func step(o Observed) Decision {
 	case o.Invalid != "" && !o.Deleting:
 		return held(o.Invalid)
 	}
-	if d := release(o, live); d.Acting() {
+	if d := release(o, active); d.Acting() {
 		return d
 	}
 	if o.Deleting {
-		return teardown(o, live)
+		return teardown(o, active)
 	}
 	for _, next := range []func(Observed, []Member) Decision{
 		adopt, keep, unmark, removeFailed, remediate, removeChosen, removeSurplus, create,
 	} {
-		if d := next(o, live); d.Acting() {
+		if d := next(o, active); d.Acting() {
 			return d
 		}
 	}
 	d := sync(o)
-	d.Hold = waits(o, live)
+	d.Hold = waits(o, active)
 	d.Why = cmp.Or(d.Why, d.Hold, machines(o.Replicas)+" wanted and there")
 	return d
 }
@@ -145,12 +145,12 @@ func (o Observed) pauses() []string {
 // release removes the controller reference from members whose labels no longer match. They count as members until that is done,
 // so that the set creates no substitute while it owns them. Members that are being deleted are not released. If the selector is
 // invalid or empty, no member is released.
-func release(o Observed, live []Member) Decision {
+func release(o Observed, active []Member) Decision {
 	if o.Invalid != "" || o.SelectsAll {
 		return Decision{}
 	}
 	const why = "the labels do not match the selector"
-	d := Decision{Release: targets(list.Where(live, func(m Member) bool { return !m.Matches }), why)}
+	d := Decision{Release: targets(list.Where(active, func(m Member) bool { return !m.Matches }), why)}
 	d.Why = fmt.Sprintf("release %s: %s", machines(len(d.Release)), why)
 	return d
 }
@@ -166,19 +166,19 @@ func adopt(o Observed, _ []Member) Decision {
 }
 
 // unmark removes the mark from members that are healthy again.
-func unmark(_ Observed, live []Member) Decision {
-	healthy := list.Where(live, func(m Member) bool { return m.Marked && m.HealthCheck == True })
+func unmark(_ Observed, active []Member) Decision {
+	healthy := list.Where(active, func(m Member) bool { return m.Marked && m.HealthCheck == True })
 	d := Decision{Unmark: targets(healthy, "healthy again")}
 	d.Why = fmt.Sprintf("take the mark off %s: healthy again", machines(len(d.Unmark)))
 	return d
 }
 
 // teardown deletes all machines of a set that is being deleted.
-func teardown(o Observed, live []Member) Decision {
-	if len(live) > 0 {
+func teardown(o Observed, active []Member) Decision {
+	if len(active) > 0 {
 		return Decision{
-			Delete: targets(list.Sorted(live, ranking(o.Order)), "the set is being deleted"),
-			Why:    fmt.Sprintf("delete all %s: the set is being deleted", machines(len(live))),
+			Delete: targets(list.Sorted(active, ranking(o.Order)), "the set is being deleted"),
+			Why:    fmt.Sprintf("delete all %s: the set is being deleted", machines(len(active))),
 		}
 	}
 	d := sync(o) // operators shorten timeouts to speed up a deletion

@@ -343,7 +343,7 @@ func rolloutMember(m *v1alpha1.Machine, set *v1alpha1.MachineSet, selector label
 		inPlace := drain.InPlaceNode(node)
 		done := inPlace.Result == v1alpha1.ValueUpdateSuccessful && inPlace.Reason == v1alpha1.ReasonUpdateSuccessful
 		_, marked := node.Labels[v1alpha1.LabelCandidateForUpdate]
-		r.Candidate, r.Marks = inPlace.Candidate, marked || inPlace.Selected || inPlace.Result != ""
+		r.Candidate, r.UpdateLabels = inPlace.Candidate, marked || inPlace.Selected || inPlace.Result != ""
 		r.Updating = inPlace.Selected && !done || seen.Updating
 		r.Updated = done && !seen.Updating
 		r.Guard = node.Annotations[v1alpha1.AnnotationScaleDownDisabled]

@@ -61,7 +61,7 @@ func nodeOwner(m *v1alpha1.Machine) orphan.NodeOwner {
 func nodeFacts(n *corev1.Node) orphan.Node {
 	return orphan.Node{
 		Name: n.Name, ProviderID: n.Spec.ProviderID, Machine: n.Labels[v1alpha1.LabelMachineName], Created: n.CreationTimestamp.Time,
-		Marked:  n.Annotations[v1alpha1.AnnotationNotManaged] == v1alpha1.ValueNotManaged,
-		Guarded: slices.Contains(n.Finalizers, v1alpha1.FinalizerNode),
+		NotManaged: n.Annotations[v1alpha1.AnnotationNotManaged] == v1alpha1.ValueNotManaged,
+		Guarded:    slices.Contains(n.Finalizers, v1alpha1.FinalizerNode),
 	}
 }

@@ -110,7 +110,7 @@ func newCluster(o rollout.Observed, create, remove time.Duration) *cluster {
 			}
 		}
 	}
-	c.live()
+	c.advance()
 	return c
 }
 
@@ -150,7 +150,7 @@ func (c *cluster) do(d rollout.Decision) {
 		c.Trigger = d.Trigger.Apply(c.Trigger)
 	}
 	c.handOver(d)
-	c.live()
+	c.advance()
 }
 
 func has(targets []rollout.Target, uid string) bool {
@@ -203,15 +203,15 @@ func (c *cluster) touch(d rollout.Decision, m *rollout.Member) {
 	}
 	switch {
 	case has(d.Settle, m.UID), has(d.Strip, m.UID):
-		m.Marks, m.Updated, m.Candidate = false, false, false
+		m.UpdateLabels, m.Updated, m.Candidate = false, false, false
 	case has(d.Select, m.UID):
-		m.Updating, m.Available, m.Marks = true, false, true
+		m.Updating, m.Available, m.UpdateLabels = true, false, true
 		c.ready[m.UID] = c.Now.Add(c.create)
 	}
 }
 
-// live lets machines and sets change by themselves up to the present time.
-func (c *cluster) live() {
+// advance lets machines and sets change by themselves up to the present time.
+func (c *cluster) advance() {
 	for i := range c.Sets {
 		s := &c.Sets[i]
 		c.scale(s)
@@ -231,20 +231,20 @@ func (c *cluster) live() {
 
 // scale creates or deletes machines of a set: those that are not available first, then the youngest.
 func (c *cluster) scale(s *rollout.Set) {
-	var live []*rollout.Member
+	var active []*rollout.Member
 	for i := range s.Machines {
 		if m := &s.Machines[i]; !m.Deleting {
-			live = append(live, m)
+			active = append(active, m)
 		}
 	}
-	slices.SortStableFunc(live, func(a, b *rollout.Member) int {
+	slices.SortStableFunc(active, func(a, b *rollout.Member) int {
 		return cmp.Or(list.FalseFirst(a.Available, b.Available), list.FalseFirst(a.HandedOver, b.HandedOver), b.Created.Compare(a.Created))
 	})
-	for _, m := range live[:max(len(live)-s.Replicas, 0)] {
+	for _, m := range active[:max(len(active)-s.Replicas, 0)] {
 		m.Deleting, m.Available, m.Ready = true, false, false
 		c.gone[m.UID] = c.Now.Add(c.remove)
 	}
-	for n := len(live); n < s.Replicas && !s.NoScaleUp; n++ {
+	for n := len(active); n < s.Replicas && !s.NoScaleUp; n++ {
 		c.made++
 		id := "machine-" + strconv.Itoa(c.made)
 		s.Machines = append(s.Machines, rollout.Member{
@@ -267,6 +267,6 @@ func (c *cluster) next(until time.Time) bool {
 		return false
 	}
 	c.Now = phrase.Later(until, c.Now)
-	c.live()
+	c.advance()
 	return true
 }
