@@ -20,7 +20,7 @@ test-unit: ## unit tests with the race detector; no services, no network
 	go test -race ./...
 
 integration: stack ## integration tests on a stack of their own: real API server, real Temporal
-	go test -tags integration -p 2 -count=1 -timeout 40m ./devstack/... ./test/integration/... # two stacks at a time: mostly they wait
+	go test -tags integration -p 2 -parallel 8 -count=1 -timeout 40m ./devstack/... ./test/integration/... # two stacks at a time, eight tests on each: mostly they wait
 
 stack: build ## the heavy binaries of the local stack, once; cached by version outside this folder
 	bin/devstack build
@@ -50,7 +50,7 @@ endurance: stack ## a hundred machines, changed, paused, cancelled and killed at
 	go test -tags integration,endurance -count=1 -timeout 40m -v -run TestEndurance ./test/integration/rollouts
 
 bench: stack ## measure scale-up, drain and rollouts; on an otherwise quiet machine
-	go test -tags integration -count=1 -timeout 20m -v ./test/integration/bench 2>&1 | grep _test.go:
+	go test -tags integration,bench -count=1 -timeout 20m -v ./test/integration/bench 2>&1 | grep _test.go:
 
 record: stack ## record histories anew into workflows/testdata/replay (allowed until v0.1)
 	go test -tags integration -count=1 -timeout 20m -run TestRecord ./test/integration/record -record

@@ -13,9 +13,10 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"millwright/starter/kubecli"
-	workflowsrun "millwright/workflows/run"
+	"millwright/workflows/run"
 )
 
 func bootstrapCommand() *cobra.Command {
@@ -43,9 +44,9 @@ func bootstrapCommand() *cobra.Command {
 // bootstrap creates the namespace and the search attributes that are missing, and does not change existing ones. It returns
 // when workflows can be started with every search attribute. It may be called again.
 func bootstrap(ctx context.Context, f kubecli.TemporalFlags, retention time.Duration) error {
-	c, err := client.NewLazyClient(client.Options{HostPort: f.Address, Namespace: f.Namespace, Logger: kubecli.Quiet{}})
+	c, err := kubecli.Dial(f)
 	if err != nil {
-		return fmt.Errorf("connect to Temporal at %s: %w", f.Address, err)
+		return err
 	}
 	defer c.Close()
 	if err := eventually(ctx, func() error { return makeNamespace(ctx, c, f.Namespace, retention) }); err != nil {
@@ -63,7 +64,7 @@ func makeNamespace(ctx context.Context, c client.Client, namespace string, reten
 		Description:                      "Millwright: machines of Kubernetes clusters",
 		WorkflowExecutionRetentionPeriod: durationpb.New(retention),
 	})
-	if exists := new(serviceerror.NamespaceAlreadyExists); errors.As(err, &exists) {
+	if _, exists := errors.AsType[*serviceerror.NamespaceAlreadyExists](err); exists {
 		return nil
 	}
 	return err
@@ -80,7 +81,7 @@ func makeAttributes(ctx context.Context, c client.Client, namespace string) erro
 		"Bool": enumspb.INDEXED_VALUE_TYPE_BOOL, "Datetime": enumspb.INDEXED_VALUE_TYPE_DATETIME,
 	}
 	missing := map[string]enumspb.IndexedValueType{}
-	for _, a := range workflowsrun.Attributes() {
+	for _, a := range run.Attributes() {
 		switch kind, there := have.GetCustomAttributes()[a.Name]; {
 		case !there:
 			missing[a.Name] = types[a.Type]
@@ -98,16 +99,10 @@ func makeAttributes(ctx context.Context, c client.Client, namespace string) erro
 }
 
 // eventually calls try until it returns nil; when ctx ends first, it returns the last error.
-func eventually(ctx context.Context, try func() error) error {
-	for {
-		err := try()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(200 * time.Millisecond):
-		}
-	}
+func eventually(ctx context.Context, try func() error) (err error) {
+	_ = wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(context.Context) (bool, error) {
+		err = try()
+		return err == nil, nil
+	})
+	return err
 }

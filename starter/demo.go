@@ -40,7 +40,7 @@ what is there.`,
 	c.Flags().StringVar(&d.kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "kubeconfig of the cluster")
 	c.Flags().StringVarP(&d.file, "file", "f", "examples/pool.yaml", "file to apply; it holds one MachineDeployment")
 	c.Flags().IntSliceVar(&d.sizes, "scale", []int{5, 2}, "sizes to scale to, one after the other")
-	c.Flags().DurationVar(&d.timeout, "timeout", 5*time.Minute, "how long all of it may take")
+	c.Flags().DurationVar(&d.timeout, "timeout", 5*time.Minute, "longest time of the whole demo")
 	return c
 }
 

@@ -17,13 +17,13 @@ import (
 )
 
 func main() {
-	if err := run(); err != nil {
+	if err := execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "starter:", err)
 		os.Exit(1)
 	}
 }
 
-func run() error {
+func execute() error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	return command().ExecuteContext(ctx)

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,7 +22,7 @@ import (
 	"millwright/decide/drain"
 	"millwright/observe/cache"
 	"millwright/process"
-	workflowsrun "millwright/workflows/run"
+	"millwright/workflows/run"
 )
 
 // options are the flags of this process.
@@ -59,14 +60,14 @@ func main() {
 	flag.IntVar(&o.maxDrains, "max-drains", activitiesdrain.DefaultMaxDrains, "largest number of nodes that are drained at the same time; other drains are queued; 0 means no limit")
 	flag.IntVar(&o.cloudCalls, "max-cloud-calls", cloudCalls, "largest number of concurrent calls to each provider by this worker; when one MachineSet has a quarter of this number in progress, calls for other sets go first; set the same value on all workers")
 	flag.Parse()
-	if err := run(o); err != nil {
+	if err := execute(o); err != nil {
 		fmt.Fprintln(os.Stderr, "worker:", err)
 		os.Exit(1)
 	}
 }
 
-// run serves the task queues until the process is stopped; running activities get time to finish.
-func run(o options) error {
+// execute serves the task queues until the process is stopped; running activities get time to finish.
+func execute(o options) error {
 	if o.clusterName == "" {
 		return errors.New("--cluster-name is required: instances of two installations must not be mixed up")
 	}
@@ -144,13 +145,10 @@ func watch(ctx context.Context, o options, clients clients) (*cache.Cluster, err
 	return cluster, cluster.Start(ctx)
 }
 
-// servesCore reports whether this worker serves the queues of workflows and cluster activities. One that only calls a cloud
+// servesCore reports whether this worker serves a queue of workflows and cluster activities. A worker that only calls a cloud
 // needs no caches and no permission to list objects.
-func (o *options) servesCore() bool {
-	for queue := range strings.SplitSeq(o.queues, ",") {
-		if queue == workflowsrun.QueueMachines || queue == workflowsrun.QueueKubernetes || queue == workflowsrun.QueueDrains {
-			return true
-		}
-	}
-	return false
+func (o *options) servesCore() bool { return slices.ContainsFunc(strings.Split(o.queues, ","), isCore) }
+
+func isCore(queue string) bool {
+	return queue == run.QueueMachines || queue == run.QueueKubernetes || queue == run.QueueDrains
 }

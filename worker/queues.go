@@ -17,14 +17,14 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"millwright/activities"
-	activitiescloud "millwright/activities/cloud"
+	"millwright/activities/cloud"
 	"millwright/activities/kube"
 	"millwright/api/v1alpha1"
 	"millwright/observe/cache"
 	"millwright/provider"
 	"millwright/provider/virtual"
 	"millwright/workflows"
-	workflowsrun "millwright/workflows/run"
+	"millwright/workflows/run"
 )
 
 // Slots of a worker: a slot of the cluster queues is a request or two to the API server; one of a provider's mostly waits.
@@ -57,30 +57,32 @@ func serve(o options, temporal client.Client, cluster *cache.Cluster, clients cl
 		options := workerOptions()
 		name, isProvider := strings.CutPrefix(queue, provider.TaskQueue(""))
 		switch {
-		case queue == workflowsrun.QueueMachines: // small batches of writes must not delay decisions that fall back to this queue
+		case queue == run.QueueMachines: // small batches of writes must not delay decisions that fall back to this queue
 			options.MaxConcurrentActivityExecutionSize = 2 * clusterSlots
-		case queue == workflowsrun.QueueDrains:
+		case queue == run.QueueDrains:
 			options.MaxConcurrentActivityExecutionSize = drainSlots
 		case isProvider:
 			options.MaxConcurrentActivityExecutionSize = o.cloudCalls
 		}
 		w := worker.New(temporal, queue, options)
 		switch {
-		case queue == workflowsrun.QueueMachines:
-			workflows.Register(w)
-			register(w, onClusters)
-		case queue == workflowsrun.QueueKubernetes, queue == workflowsrun.QueueDrains:
-			register(w, onClusters)
+		case isCore(queue):
+			if queue == run.QueueMachines {
+				workflows.Register(w)
+			}
+			for _, a := range onClusters {
+				w.RegisterActivity(a)
+			}
 		case isProvider:
-			cloud, err := providers.Lookup(name)
+			found, err := providers.Lookup(name)
 			if err != nil {
 				return nil, fmt.Errorf("serve queue %s: %w", queue, err)
 			}
-			w.RegisterActivity(&activitiescloud.Provider{
-				Cloud: cloud, Classes: clients.machines, Secrets: clients.control, Tokens: clients.target, Cluster: o.clusterName, ExhaustedRetry: o.exhausted,
+			w.RegisterActivity(&cloud.Provider{
+				Cloud: found, Classes: clients.machines, Secrets: clients.control, Tokens: clients.target, Cluster: o.clusterName, ExhaustedRetry: o.exhausted,
 			})
 		default:
-			return nil, fmt.Errorf("unknown queue %q: known are %s, %s, %s and provider-NAME", queue, workflowsrun.QueueMachines, workflowsrun.QueueKubernetes, workflowsrun.QueueDrains)
+			return nil, fmt.Errorf("unknown queue %q: known are %s, %s, %s and provider-NAME", queue, run.QueueMachines, run.QueueKubernetes, run.QueueDrains)
 		}
 		if err := w.Start(); err != nil {
 			return nil, fmt.Errorf("serve queue %s: %w", queue, err)
@@ -88,12 +90,6 @@ func serve(o options, temporal client.Client, cluster *cache.Cluster, clients cl
 		workers = append(workers, w)
 	}
 	return workers, nil
-}
-
-func register(w worker.Worker, activities []any) {
-	for _, a := range activities {
-		w.RegisterActivity(a)
-	}
 }
 
 // pollers follow the load: with two, the SDK's default, bursts would wait in the server.

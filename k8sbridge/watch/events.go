@@ -248,14 +248,8 @@ func differ(before, now fingerprints) change {
 }
 
 // named returns the two names without duplicates and empty ones.
-func named(now, before string) (names []string) {
-	if now != "" {
-		names = append(names, now)
-	}
-	if before != "" && before != now {
-		names = append(names, before)
-	}
-	return names
+func named(now, before string) []string {
+	return slices.DeleteFunc(slices.Compact([]string{now, before}), func(name string) bool { return name == "" })
 }
 
 func refOf(o metav1.Object) observecache.Ref {

@@ -192,9 +192,9 @@ func (s *sweeps) dropLeftovers(ctx context.Context) error {
 	return nil
 }
 
-// unlessAbsent returns nil for an error that says that the schedule does not exist.
+// unlessAbsent returns nil for an error that says that the workflow or schedule does not exist.
 func unlessAbsent(err error) error {
-	if absent := new(serviceerror.NotFound); errors.As(err, &absent) {
+	if _, absent := errors.AsType[*serviceerror.NotFound](err); absent {
 		return nil
 	}
 	return err

@@ -3,6 +3,7 @@ package watch
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"k8s.io/client-go/tools/cache"
@@ -55,11 +56,10 @@ func (b *Bridge) ensure(ctx context.Context, k key) bool {
 	if !found || s.decision.Calm() {
 		return ctx.Err() == nil
 	}
-	switch need := s.decision.Need; {
-	case need.Prompt(), need == attention.Scale, need == attention.Replace, need == attention.Finalizers:
+	prompt := []attention.Need{attention.Scale, attention.Replace, attention.Finalizers}
+	if need := s.decision.Need; need.Prompt() || slices.Contains(prompt, need) { // others wait for a change outside
 		b.enqueue(k, wake{}, 0)
 		return ctx.Err() == nil
-	default: // waits for a change outside
 	}
 	if err := b.limiter.Wait(ctx); err != nil {
 		return false

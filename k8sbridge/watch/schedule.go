@@ -39,7 +39,7 @@ func wantedSchedule(class *v1alpha1.MachineClass, every time.Duration) client.Sc
 			TypedSearchAttributes: run.StartAttributes(class.Namespace, owner),
 			Priority:              run.Priority(run.KindOrphanCollection, class.Namespace, owner),
 			StaticSummary:         fmt.Sprintf("Sweep over the instances of MachineClass %s", ref.Key()),
-			StaticDetails:         "Deletes instances that have no Machine, after two looks.",
+			StaticDetails:         "Deletes instances that had no Machine in two sweeps.",
 		},
 	}
 }
@@ -49,7 +49,7 @@ func wantedSchedule(class *v1alpha1.MachineClass, every time.Duration) client.Sc
 func (s *sweeps) ensure(ctx context.Context, wanted client.ScheduleOptions) error {
 	handle := s.schedules.GetHandle(ctx, wanted.ID)
 	there, err := handle.Describe(ctx)
-	if absent := new(serviceerror.NotFound); errors.As(err, &absent) {
+	if _, absent := errors.AsType[*serviceerror.NotFound](err); absent {
 		if _, err = s.schedules.Create(ctx, wanted); errors.Is(err, sdk.ErrScheduleAlreadyRunning) {
 			return nil // another bridge created it first: the next check compares it
 		}

@@ -90,7 +90,7 @@ func (b *Bridge) evaluate(ctx context.Context, k key, w wake) (sent bool, err er
 func (b *Bridge) signal(ctx context.Context, k key, s subject, changed run.Changed) error {
 	if s.rollout != "" {
 		err := b.starter.SignalWorkflow(ctx, s.rollout, "", run.SignalChanged, changed)
-		if absent := new(serviceerror.NotFound); !errors.As(err, &absent) {
+		if _, absent := errors.AsType[*serviceerror.NotFound](err); !absent {
 			return err
 		}
 	}
@@ -106,8 +106,7 @@ func (b *Bridge) signalDeleted(ctx context.Context, d deleted, versions cache.Mi
 		if err := b.limiter.Wait(ctx); err != nil {
 			return err
 		}
-		err := b.starter.SignalWorkflow(ctx, id, "", run.SignalChanged, changed)
-		if absent := new(serviceerror.NotFound); err != nil && !errors.As(err, &absent) {
+		if err := unlessAbsent(b.starter.SignalWorkflow(ctx, id, "", run.SignalChanged, changed)); err != nil {
 			return err
 		}
 	}
@@ -116,13 +115,13 @@ func (b *Bridge) signalDeleted(ctx context.Context, d deleted, versions cache.Mi
 
 // failed records that Temporal did not answer.
 func (b *Bridge) failed(err error) {
-	unavailable, late := new(serviceerror.Unavailable), new(serviceerror.DeadlineExceeded)
-	if !errors.As(err, &unavailable) && !errors.As(err, &late) && !errors.Is(err, context.DeadlineExceeded) {
-		return
+	_, unavailable := errors.AsType[*serviceerror.Unavailable](err)
+	_, late := errors.AsType[*serviceerror.DeadlineExceeded](err)
+	if unavailable || late || errors.Is(err, context.DeadlineExceeded) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.unreachable = true
 	}
-	b.mu.Lock()
-	b.unreachable = true
-	b.mu.Unlock()
 }
 
 // answered records that Temporal answered. If it had not answered before, every object is evaluated and every schedule checked.

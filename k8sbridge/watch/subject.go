@@ -14,10 +14,10 @@ import (
 	"millwright/decide/rollout"
 	"millwright/decide/scale"
 	"millwright/observe/cache"
-	observeclass "millwright/observe/class"
+	"millwright/observe/class"
 	"millwright/observe/deployment"
 	"millwright/observe/machine"
-	observeset "millwright/observe/set"
+	"millwright/observe/set"
 	"millwright/workflows/run"
 )
 
@@ -35,54 +35,57 @@ type subject struct {
 }
 
 // subject reads an object from the caches and decides whether it is calm.
-func (b *Bridge) subject(k key) (subject, bool) {
+func (b *Bridge) subject(k key) (s subject, found bool) {
 	id := k.namespace + "/" + k.name
 	switch k.kind {
 	case run.KindMachine:
-		m, found := b.cluster.Machine(id)
-		if !found {
-			return subject{}, false
+		if m, found := b.cluster.Machine(id); found {
+			return b.machine(m), true
 		}
-		return b.machine(m), true
 	case run.KindMachineSet:
-		set, found := b.cluster.Set(id)
-		if !found {
-			return subject{}, false
+		if s, found := b.cluster.Set(id); found {
+			return b.set(s), true
 		}
-		around := observeset.Read(b.cluster, set)
-		s := describe(cache.Sets, set, scale.Look(observeset.Observed(set, around, time.Now(), 0)).Pending)
-		for _, m := range slices.Concat(around.Members, around.Orphans) {
-			s.versions.Raise(cache.Machines, m.ResourceVersion)
-			if node := around.NodeAsked(m); node != nil {
-				s.versions.Raise(cache.Nodes, node.ResourceVersion)
-			}
-		}
-		s.versions.Raise(cache.ControlPlanes, around.ControlPlane)
-		s.versions.Raise(cache.Classes, around.Class)
-		if around.Deployment != nil {
-			s.versions.Raise(cache.Deployments, around.Deployment.ResourceVersion)
-		}
-		s.owner = run.Owner{MachineSet: set.Name, MachineDeployment: controller(set)}
-		return s, true
 	case run.KindMachineClass:
-		class, found := b.cluster.Class(id)
-		if !found {
-			return subject{}, false
+		if c, found := b.cluster.Class(id); found {
+			return b.class(c), true
 		}
-		neighbours := observeclass.Read(b.cluster, k.namespace)
-		s := describe(cache.Classes, class, attention.Class(observeclass.Facts(class, neighbours)))
-		for resource, version := range neighbours.Versions() {
-			s.versions.Raise(resource, version)
-		}
-		s.owner = run.Owner{Provider: class.Provider}
-		return s, true
 	default:
-		d, found := b.cluster.Deployment(id)
-		if !found {
-			return subject{}, false
+		if d, found := b.cluster.Deployment(id); found {
+			return b.deployment(d), true
 		}
-		return b.deployment(d), true
 	}
+	return subject{}, false
+}
+
+// set returns the subject of a set, with its machines and what decides whether it may create others.
+func (b *Bridge) set(of *v1alpha1.MachineSet) subject {
+	around := set.Read(b.cluster, of)
+	s := describe(cache.Sets, of, scale.Look(set.Observed(of, around, time.Now(), 0)).Pending)
+	for _, m := range slices.Concat(around.Members, around.Orphans) {
+		s.versions.Raise(cache.Machines, m.ResourceVersion)
+		if node := around.NodeAsked(m); node != nil {
+			s.versions.Raise(cache.Nodes, node.ResourceVersion)
+		}
+	}
+	s.versions.Raise(cache.ControlPlanes, around.ControlPlane)
+	s.versions.Raise(cache.Classes, around.Class)
+	if around.Deployment != nil {
+		s.versions.Raise(cache.Deployments, around.Deployment.ResourceVersion)
+	}
+	s.owner = run.Owner{MachineSet: of.Name, MachineDeployment: controller(of)}
+	return s
+}
+
+// class returns the subject of a class, with what else is in its namespace.
+func (b *Bridge) class(c *v1alpha1.MachineClass) subject {
+	neighbours := class.Read(b.cluster, c.Namespace)
+	s := describe(cache.Classes, c, attention.Class(class.Facts(c, neighbours)))
+	for resource, version := range neighbours.Versions() {
+		s.versions.Raise(resource, version)
+	}
+	s.owner = run.Owner{Provider: c.Provider}
+	return s
 }
 
 // deployment returns the subject of a deployment, with its sets and machines.

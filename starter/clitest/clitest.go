@@ -19,12 +19,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 
-	"millwright/api/generated/clientset/versioned"
 	"millwright/api/generated/clientset/versioned/fake"
 	"millwright/starter/kubecli"
 )
-
-var _ kubecli.Temporal = client.Client(nil) // the SDK's client implements it
 
 // Now is the time in all tests. The objects in them changed a quarter of an hour before.
 var (
@@ -34,6 +31,8 @@ var (
 
 // FakeTemporal answers with one open workflow, or with an error.
 type FakeTemporal struct {
+	client.Client
+
 	ID       string // of the open workflow; others are not found
 	Status   enumspb.WorkflowExecutionStatus
 	Pending  []*workflowpb.PendingActivityInfo
@@ -91,8 +90,8 @@ func NewWorld(machines ...runtime.Object) *World {
 // Environment connects commands to the world, at the time Now.
 func (w *World) Environment() kubecli.Environment {
 	return kubecli.Environment{
-		Machines: func(string) (versioned.Interface, error) { return w.Machines, nil },
-		Temporal: func(kubecli.TemporalFlags) (kubecli.Temporal, error) { return w.Temporal, nil },
+		Clients:  func(string) (kubecli.Clients, error) { return kubecli.Clients{Machines: w.Machines}, nil },
+		Temporal: func(kubecli.TemporalFlags) (client.Client, error) { return w.Temporal, nil },
 		Now:      func() time.Time { return Now },
 	}
 }

@@ -133,7 +133,7 @@ func TestMachineIsNamedInTwoWays(t *testing.T) {
 		"explain a/b/c":                `"a/b/c" names no machine`,
 		"explain shop/m-1 -n other":    "shop/m-1 is in namespace shop, but --namespace says other",
 		"explain":                      "accepts 1 arg",
-		"watch shop/m-1 --interval 0s": "--interval 0s is no pause",
+		"watch shop/m-1 --interval 0s": "--interval 0s is not positive",
 	} {
 		_, err := newWorld(going()).run(t.Context(), strings.Fields(args)...)
 		assert.ErrorContains(t, err, message, args)

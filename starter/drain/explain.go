@@ -6,18 +6,17 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
+	"go.temporal.io/sdk/client"
 	"k8s.io/apimachinery/pkg/types"
 
 	"millwright/api/generated/clientset/versioned"
 	"millwright/api/v1alpha1"
 	"millwright/decide/drain"
-	"millwright/decide/phrase"
 	"millwright/decide/request"
-	observedrain "millwright/observe/drain"
+	observe "millwright/observe/drain"
 	"millwright/observe/machine"
 	"millwright/starter/kubecli"
 )
@@ -26,25 +25,21 @@ func (f *drains) explainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain MACHINE",
 		Short: "Show why a deleted machine is still there, or why a node is not empty yet",
-		Long: `explain shows the pods that a drain still has to do with, as the drain sees them now, and ends with one sentence: what
-blocks, since when, what happens by itself and when, and which command changes that. Stages without pods (hooks, volumes, the
-provider) are explained alike.
+		Long: `explain shows the pods that a drain still waits for, as the drain sees them now. It ends with one sentence: what blocks, since
+when, what happens next without a request and when, and which command changes that. It also explains the stages without pods
+(hooks, volumes, the provider).
 
-The pods come from the drain's workflow in Temporal. Without it, the sentence is made from the Machine alone.`,
+The pods come from the drain's workflow in Temporal. Without Temporal, explain uses the Machine alone.`,
 		Example: `  starter drain explain m-1 -n shop
   starter drain explain shop/m-1`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			key, err := f.key(c, args[0])
-			if err != nil {
-				return err
-			}
-			r, err := f.open()
+			r, err := f.open(c, args[0])
 			if err != nil {
 				return err
 			}
 			defer r.temporal.Close()
-			s, err := r.look(c.Context(), key)
+			s, err := r.look(c.Context())
 			if err != nil {
 				return err
 			}
@@ -54,36 +49,39 @@ The pods come from the drain's workflow in Temporal. Without it, the sentence is
 	}
 }
 
-// reader has what the drain commands read with.
+// reader reads one machine for the drain commands.
 type reader struct {
+	key      types.NamespacedName
 	machines versioned.Interface
-	temporal kubecli.Temporal
+	temporal client.Client
 	address  string // of Temporal
 	now      func() time.Time
 }
 
-// open makes the clients. They connect on their first use; the caller closes the one of Temporal.
-func (f *drains) open() (reader, error) {
-	machines, err := f.Machines(f.kubeconfig)
-	if err != nil {
-		return reader{}, err
+// open makes a reader of the named machine. Its clients connect on their first use; the caller closes the one of Temporal.
+func (f *drains) open(c *cobra.Command, name string) (r reader, err error) {
+	r.address, r.now = f.temporalAt.Address, f.Now
+	if r.key, err = f.Key(c, name); err != nil {
+		return r, err
 	}
-	t, err := f.Temporal(f.temporalAt)
+	clients, err := f.Clients(f.Kubeconfig)
 	if err != nil {
-		return reader{}, err
+		return r, err
 	}
-	return reader{machines, t, f.temporalAt.Address, f.Now}, nil
+	r.machines = clients.Machines
+	r.temporal, err = f.Temporal(f.temporalAt)
+	return r, err
 }
 
 // look gathers what is known about a machine that is being deleted or whose node is drained. For any other machine it returns
 // an error, and a snapshot with the machine only.
-func (e reader) look(ctx context.Context, key types.NamespacedName) (snapshot, error) {
-	m, err := find(ctx, e.machines, key)
+func (e reader) look(ctx context.Context) (snapshot, error) {
+	m, err := find(ctx, e.machines, e.key)
 	if err != nil {
 		return snapshot{}, err
 	}
 	if m.DeletionTimestamp == nil && !staying(m) {
-		return snapshot{machine: m}, notDeleting(m)
+		return snapshot{machine: m}, fmt.Errorf("machine %s is not being deleted: its phase is %s", e.key, kubecli.Status(*m))
 	}
 	s := snapshot{machine: m, now: e.now()}
 	s.ask(ctx, e.temporal, e.address)
@@ -124,7 +122,7 @@ func (s snapshot) headline() string {
 	if word := stageWord(s.machine); word != "" {
 		parts = append(parts, "stage "+word+" since "+s.sinceStage())
 	}
-	if how := observedrain.Means(s.machine); how != "" {
+	if how := observe.Means(s.machine); how != "" {
 		parts = append(parts, "means "+string(how))
 	}
 	return strings.Join(parts, "   ")
@@ -144,14 +142,12 @@ func (s snapshot) leftBehind() string {
 
 // table is the pods, and the counts of all of them.
 func (s snapshot) table(out io.Writer) {
-	rows := s.picture.Rows[:min(len(s.picture.Rows), drain.MaxRows)]
-	if len(rows) > 0 {
-		columns := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-		_, _ = fmt.Fprintln(columns, "POD\tSTATE\tSINCE\tATTEMPTS\tBLOCKED BY\tNEXT TRY")
-		for _, r := range rows {
-			_, _ = fmt.Fprintf(columns, "%s\t%s\t%s\t%d\t%s\t%s\n", r.Pod, r.State, s.ageOf(r.Since), r.Attempts, kubecli.OrDash(r.BlockedBy), s.clockOf(r.Next))
+	if len(s.picture.Rows) > 0 {
+		rows := [][]any{{"POD", "STATE", "SINCE", "ATTEMPTS", "BLOCKED BY", "NEXT TRY"}}
+		for _, r := range s.picture.Rows[:min(len(s.picture.Rows), drain.MaxRows)] {
+			rows = append(rows, []any{r.Pod, r.State, kubecli.Age(r.Since, s.now), r.Attempts, r.BlockedBy, kubecli.Clock(r.Next, s.now)})
 		}
-		_ = columns.Flush() // a buffer never fails
+		_ = kubecli.WriteTable(out, rows) // a buffer never fails
 	}
 	_, _ = fmt.Fprint(out, counted(s.picture.Counts))
 	if !s.seen.IsZero() {
@@ -162,18 +158,4 @@ func (s snapshot) table(out io.Writer) {
 
 func counted(c drain.Counts) string {
 	return fmt.Sprintf("%d gone, %d terminating, %d blocked, %d waiting for their turn, %d stay", c.Gone, c.Terminating, c.Blocked, c.Waiting, c.Skipped)
-}
-
-func (s snapshot) ageOf(t time.Time) string {
-	if t.IsZero() {
-		return "-"
-	}
-	return kubecli.Age(t, s.now)
-}
-
-func (s snapshot) clockOf(t time.Time) string {
-	if t.IsZero() {
-		return "-"
-	}
-	return phrase.Clock(t, s.now)
 }

@@ -7,14 +7,12 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"millwright/api/v1alpha1"
-	"millwright/decide/phrase"
-	"millwright/observe/drain"
+	observe "millwright/observe/drain"
 	"millwright/starter/kubecli"
 )
 
@@ -22,36 +20,35 @@ func (f *drains) listCommand() *cobra.Command {
 	var all, onlyStuck bool
 	c := &cobra.Command{
 		Use:   "list",
-		Short: "List the machines that are being deleted, or whose nodes are emptied",
-		Long: `list shows every machine that is being deleted: its stage and since when, by which means its pods are made to go, when the
-next, harder step comes, and what blocks it. A machine that stays is shown while its node is emptied, with what that is for in
-the place of the stage. It reads Machines and nothing else, so it also works when Temporal does not.
+		Short: "List the machines that are being deleted, or whose nodes are drained",
+		Long: `list shows every machine that is being deleted: its stage and since when, the means by which its pods are removed, the deadline
+of that means, and what blocks it. It also shows a machine that stays while its node is drained, with the purpose of the drain.
+It reads only Machines, and so does not need Temporal.
 
---stuck shows those that somebody should look at: a budget, a pod, a hook, a hold or the provider keeps them, or a deadline
-has passed and nothing followed.`,
+--stuck shows only machines that may need a person: a budget, a pod, a hook, a hold or the provider blocks them, or a deadline
+has passed without effect.`,
 		Example: `  starter drain list -n shop
   starter drain list -A --stuck`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			namespace := f.namespace
 			if all {
-				namespace = metav1.NamespaceAll
+				f.Namespace = metav1.NamespaceAll
 			}
-			return f.list(c.Context(), c.OutOrStdout(), namespace, onlyStuck)
+			return f.list(c.Context(), c.OutOrStdout(), onlyStuck)
 		},
 	}
 	c.Flags().BoolVarP(&all, "all-namespaces", "A", false, "machines of all namespaces")
-	c.Flags().BoolVar(&onlyStuck, "stuck", false, "only those that somebody should look at")
+	c.Flags().BoolVar(&onlyStuck, "stuck", false, "only machines that may need a person")
 	return c
 }
 
 // list writes the table of machines that are being deleted or whose nodes are drained.
-func (f *drains) list(ctx context.Context, out io.Writer, namespace string, onlyStuck bool) error {
-	machines, err := f.Machines(f.kubeconfig)
+func (f *drains) list(ctx context.Context, out io.Writer, onlyStuck bool) error {
+	clients, err := f.Clients(f.Kubeconfig)
 	if err != nil {
 		return err
 	}
-	found, err := machines.MachineV1alpha1().Machines(namespace).List(ctx, metav1.ListOptions{})
+	found, err := clients.Machines.MachineV1alpha1().Machines(f.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("list machines: %w", err)
 	}
@@ -60,30 +57,25 @@ func (f *drains) list(ctx context.Context, out io.Writer, namespace string, only
 		return m.DeletionTimestamp == nil && !staying(&m) || onlyStuck && !stuck(&m, now)
 	})
 	if len(going) == 0 {
-		_, err := fmt.Fprintln(out, nobody(onlyStuck))
+		text := "no machine is being deleted or drained"
+		if onlyStuck {
+			text = "no machine that is being deleted or drained needs a person"
+		}
+		_, err := fmt.Fprintln(out, text)
 		return err
 	}
 	slices.SortFunc(going, func(a, b v1alpha1.Machine) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
-	columns := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	_, _ = fmt.Fprintln(columns, "NAMESPACE\tNAME\tNODE\tSTAGE\tSINCE\tMEANS\tDEADLINE\tBLOCKED BY")
+	rows := [][]any{{"NAMESPACE", "NAME", "NODE", "STAGE", "SINCE", "MEANS", "DEADLINE", "BLOCKED BY"}}
 	for i := range going {
-		m, until := &going[i], ""
-		if at := drain.StepDeadline(m, now); !at.IsZero() {
-			until = phrase.Clock(at, now)
-		}
-		_, _ = fmt.Fprintf(columns, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", m.Namespace, m.Name, kubecli.OrDash(m.Labels[v1alpha1.LabelNode]), kubecli.OrDash(stageWord(m)),
-			kubecli.Age(stageSince(m), now), kubecli.OrDash(string(drain.Means(m))), kubecli.OrDash(until), kubecli.OrDash(strings.Join(blockers(m), ", ")))
+		m := &going[i]
+		rows = append(rows, []any{
+			m.Namespace, m.Name, m.Labels[v1alpha1.LabelNode], stageWord(m), kubecli.Age(stageSince(m), now), observe.Means(m),
+			kubecli.Clock(observe.StepDeadline(m, now), now), strings.Join(blockers(m), ", "),
+		})
 	}
-	return columns.Flush()
-}
-
-func nobody(onlyStuck bool) string {
-	if onlyStuck {
-		return "no machine that is being deleted or emptied needs a look"
-	}
-	return "no machine is being deleted, and none is being emptied"
+	return kubecli.WriteTable(out, rows)
 }
 
 // stageWord is the stage in the table. It distinguishes a drain that is queued, and that of a machine that stays, from others.

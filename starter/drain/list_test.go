@@ -65,7 +65,7 @@ func TestListOfOneNamespace(t *testing.T) {
 	assert.NotContains(t, out, "shop")
 	out, err = newWorld(crowd()...).run(t.Context(), "list")
 	require.NoError(t, err)
-	assert.Equal(t, "no machine is being deleted, and none is being emptied\n", out, "the namespace default")
+	assert.Equal(t, "no machine is being deleted or drained\n", out, "the namespace default")
 }
 
 func TestListOfStuckMachines(t *testing.T) {
@@ -78,7 +78,7 @@ func TestListOfStuckMachines(t *testing.T) {
 	assert.Equal(t, []string{"NAME", "m-9", "m-1"}, names, "volumes and turns come by themselves")
 	out, err = newWorld().run(t.Context(), "list", "-A", "--stuck")
 	require.NoError(t, err)
-	assert.Equal(t, "no machine that is being deleted or emptied needs a look\n", out)
+	assert.Equal(t, "no machine that is being deleted or drained needs a person\n", out)
 }
 
 func TestStuck(t *testing.T) {

@@ -10,23 +10,18 @@ import (
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
 	workflowpb "go.temporal.io/api/workflow/v1"
+	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
 
-	activitiesdrain "millwright/activities/drain"
+	activities "millwright/activities/drain"
 	"millwright/activities/kube"
 	"millwright/api/v1alpha1"
 	"millwright/api/vocabulary"
 	"millwright/decide/drain"
-	observedrain "millwright/observe/drain"
+	observe "millwright/observe/drain"
 	"millwright/starter/kubecli"
-	workflowsdrain "millwright/workflows/drain"
-	workflowsrun "millwright/workflows/run"
-)
-
-// The activities whose heartbeats say what a deletion waits for, by the IDs that workflows give them.
-const (
-	evictingActivity  = vocabulary.StepEvictPods
-	detachingActivity = vocabulary.StepAwaitDetach
+	workflows "millwright/workflows/drain"
+	"millwright/workflows/run"
 )
 
 // temporalTimeout is how long to wait for Temporal. Source: after that, users prefer the part of the answer that the Machine
@@ -49,7 +44,7 @@ type snapshot struct {
 
 // ask adds what Temporal knows about a drain, or about volumes that the deletion waits for. If Temporal has nothing, that is a
 // note, not an error.
-func (s *snapshot) ask(ctx context.Context, t kubecli.Temporal, address string) {
+func (s *snapshot) ask(ctx context.Context, t client.Client, address string) {
 	if queued(s.machine) || !inDrain(s.machine) && stage(s.machine) != v1alpha1.MachineDeletionDetach {
 		return
 	}
@@ -57,35 +52,35 @@ func (s *snapshot) ask(ctx context.Context, t kubecli.Temporal, address string) 
 	defer cancel()
 	switch err := s.readActivity(ctx, t); {
 	case errors.Is(err, errNotOpen):
-		s.note = "Nothing of it is open in Temporal: what follows is from the Machine alone."
+		s.note = "Temporal has no open workflow for this step: what follows is from the Machine alone."
 	case err != nil:
-		s.note = fmt.Sprintf("No picture from Temporal at %s (%s): what follows is from the Machine alone.", address, kubecli.OneLine(err.Error()))
+		s.note = fmt.Sprintf("The step cannot be read from Temporal at %s (%s): what follows is from the Machine alone.", address, kubecli.OneLine(err.Error()))
 	}
 }
 
 // inDrain reports whether the node of a machine is being drained or about to be.
-func inDrain(m *v1alpha1.Machine) bool { return observedrain.InDrain(m) || staying(m) }
+func inDrain(m *v1alpha1.Machine) bool { return observe.InDrain(m) || staying(m) }
 
 // readActivity reads the progress of the pending activity.
-func (s *snapshot) readActivity(ctx context.Context, t kubecli.Temporal) error {
+func (s *snapshot) readActivity(ctx context.Context, t client.Client) error {
 	ref := kube.Ref{Namespace: s.machine.Namespace, Name: s.machine.Name, UID: string(s.machine.UID)}
 	if !inDrain(s.machine) {
-		_, err := s.readHeartbeat(ctx, t, workflowsrun.ID(workflowsrun.KindMachine, ref), detachingActivity, &s.volumes)
+		_, err := s.readHeartbeat(ctx, t, run.ID(run.KindMachine, ref), vocabulary.StepAwaitDetach, &s.volumes)
 		return err
 	}
-	id := workflowsrun.ID(workflowsrun.KindDrain, ref)
-	var progress activitiesdrain.Progress
-	found, err := s.readHeartbeat(ctx, t, id, evictingActivity, &progress)
+	id := run.ID(run.KindDrain, ref)
+	var progress activities.Progress
+	found, err := s.readHeartbeat(ctx, t, id, vocabulary.StepEvictPods, &progress)
 	if err != nil {
 		return err
 	}
 	if !found {
-		answer, err := t.QueryWorkflow(ctx, id, "", workflowsdrain.QueryPods)
+		answer, err := t.QueryWorkflow(ctx, id, "", workflows.QueryPods)
 		if err != nil {
-			return fmt.Errorf("query %s: %w", workflowsdrain.QueryPods, err)
+			return fmt.Errorf("query %s: %w", workflows.QueryPods, err)
 		}
 		if err := answer.Get(&progress.Picture); err != nil {
-			return fmt.Errorf("read the answer to %s: %w", workflowsdrain.QueryPods, err)
+			return fmt.Errorf("read the answer to %s: %w", workflows.QueryPods, err)
 		}
 	}
 	s.picture = &progress.Picture
@@ -95,18 +90,16 @@ func (s *snapshot) readActivity(ctx context.Context, t kubecli.Temporal) error {
 // errNotOpen says that no workflow of that ID is open.
 var errNotOpen = errors.New("no such workflow is open")
 
-// readHeartbeat decodes the last heartbeat of a pending activity, and reports whether there was one. Later activities of that
-// name have a number after the ID.
-func (s *snapshot) readHeartbeat(ctx context.Context, t kubecli.Temporal, workflowID, activityID string, into any) (bool, error) {
+// readHeartbeat decodes the last heartbeat of a pending activity, and reports whether there was one. The ID of an activity is the
+// name of its step; later activities of that step have a number after it.
+func (s *snapshot) readHeartbeat(ctx context.Context, t client.Client, workflowID, activityID string, into any) (bool, error) {
 	answer, err := t.DescribeWorkflowExecution(ctx, workflowID, "")
-	if missing := new(serviceerror.NotFound); errors.As(err, &missing) {
+	_, missing := errors.AsType[*serviceerror.NotFound](err)
+	switch {
+	case missing, err == nil && answer.GetWorkflowExecutionInfo().GetStatus() != enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING:
 		return false, errNotOpen
-	}
-	if err != nil {
+	case err != nil:
 		return false, fmt.Errorf("describe %s: %w", workflowID, err)
-	}
-	if answer.GetWorkflowExecutionInfo().GetStatus() != enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING {
-		return false, errNotOpen
 	}
 	for _, pending := range answer.GetPendingActivities() {
 		if id := pending.GetActivityId(); id != activityID && !strings.HasPrefix(id, activityID+"-") {
@@ -129,11 +122,11 @@ func (s *snapshot) noteSilence(a *workflowpb.PendingActivityInfo) {
 	}
 	switch {
 	case a.GetLastFailure() != nil && a.GetState() == enumspb.PENDING_ACTIVITY_STATE_SCHEDULED:
-		s.note = fmt.Sprintf("Attempt %d of %s is yet to begin; the one before failed: %s", a.GetAttempt(), a.GetActivityId(), kubecli.OneLine(a.GetLastFailure().GetMessage()))
+		s.note = fmt.Sprintf("Attempt %d of %s has not begun yet; the attempt before failed: %s", a.GetAttempt(), a.GetActivityId(), kubecli.OneLine(a.GetLastFailure().GetMessage()))
 	case !s.seen.IsZero() && s.now.Sub(s.seen) > silent:
-		s.note = fmt.Sprintf("No worker has reported since %s: check that a worker polls the queue %s.", kubecli.Since(s.seen, s.now), workflowsrun.QueueDrains)
+		s.note = fmt.Sprintf("No worker has reported since %s: check that a worker polls the queue %s.", kubecli.Since(s.seen, s.now), run.QueueDrains)
 	case s.seen.IsZero() && a.GetScheduledTime() != nil && s.now.Sub(a.GetScheduledTime().AsTime()) > silent:
-		s.note = fmt.Sprintf("No worker has taken %s since %s: does one run that polls the queue %s?",
-			a.GetActivityId(), kubecli.Since(a.GetScheduledTime().AsTime(), s.now), workflowsrun.QueueDrains)
+		s.note = fmt.Sprintf("No worker has taken %s since %s: check that a worker polls the queue %s.",
+			a.GetActivityId(), kubecli.Since(a.GetScheduledTime().AsTime(), s.now), run.QueueDrains)
 	}
 }

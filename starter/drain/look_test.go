@@ -13,7 +13,7 @@ import (
 	workflowpb "go.temporal.io/api/workflow/v1"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	activitiesdrain "millwright/activities/drain"
+	activities "millwright/activities/drain"
 	"millwright/api/v1alpha1"
 	"millwright/decide/drain"
 	"millwright/starter/clitest"
@@ -45,7 +45,7 @@ func openDrain(pending ...*workflowpb.PendingActivityInfo) *clitest.FakeTemporal
 
 func TestExplainShowsWhatTheLastHeartbeatSays(t *testing.T) {
 	w := newWorld(going(by("Evict"), doing("evict", "PodDisruptionBudget shop/web")))
-	w.Temporal = openDrain(&workflowpb.PendingActivityInfo{ActivityId: "other"}, beating(activitiesdrain.Progress{Gone: 3, Picture: picture()}))
+	w.Temporal = openDrain(&workflowpb.PendingActivityInfo{ActivityId: "other"}, beating(activities.Progress{Gone: 3, Picture: picture()}))
 	out, err := w.run(t.Context(), "explain", "shop/m-1")
 	require.NoError(t, err)
 	assert.Equal(t, strings.TrimPrefix(`
@@ -56,7 +56,7 @@ shop/web-1   Blocked       -       14         shop/web     14:07:07 UTC
 shop/db-0    Terminating   20s     1          -            -
 3 gone, 1 terminating, 1 blocked, 0 waiting for their turn, 2 stay; seen 2s ago
 
-shop/m-1: 2 pods left: PodDisruptionBudget shop/web allows none of its 3 healthy pods to go: it needs 3 of 3; 1 is terminating; since 13:51:07 UTC (15m) pods are evicted, and at 15:51:07 UTC (in 105m) those that are left are deleted with their own grace periods, whatever blocks them;
+shop/m-1: 2 pods left: PodDisruptionBudget shop/web allows none of its 3 healthy pods to go: it needs 3 of 3; 1 is terminating; since 13:51:07 UTC (15m) pods are evicted, and at 15:51:07 UTC (in 105m) the remaining pods are deleted with their own grace periods, whatever blocks them;
 to change that: `+"`kubectl edit pdb -n shop web`, `starter drain extend shop/m-1 --for 1h --reason …` or `starter drain force shop/m-1 --reason …`"+`.
 `, "\n"), out)
 	assert.True(t, w.Temporal.Closed)
@@ -64,7 +64,7 @@ to change that: `+"`kubectl edit pdb -n shop web`, `starter drain extend shop/m-
 
 func TestExplainOfANodeThatIsEmptiedAlthoughItsMachineStays(t *testing.T) {
 	w := newWorld(going(emptied(v1alpha1.DrainForUpdate), doing("evict", "PodDisruptionBudget shop/web")))
-	w.Temporal = openDrain(beating(activitiesdrain.Progress{Gone: 3, Picture: picture()}))
+	w.Temporal = openDrain(beating(activities.Progress{Gone: 3, Picture: picture()}))
 	out, err := w.run(t.Context(), "explain", "shop/m-1")
 	require.NoError(t, err)
 	assert.Contains(t, out, "shop/m-1   node n-1   stage Drain (in-place update) since 13:51:07 UTC (15m)   means Evict\n")
@@ -73,7 +73,7 @@ func TestExplainOfANodeThatIsEmptiedAlthoughItsMachineStays(t *testing.T) {
 }
 
 func TestExplainKnowsALaterActivityOfTheDrain(t *testing.T) {
-	later := beating(activitiesdrain.Progress{Gone: 3, Picture: picture()})
+	later := beating(activities.Progress{Gone: 3, Picture: picture()})
 	later.ActivityId = "evict-pods-2"
 	w := newWorld(going(by("Evict")))
 	w.Temporal = openDrain(later)
@@ -88,14 +88,14 @@ func TestExplainShowsNoMoreRowsThanAPictureMayHave(t *testing.T) {
 		full.Rows = append(full.Rows, full.Rows[0])
 	}
 	w := newWorld(going(by("Evict")))
-	w.Temporal = openDrain(beating(activitiesdrain.Progress{Picture: full}))
+	w.Temporal = openDrain(beating(activities.Progress{Picture: full}))
 	out, err := w.run(t.Context(), "explain", "shop/m-1")
 	require.NoError(t, err)
 	assert.Equal(t, drain.MaxRows-1, strings.Count(out, "shop/web-1 "))
 }
 
 func TestExplainAsksTheWorkflowWhereNoHeartbeatTells(t *testing.T) {
-	silent := beating(activitiesdrain.Progress{})
+	silent := beating(activities.Progress{})
 	silent.HeartbeatDetails = nil
 	garbled := beating("not what it should be")
 	for name, temporal := range map[string]*clitest.FakeTemporal{"no activity": openDrain(), "no heartbeat yet": openDrain(silent), "a heartbeat that cannot be read": openDrain(garbled)} {
@@ -118,10 +118,10 @@ func TestExplainWithoutTemporal(t *testing.T) {
 		temporal *clitest.FakeTemporal
 		note     string
 	}{
-		"away":        {&clitest.FakeTemporal{Err: errors.New("connection refused")}, "No picture from Temporal at temporal:1 (describe drain/shop/m-1/u-1: connection refused): what follows is from the Machine alone.\n"},
-		"no workers":  {mute, "No picture from Temporal at temporal:1 (query pods: no worker answers): what follows is from the Machine alone.\n"},
-		"no drain":    {&clitest.FakeTemporal{ID: "drain/shop/m-1/another"}, "Nothing of it is open in Temporal: what follows is from the Machine alone.\n"},
-		"drain ended": {ended, "Nothing of it is open in Temporal: what follows is from the Machine alone.\n"},
+		"away":        {&clitest.FakeTemporal{Err: errors.New("connection refused")}, "The step cannot be read from Temporal at temporal:1 (describe drain/shop/m-1/u-1: connection refused): what follows is from the Machine alone.\n"},
+		"no workers":  {mute, "The step cannot be read from Temporal at temporal:1 (query pods: no worker answers): what follows is from the Machine alone.\n"},
+		"no drain":    {&clitest.FakeTemporal{ID: "drain/shop/m-1/another"}, "Temporal has no open workflow for this step: what follows is from the Machine alone.\n"},
+		"drain ended": {ended, "Temporal has no open workflow for this step: what follows is from the Machine alone.\n"},
 	} {
 		w := newWorld(going(by("Evict"), doing("evict", "PodDisruptionBudget shop/web"),
 			saying(v1alpha1.MachineDrained, v1alpha1.ReasonBlocked, "1 pod left: PodDisruptionBudget shop/web allows none of its 3 healthy pods to go: it needs 3 of 3")))
@@ -136,16 +136,16 @@ func TestExplainWithoutTemporal(t *testing.T) {
 }
 
 func TestExplainDoubtsAWorkerThatIsSilent(t *testing.T) {
-	lost := beating(activitiesdrain.Progress{Picture: picture()})
+	lost := beating(activities.Progress{Picture: picture()})
 	lost.LastHeartbeatTime = timestamppb.New(now.Add(-2 * time.Minute))
-	failing := beating(activitiesdrain.Progress{Picture: picture()})
+	failing := beating(activities.Progress{Picture: picture()})
 	failing.State, failing.Attempt = enumspb.PENDING_ACTIVITY_STATE_SCHEDULED, 7
 	failing.LastFailure = &failurepb.Failure{Message: "watch pods of node n-1:\nforbidden"}
 	untaken := &workflowpb.PendingActivityInfo{ActivityId: "evict-pods", ScheduledTime: timestamppb.New(now.Add(-time.Minute))}
 	for want, pending := range map[string]*workflowpb.PendingActivityInfo{
-		"No worker has reported since 14:04:07 UTC (2m): check that a worker polls the queue drains.":        lost,
-		"Attempt 7 of evict-pods is yet to begin; the one before failed: watch pods of node n-1: forbidden":  failing,
-		"No worker has taken evict-pods since 14:05:07 UTC (60s): does one run that polls the queue drains?": untaken,
+		"No worker has reported since 14:04:07 UTC (2m): check that a worker polls the queue drains.":             lost,
+		"Attempt 7 of evict-pods has not begun yet; the attempt before failed: watch pods of node n-1: forbidden": failing,
+		"No worker has taken evict-pods since 14:05:07 UTC (60s): check that a worker polls the queue drains.":    untaken,
 	} {
 		w := newWorld(going(by("Evict")))
 		w.Temporal = openDrain(pending)

@@ -1,7 +1,6 @@
 package drain
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,29 +10,29 @@ import (
 	"millwright/decide/drain"
 	"millwright/decide/phrase"
 	"millwright/decide/request"
-	observedrain "millwright/observe/drain"
+	observe "millwright/observe/drain"
 	"millwright/starter/kubecli"
 )
 
 // evictions says how far the drain is.
 func (s snapshot) evictions() string {
-	m, d := s.machine, observedrain.Draining(s.machine)
+	m, d := s.machine, observe.Draining(s.machine)
 	timeout := m.Spec.EffectiveDrainTimeout()
 	switch {
 	case queued(m):
 		return s.say([]string{s.command(request.Force, kubecli.GiveReason), s.command(request.Skip, kubecli.GiveReason)}, "since %s it waits for its turn to be drained (%s); its drainTimeout of %s begins then",
 			s.sinceStage(), m.Status.LastOperation.Description, timeout)
-	case observedrain.IsOver(m):
+	case observe.IsOver(m):
 		return s.say(nil, "the drain of node %s has ended (%s), and the next stage is about to begin", s.node(), m.Status.Deletion.Drain.Result)
 	case d == nil:
 		return s.say(nil, "since %s node %s waits to be emptied; no pod was evicted yet, and its drainTimeout of %s begins with the first eviction",
 			s.sinceStage(), s.node(), timeout)
 	}
-	began, at := d.StartedAt.Time, observedrain.StepDeadline(m, s.now)
+	began, at := d.StartedAt.Time, observe.StepDeadline(m, s.now)
 	if d.MeansSince != nil {
 		began = d.MeansSince.Time
 	}
-	switch observedrain.Means(m) {
+	switch observe.Means(m) {
 	case drain.Kill:
 		return s.say(nil, "%s; since %s pods are deleted without a grace period%s", s.waits(), kubecli.Since(began, s.now),
 			s.then(at, "the remaining pods stay and the "+s.rest()+" continues"))
@@ -55,13 +54,13 @@ func (s snapshot) rest() string {
 
 func (s snapshot) evicting(began, at time.Time) string {
 	how, commands := "with their own grace periods", s.remedies()
-	if _, then := observedrain.Evictions(s.machine, s.now); then == drain.Kill {
+	if _, then := observe.Evictions(s.machine, s.now); then == drain.Kill {
 		how = "without a grace period, because their node is not well"
 	} else {
 		commands = append(commands, s.command(request.Extend, "--for 1h", kubecli.GiveReason))
 	}
 	return s.say(append(commands, s.command(request.Force, kubecli.GiveReason)), "%s; since %s pods are evicted%s", s.waits(), kubecli.Since(began, s.now),
-		s.then(at, "those that are left are deleted "+how+", whatever blocks them"))
+		s.then(at, "the remaining pods are deleted "+how+", whatever blocks them"))
 }
 
 // then says what happens at a deadline.
@@ -70,7 +69,7 @@ func (s snapshot) then(at time.Time, what string) string {
 	case at.IsZero():
 		return ""
 	case late(s.machine, s.now):
-		return fmt.Sprintf(", and what should have followed at %s did not%s", phrase.When(at, s.now), s.checkIfLate())
+		return fmt.Sprintf(", and the next step was due at %s but did not follow%s", phrase.When(at, s.now), s.checkIfLate())
 	default:
 		return fmt.Sprintf(", and at %s %s", phrase.When(at, s.now), what)
 	}
@@ -81,7 +80,12 @@ func (s snapshot) waits() string {
 	if s.picture != nil && s.picture.Why != "" {
 		return s.picture.Why
 	}
-	return cmp.Or(condition(s.machine, v1alpha1.MachineDrained).Message, "node "+s.node()+" is being emptied")
+	for _, c := range s.machine.Status.Conditions {
+		if c.Type == v1alpha1.MachineDrained && c.Message != "" {
+			return c.Message
+		}
+	}
+	return "node " + s.node() + " is being emptied"
 }
 
 // mostRemedies is how many commands against blockers are shown; the others follow when these blockers are gone. Source: what

@@ -2,11 +2,9 @@ package drain
 
 import (
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"millwright/api/v1alpha1"
 	"millwright/decide/phrase"
@@ -16,16 +14,16 @@ import (
 
 // PreserveCommand returns the command preserve.
 func PreserveCommand(d kubecli.Environment) *cobra.Command {
-	f := &drains{Environment: d}
+	f := &kubecli.Objects{Environment: d, Kind: request.Machine}
 	r, stop := kubecli.NewRequest(request.Machine, request.Preserve), false
 	c := &cobra.Command{
-		Use: "preserve MACHINE", Short: "Keep a machine for people to look at, or no longer",
+		Use: "preserve MACHINE", Short: "Keep a machine for inspection, or no longer",
 		Long: `preserve keeps a machine from now on: its set does not replace it when it fails, and the cluster autoscaler leaves its node. It
 lasts for the machine's machinePreserveTimeout, 96 hours by default, and is not made longer by asking again. --stop ends it, and
 keeps the machine's set from preserving it by itself.
 
-It writes an annotation on the Machine that has no room for who and why: these are in an event of the Machine. A machine is given
-as NAMESPACE/NAME, or as NAME with --namespace.`,
+It writes an annotation on the Machine, and an event with actor and reason, which the annotation cannot hold. A machine is given as
+NAMESPACE/NAME, or as NAME with --namespace.`,
 		Example: `  starter preserve shop/m-1 --reason "what is in its memory?"
   starter preserve shop/m-1 --stop`,
 		Args: cobra.ExactArgs(1),
@@ -33,11 +31,10 @@ as NAMESPACE/NAME, or as NAME with --namespace.`,
 			if stop {
 				r.Command = request.Unpreserve
 			}
-			return f.send(c, args[0], r)
+			return f.Send(c, args[0], r, machineSubject)
 		},
 	}
-	c.Flags().StringVar(&f.kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "kubeconfig of the cluster that holds the machines")
-	c.Flags().StringVarP(&f.namespace, "namespace", "n", metav1.NamespaceDefault, "namespace of the machine")
+	f.Register(c)
 	c.Flags().BoolVar(&stop, "stop", false, "keep it no longer")
 	r.Signed(c)
 	return c

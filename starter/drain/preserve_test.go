@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	kubefake "k8s.io/client-go/kubernetes/fake"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	clienttesting "k8s.io/client-go/testing"
 
 	"millwright/api/v1alpha1"
@@ -28,7 +27,9 @@ func (w *world) preserve(ctx context.Context, eventsFail error, args ...string) 
 		core.PrependReactor("create", "events", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, eventsFail })
 	}
 	d := w.Environment()
-	d.Events = func(string) (typedcorev1.EventsGetter, error) { return core.CoreV1(), nil }
+	d.Clients = func(string) (kubecli.Clients, error) {
+		return kubecli.Clients{Machines: w.Machines, Core: core.CoreV1()}, nil
+	}
 	var out bytes.Buffer
 	c := PreserveCommand(d)
 	c.SilenceUsage, c.SilenceErrors = true, true
@@ -126,7 +127,7 @@ func TestPreserveRefuses(t *testing.T) {
 func TestPreserveThatNoEventTells(t *testing.T) {
 	w := newWorld(going(alive(v1alpha1.MachineRunning)))
 	out, _, err := w.preserve(t.Context(), errors.New("forbidden"), "shop/m-1")
-	require.EqualError(t, err, "the machine was written, and no event tells who wanted it: forbidden")
+	require.EqualError(t, err, "the machine was changed, but the event with actor and reason was not created: forbidden")
 	assert.Len(t, w.Patches(), 1)
 	assert.Contains(t, out, "Next: the machine is preserved")
 }
@@ -135,6 +136,6 @@ func TestPreserveIsACommandOfTheStarter(t *testing.T) {
 	c, _, err := PreserveCommand(kubecli.NewEnvironment()).Find(nil)
 	require.NoError(t, err)
 	for _, flag := range []string{"kubeconfig", "namespace", "reason", "as-user", "stop"} {
-		assert.NotNil(t, c.Flags().Lookup(flag), flag)
+		assert.NotNil(t, c.Flag(flag), flag)
 	}
 }

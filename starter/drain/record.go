@@ -5,12 +5,10 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"millwright/api/v1alpha1"
 	"millwright/api/vocabulary"
 	"millwright/decide/drain"
-	observedrain "millwright/observe/drain"
+	observe "millwright/observe/drain"
 )
 
 func stage(m *v1alpha1.Machine) v1alpha1.MachineDeletionStage {
@@ -36,7 +34,7 @@ func stageSince(m *v1alpha1.Machine) time.Time {
 }
 
 // staying reports whether the node of a machine that is not being deleted is drained.
-func staying(m *v1alpha1.Machine) bool { return observedrain.Staying(m) != nil }
+func staying(m *v1alpha1.Machine) bool { return observe.Staying(m) != nil }
 
 // goal says why the node of a machine that stays is drained.
 func goal(m *v1alpha1.Machine) string {
@@ -78,7 +76,7 @@ func held(m *v1alpha1.Machine) bool {
 }
 
 // queued reports whether the node of a machine waits for its turn to be drained.
-func queued(m *v1alpha1.Machine) bool { return observedrain.InDrain(m) && m.Status.Deletion.Queued }
+func queued(m *v1alpha1.Machine) bool { return observe.InDrain(m) && m.Status.Deletion.Queued }
 
 // stuck reports whether a person may have to act: a deletion is held, overdue, or blocked by something that does not end by
 // itself, as volumes and a queue do.
@@ -94,18 +92,9 @@ func stuck(m *v1alpha1.Machine, now time.Time) bool {
 
 // late reports whether the deadline of the present stage has passed by more than Overdue.
 func late(m *v1alpha1.Machine, now time.Time) bool {
-	at := observedrain.StepDeadline(m, now)
+	at := observe.StepDeadline(m, now)
 	if m.Status.Deletion == nil && !staying(m) {
 		at = stageSince(m)
 	}
-	return !at.IsZero() && now.After(at.Add(observedrain.Overdue))
-}
-
-// condition returns a condition of a machine; zero if there is none.
-func condition(m *v1alpha1.Machine, kind corev1.NodeConditionType) corev1.NodeCondition {
-	i := slices.IndexFunc(m.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == kind })
-	if i < 0 {
-		return corev1.NodeCondition{}
-	}
-	return m.Status.Conditions[i]
+	return !at.IsZero() && now.After(at.Add(observe.Overdue))
 }

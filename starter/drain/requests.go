@@ -16,7 +16,7 @@ import (
 	"millwright/decide/drain"
 	"millwright/decide/phrase"
 	"millwright/decide/request"
-	observedrain "millwright/observe/drain"
+	observe "millwright/observe/drain"
 	"millwright/observe/machine"
 	"millwright/starter/kubecli"
 )
@@ -34,16 +34,16 @@ none; --until is a time. It never shortens, and it comes too late once pods are 
 		},
 		{
 			Name:  request.Retry,
-			Short: "Ask every pod again at once",
-			Long: `retry ends all pauses between attempts: the drain asks each pod again now. In later stages it makes the machine look again
-at what it waits for.`,
+			Short: "Try to remove every pod again at once",
+			Long: `retry ends all pauses between attempts: the drain tries to remove each pod again now. In later stages the machine checks again
+what it waits for.`,
 			Example: `  starter drain retry shop/m-1`,
 		},
 		{
 			Name:  request.Hold,
 			Short: "Stop a deletion in the stage in which it is",
-			Long: `hold keeps a deletion in its stage: a drain asks no more pods, and the node stays cordoned. What was asked before still
-goes. It lasts until resume.`,
+			Long: `hold keeps a deletion in its stage: the drain evicts no more pods, and the node stays cordoned. Pods that were evicted before
+still end. The hold lasts until resume.`,
 			Example: `  starter drain hold shop/m-1 --reason "looking at the node"`,
 		},
 		{
@@ -62,17 +62,17 @@ pods have not saved is lost.`,
 		{
 			Name:  request.Skip,
 			Short: "Do not drain the node, or not any more",
-			Long: `skip continues without a drain: no pod is evicted, and the remaining pods end with the instance. A drain that runs
-stops. A cluster that does not answer is not waited for.`,
+			Long: `skip continues without a drain: no pod is evicted, and the remaining pods end with the instance. A running drain stops. The
+deletion does not wait for a cluster that does not answer.`,
 			Example: `  starter drain skip shop/m-1 --reason "test cluster, nothing to save"`,
 		},
 		{
 			Name:  request.AbandonInstance,
 			Short: "Remove the Machine object and leave its instance running, as the last resort",
-			Long: `abandon-instance removes the Machine object although the provider was not, or cannot be, asked to delete the instance, or
-although the cluster of the node does not answer. An instance that is there keeps running, and what cannot be removed in that
-cluster stays. Only a sweep for orphans of its MachineClass deletes the instance later; without the class, nobody does. Delete it yourself first. The command asks before it writes,
-unless --yes is given.`,
+			Long: `abandon-instance removes the Machine object without a request to the provider to delete the instance, and without an answer of
+the node's cluster. An existing instance keeps running, and what cannot be removed in that cluster stays. Only a sweep for
+orphans of its MachineClass deletes the instance later; without the class, nothing deletes it: delete it yourself first. The
+command asks before it writes, unless --yes is given.`,
 			Example: `  starter drain abandon-instance shop/m-1 --reason "the account is closed, instances are gone"`,
 		},
 	}
@@ -116,7 +116,7 @@ func effect(r kubecli.Request, m *v1alpha1.Machine, now time.Time, d request.Dec
 		}
 		return fmt.Sprintf("the deletion continues in stage %s%s", cmp.Or(string(stage(m)), "PreDrainHooks"), lost(m, now))
 	case request.Retry:
-		if observedrain.IsOver(m) {
+		if observe.IsOver(m) {
 			return fmt.Sprintf("the machine checks again what it waits for in stage %s", stage(m))
 		}
 		return "every pod of node " + node + " that is not terminating is evicted again at once"
@@ -132,23 +132,23 @@ func effect(r kubecli.Request, m *v1alpha1.Machine, now time.Time, d request.Dec
 // stops says what a hold stops, and what it does not.
 func stops(m *v1alpha1.Machine, node string, now time.Time) string {
 	switch {
-	case observedrain.IsOver(m):
-		return fmt.Sprintf("the deletion goes no further than stage %s; what the provider was asked before may still happen", stage(m))
-	case observedrain.Means(m) == drain.Evict && !observedrain.StepDeadline(m, now).IsZero():
+	case observe.IsOver(m):
+		return fmt.Sprintf("the deletion goes no further than stage %s; requests to the provider that were sent before may still take effect", stage(m))
+	case observe.Means(m) == drain.Evict && !observe.StepDeadline(m, now).IsZero():
 		cordon := ", and it stays cordoned"
 		if staying(m) {
 			cordon = ""
 		}
-		return fmt.Sprintf("no more pods of node %s are asked to go%s; the drain's deadline is not moved: resumed after %s, it deletes pods",
-			node, cordon, phrase.When(observedrain.StepDeadline(m, now), now))
+		return fmt.Sprintf("no more pods of node %s are evicted%s; the drain's deadline is not moved: resumed after %s, it deletes pods",
+			node, cordon, phrase.When(observe.StepDeadline(m, now), now))
 	default:
-		return "no more pods of node " + node + " are asked to go, and nothing else is done to it"
+		return "no more pods of node " + node + " are evicted, and nothing else is done to the node"
 	}
 }
 
 // lost says that the time for evictions has passed meanwhile.
 func lost(m *v1alpha1.Machine, now time.Time) string {
-	if at := observedrain.StepDeadline(m, now); observedrain.Means(m) == drain.Evict && !at.IsZero() && !at.After(now) {
+	if at := observe.StepDeadline(m, now); observe.Means(m) == drain.Evict && !at.IsZero() && !at.After(now) {
 		return "; its deadline has passed at " + phrase.Clock(at, now) + ": pods are deleted"
 	}
 	return ""
@@ -161,9 +161,9 @@ func extends(m *v1alpha1.Machine, now time.Time, d request.Decision) string {
 	}
 	stamp, _, _ := strings.Cut(extended.Annotations[v1alpha1.AnnotationExtend], " ")
 	until, _ := time.Parse(time.RFC3339, stamp) // the request was written in this format
-	text := "pods are evicted until " + phrase.When(until, now) + ", and those that are left are deleted then"
-	switch at, then := observedrain.Evictions(extended, now); {
-	case observedrain.Means(m) == "":
+	text := "pods are evicted until " + phrase.When(until, now) + ", and the remaining pods are deleted then"
+	switch at, then := observe.Evictions(extended, now); {
+	case observe.Means(m) == "":
 		text += fmt.Sprintf(", unless its drainTimeout of %s, which begins with the drain, ends later", m.Spec.EffectiveDrainTimeout())
 	case then == drain.Kill:
 		text += "; but the node is not well, and if it stays so, they are deleted at " + phrase.When(at, now)
@@ -174,11 +174,11 @@ func extends(m *v1alpha1.Machine, now time.Time, d request.Decision) string {
 func abandons(m *v1alpha1.Machine) string {
 	switch now := deletion.Stage(stage(m)); {
 	case instanceGone(m):
-		return "the Machine object goes, whether its node's cluster answers or not. " + notDone(m)
+		return "the Machine object is removed, even if its node's cluster does not answer. " + notDone(m)
 	case deletion.Later(now, deletion.Instance) != now:
-		return "the deletion continues to stage Instance; the provider is not asked, and the Node and Machine objects are removed. " + notDone(m)
+		return "the deletion continues to stage Instance; the provider gets no request, and the Node and Machine objects are removed. " + notDone(m)
 	default:
-		return "the Node and Machine objects go, and the provider is not asked any more. " + notDone(m)
+		return "the Node and Machine objects are removed, and the provider gets no more requests. " + notDone(m)
 	}
 }
 

@@ -52,13 +52,13 @@ func TestRequestsWriteTheirAnnotation(t *testing.T) {
 			"hold", going(by("Evict")),
 			[]string{"hold", "--reason", "looking"},
 			v1alpha1.AnnotationHold, "ann: looking",
-			[]string{"no more pods of node n-1 are asked to go, and it stays cordoned; the drain's deadline is not moved: resumed after 15:51:07 UTC (in 105m), it deletes pods", "To take it back: starter drain resume shop/m-1\n"},
+			[]string{"no more pods of node n-1 are evicted, and it stays cordoned; the drain's deadline is not moved: resumed after 15:51:07 UTC (in 105m), it deletes pods", "To take it back: starter drain resume shop/m-1\n"},
 		},
 		{
 			"hold before the drain", going(at(v1alpha1.MachineDeletionPreDrainHooks)),
 			[]string{"hold", "--reason", "looking"},
 			v1alpha1.AnnotationHold, "ann: looking",
-			[]string{"Next: no more pods of node n-1 are asked to go, and nothing else is done to it."},
+			[]string{"Next: no more pods of node n-1 are evicted, and nothing else is done to the node."},
 		},
 		{
 			"hold in a later stage", going(at(v1alpha1.MachineDeletionInstance)),
@@ -97,7 +97,7 @@ func TestRequestsWriteTheirAnnotation(t *testing.T) {
 			"extend by", going(by("Evict")),
 			[]string{"extend", "--for", "1h", "--reason", "backup"},
 			v1alpha1.AnnotationExtend, "2026-11-21T16:51:07Z ann: backup",
-			[]string{"Next: pods are evicted until 16:51:07 UTC (in 165m), and those that are left are deleted then.\n"},
+			[]string{"Next: pods are evicted until 16:51:07 UTC (in 165m), and the remaining pods are deleted then.\n"},
 		},
 		{
 			"extend by, again", going(by("Evict"), wished(v1alpha1.AnnotationExtend, "2026-11-21T16:51:07Z ann: backup")), []string{"extend", "--for", "1h"}, v1alpha1.AnnotationExtend, "2026-11-21T17:51:07Z ann", nil,
@@ -121,13 +121,13 @@ func TestRequestsWriteTheirAnnotation(t *testing.T) {
 			"abandon", going(at(v1alpha1.MachineDeletionInstance)),
 			[]string{"abandon-instance", "--yes", "--reason", "account closed"},
 			v1alpha1.AnnotationAbandonInstance, "ann: account closed",
-			[]string{"Next: the Node and Machine objects go, and the provider is not asked any more. Instance virtual:///i-1 at the provider is left running: only a sweep for orphans of its MachineClass deletes it later"},
+			[]string{"Next: the Node and Machine objects are removed, and the provider gets no more requests. Instance virtual:///i-1 at the provider is left running: only a sweep for orphans of its MachineClass deletes it later"},
 		},
 		{
 			"abandon when the instance is gone", going(ended(v1alpha1.MachineDeletionNode, "Drained")),
 			[]string{"abandon-instance", "--yes", "--reason", "that cluster is gone"},
 			v1alpha1.AnnotationAbandonInstance, "ann: that cluster is gone",
-			[]string{"Next: the Machine object goes, whether its node's cluster answers or not. The instance is gone; what cannot be removed in the cluster of node n-1 is left there"},
+			[]string{"Next: the Machine object is removed, even if its node's cluster does not answer. The instance is gone; what cannot be removed in the cluster of node n-1 is left there"},
 		},
 		{
 			"force of a node that is emptied", going(emptied(v1alpha1.DrainForUpdate)),
@@ -145,7 +145,7 @@ func TestRequestsWriteTheirAnnotation(t *testing.T) {
 			"hold of a node that is emptied", going(emptied(v1alpha1.DrainForUpdate)),
 			[]string{"hold", "--reason", "looking"},
 			v1alpha1.AnnotationHold, "ann: looking",
-			[]string{"Next: no more pods of node n-1 are asked to go; the drain's deadline is not moved: resumed after 15:51:07 UTC (in 105m), it deletes pods.\n"},
+			[]string{"Next: no more pods of node n-1 are evicted; the drain's deadline is not moved: resumed after 15:51:07 UTC (in 105m), it deletes pods.\n"},
 		},
 		{
 			"retry of such a drain, while it is held", going(emptied(v1alpha1.DrainForUpdate), wished(v1alpha1.AnnotationHold, "bob")),
@@ -163,7 +163,7 @@ func TestRequestsWriteTheirAnnotation(t *testing.T) {
 			"abandon before its time", going(by("Evict"), func(m *v1alpha1.Machine) { m.Spec.ProviderID = "" }),
 			[]string{"abandon-instance", "--yes", "--reason", "account closed"},
 			v1alpha1.AnnotationAbandonInstance, "ann: account closed",
-			[]string{"the deletion continues to stage Instance; the provider is not asked", "Whatever instance the machine has at the provider is left running"},
+			[]string{"the deletion continues to stage Instance; the provider gets no request", "Whatever instance the machine has at the provider is left running"},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -3,6 +3,7 @@ package drain
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -10,7 +11,7 @@ import (
 	"millwright/decide/drain"
 	"millwright/decide/phrase"
 	"millwright/decide/request"
-	observedrain "millwright/observe/drain"
+	observe "millwright/observe/drain"
 	"millwright/starter/kubecli"
 )
 
@@ -41,7 +42,7 @@ func (s snapshot) sentence() string {
 	case v1alpha1.MachineDeletionNode:
 		return s.say(nil, "the instance is gone, and since %s the remains of node %s are removed", s.sinceStage(), s.node())
 	case v1alpha1.MachineDeletionRelease:
-		return s.say(nil, "instance and node are gone since %s, and the object is removed next", s.sinceStage())
+		return s.say(nil, "instance and node have been gone since %s, and the object is removed next", s.sinceStage())
 	default:
 		return s.say(nil, "the deletion was asked for at %s, and nothing is recorded yet%s", s.sinceStage(), s.checkIfLate())
 	}
@@ -66,7 +67,7 @@ func (s snapshot) targetUnavailable() string {
 // holding describes a deletion that is held. A hold does not stop the clock of its drain.
 func (s snapshot) holding() string {
 	m, commands, clock := s.machine, []string{s.command(request.Resume)}, "this step has no deadline"
-	if at := observedrain.StepDeadline(m, s.now); observedrain.Means(m) == drain.Evict && !at.IsZero() {
+	if at := observe.StepDeadline(m, s.now); observe.Means(m) == drain.Evict && !at.IsZero() {
 		clock = "its deadline is not moved: resumed after " + phrase.When(at, s.now) + ", it deletes pods"
 		commands = append(commands, s.command(request.Extend, "--for 1h", kubecli.GiveReason))
 	}
@@ -100,15 +101,11 @@ func anyOf(commands []string) string {
 
 func (s snapshot) sinceStage() string { return kubecli.Since(stageSince(s.machine), s.now) }
 
-func (s snapshot) node() string { return kubecli.OrDash(s.machine.Labels[v1alpha1.LabelNode]) }
+func (s snapshot) node() string { return cmp.Or(s.machine.Labels[v1alpha1.LabelNode], "-") }
 
 // command is the command line of a request.
 func (s snapshot) command(name request.Command, flags ...string) string {
-	line := "starter drain " + string(name) + " " + kubecli.KeyOf(s.machine)
-	for _, flag := range flags {
-		line += " " + flag
-	}
-	return line
+	return strings.Join(slices.Concat([]string{"starter drain", string(name), kubecli.KeyOf(s.machine)}, flags), " ")
 }
 
 func (s snapshot) checkIfLate() string {
@@ -121,14 +118,11 @@ func (s snapshot) checkIfLate() string {
 // hooked says which annotations hold the deletion, and how to remove them.
 func (s snapshot) hooked(kind, prefix string) string {
 	m := s.machine
-	var keys, names, commands []string
-	for key := range m.Annotations {
-		if key == prefix || strings.HasPrefix(key, prefix+"/") {
-			keys = append(keys, key)
+	var names, commands []string
+	for _, key := range slices.Sorted(maps.Keys(m.Annotations)) {
+		if key != prefix && !strings.HasPrefix(key, prefix+"/") {
+			continue
 		}
-	}
-	slices.Sort(keys)
-	for _, key := range keys {
 		name := key
 		if value := m.Annotations[key]; value != "" {
 			name += " (" + value + ")"
@@ -136,7 +130,7 @@ func (s snapshot) hooked(kind, prefix string) string {
 		names = append(names, name)
 		commands = append(commands, fmt.Sprintf("kubectl annotate machine -n %s %s %s-", m.Namespace, m.Name, key))
 	}
-	if len(keys) == 0 {
+	if len(names) == 0 {
 		return s.say(nil, "since %s it waited for %s hooks; none is left; it continues now", s.sinceStage(), kind)
 	}
 	return s.say(commands, "since %s it waits for the owner of each %s hook to remove it: %s; this step has no deadline", s.sinceStage(), kind, strings.Join(names, ", "))
@@ -149,7 +143,7 @@ func (s snapshot) detaching() string {
 		what = strings.Join(s.volumes, ", ")
 	}
 	end := "for --pv-detach-timeout of the workers; then it continues anyway"
-	if at := observedrain.StepDeadline(s.machine, s.now); !at.IsZero() {
+	if at := observe.StepDeadline(s.machine, s.now); !at.IsZero() {
 		end = "until " + phrase.When(at, s.now) + "; then it continues anyway"
 	}
 	skip := fmt.Sprintf("kubectl annotate machine -n %s %s %s=", s.machine.Namespace, s.machine.Name, v1alpha1.AnnotationExcludeDetach)

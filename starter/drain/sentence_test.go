@@ -72,22 +72,22 @@ func TestSentence(t *testing.T) {
 		},
 		{
 			"evicting, from the machine alone", going(by("Evict"), doing("evict", "PodDisruptionBudget shop/web"), blocked("2 pods left: PodDisruptionBudget shop/web needs 2 healthy pods and has 2")),
-			"2 pods left: PodDisruptionBudget shop/web needs 2 healthy pods and has 2; since 13:51:07 UTC (15m) pods are evicted, and at 15:51:07 UTC (in 105m) those that are left are deleted with their own grace periods, whatever blocks them;",
+			"2 pods left: PodDisruptionBudget shop/web needs 2 healthy pods and has 2; since 13:51:07 UTC (15m) pods are evicted, and at 15:51:07 UTC (in 105m) the remaining pods are deleted with their own grace periods, whatever blocks them;",
 			[]string{"kubectl describe pdb -n shop web", "starter drain extend shop/m-1 --for 1h --reason …", "starter drain force shop/m-1 --reason …"},
 		},
 		{
 			"evicting, and the status has an older deadline", going(by("Evict"), doing("evict"), until(time.Minute), wished(v1alpha1.AnnotationExtend, "2026-11-21T18:00:00Z ann: more")),
-			"node n-1 is being emptied; since 13:51:07 UTC (15m) pods are evicted, and at 18:00:00 UTC (in 3h53m) those that are left are deleted with their own grace periods, whatever blocks them;",
+			"node n-1 is being emptied; since 13:51:07 UTC (15m) pods are evicted, and at 18:00:00 UTC (in 3h53m) the remaining pods are deleted with their own grace periods, whatever blocks them;",
 			[]string{"starter drain extend shop/m-1 --for 1h --reason …", "starter drain force shop/m-1 --reason …"},
 		},
 		{
 			"evicting from a node that is not ready", going(by("Evict"), unready),
-			"node n-1 is being emptied; since 13:51:07 UTC (15m) pods are evicted, and at 14:10:07 UTC (in 4m) those that are left are deleted without a grace period, because their node is not well, whatever blocks them;",
+			"node n-1 is being emptied; since 13:51:07 UTC (15m) pods are evicted, and at 14:10:07 UTC (in 4m) the remaining pods are deleted without a grace period, because their node is not well, whatever blocks them;",
 			[]string{"starter drain force shop/m-1 --reason …"},
 		},
 		{
 			"evicting, and nobody looked at the deadline", going(by("Evict"), func(m *v1alpha1.Machine) { m.Status.Deletion.Drain.StartedAt = metav1.NewTime(now.Add(-3 * time.Hour)) }),
-			"node n-1 is being emptied; since 13:51:07 UTC (15m) pods are evicted, and what should have followed at 13:06:07 UTC (60m ago) did not: check that bridge and workers run;",
+			"node n-1 is being emptied; since 13:51:07 UTC (15m) pods are evicted, and the next step was due at 13:06:07 UTC (60m ago) but did not follow: check that bridge and workers run;",
 			[]string{"starter drain extend shop/m-1 --for 1h --reason …", "starter drain force shop/m-1 --reason …"},
 		},
 		{
@@ -161,7 +161,7 @@ func TestSentence(t *testing.T) {
 		},
 		{
 			"emptied for its update", going(emptied(v1alpha1.DrainForUpdate)),
-			"node n-1 is being emptied; since 13:51:07 UTC (15m) pods are evicted, and at 15:51:07 UTC (in 105m) those that are left are deleted with their own grace periods, whatever blocks them;",
+			"node n-1 is being emptied; since 13:51:07 UTC (15m) pods are evicted, and at 15:51:07 UTC (in 105m) the remaining pods are deleted with their own grace periods, whatever blocks them;",
 			[]string{"starter drain extend shop/m-1 --for 1h --reason …", "starter drain force shop/m-1 --reason …"},
 		},
 		{
@@ -179,7 +179,7 @@ func TestSentence(t *testing.T) {
 		},
 		{
 			"release", going(at(v1alpha1.MachineDeletionRelease)),
-			"instance and node are gone since 13:51:07 UTC (15m), and the object is removed next.", nil,
+			"instance and node have been gone since 13:51:07 UTC (15m), and the object is removed next.", nil,
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

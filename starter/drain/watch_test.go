@@ -98,7 +98,7 @@ func TestWatchEndsWellWithCtrlC(t *testing.T) {
 	w.Temporal = openDrain()
 	w.Temporal.Queried = picture()
 	out := &clitest.Pressed{Cancel: cancel} // between two reads
-	require.NoError(t, reader{w.Machines, w.Temporal, "", w.Environment().Now}.watch(ctx, out, keyed("shop", "m-1"), time.Hour))
+	require.NoError(t, reader{keyed("shop", "m-1"), w.Machines, w.Temporal, "", w.Environment().Now}.watch(ctx, out, time.Hour))
 	assert.Contains(t, out.String(), "Drain Evict")
 }
 

@@ -1,7 +1,9 @@
 package kubecli
 
 import (
+	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,25 +13,25 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/yaml"
-	"k8s.io/client-go/discovery"
+	yamlutil "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/restmapper"
 	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/yaml"
 
 	"millwright/api/generated/clientset/versioned"
 	"millwright/api/v1alpha1"
 )
 
-// Clients are clients of the control cluster.
+// Clients are clients of one cluster.
 type Clients struct {
 	Machines versioned.Interface
+	Core     typedcorev1.CoreV1Interface // events and nodes
 	objects  dynamic.Interface
 	mapper   meta.RESTMapper
-	events   typedcorev1.EventsGetter
-	nodes    typedcorev1.NodesGetter
 }
 
 // Connect returns Clients for the cluster of a kubeconfig. It does not call the API server.
@@ -41,38 +43,45 @@ func Connect(kubeconfig string) (Clients, error) {
 		return Clients{}, fmt.Errorf("read kubeconfig %q: %w", kubeconfig, err)
 	}
 	config.UserAgent = "millwright-starter"
-	machines, err := versioned.NewForConfig(config)
-	if err != nil {
+	machines, machinesErr := versioned.NewForConfig(config)
+	cluster, clusterErr := kubernetes.NewForConfig(config)
+	objects, objectsErr := dynamic.NewForConfig(config)
+	if err := errors.Join(machinesErr, clusterErr, objectsErr); err != nil {
 		return Clients{}, fmt.Errorf("make client: %w", err)
 	}
-	objects, err := dynamic.NewForConfig(config)
+	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(cluster.Discovery()))
+	return Clients{machines, cluster.CoreV1(), objects, mapper}, nil
+}
+
+// ReadDocuments returns the YAML documents of a file.
+func ReadDocuments(file string) (documents [][]byte, err error) {
+	text, err := os.ReadFile(file)
 	if err != nil {
-		return Clients{}, fmt.Errorf("make client: %w", err)
+		return nil, fmt.Errorf("read objects: %w", err)
 	}
-	finder, err := discovery.NewDiscoveryClientForConfig(config)
-	if err != nil {
-		return Clients{}, fmt.Errorf("make client: %w", err)
+	for reader := yamlutil.NewYAMLReader(bufio.NewReader(bytes.NewReader(text))); ; {
+		document, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			return documents, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", file, err)
+		}
+		documents = append(documents, document)
 	}
-	core, err := typedcorev1.NewForConfig(config)
-	if err != nil {
-		return Clients{}, fmt.Errorf("make client: %w", err)
-	}
-	return Clients{machines, objects, restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(finder)), core, core}, nil
 }
 
 // Apply applies every object of a file, as `kubectl apply --server-side` does, and returns the one MachineDeployment among them
 // as the server returned it.
 func (c Clients) Apply(ctx context.Context, file string) (*v1alpha1.MachineDeployment, error) {
-	text, err := os.ReadFile(file)
+	documents, err := ReadDocuments(file)
 	if err != nil {
-		return nil, fmt.Errorf("read example: %w", err)
+		return nil, err
 	}
 	var deployments []*unstructured.Unstructured
-	for decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096); ; {
+	for _, document := range documents {
 		object := &unstructured.Unstructured{}
-		if err := decoder.Decode(object); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
+		if err := yaml.Unmarshal(document, &object.Object); err != nil {
 			return nil, fmt.Errorf("read %s: %w", file, err)
 		}
 		if len(object.Object) == 0 {
@@ -105,9 +114,4 @@ func (c Clients) applyObject(ctx context.Context, object *unstructured.Unstructu
 	return nil
 }
 
-func namespace(o metav1.Object) string {
-	if n := o.GetNamespace(); n != "" {
-		return n
-	}
-	return metav1.NamespaceDefault
-}
+func namespace(o metav1.Object) string { return cmp.Or(o.GetNamespace(), metav1.NamespaceDefault) }

@@ -17,7 +17,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"millwright/api/generated/clientset/versioned"
 	"millwright/api/v1alpha1"
@@ -52,25 +51,23 @@ func NewRequest(kind request.Kind, command request.Command) Request {
 }
 
 // RequestCommand returns the command that makes a request. Its flags are the arguments that the request accepts.
-func RequestCommand(
-	kind request.Kind, h CommandHelp, send func(c *cobra.Command, name string, r Request) error,
-) *cobra.Command {
-	r, to := NewRequest(kind, h.Name), int64(0)
+func (o *Objects) RequestCommand(h CommandHelp, read subjectReader) *cobra.Command {
+	r, to := NewRequest(o.Kind, h.Name), int64(0)
 	c := &cobra.Command{
-		Use: fmt.Sprintf("%s %s", h.Name, strings.ToUpper(string(kind))), Short: h.Short, Long: h.Long, Example: h.Example,
+		Use: fmt.Sprintf("%s %s", h.Name, strings.ToUpper(string(o.Kind))), Short: h.Short, Long: h.Long, Example: h.Example,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if c.Flags().Changed("to-revision") {
 				r.Revision = &to
 			}
-			return send(c, args[0], r)
+			return o.Send(c, args[0], r, read)
 		},
 	}
 	flags := c.Flags()
-	if kind != request.Machine || h.Name != request.Resume { // which removes its annotation, and so cannot store them
+	if o.Kind != request.Machine || h.Name != request.Resume { // which removes its annotation, and so cannot store them
 		r.Signed(c)
 	}
-	for _, spec := range request.Specs(kind) {
+	for _, spec := range request.Specs(o.Kind) {
 		for _, argument := range spec.Arguments {
 			switch {
 			case spec.Command != h.Name:
@@ -97,36 +94,33 @@ func RequestCommand(
 
 // Signed adds the flags for actor and reason.
 func (r *Request) Signed(c *cobra.Command) {
-	c.Flags().StringVar(&r.Reason, "reason", "", "why; people read it wherever the command acts")
-	c.Flags().StringVar(&r.Actor, "as-user", cmp.Or(os.Getenv("USER"), "somebody"), "who wants it")
+	c.Flags().StringVar(&r.Reason, "reason", "", "why; shown wherever the request takes effect")
+	c.Flags().StringVar(&r.Actor, "as-user", cmp.Or(os.Getenv("USER"), "somebody"), "actor of the request")
 }
 
 // Send writes a request on the object of this name.
-func (d Environment) Send(c *cobra.Command, kubeconfig string, key types.NamespacedName, r Request, read subjectReader) error {
-	if refused := request.Check(r.Kind, "", r.Order); refused != "" {
-		return errors.New(refused)
-	}
-	machines, err := d.Machines(kubeconfig)
+func (o *Objects) Send(c *cobra.Command, name string, r Request, read subjectReader) error {
+	key, err := o.Key(c, name)
 	if err != nil {
 		return err
 	}
-	w := requestWriter{read: read, machines: machines, now: d.Now, in: c.InOrStdin(), out: c.OutOrStdout()}
-	if r.Command == request.Preserve || r.Command == request.Unpreserve {
-		if w.events, err = d.Events(kubeconfig); err != nil {
-			return err
-		}
+	if refused := request.Check(r.Kind, "", r.Order); refused != "" {
+		return errors.New(refused)
 	}
-	return w.write(c.Context(), key, r)
+	clients, err := o.Clients(o.Kubeconfig)
+	if err != nil {
+		return err
+	}
+	return requestWriter{clients, read, o.Now, c.InOrStdin(), c.OutOrStdout()}.write(c.Context(), key, r)
 }
 
 // requestWriter is what a request is written with.
 type requestWriter struct {
-	read     subjectReader
-	machines versioned.Interface
-	events   typedcorev1.EventsGetter // nil if the annotation has the actor and the reason
-	now      func() time.Time
-	in       io.Reader
-	out      io.Writer
+	Clients
+	read subjectReader
+	now  func() time.Time
+	in   io.Reader
+	out  io.Writer
 }
 
 // Subject is the object of a request as it was read.
@@ -150,7 +144,7 @@ type subjectReader func(
 func (w requestWriter) write(ctx context.Context, key types.NamespacedName, r Request) error {
 	var uid types.UID
 	for range 1 + WriteRetries {
-		s, err := w.read(ctx, w.machines, w.now(), key, r)
+		s, err := w.read(ctx, w.Machines, w.now(), key, r)
 		if err != nil {
 			return err
 		}
@@ -182,7 +176,7 @@ func (w requestWriter) write(ctx context.Context, key types.NamespacedName, r Re
 		case err != nil:
 			return fmt.Errorf("%s %s %s: %w", r.Command, r.Kind, key, err)
 		default:
-			return errors.Join(w.report(s, d), w.record(ctx, s, r.Summary()+"; "+d.Says))
+			return errors.Join(w.report(s, d), w.record(ctx, s, r, d))
 		}
 	}
 	return fmt.Errorf("%s %s %s: others wrote it %d times meanwhile, and nothing was written: try again",
@@ -206,23 +200,23 @@ func (w requestWriter) report(s Subject, d request.Decision) error {
 // reasonApplied is the reason of the event about a request. Source: the activity that applies requests uses the same.
 const reasonApplied = "RequestApplied"
 
-// record creates an event of the machine, because the annotation cannot store actor and reason.
-func (w requestWriter) record(ctx context.Context, s Subject, message string) error {
-	if w.events == nil {
+// record creates an event with actor and reason for the requests whose annotation cannot store them.
+func (w requestWriter) record(ctx context.Context, s Subject, r Request, d request.Decision) error {
+	if r.Command != request.Preserve && r.Command != request.Unpreserve {
 		return nil
 	}
 	now := metav1.NewTime(w.now())
-	_, err := w.events.Events(s.GetNamespace()).Create(ctx, &corev1.Event{
+	_, err := w.Core.Events(s.GetNamespace()).Create(ctx, &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.GetNamespace(), GenerateName: s.GetName() + "."},
 		InvolvedObject: corev1.ObjectReference{
 			APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "Machine",
 			Namespace: s.GetNamespace(), Name: s.GetName(), UID: s.GetUID(),
 		},
-		Type: corev1.EventTypeNormal, Reason: reasonApplied, Message: message,
+		Type: corev1.EventTypeNormal, Reason: reasonApplied, Message: r.Summary() + "; " + d.Says,
 		Source: corev1.EventSource{Component: "millwright-starter"}, FirstTimestamp: now, LastTimestamp: now, Count: 1,
 	}, metav1.CreateOptions{})
 	if err != nil {
-		return fmt.Errorf("the machine was written, and no event tells who wanted it: %w", err)
+		return fmt.Errorf("the machine was changed, but the event with actor and reason was not created: %w", err)
 	}
 	return nil
 }

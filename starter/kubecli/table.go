@@ -1,27 +1,36 @@
 package kubecli
 
 import (
-	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"text/tabwriter"
 	"time"
 
 	"millwright/api/v1alpha1"
-	"millwright/decide/phrase"
 )
+
+// WriteTable writes rows in columns. A cell without text becomes a dash.
+func WriteTable(out io.Writer, rows [][]any) error {
+	columns := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	for _, row := range rows {
+		cells := make([]string, len(row))
+		for i, cell := range row {
+			cells[i] = cmp.Or(fmt.Sprint(cell), "-")
+		}
+		_, _ = fmt.Fprintln(columns, strings.Join(cells, "\t"))
+	}
+	return columns.Flush()
+}
 
 // table shows machines. On a terminal it redraws itself in place; elsewhere it prints a line for each change.
 type table struct {
-	out   io.Writer
-	live  bool
-	lines int               // of the last drawing
-	seen  map[string]string // by machine: what was printed
-}
-
-func newTable(out io.Writer) *table {
-	return &table{out: out, live: IsTerminal(out), seen: map[string]string{}}
+	out  io.Writer
+	live bool
+	rows int               // of the last drawing
+	seen map[string]string // by machine: what was printed
 }
 
 // IsTerminal reports whether the output goes to a terminal.
@@ -58,27 +67,21 @@ func (t *table) draw(machines []v1alpha1.Machine) {
 
 // redraw moves up over the last drawing and writes a new one.
 func (t *table) redraw(machines []v1alpha1.Machine) {
-	var text bytes.Buffer
-	columns := tabwriter.NewWriter(&text, 0, 0, 3, ' ', 0)
-	_, _ = fmt.Fprintln(columns, "NAME\tSTATUS\tAGE\tNODE\tPROVIDER ID\tSTEP")
+	rows := [][]any{{"NAME", "STATUS", "AGE", "NODE", "PROVIDER ID", "STEP"}}
 	for _, m := range machines {
-		age := phrase.Span(time.Since(m.CreationTimestamp.Time))
-		_, _ = fmt.Fprintf(columns, "%s\t%s\t%s\t%s\t%s\t%s\n", m.Name, Status(m), age, m.Labels[v1alpha1.LabelNode], m.Spec.ProviderID, step(m))
+		age := Age(m.CreationTimestamp.Time, time.Now())
+		rows = append(rows, []any{m.Name, Status(m), age, m.Labels[v1alpha1.LabelNode], m.Spec.ProviderID, step(m)})
 	}
-	_ = columns.Flush() // a buffer never fails
-	if t.lines > 0 {
-		_, _ = fmt.Fprintf(t.out, "\x1b[%dA\x1b[J", t.lines)
+	if t.rows > 0 {
+		_, _ = fmt.Fprintf(t.out, "\x1b[%dA\x1b[J", t.rows)
 	}
-	t.lines = bytes.Count(text.Bytes(), []byte("\n"))
-	_, _ = t.out.Write(text.Bytes())
+	t.rows = len(rows)
+	_ = WriteTable(t.out, rows)
 }
 
 // Status is the machine's phase; "new" if it has none yet.
 func Status(m v1alpha1.Machine) string {
-	if phase := m.Status.CurrentStatus.Phase; phase != "" {
-		return string(phase)
-	}
-	return "new"
+	return cmp.Or(string(m.Status.CurrentStatus.Phase), "new")
 }
 
 // step is the step of the machine's workflow.

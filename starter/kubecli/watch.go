@@ -6,17 +6,33 @@ import (
 	"io"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+
 	"millwright/decide/phrase"
 )
 
-// Interrupted reports whether the user has pressed Ctrl-C.
-func Interrupted(ctx context.Context) bool { return ctx.Err() != nil }
-
-// Watch shows one object. On a terminal it redraws itself; elsewhere it prints a line for each change.
+// Watch shows one object again and again. On a terminal it redraws itself; elsewhere it prints a line for each change.
 type Watch struct {
 	Out  io.Writer
 	Live bool
 	said string
+}
+
+// Follow reads an object once each interval and shows what was read, until show reports that the watch is over or returns an
+// error. The end of ctx ends the watch without an error.
+func Follow[T any](
+	ctx context.Context, interval time.Duration, read func(context.Context) (T, error), show func(T, error) (over bool, err error),
+) (err error) {
+	if interval <= 0 {
+		return fmt.Errorf("--interval %s is not positive", interval)
+	}
+	_ = wait.PollUntilContextCancel(ctx, interval, true, func(ctx context.Context) (over bool, _ error) {
+		if found, failed := read(ctx); ctx.Err() == nil { // otherwise the read was interrupted
+			over, err = show(found, failed)
+		}
+		return over, err
+	})
+	return err
 }
 
 // ClearScreen clears a terminal and its scroll-back.
@@ -28,15 +44,11 @@ func (w *Watch) Frame(now time.Time, text, summary string) {
 		_, _ = io.WriteString(w.Out, ClearScreen+text)
 		return
 	}
-	w.change(now, summary)
+	w.Change(now, summary)
 }
 
-// Fail shows an error below the last frame.
-func (w *Watch) Fail(now time.Time, err error) {
-	w.change(now, err.Error())
-}
-
-func (w *Watch) change(now time.Time, text string) {
+// Change prints a line with the time if the text is not the one that was printed last.
+func (w *Watch) Change(now time.Time, text string) {
 	if w.said != text {
 		w.said = text
 		w.Line(now, text)

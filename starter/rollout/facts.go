@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -8,14 +9,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"millwright/api/v1alpha1"
+	"millwright/decide/list"
 	"millwright/decide/phrase"
 	"millwright/decide/rollout"
 	"millwright/starter/kubecli"
 )
 
 // lines are the facts in words, each with its name. Facts without content are left out.
-func (s snapshot) lines() [][2]string {
-	lines := [][2]string{
+func (s snapshot) lines() [][]any {
+	lines := [][]any{
 		{"machines", s.numbers()},
 		{"revision", s.made()},
 		{"strategy", s.strategy()},
@@ -26,16 +28,16 @@ func (s snapshot) lines() [][2]string {
 	for _, c := range s.status.Conditions {
 		switch c.Type {
 		case string(v1alpha1.MachineDeploymentReplicaFailure):
-			lines = append(lines, [2]string{"failure", c.Reason + ": " + kubecli.OneLine(c.Message)})
+			lines = append(lines, []any{"failure", c.Reason + ": " + kubecli.OneLine(c.Message)})
 		case string(v1alpha1.MachineDeploymentFrozen):
-			lines = append(lines, [2]string{"frozen", c.Message})
+			lines = append(lines, []any{"frozen", c.Message})
 		default: // the other conditions are covered above
 		}
 	}
 	if s.blind() {
-		lines = append(lines, [2]string{"nodes", "not read (--target-kubeconfig): what is updated in place is not known"})
+		lines = append(lines, []any{"nodes", "not read (--target-kubeconfig): what is updated in place is not known"})
 	}
-	return slices.DeleteFunc(lines, func(line [2]string) bool { return line[1] == "" })
+	return slices.DeleteFunc(lines, func(line []any) bool { return line[1] == "" })
 }
 
 // made describes the current set.
@@ -45,7 +47,7 @@ func (s snapshot) made() string {
 		return "none of this template yet"
 	}
 	set := s.family.Sets[i]
-	return fmt.Sprintf("%d, set %s of class %s, made at %s", s.next.Revision, set.Name, kubecli.OrDash(set.Spec.Template.Spec.Class.Name),
+	return fmt.Sprintf("%d, set %s of class %s, made at %s", s.next.Revision, set.Name, cmp.Or(set.Spec.Template.Spec.Class.Name, "-"),
 		kubecli.Since(set.CreationTimestamp.Time, s.now))
 }
 
@@ -97,9 +99,9 @@ func (s snapshot) step() string {
 	}
 	available := 0
 	if i := s.current(); i >= 0 {
-		available = countIf(o.Sets[i].Machines, func(m rollout.Member) bool { return m.Available })
+		available = list.Count(o.Sets[i].Machines, func(m rollout.Member) bool { return m.Available })
 	}
-	return fmt.Sprintf("%d of %d is to have %s, and %d available; %s", p.Step+1, len(o.Steps), machineCount(s.stepSize(p.Step)), available, then)
+	return fmt.Sprintf("%d of %d is to have %s, and %d available; %s", p.Step+1, len(o.Steps), phrase.Count(s.stepSize(p.Step), "machine"), available, then)
 }
 
 // stepSize is how many new machines a rollout step wants.

@@ -1,15 +1,9 @@
 package rollout
 
 import (
-	"bufio"
-	"bytes"
-	"errors"
 	"fmt"
-	"io"
-	"os"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	documents "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
 	"millwright/api/v1alpha1"
@@ -20,19 +14,12 @@ import (
 // MachineDeployment of that name, in that namespace or without one. An unknown field is an error. Replicas that are left out
 // keep the present value, because then something else sets them.
 func readSpec(file string, d *v1alpha1.MachineDeployment) (*v1alpha1.MachineDeploymentSpec, error) {
-	text, err := os.ReadFile(file)
+	documents, err := kubecli.ReadDocuments(file)
 	if err != nil {
-		return nil, fmt.Errorf("read the deployment as it may become: %w", err)
+		return nil, err
 	}
 	var found *v1alpha1.MachineDeploymentSpec
-	for reader := documents.NewYAMLReader(bufio.NewReader(bytes.NewReader(text))); ; {
-		document, err := reader.Read()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read %s: %w", file, err)
-		}
+	for _, document := range documents {
 		spec, err := specIn(document, d)
 		switch {
 		case err != nil:

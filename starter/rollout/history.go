@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
@@ -63,15 +62,15 @@ func (s snapshot) history(out io.Writer) error {
 		_, err := fmt.Fprintf(out, "deployment %s has no revision yet\n", s.key())
 		return err
 	}
-	columns := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	_, _ = fmt.Fprintln(columns, "REVISION\tFORMERLY\tSET\tCREATED\tREPLICAS\tCLASS\tCURRENT\tCHANGE-CAUSE")
+	rows := [][]any{{"REVISION", "FORMERLY", "SET", "CREATED", "REPLICAS", "CLASS", "CURRENT", "CHANGE-CAUSE"}}
 	for _, i := range s.byRevision() {
 		set, facts := s.family.Sets[i], s.facts.Sets[i]
-		_, _ = fmt.Fprintf(columns, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", revisionCell(facts.Revision), kubecli.OrDash(facts.History), set.Name,
-			phrase.Clock(set.CreationTimestamp.Time, s.now), set.Spec.Replicas, kubecli.OrDash(set.Spec.Template.Spec.Class.Name), yesCell(i == s.current()),
-			kubecli.OrDash(kubecli.OneLine(set.Annotations[v1alpha1.AnnotationChangeCause])))
+		rows = append(rows, []any{
+			revisionCell(facts.Revision), facts.History, set.Name, phrase.Clock(set.CreationTimestamp.Time, s.now), set.Spec.Replicas,
+			set.Spec.Template.Spec.Class.Name, yesCell(i == s.current()), kubecli.OneLine(set.Annotations[v1alpha1.AnnotationChangeCause]),
+		})
 	}
-	return columns.Flush()
+	return kubecli.WriteTable(out, rows)
 }
 
 // template writes the template of a revision. A former number of a set is accepted if no set has that number now.

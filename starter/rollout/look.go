@@ -4,19 +4,18 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"millwright/api/generated/clientset/versioned"
 	"millwright/api/v1alpha1"
+	"millwright/decide/request"
 	"millwright/decide/rollout"
 	"millwright/observe/deployment"
 	"millwright/starter/kubecli"
@@ -24,54 +23,32 @@ import (
 
 // rollouts has the flags of all rollout commands.
 type rollouts struct {
-	kubecli.Environment
-	kubeconfig string
-	target     string // kubeconfig of the target cluster; empty: nodes are not read
-	namespace  string
+	kubecli.Objects
+	target string // kubeconfig of the target cluster; empty: nodes are not read
 }
 
-// register adds the flags to a command and its subcommands.
-func (f *rollouts) register(c *cobra.Command) {
-	flags := c.PersistentFlags()
-	flags.StringVar(&f.kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "kubeconfig of the cluster that holds the machines")
-	flags.StringVar(&f.target, "target-kubeconfig", "", "kubeconfig of the cluster that the machines join as nodes; only in-place updates read nodes; empty means that nodes are not read")
-	flags.StringVarP(&f.namespace, "namespace", "n", metav1.NamespaceDefault, "namespace of the deployment")
-}
-
-// key parses the name of a deployment as users give it.
-func (f *rollouts) key(c *cobra.Command, text string) (types.NamespacedName, error) {
-	return kubecli.ReadKey(c, "deployment", text, f.namespace)
-}
-
-// send writes a request on the deployment of this name.
-func (f *rollouts) send(c *cobra.Command, name string, r kubecli.Request) error {
-	key, err := f.key(c, name)
-	if err != nil {
-		return err
-	}
-	return f.Send(c, f.kubeconfig, key, r, deploymentSubject)
-}
-
-// reader has what the rollout commands read with.
+// reader reads one deployment for the rollout commands.
 type reader struct {
+	key      types.NamespacedName
 	machines versioned.Interface
 	nodes    typedcorev1.NodesGetter // nil: nodes are not read
 	now      func() time.Time
 }
 
-// open makes the clients. They connect on their first use.
-func (f *rollouts) open() (reader, error) {
-	machines, err := f.Machines(f.kubeconfig)
-	if err != nil {
-		return reader{}, err
+// open makes a reader of the named deployment. Its clients connect on their first use.
+func (f *rollouts) open(c *cobra.Command, name string) (l reader, err error) {
+	l.now = f.Now
+	if l.key, err = f.Key(c, name); err != nil {
+		return l, err
 	}
-	l := reader{machines: machines, now: f.Now}
-	if f.target != "" {
-		if l.nodes, err = f.Nodes(f.target); err != nil {
-			return reader{}, err
-		}
+	clients, err := f.Clients(f.Kubeconfig)
+	l.machines = clients.Machines
+	if err != nil || f.target == "" {
+		return l, err
 	}
-	return l, nil
+	target, err := f.Clients(f.target)
+	l.nodes = target.Core
+	return l, err
 }
 
 // snapshot is a rollout at one moment: what was read, and the decision of decide/rollout about it. Temporal is not asked.
@@ -85,8 +62,8 @@ type snapshot struct {
 }
 
 // look reads a deployment with its sets, machines and nodes, and decides.
-func (l reader) look(ctx context.Context, key types.NamespacedName) (snapshot, error) {
-	family, err := l.family(ctx, key)
+func (l reader) look(ctx context.Context) (snapshot, error) {
+	family, err := l.family(ctx)
 	if err != nil {
 		return snapshot{}, err
 	}
@@ -98,8 +75,9 @@ func (l reader) look(ctx context.Context, key types.NamespacedName) (snapshot, e
 
 // family reads a deployment with its sets and machines from the API server, without nodes. Objects that are created or deleted
 // between two requests may be missing; the next look has them.
-func (l reader) family(ctx context.Context, key types.NamespacedName) (deployment.Family, error) {
-	d, err := findDeployment(ctx, l.machines, key)
+func (l reader) family(ctx context.Context) (deployment.Family, error) {
+	deployments := l.machines.MachineV1alpha1().MachineDeployments(l.key.Namespace)
+	d, err := kubecli.Find(ctx, request.MachineDeployment, l.key, deployments.Get)
 	if err != nil {
 		return deployment.Family{}, err
 	}
@@ -116,17 +94,6 @@ func judge(family deployment.Family, now time.Time) snapshot {
 	facts := deployment.Observed(family, now)
 	plan := rollout.Look(facts)
 	return snapshot{family: family, facts: facts, next: plan.Decision, status: plan.Status, now: now}
-}
-
-func findDeployment(ctx context.Context, machines versioned.Interface, key types.NamespacedName) (*v1alpha1.MachineDeployment, error) {
-	d, err := machines.MachineV1alpha1().MachineDeployments(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("there is no deployment %s: %w", key, err)
-	case err != nil:
-		return nil, fmt.Errorf("get deployment %s: %w", key, err)
-	}
-	return d, nil
 }
 
 func (l reader) setsOf(ctx context.Context, d *v1alpha1.MachineDeployment) ([]*v1alpha1.MachineSet, error) {

@@ -18,11 +18,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	kubefake "k8s.io/client-go/kubernetes/fake"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	clienttesting "k8s.io/client-go/testing"
 
 	"millwright/api/v1alpha1"
 	"millwright/observe/deployment"
+	"millwright/starter/kubecli"
 )
 
 // pool is a deployment with all that it has.
@@ -165,16 +165,14 @@ func (p *pool) roll(t *testing.T, args ...string) (string, error) {
 func rollIn(ctx context.Context, w *world, nodes []runtime.Object, args ...string) (string, error) {
 	var out bytes.Buffer
 	d := w.Environment()
-	d.Nodes = func(kubeconfig string) (typedcorev1.NodesGetter, error) {
-		if kubeconfig != "nodes.yaml" {
-			return nil, errors.New("read kubeconfig " + kubeconfig)
+	d.Clients = func(kubeconfig string) (kubecli.Clients, error) {
+		if kubeconfig == "other.yaml" {
+			return kubecli.Clients{}, errors.New("read kubeconfig " + kubeconfig)
 		}
-		return kubefake.NewClientset(nodes...).CoreV1(), nil
+		return kubecli.Clients{Machines: w.Machines, Core: kubefake.NewClientset(nodes...).CoreV1()}, nil
 	}
-	f := &rollouts{Environment: d}
-	c := &cobra.Command{Use: "rollout", SilenceUsage: true, SilenceErrors: true}
-	f.register(c)
-	c.AddCommand(f.statusCommand(), f.watchCommand(), f.historyCommand(), f.planCommand())
+	c := Command(d)
+	c.SilenceUsage, c.SilenceErrors = true, true
 	c.SetArgs(args)
 	c.SetOut(&out)
 	err := c.ExecuteContext(ctx)
@@ -193,7 +191,7 @@ func TestDeploymentIsNamedInTwoWays(t *testing.T) {
 		"plan a/b/c":                   `"a/b/c" names no deployment`,
 		"watch shop/web -n other":      "shop/web is in namespace shop, but --namespace says other",
 		"status":                       "accepts 1 arg",
-		"watch shop/web --interval 0s": "--interval 0s is no pause",
+		"watch shop/web --interval 0s": "--interval 0s is not positive",
 		"status shop/web --target-kubeconfig=other.yaml": "read kubeconfig other.yaml",
 	} {
 		_, err := rolled().roll(t, strings.Fields(args)...)
@@ -219,7 +217,7 @@ func TestLookReadsWhatTheDeploymentOwns(t *testing.T) {
 	foreign := rolled().machines[0]
 	foreign.Name, foreign.UID, foreign.OwnerReferences[0].UID = "z-2", "u-z-2", "u-z"
 	p.sets, p.machines = append(p.sets, stranger), append(p.machines, alone, foreign)
-	s, err := reader{machines: p.world().Machines, now: p.world().Environment().Now}.look(t.Context(), webKey)
+	s, err := reader{key: webKey, machines: p.world().Machines, now: p.world().Environment().Now}.look(t.Context())
 	require.NoError(t, err)
 	require.Len(t, s.family.Sets, 3)
 	assert.Equal(t, []string{"web-0", "web-a", "web-b"}, []string{s.facts.Sets[0].Name, s.facts.Sets[1].Name, s.facts.Sets[2].Name}, "the oldest first")
@@ -245,7 +243,7 @@ func TestLookThatFails(t *testing.T) {
 	nodes.PrependReactor("list", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("forbidden")
 	})
-	_, err := reader{machines: rolled().world().Machines, nodes: nodes.CoreV1(), now: time.Now}.look(t.Context(), webKey)
+	_, err := reader{key: webKey, machines: rolled().world().Machines, nodes: nodes.CoreV1(), now: time.Now}.look(t.Context())
 	assert.EqualError(t, err, "list nodes: forbidden")
 }
 

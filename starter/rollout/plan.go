@@ -30,12 +30,12 @@ func (f *rollouts) planCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "plan DEPLOYMENT",
 		Short: "Show the steps that a rollout would take, and take none",
-		Long: `plan shows which size each set would get, step by step, in a world in which machines come and go at once and people pass every
-step that waits for them. Pause and hold are looked past.
+		Long: `plan shows which size each set would get, step by step, as if machines appeared and disappeared at once and people approved
+every step that waits for them. It ignores pause and hold.
 
 --file reads the deployment's spec from a file: what would happen if that were applied. Replicas that it leaves out stay as they are.
---replicas puts another number of machines on top. With --create and --delete, how long one machine takes to come and to go, it says
-how long the rollout takes at least: no system can be faster under the same bounds.`,
+--replicas replaces the number of machines. With --create and --delete, the times until one machine is available and until one is
+gone, it also shows the least time that the rollout takes: no system can be faster under the same bounds.`,
 		Example: `  starter rollout plan shop/web
   starter rollout plan shop/web -f pool.yaml --create 2m --delete 30s`,
 		Args: cobra.ExactArgs(1),
@@ -76,41 +76,46 @@ func (w proposal) check() error {
 	case w.create < 0 || w.remove < 0:
 		return errors.New("--create and --delete are not negative")
 	case w.replicas != nil && *w.replicas < 0:
-		return fmt.Errorf("--replicas %d is no number of machines", *w.replicas)
+		return fmt.Errorf("--replicas %d is negative", *w.replicas)
 	default:
 		return nil
 	}
 }
 
+// with returns the snapshot as it would be after a change of the deployment.
+func (s snapshot) with(change func(d *v1alpha1.MachineDeployment)) snapshot {
+	family := s.family
+	family.Deployment = s.family.Deployment.DeepCopy()
+	change(family.Deployment)
+	return judge(family, s.now)
+}
+
 // suppose returns the snapshot as it would be with the proposal.
 func (s snapshot) suppose(w proposal) (snapshot, error) {
-	d := s.family.Deployment.DeepCopy()
+	spec := &s.family.Deployment.Spec
 	if w.file != "" {
-		spec, err := readSpec(w.file, d)
-		if err != nil {
+		var err error
+		if spec, err = readSpec(w.file, s.family.Deployment); err != nil {
 			return snapshot{}, err
 		}
-		d.Spec = *spec
 	}
-	if w.replicas != nil {
-		d.Spec.Replicas = *w.replicas
-	}
-	family := s.family
-	family.Deployment = d
-	return judge(family, s.now), nil
+	return s.with(func(d *v1alpha1.MachineDeployment) {
+		spec.DeepCopyInto(&d.Spec)
+		if w.replicas != nil {
+			d.Spec.Replicas = *w.replicas
+		}
+	}), nil
 }
 
 // running returns the snapshot without pause, hold and automatic rollback.
 func (s snapshot) running() snapshot {
-	family := s.family
-	d := s.family.Deployment.DeepCopy()
-	d.Spec.Paused = false
-	delete(d.Annotations, v1alpha1.AnnotationRolloutHold)
-	if d.Spec.Rollout != nil {
-		d.Spec.Rollout.AutomaticRollback = nil
-	}
-	family.Deployment = d
-	return judge(family, s.now)
+	return s.with(func(d *v1alpha1.MachineDeployment) {
+		d.Spec.Paused = false
+		delete(d.Annotations, v1alpha1.AnnotationRolloutHold)
+		if d.Spec.Rollout != nil {
+			d.Spec.Rollout.AutomaticRollback = nil
+		}
+	})
 }
 
 // undone returns the snapshot after the requested undo, if there is one.
@@ -118,15 +123,13 @@ func (s snapshot) undone() snapshot {
 	if s.next.Rollback == nil {
 		return s
 	}
-	family := s.family
-	d := s.family.Deployment.DeepCopy()
-	d.Spec.RollbackTo = nil
-	if to := s.next.Rollback.Set; to != nil {
-		i := slices.IndexFunc(s.facts.Sets, func(set rollout.Set) bool { return set.UID == to.UID })
-		d.Spec.Template = *asGiven(s.family.Sets[i])
-	}
-	family.Deployment = d
-	return judge(family, s.now)
+	return s.with(func(d *v1alpha1.MachineDeployment) {
+		d.Spec.RollbackTo = nil
+		if to := s.next.Rollback.Set; to != nil {
+			i := slices.IndexFunc(s.facts.Sets, func(set rollout.Set) bool { return set.UID == to.UID })
+			d.Spec.Template = *asGiven(s.family.Sets[i])
+		}
+	})
 }
 
 // plan is the plan in words. It begins with what keeps the first step from being taken.
@@ -163,16 +166,16 @@ func (s snapshot) ends(w proposal) string {
 	takes, ends := simulate.Ideal(s.facts, w.create, w.remove)
 	switch {
 	case ends && w.timed:
-		return fmt.Sprintf("With %s for a machine to come and %s for one to go, it takes %s at least.\n", w.create, w.remove, takes)
+		return fmt.Sprintf("With %s until a machine is available and %s until one is gone, the rollout takes at least %s.\n", w.create, w.remove, takes)
 	case ends:
 		return ""
 	case s.facts.Strategy == rollout.OnDelete:
-		return "It ends there: old machines stay until somebody deletes them.\n"
+		return "The plan ends here: old machines stay until somebody deletes them.\n"
 	case s.blind():
-		return "It ends there as far as is known: nodes were not read (--target-kubeconfig).\n"
+		return "The plan ends here, because nodes were not read (--target-kubeconfig).\n"
 	case s.facts.Strategy == rollout.InPlaceManual:
 		return "The plan ends here: a person selects the nodes.\n"
 	default:
-		return "It ends there, and is not complete.\n"
+		return "The plan ends here, and the rollout is not complete.\n"
 	}
 }

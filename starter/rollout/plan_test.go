@@ -23,14 +23,14 @@ func TestPlan(t *testing.T) {
 2   1       2       resize set web-a 3→1: 5 available, 3 needed
 3   1       3       resize set (new) 2→3: room for 2 machines, 3 wanted
 4   0       3       resize set web-a 1→0: 4 available, 3 needed
-With 2s for a machine to come and 1s for one to go, it takes 6s at least.
+With 2s until a machine is available and 1s until one is gone, the rollout takes at least 6s.
 `, "\n"), out)
 }
 
 func TestPlanWhereNothingIsToBeDone(t *testing.T) {
 	out, err := rolled().roll(t, "plan", "shop/web", "--create=2s", "--delete=1s")
 	require.NoError(t, err)
-	assert.Equal(t, "shop/web: nothing to do: 3 wanted, 3 up to date, 3 ready, 3 available.\nWith 2s for a machine to come and 1s for one to go, it takes 0s at least.\n", out)
+	assert.Equal(t, "shop/web: nothing to do: 3 wanted, 3 up to date, 3 ready, 3 available.\nWith 2s until a machine is available and 1s until one is gone, the rollout takes at least 0s.\n", out)
 }
 
 func TestPlanOfAnotherNumber(t *testing.T) {
@@ -93,8 +93,8 @@ shop/web: nothing to do: 3 wanted, 3 up to date, 3 ready, 3 available.
 
 func TestPlanThatEndsBeforeItIsComplete(t *testing.T) {
 	for want, p := range map[string]*pool{
-		"It ends there: old machines stay until somebody deletes them.\n":                before(strategy(v1alpha1.OnDeleteMachineDeploymentStrategyType)),
-		"It ends there as far as is known: nodes were not read (--target-kubeconfig).\n": updating(v1alpha1.OrchestrationTypeAuto),
+		"The plan ends here: old machines stay until somebody deletes them.\n":     before(strategy(v1alpha1.OnDeleteMachineDeploymentStrategyType)),
+		"The plan ends here, because nodes were not read (--target-kubeconfig).\n": updating(v1alpha1.OrchestrationTypeAuto),
 	} {
 		out, err := p.roll(t, "plan", "shop/web")
 		require.NoError(t, err)
@@ -111,8 +111,8 @@ func TestPlanRefuses(t *testing.T) {
 		"--delete=2s":              "--create and --delete say together how long a rollout takes: give both",
 		"--create=-2s --delete=1s": "--create and --delete are not negative",
 		"--create=2s --delete=-1s": "--create and --delete are not negative",
-		"--replicas=-1":            "--replicas -1 is no number of machines",
-		"-f nowhere.yaml":          "read the deployment as it may become: open nowhere.yaml: no such file or directory",
+		"--replicas=-1":            "--replicas -1 is negative",
+		"-f nowhere.yaml":          "read objects: open nowhere.yaml: no such file or directory",
 	} {
 		_, err := rolled().roll(t, append([]string{"plan", "shop/web"}, strings.Fields(args)...)...)
 		assert.EqualError(t, err, message, args)

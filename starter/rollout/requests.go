@@ -21,16 +21,16 @@ func rolloutCommands() []kubecli.CommandHelp {
 	return []kubecli.CommandHelp{
 		{
 			Name:  request.Start,
-			Short: "Make all machines anew, although the template stays",
-			Long: `start writes a time into the template, and nothing else: that makes another revision of it, which is rolled out as any other.
-It is refused while the deployment is paused or its rollout is held.`,
+			Short: "Replace or update all machines, although the template stays the same",
+			Long: `start writes only a time into the template. This makes a new revision, which is rolled out like any other. It is refused
+while the deployment is paused or its rollout is held.`,
 			Example: `  starter rollout start shop/web --reason "certificates of the nodes expire"`,
 		},
 		{
 			Name:  request.Pause,
 			Short: "Roll no new template out until resume",
 			Long: `pause sets spec.paused. A rollout stops where it is, and neither a new template nor a former one is rolled out. A new number of
-replicas is followed, and machines that fail are replaced.`,
+replicas still takes effect, and machines that fail are replaced.`,
 			Example: `  starter rollout pause shop/web --reason "until Monday"`,
 		},
 		{
@@ -70,11 +70,11 @@ steps of this revision in all, reached or not.`,
 func rollsOut(r kubecli.Request, d *v1alpha1.MachineDeployment, f request.DeploymentFacts) string {
 	switch {
 	case r.Command == request.Pause:
-		return "no template is rolled out until somebody resumes it; a new number of replicas is followed, and machines that fail are replaced"
+		return "no template is rolled out until somebody resumes it; a new number of replicas takes effect, and machines that fail are replaced"
 	case r.Command == request.Resume:
 		return resumed(f)
 	case r.Command == request.Cancel && !r.Back:
-		return "machines of all templates stay, machines that fail are replaced, and a new number of replicas is followed, until somebody resumes it or there is another revision"
+		return "machines of all templates stay, machines that fail are replaced, and a new number of replicas takes effect, until somebody resumes it or there is another revision"
 	case r.Command == request.Approve && (f.Paused || f.Held != ""):
 		return "nothing, until somebody resumes it (starter rollout resume " + f.Name + ")"
 	case r.Command == request.Approve:
@@ -122,7 +122,7 @@ func rollsBack(r kubecli.Request, f request.DeploymentFacts) string {
 func deploymentSubject(
 	ctx context.Context, machines versioned.Interface, now time.Time, key types.NamespacedName, r kubecli.Request,
 ) (s kubecli.Subject, err error) {
-	family, err := (reader{machines: machines}).family(ctx, key)
+	family, err := reader{key: key, machines: machines}.family(ctx)
 	if err != nil {
 		return s, err
 	}

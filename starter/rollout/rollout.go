@@ -10,13 +10,13 @@ import (
 
 // Command returns the command rollout.
 func Command(d kubecli.Environment) *cobra.Command {
-	f := &rollouts{Environment: d}
+	f := &rollouts{Objects: kubecli.Objects{Environment: d, Kind: request.MachineDeployment}}
 	c := &cobra.Command{
 		Use:   "rollout",
 		Short: "See how a deployment comes to its newest template, and stop, continue or undo that",
-		Long: `rollout shows how far the machines of a MachineDeployment have come to its newest template, what holds them up and what would
-come next, and changes it. Requests (pause, cancel and so on) write the MachineDeployment, each with who wants it and why;
-kubectl can do the same. All of it works when Temporal is away; requests are acted upon when it is back.
+		Long: `rollout shows how many machines of a MachineDeployment have its newest template, what holds up the others and what comes next,
+and changes the rollout. Requests (pause, cancel and so on) write the MachineDeployment, with actor and reason; kubectl can do the
+same. The commands do not need Temporal; without Temporal, requests take effect later.
 
 A deployment is given as NAMESPACE/NAME, or as NAME with --namespace. All clock times are UTC.`,
 		Example: `  starter rollout status shop/web
@@ -25,10 +25,11 @@ A deployment is given as NAMESPACE/NAME, or as NAME with --namespace. All clock 
   starter rollout cancel shop/web --reason "machines do not join"
   starter rollout undo shop/web`,
 	}
-	f.register(c)
+	f.Register(c)
+	c.PersistentFlags().StringVar(&f.target, "target-kubeconfig", "", "kubeconfig of the cluster that the machines join as nodes; only in-place updates read nodes; empty means that nodes are not read")
 	c.AddCommand(f.statusCommand(), f.watchCommand(), f.historyCommand(), f.planCommand())
 	for _, h := range rolloutCommands() {
-		c.AddCommand(kubecli.RequestCommand(request.MachineDeployment, h, f.send))
+		c.AddCommand(f.RequestCommand(h, deploymentSubject))
 	}
 	return c
 }

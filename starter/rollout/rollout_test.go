@@ -138,7 +138,7 @@ func TestRolloutRequestsWriteTheDeployment(t *testing.T) {
 			[]string{"pause", "shop/web"},
 			requestedBy("ann requested pause", "", `,"spec":{"paused":true}`),
 			"deployment shop/web is paused\n" +
-				"Next: no template is rolled out until somebody resumes it; a new number of replicas is followed, and machines that fail are replaced.\n" +
+				"Next: no template is rolled out until somebody resumes it; a new number of replicas takes effect, and machines that fail are replaced.\n" +
 				"To take it back: starter rollout resume shop/web" + follow,
 		},
 		{
@@ -146,7 +146,7 @@ func TestRolloutRequestsWriteTheDeployment(t *testing.T) {
 			[]string{"pause", "shop/web"},
 			nil,
 			"deployment shop/web is paused already\n" +
-				"Next: no template is rolled out until somebody resumes it; a new number of replicas is followed, and machines that fail are replaced.\n" +
+				"Next: no template is rolled out until somebody resumes it; a new number of replicas takes effect, and machines that fail are replaced.\n" +
 				"To take it back: starter rollout resume shop/web" + follow,
 		},
 		{
@@ -179,7 +179,7 @@ func TestRolloutRequestsWriteTheDeployment(t *testing.T) {
 			[]string{"cancel", "shop/web", "--reason", "it burns"},
 			requestedBy("ann requested cancel: it burns", `"rollout.machine.sapcloud.io/hold":"2 ann: it burns",`, ""),
 			"the rollout of revision 2 of deployment shop/web is held where it is\n" +
-				"Next: machines of all templates stay, machines that fail are replaced, and a new number of replicas is followed, " +
+				"Next: machines of all templates stay, machines that fail are replaced, and a new number of replicas takes effect, " +
 				"until somebody resumes it or there is another revision.\nTo take it back: starter rollout resume shop/web" + follow,
 		},
 		{

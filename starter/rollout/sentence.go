@@ -3,8 +3,10 @@ package rollout
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
+	"millwright/decide/list"
 	"millwright/decide/phrase"
 	"millwright/decide/rollout"
 )
@@ -18,14 +20,14 @@ func (s snapshot) clock(t time.Time) string { return phrase.Clock(t, s.now) }
 
 // says is the sentence without the deployment's name; at formats a time.
 func (s snapshot) says(at func(time.Time) string) string {
-	text := s.told(at)
+	text := s.state(at)
 	if !s.idle.IsZero() {
 		text += "; that has been due since " + at(s.idle) + ": check that bridge and workers run"
 	}
 	return text
 }
 
-func (s snapshot) told(at func(time.Time) string) string {
+func (s snapshot) state(at func(time.Time) string) string {
 	o, d := s.facts, s.next
 	switch {
 	case o.Deleting:
@@ -71,12 +73,9 @@ func (s snapshot) moving(at func(time.Time) string) string {
 func (s snapshot) deletions() string {
 	n := 0
 	for _, set := range s.facts.Sets {
-		n += countIf(set.Machines, func(m rollout.Member) bool { return m.Deleting })
+		n += list.Count(set.Machines, func(m rollout.Member) bool { return m.Deleting })
 	}
-	if n == 0 {
-		return ""
-	}
-	return "; " + machineCount(n) + " to go yet"
+	return phrase.If(n > 0, "; %s still being deleted", phrase.Count(n, "machine"))
 }
 
 // pauseSays says until when a rollout waits at a pause point.
@@ -85,19 +84,15 @@ func pauseSays(p *rollout.PausePoint, at func(time.Time) string) string {
 	if !p.Approve {
 		until = "until " + at(p.Until)
 	}
-	return fmt.Sprintf("%d of %d has its %s, and lasts %s", p.Step+1, p.Of, machineCount(p.Size), until)
+	return fmt.Sprintf("%d of %d has its %s, and lasts %s", p.Step+1, p.Of, phrase.Count(p.Size, "machine"), until)
 }
 
-// moves reports whether a decision takes the rollout further. Records and marks on nodes do not count: without reading the
-// nodes, it is unknown whether a mark is due.
+// moves reports whether a decision takes the rollout further. Records and annotations do not count. Of the changes of nodes only
+// Select counts, which starts in-place updates: if the nodes were not read, it is unknown whether the others are due.
 func moves(d rollout.Decision) bool {
-	for _, r := range d.Resize {
-		if r.From != r.To {
-			return true
-		}
-	}
 	lists := len(d.Mark) + len(d.Unmark) + len(d.Open) + len(d.Close) + len(d.Sync) + len(d.Move) + len(d.Select) + len(d.Delete)
-	return lists > 0 || d.Create != nil || d.Revise != nil || d.Rollback != nil
+	return lists > 0 || d.Create != nil || d.Revise != nil || d.Rollback != nil ||
+		slices.ContainsFunc(d.Resize, func(r rollout.Resize) bool { return r.From != r.To })
 }
 
 // revision names what is being rolled out.
@@ -113,7 +108,7 @@ func (s snapshot) reached() string {
 	if s.next.NoSet {
 		return "its template is not rolled out"
 	}
-	return fmt.Sprintf("%d of %s up to date", s.status.Counts.Updated, machineCount(s.facts.Replicas))
+	return fmt.Sprintf("%d of %s up to date", s.status.Counts.Updated, phrase.Count(s.facts.Replicas, "machine"))
 }
 
 // numbers says how many machines are wanted and how many there are.
@@ -124,12 +119,4 @@ func (s snapshot) numbers() string {
 		text += fmt.Sprintf(", %d failed and preserved", c.PreservedFailed)
 	}
 	return text
-}
-
-// machineCount counts machines in words.
-func machineCount(n int) string {
-	if n == 1 {
-		return "1 machine"
-	}
-	return fmt.Sprintf("%d machines", n)
 }

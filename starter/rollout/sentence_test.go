@@ -68,7 +68,7 @@ func TestRolloutSentence(t *testing.T) {
 		},
 		{
 			"the last old machine goes", webPool().set("web-a", 6, "small", 0).machine("a-2", v1alpha1.MachineTerminating).set("web-b", 7, "large", 3).running("b-1", "b-2", "b-3"),
-			"revision 7 is being rolled out: 3 machines wanted, 3 available; 1 machine to go yet.",
+			"revision 7 is being rolled out: 3 machines wanted, 3 available; 1 machine still being deleted.",
 			[]string{drains, stop, back},
 		},
 		{"a set has yet to tell", unsaid, "3 machines wanted, 3 available.", []string{back}},

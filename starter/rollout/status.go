@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+
+	"millwright/starter/kubecli"
 )
 
 func (f *rollouts) statusCommand() *cobra.Command {
@@ -15,11 +16,11 @@ func (f *rollouts) statusCommand() *cobra.Command {
 		Use:   "status DEPLOYMENT",
 		Short: "Show the state of a rollout, what it waits for, and the command that changes it",
 		Long: `status begins with one sentence: what the rollout does next, or what it waits for. Then come the numbers, the sets that have
-machines, the machines that hold it up, and the commands that a person has now. A bound that is a percentage is followed by the
-number of machines that it comes to.
+machines, the machines that the rollout waits for, and the commands that may help now. A bound that is a percentage is followed
+by its number of machines.
 
-It reads the API server and decides as the workers do, but carries nothing out; Temporal is not asked. It succeeds however the
-rollout stands.`,
+It reads the API server and decides as the workers do, but changes nothing and does not need Temporal. It succeeds whatever the
+state of the rollout.`,
 		Example: `  starter rollout status shop/web
   starter rollout status web -n shop --target-kubeconfig nodes.yaml`,
 		Args: cobra.ExactArgs(1),
@@ -36,26 +37,18 @@ rollout stands.`,
 
 // status reads the named deployment once.
 func (f *rollouts) status(c *cobra.Command, name string) (snapshot, error) {
-	key, err := f.key(c, name)
+	l, err := f.open(c, name)
 	if err != nil {
 		return snapshot{}, err
 	}
-	l, err := f.open()
-	if err != nil {
-		return snapshot{}, err
-	}
-	return l.look(c.Context(), key)
+	return l.look(c.Context())
 }
 
 // text is the complete output of status, with the advice at its end.
 func (s snapshot) text(advice []string) string {
 	var out bytes.Buffer
 	_, _ = fmt.Fprintf(&out, "%s\n%s\n\n", s.sentence(), s.bar())
-	columns := tabwriter.NewWriter(&out, 0, 0, 3, ' ', 0)
-	for _, line := range s.lines() {
-		_, _ = fmt.Fprintf(columns, "%s\t%s\n", line[0], line[1])
-	}
-	_ = columns.Flush() // a buffer never fails
+	_ = kubecli.WriteTable(&out, s.lines()) // a buffer never fails
 	s.setTable(&out)
 	s.machineTable(&out)
 	if len(advice) > 0 {

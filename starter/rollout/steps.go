@@ -1,57 +1,51 @@
 package rollout
 
 import (
-	"fmt"
 	"io"
 	"slices"
-	"strconv"
-	"text/tabwriter"
 
 	"millwright/decide/rollout/simulate"
+	"millwright/starter/kubecli"
 )
 
 // stepTable numbers the steps, with the size of every set after each.
 func (s snapshot) stepTable(out io.Writer, steps []simulate.Foreseen) {
-	rows := [][]simulate.Size{nil}
+	now := simulate.Foreseen{Step: "as it is now"}
 	for _, set := range s.facts.Sets {
-		rows[0] = append(rows[0], simulate.Size{Set: set.Name, Replicas: set.Replicas})
+		now.Sizes = append(now.Sizes, simulate.Size{Set: set.Name, Replicas: set.Replicas})
 	}
-	for _, step := range steps {
-		rows = append(rows, step.Sizes)
-	}
-	names := s.columns(rows)
-	columns := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	_, _ = fmt.Fprint(columns, "#")
+	steps = slices.Insert(steps, 0, now)
+	names := columns(steps)
+	rows := [][]any{{"#"}}
 	for _, name := range names {
-		_, _ = fmt.Fprintf(columns, "\t%s", name)
+		rows[0] = append(rows[0], name)
 	}
-	_, _ = fmt.Fprintln(columns, "\tSTEP")
-	for i, row := range rows {
-		number, what := "-", "as it is now"
-		if i > 0 {
-			number, what = strconv.Itoa(i), steps[i-1].Step
+	rows[0] = append(rows[0], "STEP")
+	for i, step := range steps {
+		row := []any{i}
+		if i == 0 {
+			row[0] = "-"
 		}
-		_, _ = fmt.Fprint(columns, number)
 		for _, name := range names {
-			_, _ = fmt.Fprintf(columns, "\t%d", sizeIn(row, name))
+			row = append(row, sizeIn(step.Sizes, name))
 		}
-		_, _ = fmt.Fprintf(columns, "\t%s\n", what)
+		rows = append(rows, append(row, step.Step))
 	}
-	_ = columns.Flush() // a buffer never fails
+	_ = kubecli.WriteTable(out, rows) // a buffer never fails
 }
 
 // columns are the sets that have machines after any step, from the oldest to the newest.
-func (s snapshot) columns(rows [][]simulate.Size) []string {
+func columns(steps []simulate.Foreseen) []string {
 	var names []string
-	for _, row := range rows {
-		for _, size := range row {
+	for _, step := range steps {
+		for _, size := range step.Sizes {
 			if !slices.Contains(names, size.Set) {
 				names = append(names, size.Set)
 			}
 		}
 	}
 	return slices.DeleteFunc(names, func(name string) bool {
-		return !slices.ContainsFunc(rows, func(row []simulate.Size) bool { return sizeIn(row, name) > 0 })
+		return !slices.ContainsFunc(steps, func(step simulate.Foreseen) bool { return sizeIn(step.Sizes, name) > 0 })
 	})
 }
 

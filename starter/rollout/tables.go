@@ -1,15 +1,14 @@
 package rollout
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"slices"
 	"strconv"
-	"text/tabwriter"
 	"time"
 
 	"millwright/api/v1alpha1"
+	"millwright/decide/list"
 	"millwright/decide/rollout"
 	"millwright/starter/kubecli"
 )
@@ -17,27 +16,27 @@ import (
 // setTable shows the current set and all that have or want machines, the newest revision first.
 func (s snapshot) setTable(out io.Writer) {
 	var shown []int
-	for i, set := range s.facts.Sets {
-		if i == s.current() || set.Replicas > 0 || len(set.Machines) > 0 {
+	for _, i := range slices.Backward(s.byRevision()) {
+		if set := s.facts.Sets[i]; i == s.current() || set.Replicas > 0 || len(set.Machines) > 0 {
 			shown = append(shown, i)
 		}
 	}
 	if len(shown) == 0 {
 		return
 	}
-	slices.SortStableFunc(shown, func(a, b int) int { return cmp.Compare(s.facts.Sets[b].Revision, s.facts.Sets[a].Revision) })
-	_, _ = fmt.Fprintln(out)
-	columns := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	_, _ = fmt.Fprintln(columns, "REVISION\tSET\tREPLICAS\tMACHINES\tREADY\tAVAILABLE\tTERMINATING\tCLASS\tCURRENT")
+	rows := [][]any{{"REVISION", "SET", "REPLICAS", "MACHINES", "READY", "AVAILABLE", "TERMINATING", "CLASS", "CURRENT"}}
 	for _, i := range shown {
 		set := s.facts.Sets[i]
-		_, _ = fmt.Fprintf(columns, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\t%s\n", revisionCell(set.Revision), set.Name, set.Replicas, len(set.Machines),
-			countIf(set.Machines, func(m rollout.Member) bool { return m.Ready && !m.Deleting }),
-			countIf(set.Machines, func(m rollout.Member) bool { return m.Available }),
-			countIf(set.Machines, func(m rollout.Member) bool { return m.Deleting }),
-			kubecli.OrDash(s.family.Sets[i].Spec.Template.Spec.Class.Name), yesCell(i == s.current()))
+		rows = append(rows, []any{
+			revisionCell(set.Revision), set.Name, set.Replicas, len(set.Machines),
+			list.Count(set.Machines, func(m rollout.Member) bool { return m.Ready && !m.Deleting }),
+			list.Count(set.Machines, func(m rollout.Member) bool { return m.Available }),
+			list.Count(set.Machines, func(m rollout.Member) bool { return m.Deleting }),
+			s.family.Sets[i].Spec.Template.Spec.Class.Name, yesCell(i == s.current()),
+		})
 	}
-	_ = columns.Flush() // a buffer never fails
+	_, _ = fmt.Fprintln(out)
+	_ = kubecli.WriteTable(out, rows) // a buffer never fails
 	if rest := len(s.facts.Sets) - len(shown); rest > 0 {
 		_, _ = fmt.Fprintf(out, "and %d without machines: starter rollout history %s\n", rest, s.key())
 	}
@@ -48,18 +47,18 @@ const mostMachines = 10
 
 // machineTable shows the machines that the rollout waits for.
 func (s snapshot) machineTable(out io.Writer) {
-	list := s.awaited()
-	if len(list) == 0 {
+	awaited := s.awaited()
+	if len(awaited) == 0 {
 		return
 	}
-	_, _ = fmt.Fprintln(out)
-	columns := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	_, _ = fmt.Fprintln(columns, "MACHINE\tPHASE\tSINCE\tLAST OPERATION")
-	for _, m := range list[:min(len(list), mostMachines)] {
-		_, _ = fmt.Fprintf(columns, "%s\t%s\t%s\t%s\n", m.Name, kubecli.Status(*m), kubecli.Age(phaseSince(m), s.now), kubecli.OrDash(kubecli.OneLine(m.Status.LastOperation.Description)))
+	rows := [][]any{{"MACHINE", "PHASE", "SINCE", "LAST OPERATION"}}
+	for _, m := range awaited[:min(len(awaited), mostMachines)] {
+		operation := kubecli.OneLine(m.Status.LastOperation.Description)
+		rows = append(rows, []any{m.Name, kubecli.Status(*m), kubecli.Age(phaseSince(m), s.now), operation})
 	}
-	_ = columns.Flush() // a buffer never fails
-	if rest := len(list) - mostMachines; rest > 0 {
+	_, _ = fmt.Fprintln(out)
+	_ = kubecli.WriteTable(out, rows) // a buffer never fails
+	if rest := len(awaited) - mostMachines; rest > 0 {
 		_, _ = fmt.Fprintf(out, "and %d more\n", rest)
 	}
 }
@@ -77,8 +76,10 @@ func (s snapshot) awaited() []*v1alpha1.Machine {
 			}
 		}
 	}
-	list := slices.DeleteFunc(slices.Clone(s.family.Members), func(m *v1alpha1.Machine) bool { return !first[m.Name] })
-	return append(list, slices.DeleteFunc(slices.Clone(s.family.Members), func(m *v1alpha1.Machine) bool { return !then[m.Name] })...)
+	return slices.Concat(
+		list.Where(s.family.Members, func(m *v1alpha1.Machine) bool { return first[m.Name] }),
+		list.Where(s.family.Members, func(m *v1alpha1.Machine) bool { return then[m.Name] }),
+	)
 }
 
 // phaseSince is when a machine entered its phase.
@@ -93,20 +94,10 @@ func phaseSince(m *v1alpha1.Machine) time.Time {
 	}
 }
 
-func countIf(list []rollout.Member, is func(rollout.Member) bool) int {
-	n := 0
-	for _, m := range list {
-		if is(m) {
-			n++
-		}
-	}
-	return n
-}
-
-// revisionCell is a revision in a table; a dash if the set has none yet.
+// revisionCell is a revision in a table; empty if the set has none yet.
 func revisionCell(n int64) string {
 	if n == 0 {
-		return "-"
+		return ""
 	}
 	return strconv.FormatInt(n, 10)
 }
@@ -115,5 +106,5 @@ func yesCell(yes bool) string {
 	if yes {
 		return "yes"
 	}
-	return "-"
+	return ""
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 
 	"millwright/starter/kubecli"
 )
@@ -19,29 +18,22 @@ func (f *rollouts) watchCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "watch DEPLOYMENT",
 		Short: "Follow a rollout until it is complete",
-		Long: `watch shows what status shows, again and again, until the rollout is complete, and ends with how many machines were replaced
-while it watched. Where the output is no terminal it prints a line for each change. A newer template is followed as soon as it is
-there. Ctrl-C ends it, and is no failure.
+		Long: `watch shows what status shows, again and again, until the rollout is complete, and ends with the number of machines that were
+replaced meanwhile. If the output is not a terminal, it prints a line for each change. If the template changes again, it follows
+the new revision. Ctrl-C ends it without an error.
 
-It fails when the rollout does not come about: the progress deadline has passed, the revision was rolled back, somebody paused or
-holds it, or the deployment is gone or invalid. With --keep-watching only the last two end it. A step that waits for a person
-does not.`,
+It fails when the progress deadline has passed, the revision was rolled back, somebody paused the deployment or holds the rollout,
+or the deployment is gone or invalid. With --keep-watching it fails only in the last two cases. A step that waits for a person
+does not end it.`,
 		Example: `  starter rollout watch shop/web
   starter rollout watch web -n shop --interval 10s --keep-watching`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			if interval <= 0 {
-				return fmt.Errorf("--interval %s is no pause", interval)
-			}
-			key, err := f.key(c, args[0])
+			l, err := f.open(c, args[0])
 			if err != nil {
 				return err
 			}
-			l, err := f.open()
-			if err != nil {
-				return err
-			}
-			return l.watch(c.Context(), c.OutOrStdout(), key, &watchState{keep: keep}, interval)
+			return l.watch(c.Context(), c.OutOrStdout(), &watchState{keep: keep}, interval)
 		},
 	}
 	c.Flags().DurationVar(&interval, "interval", 2*time.Second, "pause between two looks")
@@ -51,30 +43,21 @@ does not.`,
 
 // watch reads the rollout until it or ctx has ended. An error of the first read ends the watch; later ones are shown, and the
 // next read may succeed.
-func (l reader) watch(ctx context.Context, out io.Writer, key types.NamespacedName, j *watchState, interval time.Duration) error {
+func (l reader) watch(ctx context.Context, out io.Writer, j *watchState, interval time.Duration) error {
 	w := &kubecli.Watch{Out: out, Live: kubecli.IsTerminal(out)}
-	for {
-		s, err := l.look(ctx, key)
+	return kubecli.Follow(ctx, interval, l.look, func(s snapshot, err error) (over bool, _ error) {
 		switch {
-		case kubecli.Interrupted(ctx):
-			return nil
 		case j.lost(s, err):
-			return fmt.Errorf("deployment %s is gone, and its rollout was not complete", key)
+			return true, fmt.Errorf("deployment %s is gone, and its rollout was not complete", l.key)
 		case err != nil && j.uid == "":
-			return err
+			return true, err
 		case err != nil:
-			w.Fail(l.now(), err)
+			w.Change(l.now(), err.Error())
+			return false, nil
 		default:
-			if over, err := j.show(w, s); over {
-				return err
-			}
+			return j.show(w, s)
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(interval):
-		}
-	}
+	})
 }
 
 // lost reports whether the watched deployment does not exist any more.

@@ -186,8 +186,8 @@ func TestWatchOfARolloutEndsWellWithCtrlC(t *testing.T) {
 
 	ctx, cancel = context.WithCancel(t.Context())
 	out := &clitest.Pressed{Cancel: cancel} // between two reads
-	l := reader{machines: midway().world().Machines, now: w.Environment().Now}
-	require.NoError(t, l.watch(ctx, out, webKey, &watchState{}, time.Hour))
+	l := reader{key: webKey, machines: midway().world().Machines, now: w.Environment().Now}
+	require.NoError(t, l.watch(ctx, out, &watchState{}, time.Hour))
 	assert.Contains(t, out.String(), "revision 7 waits")
 }
 

@@ -109,7 +109,7 @@ func (j *watchState) passed(s snapshot) string {
 	if s.inPlace() {
 		word = "updated or replaced"
 	}
-	return fmt.Sprintf("watched for %s: %s %s", phrase.Span(s.now.Sub(j.began)), machineCount(j.replaced(s)), word)
+	return fmt.Sprintf("watched for %s: %s %s", phrase.Span(s.now.Sub(j.began)), phrase.Count(j.replaced(s), "machine"), word)
 }
 
 // replaced counts the machines that were first seen in an old set, and are now gone or in the current set.

@@ -29,7 +29,7 @@ func MachineClass(ctx workflow.Context, in run.Input) (run.Result, error) {
 // that is not in a cache yet must not lose its class, nor another class its Secret.
 func (c *machineClass) Decide(ctx workflow.Context) (class.Decision, error) {
 	live := c.Live
-	d, err := decideClass.Quick(ctx, c.Object, "which finalizers are missing, and which have to go?", c.Read())
+	d, err := decideClass.Quick(ctx, c.Object, "which finalizers are missing, and which must be removed?", c.Read())
 	if err != nil {
 		return d, err
 	}

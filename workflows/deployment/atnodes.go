@@ -4,17 +4,17 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
-	activitiesdeployment "millwright/activities/deployment"
+	"millwright/activities/deployment"
 	"millwright/activities/kube"
 	"millwright/decide/rollout"
 	"millwright/workflows/run"
 )
 
 // nodeChanges returns the changes of nodes that a decision lists, and their number.
-func nodeChanges(deployment kube.Ref, d rollout.Decision) (activitiesdeployment.NodeChanges, int) {
+func (w *setWriter) nodeChanges(d rollout.Decision) (deployment.NodeChanges, int) {
 	n := len(d.Settle) + len(d.Strip) + len(d.Candidates) + len(d.Select) + len(d.Taint) + len(d.Untaint) + len(d.Guard) + len(d.Unguard)
-	return activitiesdeployment.NodeChanges{
-		Deployment: deployment, Settle: d.Settle, Strip: d.Strip, Candidates: d.Candidates, Select: d.Select,
+	return deployment.NodeChanges{
+		Deployment: w.Ref, Settle: d.Settle, Strip: d.Strip, Candidates: d.Candidates, Select: d.Select,
 		Taint: d.Taint, Untaint: d.Untaint, Guard: d.Guard, Unguard: d.Unguard,
 	}, n
 }
@@ -29,7 +29,7 @@ func onlyMarks(d rollout.Decision) bool {
 // resizes, because no signal is processed while a local attempt runs (at most 2 s). While marks are being written, and for
 // RefusedAgain after a failure, no others are started: a later decision lists them again.
 func (w *setWriter) atNodes(ctx workflow.Context, d rollout.Decision) (awaited []run.Writing) {
-	changes, n := nodeChanges(w.Ref, d)
+	changes, n := w.nodeChanges(d)
 	if n == 0 || w.marking != nil || w.marksAgain.After(workflow.Now(ctx)) && onlyMarks(d) {
 		return nil
 	}

@@ -92,7 +92,7 @@ func (m *machineDeployment) roll(ctx workflow.Context, d deployment.Decision) er
 	m.over = run.ID(run.KindRollout, m.Ref, d.Rollout.Revision)
 	var result RolloutResult
 	if err := child.Get(ctx, &result); err != nil {
-		return m.Awaken(ctx, m.Timer(ctx, "again", "the rollout came to no end: it is started again", workflow.Now(ctx).Add(run.RolloutAgain)))
+		return m.Awaken(ctx, m.Timer(ctx, "again", "the rollout was terminated or has failed: it is started again", workflow.Now(ctx).Add(run.RolloutAgain)))
 	}
 	m.Raise(result.Versions)
 	return nil

@@ -8,6 +8,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"millwright/activities/deployment"
+	"millwright/decide/phrase"
 	"millwright/workflows/run"
 )
 
@@ -79,8 +80,6 @@ func (m *machineDeployment) followCheck(ctx workflow.Context, d deployment.Decis
 	if at.IsZero() {
 		at = now.Add(run.RecheckStuck) // in case the signal about its end was sent while no run was open
 	}
-	if at.Before(now) {
-		at = now
-	}
-	return m.Timer(ctx, "follow", "looks then whether the rollout is still open: "+d.Pending.Why, at.Add(run.RecheckRollout))
+	at = phrase.Later(at, now).Add(run.RecheckRollout)
+	return m.Timer(ctx, "follow", "looks then whether the rollout is still open: "+d.Pending.Why, at)
 }

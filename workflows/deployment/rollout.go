@@ -67,9 +67,10 @@ type rolled struct {
 func Rollout(ctx workflow.Context, in RolloutInput) (RolloutResult, error) {
 	id := run.ID(run.KindRollout, in.Ref, in.Revision)
 	r := &rolled{setWriter: setWriter{Object: run.NewObject(ctx, run.KindRollout, in.Input), names: id, each: run.ReportEach}, revision: in.Revision, tally: in.Tally}
-	r.ID, r.Live = id, !in.Continued
-	r.Tell = in.Tell
-	r.tally.begin(workflow.Now(ctx))
+	r.ID, r.Live, r.Tell = id, !in.Continued, in.Tell
+	if now := workflow.Now(ctx); r.tally.Began.IsZero() {
+		r.tally.Began, r.tally.Seen = now, now
+	}
 	return run.Loop(ctx, r)
 }
 
@@ -99,16 +100,14 @@ func (r *rolled) hold(ctx workflow.Context) (*RolloutResult, error) {
 	r.awaitMarks(ctx)
 	order := request.Order{Command: request.Cancel, Reason: "its workflow was cancelled", Revision: &r.revision}
 	answer, err := r.Apply(ctx, order, true)
-	result := r.tally.result(workflow.Now(ctx))
-	result.Outcome, result.Why, result.Revision, result.Versions = OutcomeCancelled, answer.Message, r.revision, r.Versions
 	switch {
 	case run.FailedWith(err, kube.TypeObjectGone):
-		result.Outcome, result.Why = run.OutcomeGone, "the object is gone"
-		return &result, nil
+		return r.result(ctx, run.OutcomeGone, "the object is gone"), nil
 	case err == nil && !answer.Applied:
-		result.Outcome = OutcomeStopped
+		return r.result(ctx, OutcomeStopped, answer.Message), nil
+	default:
+		return r.result(ctx, OutcomeCancelled, answer.Message), err
 	}
-	return &result, err
 }
 
 func (r *rolled) Decide(ctx workflow.Context) (deployment.Decision, error) {
@@ -170,17 +169,24 @@ func (r *rolled) over(d deployment.Decision) string {
 
 func (r *rolled) end(ctx workflow.Context, outcome string, d deployment.Decision) *RolloutResult {
 	r.awaitMarks(ctx) // the workflow that writes next then knows which marks are missing
-	result := r.tally.result(workflow.Now(ctx))
-	result.Outcome, result.Revision, result.Versions, result.Why = outcome, r.revision, r.Versions, d.Rollout.Why
-	result.Machines = d.Picture.Counts.Updated
+	why := d.Rollout.Why
 	switch {
 	case d.Gone:
-		result.Why = d.Pending.Why
+		why = d.Pending.Why
 	case outcome == OutcomeSuperseded && d.Pending.Need == attention.Deletion:
-		result.Why = "the deployment is to go"
+		why = "the deployment is being deleted"
 	case outcome == OutcomeSuperseded:
-		result.Why = "the template changed"
+		why = "the template changed"
 	}
+	result := r.result(ctx, outcome, why)
+	result.Machines = d.Picture.Counts.Updated
+	return result
+}
+
+// result returns the result of a rollout that ends now.
+func (r *rolled) result(ctx workflow.Context, outcome, why string) *RolloutResult {
+	result := r.tally.result(workflow.Now(ctx))
+	result.Outcome, result.Why, result.Revision, result.Versions = outcome, why, r.revision, r.Versions
 	return &result
 }
 
@@ -201,12 +207,6 @@ type tally struct {
 type wait struct {
 	For  string
 	Took time.Duration
-}
-
-func (t *tally) begin(now time.Time) {
-	if t.Began.IsZero() {
-		t.Began, t.Seen = now, now
-	}
 }
 
 // note adds the figures of one decision.

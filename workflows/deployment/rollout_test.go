@@ -103,7 +103,7 @@ func TestRolloutThatIsOverWritesNothingMore(t *testing.T) {
 			d.Rollout.Revision, d.Rollout.Create = 0, &rollout.Creation{Revision: 8}
 		}, workflows.OutcomeSuperseded, "the template changed"},
 		{"the template changed, and gets no set now", func(d *deployment.Decision) { d.Rollout.Revision, d.Rollout.NoSet = 0, true }, workflows.OutcomeSuperseded, "the template changed"},
-		{"the deployment is to go", func(d *deployment.Decision) { d.Pending.Need, d.Rollout.Revision = attention.Deletion, 0 }, workflows.OutcomeSuperseded, "the deployment is to go"},
+		{"the deployment is being deleted", func(d *deployment.Decision) { d.Pending.Need, d.Rollout.Revision = attention.Deletion, 0 }, workflows.OutcomeSuperseded, "the deployment is being deleted"},
 		{"somebody cancelled it", func(d *deployment.Decision) { d.Rollout.HoldBy = rollout.HeldBy }, workflows.OutcomeCancelled, "hold"},
 		{"the deployment is gone", func(d *deployment.Decision) { *d = gone() }, run.OutcomeGone, "the object is gone"},
 	} {

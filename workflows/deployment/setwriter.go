@@ -11,6 +11,7 @@ import (
 	"millwright/activities/kube"
 	"millwright/api/vocabulary"
 	"millwright/decide/attention"
+	"millwright/decide/phrase"
 	"millwright/decide/rollout"
 	"millwright/workflows/run"
 )
@@ -64,7 +65,7 @@ func (w *setWriter) act(ctx workflow.Context, d deployment.Decision) (acted bool
 	if d.Rollout.Rollback != nil {
 		return true, w.rollBack(ctx, d)
 	}
-	if takesLong(w.Ref, d.Rollout) {
+	if w.takesLong(d.Rollout) {
 		if err := w.Publish(ctx); err != nil {
 			return true, err
 		}
@@ -151,7 +152,7 @@ func (w *setWriter) carryOut(ctx workflow.Context, d deployment.Decision) (acted
 	case d.Rollout.Create != nil:
 		creation := deployment.SetCreation{Deployment: w.Ref, Version: d.Version, Creation: *d.Rollout.Create}
 		err := w.await(ctx, workflow.ExecuteActivity(run.Batch(ctx, why, 1), new(deployment.Activities).CreateSet, creation).Get)
-		w.noSet = run.Refused(err).Message
+		w.noSet = run.Refused(err)
 		return true, err
 	}
 	started, atNodes := []run.Writing{}, w.atNodes(ctx, d.Rollout)
@@ -181,7 +182,7 @@ func (w *setWriter) handleRefusal(ctx workflow.Context, d deployment.Decision, e
 	if !run.FailedWith(err, kube.TypeRefused) {
 		return err
 	}
-	why := run.Refused(err).Message
+	why := run.Refused(err)
 	w.Show(ctx, run.Step{Name: "refused", Why: why, BlockedBy: []string{"Refused"}, Stuck: true})
 	if w.refusedAt.IsZero() {
 		w.refusedAt = workflow.Now(ctx)
@@ -193,8 +194,8 @@ func (w *setWriter) handleRefusal(ctx workflow.Context, d deployment.Decision, e
 }
 
 // takesLong reports whether the writes of a decision may take longer than a local attempt.
-func takesLong(deployment kube.Ref, d rollout.Decision) bool {
-	_, atNode := nodeChanges(deployment, d)
+func (w *setWriter) takesLong(d rollout.Decision) bool {
+	_, atNode := w.nodeChanges(d)
 	return d.Create != nil || max(atNode, setChanges(d)) > run.FewWrites || len(d.Mark)+len(d.Unmark)+len(d.Move)+len(d.Accept) > 0
 }
 
@@ -282,10 +283,7 @@ func (w *setWriter) resting(ctx workflow.Context, d deployment.Decision) (future
 			continue
 		}
 		soon := workflow.Now(ctx).Add(time.Second) // no busy loop if a worker's clock is behind the workflow's
-		if at.time.Before(soon) {
-			at.time = soon
-		}
-		futures = append(futures, w.Timer(ctx, at.name, "then it looks again: "+d.Pending.Why, at.time))
+		futures = append(futures, w.Timer(ctx, at.name, "then it looks again: "+d.Pending.Why, phrase.Later(at.time, soon)))
 	}
 	return futures
 }

@@ -9,11 +9,12 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
-	activitiesdrain "millwright/activities/drain"
+	activities "millwright/activities/drain"
 	"millwright/activities/kube"
-	activitiesmachine "millwright/activities/machine"
+	"millwright/activities/machine"
 	"millwright/api/vocabulary"
 	"millwright/decide/drain"
+	"millwright/decide/phrase"
 	"millwright/workflows/run"
 )
 
@@ -22,10 +23,10 @@ type Input struct {
 	Ref      kube.Ref // of the machine
 	Versions kube.MinVersions
 	NodeName string
-	Purpose  string                   `json:",omitempty"` // empty when the machine is being deleted
-	Seen     *activitiesdrain.Evicted `json:",omitempty"` // continued as new: what the last eviction saw
-	Held     bool                     `json:",omitempty"` // continued as new: the status shows that it is held
-	Retry    string                   `json:",omitempty"` // continued as new: the last request to retry
+	Purpose  string              `json:",omitempty"` // empty when the machine is being deleted
+	Seen     *activities.Evicted `json:",omitempty"` // continued as new: what the last eviction saw
+	Held     bool                `json:",omitempty"` // the status shows that the drain is held
+	Retry    string              `json:",omitempty"` // the last request to retry that was obeyed
 }
 
 // Result is how a drain ended.
@@ -42,18 +43,16 @@ func (Result) Calm() bool { return false }
 type nodeDrain struct {
 	*run.Object
 	Input
-	last  activitiesdrain.Decision
-	seen  activitiesdrain.Evicted // what the last eviction saw
-	until time.Time               // deadline that has passed: the next decision is made for that time at the earliest
+	last  activities.Decision
+	seen  activities.Evicted // what the last eviction saw
+	until time.Time          // deadline that has passed: the next decision is made for that time at the earliest
 	total int
-	held  bool        // the status shows that the drain is held
 	begun drain.Means // means that were recorded and not read back yet
-	retry string      // the last request to retry that was obeyed
 }
 
 func (d *nodeDrain) Next() any {
 	in := d.Input
-	in.Versions, in.Seen, in.Held, in.Retry = d.Object.Versions, &d.seen, d.held, d.retry
+	in.Versions, in.Seen = d.Object.Versions, &d.seen
 	return in
 }
 
@@ -61,7 +60,7 @@ func (d *nodeDrain) Next() any {
 // deadline, then deletes them with their own grace periods, then without. The details, the search attributes, the machine's
 // condition Drained and its events show the state of the node. It is a child of the machine's workflow and ends with it.
 func Drain(ctx workflow.Context, in Input) (Result, error) {
-	d := &nodeDrain{Object: run.NewObject(ctx, run.KindDrain, run.Input{Ref: in.Ref, Versions: in.Versions}), Input: in, held: in.Held, retry: in.Retry}
+	d := &nodeDrain{Object: run.NewObject(ctx, run.KindDrain, run.Input{Ref: in.Ref, Versions: in.Versions}), Input: in}
 	if in.Seen != nil {
 		d.seen = *in.Seen
 	}
@@ -73,18 +72,18 @@ func Drain(ctx workflow.Context, in Input) (Result, error) {
 }
 
 // writeStatus writes the report into the machine's status.
-func (d *nodeDrain) writeStatus(ctx workflow.Context, summary string, report activitiesmachine.Report) error {
-	return run.Write(ctx, d.Object, summary, run.Twice(new(activitiesmachine.Activities).ReportMachine), report)
+func (d *nodeDrain) writeStatus(ctx workflow.Context, summary string, report machine.Report) error {
+	return run.Write(ctx, d.Object, summary, run.Twice(new(machine.Activities).ReportMachine), report)
 }
 
 // Step carries out a decision. A result ends the drain.
-func (d *nodeDrain) Step(ctx workflow.Context, next activitiesdrain.Decision) (*Result, error) {
+func (d *nodeDrain) Step(ctx workflow.Context, next activities.Decision) (*Result, error) {
 	if next.Result != "" {
 		return d.end(ctx, next.Result, next.Why)
 	}
 	if held, err := d.hold(ctx, next); err != nil || held {
-		if err == nil && !d.held && d.Purpose != "" { // the next drain cordons the node again
-			return &Result{Outcome: activitiesdrain.Cancelled, Why: "the drain is resumed"}, nil
+		if err == nil && !d.Held && d.Purpose != "" { // the next drain cordons the node again
+			return &Result{Outcome: activities.Cancelled, Why: "the drain is resumed"}, nil
 		}
 		return nil, err
 	}
@@ -95,11 +94,11 @@ func (d *nodeDrain) Step(ctx workflow.Context, next activitiesdrain.Decision) (*
 	switch {
 	case err != nil:
 		return nil, err
-	case outcome == activitiesdrain.OutcomeEmpty && next.Step.Means == drain.Kill:
+	case outcome == activities.OutcomeEmpty && next.Step.Means == drain.Kill:
 		return d.end(ctx, vocabulary.DrainForced, "all pods are gone; "+next.Why)
-	case outcome == activitiesdrain.OutcomeEmpty:
+	case outcome == activities.OutcomeEmpty:
 		return d.end(ctx, vocabulary.DrainDrained, "all pods are gone")
-	case outcome == activitiesdrain.OutcomeDeadline:
+	case outcome == activities.OutcomeDeadline:
 		d.until = next.Step.Until
 	}
 	return nil, nil
@@ -108,12 +107,9 @@ func (d *nodeDrain) Step(ctx workflow.Context, next activitiesdrain.Decision) (*
 // QueryPods is the query for the pods of the node as the drain last saw them.
 const QueryPods = "pods"
 
-func (d *nodeDrain) Decide(ctx workflow.Context) (next activitiesdrain.Decision, err error) {
-	in := activitiesdrain.Input{Read: d.Read(), Purpose: d.Purpose, Grace: d.seen.Grace, Unasked: d.seen.Outcome == ""}
-	in.At = workflow.Now(ctx)
-	if d.until.After(in.At) {
-		in.At = d.until
-	}
+func (d *nodeDrain) Decide(ctx workflow.Context) (next activities.Decision, err error) {
+	in := activities.Input{Read: d.Read(), Purpose: d.Purpose, Grace: d.seen.Grace, Unasked: d.seen.Outcome == ""}
+	in.At = phrase.Later(workflow.Now(ctx), d.until)
 	next, err = decideDrain.Quick(ctx, d.Object, "by which means, and until when?", in)
 	d.Live = false
 	d.last = next
@@ -129,12 +125,12 @@ func (d *nodeDrain) phase() string {
 
 // hold waits while a person holds the drain, and reports whether it did. The node of a machine that is being deleted stays
 // cordoned.
-func (d *nodeDrain) hold(ctx workflow.Context, next activitiesdrain.Decision) (bool, error) {
-	if next.Hold == "" && !d.held {
+func (d *nodeDrain) hold(ctx workflow.Context, next activities.Decision) (bool, error) {
+	if next.Hold == "" && !d.Held {
 		return false, nil
 	}
 	if next.Hold == "" { // the deadline may have passed meanwhile: the pods are read first
-		d.held, d.seen.Outcome = false, ""
+		d.Held, d.seen.Outcome = false, ""
 		d.show(ctx, next)
 		report := d.report(vocabulary.ReasonDraining, next.Why)
 		report.Event = &kube.Event{Reason: d.holdReason("Resumed"), Message: "node " + d.NodeName + ": " + next.Why}
@@ -142,8 +138,8 @@ func (d *nodeDrain) hold(ctx workflow.Context, next activitiesdrain.Decision) (b
 	}
 	s := run.Step{Name: vocabulary.StepHeld, Why: "held: " + next.Hold, Table: table(d.seen.Picture), Phase: d.phase(), Node: d.NodeName, BlockedBy: []string{vocabulary.BlockedHold}, Stuck: true}
 	d.Show(ctx, s)
-	if !d.held {
-		d.held = true
+	if !d.Held {
+		d.Held = true
 		report := d.report(vocabulary.ReasonBlocked, s.Why)
 		report.Event = &kube.Event{Reason: d.holdReason("Held"), Message: s.Why}
 		if err := d.writeStatus(ctx, s.Why, report); err != nil {
@@ -162,7 +158,7 @@ func (d *nodeDrain) holdReason(what string) string {
 }
 
 // begin records the means of eviction, which starts their clock, and reports whether there was anything to record.
-func (d *nodeDrain) begin(ctx workflow.Context, next activitiesdrain.Decision) (bool, error) {
+func (d *nodeDrain) begin(ctx workflow.Context, next activities.Decision) (bool, error) {
 	if next.Recorded == string(next.Step.Means) {
 		d.begun = ""
 		return false, nil
@@ -183,17 +179,17 @@ func (d *nodeDrain) begin(ctx workflow.Context, next activitiesdrain.Decision) (
 
 // evict removes pods by the decided means until the activity ends, something that blocks changes, or another decision is
 // needed.
-func (d *nodeDrain) evict(ctx workflow.Context, next activitiesdrain.Decision) (outcome string, err error) {
+func (d *nodeDrain) evict(ctx workflow.Context, next activities.Decision) (outcome string, err error) {
 	d.show(ctx, next)
-	hurry := d.seen.Outcome != "" && next.Retry != d.retry
-	d.retry = next.Retry
-	in := activitiesdrain.Eviction{
+	hurry := d.seen.Outcome != "" && next.Retry != d.Retry
+	d.Retry = next.Retry
+	in := activities.Eviction{
 		Hurry: hurry, Started: next.Started,
 		Machine: d.Object.Ref, NodeName: d.NodeName, Means: next.Step.Means, Until: next.Step.Until, Shown: d.seen.Blockers, Known: d.seen.Picture.Rows,
 		Gone: d.seen.Picture.Counts.Gone, Departed: d.seen.Departed,
 	}
-	var seen activitiesdrain.Evicted
-	cancelled, err := d.WhileWanted(ctx, vocabulary.StepEvictPods, new(activitiesdrain.Activities).EvictPods, in, &seen, func() (bool, error) {
+	var seen activities.Evicted
+	cancelled, err := d.WhileWanted(ctx, vocabulary.StepEvictPods, new(activities.Activities).EvictPods, in, &seen, func() (bool, error) {
 		now, err := d.Decide(ctx)
 		same := now.Result == "" && now.Hold == next.Hold && now.Retry == next.Retry && now.Step.Means == next.Step.Means
 		return same && now.Step.Until.Equal(next.Step.Until), err
@@ -202,17 +198,17 @@ func (d *nodeDrain) evict(ctx workflow.Context, next activitiesdrain.Decision) (
 	case err != nil || seen.Outcome == "":
 		return "", err
 	case cancelled:
-		seen.Outcome = activitiesdrain.OutcomeChanged
+		seen.Outcome = activities.OutcomeChanged
 	}
 	return seen.Outcome, d.note(ctx, next, seen)
 }
 
 // note keeps what an eviction saw last, and reports changed blockers in status and event.
-func (d *nodeDrain) note(ctx workflow.Context, next activitiesdrain.Decision, seen activitiesdrain.Evicted) error {
+func (d *nodeDrain) note(ctx workflow.Context, next activities.Decision, seen activities.Evicted) error {
 	before := d.seen
 	d.seen = seen
 	d.total += seen.Accepted
-	if seen.Outcome != activitiesdrain.OutcomeChanged {
+	if seen.Outcome != activities.OutcomeChanged {
 		return nil
 	}
 	d.show(ctx, next)
@@ -235,7 +231,7 @@ func (d *nodeDrain) note(ctx workflow.Context, next activitiesdrain.Decision, se
 // and namespace up to 317 bytes.
 const mostNames = 5
 
-func (d *nodeDrain) show(ctx workflow.Context, next activitiesdrain.Decision) {
+func (d *nodeDrain) show(ctx workflow.Context, next activities.Decision) {
 	s := run.Step{Name: strings.ToLower(string(next.Step.Means)), Why: next.Why, Phase: d.phase(), Node: d.NodeName, Deadline: next.Step.Until}
 	if p := d.seen.Picture; p.Why != "" {
 		s.Why, s.Table = p.Why+"; "+next.Why, table(p)
@@ -268,26 +264,26 @@ func clock(t time.Time) string {
 	return t.UTC().Format(time.TimeOnly)
 }
 
-func (d *nodeDrain) report(reason, message string) activitiesmachine.Report {
-	return activitiesmachine.Report{
+func (d *nodeDrain) report(reason, message string) machine.Report {
+	return machine.Report{
 		Read: d.Read(), Step: d.Operation(),
-		Conditions: []activitiesmachine.Condition{{Type: vocabulary.ConditionDrained, Reason: reason, Message: message}},
+		Conditions: []machine.Condition{{Type: vocabulary.ConditionDrained, Reason: reason, Message: message}},
 	}
 }
 
 // record adds the progress of the drain to a report.
-func (d *nodeDrain) record(report *activitiesmachine.Report, means, result string, left []string) {
+func (d *nodeDrain) record(report *machine.Report, means, result string, left []string) {
 	if d.Purpose == "" {
-		report.Deletion = &activitiesmachine.DeletionProgress{Means: means, Result: result, LeftBehind: left}
+		report.Deletion = &machine.DeletionProgress{Means: means, Result: result, LeftBehind: left}
 		return
 	}
-	report.Drain = &activitiesmachine.StayingDrain{Purpose: d.last.Purpose, Means: means, Result: result, LeftBehind: left}
+	report.Drain = &machine.StayingDrain{Purpose: d.last.Purpose, Means: means, Result: result, LeftBehind: left}
 }
 
 // end records how the drain ended. A cancelled drain leaves no record.
 func (d *nodeDrain) end(ctx workflow.Context, outcome, why string) (*Result, error) {
 	result := &Result{Outcome: outcome, Why: why, Accepted: d.total}
-	if outcome == activitiesdrain.Cancelled {
+	if outcome == activities.Cancelled {
 		return result, nil
 	}
 	if outcome == vocabulary.DrainForced {

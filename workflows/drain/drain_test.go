@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	activitiesdrain "millwright/activities/drain"
+	activities "millwright/activities/drain"
 	"millwright/api/vocabulary"
 	"millwright/decide/drain"
 	workflows "millwright/workflows/drain"
@@ -15,7 +15,7 @@ import (
 
 func TestU83_DrainThatNothingBlocks(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
-	e.Answer(activitiesdrain.Evicted{Outcome: activitiesdrain.OutcomeEmpty, Accepted: 7})
+	e.Answer(activities.Evicted{Outcome: activities.OutcomeEmpty, Accepted: 7})
 	result := e.Run(t)
 	require.Equal(t, workflows.Result{Outcome: vocabulary.DrainDrained, Why: "all pods are gone", Accepted: 7}, result)
 	require.Equal(t, drain.Evict, e.Asked[0].Means)
@@ -28,7 +28,7 @@ func TestU83_DrainThatNothingBlocks(t *testing.T) {
 
 func TestD39_TheLadderIsClimbedByDeadlines(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
-	left := activitiesdrain.Evicted{Outcome: activitiesdrain.OutcomeDeadline, Grace: time.Minute, Left: []string{"shop/web"}}
+	left := activities.Evicted{Outcome: activities.OutcomeDeadline, Grace: time.Minute, Left: []string{"shop/web"}}
 	e.Answer(left, left, left)
 	result := e.Run(t)
 	require.Equal(t, vocabulary.DrainForced, result.Outcome)
@@ -50,9 +50,9 @@ func TestBlockersAreToldWhenTheyComeAndGo(t *testing.T) {
 	budget := []drain.Blocker{{Kind: drain.BlockedByBudget, Name: "shop/web", Pods: 1, Why: "needs 3"}}
 	picture := func(why string) drain.Picture { return drain.Picture{Why: why} }
 	e.Answer(
-		activitiesdrain.Evicted{Outcome: activitiesdrain.OutcomeChanged, Blockers: budget, Picture: picture("shop/web needs 3")},
-		activitiesdrain.Evicted{Outcome: activitiesdrain.OutcomeChanged, Picture: picture("2 pods left")},
-		activitiesdrain.Evicted{Outcome: activitiesdrain.OutcomeEmpty},
+		activities.Evicted{Outcome: activities.OutcomeChanged, Blockers: budget, Picture: picture("shop/web needs 3")},
+		activities.Evicted{Outcome: activities.OutcomeChanged, Picture: picture("2 pods left")},
+		activities.Evicted{Outcome: activities.OutcomeEmpty},
 	)
 	require.Equal(t, vocabulary.DrainDrained, e.Run(t).Outcome)
 	require.Equal(t, budget, e.Asked[1].Shown, "the blockers that were reported")
@@ -66,7 +66,7 @@ func TestBlockersAreToldWhenTheyComeAndGo(t *testing.T) {
 func TestU90_ForceThatIsAskedForMeanwhileCountsAtOnce(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
 	e.Busy()
-	e.Answer(activitiesdrain.Evicted{Outcome: activitiesdrain.OutcomeEmpty})
+	e.Answer(activities.Evicted{Outcome: activities.OutcomeEmpty})
 	e.Env.RegisterDelayedCallback(func() {
 		unlock := e.Lock()
 		e.Ladder.Force = "label force-deletion asks for it"
@@ -81,8 +81,8 @@ func TestU90_ForceThatIsAskedForMeanwhileCountsAtOnce(t *testing.T) {
 
 func TestDrainOfWhatIsGoneLeavesNoRecord(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
-	e.Result = activitiesdrain.Cancelled
-	require.Equal(t, activitiesdrain.Cancelled, e.Run(t).Outcome)
+	e.Result = activities.Cancelled
+	require.Equal(t, activities.Cancelled, e.Run(t).Outcome)
 	require.Empty(t, e.Reports)
 	require.Empty(t, e.Asked)
 }
@@ -100,7 +100,7 @@ func TestCancelledDrainAsksNobodyAfterwards(t *testing.T) {
 func TestHeldDrainAsksNobodyUntilItIsResumed(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
 	e.Busy()
-	e.Answer(activitiesdrain.Evicted{Outcome: activitiesdrain.OutcomeEmpty})
+	e.Answer(activities.Evicted{Outcome: activities.OutcomeEmpty})
 	after := func(d time.Duration, change func()) {
 		e.Env.RegisterDelayedCallback(func() {
 			unlock := e.Lock()
@@ -123,9 +123,9 @@ func TestHeldDrainAsksNobodyUntilItIsResumed(t *testing.T) {
 
 func TestRetryAsksEverybodyAgain(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
-	e.Answer(activitiesdrain.Evicted{Outcome: activitiesdrain.OutcomeChanged})
+	e.Answer(activities.Evicted{Outcome: activities.OutcomeChanged})
 	e.Busy()
-	e.Answer(activitiesdrain.Evicted{Outcome: activitiesdrain.OutcomeEmpty})
+	e.Answer(activities.Evicted{Outcome: activities.OutcomeEmpty})
 	e.Env.RegisterDelayedCallback(func() {
 		unlock := e.Lock()
 		e.Retry = "2026-11-21T12:00:00Z alice"

@@ -6,7 +6,7 @@ import (
 
 	"go.temporal.io/sdk/workflow"
 
-	activitiescloud "millwright/activities/cloud"
+	"millwright/activities/cloud"
 	"millwright/activities/kube"
 	activities "millwright/activities/machine"
 	"millwright/api/vocabulary"
@@ -17,7 +17,7 @@ import (
 // provide runs one call of the provider until it succeeds. It returns nil without an error when the machine needs something
 // else by now: the call was given up, or a problem was shown and then something changed. A creation ends with its deadline; a
 // deletion has none.
-func (m *machine) provide(ctx workflow.Context, d activities.Decision, activity any, call activitiescloud.InstanceCall) (*activitiescloud.InstanceAnswer, error) {
+func (m *machine) provide(ctx workflow.Context, d activities.Decision, activity any, call cloud.InstanceCall) (*cloud.InstanceAnswer, error) {
 	for !workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
 		answer, end, err := m.interruptible(ctx, d, activity, call)
 		if d.Need == attention.Instance {
@@ -33,7 +33,7 @@ func (m *machine) provide(ctx workflow.Context, d activities.Decision, activity 
 		case answer.Problem == nil:
 			return &answer, nil
 		case d.Need == attention.Deletion && call.NeverTried && waitsForPeople(*answer.Problem):
-			return &activitiescloud.InstanceAnswer{}, nil // no instance was ever created
+			return &cloud.InstanceAnswer{}, nil // no instance was ever created
 		default:
 			if again, err := m.handleProblem(ctx, d, &call, answer, end); err != nil || !again {
 				return nil, err
@@ -44,7 +44,7 @@ func (m *machine) provide(ctx workflow.Context, d activities.Decision, activity 
 }
 
 // handleProblem shows a problem that a call of the provider met, and reports whether to call again, after a back-off.
-func (m *machine) handleProblem(ctx workflow.Context, d activities.Decision, call *activitiescloud.InstanceCall, answer activitiescloud.InstanceAnswer, end callOutcome) (again bool, err error) {
+func (m *machine) handleProblem(ctx workflow.Context, d activities.Decision, call *cloud.InstanceCall, answer cloud.InstanceAnswer, end callOutcome) (again bool, err error) {
 	problem := answer.Problem
 	if answer.LastKnownState != "" {
 		call.LastKnownState = answer.LastKnownState
@@ -82,7 +82,7 @@ const (
 // interruptible runs an activity. At each signal it decides whether to keep the call, to repeat it at once, or to give it up: a
 // creation is given up as soon as the machine is being deleted or its timeout has passed. The deletion finds an instance that
 // the call may have created, by the machine's UID.
-func (m *machine) interruptible(ctx workflow.Context, d activities.Decision, activity any, call activitiescloud.InstanceCall) (answer activitiescloud.InstanceAnswer, end callOutcome, err error) {
+func (m *machine) interruptible(ctx workflow.Context, d activities.Decision, activity any, call cloud.InstanceCall) (answer cloud.InstanceAnswer, end callOutcome, err error) {
 	if err := m.callEnded(ctx); err != nil {
 		return answer, end, err
 	}
@@ -128,7 +128,7 @@ func (m *machine) creationTimer(ctx workflow.Context, at time.Time) workflow.Fut
 }
 
 // reconsider decides what to do with a call of the provider after a signal, and when a creation must end.
-func (m *machine) reconsider(ctx workflow.Context, d activities.Decision, call activitiescloud.InstanceCall) (callOutcome, time.Time, error) {
+func (m *machine) reconsider(ctx workflow.Context, d activities.Decision, call cloud.InstanceCall) (callOutcome, time.Time, error) {
 	if d.Need == attention.Instance {
 		now, err := m.Decide(ctx)
 		if err != nil || now.Gone || now.Need != attention.Instance {

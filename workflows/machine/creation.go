@@ -5,7 +5,7 @@ import (
 
 	"go.temporal.io/sdk/workflow"
 
-	activitiescloud "millwright/activities/cloud"
+	"millwright/activities/cloud"
 	"millwright/activities/kube"
 	activities "millwright/activities/machine"
 	"millwright/api/vocabulary"
@@ -27,7 +27,7 @@ func (m *machine) create(ctx workflow.Context, d activities.Decision) error {
 	if err != nil || !ready {
 		return err
 	}
-	answer, err := m.provide(ctx, d, new(activitiescloud.Provider).CreateInstance, call)
+	answer, err := m.provide(ctx, d, new(cloud.Provider).CreateInstance, call)
 	if err != nil || answer == nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func (m *machine) create(ctx workflow.Context, d activities.Decision) error {
 	if answer.Uninitialized {
 		m.Show(ctx, run.Step{Name: vocabulary.StepInitialiseInstance, Why: fmt.Sprintf("provider %s initialises instance %s", d.Provider, call.ProviderID), Phase: d.Phase, Deadline: d.CreateBy})
 		addresses := answer.Addresses
-		if answer, err = m.provide(ctx, d, new(activitiescloud.Provider).InitializeInstance, call); err != nil || answer == nil {
+		if answer, err = m.provide(ctx, d, new(cloud.Provider).InitializeInstance, call); err != nil || answer == nil {
 			return err
 		}
 		if answer.Addresses == nil {
@@ -50,7 +50,7 @@ func (m *machine) create(ctx workflow.Context, d activities.Decision) error {
 
 // begin issues the token with which the node will join, and records that a creation begins. ready is false if something else
 // came first.
-func (m *machine) begin(ctx workflow.Context, d activities.Decision) (call activitiescloud.InstanceCall, ready bool, err error) {
+func (m *machine) begin(ctx workflow.Context, d activities.Decision) (call cloud.InstanceCall, ready bool, err error) {
 	call = m.call(d)
 	m.attempt = fmt.Sprintf("%s/%d", workflow.GetInfo(ctx).WorkflowExecution.RunID, workflow.Now(ctx).UnixMilli())
 	if ready, err := m.issueToken(ctx, d, &call); err != nil || !ready {
@@ -69,7 +69,7 @@ func (m *machine) begin(ctx workflow.Context, d activities.Decision) (call activ
 
 // issueToken issues the bootstrap token of this attempt, or finds it again. A target cluster that does not answer delays
 // neither a deletion nor the creation timeout.
-func (m *machine) issueToken(ctx workflow.Context, d activities.Decision, call *activitiescloud.InstanceCall) (ready bool, err error) {
+func (m *machine) issueToken(ctx workflow.Context, d activities.Decision, call *cloud.InstanceCall) (ready bool, err error) {
 	if !d.Token {
 		return true, nil
 	}
@@ -85,7 +85,7 @@ func (m *machine) issueToken(ctx workflow.Context, d activities.Decision, call *
 
 // record writes the instance's names to the object. An instance whose node name belongs to another node is deleted again and
 // the machine is Failed: then the creation is over.
-func (m *machine) record(ctx workflow.Context, d activities.Decision, call activitiescloud.InstanceCall) (over bool, err error) {
+func (m *machine) record(ctx workflow.Context, d activities.Decision, call cloud.InstanceCall) (over bool, err error) {
 	nodeName := call.NodeName
 	if !d.Target {
 		nodeName = ""
@@ -97,7 +97,7 @@ func (m *machine) record(ctx workflow.Context, d activities.Decision, call activ
 	m.Show(ctx, run.Step{Name: vocabulary.StepDeleteInstance, Why: stale, Phase: d.Phase, Node: call.NodeName, BlockedBy: []string{vocabulary.ReasonStaleNode}})
 	// provide must treat this call neither as a creation, which has a timeout, nor as the deletion of the machine.
 	d.Need = attention.Nothing
-	if answer, err := m.provide(ctx, d, new(activitiescloud.Provider).DeleteInstance, call); err != nil || answer == nil {
+	if answer, err := m.provide(ctx, d, new(cloud.Provider).DeleteInstance, call); err != nil || answer == nil {
 		return true, err
 	}
 	return true, m.writeStatus(ctx, stale, activities.Report{
@@ -123,7 +123,7 @@ func (m *machine) recordNames(ctx workflow.Context, providerID, nodeName string)
 
 // made reports that the instance exists, and also that its node has joined if that has happened already. Without a target
 // cluster the machine is Available and creation is complete.
-func (m *machine) made(ctx workflow.Context, d activities.Decision, call activitiescloud.InstanceCall, answer activitiescloud.InstanceAnswer) error {
+func (m *machine) made(ctx workflow.Context, d activities.Decision, call cloud.InstanceCall, answer cloud.InstanceAnswer) error {
 	s := run.Step{Name: vocabulary.StepAwaitNode, Why: fmt.Sprintf("instance %s exists; waits for node %s", call.ProviderID, call.NodeName), Phase: vocabulary.PhasePending, Node: call.NodeName, Deadline: d.CreateBy}
 	operation := lastOperation(vocabulary.OperationCreate, vocabulary.StateProcessing, "Creating machine on cloud provider")
 	if !d.Target {

@@ -6,7 +6,7 @@ import (
 
 	"go.temporal.io/sdk/workflow"
 
-	activitiescloud "millwright/activities/cloud"
+	"millwright/activities/cloud"
 	"millwright/activities/drain"
 	"millwright/activities/kube"
 	activities "millwright/activities/machine"
@@ -15,64 +15,63 @@ import (
 	"millwright/workflows/run"
 )
 
-// delete takes the deletion one stage further, and reports whether the finalizer is removed. The decision says which stage has
-// work. A stage is recorded in the status before its work starts, so that no later run falls back to an earlier stage. A stage
-// that finishes in its first local attempt is not recorded.
-func (m *machine) delete(ctx workflow.Context, d activities.Decision) (released bool, err error) {
+// delete takes the deletion one stage further. The decision says which stage has work. The deletion is complete when the stage
+// Release is done. A stage is recorded in the status before its work starts, so that no later run falls back to an earlier
+// stage. A stage that finishes in its first local attempt is not recorded.
+func (m *machine) delete(ctx workflow.Context, d activities.Decision) error {
 	if d.Problem != nil && d.NeverTried { // even without a class: the provider has nothing to delete
 		return m.release(ctx, d, "no instance was ever made: the object may go")
 	}
 	if again, err := m.identify(ctx, d); err != nil || again {
-		return false, err
+		return err
 	}
 	s := *d.Deletion
 	if announced, err := m.announce(ctx, d); err != nil || !announced {
-		return false, err
+		return err
 	}
 	if s.BlockedBy == nil {
-		if over, released, err := m.tryQuickly(ctx, d, s); err != nil || over {
-			return released, err
+		if over, err := m.tryQuickly(ctx, d, s); err != nil || over {
+			return err
 		}
 	}
 	if err := m.enter(ctx, d, s); err != nil {
-		return false, err
-	}
-	if s.Held() || s.Stage == deletion.PreDrainHooks || s.Stage == deletion.PreTerminateHooks {
-		return false, m.Awaken(ctx)
+		return err
 	}
 	return m.advance(ctx, d, s)
 }
 
 // tryQuickly attempts a stage without recording it first. over is false if the stage must be recorded and run normally.
-func (m *machine) tryQuickly(ctx workflow.Context, d activities.Decision, s deletion.Step) (over, released bool, err error) {
+func (m *machine) tryQuickly(ctx workflow.Context, d activities.Decision, s deletion.Step) (over bool, err error) {
 	switch {
 	case s.Stage == deletion.Drain:
-		return true, false, m.drain(ctx, d)
+		return true, m.drain(ctx, d)
 	case s.Stage == deletion.Node && s.Record && s.Abandoned == "":
 		_, over, err := deleteNode.Attempt(ctx, "removes node "+d.NodeName, m.removal(d))
-		switch {
-		case !over: // it takes longer than a local attempt: the stage is recorded and shown
-			return false, false, nil
-		case err == nil:
+		if !over { // it takes longer than a local attempt: the stage is recorded and shown
+			return false, nil
+		}
+		if err == nil {
 			m.done = deletion.Node
 		}
-		return true, false, err
+		return true, err
 	case s.Stage == deletion.Release && s.Abandoned == "":
-		released, err = m.release(ctx, d, "takes the finalizer off: the object may go")
-		return true, released, err
+		return true, m.release(ctx, d, "takes the finalizer off: the object may go")
 	default:
-		return false, false, nil
+		return false, nil
 	}
 }
 
-func (m *machine) advance(ctx workflow.Context, d activities.Decision, s deletion.Step) (released bool, err error) {
-	switch s.Stage {
-	case deletion.Detach:
-		return false, m.detach(ctx, d)
-	case deletion.Instance:
-		return false, m.deleteInstance(ctx, d)
-	case deletion.Node:
-		return false, m.deleteNode(ctx, d)
+// advance does the work of a stage that is on record. A hold or hooks end without work of this run.
+func (m *machine) advance(ctx workflow.Context, d activities.Decision, s deletion.Step) error {
+	switch {
+	case s.Held(), s.Stage == deletion.PreDrainHooks, s.Stage == deletion.PreTerminateHooks:
+		return m.Awaken(ctx)
+	case s.Stage == deletion.Detach:
+		return m.detach(ctx, d)
+	case s.Stage == deletion.Instance:
+		return m.deleteInstance(ctx, d)
+	case s.Stage == deletion.Node:
+		return m.deleteNode(ctx, d)
 	default: // the status says that the instance stays
 		m.done = deletion.Node
 		return m.release(ctx, d, "takes the finalizer off: the object may go")
@@ -100,12 +99,12 @@ func (m *machine) identify(ctx workflow.Context, d activities.Decision) (again b
 		return false, nil
 	}
 	m.askedNames = true
-	var answer activitiescloud.InstanceAnswer
+	var answer cloud.InstanceAnswer
 	if err := m.callEnded(ctx); err != nil {
 		return false, err
 	}
-	ask := run.Glance(ctx, d.Provider, m.ActivityID(vocabulary.StepInstanceStatus), "is there an instance that nobody recorded?")
-	if err := workflow.ExecuteActivity(ask, new(activitiescloud.Provider).InstanceStatus, m.call(d)).Get(ctx, &answer); err != nil || answer.NodeName == "" {
+	ask := run.Glance(ctx, d.Provider, m.ActivityID(vocabulary.StepInstanceStatus), "is there an instance that is not on record?")
+	if err := workflow.ExecuteActivity(ask, new(cloud.Provider).InstanceStatus, m.call(d)).Get(ctx, &answer); err != nil || answer.NodeName == "" {
 		return false, ctx.Err()
 	}
 	stale, err := m.recordNames(ctx, answer.ProviderID, answer.NodeName)
@@ -123,7 +122,8 @@ func (m *machine) enter(ctx workflow.Context, d activities.Decision, s deletion.
 	if !s.Record && (again || !now.Stuck) && !resumed {
 		return nil
 	}
-	report := m.progress(vocabulary.PhaseTerminating, lastOperation(vocabulary.OperationDelete, vocabulary.StateProcessing, described(s.Stage)))
+	_, description := named(s.Stage)
+	report := m.progress(vocabulary.PhaseTerminating, lastOperation(vocabulary.OperationDelete, vocabulary.StateProcessing, description))
 	report.Deletion = &activities.DeletionProgress{Stage: s.Stage}
 	switch {
 	case s.Empty:
@@ -144,43 +144,35 @@ func (m *machine) enter(ctx workflow.Context, d activities.Decision, s deletion.
 	return m.writeStatus(ctx, "stage "+string(s.Stage)+": "+s.Why, report)
 }
 
+// stageOf returns the step that shows a stage.
 func stageOf(s deletion.Step, d activities.Decision) run.Step {
 	now := run.Step{Why: s.Why, Phase: vocabulary.PhaseTerminating, Node: d.NodeName, BlockedBy: s.BlockedBy, Stuck: s.BlockedBy != nil}
 	if s.Held() {
 		now.Name = vocabulary.StepHeld
 		return now
 	}
-	switch s.Stage {
-	case deletion.PreDrainHooks, deletion.PreTerminateHooks:
-		now.Name = vocabulary.StepAwaitHooks
-	case deletion.Drain:
-		now.Name = vocabulary.StepDrain
-	case deletion.Detach:
-		now.Name = vocabulary.StepAwaitDetach
-	case deletion.Instance:
-		now.Name, now.Why = vocabulary.StepDeleteInstance, fmt.Sprintf("provider %s removes instance %s", d.Provider, d.ProviderID)
-	default:
-		now.Name = vocabulary.StepDeleteNode
+	if now.Name, _ = named(s.Stage); s.Stage == deletion.Instance {
+		now.Why = fmt.Sprintf("provider %s removes instance %s", d.Provider, d.ProviderID)
 	}
 	return now
 }
 
-// described returns the description of a stage in lastOperation; no decision reads it. Where machine-controller-manager has
-// such a stage, the words are its own.
-func described(s deletion.Stage) string {
+// named returns the name of the step of a stage, and the description of the stage in lastOperation, which no decision reads.
+// Where machine-controller-manager has such a stage, the words of the description are its own.
+func named(s deletion.Stage) (step, description string) {
 	switch s {
 	case deletion.PreDrainHooks:
-		return "Set machine status to termination"
+		return vocabulary.StepAwaitHooks, "Set machine status to termination"
 	case deletion.Drain:
-		return "Initiate node drain"
+		return vocabulary.StepDrain, "Initiate node drain"
 	case deletion.Detach:
-		return "Wait for volumes to be detached"
+		return vocabulary.StepAwaitDetach, "Wait for volumes to be detached"
 	case deletion.PreTerminateHooks:
-		return "Wait for pre-terminate hooks"
+		return vocabulary.StepAwaitHooks, "Wait for pre-terminate hooks"
 	case deletion.Instance:
-		return "Initiate VM deletion"
+		return vocabulary.StepDeleteInstance, "Initiate VM deletion"
 	default:
-		return "Initiate node object deletion"
+		return vocabulary.StepDeleteNode, "Initiate node object deletion"
 	}
 }
 
@@ -206,7 +198,7 @@ func (m *machine) deleteInstance(ctx workflow.Context, d activities.Decision) er
 	if d.Problem != nil {
 		return m.awaitRepair(ctx, d, *d.Problem)
 	}
-	if answer, err := m.provide(ctx, d, new(activitiescloud.Provider).DeleteInstance, m.call(d)); err != nil || answer == nil {
+	if answer, err := m.provide(ctx, d, new(cloud.Provider).DeleteInstance, m.call(d)); err != nil || answer == nil {
 		return err
 	}
 	m.done = deletion.Instance
@@ -226,10 +218,13 @@ func (m *machine) removal(d activities.Decision) activities.NodeRemoval {
 }
 
 // release removes what is left in the target cluster, then the finalizer.
-func (m *machine) release(ctx workflow.Context, d activities.Decision, summary string) (released bool, err error) {
+func (m *machine) release(ctx workflow.Context, d activities.Decision, summary string) error {
 	in := activities.Releasing{Read: m.Read(), Hurry: d.Deletion.Hurry}
-	_, released, err = onTarget(ctx, m, d, summary, releaseMachine, in)
-	return released, err
+	_, done, err := onTarget(ctx, m, d, summary, releaseMachine, in)
+	if done {
+		m.done = deletion.Release
+	}
+	return err
 }
 
 // onTarget runs an activity in the target cluster, and reports whether it was done. While that cluster does not answer, the

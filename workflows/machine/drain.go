@@ -1,8 +1,6 @@
 package machine
 
 import (
-	"errors"
-
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
@@ -14,12 +12,6 @@ import (
 	workflowsdrain "millwright/workflows/drain"
 	"millwright/workflows/run"
 )
-
-// alreadyStarted reports whether a child could not be started because a workflow with its ID is open.
-func alreadyStarted(err error) bool {
-	var started *temporal.ChildWorkflowExecutionAlreadyStartedError
-	return errors.As(err, &started)
-}
 
 // drain empties the node of a machine that is being deleted, in a child workflow. A node without pods and attached volumes
 // needs no drain: its machine skips the stage.
@@ -89,7 +81,7 @@ func (m *machine) runDrain(ctx workflow.Context, d activities.Decision, purpose 
 		return false, nil
 	case err == nil:
 		return result.Outcome != drain.Cancelled, nil
-	case alreadyStarted(err): // the drain of a terminated run is about to end: no signal reports its end
+	case temporal.IsWorkflowExecutionAlreadyStartedError(err): // the drain of a terminated run is about to end: no signal reports its end
 		return false, m.handover(ctx, "the drain of an earlier run is ending")
 	case temporal.IsCanceledError(err): // a person cancelled the drain in Temporal
 		return false, m.holdDrain(ctx, d, purpose)

@@ -6,7 +6,7 @@ import (
 
 	"go.temporal.io/sdk/workflow"
 
-	activitiescloud "millwright/activities/cloud"
+	"millwright/activities/cloud"
 	"millwright/activities/kube"
 	activities "millwright/activities/machine"
 	"millwright/api/vocabulary"
@@ -66,7 +66,7 @@ func (m *machine) Step(ctx workflow.Context, d activities.Decision) (*run.Result
 	case d.Gone:
 		return run.Gone(d.Why)
 	case d.Need == attention.Deletion:
-		if released, err := m.delete(ctx, d); err != nil || !released {
+		if err := m.delete(ctx, d); err != nil || m.done != deletion.Release {
 			return nil, err
 		}
 		return run.Gone("instance, node and finalizer are gone")
@@ -260,12 +260,12 @@ func (m *machine) askProvider(ctx workflow.Context, d activities.Decision) error
 	}
 	options, cancel := workflow.WithCancel(run.Glance(ctx, d.Provider, m.ActivityID(vocabulary.StepInstanceStatus), "is instance "+d.ProviderID+" still there?"))
 	defer cancel()
-	future := workflow.ExecuteActivity(options, new(activitiescloud.Provider).InstanceStatus, m.call(d))
+	future := workflow.ExecuteActivity(options, new(cloud.Provider).InstanceStatus, m.call(d))
 	if err := m.awaitMachine(ctx, d, future); err != nil || !future.IsReady() {
 		m.running, m.calling = future, vocabulary.StepInstanceStatus // a provider that does not answer delays nothing
 		return err
 	}
-	var answer activitiescloud.InstanceAnswer
+	var answer cloud.InstanceAnswer
 	if err := future.Get(ctx, &answer); err != nil || !answer.Gone {
 		return ctx.Err()
 	}
@@ -362,8 +362,8 @@ func (m *machine) progress(phase string, operation *activities.LastOperation) ac
 	return activities.Report{Read: m.Read(), Phase: phase, Operation: operation, Step: m.Operation()}
 }
 
-func (m *machine) call(d activities.Decision) activitiescloud.InstanceCall {
-	return activitiescloud.InstanceCall{
+func (m *machine) call(d activities.Decision) cloud.InstanceCall {
+	return cloud.InstanceCall{
 		Machine: m.Ref, Class: d.Class, ProviderID: d.ProviderID, NodeName: d.NodeName, LastKnownState: d.LastKnownState, NeverTried: d.NeverTried,
 	}
 }

@@ -7,28 +7,24 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
-	activitiescloud "millwright/activities/cloud"
+	"millwright/activities/cloud"
 	"millwright/activities/kube"
-	activitiesorphan "millwright/activities/orphan"
+	activities "millwright/activities/orphan"
 	"millwright/api/vocabulary"
 	"millwright/decide/orphan"
 	"millwright/decide/phrase"
 	"millwright/workflows/run"
 )
 
-// Input is what a schedule starts each sweep with. Fields may be added, never renamed or retyped. A setting that is zero has
-// the default of decide/orphan.
+// Input is what a schedule starts each sweep with. Fields, also those of Settings, may be added, never renamed or retyped.
 type Input struct {
-	Class       kube.Ref
-	Provider    string
-	Confirm     time.Duration // least time between the two sightings of an orphan
-	MinAge      time.Duration // least age of an instance
-	MaxPerSweep int
+	Class    kube.Ref
+	Provider string
+	orphan.Settings
 }
 
 // Result is how a sweep ended. The schedule passes it, with the sightings, to the next sweep.
@@ -72,7 +68,7 @@ func Collection(ctx workflow.Context, in Input) (Result, error) {
 	c.Show(ctx, run.Step{Name: "find-orphans", Why: "which instances have no Machine?"})
 	d, err := c.find(ctx)
 	if err != nil {
-		c.report(ctx, activitiesorphan.Report{Failed: "The sweep for instances without a Machine came to nothing: " + reason(err)})
+		c.report(ctx, activities.Report{Failed: "The sweep for instances without a Machine failed: " + reason(err)})
 		return Result{}, err
 	}
 	if d.Gone {
@@ -92,7 +88,7 @@ func Collection(ctx workflow.Context, in Input) (Result, error) {
 }
 
 // find asks which instances have no Machine, given the sightings of the sweep before.
-func (c *collection) find(ctx workflow.Context) (d activitiescloud.OrphanDecision, err error) {
+func (c *collection) find(ctx workflow.Context) (d cloud.OrphanDecision, err error) {
 	var before Result
 	if workflow.HasLastCompletionResult(ctx) {
 		if err := workflow.GetLastCompletionResult(ctx, &before); err != nil {
@@ -100,14 +96,13 @@ func (c *collection) find(ctx workflow.Context) (d activitiescloud.OrphanDecisio
 			before = Result{}
 		}
 	}
-	search := activitiescloud.OrphanSearch{
-		Class: c.in.Class, At: workflow.Now(ctx), Sightings: before.Sightings,
-		Settings: orphan.Settings{Confirm: c.in.Confirm, MinAge: c.in.MinAge, MaxPerSweep: c.in.MaxPerSweep},
+	search := cloud.OrphanSearch{
+		Class: c.in.Class, At: workflow.Now(ctx), Sightings: before.Sightings, Settings: c.in.Settings,
 	}
 	if err := c.Publish(ctx); err != nil {
 		return d, err
 	}
-	err = workflow.ExecuteActivity(run.Sweeping(ctx, c.in.Provider, "find-orphans", "which instances have no Machine?"), new(activitiescloud.Provider).FindOrphans, search).Get(ctx, &d)
+	err = workflow.ExecuteActivity(run.Sweeping(ctx, c.in.Provider, "find-orphans", "which instances have no Machine?"), new(cloud.Provider).FindOrphans, search).Get(ctx, &d)
 	return d, err
 }
 
@@ -127,10 +122,10 @@ func (c *collection) collect(ctx workflow.Context, targets []orphan.Target) erro
 		for i, target := range some {
 			n++
 			options := run.Sweeping(ctx, c.in.Provider, "collect-orphan-"+strconv.Itoa(n), fmt.Sprintf("delete %s: Machine %s does not exist", strings.Join(target.ProviderIDs, ", "), target.Machine))
-			futures[i] = workflow.ExecuteActivity(options, new(activitiescloud.Provider).CollectOrphan, activitiescloud.OrphanCall{Class: c.in.Class, Target: target})
+			futures[i] = workflow.ExecuteActivity(options, new(cloud.Provider).CollectOrphan, cloud.OrphanCall{Class: c.in.Class, Target: target})
 		}
 		for i, target := range some {
-			var end activitiescloud.OrphanEnd
+			var end cloud.OrphanEnd
 			err := futures[i].Get(ctx, &end)
 			if ctx.Err() != nil {
 				return ctx.Err()
@@ -141,18 +136,17 @@ func (c *collection) collect(ctx workflow.Context, targets []orphan.Target) erro
 	return nil
 }
 
-func (c *collection) ended(target orphan.Target, end activitiescloud.OrphanEnd, err error) {
-	switch {
-	case err == nil && end.Kept == "":
-		c.result.Collected = append(c.result.Collected, target.ProviderIDs...)
-		c.result.Sightings = orphan.After(c.result.Sightings, target.ProviderIDs)
-		return
-	case err == nil: // it is no orphan after all: if it becomes one again, its clock starts anew
-		c.result.Sightings = orphan.After(c.result.Sightings, target.ProviderIDs)
-		c.keep(target, end.Kept)
-	default:
+func (c *collection) ended(target orphan.Target, end cloud.OrphanEnd, err error) {
+	if err != nil {
 		c.keep(target, reason(err))
+		return
 	}
+	c.result.Sightings = orphan.After(c.result.Sightings, target.ProviderIDs) // if it is an orphan again, its clock starts anew
+	if end.Kept != "" {
+		c.keep(target, end.Kept)
+		return
+	}
+	c.result.Collected = append(c.result.Collected, target.ProviderIDs...)
 }
 
 // maxKept bounds the sentences of a result. Source: a decision has at most ten, and this workflow adds a few.
@@ -169,14 +163,14 @@ func (c *collection) keep(target orphan.Target, why string) {
 
 // mark marks nodes that no machine claims. Marking is not urgent: the next sweep repeats what fails.
 func (c *collection) mark(ctx workflow.Context) {
-	sweep := activitiesorphan.NodeSweep{Namespace: c.in.Class.Namespace, At: workflow.Now(ctx)}
-	if err := workflow.ExecuteActivity(run.Batch(ctx, "which nodes have no Machine?", run.ManyWrites), new(activitiesorphan.Activities).MarkNodes, sweep).Get(ctx, &c.result.Nodes); err != nil {
+	sweep := activities.NodeSweep{Namespace: c.in.Class.Namespace, At: workflow.Now(ctx)}
+	if err := workflow.ExecuteActivity(run.Batch(ctx, "which nodes have no Machine?", run.ManyWrites), new(activities.Activities).MarkNodes, sweep).Get(ctx, &c.result.Nodes); err != nil {
 		workflow.GetLogger(ctx).Warn("nodes without a machine are not marked", "error", err)
 	}
 }
 
 // end sets the outcome of the sweep, reports it and shows it.
-func (c *collection) end(ctx workflow.Context, d activitiescloud.OrphanDecision) (Result, error) {
+func (c *collection) end(ctx workflow.Context, d cloud.OrphanDecision) (Result, error) {
 	r := &c.result
 	s := run.Step{}
 	switch {
@@ -192,23 +186,22 @@ func (c *collection) end(ctx workflow.Context, d activitiescloud.OrphanDecision)
 	if kept := slices.Concat(r.Kept, r.Unclear); len(kept) > 0 {
 		s.Table = "- " + strings.Join(kept, "\n- ")
 	}
-	c.report(ctx, activitiesorphan.Report{Collected: r.Collected, Held: d.Held, Unclear: r.Unclear})
+	c.report(ctx, activities.Report{Collected: r.Collected, Held: d.Held, Unclear: r.Unclear})
 	c.Show(ctx, s)
 	return *r, c.Publish(ctx)
 }
 
 // report counts the sweep and reports it by events of the class. A sweep whose report fails is complete nevertheless.
-func (c *collection) report(ctx workflow.Context, report activitiesorphan.Report) {
+func (c *collection) report(ctx workflow.Context, report activities.Report) {
 	report.Class = c.in.Class
-	if err := workflow.ExecuteActivity(run.Soon(ctx, "tell people how the sweep ended", 1), new(activitiesorphan.Activities).ReportOrphans, report).Get(ctx, nil); err != nil {
+	if err := workflow.ExecuteActivity(run.Soon(ctx, "report how the sweep ended", 1), new(activities.Activities).ReportOrphans, report).Get(ctx, nil); err != nil {
 		workflow.GetLogger(ctx).Warn("the end of the sweep was not reported", "error", err)
 	}
 }
 
 // reason returns the message of an activity's failure.
 func reason(err error) string {
-	var application *temporal.ApplicationError
-	if errors.As(err, &application) {
+	if application, ok := errors.AsType[*temporal.ApplicationError](err); ok {
 		return application.Message() + " (" + application.Type() + ")"
 	}
 	return err.Error()

@@ -20,7 +20,7 @@ import (
 
 	"millwright/activities/cloud"
 	"millwright/activities/kube"
-	activitiesorphan "millwright/activities/orphan"
+	activities "millwright/activities/orphan"
 	"millwright/decide/orphan"
 	workflows "millwright/workflows/orphan"
 	"millwright/workflows/run"
@@ -39,13 +39,13 @@ type sweepWorld struct {
 	deleted  []string
 	running  int
 	most     int // most deletions that ran at the same time
-	told     []activitiesorphan.Report
+	told     []activities.Report
 	deaf     bool  // ReportOrphans fails
 	nodes    error // error of MarkNodes
 	marks    int   // number of MarkNodes calls
 }
 
-var sweepInput = workflows.Input{Class: workflowstest.Ref, Provider: "fake", Confirm: time.Minute, MinAge: time.Second, MaxPerSweep: 7}
+var sweepInput = workflows.Input{Class: workflowstest.Ref, Provider: "fake", Settings: orphan.Settings{Confirm: time.Minute, MinAge: time.Second, MaxPerSweep: 7}}
 
 func newSweepWorld(t *testing.T) *sweepWorld {
 	w := &sweepWorld{t: t, env: workflowstest.NewEnvironment(t), ends: map[string]any{}}
@@ -70,14 +70,14 @@ func newSweepWorld(t *testing.T) *sweepWorld {
 			return cloud.OrphanEnd{}, nil
 		}
 	})
-	w.env.OnActivity("MarkNodes", mock.Anything, mock.Anything).Return(func(_ context.Context, in activitiesorphan.NodeSweep) (int, error) {
+	w.env.OnActivity("MarkNodes", mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.NodeSweep) (int, error) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		require.Equal(t, workflowstest.Ref.Namespace, in.Namespace)
 		w.marks++
 		return 2, w.nodes
 	})
-	w.env.OnActivity("ReportOrphans", mock.Anything, mock.Anything).Return(func(_ context.Context, in activitiesorphan.Report) error {
+	w.env.OnActivity("ReportOrphans", mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.Report) error {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if w.deaf {
@@ -130,7 +130,7 @@ func TestOrphanCollection(t *testing.T) {
 	assert.Equal(t, orphan.Settings{Confirm: time.Minute, MinAge: time.Second, MaxPerSweep: 7}, w.search.Settings)
 	assert.Equal(t, begun.UTC(), w.search.At.UTC(), "the workflow's time")
 	assert.Empty(t, w.search.Sightings, "the first sweep knows of none")
-	assert.Equal(t, []activitiesorphan.Report{{Class: workflowstest.Ref, Collected: []string{"i-a", "i-b"}, Unclear: []string{"i-x carries no UID"}}}, w.told)
+	assert.Equal(t, []activities.Report{{Class: workflowstest.Ref, Collected: []string{"i-a", "i-b"}, Unclear: []string{"i-x carries no UID"}}}, w.told)
 }
 
 func TestD23_ASweepKnowsWhatTheOneBeforeHasSeen(t *testing.T) {
@@ -156,7 +156,7 @@ func TestN7_AHeldSweepDeletesNothingAndSaysSo(t *testing.T) {
 	result := w.run()
 	assert.Equal(t, workflows.Result{Outcome: workflows.OutcomeHeld, Why: "3 instances and no machine at all", Instances: 3, Orphans: 3, Nodes: 2}, result)
 	assert.Empty(t, w.deleted)
-	assert.Equal(t, []activitiesorphan.Report{{Class: workflowstest.Ref, Held: "3 instances and no machine at all"}}, w.told)
+	assert.Equal(t, []activities.Report{{Class: workflowstest.Ref, Held: "3 instances and no machine at all"}}, w.told)
 	assert.Contains(t, workflowstest.Shows(t, w.env), "held")
 }
 

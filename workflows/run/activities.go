@@ -10,7 +10,6 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"millwright/activities/kube"
-	"millwright/decide/scale"
 )
 
 // Writing waits for the end of a started write and reads its result.
@@ -72,30 +71,28 @@ func (o *Object) WhileWanted(
 
 // final reports whether a failure is not retryable.
 func final(err error) bool {
-	var application *temporal.ApplicationError
-	return errors.As(err, &application) && application.NonRetryable()
+	application, ok := errors.AsType[*temporal.ApplicationError](err)
+	return ok && application.NonRetryable()
 }
 
 // FailedWith reports whether an activity failed with an application error of that type.
 func FailedWith(err error, failure string) bool {
-	var application *temporal.ApplicationError
-	return errors.As(err, &application) && application.Type() == failure
+	application, ok := errors.AsType[*temporal.ApplicationError](err)
+	return ok && application.Type() == failure
 }
 
 // TimedOut reports whether an activity was given up because its time was over: while it ran, or because the next attempt would
 // have started too late.
 func TimedOut(err error) bool {
-	var timeout *temporal.TimeoutError
-	var activity *temporal.ActivityError
-	return errors.As(err, &timeout) || (errors.As(err, &activity) && activity.RetryState() == enumspb.RETRY_STATE_TIMEOUT)
+	_, timeout := errors.AsType[*temporal.TimeoutError](err)
+	activity, ok := errors.AsType[*temporal.ActivityError](err)
+	return timeout || ok && activity.RetryState() == enumspb.RETRY_STATE_TIMEOUT
 }
 
-// Refused returns the API server's message if it refused a write; the zero Failure for any other err, also nil.
-func Refused(err error) scale.Failure {
-	if !FailedWith(err, kube.TypeRefused) {
-		return scale.Failure{}
+// Refused returns the API server's message if it refused a write; empty for any other err, also nil.
+func Refused(err error) string {
+	if application, ok := errors.AsType[*temporal.ApplicationError](err); ok && application.Type() == kube.TypeRefused {
+		return application.Message()
 	}
-	var application *temporal.ApplicationError
-	errors.As(err, &application)
-	return scale.Failure{Message: application.Message()}
+	return ""
 }

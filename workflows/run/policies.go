@@ -159,30 +159,28 @@ func DrainOptions(ctx workflow.Context, machine kube.Ref, node string, purpose s
 	case vocabulary.DrainForPreservation:
 		why = "the machine has failed and is preserved: its node must be empty"
 	}
-	return workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{
-		WorkflowID:            ID(KindDrain, machine),
-		TaskQueue:             QueueMachines,
-		WaitForCancellation:   true,
-		ParentClosePolicy:     enumspb.PARENT_CLOSE_POLICY_REQUEST_CANCEL,
-		WorkflowIDReusePolicy: enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
-		TypedSearchAttributes: inherited(ctx),
-		StaticSummary:         fmt.Sprintf("Drain %s of machine %s", node, machine.Key()),
-		StaticDetails:         why,
-	})
+	id, summary := ID(KindDrain, machine), fmt.Sprintf("Drain %s of machine %s", node, machine.Key())
+	return child(ctx, id, enumspb.PARENT_CLOSE_POLICY_REQUEST_CANCEL, summary, why)
 }
 
 // RolloutOptions are those of a deployment's rollout. When the parent run is terminated the rollout continues, and the next run
 // of the deployment's workflow finds it open. When the parent is cancelled, so is the rollout.
 func RolloutOptions(ctx workflow.Context, deployment kube.Ref, revision int64, why string) workflow.Context {
+	id, summary := ID(KindRollout, deployment, revision), fmt.Sprintf("Rollout of %s to revision %d", deployment.Key(), revision)
+	return child(ctx, id, enumspb.PARENT_CLOSE_POLICY_ABANDON, summary, "started because: "+why)
+}
+
+// child returns the options of a child workflow. Closing says what happens to the child when the parent run is closed.
+func child(ctx workflow.Context, id string, closing enumspb.ParentClosePolicy, summary, details string) workflow.Context {
 	return workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{
-		WorkflowID:            ID(KindRollout, deployment, revision),
+		WorkflowID:            id,
 		TaskQueue:             QueueMachines,
 		WaitForCancellation:   true,
-		ParentClosePolicy:     enumspb.PARENT_CLOSE_POLICY_ABANDON,
+		ParentClosePolicy:     closing,
 		WorkflowIDReusePolicy: enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
 		TypedSearchAttributes: inherited(ctx),
-		StaticSummary:         fmt.Sprintf("Rollout of %s to revision %d", deployment.Key(), revision),
-		StaticDetails:         "started because: " + why,
+		StaticSummary:         summary,
+		StaticDetails:         details,
 	})
 }
 

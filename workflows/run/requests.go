@@ -7,7 +7,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
-	activitiesrequest "millwright/activities/request"
+	activities "millwright/activities/request"
 	"millwright/decide/request"
 )
 
@@ -112,16 +112,16 @@ func requestRefused(why string) error {
 	return temporal.NewNonRetryableApplicationError(why, TypeRequestRefused, nil)
 }
 
-// Apply only writes a request on the object; its effect arrives as a change, as if kubectl had written it. With noReply, nobody
-// reads the answer, and an event reports a refusal. Apply continues when the run is cancelled.
+// Apply only writes a request on the object; its effect arrives as a change, as if kubectl had written it. With noReply, no
+// caller reads the answer, and an event reports a refusal. Apply continues when the run is cancelled.
 func (o *Object) Apply(
 	ctx workflow.Context, order request.Order, noReply bool,
-) (answer activitiesrequest.Answer, err error) {
+) (answer activities.Answer, err error) {
 	ctx, done := workflow.NewDisconnectedContext(ctx)
 	defer done()
 	order = order.Cleaned()
 	order.Actor, order.Asked = cmp.Or(order.Actor, inTemporal), workflow.Now(ctx)
-	in := activitiesrequest.Request{Kind: o.requestKind(), Object: o.Ref, Order: order, Unheard: noReply}
+	in := activities.Request{Kind: o.requestKind(), Object: o.Ref, Order: order, Unheard: noReply}
 	answer, err = applyRequest.Quick(ctx, o, order.Summary(), in)
 	if err == nil {
 		o.Wrote(answer.Version)

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -68,11 +69,7 @@ func (o *Object) close(ctx workflow.Context, err error) error {
 
 // markdown is the text at the top of the workflow's page.
 func (s Step) markdown() string {
-	name := s.Name
-	if name == "" {
-		name = "calm"
-	}
-	text := fmt.Sprintf("**%s** since %s\n\n%s", name, s.Since.UTC().Format(time.TimeOnly+" MST"), s.Why)
+	text := fmt.Sprintf("**%s** since %s\n\n%s", cmp.Or(s.Name, "calm"), s.Since.UTC().Format(time.TimeOnly+" MST"), s.Why)
 	if s.Table != "" {
 		text += "\n\n" + s.Table
 	}

@@ -118,11 +118,10 @@ func (s *machineSet) carryOut(ctx workflow.Context, d set.Decision) (failed scal
 			var versions kube.MinVersions
 			err := s.batch(ctx, d, list.activity, set.Batch{Set: s.Ref, Machines: list.machines}, len(list.machines), &versions)
 			s.Raise(versions)
-			failed := run.Refused(err)
-			if failed.Message != "" {
-				err = nil
+			if refused := run.Refused(err); refused != "" {
+				return scale.Failure{Message: refused}, true, nil
 			}
-			return failed, true, err
+			return scale.Failure{}, true, err
 		}
 	}
 	var done set.Written

@@ -1,4 +1,4 @@
-//go:build integration
+//go:build integration && bench
 
 // Package bench measures: how long a scale-up takes, what it asks of the API server, and what it leaves in Temporal. It
 // asserts counts, never times; the figures are in its output. `make bench` runs it alone, on an otherwise quiet machine.
@@ -47,7 +47,7 @@ func TestScaleUpFromNoneTo100(t *testing.T) {
 	for _, n := range counts {
 		total += n
 	}
-	awaitCalm(t)
+	awaitCalm(t, pool)
 	events, runs := 0, 0
 	for _, w := range r.Workflows(t, fmt.Sprintf("WorkflowType = %q", run.KindMachine)) {
 		events, runs = events+int(w.HistoryLength), runs+1
@@ -67,10 +67,10 @@ func TestScaleUpFromNoneTo100(t *testing.T) {
 }
 
 // awaitCalm waits until nothing is left to do for any machine: what follows is not measured together with what came before.
-func awaitCalm(t *testing.T) {
+func awaitCalm(t *testing.T, pool *rig.Pool) {
 	t.Helper()
 	rig.Eventually(t, time.Minute, "the machines are calm", func() (bool, any) {
-		open := r.OpenWorkflows(t)
+		open := r.OpenWorkflows(t, pool.Namespace)
 		return open["Machine"] == 0, open
 	})
 }

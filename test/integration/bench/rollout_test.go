@@ -1,4 +1,4 @@
-//go:build integration
+//go:build integration && bench
 
 package bench
 
@@ -49,7 +49,7 @@ func roll(t *testing.T, pool *rig.Pool) time.Duration {
 		require.Equal(t, "2", m.Labels["edition"])
 		require.Equal(t, v1alpha1.MachineRunning, m.Status.CurrentStatus.Phase)
 	}
-	rig.Eventually(t, time.Minute, "the rollout has ended", func() (bool, any) { open := r.OpenWorkflows(t); return open["Rollout"] == 0, open })
+	rig.Eventually(t, time.Minute, "the rollout has ended", func() (bool, any) { open := r.OpenWorkflows(t, pool.Namespace); return open["Rollout"] == 0, open })
 	return took
 }
 
@@ -77,7 +77,7 @@ func TestRolloutOf100InstantMachines(t *testing.T) {
 	r.Namespace(t, "rolled", "")
 	pool := r.Pool(t, "rolled", "rolled", fleet, rolling)
 	pool.AwaitRunning(t, fleet, 3*time.Minute)
-	awaitCalm(t)
+	awaitCalm(t, pool)
 	mark := auditSize(t)
 	took := roll(t, pool)
 	counts := requests(t, mark)
@@ -99,7 +99,7 @@ func TestRolloutOf100MachinesWithLatencies(t *testing.T) {
 	r.Namespace(t, "slow", `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"2s","deleteLatency":"1s"}`)
 	pool := r.Pool(t, "slow", "slow", fleet, rolling)
 	pool.AwaitRunning(t, fleet, 5*time.Minute)
-	awaitCalm(t)
+	awaitCalm(t, pool)
 	hops := record(t, "slow")
 	took := roll(t, pool)
 	ideal, complete := simulate.Ideal(before(), create, remove)

@@ -31,6 +31,7 @@ import (
 
 // A converged stack sends no signal for a minute, and nothing but its deployment's workflow is open.
 func TestConvergedStackIsSilent(t *testing.T) {
+	t.Parallel()
 	r.Namespace(t, "silent", "")
 	pool := r.Pool(t, "silent", "silent", 10)
 	pool.AwaitRunning(t, 10, time.Minute)
@@ -51,7 +52,7 @@ func TestConvergedStackIsSilent(t *testing.T) {
 	time.Sleep(time.Minute)
 	require.Equal(t, before, r.Metric(t, leader, "millwright_bridge_signals_total"), "signals of a converged stack")
 	rig.Eventually(t, 10*time.Second, "only deployments' workflows are open", func() (bool, any) {
-		open := r.OpenWorkflows(t)
+		open := r.OpenWorkflows(t, pool.Namespace)
 		return open["Machine"]+open["MachineSet"] == 0 && open["MachineDeployment"] == 1, open
 	})
 	pool.Delete(t)
@@ -60,6 +61,7 @@ func TestConvergedStackIsSilent(t *testing.T) {
 
 // A worker whose caches are five seconds slow makes no second machine: decisions wait for what they wrote, or read live.
 func TestWorkerWithSlowCachesMakesNoMachineTwice(t *testing.T) {
+	t.Parallel()
 	components := []string{stack.Kwok, stack.ControllerManager, stack.VirtualCloud, stack.Temporal, stack.Bridge}
 	slow, err := rig.Up(t.Context(), t.TempDir(), stack.Options{Components: components})
 	require.NoError(t, err)

@@ -16,6 +16,7 @@ import (
 // The safety test can fail: with a worker that does not look before it creates, on a cloud without client tokens, the same
 // kill makes instances twice.
 func TestWithoutAdoptionTheKillMakesInstancesTwice(t *testing.T) {
+	t.Parallel()
 	careless, err := rig.Up(t.Context(), t.TempDir(), stack.Options{Args: map[string][]string{stack.Worker: {"--adopt-before-create=false"}}})
 	require.NoError(t, err)
 	t.Cleanup(func() {

@@ -45,6 +45,7 @@ func shownPreserved(t *testing.T, p *rig.Pool, name string, phase v1alpha1.Machi
 }
 
 func TestU131_PreservedMachineFailsAndStays(t *testing.T) {
+	t.Parallel()
 	p := pool(t, "kept", small, 2, `{"healthTimeout":"3s"}`)
 	p.AwaitRunning(t, 2, 30*time.Second)
 	name := p.Machines(t)[0].Name
@@ -81,6 +82,7 @@ func TestU131_PreservedMachineFailsAndStays(t *testing.T) {
 }
 
 func TestU131_PreservationIsOverOnTime(t *testing.T) {
+	t.Parallel()
 	p := pool(t, "over", small, 1, `{"healthTimeout":"2s","machinePreserveTimeout":"20s"}`)
 	p.AwaitRunning(t, 1, 30*time.Second)
 	name := p.Machines(t)[0].Name
@@ -95,6 +97,7 @@ func TestU131_PreservationIsOverOnTime(t *testing.T) {
 }
 
 func TestU58_SetKeepsAFailedMachineByItself(t *testing.T) {
+	t.Parallel()
 	r.Namespace(t, "auto", small)
 	p := r.Pool(t, "auto", "auto", 2, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.AutoPreserveFailedMachineMax = 1

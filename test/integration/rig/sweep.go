@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"millwright/activities/kube"
+	decide "millwright/decide/orphan"
 	"millwright/devstack/virtualcloud/admin"
 	"millwright/provider/virtual"
 	"millwright/workflows/orphan"
@@ -51,7 +52,7 @@ func (r *Rig) Sweeps(t *testing.T, namespace string, confirm time.Duration) sdk.
 			TypedSearchAttributes: run.StartAttributes(namespace, run.Owner{Provider: class.Provider}),
 			Args: []any{orphan.Input{
 				Class:    kube.Ref{Namespace: namespace, Name: "small", UID: string(class.UID)},
-				Provider: class.Provider, Confirm: confirm, MinAge: time.Second,
+				Provider: class.Provider, Settings: decide.Settings{Confirm: confirm, MinAge: time.Second},
 			}},
 		},
 	})

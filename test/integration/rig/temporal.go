@@ -3,6 +3,7 @@
 package rig
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -27,11 +28,11 @@ func (r *Rig) Workflows(t *testing.T, query string) []*workflowpb.WorkflowExecut
 	}
 }
 
-// OpenWorkflows counts the open runs by type.
-func (r *Rig) OpenWorkflows(t *testing.T) map[string]int {
+// OpenWorkflows counts the open runs for the objects of a namespace, by type.
+func (r *Rig) OpenWorkflows(t *testing.T, namespace string) map[string]int {
 	t.Helper()
 	count := map[string]int{}
-	for _, w := range r.Workflows(t, `ExecutionStatus = "Running"`) {
+	for _, w := range r.Workflows(t, fmt.Sprintf(`ExecutionStatus = "Running" AND MachineNamespace = %q`, namespace)) {
 		count[w.Type.Name]++
 	}
 	return count

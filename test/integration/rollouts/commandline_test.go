@@ -45,6 +45,7 @@ func (c commandLine) rollout(t *testing.T, arguments ...string) []string {
 
 // A person makes all machines anew and takes that back, with the command line alone.
 func TestRolloutFromTheCommandLine(t *testing.T) {
+	t.Parallel()
 	f, c := newFleet(t, "typed", 3, rolling(1, 0)), starter(t)
 	former, before := f.names(t), f.Deployment(t)
 	watch := f.watch(t, promise{replicas: 3, surge: 1})

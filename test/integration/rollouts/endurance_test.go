@@ -47,7 +47,7 @@ func TestEndurance_N17_AHundredMachinesAndEverythingChanges(t *testing.T) {
 	said("50 of edition 3; paused")
 	f.request(t, run.RequestInput{Command: "pause", Reason: "lunch"})
 	f.awaitReason(t, v1alpha1.ReasonDeploymentPaused, 20*time.Second)
-	rig.Eventually(t, time.Minute, "what was under way is over", func() (bool, any) { open := r.OpenWorkflows(t); return open["Machine"] == 0, open })
+	rig.Eventually(t, time.Minute, "what was under way is over", func() (bool, any) { open := r.OpenWorkflows(t, f.Namespace); return open["Machine"] == 0, open })
 	held := f.updated(t, "3")
 	time.Sleep(time.Minute) // nothing is to happen: there is nothing to wait for
 	require.Equal(t, held, f.updated(t, "3"), "no machine is replaced while it is paused")

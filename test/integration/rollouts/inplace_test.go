@@ -118,6 +118,7 @@ func (f fleet) awaitServing(t *testing.T) {
 // In place: nodes are selected a few at a time, an agent updates them, machines keep their names and change their set. Undone in the
 // same way, the former set makes machines again.
 func TestD22_InPlaceUpdateAndBack(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, "kept", 4, inPlace(v1alpha1.OrchestrationTypeAuto, 2))
 	former := f.names(t)
 	watch := f.watch(t, promise{replicas: 4, unavailable: 2})
@@ -148,6 +149,7 @@ func TestD22_InPlaceUpdateAndBack(t *testing.T) {
 // While nodes are updated in place, the deployment is made larger, which brings machines of the new template, and smaller, which takes
 // one of the old. Both times the update continues.
 func TestN1_SizeChangesDuringAnInPlaceUpdate(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, "resized", 4, inPlace(v1alpha1.OrchestrationTypeAuto, 1))
 	former := f.names(t)
 	watch := f.watch(t, promise{replicas: 4, unavailable: 1})
@@ -174,6 +176,7 @@ func TestN1_SizeChangesDuringAnInPlaceUpdate(t *testing.T) {
 // Somebody has enough of agents, and lets the rest be replaced: what was updated in place stays, and a node that waits for its agent
 // holds up nobody where the bounds leave room for one more.
 func TestInPlaceUpdateThatBecomesARollingUpdate(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, "switched", 4, inPlace(v1alpha1.OrchestrationTypeAuto, 1))
 	former := f.names(t)
 	watch := f.watch(t, promise{replicas: 4, surge: 1, unavailable: 1})
@@ -192,6 +195,7 @@ func TestInPlaceUpdateThatBecomesARollingUpdate(t *testing.T) {
 
 // Manual: all old nodes are candidates, and only those are updated that a person selects, as many at a time as the person wants.
 func TestInPlaceUpdateByHand(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, "byhand", 3, inPlace(v1alpha1.OrchestrationTypeManual, 1))
 	former := f.names(t)
 	candidates := func() (names []string) {

@@ -23,6 +23,7 @@ import (
 
 // What a deployment changes without a rollout reaches its machines, and makes none anew.
 func TestU14_MS10_NodeTemplateReachesMachinesWithoutARollout(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, "synced", 3, rolling(1, 0))
 	names := map[string]bool{}
 	for _, m := range f.Machines(t) {
@@ -58,6 +59,7 @@ func TestU14_MS10_NodeTemplateReachesMachinesWithoutARollout(t *testing.T) {
 // In the middle of a rollout, new pods are kept off old nodes, and the cluster autoscaler off all. What a person told the autoscaler
 // stays, also afterwards.
 func TestU27_U28_U29_NodesDuringARollout(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, "marked", 5, rolling(1, 0), func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Rollout = &v1alpha1.RolloutPolicy{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}}
 	})

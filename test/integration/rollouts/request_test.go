@@ -37,6 +37,7 @@ func (f fleet) request(t *testing.T, in run.RequestInput) string {
 
 // A rollout is paused for a while, in which the deployment is scaled, and goes on.
 func TestU12_PausedAndResumed(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, "paused", 10, rolling(2, 0))
 	watch := f.watch(t, promise{replicas: 10, surge: 2})
 	f.change(t, "2")
@@ -44,7 +45,7 @@ func TestU12_PausedAndResumed(t *testing.T) {
 	require.Contains(t, f.request(t, run.RequestInput{Command: "pause", Reason: "lunch"}), "pause")
 	f.awaitReason(t, v1alpha1.ReasonDeploymentPaused, 20*time.Second)
 	rig.Eventually(t, time.Minute, "what was under way is over", func() (bool, any) {
-		open := r.OpenWorkflows(t)
+		open := r.OpenWorkflows(t, f.Namespace)
 		return open["Machine"] == 0, open
 	})
 	before := f.updated(t, "2")
@@ -80,7 +81,7 @@ func TestU11_CancelledRolledBackAndUndone(t *testing.T) {
 	f.awaitOutcomes(t, deployment.OutcomeCancelled)
 	require.Contains(t, f.Deployment(t).Annotations[v1alpha1.AnnotationRolloutHold], "ann")
 	rig.Eventually(t, time.Minute, "what was under way is over", func() (bool, any) {
-		open := r.OpenWorkflows(t)
+		open := r.OpenWorkflows(t, f.Namespace)
 		return open["Machine"] == 0, open
 	})
 	held := f.updated(t, "2")
@@ -110,6 +111,7 @@ func TestU11_CancelledRolledBackAndUndone(t *testing.T) {
 
 // A signal to the rollout itself does what an update of the deployment's workflow does. Nobody hears an answer: an event tells it.
 func TestRequestedBySignal(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, "signalled", 4, rolling(1, 0))
 	f.change(t, "2")
 	rig.Eventually(t, time.Minute, "the rollout has begun", func() (bool, any) { n := f.updated(t, "2"); return n >= 1, n })

@@ -15,6 +15,7 @@ import (
 )
 
 func TestU9_U10_AllMachinesAreReplacedWithinTheBounds(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, "plain", 12, rolling(3, 1))
 	watch := f.watch(t, promise{replicas: 12, surge: 3, unavailable: 1})
 	f.change(t, "2")
@@ -42,6 +43,7 @@ func TestU9_U10_AllMachinesAreReplacedWithinTheBounds(t *testing.T) {
 // In the middle of a rollout the deployment is made larger, then smaller, and its template changes twice more, the last time back to what
 // it was.
 func TestN17_SizeAndTemplateChangeInTheMiddle(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, "restless", 20, rolling(4, 0))
 	watch := f.watch(t, promise{replicas: 20, surge: 4})
 	f.change(t, "2")
@@ -90,6 +92,7 @@ func TestKillsInTheMiddleOfARollout(t *testing.T) {
 
 // A machine whose deletion has begun holds no place any more, where that is wanted: its successor does not wait for its instance.
 func TestTerminationStartedFreesThePlace(t *testing.T) {
+	t.Parallel()
 	const slowToGo = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"500ms","deleteLatency":"3s"}`
 	f := newFleetOf(t, "early", slowToGo, 4, rolling(1, 0), func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Rollout = &v1alpha1.RolloutPolicy{MachineReplacementPolicy: v1alpha1.MachineTerminationStarted}

@@ -18,6 +18,7 @@ import (
 
 // Stages: a tenth waits for a person, a half for the clock. A rollout whose machines fail goes back by itself.
 func TestStagesAndAutomaticRollback(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, "staged", 10, rolling(2, 0), func(d *v1alpha1.MachineDeployment) {
 		d.Spec.ProgressDeadlineSeconds = new(int32(600))
 		d.Spec.Rollout = &v1alpha1.RolloutPolicy{
@@ -49,6 +50,7 @@ func TestStagesAndAutomaticRollback(t *testing.T) {
 
 // A rollout that makes no progress goes back by itself, though no machine has failed.
 func TestAutomaticRollbackAfterTheProgressDeadline(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, "late", 3, rolling(1, 0), func(d *v1alpha1.MachineDeployment) {
 		d.Spec.ProgressDeadlineSeconds = new(int32(15))
 		d.Spec.Rollout = &v1alpha1.RolloutPolicy{AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true}}

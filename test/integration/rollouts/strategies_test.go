@@ -19,6 +19,7 @@ func strategy(kind v1alpha1.MachineDeploymentStrategyType) func(*v1alpha1.Machin
 
 // Recreate: no machine of the new template before the last old one is gone.
 func TestU7_D7_Recreate(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, "recreated", 5, strategy(v1alpha1.RecreateMachineDeploymentStrategyType))
 	watch := f.watch(t, promise{replicas: 5, unavailable: 5})
 	f.change(t, "2")
@@ -40,6 +41,7 @@ func TestU7_D7_Recreate(t *testing.T) {
 
 // OnDelete: an old machine stays until somebody deletes it.
 func TestOnDelete(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, "patient", 3, strategy(v1alpha1.OnDeleteMachineDeploymentStrategyType))
 	f.change(t, "2")
 	rig.Eventually(t, 20*time.Second, "the rollout waits", func() (bool, any) {

@@ -84,6 +84,7 @@ func instances(t *testing.T, namespace string) []string {
 }
 
 func TestU161_AnInstanceWithoutAMachineGoesAndNoOther(t *testing.T) {
+	t.Parallel()
 	r.Namespace(t, "swept", "")
 	set := newSet(t, "swept", "swept", 3)
 	set.awaitRunning(t, 3, time.Minute)
@@ -122,6 +123,7 @@ func TestU161_AnInstanceWithoutAMachineGoesAndNoOther(t *testing.T) {
 
 // The bridge keeps a schedule for each class.
 func TestTheBridgeKeepsASchedule(t *testing.T) {
+	t.Parallel()
 	r.Namespace(t, "scheduled", "")
 	class, err := r.Machines.MachineV1alpha1().MachineClasses("scheduled").Get(t.Context(), "small", metav1.GetOptions{})
 	require.NoError(t, err)
@@ -142,6 +144,7 @@ func TestTheBridgeKeepsASchedule(t *testing.T) {
 }
 
 func TestN7_ANamespaceWithoutMachinesLosesNothing(t *testing.T) {
+	t.Parallel()
 	r.Namespace(t, "moved", "")
 	r.Namespace(t, "moved-from", "") // whose set tells the cluster's name
 	set := newSet(t, "moved-from", "moved-from", 1)

@@ -19,6 +19,7 @@ import (
 
 	"millwright/api/v1alpha1"
 	"millwright/devstack/stack"
+	"millwright/test/integration/rig"
 )
 
 // planes are control planes as these tests have them: no kind of ours.
@@ -82,11 +83,21 @@ func TestPF_ControlPlaneKeepsASetFromMakingMachines(t *testing.T) {
 	t.Cleanup(func() {
 		require.NoError(t, c.Resource(planes).Namespace("default").Delete(context.Background(), "main", metav1.DeleteOptions{}))
 	})
-	time.Sleep(5 * time.Second) // our caches see it
 	r.Namespace(t, "preflight", "")
-	s := newSet(t, "preflight", "preflight", 3, func(s *v1alpha1.MachineSet) {
+	versioned := func(s *v1alpha1.MachineSet) {
 		s.Spec.Template.Annotations = map[string]string{v1alpha1.AnnotationKubernetesVersion: "v1.31.1"}
+	}
+	rig.Eventually(t, 40*time.Second, "the worker has seen the control plane", func() (bool, any) {
+		probe := newSet(t, "preflight", "probe", 1, versioned)
+		defer probe.remove(t)
+		rig.Eventually(t, 20*time.Second, "the set was looked at", func() (bool, any) {
+			c := probe.condition(t, v1alpha1.MachineSetMachinesCreated)
+			return c.Reason != "", c
+		})
+		c := probe.condition(t, v1alpha1.MachineSetMachinesCreated)
+		return c.Reason == "PreflightCheckFailed", c
 	})
+	s := newSet(t, "preflight", "preflight", 3, versioned)
 	s.shows(t, v1alpha1.MachineSetMachinesCreated, v1alpha1.ConditionFalse, "PreflightCheckFailed", 20*time.Second)
 	require.Contains(t, s.condition(t, v1alpha1.MachineSetScalingUp).Message, `Plane default/main has 2 of 3 replicas available ("ControlPlaneIsStable" preflight check failed)`)
 	require.Empty(t, s.machines(t))
@@ -98,7 +109,7 @@ func TestPF_ControlPlaneKeepsASetFromMakingMachines(t *testing.T) {
 	s.shows(t, v1alpha1.MachineSetMachinesCreated, v1alpha1.ConditionTrue, "MachinesCreated", 10*time.Second)
 
 	set(`{"spec":{"version":"v1.30.0"}}`) // machines must not be newer
-	time.Sleep(5 * time.Second)
+	time.Sleep(2 * time.Second) // the watch delivers it in milliseconds
 	s.scale(t, 4)
 	s.shows(t, v1alpha1.MachineSetMachinesCreated, v1alpha1.ConditionFalse, "PreflightCheckFailed", 20*time.Second)
 	require.Contains(t, s.condition(t, v1alpha1.MachineSetScalingUp).Message, "KubernetesVersionSkew")

@@ -18,10 +18,10 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// From 0 to 300 while the API server is killed twice: there are never more than 300 machines, exactly 300 are ever made, and
+// From 0 to 150 while the API server is killed twice: there are never more than 150 machines, exactly 150 are ever made, and
 // no instance is made twice.
-func TestN6_D11_ThreeHundredWhileTheAPIServerIsKilledTwice(t *testing.T) {
-	const wanted = 300
+func TestN6_D11_ManyWhileTheAPIServerIsKilledTwice(t *testing.T) {
+	const wanted = 150
 	r.Namespace(t, "many", "")
 	before := stats(t)
 	s := newSet(t, "many", "many", wanted)
@@ -38,7 +38,7 @@ func TestN6_D11_ThreeHundredWhileTheAPIServerIsKilledTwice(t *testing.T) {
 			}
 		}
 	}()
-	for _, when := range []int{60, 180} {
+	for _, when := range []int{30, 90} {
 		rig.Eventually(t, 3*time.Minute, "machines are being made", func() (bool, any) { n := len(s.machines(t)); return n >= when, n })
 		require.NoError(t, r.Stack.Kill(t.Context(), stack.APIServer))
 		require.NoError(t, r.Stack.Start(t.Context(), stack.APIServer))
@@ -60,6 +60,7 @@ func TestN6_D11_ThreeHundredWhileTheAPIServerIsKilledTwice(t *testing.T) {
 
 // Every second name or so is refused: the set says so, tries others, and comes to its number. Nothing is made twice.
 func TestMS27_CreateThatIsRefusedForSomeMachines(t *testing.T) {
+	t.Parallel()
 	const wanted = 18
 	r.Namespace(t, "refused", "")
 	policies := r.Kube.AdmissionregistrationV1()
