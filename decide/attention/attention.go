@@ -74,7 +74,7 @@ func Class(f ClassFacts) Decision {
 		If(f.Unguarded > 0, Finalizers, "%s to guard", phrase.Count(f.Unguarded, "Secret")),
 		If(f.Deleting && f.Machines == 0, Deletion, "deletion was asked for; no machine refers to it"),
 		If(f.Unused > 0, Finalizers, "%s to release: no class needs %s", phrase.Count(f.Unused, "Secret"), phrase.OneOf(f.Unused, "it", "them")),
-		If(f.Deleting, Deletion, "deletion was asked for; %s to it", phrase.OneOf(f.Machines, "1 machine refers", fmt.Sprint(f.Machines, " machines refer"))),
+		If(f.Deleting, Deletion, "deletion was asked for; %s %s to it", phrase.Count(f.Machines, "machine"), phrase.OneOf(f.Machines, "refers", "refer")),
 		Decision{Nothing, "its finalizers are in place"},
 	)
 }

@@ -125,7 +125,7 @@ func begin(n Node, phase string) Decision {
 	case n.Reason == vocabulary.ReasonDrainSuccessful && !n.Cordoned:
 		return drain(n)
 	case begun:
-		return Decision{Step: Ready, Reason: vocabulary.ReasonReadyForUpdate, Message: "Node is empty: it may be updated.", Why: "the node is empty, and its condition becomes ReadyForUpdate for the agent"}
+		return Decision{Step: Ready, Reason: vocabulary.ReasonReadyForUpdate, Message: "Node is empty: it may be updated.", Why: "the node is empty; its agent may update it next"}
 	default:
 		return Decision{Step: Update, Why: "the node is empty, and its in-place update is to begin"}
 	}

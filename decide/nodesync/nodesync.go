@@ -64,7 +64,8 @@ func Decide(wanted Wanted, node Node) Changes {
 		applied, readable := read[map[string]string](node.Annotations[vocabulary.AnnotationLastAppliedVirtualCapacity])
 		changes.Capacity = d.keys("capacity", "class", wanted.Capacity, applied, node.Capacity)
 		if !readable || !maps.Equal(wanted.Capacity, applied) {
-			d.record("virtual capacity", &changes.Annotations, vocabulary.AnnotationLastAppliedVirtualCapacity, text(len(wanted.Capacity) == 0, wanted.Capacity), node.Annotations)
+			record := text(len(wanted.Capacity) == 0, wanted.Capacity)
+			d.record("virtual capacity", &changes.Annotations, vocabulary.AnnotationLastAppliedVirtualCapacity, record, node.Annotations)
 		}
 	}
 	if _, marked := node.Annotations[vocabulary.AnnotationNotManaged]; marked {

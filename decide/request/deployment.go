@@ -103,8 +103,7 @@ func (f DeploymentFacts) start(o Order) Decision {
 // busy says why a change of the template would not be rolled out now; empty: it would.
 func (f DeploymentFacts) busy() string {
 	return cmp.Or(
-		phrase.If(f.Paused, "deployment %s is paused, and neither a new template nor a former one is rolled out: resume it first",
-			f.Name),
+		phrase.If(f.Paused, "deployment %s is paused, and neither a new template nor a former one is rolled out: resume it first", f.Name),
 		phrase.If(f.RollbackTo != nil, "deployment %s was asked to return to %s, and does so first: try again afterwards", f.Name,
 			cmp.Or(phrase.If(number(f.RollbackTo) > 0, "revision %d", number(f.RollbackTo)), "the revision before")),
 	)

@@ -72,7 +72,7 @@ func (p *planner) handOver(d *Decision) {
 		return
 	}
 	p.each(func(set *setPlan, m Member) {
-		if set != p.current && !m.Candidate && !m.HandedOver && m.Node != "" { // a HandedOver machine must lose update-result first; the candidate label would keep it
+		if set != p.current && !m.Candidate && !m.HandedOver && m.Node != "" { // HandedOver: update-result goes first
 			add(&d.Candidates, m.target("its set is old"))
 		}
 	})

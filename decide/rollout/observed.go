@@ -92,7 +92,7 @@ type Set struct {
 	Replicas  int // spec.replicas
 
 	Machines []Member // in any order
-	Counted  int      // machines in its status; may exceed Machines if the cache of machines is behind; zero if that cache is known to be current
+	Counted  int      // machines in its status; exceeds Machines if their cache is behind; zero: that cache is current
 	// Seen is the size that its workflow acted on when it last wrote the status. If it differs from Replicas, the workflow may
 	// still create or delete machines for that size, or for any size between.
 	Seen int

@@ -136,7 +136,7 @@ func (m Member) protected() bool { return m.Preserved || m.Updated }
 func (m Member) marked() bool { return m.Marked && m.HealthCheck == False }
 
 // ranking orders members by the loss that their deletion means, the first to be deleted first:
-//  1. members that are not preserved, then preserved ones: first those that the set itself preserved, then by the end of the preservation
+//  1. members that are not preserved, then those that the set preserved, then by the end of the preservation
 //  2. members with the annotation cluster.x-k8s.io/delete-machine
 //  3. lower priority
 //  4. members that the autoscaler chose, the earliest choice first
