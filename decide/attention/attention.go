@@ -70,7 +70,7 @@ type ClassFacts struct {
 func Class(f ClassFacts) Decision {
 	return cmp.Or(
 		If(f.Deleting && !f.Finalizer, Nothing, "released: the API server removes it"),
-		If(!f.Finalizer, Finalizers, "new: not yet taken care of"),
+		If(!f.Finalizer, Finalizers, "new: our finalizer is missing"),
 		If(f.Unguarded > 0, Finalizers, "%s to guard", phrase.Count(f.Unguarded, "Secret")),
 		If(f.Deleting && f.Machines == 0, Deletion, "deletion was asked for; no machine refers to it"),
 		If(f.Unused > 0, Finalizers, "%s to release: no class needs %s", phrase.Count(f.Unused, "Secret"), phrase.OneOf(f.Unused, "it", "them")),

@@ -164,7 +164,7 @@ func (m machine) standing() Decision {
 	case m.Granted:
 		return Decision{Health, "its replacement was granted"}
 	case !m.Finalizer:
-		return Decision{Instance, "new: not yet taken care of"}
+		return Decision{Instance, "new: our finalizer is missing"}
 	case m.ProviderID == "", m.Phase == "", m.Phase == vocabulary.PhaseCrashLoopBackOff:
 		return Decision{Instance, "has no initialised instance yet"}
 	case m.NoTarget: // it never becomes a node: an instance is all it needs
@@ -177,7 +177,7 @@ func (m machine) standing() Decision {
 // besides adds the needs that a machine with an instance can have in every phase.
 func (m machine) besides(d Decision) Decision {
 	return cmp.Or(
-		If(m.NodeExists && m.Uncopied, Health, "conditions of the node to copy; %s", d.Why),
+		If(m.NodeExists && m.Uncopied, Health, "conditions of the node are not copied yet; %s", d.Why),
 		If(m.unsynced != "", Sync, "%s", m.unsynced),
 		If(m.updateStep == inplace.Drain, Drain, "in-place update: the node has to be empty; %s", d.Why),
 		If(m.updateStep != inplace.Nothing, InPlace, "in-place update: %s", m.updateStep),
@@ -218,7 +218,7 @@ func (m machine) withNode() Decision {
 		failed := m.Phase == vocabulary.PhaseInPlaceUpdateFailed && m.UpdateResult == vocabulary.UpdateFailed
 		over := m.UpdateResult != "" && !failed || m.Due && m.Alone
 		return cmp.Or(
-			If(over, Health, "the in-place update has come to its end: %s", m.UpdateResult),
+			If(over, Health, "the in-place update has ended: %s", m.UpdateResult),
 			Decision{Recovery, "in-place update: " + m.waitsFor()},
 		)
 	case vocabulary.PhaseInPlaceUpdateSuccessful:

@@ -56,7 +56,7 @@ func Climb(l Ladder) Step {
 		return l.kill(why)
 	}
 	if l.Unasked && (l.Reached == Delete || l.Reached == Kill) {
-		return Step{Means: l.Reached, Until: l.Now, Why: "looks at what is left first: nobody did since " + phrase.Clock(l.ReachedAt, l.Now)}
+		return Step{Means: l.Reached, Until: l.Now, Why: "asks the remaining pods once more first: no run was active since " + phrase.Clock(l.ReachedAt, l.Now)}
 	}
 	deadline, _ := l.deadline()
 	switch passed := !deadline.IsZero() && !l.Now.Before(deadline); {
@@ -65,7 +65,7 @@ func Climb(l Ladder) Step {
 	case l.Reached == Delete, passed && !l.Unasked:
 		return l.remove()
 	case passed:
-		return Step{Means: Evict, Until: l.Now, Why: "evicts once more, then deletes: nobody looked when the deadline passed"}
+		return Step{Means: Evict, Until: l.Now, Why: "evicts once more, then deletes: no run was active when the deadline passed"}
 	default:
 		return l.evict()
 	}
@@ -163,9 +163,9 @@ func (l Ladder) kill(why string) Step {
 	until := since.Add(afterGrace)
 	why = phrase.If(why != "", ": %s", why)
 	if !l.Now.Before(until) {
-		return Step{Means: Kill, Over: true, Why: fmt.Sprintf("over since %s: what is left stays behind%s", l.clock(until), why)}
+		return Step{Means: Kill, Over: true, Why: fmt.Sprintf("over since %s: the remaining pods stay%s", l.clock(until), why)}
 	}
-	why = fmt.Sprintf("kills since %s, until %s, then leaves behind what is left%s", l.clock(since), l.clock(until), why)
+	why = fmt.Sprintf("kills since %s, until %s, then leaves the remaining pods%s", l.clock(since), l.clock(until), why)
 	return Step{Means: Kill, Until: until, Why: why}
 }
 

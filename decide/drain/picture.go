@@ -136,7 +136,7 @@ func (p *plan) because(kind string, views []*view) string {
 		return fmt.Sprintf("%s should have ended long ago: %s kubelet or a finalizer holds %s",
 			who, phrase.OneOf(len(views), "its", "their"), phrase.OneOf(len(views), "it", "them"))
 	case BlockedByNamespace:
-		return fmt.Sprintf("namespace %s is being deleted, and takes %s along", phrase.List(namespaces, maxNames, ", "), who)
+		return fmt.Sprintf("namespace %s is being deleted, and %s with it", phrase.List(namespaces, maxNames, ", "), who)
 	case BlockedByError:
 		return phrase.Cut(fmt.Sprintf("request for %s failed: %s", names[0], views[0].pod.Tries.Message), longestMessage)
 	default:

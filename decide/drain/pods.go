@@ -60,9 +60,9 @@ func (b Budget) why() string {
 		phrase.If(!b.Current, "%s was changed, and its pods are not counted again yet", name),
 		phrase.If(never && b.Healthy == 0, "%s allows none of its pods to go: it needs %d of %d, and none is healthy", name, b.Desired, b.Expected),
 		phrase.If(never, "%s allows none of its %s to go: it needs %d of %d", name, healthy, b.Desired, b.Expected),
-		phrase.If(b.Allowed == 1, "%s; the one that may go is going", needs),
-		phrase.If(b.Allowed > 1, "%s; the %d that may go are going", needs, b.Allowed),
-		phrase.If(b.Disrupted > 0 && b.Healthy > b.Desired, "%s, of which %d %s going", needs, b.Disrupted, phrase.OneOf(b.Disrupted, "is", "are")),
+		phrase.If(b.Allowed == 1, "%s; the one allowed eviction is in progress", needs),
+		phrase.If(b.Allowed > 1, "%s; the %d allowed evictions are in progress", needs, b.Allowed),
+		phrase.If(b.Disrupted > 0 && b.Healthy > b.Desired, "%s, of which %d %s being evicted", needs, b.Disrupted, phrase.OneOf(b.Disrupted, "is", "are")),
 		needs,
 	)
 }

@@ -269,7 +269,7 @@ func timeout(f Facts, since time.Time) (reason, message string, deadline time.Ti
 	case f.NodeDeleting:
 		return vocabulary.ReasonNodeDeleted, fmt.Sprintf("Machine %s: node %s is being deleted", f.Name, f.NodeName), time.Time{}
 	case !f.InstanceGoneAt.IsZero():
-		return vocabulary.ReasonInstanceGone, fmt.Sprintf("Machine %s: the provider has no instance of it any more", f.Name), time.Time{}
+		return vocabulary.ReasonInstanceGone, fmt.Sprintf("Machine %s: the provider no longer has its instance", f.Name), time.Time{}
 	case f.NoTimeout:
 		return "", "", time.Time{}
 	case f.Now.Before(deadline):

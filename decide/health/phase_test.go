@@ -212,7 +212,7 @@ func TestVerdicts(t *testing.T) {
 		},
 		{
 			"the instance is gone", facts("Unknown", sickFor(time.Second), gone),
-			failed("HealthCheck", "InstanceGone", "Machine m-1: the provider has no instance of it any more"),
+			failed("HealthCheck", "InstanceGone", "Machine m-1: the provider no longer has its instance"),
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) { assert.Equal(t, row.verdict, health.Next(row.facts)) })

@@ -93,7 +93,7 @@ func (f MachineFacts) unkept(o Order) string {
 		phrase.If(o.Command == Preserve && ended, "the preservation of machine %s has ended at %s, and is being removed: "+
 			"try again when it is", f.Name, phrase.Clock(f.KeptTill, f.Now)),
 		phrase.If(o.Command == Preserve && f.KeptTill.IsZero() && f.Keeps <= 0,
-			"machine %s is kept for no time: its machinePreserveTimeout is %s", f.Name, f.Keeps),
+			"machine %s cannot be preserved: its machinePreserveTimeout is %s", f.Name, f.Keeps),
 	)
 }
 

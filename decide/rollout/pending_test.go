@@ -44,7 +44,7 @@ func TestPending(t *testing.T) {
 		why  string
 	}{
 		{"calm", reported(calm), attention.Nothing, all},
-		{"no finalizer", change(calm, bare), scale, "new: not yet taken care of"},
+		{"no finalizer", change(calm, bare), scale, "new: our finalizer is missing"},
 		{"spec changed", change(calm, func(o *rollout.Observed) { o.Generation = 3 }), scale, "generation 3 was not seen yet (last seen: 2)"},
 		{"something to do", change(calm, func(o *rollout.Observed) { o.Replicas = 4 }), scale, "resize set ms1 3→4: room for 4 machines, 4 wanted"},
 		{"status late", change(calm, func(o *rollout.Observed) { o.Reported.Counts.Ready = 1 }), scale, "status is out of date"},

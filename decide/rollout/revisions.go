@@ -31,7 +31,7 @@ func (p *planner) asked() *Rollback {
 		why := fmt.Sprintf("there is no set of revision %d to return to", *p.o.RollbackTo)
 		return &Rollback{Revision: *p.o.RollbackTo, Reason: "DeploymentRollbackRevisionNotFound", Why: why}
 	case set.Current:
-		why := fmt.Sprintf("revision %d has the template that the deployment has already", set.Revision)
+		why := fmt.Sprintf("revision %d has the deployment's present template", set.Revision)
 		return &Rollback{Revision: set.Revision, Reason: "DeploymentRollbackTemplateUnchanged", Why: why}
 	default:
 		return set.rollback("")
@@ -66,7 +66,7 @@ func (p *planner) automatic(failed []string) *Rollback {
 	a, why := p.o.Automatic, ""
 	switch {
 	case a.Failed && len(failed) > a.MaxFailed:
-		why = fmt.Sprintf("%s of the new template failed, %d may", machines(len(failed)), a.MaxFailed)
+		why = fmt.Sprintf("%s of the new template failed, %d allowed", machines(len(failed)), a.MaxFailed)
 	case a.OnDeadline && p.late():
 		why = fmt.Sprintf("no progress for %s", p.o.Deadline.Round(time.Second))
 	}

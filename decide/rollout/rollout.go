@@ -71,7 +71,7 @@ func (o Observed) pending(plan Plan) attention.Decision {
 	return cmp.Or(
 		attention.If(o.Deleting && !o.Finalizer, attention.Nothing, "released: the API server removes it"),
 		attention.If(o.Deleting, attention.Deletion, "deletion was asked for; %s left", machines(replicas)),
-		attention.If(!o.Finalizer, attention.Scale, "new: not yet taken care of"),
+		attention.If(!o.Finalizer, attention.Scale, "new: our finalizer is missing"),
 		attention.If(o.Generation != o.ObservedGeneration, attention.Scale,
 			"generation %d was not seen yet (last seen: %d)", o.Generation, o.ObservedGeneration),
 		attention.If(d.Acts(), attention.Scale, "%s", d.Why),

@@ -97,7 +97,7 @@ func (p *planner) breakDeadlock() {
 	for _, set := range p.old() {
 		if set.size > 0 && set.active > set.available+set.updating {
 			set.size, set.forced = set.size-1, true
-			set.why = "nothing else can move, and it has a machine that is not available"
+			set.why = "no other size can change, and it has a machine that is not available"
 			return
 		}
 	}

@@ -45,7 +45,7 @@ func blockers(o Observed) []string {
 	return append(list.Map(o.Preflight, func(f preflight.Failure) string { return f.Why }), phrase.Parts(
 		missing(o),
 		phrase.If(o.Frozen, "MachineSet is frozen"),
-		phrase.If(o.NoScaleUp, "MachineSet is not to scale up any more"),
+		phrase.If(o.NoScaleUp, "MachineSet has the label scale-up-disabled"),
 		phrase.If(runaway, "%d Machines that the MachineSet released have no owner", o.Released),
 	)...)
 }

@@ -118,7 +118,7 @@ func alarms(o Observed, s Status) []Condition {
 	same := func(was Condition) bool { return was.Type == failure.Type && was.Reason == failure.Reason }
 	failure.Message = cmp.Or(list.Find(o.Reported.Conditions, same), failure).Message
 	const frozen = "No machine is created while the label freeze is True"
-	beyond := fmt.Sprintf("%s more than the %d that were wanted at the most; the surplus is deleted", machines(s.Overshoot), s.Peak)
+	beyond := fmt.Sprintf("%s more than the %d wanted at most; the surplus is deleted", machines(s.Overshoot), s.Peak)
 	return list.Where([]Condition{
 		failure,
 		list.When(o.Frozen, Condition{vocabulary.ConditionFrozen, True, "FreezeLabel", frozen}),

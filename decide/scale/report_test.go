@@ -146,7 +146,7 @@ func TestOvershoot(t *testing.T) {
 		o := set(6, running(8)...)
 		o.Reported.Peak = 6
 		c := condition(t, o, "Overshoot")
-		assert.Equal(t, scale.Condition{Type: "Overshoot", Status: scale.True, Reason: "OverShootingReplicaCount", Message: "2 machines more than the 6 that were wanted at the most; the surplus is deleted"}, c)
+		assert.Equal(t, scale.Condition{Type: "Overshoot", Status: scale.True, Reason: "OverShootingReplicaCount", Message: "2 machines more than the 6 wanted at most; the surplus is deleted"}, c)
 		assert.Len(t, scale.Decide(o).Delete, 2)
 	})
 	t.Run("a set that goes overshoots nothing", func(t *testing.T) {

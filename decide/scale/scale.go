@@ -84,7 +84,7 @@ func (o Observed) pending(d Decision, unreported bool) attention.Decision {
 	return cmp.Or(
 		attention.If(o.Deleting && !o.Finalizer, attention.Nothing, "released: the API server removes it"),
 		attention.If(o.Deleting, attention.Deletion, "deletion was asked for; %s left", machines(len(o.Members))),
-		attention.If(!o.Finalizer, attention.Scale, "new: not yet taken care of"),
+		attention.If(!o.Finalizer, attention.Scale, "new: our finalizer is missing"),
 		attention.If(o.Generation != o.ObservedGeneration, attention.Scale,
 			"generation %d was not seen yet (last seen: %d)", o.Generation, o.ObservedGeneration),
 		attention.If(d.Acts(), attention.Scale, "%s", d.Why),
@@ -169,7 +169,7 @@ func adopt(o Observed, _ []Member) Decision {
 func unmark(_ Observed, active []Member) Decision {
 	healthy := list.Where(active, func(m Member) bool { return m.Marked && m.HealthCheck == True })
 	d := Decision{Unmark: targets(healthy, "healthy again")}
-	d.Why = fmt.Sprintf("take the mark off %s: healthy again", machines(len(d.Unmark)))
+	d.Why = fmt.Sprintf("unmark %s: healthy again", machines(len(d.Unmark)))
 	return d
 }
 

@@ -63,7 +63,7 @@ func TestWhatASetHasPending(t *testing.T) {
 		want   attention.Decision
 	}{
 		{"U43: as many as wanted", reporting(caredFor(2), two), two, observetest.Noon, calm("2 machines wanted, 2 there")},
-		{"a new set", observetest.Set("s", func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 1 }), observetest.Members(), observetest.Noon, scales("new: not yet taken care of")},
+		{"a new set", observetest.Set("s", func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 1 }), observetest.Members(), observetest.Noon, scales("new: our finalizer is missing")},
 		{"a generation that was not seen", func() *v1alpha1.MachineSet {
 			s := reporting(caredFor(2), two)
 			s.Generation = 7
