@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"millwright/decide/list"
 	"millwright/decide/phrase"
 )
 
@@ -56,9 +57,8 @@ type Observed struct {
 
 // Failure is a failed check.
 type Failure struct {
-	Check   string // its name
-	Why     string // one sentence that contains the name of the check
-	Invalid bool   // a version cannot be parsed, and nothing was compared
+	Check string // its name
+	Why   string // one sentence that contains the name of the check
 }
 
 // Decide returns the failed checks, in the order of the constants. None: the set may create machines.
@@ -66,29 +66,21 @@ func Decide(o Observed) []Failure {
 	if o.ControlPlane == nil {
 		return nil
 	}
-	var failures []Failure
-	for _, c := range []struct {
-		name string
-		run  func(Observed) (why string, invalid bool)
-	}{
-		{ControlPlaneIsStable, stable},
-		{KubernetesVersionSkew, kubernetesSkew},
-		{KubeadmVersionSkew, kubeadmSkew},
-	} {
-		if why, invalid := c.run(o); why != "" && o.Settings.runs(c.name) {
-			failures = append(failures, Failure{Check: c.name, Why: why + ` ("` + c.name + `" preflight check failed)`, Invalid: invalid})
-		}
+	failures := list.Where([]Failure{
+		{ControlPlaneIsStable, stable(o)},
+		{KubernetesVersionSkew, kubernetesSkew(o)},
+		{KubeadmVersionSkew, kubeadmSkew(o)},
+	}, func(f Failure) bool { return f.Why != "" && o.Settings.runs(f.Check) })
+	for i, f := range failures {
+		failures[i].Why = fmt.Sprintf("%s (%q preflight check failed)", f.Why, f.Check)
 	}
 	return failures
 }
 
 // runs reports whether a check is enabled and not skipped.
 func (s Settings) runs(check string) bool {
-	skipped := strings.Split(s.Skip, ",")
-	for i := range skipped {
-		skipped[i] = strings.TrimSpace(skipped[i])
-	}
-	has := func(list []string) bool { return slices.Contains(list, All) || slices.Contains(list, check) }
+	skipped := list.Map(strings.Split(s.Skip, ","), strings.TrimSpace)
+	has := func(names []string) bool { return slices.Contains(names, All) || slices.Contains(names, check) }
 	return has(s.Checks) && !has(skipped)
 }
 
@@ -102,7 +94,7 @@ const (
 )
 
 // stable checks that all replicas of the control plane are available.
-func stable(o Observed) (why string, invalid bool) {
+func stable(o Observed) string {
 	c := o.ControlPlane
 	name := c.Kind + " " + c.Name
 	return cmp.Or(
@@ -110,11 +102,11 @@ func stable(o Observed) (why string, invalid bool) {
 		phrase.If(c.Available < c.Replicas, "%s has %d of %d replicas available", name, c.Available, c.Replicas),
 		phrase.If(o.Settings.Strict && c.Provisioning, "%s is provisioning", name),
 		phrase.If(o.Settings.Strict && c.Upgrading, "%s is upgrading", name),
-	), false
+	)
 }
 
 // kubernetesSkew checks that the control plane supports the machines' kubelets.
-func kubernetesSkew(o Observed) (why string, invalid bool) {
+func kubernetesSkew(o Observed) string {
 	return compare(o, "the kubernetes", func(m, c *version) string {
 		return cmp.Or(
 			phrase.If(m.major != c.major, "their major versions differ"),
@@ -127,9 +119,9 @@ func kubernetesSkew(o Observed) (why string, invalid bool) {
 }
 
 // kubeadmSkew checks that kubeadm can join the control plane.
-func kubeadmSkew(o Observed) (why string, invalid bool) {
+func kubeadmSkew(o Observed) string {
 	if !o.Machines.Kubeadm {
-		return "", false
+		return ""
 	}
 	return compare(o, "kubeadm", func(m, c *version) string {
 		return cmp.Or(
@@ -141,23 +133,22 @@ func kubeadmSkew(o Observed) (why string, invalid bool) {
 	})
 }
 
-// compare says why the versions of machines and control plane violate a policy. A version that is not given is not compared.
-// invalid: a version cannot be parsed.
-func compare(o Observed, policy string, differ func(machines, controlPlane *version) string) (why string, invalid bool) {
-	c, ok := parse(o.ControlPlane.Version)
-	if !ok {
-		return fmt.Sprintf("version %q of %s %s cannot be read", o.ControlPlane.Version, o.ControlPlane.Kind, o.ControlPlane.Name), true
-	}
+// compare says why the versions of machines and control plane violate a policy, or cannot be parsed. A version that is not given is
+// not compared.
+func compare(o Observed, policy string, differ func(machines, controlPlane *version) string) string {
+	c, readable := parse(o.ControlPlane.Version)
 	m, ok := parse(o.Machines.Version)
-	if !ok {
-		return fmt.Sprintf("version %q of MachineSet cannot be read", o.Machines.Version), true
+	switch {
+	case !readable:
+		return fmt.Sprintf("version %q of %s %s cannot be read", o.ControlPlane.Version, o.ControlPlane.Kind, o.ControlPlane.Name)
+	case !ok:
+		return fmt.Sprintf("version %q of MachineSet cannot be read", o.Machines.Version)
+	case c == nil || m == nil:
+		return ""
 	}
-	if c == nil || m == nil {
-		return "", false
-	}
-	why = differ(m, c)
+	why := differ(m, c)
 	return phrase.If(why != "", "MachineSet version (%s) and ControlPlane version (%s) do not conform to %s version skew policy as %s",
-		m.text, c.text, policy, why), false
+		m.text, c.text, policy, why)
 }
 
 // version is a parsed Kubernetes version.
