@@ -146,49 +146,39 @@ const (
 type Treatment struct {
 	Do    string // Drain, Skip or WaitCompleted
 	Order int32  // pods of a lower order go first
-	Why   string // empty: no special treatment
 }
 
 // Treat returns the treatment of a pod. Its label takes precedence over drain rules. A finished pod is evicted before the
 // others, without delaying them; one with WaitCompleted stays, because it has completed.
 func Treat(p Pod) Treatment {
-	stays := cmp.Or(
-		phrase.If(p.Mirror, "static pod"),
-		phrase.If(p.DaemonSet, "pod of a DaemonSet"),
-		phrase.If(p.Returned, "came after the drain began: it tolerates the cordon"),
-	)
 	t := wanted(p)
 	switch {
-	case stays != "":
-		return Treatment{Do: Skip, Why: stays}
+	case p.Mirror, p.DaemonSet, p.Returned: // an eviction would not keep it off the node
+		return Treatment{Do: Skip}
 	case !p.Finished || t.Do == Skip:
 		return t
 	case t.Do == WaitCompleted:
-		return Treatment{Do: Skip, Why: "completed"}
+		return Treatment{Do: Skip}
 	default:
-		return Treatment{Do: Drain, Order: math.MinInt32, Why: "finished"}
+		return Treatment{Do: Drain, Order: math.MinInt32}
 	}
 }
 
 // wanted returns the treatment that the pod's label or its drain rule asks for.
 func wanted(p Pod) Treatment {
-	switch strings.ToLower(p.Label) {
-	case "skip":
-		return Treatment{Do: Skip, Why: "its label opts out"}
-	case "wait-completed":
-		return Treatment{Do: WaitCompleted, Why: "its label asks to let it complete"}
-	}
-	if p.Rule == nil {
+	switch label := strings.ToLower(p.Label); {
+	case label == "skip":
+		return Treatment{Do: Skip}
+	case label == "wait-completed":
+		return Treatment{Do: WaitCompleted}
+	case p.Rule == nil:
 		return Treatment{Do: Drain}
-	}
-	why := "drain rule " + p.Rule.Name
-	switch p.Rule.Behavior {
-	case Drain:
-		return Treatment{Do: Drain, Order: p.Rule.Order, Why: why}
-	case Skip, WaitCompleted:
-		return Treatment{Do: p.Rule.Behavior, Why: why}
+	case p.Rule.Behavior == Drain:
+		return Treatment{Do: Drain, Order: p.Rule.Order}
+	case p.Rule.Behavior == Skip, p.Rule.Behavior == WaitCompleted:
+		return Treatment{Do: p.Rule.Behavior}
 	default: // admission rejects such a rule; the pod is drained, so that the node becomes empty
-		return Treatment{Do: Drain, Why: fmt.Sprintf("%s has the unknown behavior %q", why, p.Rule.Behavior)}
+		return Treatment{Do: Drain}
 	}
 }
 

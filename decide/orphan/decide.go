@@ -13,14 +13,10 @@ import (
 )
 
 // Decide says which instances are orphans, and which of them are deleted now: orphans found by two sweeps at least Confirm
-// apart, of at least MinAge, and few enough for the breaker. If Held is set, nothing is deleted.
+// apart, of at least MinAge, and few enough for the breaker.
 func Decide(f Facts) Decision {
 	f.Settings = f.Settings.withDefaults()
 	d := Decision{Instances: len(f.Instances), Machines: len(f.Machines)}
-	if f.Held != "" { // the facts do not count, and earlier sightings are kept
-		d.Held, d.Sightings = f.Held, f.Sightings
-		return d
-	}
 	orphans := d.sort(f)
 	for _, g := range orphans {
 		d.Orphans += len(g.members)

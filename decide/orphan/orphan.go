@@ -11,7 +11,6 @@ import (
 // machine of an instance created in between would be missing.
 type Facts struct {
 	Now       time.Time
-	Held      string     // why the facts do not count, in one sentence; empty: they do
 	Allowed   string     // value of the class's annotation collect-orphans; empty: none
 	Instances []Instance // all instances of the class
 	Machines  []Machine  // all machines of the class's namespace, of any class and in any phase

@@ -135,7 +135,6 @@ func TestDecide(t *testing.T) {
 		{name: "a person who is hard to understand", facts: changed(with(healthy(3), long, gone), func(f *orphan.Facts) { f.Allowed = "all" }), held: `says "all", which is not a number`},
 		{name: "a person who counts down", facts: changed(with(healthy(3), long, gone), func(f *orphan.Facts) { f.Allowed = "-1" }), held: `says "-1", which is not a number`},
 		{name: "a person does not shorten the time between two looks", facts: changed(with(healthy(3), 0, gone), func(f *orphan.Facts) { f.Allowed = "9" }), says: "not confirmed"},
-		{name: "held", facts: changed(with(healthy(3), long, gone), func(f *orphan.Facts) { f.Held, f.Allowed = "the API server is away", "9" }), held: "the API server is away"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := orphan.Decide(row.facts)
@@ -183,10 +182,6 @@ func TestSightings(t *testing.T) {
 	})
 	t.Run("what is not there any more is forgotten", func(t *testing.T) {
 		assert.Empty(t, orphan.Decide(changed(healthy(3), func(f *orphan.Facts) { f.Sightings = seen(ago(time.Hour)) })).Sightings)
-	})
-	t.Run("N7: what cannot be believed changes none", func(t *testing.T) {
-		f := changed(healthy(3), func(f *orphan.Facts) { f.Sightings, f.Held = seen(ago(time.Hour)), "away" })
-		assert.Equal(t, f.Sightings, orphan.Decide(f).Sightings)
 	})
 	t.Run("N7: what shows while machines come back one by one is no sighting", func(t *testing.T) {
 		f := with(orphan.Facts{Now: now}, time.Hour, lost(20)...)

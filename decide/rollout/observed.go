@@ -146,7 +146,6 @@ type Observed struct {
 	RollbackTo       *int64 // requested revision; 0: the one before; nil: none requested
 	Guard            bool   // keep the cluster autoscaler off nodes during a rollout
 
-	Revision int64    // annotation of the deployment
 	Trigger  string   // annotation trigger-deletion-by-mcm
 	Scaled   string   // annotation last-deployment-replica-change-by-scaler-time
 	Progress Progress // as recorded

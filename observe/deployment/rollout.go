@@ -62,7 +62,6 @@ func Observed(f Family, now time.Time) rollout.Observed {
 		Frozen:     cache.IsFrozen(d),
 		Paused:     d.Spec.Paused,
 		Guard:      f.Guard,
-		Revision:   Revision(d),
 		Trigger:    d.Annotations[v1alpha1.AnnotationTriggerDeletion],
 		Scaled:     d.Annotations[v1alpha1.AnnotationLastScalerChange],
 		Progress:   Progress(d),
