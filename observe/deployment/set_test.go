@@ -59,6 +59,7 @@ func TestRolloutSet(t *testing.T) {
 		{fact: "Seen", set: func(s *v1alpha1.MachineSet) { s.Status.ObservedReplicas = 2 }, want: 2},
 		{fact: "Revision", set: observetest.NoteSet(v1alpha1.AnnotationRevision, "7"), want: int64(7)},
 		{name: "none", fact: "Revision", set: observetest.NoteSet(v1alpha1.AnnotationRevision, "x"), want: int64(0)},
+		{name: "below zero", fact: "Revision", set: observetest.NoteSet(v1alpha1.AnnotationRevision, "-7"), want: int64(0)},
 		{fact: "History", set: observetest.NoteSet(v1alpha1.AnnotationRevisionHistory, "1,3"), want: "1,3"},
 		{name: "none", fact: "Desired", want: -1},
 		{fact: "Desired", set: observetest.NoteSet(desired, "5"), want: 5},
