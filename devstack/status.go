@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"millwright/devstack/component"
 	"millwright/devstack/stack"
 )
 
@@ -67,7 +68,7 @@ func row(c stack.ComponentStatus, version string) string {
 }
 
 func kubeconfigCommand(p *places) *cobra.Command {
-	identity := stack.Admin
+	identity := component.Admin
 	command := &cobra.Command{
 		Use:     "kubeconfig",
 		Short:   "Print the path of a kubeconfig",
@@ -86,7 +87,7 @@ func kubeconfigCommand(p *places) *cobra.Command {
 			return err
 		},
 	}
-	command.Flags().StringVar(&identity, "identity", identity, "one of "+strings.Join(stack.Identities(), ", "))
+	command.Flags().StringVar(&identity, "identity", identity, "one of "+strings.Join(component.Identities(), ", "))
 	return command
 }
 
@@ -95,10 +96,10 @@ func componentCommand(use, short, long string, p *places, do func(c *cobra.Comma
 	return &cobra.Command{
 		Use:   use + " <component>",
 		Short: short,
-		Long:  long + "\n\nComponents: " + strings.Join(stack.ComponentNames(), ", "),
+		Long:  long + "\n\nComponents: " + strings.Join(component.Names(), ", "),
 		Args: func(_ *cobra.Command, arguments []string) error {
 			if len(arguments) != 1 {
-				return errors.New("name one component: " + strings.Join(stack.ComponentNames(), ", "))
+				return errors.New("name one component: " + strings.Join(component.Names(), ", "))
 			}
 			return nil
 		},

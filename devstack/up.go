@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"millwright/devstack/component"
 	"millwright/devstack/stack"
 )
 
@@ -22,8 +23,8 @@ func upCommand(p *places) *cobra.Command {
 		Long: `up builds what is missing, starts every component, waits until all are ready and says where everything is. On a
 running stack it starts what has died and says the same again. Ctrl-C stops what it has started.
 
-Components: ` + strings.Join(stack.ComponentNames(), ", ") + `
-(and, only when named: ` + stack.ProviderWorker + `, ` + stack.SecondBridge + `).`,
+Components: ` + strings.Join(component.Names(), ", ") + `
+(and, only when named: ` + component.ProviderWorker + `, ` + component.SecondBridge + `).`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			var err error
@@ -72,17 +73,17 @@ func printPlaces(out io.Writer, s *stack.Stack) error {
 	has := func(component string) bool { return slices.Contains(state.Plan.Components, component) }
 	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	row := func(what, where string) { _, _ = fmt.Fprintf(table, "%s\t%s\n", what, where) }
-	if has(stack.Temporal) {
-		row("Temporal UI", s.UIAddress()+"/namespaces/"+stack.TemporalNamespace+"/workflows")
-		row("Temporal", s.TemporalAddress()+", namespace "+stack.TemporalNamespace)
+	if has(component.Temporal) {
+		row("Temporal UI", s.UIAddress()+"/namespaces/"+component.TemporalNamespace+"/workflows")
+		row("Temporal", s.TemporalAddress()+", namespace "+component.TemporalNamespace)
 	}
-	if has(stack.APIServer) {
+	if has(component.APIServer) {
 		row("API server", s.APIServer())
-		row("kubeconfig", s.Kubeconfig(stack.Admin))
+		row("kubeconfig", s.Kubeconfig(component.Admin))
 		row("kubectl", s.KubectlPath())
 		row("audit log", s.AuditLog())
 	}
-	if has(stack.VirtualCloud) {
+	if has(component.VirtualCloud) {
 		row("virtualcloud", s.CloudAddress())
 	}
 	row("logs", s.LogPath("*"))

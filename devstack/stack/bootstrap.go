@@ -10,6 +10,8 @@ import (
 	"slices"
 	"time"
 
+	"millwright/devstack/component"
+
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -29,7 +31,7 @@ const fieldManager = "devstack"
 
 // applyProduct applies the product's CRDs and RBAC (deploy/crds, deploy/rbac, deploy/rbac/tokens), binds its roles to the users
 // of our worker and bridge, and waits until the CRDs are served. It may be called again.
-func (p Plan) applyProduct(ctx context.Context) error {
+func applyProduct(ctx context.Context, p component.Plan) error {
 	var objects []*unstructured.Unstructured
 	for _, folder := range []string{"crds", "rbac", "rbac/tokens"} {
 		found, err := readManifests(filepath.Join(p.Repo, "deploy", folder))
@@ -46,7 +48,7 @@ func (p Plan) applyProduct(ctx context.Context) error {
 	if len(objects) == 0 {
 		return nil
 	}
-	a, err := p.newApplier()
+	a, err := newApplier(p)
 	if err != nil {
 		return err
 	}
@@ -115,7 +117,7 @@ func bindUsers(objects []*unstructured.Unstructured) ([]*unstructured.Unstructur
 	var bindings []*unstructured.Unstructured
 	for _, object := range objects {
 		kind, name := object.GetKind(), object.GetName()
-		if kind != "ClusterRole" && kind != "Role" || name != WorkerIdentity && name != BridgeIdentity {
+		if kind != "ClusterRole" && kind != "Role" || name != component.WorkerIdentity && name != component.BridgeIdentity {
 			continue
 		}
 		typed := &rbacv1.ClusterRoleBinding{
@@ -139,8 +141,8 @@ type applier struct {
 	mapper meta.RESTMapper
 }
 
-func (p Plan) newApplier() (applier, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", p.layout().kubeconfig(Admin))
+func newApplier(p component.Plan) (applier, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", p.Layout().Kubeconfig(component.Admin))
 	if err != nil {
 		return applier{}, fmt.Errorf("read kubeconfig: %w", err)
 	}
@@ -149,7 +151,7 @@ func (p Plan) newApplier() (applier, error) {
 	if err != nil {
 		return applier{}, fmt.Errorf("make client: %w", err)
 	}
-	clients, err := p.clientset()
+	clients, err := p.Clientset()
 	if err != nil {
 		return applier{}, err
 	}

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	"millwright/devstack/component"
+
 	"golang.org/x/sync/errgroup"
 )
 
@@ -32,12 +34,12 @@ type child struct {
 // start makes a component ready: it starts a process unless one runs, and waits until it is ready, or, for bootstrap, until it
 // has ended. It returns an error as soon as the process ends by itself.
 func (s *supervisor) start(ctx context.Context, name string) error {
-	if name == Bootstrap {
+	if name == component.Bootstrap {
 		if err := s.applyProduct(ctx); err != nil {
 			return err
 		}
 	}
-	if name == Bootstrap && !slices.Contains(s.plan.Components, Temporal) {
+	if name == component.Bootstrap && !slices.Contains(s.plan.Components, component.Temporal) {
 		s.changeComponent(name, func(status *ComponentStatus) { status.State = StateDone })
 		return nil
 	}
@@ -54,11 +56,11 @@ func (s *supervisor) start(ctx context.Context, name string) error {
 
 // applyProduct is the part of bootstrap that needs no process.
 func (s *supervisor) applyProduct(ctx context.Context) error {
-	s.changeComponent(Bootstrap, func(status *ComponentStatus) { status.State = StateStarting })
-	err := s.plan.applyProduct(ctx)
+	s.changeComponent(component.Bootstrap, func(status *ComponentStatus) { status.State = StateStarting })
+	err := applyProduct(ctx, s.plan)
 	if err != nil {
 		err = fmt.Errorf("bootstrap: %w", err)
-		s.changeComponent(Bootstrap, func(status *ComponentStatus) { status.State, status.Error = StateFailed, err.Error() })
+		s.changeComponent(component.Bootstrap, func(status *ComponentStatus) { status.State, status.Error = StateFailed, err.Error() })
 	}
 	return err
 }
@@ -81,14 +83,14 @@ func (s *supervisor) launch(name string) (*child, error) {
 var apiServerCollection = []string{"GOGC=400", "GOMEMLIMIT=2GiB"}
 
 func (s *supervisor) spawn(name string) (*child, error) {
-	command := exec.Command(s.plan.Binaries[name], s.plan.command(name)...)
+	command := exec.Command(s.plan.Binaries[name], s.plan.Command(name)...)
 	command.Dir = s.plan.Dir
-	command.Env = append(os.Environ(), "KWOK_WORKDIR="+s.plan.layout().path(Kwok)) // otherwise kwok reads ~/.kwok
-	if name == APIServer && os.Getenv("GOGC")+os.Getenv("GOMEMLIMIT") == "" {
+	command.Env = append(os.Environ(), "KWOK_WORKDIR="+s.plan.Layout().Path(component.Kwok)) // otherwise kwok reads ~/.kwok
+	if name == component.APIServer && os.Getenv("GOGC")+os.Getenv("GOMEMLIMIT") == "" {
 		command.Env = append(command.Env, apiServerCollection...)
 	}
 	command.Env = append(command.Env, s.plan.Env[name]...)
-	log, err := os.OpenFile(s.plan.layout().log(name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	log, err := os.OpenFile(s.plan.Layout().Log(name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
@@ -121,7 +123,7 @@ func (s *supervisor) reap(c *child, command *exec.Cmd) {
 	s.changeComponent(c.name, func(status *ComponentStatus) {
 		delete(s.running, c.name)
 		status.Process = Process{}
-		if c.name == Bootstrap && c.ok {
+		if c.name == component.Bootstrap && c.ok {
 			status.State, status.Took = StateDone, time.Since(c.began)
 			return
 		}
@@ -132,22 +134,22 @@ func (s *supervisor) reap(c *child, command *exec.Cmd) {
 
 // awaitReady waits until the component is ready, or returns why it cannot be.
 func (s *supervisor) awaitReady(ctx context.Context, c *child) error {
-	ticker := time.NewTicker(probeEvery)
+	ticker := time.NewTicker(component.ProbeEvery)
 	defer ticker.Stop()
 	for {
 		var notReady error
-		if c.name != Bootstrap {
-			if notReady = s.plan.probe(ctx, c.name); notReady == nil {
+		if c.name != component.Bootstrap {
+			if notReady = s.plan.Probe(ctx, c.name); notReady == nil {
 				s.becomeReady(c)
 				return nil
 			}
 		}
 		select {
 		case <-c.ended:
-			if c.name == Bootstrap && c.ok {
+			if c.name == component.Bootstrap && c.ok {
 				return nil
 			}
-			log := s.plan.layout().log(c.name)
+			log := s.plan.Layout().Log(c.name)
 			return fmt.Errorf("it ended before it was ready (%s); its log %s ends with:\n%s", c.how, log, tail(log))
 		case <-ctx.Done():
 			return errors.Join(context.Cause(ctx), notReady)
@@ -205,10 +207,10 @@ func (s *supervisor) stopAll() {
 	for _, name := range s.plan.Components {
 		group.Go(func() error {
 			defer close(stopped[name])
-			for _, other := range components() {
-				for _, need := range other.waitsFor(s.plan.Components) {
-					if need == name && stopped[other.name] != nil {
-						<-stopped[other.name]
+			for _, other := range component.All() {
+				for _, need := range other.WaitsFor(s.plan.Components) {
+					if need == name && stopped[other.Name] != nil {
+						<-stopped[other.Name]
 					}
 				}
 			}

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"millwright/devstack/component"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
@@ -18,14 +20,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
-
-	"millwright/devstack/stack"
 )
 
 // The cluster behaviour on which tests of drains, health checks and volumes depend must be that of a real cluster.
 func TestClusterBehavesAsARealOne(t *testing.T) {
-	s := start(t, stack.ControllerManager, stack.Scheduler, stack.Kwok)
-	clients := client(t, s, stack.Test)
+	s := start(t, component.ControllerManager, component.Scheduler, component.Kwok)
+	clients := client(t, s, component.Test)
 	addNode(t, clients, "node-1")
 
 	t.Run("a disruption budget refuses an eviction", func(t *testing.T) { budgetRefuses(t, clients) })

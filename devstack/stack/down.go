@@ -8,6 +8,8 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"millwright/devstack/component"
 )
 
 // downTimeout bounds an orderly end; each component has its own grace period. Afterwards the supervisor is killed, and all
@@ -21,17 +23,17 @@ func (s *Stack) Down(ctx context.Context) error { return Down(ctx, s.Dir()) }
 // starting, or what a killed supervisor left. Data and logs are kept. Without a stack it does nothing.
 func Down(ctx context.Context, dir string) error {
 	patience := time.Now().Add(downTimeout)
-	ticker := time.NewTicker(probeEvery)
+	ticker := time.NewTicker(component.ProbeEvery)
 	defer ticker.Stop()
 	for told := false; ; {
-		lock, err := tryLock(layout(dir).lock())
+		lock, err := component.TryLock(component.Layout(dir).Lock())
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil // there was never a stack
 		}
 		if err == nil { // no supervisor runs, and none can start while this process holds the lock
 			return errors.Join(sweep(ctx, dir), lock.Close())
 		}
-		if !errors.Is(err, errLocked) {
+		if !errors.Is(err, component.ErrLocked) {
 			return err
 		}
 		state, live, err := liveState(dir)
@@ -66,7 +68,7 @@ func sweep(ctx context.Context, dir string) error {
 			}
 		}
 	}
-	if err := os.Remove(layout(dir).state()); err != nil {
+	if err := os.Remove(component.Layout(dir).State()); err != nil {
 		return fmt.Errorf("remove stale state: %w", err)
 	}
 	return nil

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"millwright/devstack/component"
 )
 
 // join waits for a stack that another process has started, and starts the components that have ended.
@@ -38,7 +40,7 @@ func join(ctx context.Context, o Options) (*Stack, error) {
 
 // follow reports the progress of a start, one line for each component that becomes ready, and returns when all are ready.
 func follow(ctx context.Context, o Options, ended <-chan error) (*Stack, error) {
-	ticker := time.NewTicker(probeEvery)
+	ticker := time.NewTicker(component.ProbeEvery)
 	defer ticker.Stop()
 	told := map[string]bool{}
 	deadline := time.Now().Add(o.Timeout + grace) // the supervisor gives up before that
@@ -70,7 +72,7 @@ func follow(ctx context.Context, o Options, ended <-chan error) (*Stack, error) 
 
 // abandoned reports whether no process runs, starts or stops the stack.
 func abandoned(dir string) bool {
-	lock, err := tryLock(layout(dir).lock())
+	lock, err := component.TryLock(component.Layout(dir).Lock())
 	if err != nil {
 		return false
 	}
@@ -101,6 +103,6 @@ func whyEnded(dir string, err error) error {
 	if err == nil {
 		return errors.New("the stack was stopped before it was ready")
 	}
-	log := layout(dir).log(supervisorLog)
+	log := component.Layout(dir).Log(supervisorLog)
 	return fmt.Errorf("the supervisor ended before the stack was ready (%w); its log %s ends with:\n%s", err, log, tail(log))
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"millwright/devstack/build"
+	"millwright/devstack/component"
 )
 
 // Options are the properties of the stack that Up starts. The zero value is the whole stack on its documented ports, in
@@ -67,6 +68,6 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Timeout == 0 {
 		o.Timeout = defaultTimeout
 	}
-	o.Components, err = withNeeds(o.Components)
+	o.Components, err = component.WithNeeds(o.Components)
 	return o, err
 }

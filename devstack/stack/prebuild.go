@@ -6,12 +6,13 @@ import (
 	"slices"
 
 	"millwright/devstack/build"
+	"millwright/devstack/component"
 )
 
 // prebuild builds, or finds, the binaries of the chosen components. It returns the plan, still without ports, and the
 // supervisor's binary.
-func prebuild(ctx context.Context, o Options) (Plan, string, error) {
-	plan := Plan{
+func prebuild(ctx context.Context, o Options) (component.Plan, string, error) {
+	plan := component.Plan{
 		Dir: o.Dir, Repo: o.Repo, Components: o.Components, Binaries: map[string]string{},
 		Env: o.Env, Args: o.Args, Quiet: o.Quiet, Timeout: o.Timeout,
 	}
@@ -56,15 +57,15 @@ func prebuild(ctx context.Context, o Options) (Plan, string, error) {
 func sources(chosen []string) (heavy, folders map[string][]string, err error) {
 	heavy, folders = map[string][]string{}, map[string][]string{}
 	for _, name := range chosen {
-		c, err := componentNamed(name)
+		c, err := component.Named(name)
 		switch {
 		case err != nil:
 			return nil, nil, err
-		case name == Bootstrap && !slices.Contains(chosen, Temporal): // nothing to do for the starter
-		case c.heavy != "":
-			heavy[c.heavy] = append(heavy[c.heavy], name)
+		case name == component.Bootstrap && !slices.Contains(chosen, component.Temporal): // nothing to do for the starter
+		case c.Heavy != "":
+			heavy[c.Heavy] = append(heavy[c.Heavy], name)
 		default:
-			folders[c.folder] = append(folders[c.folder], name)
+			folders[c.Folder] = append(folders[c.Folder], name)
 		}
 	}
 	return heavy, folders, nil

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"millwright/devstack/component"
 )
 
 // ErrNotRunning says that no supervisor runs in this folder. Processes of a crashed one may remain.
@@ -94,17 +96,17 @@ func (s *Stack) do(ctx context.Context, name, verb string) error {
 func (s State) post(ctx context.Context, path string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.Control+path, nil)
 	if err != nil {
-		return fmt.Errorf("tell the supervisor: %w", err)
+		return fmt.Errorf("call the supervisor: %w", err)
 	}
 	request.Header.Set("Authorization", "Bearer "+s.Token)
-	response, err := loopbackClient.Do(request)
+	response, err := component.LoopbackClient.Do(request)
 	if err != nil {
-		return fmt.Errorf("tell the supervisor: %w", err)
+		return fmt.Errorf("call the supervisor: %w", err)
 	}
 	defer func() { _ = response.Body.Close() }()
 	text, err := io.ReadAll(response.Body)
 	if err != nil {
-		return fmt.Errorf("hear the supervisor: %w", err)
+		return fmt.Errorf("read the answer of the supervisor: %w", err)
 	}
 	if response.StatusCode != http.StatusOK {
 		return errors.New(strings.TrimSpace(string(text)))
@@ -117,42 +119,44 @@ func (s *Stack) Dir() string { return s.state.Plan.Dir }
 
 // Kubeconfig returns the path of the kubeconfig of an identity: Admin, Test, WorkerIdentity, …. The file exists after the first
 // start of a stack that has an API server.
-func (s *Stack) Kubeconfig(identity string) string { return s.state.Plan.layout().kubeconfig(identity) }
+func (s *Stack) Kubeconfig(identity string) string { return s.state.Plan.Layout().Kubeconfig(identity) }
 
 // IdentityKubeconfig is Kubeconfig with an error for an unknown identity.
 func (s *Stack) IdentityKubeconfig(identity string) (string, error) {
-	if !slices.Contains(Identities(), identity) {
-		return "", fmt.Errorf("no identity %q: have %s", identity, strings.Join(Identities(), ", "))
+	if !slices.Contains(component.Identities(), identity) {
+		return "", fmt.Errorf("no identity %q: have %s", identity, strings.Join(component.Identities(), ", "))
 	}
 	return s.Kubeconfig(identity), nil
 }
 
 // TemporalAddress returns host and port of Temporal's frontend; its namespace is TemporalNamespace.
-func (s *Stack) TemporalAddress() string { return address(s.state.Plan.Ports[Temporal]) }
+func (s *Stack) TemporalAddress() string {
+	return component.Address(s.state.Plan.Ports[component.Temporal])
+}
 
 // UIAddress returns the URL of Temporal's UI.
-func (s *Stack) UIAddress() string { return s.state.Plan.temporalUI() }
+func (s *Stack) UIAddress() string { return s.state.Plan.TemporalUI() }
 
 // CloudAddress returns the URL of virtualcloud.
-func (s *Stack) CloudAddress() string { return s.state.Plan.cloud() }
+func (s *Stack) CloudAddress() string { return s.state.Plan.Cloud() }
 
 // APIServer returns the URL of the API server.
-func (s *Stack) APIServer() string { return s.state.Plan.apiServer() }
+func (s *Stack) APIServer() string { return s.state.Plan.APIServer() }
 
 // MetricsAddress returns the URL at which a worker or bridge serves /metrics and /readyz.
-func (s *Stack) MetricsAddress(component string) string {
-	return "http://" + address(s.state.Plan.Ports[component])
+func (s *Stack) MetricsAddress(name string) string {
+	return "http://" + component.Address(s.state.Plan.Ports[name])
 }
 
 // LogPath returns the file that a component's output goes to, across restarts.
-func (s *Stack) LogPath(component string) string { return s.state.Plan.layout().log(component) }
+func (s *Stack) LogPath(name string) string { return s.state.Plan.Layout().Log(name) }
 
 // AuditLog returns the file in which the API server records the requests of our own identities, one line of JSON each.
-func (s *Stack) AuditLog() string { return s.state.Plan.layout().auditLog() }
+func (s *Stack) AuditLog() string { return s.state.Plan.Layout().AuditLog() }
 
 // Kubectl runs kubectl as the admin and returns its output. The error contains its messages.
 func (s *Stack) Kubectl(ctx context.Context, arguments ...string) ([]byte, error) {
-	command := exec.CommandContext(ctx, s.state.Plan.layout().kubectl(), arguments...)
+	command := exec.CommandContext(ctx, s.state.Plan.Layout().Kubectl(), arguments...)
 	var complaint bytes.Buffer
 	command.Stderr = &complaint
 	out, err := command.Output()
@@ -163,4 +167,4 @@ func (s *Stack) Kubectl(ctx context.Context, arguments ...string) ([]byte, error
 }
 
 // KubectlPath returns a script that runs kubectl with the admin's kubeconfig.
-func (s *Stack) KubectlPath() string { return s.state.Plan.layout().kubectl() }
+func (s *Stack) KubectlPath() string { return s.state.Plan.Layout().Kubectl() }

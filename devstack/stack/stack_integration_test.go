@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"millwright/devstack/build"
+	"millwright/devstack/component"
 	"millwright/devstack/stack"
 )
 
@@ -95,48 +96,48 @@ func stateOf(t *testing.T, s *stack.Stack, name string) stack.ComponentState {
 }
 
 func TestComponentIsKilledAndComesBack(t *testing.T) {
-	s := start(t, stack.ControllerManager)
+	s := start(t, component.ControllerManager)
 	before := pids(t, s)
 	require.Len(t, before, 3, "what it needs, and no more")
 
-	again, err := stack.Up(t.Context(), stack.Options{Dir: s.Dir(), Components: []string{stack.ControllerManager}})
+	again, err := stack.Up(t.Context(), stack.Options{Dir: s.Dir(), Components: []string{component.ControllerManager}})
 	require.NoError(t, err)
 	assert.Equal(t, before, pids(t, again), "a second up changes nothing")
 
-	clients := client(t, s, stack.Test)
+	clients := client(t, s, component.Test)
 	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "before"}}
 	_, err = clients.CoreV1().ConfigMaps("default").Create(t.Context(), config, metav1.CreateOptions{})
 	require.NoError(t, err)
 
-	require.NoError(t, s.Kill(t.Context(), stack.APIServer))
-	assert.Equal(t, stack.StateExited, stateOf(t, s, stack.APIServer))
+	require.NoError(t, s.Kill(t.Context(), component.APIServer))
+	assert.Equal(t, stack.StateExited, stateOf(t, s, component.APIServer))
 	_, err = clients.CoreV1().ConfigMaps("default").Get(t.Context(), "before", metav1.GetOptions{})
 	require.Error(t, err)
-	require.NoError(t, s.Kill(t.Context(), stack.APIServer), "killing the dead")
+	require.NoError(t, s.Kill(t.Context(), component.APIServer), "killing the dead")
 
-	require.NoError(t, s.Start(t.Context(), stack.APIServer))
+	require.NoError(t, s.Start(t.Context(), component.APIServer))
 	_, err = clients.CoreV1().ConfigMaps("default").Get(t.Context(), "before", metav1.GetOptions{})
 	require.NoError(t, err, "usable at once, on the old port, with the old data")
 	after := pids(t, s)
-	assert.NotEqual(t, before[stack.APIServer], after[stack.APIServer])
-	assert.Equal(t, before[stack.Etcd], after[stack.Etcd])
+	assert.NotEqual(t, before[component.APIServer], after[component.APIServer])
+	assert.Equal(t, before[component.Etcd], after[component.Etcd])
 
-	require.NoError(t, s.Kill(t.Context(), stack.ControllerManager))
-	_, err = stack.Up(t.Context(), stack.Options{Dir: s.Dir(), Components: []string{stack.ControllerManager}})
+	require.NoError(t, s.Kill(t.Context(), component.ControllerManager))
+	_, err = stack.Up(t.Context(), stack.Options{Dir: s.Dir(), Components: []string{component.ControllerManager}})
 	require.NoError(t, err)
-	assert.Equal(t, stack.StateReady, stateOf(t, s, stack.ControllerManager), "up starts what has died")
+	assert.Equal(t, stack.StateReady, stateOf(t, s, component.ControllerManager), "up starts what has died")
 
-	require.NoError(t, s.Signal(t.Context(), stack.ControllerManager, syscall.SIGSTOP))
-	require.Eventually(t, func() bool { return stateOf(t, s, stack.ControllerManager) == stack.StatePaused }, soon, between)
-	require.NoError(t, s.Signal(t.Context(), stack.ControllerManager, syscall.SIGCONT))
-	require.Eventually(t, func() bool { return stateOf(t, s, stack.ControllerManager) == stack.StateReady }, soon, between)
+	require.NoError(t, s.Signal(t.Context(), component.ControllerManager, syscall.SIGSTOP))
+	require.Eventually(t, func() bool { return stateOf(t, s, component.ControllerManager) == stack.StatePaused }, soon, between)
+	require.NoError(t, s.Signal(t.Context(), component.ControllerManager, syscall.SIGCONT))
+	require.Eventually(t, func() bool { return stateOf(t, s, component.ControllerManager) == stack.StateReady }, soon, between)
 
 	out, err := s.Kubectl(t.Context(), "get", "configmap", "before", "-o", "name")
 	require.NoError(t, err)
 	assert.Equal(t, "configmap/before\n", string(out))
 	_, err = s.Kubectl(t.Context(), "get", "nonsense")
 	require.ErrorContains(t, err, "nonsense")
-	assert.ErrorContains(t, s.Kill(t.Context(), stack.Worker), "no component")
+	assert.ErrorContains(t, s.Kill(t.Context(), component.Worker), "no component")
 
 	audit, err := os.ReadFile(s.AuditLog())
 	require.NoError(t, err)
@@ -150,17 +151,17 @@ func TestComponentIsKilledAndComesBack(t *testing.T) {
 }
 
 func TestStacksRunSideBySide(t *testing.T) {
-	one, two := start(t, stack.APIServer), start(t, stack.APIServer)
+	one, two := start(t, component.APIServer), start(t, component.APIServer)
 	assert.NotEqual(t, one.APIServer(), two.APIServer())
 	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "mine"}}
-	_, err := client(t, one, stack.Test).CoreV1().ConfigMaps("default").Create(t.Context(), config, metav1.CreateOptions{})
+	_, err := client(t, one, component.Test).CoreV1().ConfigMaps("default").Create(t.Context(), config, metav1.CreateOptions{})
 	require.NoError(t, err)
-	_, err = client(t, two, stack.Test).CoreV1().ConfigMaps("default").Get(t.Context(), "mine", metav1.GetOptions{})
+	_, err = client(t, two, component.Test).CoreV1().ConfigMaps("default").Get(t.Context(), "mine", metav1.GetOptions{})
 	require.True(t, apierrors.IsNotFound(err), "%v", err)
 
 	require.NoError(t, one.Down(t.Context()))
 	requireNoProcess(t, one.Dir())
-	_, err = client(t, two, stack.Test).CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{})
+	_, err = client(t, two, component.Test).CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{})
 	require.NoError(t, err, "the other one lives")
 }
 
@@ -171,7 +172,7 @@ func TestWholeStackDiesWithItsSupervisor(t *testing.T) {
 	require.NoError(t, err)
 	t.Logf("ready after %s", state.Took)
 
-	product := client(t, s, stack.BridgeIdentity)
+	product := client(t, s, component.BridgeIdentity)
 	_, err = product.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err, "the bridge may look")
 	err = product.CoreV1().Nodes().Delete(t.Context(), "any", metav1.DeleteOptions{})
@@ -179,7 +180,7 @@ func TestWholeStackDiesWithItsSupervisor(t *testing.T) {
 	out, err := s.Kubectl(t.Context(), "get", "machines,machinesets,machinedeployments,machineclasses")
 	require.NoError(t, err, "%s", out)
 
-	require.Greater(t, len(processes(t, s.Dir())), len(stack.ComponentNames())-2)
+	require.Greater(t, len(processes(t, s.Dir())), len(component.Names())-2)
 	require.NoError(t, syscall.Kill(state.Supervisor.PID, syscall.SIGKILL))
 	requireNoProcess(t, s.Dir())
 	_, err = stack.Open(s.Dir())
@@ -197,11 +198,11 @@ func TestAttachedStackDiesWithWhoStartedIt(t *testing.T) {
 	products, err := build.Products(t.Context(), repo, t.Output(), build.Devstack)
 	require.NoError(t, err)
 	dir := t.TempDir()
-	owner := exec.Command(products[build.Devstack], "up", "--attached", "--free-ports", "--components", stack.Etcd, "--dir", dir)
+	owner := exec.Command(products[build.Devstack], "up", "--attached", "--free-ports", "--components", component.Etcd, "--dir", dir)
 	require.NoError(t, owner.Start())
 	require.Eventually(t, func() bool {
 		s, err := stack.Open(dir)
-		return err == nil && stateOf(t, s, stack.Etcd) == stack.StateReady
+		return err == nil && stateOf(t, s, component.Etcd) == stack.StateReady
 	}, soon, between)
 
 	require.NoError(t, owner.Process.Kill())
@@ -220,12 +221,12 @@ func TestUnfinishedStartIsCleanedUp(t *testing.T) {
 			defer cancel()
 			failed := make(chan error, 1)
 			go func() {
-				_, err := stack.Up(ctx, stack.Options{Dir: dir, FreePorts: true, Components: []string{stack.APIServer}})
+				_, err := stack.Up(ctx, stack.Options{Dir: dir, FreePorts: true, Components: []string{component.APIServer}})
 				failed <- err
 			}()
 			require.Eventually(t, func() bool {
 				s, err := stack.Open(dir)
-				return err == nil && pids(t, s)[stack.Etcd] != 0
+				return err == nil && pids(t, s)[component.Etcd] != 0
 			}, soon, between)
 			require.NoError(t, interrupt(cancel, dir))
 			require.Error(t, <-failed)
@@ -237,8 +238,8 @@ func TestUnfinishedStartIsCleanedUp(t *testing.T) {
 func TestComponentThatCannotStartSaysWhy(t *testing.T) {
 	dir := t.TempDir()
 	_, err := stack.Up(t.Context(), stack.Options{
-		Dir: dir, FreePorts: true, Attached: true, Components: []string{stack.APIServer},
-		Args: map[string][]string{stack.APIServer: {"--no-such-flag"}},
+		Dir: dir, FreePorts: true, Attached: true, Components: []string{component.APIServer},
+		Args: map[string][]string{component.APIServer: {"--no-such-flag"}},
 	})
 	require.ErrorContains(t, err, "start kube-apiserver: it ended before it was ready")
 	require.ErrorContains(t, err, "unknown flag: --no-such-flag", "with the end of its log")

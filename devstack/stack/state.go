@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"time"
+
+	"millwright/devstack/component"
 )
 
 // Phase is the state of the stack as a whole.
@@ -59,7 +61,7 @@ type ComponentStatus struct {
 
 // State is the content of stack.json. The supervisor is its only writer, and replaces the file as a whole.
 type State struct {
-	Plan       Plan              `json:"plan"`
+	Plan       component.Plan    `json:"plan"`
 	Supervisor Process           `json:"supervisor"`
 	Control    string            `json:"control"` // address of the supervisor's HTTP API on loopback
 	Token      string            `json:"token"`   // required by that API
@@ -71,26 +73,10 @@ type State struct {
 	Components []ComponentStatus `json:"components"`     // in starting order
 }
 
-// Plan is the input of the supervisor.
-type Plan struct {
-	Dir        string              `json:"dir"`
-	Repo       string              `json:"repo"`
-	Components []string            `json:"components"`
-	Ports      map[string]int      `json:"ports"`
-	Binaries   map[string]string   `json:"binaries"`          // path by component
-	Kubectl    string              `json:"kubectl,omitempty"` // the multi-call binary, if there is an API server
-	Env        map[string][]string `json:"env,omitempty"`
-	Args       map[string][]string `json:"args,omitempty"`
-	Quiet      bool                `json:"quiet,omitempty"`
-	Timeout    time.Duration       `json:"timeout"`
-}
-
-func (p Plan) layout() layout { return layout(p.Dir) }
-
 // readState reads stack.json. It returns fs.ErrNotExist if there was never a stack in the folder.
 func readState(dir string) (State, error) {
 	var state State
-	text, err := os.ReadFile(layout(dir).state())
+	text, err := os.ReadFile(component.Layout(dir).State())
 	if err != nil {
 		return state, fmt.Errorf("read state of the stack: %w", err)
 	}
@@ -106,7 +92,7 @@ func (s State) write() error {
 	if err != nil {
 		return fmt.Errorf("write state of the stack: %w", err)
 	}
-	path := layout(s.Plan.Dir).state()
+	path := component.Layout(s.Plan.Dir).State()
 	if err := os.WriteFile(path+".new", append(text, '\n'), 0o600); err != nil {
 		return fmt.Errorf("write state of the stack: %w", err)
 	}

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"millwright/devstack/component"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -48,7 +50,7 @@ func TestStateOfADeadSupervisorIsStale(t *testing.T) {
 	assert.False(t, live, "no state")
 
 	supervisor, _ := sleeper(t)
-	state := State{Plan: Plan{Dir: dir}, Supervisor: supervisor, Phase: PhaseReady}
+	state := State{Plan: component.Plan{Dir: dir}, Supervisor: supervisor, Phase: PhaseReady}
 	require.NoError(t, state.write())
 	_, live, err = liveState(dir)
 	require.NoError(t, err)
@@ -70,19 +72,19 @@ func TestDownEndsLeftoversAndNobodyElse(t *testing.T) {
 	leftover, leftoverEnded := sleeper(t)
 	stranger, _ := sleeper(t) // has the PID that a component had before
 	state := State{
-		Plan:       Plan{Dir: dir},
+		Plan:       component.Plan{Dir: dir},
 		Supervisor: Process{PID: stranger.PID, Start: "before/the-reboot"},
 		Components: []ComponentStatus{
-			{Name: Etcd, Process: leftover},
-			{Name: Kwok, Process: Process{PID: stranger.PID, Start: "before/the-reboot"}},
-			{Name: Worker},
+			{Name: component.Etcd, Process: leftover},
+			{Name: component.Kwok, Process: Process{PID: stranger.PID, Start: "before/the-reboot"}},
+			{Name: component.Worker},
 		},
 	}
 	require.NoError(t, state.write())
 	require.NoError(t, Down(t.Context(), dir))
 	<-leftoverEnded
 	assert.True(t, stranger.alive())
-	assert.NoFileExists(t, layout(dir).state())
+	assert.NoFileExists(t, component.Layout(dir).State())
 	require.NoError(t, Down(t.Context(), dir), "again")
 }
 
@@ -92,7 +94,7 @@ func TestDownOfNothingIsNoError(t *testing.T) {
 
 func TestUnreadableStateIsRemoved(t *testing.T) {
 	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(layout(dir).state(), []byte("{half"), 0o600))
+	require.NoError(t, os.WriteFile(component.Layout(dir).State(), []byte("{half"), 0o600))
 	require.NoError(t, Down(t.Context(), dir))
-	assert.NoFileExists(t, layout(dir).state())
+	assert.NoFileExists(t, component.Layout(dir).State())
 }

@@ -16,18 +16,20 @@ import (
 	"syscall"
 	"time"
 
+	"millwright/devstack/component"
+
 	"golang.org/x/sync/errgroup"
 )
 
 // handover is what Up writes to the supervisor's standard input.
 type handover struct {
-	Plan  Plan `json:"plan"`
-	Files int  `json:"files"` // inherited locks: file descriptors from 3 on
+	Plan  component.Plan `json:"plan"`
+	Files int            `json:"files"` // inherited locks: file descriptors from 3 on
 }
 
 // supervisor is the parent of all components.
 type supervisor struct {
-	plan Plan
+	plan component.Plan
 	stop context.CancelCauseFunc // starts the shutdown
 
 	launching sync.Mutex // held while a process is being started
@@ -61,7 +63,7 @@ func Supervise(ctx context.Context, input io.Reader) error {
 }
 
 func (s *supervisor) run(ctx context.Context) error {
-	listener, err := net.Listen("tcp", address(0))
+	listener, err := net.Listen("tcp", component.Address(0))
 	if err != nil {
 		return fmt.Errorf("listen for control: %w", err)
 	}
@@ -92,7 +94,7 @@ func (s *supervisor) introduce(control string) error {
 	defer s.mu.Unlock()
 	s.state = State{
 		Plan: s.plan, Supervisor: self, Control: control, Token: rand.Text(), Phase: PhaseStarting,
-		Started: time.Now(), Versions: versions(s.plan),
+		Started: time.Now(), Versions: component.Versions(s.plan),
 	}
 	for _, name := range s.plan.Components {
 		status := ComponentStatus{Name: name, State: StateWaiting, Port: s.plan.Ports[name]}
@@ -105,7 +107,7 @@ func (s *supervisor) introduce(control string) error {
 func (s *supervisor) startAll(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.plan.Timeout, fmt.Errorf("the stack was not ready within %s", s.plan.Timeout))
 	defer cancel()
-	if err := prepare(ctx, s.plan); err != nil {
+	if err := component.Prepare(ctx, s.plan); err != nil {
 		return err
 	}
 	ready := map[string]chan struct{}{}
@@ -114,12 +116,12 @@ func (s *supervisor) startAll(ctx context.Context) error {
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	for _, name := range s.plan.Components {
-		c, err := componentNamed(name)
+		c, err := component.Named(name)
 		if err != nil {
 			return err
 		}
 		group.Go(func() error {
-			for _, need := range c.waitsFor(s.plan.Components) {
+			for _, need := range c.WaitsFor(s.plan.Components) {
 				select {
 				case <-ready[need]:
 				case <-ctx.Done():
@@ -162,7 +164,7 @@ func (s *supervisor) finish(failure error) {
 	slog.Info("stack is stopped")
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_ = os.Remove(s.plan.layout().state())
+	_ = os.Remove(s.plan.Layout().State())
 }
 
 // change edits the state and writes it. If it cannot be written, that is only logged: the components matter more.

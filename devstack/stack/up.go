@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"millwright/devstack/component"
 )
 
 // Up starts a stack and returns when all its components are ready. It builds what is missing. If the stack runs already, it
@@ -33,8 +35,8 @@ func Up(ctx context.Context, o Options) (*Stack, error) {
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the stack's folder: %w", err)
 	}
-	lock, err := tryLock(layout(o.Dir).lock())
-	if errors.Is(err, errLocked) { // another process was faster
+	lock, err := component.TryLock(component.Layout(o.Dir).Lock())
+	if errors.Is(err, component.ErrLocked) { // another process was faster
 		return join(ctx, o)
 	}
 	if err != nil {
@@ -58,21 +60,21 @@ func Up(ctx context.Context, o Options) (*Stack, error) {
 
 // launch starts a supervisor if none runs. The supervisor inherits the stack's lock and the lock of its ports; this process
 // closes its copies when launch returns, so that the locks end with the supervisor.
-func launch(ctx context.Context, o Options, plan Plan, supervisor string, lock *os.File) (<-chan error, error) {
+func launch(ctx context.Context, o Options, plan component.Plan, supervisor string, lock *os.File) (<-chan error, error) {
 	defer func() { _ = lock.Close() }()
 	if err := sweep(ctx, o.Dir); err != nil {
 		return nil, err
 	}
 	locks := []*os.File{lock}
 	if o.FreePorts {
-		ports, held, err := freePorts(ctx, plan.Components)
+		ports, held, err := component.FreePorts(ctx, plan.Components)
 		if err != nil {
 			return nil, err
 		}
 		defer func() { _ = held.Close() }()
 		plan.Ports, locks = ports, append(locks, held)
 	} else {
-		ports, err := standardPorts(plan.Components)
+		ports, err := component.StandardPorts(plan.Components)
 		if err != nil {
 			return nil, err
 		}
@@ -83,16 +85,16 @@ func launch(ctx context.Context, o Options, plan Plan, supervisor string, lock *
 
 // launchSupervisor starts the supervisor in its own session, so that neither a terminal's Ctrl-C nor the end of this process
 // reaches it, unless it is attached. The channel returns how it ended.
-func launchSupervisor(binary string, plan Plan, locks []*os.File, attached bool) (<-chan error, error) {
+func launchSupervisor(binary string, plan component.Plan, locks []*os.File, attached bool) (<-chan error, error) {
 	text, err := json.Marshal(handover{Plan: plan, Files: len(locks)})
 	if err != nil {
 		return nil, fmt.Errorf("start the supervisor: %w", err)
 	}
-	l := plan.layout()
-	if err := os.MkdirAll(filepath.Dir(l.log(supervisorLog)), 0o700); err != nil {
+	l := plan.Layout()
+	if err := os.MkdirAll(filepath.Dir(l.Log(supervisorLog)), 0o700); err != nil {
 		return nil, fmt.Errorf("start the supervisor: %w", err)
 	}
-	log, err := os.OpenFile(l.log(supervisorLog), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	log, err := os.OpenFile(l.Log(supervisorLog), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("start the supervisor: %w", err)
 	}

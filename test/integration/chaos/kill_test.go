@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"millwright/devstack/component"
 	"millwright/devstack/stack"
 	"millwright/devstack/virtualcloud/admin"
 	"millwright/provider/virtual"
@@ -23,7 +24,7 @@ import (
 var r *rig.Rig
 
 func TestMain(m *testing.M) {
-	components := append(stack.ComponentNames(), stack.SecondBridge)
+	components := append(component.Names(), component.SecondBridge)
 	os.Exit(rig.Main(m, stack.Options{Components: components}, func(up *rig.Rig) { r = up }))
 }
 
@@ -95,15 +96,15 @@ func TestWorkerIsKilledWhileInstancesAreCreated(t *testing.T) {
 			before := stats(t, r)
 			pool := r.Pool(t, name, name, size)
 			midway(t, r, before)
-			require.NoError(t, r.Stack.Kill(t.Context(), stack.Worker))
-			require.NoError(t, r.Stack.Start(t.Context(), stack.Worker))
+			require.NoError(t, r.Stack.Kill(t.Context(), component.Worker))
+			require.NoError(t, r.Stack.Start(t.Context(), component.Worker))
 			exactly(t, r, pool, before)
 		})
 	}
 }
 
 func TestBridgeOrTemporalIsKilledWhileInstancesAreCreated(t *testing.T) {
-	for _, component := range []string{stack.Bridge, stack.Temporal} {
+	for _, component := range []string{component.Bridge, component.Temporal} {
 		t.Run(component, func(t *testing.T) {
 			name := "kill-" + component
 			r.Namespace(t, name, slowly)
@@ -120,7 +121,7 @@ func TestBridgeOrTemporalIsKilledWhileInstancesAreCreated(t *testing.T) {
 // Of two bridges one leads; when it dies the other takes over, looks at everything, and nothing is made twice.
 func TestLeaderOfTwoBridgesIsKilled(t *testing.T) {
 	leader := func() string {
-		for _, b := range []string{stack.Bridge, stack.SecondBridge} {
+		for _, b := range []string{component.Bridge, component.SecondBridge} {
 			if r.Metric(t, b, "millwright_bridge_leader") == 1 {
 				return b
 			}
@@ -134,7 +135,7 @@ func TestLeaderOfTwoBridgesIsKilled(t *testing.T) {
 	pool := r.Pool(t, "leader", "leader", size)
 	midway(t, r, before)
 	require.NoError(t, r.Stack.Kill(t.Context(), first))
-	second := map[string]string{stack.Bridge: stack.SecondBridge, stack.SecondBridge: stack.Bridge}[first]
+	second := map[string]string{component.Bridge: component.SecondBridge, component.SecondBridge: component.Bridge}[first]
 	rig.Eventually(t, 30*time.Second, "the other bridge leads", func() (bool, any) {
 		return r.Metric(t, second, "millwright_bridge_leader") == 1, "it does not"
 	})

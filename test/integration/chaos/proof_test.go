@@ -24,6 +24,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"millwright/devstack/build"
+	"millwright/devstack/component"
 	"millwright/devstack/stack"
 	"millwright/devstack/virtualcloud/admin"
 	"millwright/test/integration/rig"
@@ -35,9 +36,9 @@ func TestConvergedStackIsSilent(t *testing.T) {
 	r.Namespace(t, "silent", "")
 	pool := r.Pool(t, "silent", "silent", 10)
 	pool.AwaitRunning(t, 10, time.Minute)
-	leader := stack.Bridge
-	if r.Metric(t, stack.SecondBridge, "millwright_bridge_leader") == 1 {
-		leader = stack.SecondBridge
+	leader := component.Bridge
+	if r.Metric(t, component.SecondBridge, "millwright_bridge_leader") == 1 {
+		leader = component.SecondBridge
 	}
 	before := -1.0
 	rig.Eventually(t, time.Minute, "the last status writes of the scale-up are over", func() (bool, any) {
@@ -62,7 +63,7 @@ func TestConvergedStackIsSilent(t *testing.T) {
 // A worker whose caches are five seconds slow makes no second machine: decisions wait for what they wrote, or read live.
 func TestWorkerWithSlowCachesMakesNoMachineTwice(t *testing.T) {
 	t.Parallel()
-	components := []string{stack.Kwok, stack.ControllerManager, stack.VirtualCloud, stack.Temporal, stack.Bridge}
+	components := []string{component.Kwok, component.ControllerManager, component.VirtualCloud, component.Temporal, component.Bridge}
 	slow, err := rig.Up(t.Context(), t.TempDir(), stack.Options{Components: components})
 	require.NoError(t, err)
 	t.Cleanup(func() {
@@ -88,7 +89,7 @@ func TestWorkerWithSlowCachesMakesNoMachineTwice(t *testing.T) {
 // lateWatches returns a kubeconfig of the worker's identity behind which watches tell everything late.
 func lateWatches(t *testing.T, r *rig.Rig, delay time.Duration) string {
 	t.Helper()
-	config, err := clientcmd.LoadFromFile(r.Stack.Kubeconfig(stack.WorkerIdentity))
+	config, err := clientcmd.LoadFromFile(r.Stack.Kubeconfig(component.WorkerIdentity))
 	require.NoError(t, err)
 	cluster := config.Clusters[config.Contexts[config.CurrentContext].Cluster]
 	authority := cluster.CertificateAuthorityData

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"millwright/devstack/component"
 	"millwright/devstack/stack"
 	"millwright/test/integration/rig"
 )
@@ -17,7 +18,7 @@ import (
 // kill makes instances twice.
 func TestWithoutAdoptionTheKillMakesInstancesTwice(t *testing.T) {
 	t.Parallel()
-	careless, err := rig.Up(t.Context(), t.TempDir(), stack.Options{Args: map[string][]string{stack.Worker: {"--adopt-before-create=false"}}})
+	careless, err := rig.Up(t.Context(), t.TempDir(), stack.Options{Args: map[string][]string{component.Worker: {"--adopt-before-create=false"}}})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		if err := careless.Stack.Down(context.Background()); err != nil {
@@ -29,8 +30,8 @@ func TestWithoutAdoptionTheKillMakesInstancesTwice(t *testing.T) {
 	before := stats(t, careless)
 	pool := careless.Pool(t, "careless", "careless", size)
 	midway(t, careless, before)
-	require.NoError(t, careless.Stack.Kill(t.Context(), stack.Worker))
-	require.NoError(t, careless.Stack.Start(t.Context(), stack.Worker))
+	require.NoError(t, careless.Stack.Kill(t.Context(), component.Worker))
+	require.NoError(t, careless.Stack.Start(t.Context(), component.Worker))
 	pool.AwaitRunning(t, size, 3*time.Minute)
 	require.Positive(t, stats(t, careless).DuplicateCreates, "nothing was made twice: the safety test proves nothing")
 }

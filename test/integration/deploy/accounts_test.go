@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"millwright/api/v1alpha1"
-	"millwright/devstack/stack"
+	"millwright/devstack/component"
 )
 
 // A request is written as "verb resource", with "/name" for one object, and is made in the namespace shop unless it ends
@@ -84,9 +84,9 @@ func installedAccounts() []account {
 
 // localAccounts are those of the local stack: its worker serves all queues, and its lease lies in the namespace default.
 func localAccounts() []account {
-	worker := workerAccount(stack.WorkerIdentity)
+	worker := workerAccount(component.WorkerIdentity)
 	worker.may = append(worker.may, "get secrets")
-	return []account{worker, bridgeAccount(stack.BridgeIdentity, "default")}
+	return []account{worker, bridgeAccount(component.BridgeIdentity, "default")}
 }
 
 // testAccounts asks the API server what it would allow to whom.

@@ -28,6 +28,7 @@ import (
 
 	"millwright/api/v1alpha1"
 	"millwright/devstack/build"
+	"millwright/devstack/component"
 	"millwright/devstack/stack"
 	"millwright/provider/virtual"
 )
@@ -113,11 +114,11 @@ type cluster struct {
 // startCluster starts an API server with the CRDs, and with the roles of deploy/rbac as the local stack gives them out.
 func startCluster(t *testing.T) *cluster {
 	s, err := stack.Up(t.Context(), stack.Options{
-		Dir: t.TempDir(), FreePorts: true, Attached: true, Components: []string{stack.Bootstrap},
+		Dir: t.TempDir(), FreePorts: true, Attached: true, Components: []string{component.Bootstrap},
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, s.Down(context.WithoutCancel(t.Context()))) })
-	config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig(stack.Test))
+	config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig(component.Test))
 	require.NoError(t, err)
 	config.QPS = -1 // the throttle is for servers that others need too
 	client, err := kubernetes.NewForConfig(config)

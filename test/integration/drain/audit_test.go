@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
+	"millwright/devstack/component"
 
-	"millwright/devstack/stack"
+	"github.com/stretchr/testify/require"
 )
 
 // audited is one line of the audit log: what one of our own identities asked of the API server.
@@ -56,7 +56,7 @@ func asked(t *testing.T, namespace string) []request {
 	var found []request
 	for _, line := range audit(t, func(line audited) bool {
 		o := line.ObjectRef
-		return o.Resource == "pods" && o.Namespace == namespace && line.User.Username == stack.WorkerIdentity &&
+		return o.Resource == "pods" && o.Namespace == namespace && line.User.Username == component.WorkerIdentity &&
 			(o.Subresource == "eviction" || line.Verb == "delete")
 	}) {
 		q := request{At: line.RequestReceivedTimestamp, Verb: line.Verb, Pod: line.ObjectRef.Name, Code: line.ResponseStatus.Code}
@@ -93,7 +93,7 @@ func released(t *testing.T, resource string) []string {
 	t.Helper()
 	var names []string
 	for _, line := range audit(t, func(line audited) bool {
-		return line.ObjectRef.Resource == resource && line.Verb == "delete" && line.ResponseStatus.Code == 200 && line.User.Username == stack.WorkerIdentity
+		return line.ObjectRef.Resource == resource && line.Verb == "delete" && line.ResponseStatus.Code == 200 && line.User.Username == component.WorkerIdentity
 	}) {
 		names = append(names, line.ObjectRef.Name)
 	}

@@ -15,14 +15,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"millwright/api/v1alpha1"
-	"millwright/devstack/stack"
+	"millwright/devstack/component"
 	"millwright/test/integration/rig"
 )
 
 // Whatever dies in whichever stage of a deletion: no stage that was recorded is entered again, no pod is evicted again that
 // goes already, and nothing is left behind.
 func TestN5_KillsInEachStageOfADeletion(t *testing.T) {
-	for _, victim := range []string{stack.Worker, stack.Temporal, stack.APIServer} {
+	for _, victim := range []string{component.Worker, component.Temporal, component.APIServer} {
 		t.Run("N5, delete side: "+victim, func(t *testing.T) { killInEachStage(t, victim) })
 	}
 }
@@ -64,7 +64,7 @@ func killInEachStage(t *testing.T, victim string) {
 			accepted[q.Pod]++
 		}
 	}
-	if victim != stack.Temporal { // an eviction that was under way when one side died may be in no log, or as an error, although the pod goes
+	if victim != component.Temporal { // an eviction that was under way when one side died may be in no log, or as an error, although the pod goes
 		require.LessOrEqual(t, len(accepted), len(here))
 	} else {
 		require.Len(t, accepted, len(here))

@@ -15,7 +15,7 @@ import (
 
 	"millwright/activities/kube"
 	"millwright/api/v1alpha1"
-	"millwright/devstack/stack"
+	"millwright/devstack/component"
 	"millwright/test/integration/rig"
 )
 
@@ -31,8 +31,8 @@ func TestN5_KillsInStagesThatWaitForOthers(t *testing.T) {
 	m, here := p.Host(t, "web")
 	node := m.Labels[v1alpha1.LabelNode]
 	for range 6 { // the caches of volumes are deaf for a while after this
-		require.NoError(t, r.Stack.Kill(t.Context(), stack.APIServer))
-		require.NoError(t, r.Stack.Start(t.Context(), stack.APIServer))
+		require.NoError(t, r.Stack.Kill(t.Context(), component.APIServer))
+		require.NoError(t, r.Stack.Start(t.Context(), component.APIServer))
 	}
 	attach(t, volume, node)
 	allow := keep(t, node)
@@ -46,7 +46,7 @@ func TestN5_KillsInStagesThatWaitForOthers(t *testing.T) {
 			return append([]v1alpha1.MachineDeletionStage{""}, seen...)[len(seen)]
 		}
 		rig.Eventually(t, 3*time.Minute, "stage "+string(stage), func() (bool, any) { return now() == stage, stages() })
-		for _, victim := range []string{stack.Worker, stack.Temporal, stack.APIServer} {
+		for _, victim := range []string{component.Worker, component.Temporal, component.APIServer} {
 			require.NoError(t, r.Stack.Kill(t.Context(), victim))
 			require.NoError(t, r.Stack.Start(t.Context(), victim))
 			require.Equal(t, stage, now(), "%s died; the machine stays where it is", victim)

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"millwright/api/v1alpha1"
+	"millwright/devstack/component"
 	"millwright/devstack/stack"
 	"millwright/test/integration/rig"
 )
@@ -26,7 +27,7 @@ var r *rig.Rig
 const most = 50
 
 func TestMain(m *testing.M) {
-	options := stack.Options{Args: map[string][]string{stack.Worker: {fmt.Sprintf("--max-drains=%d", most)}}}
+	options := stack.Options{Args: map[string][]string{component.Worker: {fmt.Sprintf("--max-drains=%d", most)}}}
 	os.Exit(rig.Main(m, options, func(up *rig.Rig) { r = up }))
 }
 

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"millwright/api/v1alpha1"
+	"millwright/devstack/component"
 	"millwright/devstack/stack"
 	"millwright/test/integration/rig"
 )
@@ -20,7 +21,7 @@ var r *rig.Rig
 
 // At a time, eight calls of the cloud are made and two nodes are drained: fewer than by default, so that a hundred machines are many.
 func TestMain(m *testing.M) {
-	options := stack.Options{Args: map[string][]string{stack.Worker: {"--max-cloud-calls=8", "--max-drains=2"}}}
+	options := stack.Options{Args: map[string][]string{component.Worker: {"--max-cloud-calls=8", "--max-drains=2"}}}
 	os.Exit(rig.Main(m, options, func(up *rig.Rig) { r = up }))
 }
 

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"millwright/api/v1alpha1"
+	"millwright/devstack/component"
 	"millwright/devstack/stack"
 	"millwright/devstack/virtualcloud/admin"
 	"millwright/provider/virtual"
@@ -30,7 +31,7 @@ var r *rig.Rig
 
 func TestMain(m *testing.M) {
 	// After a quota error a creation is tried again after 20 s at most here, so that a test of one minute of them sees several.
-	options := stack.Options{Args: map[string][]string{stack.Worker: {"--resource-exhausted-retry=20s"}}}
+	options := stack.Options{Args: map[string][]string{component.Worker: {"--resource-exhausted-retry=20s"}}}
 	os.Exit(rig.Main(m, options, func(up *rig.Rig) { r = up }))
 }
 
@@ -436,8 +437,8 @@ func TestN5_WorkerKilledBetweenTheCreationAndItsRecordMakesOneInstance(t *testin
 	rig.Eventually(t, 20*time.Second, "the instance is made, and nobody knows", func() (bool, any) {
 		return len(p.Instances(t)) == 1 && p.Machines(t)[0].Spec.ProviderID == "", p.Instances(t)
 	})
-	require.NoError(t, r.Stack.Kill(t.Context(), stack.Worker))
-	require.NoError(t, r.Stack.Start(t.Context(), stack.Worker))
+	require.NoError(t, r.Stack.Kill(t.Context(), component.Worker))
+	require.NoError(t, r.Stack.Start(t.Context(), component.Worker))
 	require.NoError(t, r.Cloud.Change(t.Context(), func(b *admin.Behaviour) { b.Hangs = nil }))
 	p.AwaitRunning(t, 1, 60*time.Second)
 	after, err := r.Cloud.Stats(t.Context())

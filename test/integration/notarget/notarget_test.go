@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"millwright/api/v1alpha1"
+	"millwright/devstack/component"
 	"millwright/devstack/stack"
 	"millwright/test/integration/rig"
 )
@@ -22,7 +23,7 @@ var r *rig.Rig
 
 func TestMain(m *testing.M) {
 	none := []string{"--target-kubeconfig=none"}
-	options := stack.Options{Args: map[string][]string{stack.Worker: none, stack.Bridge: none}}
+	options := stack.Options{Args: map[string][]string{component.Worker: none, component.Bridge: none}}
 	os.Exit(rig.Main(m, options, func(up *rig.Rig) { r = up }))
 }
 

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"millwright/api/v1alpha1"
+	"millwright/devstack/component"
 	"millwright/devstack/stack"
 	"millwright/test/integration/rig"
 )
@@ -26,10 +27,10 @@ var r *rig.Rig
 
 func TestMain(m *testing.M) {
 	options := stack.Options{
-		Components: append(stack.ComponentNames(), stack.ProviderWorker),
-		Args: map[string][]string{stack.Worker: {
+		Components: append(component.Names(), component.ProviderWorker),
+		Args: map[string][]string{component.Worker: {
 			"--queues=machines,kubernetes", "--guard-secrets=false", "--virtualcloud-address=",
-		}, stack.Bridge: {"--guard-secrets=false"}},
+		}, component.Bridge: {"--guard-secrets=false"}},
 	}
 	os.Exit(rig.Main(m, options, func(up *rig.Rig) { r = up }))
 }
@@ -39,7 +40,7 @@ func TestMain(m *testing.M) {
 func withoutSecrets(t *testing.T) {
 	t.Helper()
 	roles := r.Kube.RbacV1().ClusterRoles()
-	role, err := roles.Get(t.Context(), stack.WorkerIdentity, metav1.GetOptions{})
+	role, err := roles.Get(t.Context(), component.WorkerIdentity, metav1.GetOptions{})
 	require.NoError(t, err)
 	var rules []rbacv1.PolicyRule
 	for _, rule := range role.Rules {
@@ -53,7 +54,7 @@ func withoutSecrets(t *testing.T) {
 	require.NoError(t, err)
 
 	_, err = roles.Create(t.Context(), &rbacv1.ClusterRole{
-		ObjectMeta: metav1.ObjectMeta{Name: stack.ProviderIdentity},
+		ObjectMeta: metav1.ObjectMeta{Name: component.ProviderIdentity},
 		Rules: []rbacv1.PolicyRule{
 			{APIGroups: []string{v1alpha1.GroupName}, Resources: []string{"machineclasses"}, Verbs: []string{"get"}},
 			{APIGroups: []string{v1alpha1.GroupName}, Resources: []string{"machines"}, Verbs: []string{"get", "list"}},
@@ -62,9 +63,9 @@ func withoutSecrets(t *testing.T) {
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	_, err = r.Kube.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: stack.ProviderIdentity},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: stack.ProviderIdentity},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: stack.ProviderIdentity}},
+		ObjectMeta: metav1.ObjectMeta{Name: component.ProviderIdentity},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: component.ProviderIdentity},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: component.ProviderIdentity}},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 }
@@ -86,18 +87,18 @@ func may(t *testing.T, user, verb, resource string) bool {
 func TestTheProvidersWorkerAloneHasTheCredentials(t *testing.T) {
 	withoutSecrets(t)
 	rig.Eventually(t, 10*time.Second, "the core worker may read no Secret, the provider's may", func() (bool, any) {
-		core := may(t, stack.WorkerIdentity, "get", "secrets") || may(t, stack.WorkerIdentity, "list", "secrets")
-		return !core && may(t, stack.ProviderIdentity, "get", "secrets"), core
+		core := may(t, component.WorkerIdentity, "get", "secrets") || may(t, component.WorkerIdentity, "list", "secrets")
+		return !core && may(t, component.ProviderIdentity, "get", "secrets"), core
 	})
 	for _, verb := range []string{"create", "patch", "delete", "update"} {
-		require.False(t, may(t, stack.ProviderIdentity, verb, "machines"), "the provider's worker may %s machines", verb)
+		require.False(t, may(t, component.ProviderIdentity, verb, "machines"), "the provider's worker may %s machines", verb)
 	}
 	r.Namespace(t, namespace, `{"region":"eu","zone":"eu-1","instanceType":"small","initialize":true}`)
 	p := r.Pool(t, namespace, namespace, 5)
 	p.AwaitRunning(t, 5, 60*time.Second)
 
 	// Without the provider's worker nothing is made or removed; nothing is lost either.
-	require.NoError(t, r.Stack.Stop(t.Context(), stack.ProviderWorker))
+	require.NoError(t, r.Stack.Stop(t.Context(), component.ProviderWorker))
 	p.Scale(t, 6)
 	rig.Eventually(t, 20*time.Second, "the sixth waits", func() (bool, any) {
 		for _, m := range p.Machines(t) {
@@ -108,7 +109,7 @@ func TestTheProvidersWorkerAloneHasTheCredentials(t *testing.T) {
 		return false, p.Machines(t)
 	})
 	require.Len(t, p.Instances(t), 5)
-	require.NoError(t, r.Stack.Start(t.Context(), stack.ProviderWorker))
+	require.NoError(t, r.Stack.Start(t.Context(), component.ProviderWorker))
 	p.AwaitRunning(t, 6, 60*time.Second)
 
 	p.Delete(t)

@@ -10,11 +10,11 @@ import (
 	"os"
 	"path/filepath"
 
+	"millwright/devstack/component"
+
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"google.golang.org/protobuf/proto"
-
-	"millwright/devstack/stack"
 )
 
 // Leaks looks for a secret in everything that Millwright writes down: the histories of all runs, the logs of its processes,
@@ -56,7 +56,7 @@ func (r *Rig) Leaks(ctx context.Context, secret string) (places []string, histor
 			break
 		}
 	}
-	for _, component := range []string{stack.Worker, stack.Bridge, stack.Temporal, stack.VirtualCloud} {
+	for _, component := range []string{component.Worker, component.Bridge, component.Temporal, component.VirtualCloud} {
 		text, err := os.ReadFile(r.Stack.LogPath(component))
 		if err != nil {
 			return nil, 0, fmt.Errorf("read log: %w", err)

@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"millwright/api/generated/clientset/versioned"
+	"millwright/devstack/component"
 	"millwright/devstack/stack"
 	"millwright/devstack/virtualcloud/admin"
 	"millwright/workflows/run"
@@ -47,7 +48,7 @@ func Up(ctx context.Context, dir string, options stack.Options) (*Rig, error) {
 	if err != nil {
 		return nil, err
 	}
-	config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig(stack.Test))
+	config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig(component.Test))
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +84,7 @@ func Main(m *testing.M, options stack.Options, use func(*Rig)) int {
 		code = r.checkCanary()
 	}
 	if code != 0 {
-		for _, component := range []string{stack.Worker, stack.Bridge, stack.VirtualCloud} {
+		for _, component := range []string{component.Worker, component.Bridge, component.VirtualCloud} {
 			text, _ := os.ReadFile(r.Stack.LogPath(component))
 			fmt.Fprintf(os.Stderr, "--- end of the log of %s\n%s\n", component, text[max(0, len(text)-4000):])
 		}

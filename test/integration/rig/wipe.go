@@ -7,9 +7,9 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/stretchr/testify/require"
+	"millwright/devstack/component"
 
-	"millwright/devstack/stack"
+	"github.com/stretchr/testify/require"
 )
 
 // WipeTemporal kills Temporal, takes its whole database away and gives it an empty one, as after a disaster without a
@@ -19,13 +19,13 @@ func (r *Rig) WipeTemporal(t *testing.T) {
 	leaks, _, err := r.Leaks(t.Context(), Canary)
 	require.NoError(t, err)
 	require.Empty(t, leaks, "SECRET LEAKED")
-	require.NoError(t, r.Stack.Kill(t.Context(), stack.Temporal))
-	files, err := filepath.Glob(filepath.Join(r.Stack.Dir(), stack.Temporal, "*"))
+	require.NoError(t, r.Stack.Kill(t.Context(), component.Temporal))
+	files, err := filepath.Glob(filepath.Join(r.Stack.Dir(), component.Temporal, "*"))
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
 	for _, file := range files {
 		require.NoError(t, os.Remove(file))
 	}
-	require.NoError(t, r.Stack.Start(t.Context(), stack.Temporal))
-	require.NoError(t, r.Stack.Start(t.Context(), stack.Bootstrap))
+	require.NoError(t, r.Stack.Start(t.Context(), component.Temporal))
+	require.NoError(t, r.Stack.Start(t.Context(), component.Bootstrap))
 }

@@ -16,7 +16,7 @@ import (
 
 	"millwright/api/v1alpha1"
 	"millwright/devstack/build"
-	"millwright/devstack/stack"
+	"millwright/devstack/component"
 )
 
 // commandLine is starter as people have it. It needs the API server alone.
@@ -35,7 +35,7 @@ func starter(t *testing.T) commandLine {
 // rollout runs starter rollout, which has to succeed, and returns the lines that it prints.
 func (c commandLine) rollout(t *testing.T, arguments ...string) []string {
 	t.Helper()
-	command := exec.CommandContext(t.Context(), c.path, append([]string{"rollout", "--kubeconfig", r.Stack.Kubeconfig(stack.Test)}, arguments...)...)
+	command := exec.CommandContext(t.Context(), c.path, append([]string{"rollout", "--kubeconfig", r.Stack.Kubeconfig(component.Test)}, arguments...)...)
 	var out, failure bytes.Buffer
 	command.Stdout, command.Stderr = &out, &failure
 	require.NoError(t, command.Run(), "starter %v: %s%s", arguments, &out, &failure)

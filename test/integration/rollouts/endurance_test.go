@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"millwright/api/v1alpha1"
-	"millwright/devstack/stack"
+	"millwright/devstack/component"
 	"millwright/test/integration/rig"
 	"millwright/workflows/deployment"
 	"millwright/workflows/run"
@@ -80,7 +80,7 @@ func TestEndurance_KillsAtRandom(t *testing.T) {
 	t.Logf("seed %d", seed)
 	begun, kills := time.Now(), map[string]int{}
 	f.change(t, "2")
-	for components := []string{stack.Worker, stack.Bridge, stack.Temporal}; f.updated(t, "2") < 100; {
+	for components := []string{component.Worker, component.Bridge, component.Temporal}; f.updated(t, "2") < 100; {
 		victim := components[dice.IntN(len(components))]
 		require.NoError(t, r.Stack.Kill(t.Context(), victim))
 		require.NoError(t, r.Stack.Start(t.Context(), victim))

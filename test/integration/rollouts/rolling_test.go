@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"millwright/api/v1alpha1"
-	"millwright/devstack/stack"
+	"millwright/devstack/component"
 	"millwright/test/integration/rig"
 	"millwright/workflows/deployment"
 )
@@ -74,7 +74,7 @@ func TestKillsInTheMiddleOfARollout(t *testing.T) {
 	require.NoError(t, err)
 	watch := f.watch(t, promise{replicas: 24, surge: 4})
 	f.change(t, "2")
-	for i, component := range []string{stack.Worker, stack.Bridge, stack.Temporal, stack.Worker} {
+	for i, component := range []string{component.Worker, component.Bridge, component.Temporal, component.Worker} {
 		rig.Eventually(t, 2*time.Minute, "the rollout continues", func() (bool, any) { n := f.updated(t, "2"); return n >= 3+5*i, n })
 		require.NoError(t, r.Stack.Kill(t.Context(), component))
 		require.NoError(t, r.Stack.Start(t.Context(), component))

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"millwright/api/v1alpha1"
+	"millwright/devstack/component"
 	"millwright/devstack/stack"
 	"millwright/devstack/virtualcloud/admin"
 	"millwright/test/integration/rig"
@@ -29,7 +30,7 @@ var r *rig.Rig
 
 func TestMain(m *testing.M) {
 	flag := "--control-plane=" + strings.Join([]string{planes.Group, planes.Version, planes.Resource, "default", "main"}, "/")
-	options := stack.Options{Args: map[string][]string{stack.Worker: {flag}, stack.Bridge: {flag}}}
+	options := stack.Options{Args: map[string][]string{component.Worker: {flag}, component.Bridge: {flag}}}
 	os.Exit(rig.Main(m, options, func(up *rig.Rig) {
 		r = up
 		if err := installPlanes(context.Background()); err != nil {

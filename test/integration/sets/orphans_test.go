@@ -16,7 +16,7 @@ import (
 
 	"millwright/activities/kube"
 	"millwright/api/v1alpha1"
-	"millwright/devstack/stack"
+	"millwright/devstack/component"
 	"millwright/devstack/virtualcloud/admin"
 	"millwright/test/integration/rig"
 	workflowsorphan "millwright/workflows/orphan"
@@ -196,11 +196,11 @@ func TestN7_ASweepWhoseAPIServerDiesDeletesNothing(t *testing.T) {
 		calls := stats(t).Calls[admin.List]
 		return calls > asked, calls
 	})
-	require.NoError(t, r.Stack.Kill(t.Context(), stack.APIServer))
+	require.NoError(t, r.Stack.Kill(t.Context(), component.APIServer))
 	hang("")
 	time.Sleep(15 * time.Second)
 	assert.Equal(t, before, instances(t, "dying"), "nobody said that there is no machine")
-	require.NoError(t, r.Stack.Start(t.Context(), stack.APIServer))
+	require.NoError(t, r.Stack.Start(t.Context(), component.APIServer))
 
 	var result workflowsorphan.Result
 	require.NoError(t, r.Temporal.GetWorkflow(t.Context(), id, "").Get(t.Context(), &result), "it has five minutes")

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"millwright/api/v1alpha1"
-	"millwright/devstack/stack"
+	"millwright/devstack/component"
 	"millwright/test/integration/rig"
 )
 
@@ -40,8 +40,8 @@ func TestN6_D11_ManyWhileTheAPIServerIsKilledTwice(t *testing.T) {
 	}()
 	for _, when := range []int{30, 90} {
 		rig.Eventually(t, 3*time.Minute, "machines are being made", func() (bool, any) { n := len(s.machines(t)); return n >= when, n })
-		require.NoError(t, r.Stack.Kill(t.Context(), stack.APIServer))
-		require.NoError(t, r.Stack.Start(t.Context(), stack.APIServer))
+		require.NoError(t, r.Stack.Kill(t.Context(), component.APIServer))
+		require.NoError(t, r.Stack.Start(t.Context(), component.APIServer))
 	}
 	s.awaitRunning(t, wanted, 4*time.Minute)
 	close(stop)
@@ -61,7 +61,7 @@ func TestN6_D11_ManyWhileTheAPIServerIsKilledTwice(t *testing.T) {
 // Every second name or so is refused: the set says so, tries others, and comes to its number. Nothing is made twice.
 func TestMS27_CreateThatIsRefusedForSomeMachines(t *testing.T) {
 	t.Parallel()
-	const wanted = 18
+	const wanted = 8
 	r.Namespace(t, "refused", "")
 	policies := r.Kube.AdmissionregistrationV1()
 	_, err := policies.ValidatingAdmissionPolicies().Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicy{

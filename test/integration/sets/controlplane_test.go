@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"millwright/api/v1alpha1"
-	"millwright/devstack/stack"
+	"millwright/devstack/component"
 	"millwright/test/integration/rig"
 )
 
@@ -26,7 +26,7 @@ import (
 var planes = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "planes"}
 
 func client() (dynamic.Interface, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", r.Stack.Kubeconfig(stack.Test))
+	config, err := clientcmd.BuildConfigFromFlags("", r.Stack.Kubeconfig(component.Test))
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func TestPF_ControlPlaneKeepsASetFromMakingMachines(t *testing.T) {
 	s.shows(t, v1alpha1.MachineSetMachinesCreated, v1alpha1.ConditionTrue, "MachinesCreated", 10*time.Second)
 
 	set(`{"spec":{"version":"v1.30.0"}}`) // machines must not be newer
-	time.Sleep(2 * time.Second) // the watch delivers it in milliseconds
+	time.Sleep(2 * time.Second)           // the watch delivers it in milliseconds
 	s.scale(t, 4)
 	s.shows(t, v1alpha1.MachineSetMachinesCreated, v1alpha1.ConditionFalse, "PreflightCheckFailed", 20*time.Second)
 	require.Contains(t, s.condition(t, v1alpha1.MachineSetScalingUp).Message, "KubernetesVersionSkew")

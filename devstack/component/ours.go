@@ -1,9 +1,6 @@
-package stack
+package component
 
-import (
-	"fmt"
-	"strconv"
-)
+import "strconv"
 
 // TemporalNamespace is the Temporal namespace of Millwright's workflows.
 const TemporalNamespace = "millwright"
@@ -13,7 +10,7 @@ const clusterName = "devstack"
 
 func (p Plan) temporalFlags() []string {
 	return []string{
-		"--db", p.layout().path(Temporal, "temporal.db"),
+		"--db", p.Layout().Path(Temporal, "temporal.db"),
 		"--port", strconv.Itoa(p.Ports[Temporal]),
 		"--ui-port", strconv.Itoa(p.Ports[temporalUIPort]),
 		"--internal-port", strconv.Itoa(p.Ports[temporalInternalPort]),
@@ -23,9 +20,9 @@ func (p Plan) temporalFlags() []string {
 
 func (p Plan) virtualCloudFlags() []string {
 	return []string{
-		"--address", address(p.Ports[VirtualCloud]),
-		"--data", p.layout().path(VirtualCloud),
-		"--kubeconfig", p.layout().kubeconfig(VirtualCloud),
+		"--address", Address(p.Ports[VirtualCloud]),
+		"--data", p.Layout().Path(VirtualCloud),
+		"--kubeconfig", p.Layout().Kubeconfig(VirtualCloud),
 	}
 }
 
@@ -36,26 +33,26 @@ func (p Plan) bootstrapFlags() []string {
 
 func (p Plan) workerFlags(name, identity string) []string {
 	return append([]string{
-		"--kubeconfig", p.layout().kubeconfig(identity),
+		"--kubeconfig", p.Layout().Kubeconfig(identity),
 		"--cluster-name", clusterName,
-		"--metrics-address", address(p.Ports[name]),
-		"--virtualcloud-address", p.cloud(),
+		"--metrics-address", Address(p.Ports[name]),
+		"--virtualcloud-address", p.Cloud(),
 	}, p.temporalClientFlags()...)
 }
 
 func (p Plan) bridgeFlags(name string) []string {
 	return append([]string{
-		"--kubeconfig", p.layout().kubeconfig(BridgeIdentity),
-		"--metrics-address", address(p.Ports[name]),
+		"--kubeconfig", p.Layout().Kubeconfig(BridgeIdentity),
+		"--metrics-address", Address(p.Ports[name]),
 	}, p.temporalClientFlags()...)
 }
 
 func (p Plan) temporalClientFlags() []string {
-	return []string{"--temporal-address", address(p.Ports[Temporal]), "--temporal-namespace", TemporalNamespace}
+	return []string{"--temporal-address", Address(p.Ports[Temporal]), "--temporal-namespace", TemporalNamespace}
 }
 
-// command returns the arguments of a component; those of the options come last.
-func (p Plan) command(name string) []string {
+// Command returns the arguments of a component; those of the options come last.
+func (p Plan) Command(name string) []string {
 	var flags []string
 	switch name {
 	case Temporal:
@@ -76,5 +73,8 @@ func (p Plan) command(name string) []string {
 	return append(flags, p.Args[name]...)
 }
 
-func (p Plan) cloud() string      { return "http://" + address(p.Ports[VirtualCloud]) }
-func (p Plan) temporalUI() string { return fmt.Sprintf("http://%s", address(p.Ports[temporalUIPort])) }
+// Cloud returns the URL of virtualcloud.
+func (p Plan) Cloud() string { return "http://" + Address(p.Ports[VirtualCloud]) }
+
+// TemporalUI returns the URL of Temporal's UI.
+func (p Plan) TemporalUI() string { return "http://" + Address(p.Ports[temporalUIPort]) }

@@ -1,4 +1,4 @@
-package stack
+package component
 
 import (
 	"net"
@@ -20,7 +20,7 @@ func TestPortsDoNotMeet(t *testing.T) {
 		standard[p.standard], offsets[p.offset], names[p.name] = p.name, p.name, true
 		assert.Less(t, p.standard, firstOutgoing)
 		assert.Less(t, p.offset, blockSize)
-		_, err := componentNamed(p.owner)
+		_, err := Named(p.owner)
 		assert.NoError(t, err)
 	}
 	assert.LessOrEqual(t, firstBlock+blockCount*blockSize, firstOutgoing)
@@ -29,7 +29,7 @@ func TestPortsDoNotMeet(t *testing.T) {
 }
 
 func TestTakenPortIsNamedWithTheWayOut(t *testing.T) {
-	l, err := net.Listen("tcp", address(0))
+	l, err := net.Listen("tcp", Address(0))
 	require.NoError(t, err)
 	defer func() { _ = l.Close() }()
 	ports := map[string]int{Etcd: l.Addr().(*net.TCPAddr).Port}
@@ -45,7 +45,7 @@ func TestFreeBlocksAreOfOneStackEach(t *testing.T) {
 	t.Setenv("MILLWRIGHT_CACHE", t.TempDir())
 	used := map[int]bool{}
 	for range 5 {
-		ports, held, err := freePorts(t.Context(), ComponentNames())
+		ports, held, err := FreePorts(t.Context(), Names())
 		require.NoError(t, err)
 		defer func() { _ = held.Close() }()
 		for name, port := range ports {
@@ -58,12 +58,12 @@ func TestFreeBlocksAreOfOneStackEach(t *testing.T) {
 
 func TestLockIsFreeOnceClosed(t *testing.T) {
 	path := t.TempDir() + "/lock"
-	held, err := tryLock(path)
+	held, err := TryLock(path)
 	require.NoError(t, err)
-	_, err = tryLock(path)
-	require.ErrorIs(t, err, errLocked)
+	_, err = TryLock(path)
+	require.ErrorIs(t, err, ErrLocked)
 	require.NoError(t, held.Close())
-	held, err = tryLock(path)
+	held, err = TryLock(path)
 	require.NoError(t, err)
 	require.NoError(t, held.Close())
 }

@@ -1,4 +1,4 @@
-package stack
+package component
 
 import (
 	"context"
@@ -66,8 +66,8 @@ const (
 	blockCount = 400
 )
 
-// standardPorts returns the documented ports of the chosen components, or an error with the first one in use.
-func standardPorts(chosen []string) (map[string]int, error) {
+// StandardPorts returns the documented ports of the chosen components, or an error with the first one in use.
+func StandardPorts(chosen []string) (map[string]int, error) {
 	ports := map[string]int{}
 	for _, p := range portTable() {
 		ports[p.name] = p.standard
@@ -79,9 +79,9 @@ func standardPorts(chosen []string) (map[string]int, error) {
 	return ports, nil
 }
 
-// freePorts returns a block of free ports and the lock that keeps other stacks from using it. The caller closes the lock when
+// FreePorts returns a block of free ports and the lock that keeps other stacks from using it. The caller closes the lock when
 // the stack has ended, or passes it to the supervisor.
-func freePorts(ctx context.Context, chosen []string) (map[string]int, *os.File, error) {
+func FreePorts(ctx context.Context, chosen []string) (map[string]int, *os.File, error) {
 	cache, err := build.CacheDir()
 	if err != nil {
 		return nil, nil, err
@@ -95,8 +95,8 @@ func freePorts(ctx context.Context, chosen []string) (map[string]int, *os.File, 
 			return nil, nil, err
 		}
 		first := firstBlock + i*blockSize
-		held, err := tryLock(filepath.Join(locks, strconv.Itoa(first)+".lock"))
-		if errors.Is(err, errLocked) {
+		held, err := TryLock(filepath.Join(locks, strconv.Itoa(first)+".lock"))
+		if errors.Is(err, ErrLocked) {
 			continue
 		}
 		if err != nil {
@@ -121,7 +121,7 @@ func firstTaken(chosen []string, ports map[string]int) (port, bool) {
 			if name != p.owner {
 				continue
 			}
-			l, err := net.Listen("tcp", address(ports[p.name]))
+			l, err := net.Listen("tcp", Address(ports[p.name]))
 			if err != nil {
 				return p, true
 			}
@@ -131,14 +131,15 @@ func firstTaken(chosen []string, ports map[string]int) (port, bool) {
 	return port{}, false
 }
 
-func address(port int) string { return net.JoinHostPort(loopback, strconv.Itoa(port)) }
+// Address returns host and port of a port on loopback.
+func Address(port int) string { return net.JoinHostPort(loopback, strconv.Itoa(port)) }
 
-// errLocked says that another process holds the lock.
-var errLocked = errors.New("locked by another process")
+// ErrLocked says that another process holds the lock.
+var ErrLocked = errors.New("locked by another process")
 
-// tryLock takes an exclusive lock on a file, which it creates if absent. The lock lasts until every copy of the file handle is
+// TryLock takes an exclusive lock on a file, which it creates if absent. The lock lasts until every copy of the file handle is
 // closed, in this process and in those that inherited it, and so never longer than these processes.
-func tryLock(path string) (*os.File, error) {
+func TryLock(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open lock: %w", err)
@@ -146,7 +147,7 @@ func tryLock(path string) (*os.File, error) {
 	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		_ = file.Close()
 		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, errLocked
+			return nil, ErrLocked
 		}
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}

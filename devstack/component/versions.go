@@ -1,9 +1,9 @@
-package stack
+package component
 
 import "debug/buildinfo"
 
-// versions returns the version of each component, as its binary reports it. Our own components have that of the clone.
-func versions(plan Plan) map[string]string {
+// Versions returns the version of each component, as its binary reports it. Our own components have that of the clone.
+func Versions(plan Plan) map[string]string {
 	modules := map[string]string{
 		Etcd:              "go.etcd.io/etcd/server/v3",
 		APIServer:         "k8s.io/kubernetes",

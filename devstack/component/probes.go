@@ -1,4 +1,4 @@
-package stack
+package component
 
 import (
 	"context"
@@ -17,13 +17,14 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
+// The times of readiness probes.
 const (
-	probeEvery   = 50 * time.Millisecond // the largest delay until readiness is seen
+	ProbeEvery   = 50 * time.Millisecond // the largest delay until readiness is seen
 	probeTimeout = 2 * time.Second       // of one request
 )
 
-// probe checks once whether a component is ready, and returns nil if it is.
-func (p Plan) probe(ctx context.Context, name string) error {
+// Probe checks once whether a component is ready, and returns nil if it is.
+func (p Plan) Probe(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	switch name {
@@ -34,20 +35,20 @@ func (p Plan) probe(ctx context.Context, name string) error {
 	case ControllerManager:
 		return p.probeControllerManager(ctx)
 	case Scheduler:
-		return healthy(ctx, "https://"+address(p.Ports[Scheduler])+"/healthz")
+		return healthy(ctx, "https://"+Address(p.Ports[Scheduler])+"/healthz")
 	case Kwok:
-		return healthy(ctx, "http://"+address(p.Ports[Kwok])+"/healthz")
+		return healthy(ctx, "http://"+Address(p.Ports[Kwok])+"/healthz")
 	case Temporal:
 		return p.probeTemporal(ctx)
 	case VirtualCloud:
-		return healthy(ctx, p.cloud()+"/healthz")
+		return healthy(ctx, p.Cloud()+"/healthz")
 	default: // worker and bridge
-		return healthy(ctx, "http://"+address(p.Ports[name])+"/readyz")
+		return healthy(ctx, "http://"+Address(p.Ports[name])+"/readyz")
 	}
 }
 
-// loopbackClient verifies no certificates: it connects only to our own child processes, on loopback, and sends no secret.
-var loopbackClient = &http.Client{Transport: &http.Transport{
+// LoopbackClient verifies no certificates: it connects only to our own child processes, on loopback, and sends no secret.
+var LoopbackClient = &http.Client{Transport: &http.Transport{
 	TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // see above
 	DisableKeepAlives: true,                                  // a restarted component has no old connections
 }}
@@ -58,7 +59,7 @@ func healthy(ctx context.Context, url string) error {
 	if err != nil {
 		return fmt.Errorf("ask %s: %w", url, err)
 	}
-	response, err := loopbackClient.Do(request)
+	response, err := LoopbackClient.Do(request)
 	if err != nil {
 		return err // it contains the URL
 	}
@@ -70,9 +71,9 @@ func healthy(ctx context.Context, url string) error {
 	return nil
 }
 
-// clientset returns a client of the API server as the admin.
-func (p Plan) clientset() (*kubernetes.Clientset, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", p.layout().kubeconfig(Admin))
+// Clientset returns a client of the API server as the admin.
+func (p Plan) Clientset() (*kubernetes.Clientset, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", p.Layout().Kubeconfig(Admin))
 	if err != nil {
 		return nil, fmt.Errorf("read kubeconfig: %w", err)
 	}
@@ -81,7 +82,7 @@ func (p Plan) clientset() (*kubernetes.Clientset, error) {
 }
 
 func (p Plan) probeAPIServer(ctx context.Context) error {
-	clients, err := p.clientset()
+	clients, err := p.Clientset()
 	if err != nil {
 		return err // the API server has not written its certificate yet
 	}
@@ -91,10 +92,10 @@ func (p Plan) probeAPIServer(ctx context.Context) error {
 // probeControllerManager also waits for a result of the controllers: /healthz succeeds before they run, and no pod can be
 // created before the namespace has its ServiceAccount.
 func (p Plan) probeControllerManager(ctx context.Context) error {
-	if err := healthy(ctx, "https://"+address(p.Ports[ControllerManager])+"/healthz"); err != nil {
+	if err := healthy(ctx, "https://"+Address(p.Ports[ControllerManager])+"/healthz"); err != nil {
 		return err
 	}
-	clients, err := p.clientset()
+	clients, err := p.Clientset()
 	if err != nil {
 		return err
 	}
@@ -105,13 +106,13 @@ func (p Plan) probeControllerManager(ctx context.Context) error {
 // probeTemporal checks the frontend and the UI. It connects to the port first: a gRPC client whose first connection fails would
 // wait a second before it retries.
 func (p Plan) probeTemporal(ctx context.Context) error {
-	connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", address(p.Ports[Temporal]))
+	connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", Address(p.Ports[Temporal]))
 	if err != nil {
 		return err
 	}
 	_ = connection.Close()
 	silent := temporallog.NewStructuredLogger(slog.New(slog.DiscardHandler))
-	clients, err := client.NewLazyClient(client.Options{HostPort: address(p.Ports[Temporal]), Logger: silent})
+	clients, err := client.NewLazyClient(client.Options{HostPort: Address(p.Ports[Temporal]), Logger: silent})
 	if err != nil {
 		return fmt.Errorf("connect to Temporal: %w", err)
 	}
@@ -119,5 +120,5 @@ func (p Plan) probeTemporal(ctx context.Context) error {
 	if _, err := clients.CheckHealth(ctx, &client.CheckHealthRequest{}); err != nil {
 		return fmt.Errorf("ask Temporal for its health: %w", err)
 	}
-	return healthy(ctx, p.temporalUI()+"/healthz")
+	return healthy(ctx, p.TemporalUI()+"/healthz")
 }

@@ -1,4 +1,4 @@
-package stack
+package component
 
 import (
 	"testing"
@@ -11,42 +11,42 @@ func TestChosenComponentsBringWhatTheyNeed(t *testing.T) {
 	for _, c := range []struct {
 		chosen, want []string
 	}{
-		{nil, ComponentNames()},
+		{nil, Names()},
 		{[]string{Etcd}, []string{Etcd}},
 		{[]string{Kwok, ControllerManager}, []string{Etcd, APIServer, ControllerManager, Kwok}},
 		{[]string{Bootstrap}, []string{Etcd, APIServer, Bootstrap}}, // CRDs alone need no Temporal
 		{[]string{Bridge}, []string{Etcd, APIServer, Temporal, Bootstrap, Bridge}},
 		{[]string{SecondBridge}, []string{Etcd, APIServer, Temporal, Bootstrap, Bridge, SecondBridge}},
 	} {
-		got, err := withNeeds(c.chosen)
+		got, err := WithNeeds(c.chosen)
 		require.NoError(t, err)
 		assert.Equal(t, c.want, got, "%v", c.chosen)
 	}
-	_, err := withNeeds([]string{"etdc"})
+	_, err := WithNeeds([]string{"etdc"})
 	assert.ErrorContains(t, err, `no component "etdc": have etcd, kube-apiserver`)
 }
 
 func TestNobodyNeedsALaterComponent(t *testing.T) {
 	seen := map[string]bool{}
-	for _, c := range components() {
-		for _, need := range append(c.needs, c.after...) {
-			assert.True(t, seen[need], "%s needs %s", c.name, need)
+	for _, c := range All() {
+		for _, need := range append(c.Needs, c.After...) {
+			assert.True(t, seen[need], "%s needs %s", c.Name, need)
 		}
-		seen[c.name] = true
-		assert.NotEqual(t, c.heavy == "", c.folder == "", "%s has one binary", c.name)
+		seen[c.Name] = true
+		assert.NotEqual(t, c.Heavy == "", c.Folder == "", "%s has one binary", c.Name)
 	}
 }
 
 func TestBootstrapWaitsForTemporalOnlyWhenThereIsOne(t *testing.T) {
-	c, err := componentNamed(Bootstrap)
+	c, err := Named(Bootstrap)
 	require.NoError(t, err)
-	assert.Equal(t, []string{APIServer}, c.waitsFor([]string{Etcd, APIServer, Bootstrap}))
-	assert.Equal(t, []string{APIServer, Temporal}, c.waitsFor(ComponentNames()))
+	assert.Equal(t, []string{APIServer}, c.WaitsFor([]string{Etcd, APIServer, Bootstrap}))
+	assert.Equal(t, []string{APIServer, Temporal}, c.WaitsFor(Names()))
 }
 
 func TestArgumentsOfTheCallerComeLast(t *testing.T) {
 	plan := Plan{Dir: "/stack", Ports: map[string]int{Worker: 1}, Args: map[string][]string{Worker: {"--fast"}}}
-	command := plan.command(Worker)
+	command := plan.Command(Worker)
 	assert.Equal(t, "--fast", command[len(command)-1])
 	assert.Contains(t, command, "/stack/kubeconfig/millwright-worker.kubeconfig")
 }

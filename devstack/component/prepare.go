@@ -1,4 +1,4 @@
-package stack
+package component
 
 import (
 	"context"
@@ -11,10 +11,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// prepare writes all files that components read: keys, tokens, kubeconfigs, audit policy, stages, the kubectl script. A second
+// Prepare writes all files that components read: keys, tokens, kubeconfigs, audit policy, stages, the kubectl script. A second
 // call replaces them, except for what must be kept: the ServiceAccount key, and all data.
-func prepare(ctx context.Context, plan Plan) error {
-	l := plan.layout()
+func Prepare(ctx context.Context, plan Plan) error {
+	l := plan.Layout()
 	for _, folder := range l.folders() {
 		if err := os.MkdirAll(folder, 0o700); err != nil {
 			return fmt.Errorf("make folder: %w", err)
@@ -26,7 +26,7 @@ func prepare(ctx context.Context, plan Plan) error {
 	if err := writeServiceAccountKey(l.serviceAccountKey()); err != nil {
 		return err
 	}
-	if err := writeIdentities(l, plan.apiServer()); err != nil {
+	if err := writeIdentities(l, plan.APIServer()); err != nil {
 		return err
 	}
 	policy, err := auditPolicy()
@@ -50,10 +50,10 @@ func prepare(ctx context.Context, plan Plan) error {
 
 // writeKubectl writes a script that runs kubectl with the admin's kubeconfig, for people without kubectl.
 func writeKubectl(plan Plan) error {
-	l := plan.layout()
+	l := plan.Layout()
 	script := fmt.Sprintf("#!/bin/sh\nKUBECACHEDIR=%s exec %s kubectl --kubeconfig %s \"$@\"\n",
-		quote(l.path("kubectl-cache")), quote(plan.Kubectl), quote(l.kubeconfig(Admin)))
-	if err := os.WriteFile(l.kubectl(), []byte(script), 0o700); err != nil {
+		quote(l.Path("kubectl-cache")), quote(plan.Kubectl), quote(l.Kubeconfig(Admin)))
+	if err := os.WriteFile(l.Kubectl(), []byte(script), 0o700); err != nil {
 		return fmt.Errorf("write kubectl script: %w", err)
 	}
 	return nil

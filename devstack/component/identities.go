@@ -1,4 +1,4 @@
-package stack
+package component
 
 import (
 	"crypto/rand"
@@ -62,7 +62,7 @@ func Identities() []string {
 }
 
 // writeIdentities writes a new token and kubeconfig for each identity. The API server reads the tokens when it starts.
-func writeIdentities(l layout, server string) error {
+func writeIdentities(l Layout, server string) error {
 	var table strings.Builder
 	rows := csv.NewWriter(&table)
 	for _, who := range identities() {
@@ -70,7 +70,7 @@ func writeIdentities(l layout, server string) error {
 		if err := rows.Write([]string{token, who.user, who.name, who.group}); err != nil {
 			return fmt.Errorf("write token of %s: %w", who.name, err)
 		}
-		if err := clientcmd.WriteToFile(kubeconfig(server, l.authority(), who.name, token), l.kubeconfig(who.name)); err != nil {
+		if err := clientcmd.WriteToFile(kubeconfig(server, l.authority(), who.name, token), l.Kubeconfig(who.name)); err != nil {
 			return fmt.Errorf("write kubeconfig of %s: %w", who.name, err)
 		}
 	}

@@ -1,4 +1,4 @@
-package stack
+package component
 
 import (
 	"fmt"
@@ -23,15 +23,17 @@ func (p Plan) kubernetesCommand(name string) []string {
 	}
 }
 
-func (p Plan) etcdURL() string   { return "http://" + address(p.Ports[Etcd]) }
-func (p Plan) apiServer() string { return "https://" + address(p.Ports[APIServer]) }
+func (p Plan) etcdURL() string { return "http://" + Address(p.Ports[Etcd]) }
+
+// APIServer returns the URL of the API server.
+func (p Plan) APIServer() string { return "https://" + Address(p.Ports[APIServer]) }
 
 func (p Plan) etcdFlags() []string {
-	peer := "http://" + address(p.Ports[etcdPeerPort])
+	peer := "http://" + Address(p.Ports[etcdPeerPort])
 	return []string{
 		Etcd,
 		"--name=devstack",
-		"--data-dir=" + p.layout().path(Etcd),
+		"--data-dir=" + p.Layout().Path(Etcd),
 		"--listen-client-urls=" + p.etcdURL(),
 		"--advertise-client-urls=" + p.etcdURL(),
 		"--listen-peer-urls=" + peer,
@@ -43,7 +45,7 @@ func (p Plan) etcdFlags() []string {
 }
 
 func (p Plan) apiServerFlags() []string {
-	l := p.layout()
+	l := p.Layout()
 	return []string{
 		APIServer,
 		"--etcd-servers=" + p.etcdURL(),
@@ -53,7 +55,7 @@ func (p Plan) apiServerFlags() []string {
 		// let it write no endpoints.
 		"--advertise-address=192.0.2.2",
 		"--endpoint-reconciler-type=none",
-		"--cert-dir=" + l.path("pki"),
+		"--cert-dir=" + l.Path("pki"),
 		"--token-auth-file=" + l.tokens(),
 		"--authorization-mode=Node,RBAC",
 		"--service-cluster-ip-range=10.96.0.0/16",
@@ -61,7 +63,7 @@ func (p Plan) apiServerFlags() []string {
 		"--service-account-key-file=" + l.serviceAccountKey(),
 		"--service-account-signing-key-file=" + l.serviceAccountKey(),
 		"--audit-policy-file=" + l.auditPolicy(),
-		"--audit-log-path=" + l.auditLog(),
+		"--audit-log-path=" + l.AuditLog(),
 		"--audit-log-mode=batch", // requests do not wait for the file
 		"--audit-log-batch-buffer-size=100000",
 		"--audit-log-maxsize=100000", // MB: it never rotates, so that counts are whole
@@ -69,13 +71,13 @@ func (p Plan) apiServerFlags() []string {
 }
 
 func (p Plan) controllerManagerFlags() []string {
-	l := p.layout()
+	l := p.Layout()
 	return []string{
 		ControllerManager,
-		"--kubeconfig=" + l.kubeconfig(ControllerManager),
+		"--kubeconfig=" + l.Kubeconfig(ControllerManager),
 		"--bind-address=" + loopback,
 		"--secure-port=" + strconv.Itoa(p.Ports[ControllerManager]),
-		"--cert-dir=" + l.path("pki", ControllerManager),
+		"--cert-dir=" + l.Path("pki", ControllerManager),
 		"--authentication-skip-lookup=true", // there is no client CA to look up
 		"--leader-elect=false",
 		"--use-service-account-credentials=true",
@@ -113,25 +115,25 @@ func controllers() []string {
 }
 
 func (p Plan) schedulerFlags() []string {
-	l := p.layout()
+	l := p.Layout()
 	return []string{
 		Scheduler,
-		"--kubeconfig=" + l.kubeconfig(Scheduler),
+		"--kubeconfig=" + l.Kubeconfig(Scheduler),
 		"--bind-address=" + loopback,
 		"--secure-port=" + strconv.Itoa(p.Ports[Scheduler]),
-		"--cert-dir=" + l.path("pki", Scheduler),
+		"--cert-dir=" + l.Path("pki", Scheduler),
 		"--authentication-skip-lookup=true",
 		"--leader-elect=false",
 	}
 }
 
 func (p Plan) kwokFlags() []string {
-	l := p.layout()
+	l := p.Layout()
 	return []string{
 		Kwok,
-		"--kubeconfig=" + l.kubeconfig(Kwok),
+		"--kubeconfig=" + l.Kubeconfig(Kwok),
 		"--config=" + l.stages(),
-		"--server-address=" + address(p.Ports[Kwok]),
+		"--server-address=" + Address(p.Ports[Kwok]),
 		"--manage-nodes-with-label-selector=type=kwok", // without the label, the node has no kubelet
 		fmt.Sprintf("--node-lease-duration-seconds=%d", int(p.nodeTimes().lease.Seconds())),
 	}

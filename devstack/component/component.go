@@ -1,0 +1,118 @@
+// Package component describes what a local stack consists of: the components and what they need of each other, their command
+// lines, ports, credentials, files and readiness probes. Package stack runs them.
+package component
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"millwright/devstack/build"
+)
+
+// The components, in the order in which they start.
+const (
+	Etcd              = "etcd"
+	APIServer         = "kube-apiserver"
+	ControllerManager = "kube-controller-manager"
+	Scheduler         = "kube-scheduler"
+	Kwok              = "kwok"
+	Temporal          = "temporal"
+	VirtualCloud      = "virtualcloud"
+	Bootstrap         = "bootstrap" // ends when complete: CRDs and RBAC, Temporal's namespace and search attributes
+	Worker            = "worker"
+	Bridge            = "bridge"
+	ProviderWorker    = "worker-provider" // only on demand: a worker that serves the provider's queue alone, as a user of its own
+	SecondBridge      = "bridge-2"        // only on demand: for tests of failover
+)
+
+// Component is what the supervisor must know about a component. Its command line is in kubernetes.go or ours.go, its
+// readiness probe in probes.go.
+type Component struct {
+	Name   string
+	Needs  []string // must be ready before; they are chosen together with this component
+	After  []string // the same, but only if they are chosen
+	Heavy  string   // name of the heavy binary that it runs from, if any
+	Folder string   // or the folder of our own binary, if any
+
+	OnDemand bool // not part of "all"
+}
+
+// All returns the table, in starting order: no component needs a later one.
+func All() []Component {
+	return []Component{
+		{Name: Etcd, Heavy: build.Kubernetes},
+		{Name: APIServer, Needs: []string{Etcd}, Heavy: build.Kubernetes},
+		{Name: ControllerManager, Needs: []string{APIServer}, Heavy: build.Kubernetes},
+		{Name: Scheduler, Needs: []string{APIServer}, Heavy: build.Kubernetes},
+		{Name: Kwok, Needs: []string{APIServer}, Heavy: build.Kubernetes},
+		{Name: Temporal, Heavy: build.Temporal},
+		{Name: VirtualCloud, Needs: []string{APIServer}, Folder: build.VirtualCloud},
+		{Name: Bootstrap, Needs: []string{APIServer}, After: []string{Temporal}, Folder: build.Starter},
+		{Name: Worker, Needs: []string{Bootstrap, Temporal, VirtualCloud}, Folder: build.Worker},
+		{Name: Bridge, Needs: []string{Bootstrap, Temporal}, Folder: build.Bridge},
+		{Name: ProviderWorker, Needs: []string{Bootstrap, Temporal, VirtualCloud}, Folder: build.Worker, OnDemand: true},
+		{Name: SecondBridge, Needs: []string{Bridge}, Folder: build.Bridge, OnDemand: true},
+	}
+}
+
+// Names returns the names of the components of a whole stack, in starting order, without those that run only on
+// demand.
+func Names() []string {
+	var names []string
+	for _, c := range All() {
+		if !c.OnDemand {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}
+
+// Named finds a component by name.
+func Named(name string) (Component, error) {
+	all := All()
+	i := slices.IndexFunc(all, func(c Component) bool { return c.Name == name })
+	if i < 0 {
+		return Component{}, fmt.Errorf("no component %q: have %s", name, strings.Join(Names(), ", "))
+	}
+	return all[i], nil
+}
+
+// WithNeeds returns the chosen components and all that they need, in starting order; all components if none is chosen.
+func WithNeeds(chosen []string) ([]string, error) {
+	if len(chosen) == 0 {
+		return Names(), nil
+	}
+	wanted := map[string]bool{}
+	var want func(name string) error
+	want = func(name string) error {
+		c, err := Named(name)
+		if err != nil {
+			return err
+		}
+		wanted[name] = true
+		for _, need := range c.Needs {
+			if err := want(need); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for _, name := range chosen {
+		if err := want(name); err != nil {
+			return nil, err
+		}
+	}
+	var names []string
+	for _, c := range All() {
+		if wanted[c.Name] {
+			names = append(names, c.Name)
+		}
+	}
+	return names, nil
+}
+
+// WaitsFor returns which of the chosen components must be ready before this one starts.
+func (c Component) WaitsFor(chosen []string) []string {
+	return slices.DeleteFunc(slices.Concat(c.Needs, c.After), func(name string) bool { return !slices.Contains(chosen, name) })
+}

@@ -1,0 +1,70 @@
+package component
+
+import (
+	"encoding/csv"
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// prepared is the folder of a stack that was prepared and not started.
+func prepared(t *testing.T) Layout {
+	t.Helper()
+	plan := Plan{Dir: t.TempDir(), Ports: map[string]int{APIServer: 16443}, Kubectl: "/bin/echo"}
+	require.NoError(t, Prepare(t.Context(), plan))
+	return plan.Layout()
+}
+
+func TestEveryIdentityHasItsOwnTokenAndKubeconfig(t *testing.T) {
+	l := prepared(t)
+	file, err := os.Open(l.tokens())
+	require.NoError(t, err)
+	rows, err := csv.NewReader(file).ReadAll()
+	require.NoError(t, err)
+	require.Len(t, rows, len(Identities()))
+
+	groups, tokens := map[string]string{}, map[string]bool{}
+	for i, name := range Identities() {
+		config, err := clientcmd.LoadFromFile(l.Kubeconfig(name))
+		require.NoError(t, err)
+		context := config.Contexts[config.CurrentContext]
+		assert.Equal(t, rows[i][0], config.AuthInfos[context.AuthInfo].Token, name)
+		assert.Equal(t, "https://127.0.0.1:16443", config.Clusters[context.Cluster].Server)
+		assert.Equal(t, l.authority(), config.Clusters[context.Cluster].CertificateAuthority)
+		groups[rows[i][1]] = rows[i][3]
+		tokens[rows[i][0]] = true
+		info, err := os.Stat(l.Kubeconfig(name))
+		require.NoError(t, err)
+		assert.Zero(t, info.Mode().Perm()&0o077, "%s is readable by others", name)
+	}
+	assert.Len(t, tokens, len(rows), "tokens differ")
+	assert.Equal(t, masters, groups[Admin])
+	for _, product := range []string{WorkerIdentity, BridgeIdentity} {
+		group, known := groups[product]
+		assert.True(t, known)
+		assert.Empty(t, group, "%s gets what RBAC gives it and no more", product)
+	}
+}
+
+func TestPreparingAgainKeepsTheServiceAccountKey(t *testing.T) {
+	plan := Plan{Dir: t.TempDir(), Ports: map[string]int{APIServer: 16443}, Kubectl: "/bin/echo"}
+	require.NoError(t, Prepare(t.Context(), plan))
+	before, err := os.ReadFile(plan.Layout().serviceAccountKey())
+	require.NoError(t, err)
+	require.NoError(t, Prepare(t.Context(), plan))
+	after, err := os.ReadFile(plan.Layout().serviceAccountKey())
+	require.NoError(t, err)
+	assert.Equal(t, before, after)
+}
+
+func TestKubectlScriptPassesArgumentsOn(t *testing.T) {
+	out, err := exec.Command(prepared(t).Kubectl(), "get", "a b").Output()
+	require.NoError(t, err)
+	assert.Contains(t, string(out), "kubectl --kubeconfig")
+	assert.Contains(t, string(out), "get a b")
+	assert.Equal(t, `'it'\''s'`, quote("it's"))
+}

@@ -1,0 +1,59 @@
+package stack
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"millwright/devstack/component"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+func TestManifestsAreReadWithoutKustomizeFiles(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"b.yaml":             "kind: B\n---\n# nothing\n---\nkind: C\n",
+		"a.yaml":             "kind: A\n",
+		"kustomization.yaml": "resources: [a.yaml]\n",
+		"README.md":          "words",
+	} {
+		require.NoError(t, os.WriteFile(dir+"/"+name, []byte(text), 0o600))
+	}
+	objects, err := readManifests(dir)
+	require.NoError(t, err)
+	var kinds []string
+	for _, object := range objects {
+		kinds = append(kinds, object.GetKind())
+	}
+	assert.Equal(t, "A B C", strings.Join(kinds, " "))
+	objects, err = readManifests(dir + "/absent")
+	require.NoError(t, err)
+	assert.Empty(t, objects)
+}
+
+func TestTailIsOfTheLastStart(t *testing.T) {
+	path := t.TempDir() + "/x.log"
+	require.NoError(t, os.WriteFile(path, []byte("=== first\nold\n=== second\nnew\n"), 0o600))
+	assert.Equal(t, "=== second\nnew", tail(path))
+	assert.Empty(t, tail(path+".absent"))
+}
+
+func TestRolesOfTheProductAreBoundToOurUsers(t *testing.T) {
+	bindings, err := bindUsers([]*unstructured.Unstructured{
+		{Object: map[string]any{"kind": "ClusterRole", "metadata": map[string]any{"name": component.WorkerIdentity}}},
+		{Object: map[string]any{"kind": "Role", "metadata": map[string]any{"name": component.BridgeIdentity, "namespace": "millwright"}}},
+		{Object: map[string]any{"kind": "ClusterRole", "metadata": map[string]any{"name": "other"}}},
+		{Object: map[string]any{"kind": "ServiceAccount", "metadata": map[string]any{"name": component.WorkerIdentity}}},
+	})
+	require.NoError(t, err)
+	require.Len(t, bindings, 2)
+	assert.Equal(t, "ClusterRoleBinding", bindings[0].GetKind())
+	assert.Equal(t, "RoleBinding", bindings[1].GetKind())
+	assert.Equal(t, "millwright", bindings[1].GetNamespace())
+	subjects, _, err := unstructured.NestedSlice(bindings[0].Object, "subjects")
+	require.NoError(t, err)
+	assert.Equal(t, []any{map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": component.WorkerIdentity}}, subjects)
+}
