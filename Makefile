@@ -47,7 +47,7 @@ replay: ## replay the recorded histories against today's workflows
 	go test -run TestReplay ./workflows/...
 
 endurance: stack ## a hundred machines, changed, paused, cancelled and killed at random: ten minutes
-	go test -tags integration,endurance -count=1 -timeout 40m -v -run TestEndurance ./test/integration/rollouts
+	go test -tags integration,endurance -count=1 -timeout 40m -v -run TestEndurance ./test/integration/rollouts ./test/integration/chaos
 
 bench: stack ## measure scale-up, drain and rollouts; on an otherwise quiet machine
 	go test -tags integration,bench -count=1 -timeout 20m -v ./test/integration/bench 2>&1 | grep _test.go:

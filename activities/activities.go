@@ -1,7 +1,7 @@
-// Package activities answers how one step of a workflow is done: it is the only code that changes a cluster or calls a
-// provider. Each kind has a package of its own, whose activities workflows call by name. An activity reads, asks decide and
-// returns the decision; or it checks a precondition, does one thing and returns. Running any of them twice is harmless. No
-// activity knows the order of steps.
+// Package activities does the single steps of workflows. Only activities change a cluster or call a provider. Each kind has
+// its own package, whose activities workflows call by name. An activity reads, asks decide and returns the decision, or it
+// checks a precondition, does one thing and returns. Running any of them twice is harmless. No activity knows the order of
+// steps.
 package activities
 
 import (
@@ -16,7 +16,7 @@ import (
 )
 
 // OnClusters returns the activities on the clusters, for a worker to register: pointers to structs whose exported methods
-// are activities. They run on the task queues machines, kubernetes and drains. k may be nil where only names are needed.
+// are activities. They run on the task queues machines, kubernetes and drains. k may be nil if only the names are needed.
 func OnClusters(k *kube.Kube) []any {
 	return []any{
 		&class.Activities{Kube: k},

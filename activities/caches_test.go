@@ -94,7 +94,7 @@ func used(n *corev1.Node) {
 	n.Status.Capacity = corev1.ResourceList{"cpu": resource.MustParse("4")}
 }
 
-// inputs are those of the activities that take more than a Read.
+// inputs are the inputs of the activities that take more than a Read.
 func inputs() map[string][]any {
 	m, s, d := activitiestest.Machine("m"), activitiestest.Set("s", 3), activitiestest.Deployment("d", 5)
 	marked, current := []rollout.Target{{Name: "m", UID: "uid-m", Version: "900", Node: "n"}}, []rollout.Target{{Name: "s", UID: "uid-s", Version: "900"}}
@@ -192,13 +192,13 @@ func TestD21_NoActivityChangesWhatIsInACache(t *testing.T) {
 	}
 }
 
-// changesNoCache asserts that an activity leaves the caches alone, whichever of these it is run with.
+// changesNoCache asserts that an activity changes no cached object with any of these inputs.
 func changesNoCache(t *testing.T, owner int, name string, with []any) {
 	succeeded := 0
 	for _, in := range with {
 		w := activitiestest.NewWorld(t, crowd()...)
 		before := w.Cached()
-		w.Hold() // what is written must not take the place of what is looked at
+		w.Hold() // what is written must not replace the cached object
 		env := activitiestest.ActivityEnvironment()
 		env.RegisterActivity(activities.OnClusters(w.Kube)[owner])
 		if _, err := env.ExecuteActivity(name, in); err == nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A worker that sleeps holds a slot that others need. What has to be waited for is a timer, a retry's delay, or a watch.
+// An activity that sleeps occupies a slot that others need. To wait, use a timer, a retry's delay, or a watch.
 func TestD28_NoWorkerSleeps(t *testing.T) {
 	looked := 0
 	for _, room := range []string{"activities", "workflows", "worker", "provider/virtual"} {

@@ -14,19 +14,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// mayDecide lists, for each room that does not decide by itself, the functions of decide that it may call all the same. The
-// package decide/phrase decides nothing: all rooms may call it.
+// mayDecide lists, for each room that does not decide, the functions of decide that it may call nevertheless. decide/phrase
+// decides nothing: all rooms may call it.
 func mayDecide() map[string][]string {
 	return map[string][]string{
 		"workflows": {
 			"orphan.After",  // takes what was collected off a list
 			"request.Check", // validates updates: what it refuses is in no history
 		},
-		"observe": {
-			"drain.Evictions",    // for the facts of a request: the deadline that it may extend
-			"preflight.Decide",   // for the facts of a set
-			"preserve.Protected", // for the facts of sets and deployments: a failed machine that nobody may replace
-		},
+		"observe": nil, // facts only
 		"k8sbridge": {
 			"attention.Class", "attention.Machine", "rollout.Look", "scale.Look", // what work is pending
 			"drain.NextTurns", // who is woken when a place in the queue of drains is free
@@ -34,7 +30,7 @@ func mayDecide() map[string][]string {
 	}
 }
 
-// Whoever decides outside of an activity decides without a record (workflows), or a second time (observe, the bridge).
+// A decision outside of an activity leaves no record (workflows), or is made a second time (observe, the bridge).
 func TestWhoMayDecide(t *testing.T) {
 	files := sources(t)
 	functions := decideFunctions(t, files)
@@ -42,7 +38,7 @@ func TestWhoMayDecide(t *testing.T) {
 	for room, allowed := range mayDecide() {
 		called := map[string]bool{}
 		for name, text := range files {
-			if !strings.HasPrefix(name, room+"/") || strings.HasSuffix(name, "_test.go") || strings.Contains(name, "test/") { // fixtures of tests
+			if !isProduction(name, room) {
 				continue
 			}
 			for call, at := range decideCalls(t, name, text, functions) {
@@ -56,11 +52,16 @@ func TestWhoMayDecide(t *testing.T) {
 	}
 }
 
+// isProduction reports whether a file belongs to a room and is no test and no fixture of tests.
+func isProduction(name, room string) bool {
+	return strings.HasPrefix(name, room+"/") && !strings.HasSuffix(name, "_test.go") && !strings.Contains(name, "test/")
+}
+
 // decideFunctions returns the exported functions of each package of decide, phrase apart, by import path.
 func decideFunctions(t *testing.T, files map[string]string) map[string]map[string]bool {
 	functions := map[string]map[string]bool{}
 	for name, text := range files {
-		if !strings.HasPrefix(name, "decide/") || strings.HasPrefix(name, "decide/phrase/") || strings.HasSuffix(name, "_test.go") || strings.Contains(name, "test/") { // fixtures of tests
+		if !isProduction(name, "decide") || strings.HasPrefix(name, "decide/phrase/") {
 			continue
 		}
 		file, err := parser.ParseFile(token.NewFileSet(), name, text, 0)

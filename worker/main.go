@@ -111,19 +111,23 @@ func execute(o options) error {
 	if err != nil {
 		return err
 	}
-	workers, err := serve(o, temporal, cluster, clients, registry)
+	fatal := make(chan error, 1)
+	workers, err := serve(o, temporal, cluster, clients, registry, fatal)
 	if err != nil {
 		return err
 	}
 	started.Store(true)
 	logger.Info("serving", "queues", o.queues)
-	<-ctx.Done()
+	select {
+	case <-ctx.Done():
+	case err = <-fatal: // ending the process lets whoever runs it start it again
+	}
 	var stopping sync.WaitGroup
 	for _, w := range workers {
 		stopping.Go(w.Stop) // each waits for its activities, all in the same grace period
 	}
 	stopping.Wait()
-	return nil
+	return err
 }
 
 // watch fills the caches; nil if this worker needs none.

@@ -36,8 +36,12 @@ const (
 	stopTimeout  = 30 * time.Second
 )
 
-// serve starts one SDK worker for each queue.
-func serve(o options, temporal client.Client, cluster *cache.Cluster, clients clients, registry prometheus.Registerer) ([]worker.Worker, error) {
+// serve starts one SDK worker for each queue. An SDK worker stops polling for good when Temporal has refused its polls for two
+// minutes, for example because the namespace is gone. fatal gets the error of
+// the first one; it needs a buffer.
+func serve(
+	o options, temporal client.Client, cluster *cache.Cluster, clients clients, registry prometheus.Registerer, fatal chan<- error,
+) ([]worker.Worker, error) {
 	onClusters := activities.OnClusters(&kube.Kube{
 		Cluster: cluster, Recorder: recorder(clients.control), TokenGroups: o.tokenGroups, Draining: o.draining,
 		Metrics: kube.NewMetrics(registry), MaxDrains: o.maxDrains, FairCalls: max(o.cloudCalls/fairShare, 1),
@@ -55,6 +59,12 @@ func serve(o options, temporal client.Client, cluster *cache.Cluster, clients cl
 	var workers []worker.Worker
 	for queue := range strings.SplitSeq(o.queues, ",") {
 		options := workerOptions()
+		options.OnFatalError = func(err error) {
+			select {
+			case fatal <- fmt.Errorf("poll queue %s: %w", queue, err):
+			default: // another queue was first
+			}
+		}
 		name, isProvider := strings.CutPrefix(queue, provider.TaskQueue(""))
 		switch {
 		case queue == run.QueueMachines: // small batches of writes must not delay decisions that fall back to this queue

@@ -31,13 +31,13 @@ type apiServer struct {
 	Watched  chan struct{}        // receives once for each watch that has begun
 }
 
-// kept names a resource and the fake clientset that keeps it: control cluster and target both have Secrets.
+// kept names a resource and the fake clientset that stores it: control cluster and target both have Secrets.
 type kept struct {
 	tracker testing.ObjectTracker
 	gvr     schema.GroupVersionResource
 }
 
-// FakeClient is what all fake clientsets have.
+// FakeClient is the common interface of all fake clientsets.
 type FakeClient interface {
 	PrependReactor(verb, resource string, reaction testing.ReactionFunc)
 	PrependWatchReactor(resource string, reaction testing.WatchReactionFunc)
@@ -51,7 +51,7 @@ func newAPIServer() *apiServer {
 	}
 }
 
-// serve stands between a fake clientset and its objects.
+// serve intercepts the requests of a fake clientset.
 func (s *apiServer) serve(c FakeClient) {
 	tracker := c.Tracker()
 	c.PrependReactor("*", "*", func(action testing.Action) (bool, runtime.Object, error) {
@@ -86,7 +86,7 @@ func (s *apiServer) serve(c FakeClient) {
 	})
 }
 
-// deliver lets an event pass when events do, with the version of the deletion where it is one.
+// deliver sends an event when events are not held, a deletion with its version.
 func (s *apiServer) deliver(e watch.Event) (watch.Event, bool) {
 	s.lag.RLock()
 	defer s.lag.RUnlock()
@@ -118,7 +118,7 @@ func (s *apiServer) create(tracker testing.ObjectTracker, a testing.CreateAction
 	return object, tracker.Create(a.GetResource(), object, a.GetNamespace())
 }
 
-// update replaces an object, or its status alone, with what the request holds.
+// update replaces an object, or its status alone, by that of the request.
 func (s *apiServer) update(tracker testing.ObjectTracker, a testing.Action, wanted map[string]any, subresource string) (runtime.Object, error) {
 	gvr, metadata := a.GetResource(), wanted["metadata"].(map[string]any)
 	name := metadata["name"].(string)
@@ -157,7 +157,7 @@ func (s *apiServer) update(tracker testing.ObjectTracker, a testing.Action, want
 	return object, tracker.Update(gvr, object, a.GetNamespace())
 }
 
-// change writes an object as somebody else would, in the middle of what a test runs.
+// change writes an object as another client would, while a test runs.
 func (s *apiServer) change(tracker testing.ObjectTracker, gvr schema.GroupVersionResource, namespace, name string, patch map[string]any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,14 +11,14 @@ import (
 	"go.temporal.io/sdk/worker"
 )
 
-// attempt is an activity while it runs.
+// attempt is a running activity.
 type attempt[T any] struct {
 	Cancel context.CancelFunc
 	Stop   chan struct{} // closed: the worker stops
 	Ended  chan outcome[T]
 }
 
-// outcome is how it has ended.
+// outcome is how an activity has ended.
 type outcome[T any] struct {
 	Result T
 	Err    error
@@ -45,7 +45,7 @@ func AttemptTo[T any](w *World, activity, in any, prepare func(*testsuite.TestAc
 	return a
 }
 
-// GoesOn asserts that it has not ended, when all has happened that was to happen.
+// GoesOn asserts that the activity has not ended when all goroutines of the bubble wait.
 func (a *attempt[T]) GoesOn(t *testing.T) {
 	t.Helper()
 	synctest.Wait()
@@ -54,7 +54,7 @@ func (a *attempt[T]) GoesOn(t *testing.T) {
 	}
 }
 
-// Ends returns how it ends, and how long that takes.
+// Ends waits for the end of the activity and returns its outcome and duration.
 func (a *attempt[T]) Ends(t *testing.T) (T, time.Duration) {
 	t.Helper()
 	begun := time.Now()
@@ -63,13 +63,13 @@ func (a *attempt[T]) Ends(t *testing.T) (T, time.Duration) {
 	return o.Result, time.Since(begun)
 }
 
-// Quit cancels it and waits until it has ended, by that or by itself.
+// Quit cancels the activity and waits for its end.
 func (a *attempt[T]) Quit() error {
 	a.Cancel()
 	return (<-a.Ended).Err
 }
 
-// After lets time pass in a bubble, until all that was to happen by then has happened.
+// After lets time pass in a bubble, until all its goroutines wait.
 func After(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()

@@ -26,12 +26,12 @@ import (
 	"millwright/provider/fake"
 )
 
-// cloud is a provider that writes down what it was asked, in front of another one.
+// cloud is a provider that records the calls of another one.
 type cloud struct {
 	*fake.Provider
 	Classes  []provider.Class
 	Machines []provider.Machine
-	Create   func(context.Context) (provider.Instance, error) // in place of the other one's
+	Create   func(context.Context) (provider.Instance, error) // instead of the other provider's
 }
 
 func (c *cloud) note(class provider.Class, machine provider.Machine) {
@@ -83,7 +83,7 @@ func (o *Office) Ask(activity any, in activitiescloud.InstanceCall) (activitiesc
 	return Execute[activitiescloud.InstanceAnswer](o.t, activity, in, (*testsuite.TestActivityEnvironment).ExecuteActivity)
 }
 
-// Patiently runs an activity with the retries that a workflow gives it, in no time, and says how long it would have taken.
+// Patiently runs an activity with the retries of its workflow, without waiting, and returns how long they would have taken.
 func (o *Office) Patiently(activity any, in activitiescloud.InstanceCall) (answer activitiescloud.InstanceAnswer, took time.Duration, err error) {
 	o.t.Helper()
 	suite := &testsuite.WorkflowTestSuite{}
@@ -120,7 +120,7 @@ func SecretRef(namespace, name string) *corev1.SecretReference {
 	return &corev1.SecretReference{Namespace: namespace, Name: name}
 }
 
-// Waits returns for how long an activity backs off from a problem that is shown already.
+// Waits returns how long an activity backs off from a problem that is shown already.
 func (o *Office) Waits(known kube.Problem) time.Duration {
 	o.t.Helper()
 	in := InstanceCall
@@ -132,7 +132,7 @@ func (o *Office) Waits(known kube.Problem) time.Duration {
 	return failed.NextRetryDelay()
 }
 
-// Until runs an activity whose context ends after so long, as Temporal ends it, and says how long it took.
+// Until runs an activity whose context ends after so long, as Temporal ends it, and returns how long it took.
 func (o *Office) Until(step any, limit time.Duration) (took time.Duration, err error) {
 	o.t.Helper()
 	ctx, cancel := context.WithTimeout(o.t.Context(), limit)
@@ -147,7 +147,7 @@ func (o *Office) Until(step any, limit time.Duration) (took time.Duration, err e
 	return time.Since(begun), err
 }
 
-// Canary stands in every Secret of these tests, and must stand nowhere else.
+// Canary is in every Secret of these tests, and must be nowhere else.
 const Canary = "canary-4711-do-not-tell"
 
 func WithSecrets(userData, credentials string) *v1alpha1.MachineClass {

@@ -36,7 +36,7 @@ func ReportDeployment(w *World, in deployment.Report) v1alpha1.MachineDeployment
 	return d.Status
 }
 
-// Marked returns the names of the machines with the mark.
+// Marked returns the names of the machines whose replacement is granted.
 func (w *World) Marked() []string {
 	w.T.Helper()
 	list, err := w.Machines.MachineV1alpha1().Machines(Shop).List(w.T.Context(), metav1.ListOptions{})
@@ -62,22 +62,22 @@ func DeploymentRequest(d *v1alpha1.MachineDeployment, o request.Order) activitie
 	return requested(request.MachineDeployment, d, o)
 }
 
-// Former gives a set a template that is not its deployment's any more.
+// Former gives a set an old template of its deployment.
 func Former(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class.Name = "old" }
 
-// RecordedFor is a grant in a deployment's status, of a machine that need not be there any more.
+// RecordedFor is a grant in a deployment's status. The machine may be gone.
 func RecordedFor(name string) v1alpha1.MachineReplacement {
 	return v1alpha1.MachineReplacement{UID: types.UID("uid-" + name), Name: name, Reason: "HealthTimeout", GrantedAt: LongAgo}
 }
 
-// CreateSet asks for the first set of a deployment.
+// CreateSet is the input that creates the first set of a deployment.
 func CreateSet(d *v1alpha1.MachineDeployment) deployment.SetCreation {
 	return deployment.SetCreation{Deployment: Ref(d), Version: d.ResourceVersion, Creation: rollout.Creation{
 		Replicas: int(d.Spec.Replicas), Revision: 1, Desired: int(d.Spec.Replicas), Max: int(d.Spec.Replicas) + 1,
 	}}
 }
 
-// Forbidden makes a set one that makes no machine.
+// Forbidden gives a set the label that forbids it to create machines.
 func Forbidden(s *v1alpha1.MachineSet) {
 	s.Labels = map[string]string{v1alpha1.LabelScaleUpDisabled: v1alpha1.ValueLowerTrue, "app": "web"}
 }

@@ -29,7 +29,7 @@ import (
 	"millwright/observe/cache"
 )
 
-// Draining makes a machine one that is being deleted, and whose drain began so long ago and uses these means since then.
+// Draining makes a machine one that is being deleted, whose drain began so long ago, with these means.
 func Draining(ago time.Duration, means drain.Means) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		Going(m)
@@ -46,7 +46,7 @@ func Marked(key, value string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) { m.Labels[key] = value }
 }
 
-// NotReady makes a node say for so long that it is not.
+// NotReady makes a node not Ready for so long.
 func NotReady(ago time.Duration) func(*corev1.Node) {
 	return func(n *corev1.Node) {
 		n.Status.Conditions[0].Status, n.Status.Conditions[0].LastTransitionTime = "Unknown", metav1.NewTime(time.Now().Add(-ago)).Rfc3339Copy()
@@ -72,20 +72,20 @@ func (w *World) Attachment(name, node string) *storagev1.VolumeAttachment {
 	return object.(*storagev1.VolumeAttachment)
 }
 
-// Count writes the status of the budget, as its controller does.
+// Count writes the status of the budget, as the disruption controller does.
 func (d *Desk) Count(b *policyv1.PodDisruptionBudget) {
 	d.T.Helper()
 	_, err := d.Target.PolicyV1().PodDisruptionBudgets("web").UpdateStatus(d.T.Context(), b, metav1.UpdateOptions{})
 	require.NoError(d.T, err)
 }
 
-// An evictingTarget is one whose evictions take their time, as with a webhook. Unlike a fake it knows when nobody waits any more.
+// evictingTarget is a target whose evictions take long, as with a webhook. Unlike a fake it notices when the client gives up.
 type evictingTarget struct {
 	kubernetes.Interface
-	before func(ctx context.Context, pod string) error // an eviction; with an error it is not sent
+	before func(ctx context.Context, pod string) error // runs before an eviction; after an error the eviction is not sent
 }
 
-// IsWatchListSemanticsUnSupported says what the fake below would say: its watches begin without a list.
+// IsWatchListSemanticsUnSupported answers as the fake does: its watches begin without a list.
 func (evictingTarget) IsWatchListSemanticsUnSupported() bool { return true }
 
 func (e evictingTarget) CoreV1() typedcorev1.CoreV1Interface {
@@ -113,7 +113,7 @@ func (e evictingPods) EvictV1(ctx context.Context, eviction *policyv1.Eviction) 
 	return e.PodInterface.EvictV1(ctx, eviction)
 }
 
-// EvictAt makes the desk's evictions go through a target that takes its time.
+// EvictAt sends the desk's evictions through an evictingTarget.
 func (d *Desk) EvictAt(t *testing.T, before func(ctx context.Context, pod string) error) {
 	t.Helper()
 	cluster, err := cache.NewCluster(d.Machines, evictingTarget{d.Target, before}, nil)
@@ -123,7 +123,7 @@ func (d *Desk) EvictAt(t *testing.T, before func(ctx context.Context, pod string
 	d.Cluster = cluster
 }
 
-// Asked is one request for a pod.
+// Asked is one request about a pod.
 type Asked struct {
 	Verb  string // evict or delete
 	Pod   string
@@ -137,12 +137,12 @@ type Desk struct {
 	*World
 	mu       sync.Mutex
 	requests []Asked
-	answers  map[string]error // by pod: what is answered instead
+	answers  map[string]error // answers to return instead, by pod
 }
 
 var PodsResource = corev1.SchemeGroupVersion.WithResource("pods")
 
-// TakeRequests opens the desk of a world.
+// TakeRequests returns the desk of a world.
 func (w *World) TakeRequests() *Desk {
 	d := &Desk{World: w, answers: map[string]error{}}
 	w.Target.PrependReactor("create", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -191,7 +191,7 @@ func (d *Desk) take(verb, namespace, name string, options *metav1.DeleteOptions)
 	return nil
 }
 
-// Answer makes the API server answer something else than that a pod may go; nil takes that back.
+// Answer makes the API server return this error for a pod; nil ends that.
 func (d *Desk) Answer(err error, pods ...string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -200,7 +200,7 @@ func (d *Desk) Answer(err error, pods ...string) {
 	}
 }
 
-// Since returns what was asked since the last call, sorted by pod.
+// Since returns the requests since the last call, sorted by pod.
 func (d *Desk) Since() []Asked {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -234,20 +234,20 @@ func (w *World) RewritePod(name string, change func(*corev1.Pod)) {
 	assert.NoError(w.T, w.Target.Tracker().Update(PodsResource, p, "web"))
 }
 
-// End makes pods be gone, as a kubelet does.
+// End removes pods, as a kubelet does.
 func (w *World) End(names ...string) {
 	for _, name := range names {
 		assert.NoError(w.T, w.Target.Tracker().Delete(PodsResource, "web", name))
 	}
 }
 
-// Emptier is EvictPods while it runs.
+// Emptier is a running EvictPods.
 type Emptier struct {
 	*attempt[activitiesdrain.Evicted]
 	Beats chan activitiesdrain.Progress
 }
 
-// Empty runs EvictPods. What the attempt before said by its heartbeats may be given.
+// Empty runs EvictPods, with the heartbeat details of the attempt before, if any.
 func (w *World) Empty(in activitiesdrain.Eviction, before ...any) *Emptier {
 	e := &Emptier{Beats: make(chan activitiesdrain.Progress, 1000)}
 	e.attempt = AttemptTo[activitiesdrain.Evicted](w, (&activitiesdrain.Activities{Kube: w.Kube}).EvictPods, in, func(env *testsuite.TestActivityEnvironment) {
@@ -265,7 +265,7 @@ func (w *World) Empty(in activitiesdrain.Eviction, before ...any) *Emptier {
 	return e
 }
 
-// Attached is the attachment of the volume pv-<name> to a node; an empty name is a volume that has no such object.
+// Attached is the attachment of the volume pv-<name> to a node; an empty name is a volume without a persistent volume.
 func Attached(name, node string, change ...func(*storagev1.VolumeAttachment)) *storagev1.VolumeAttachment {
 	a := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: name + "-on-" + node, UID: types.UID("uid-" + name + "-" + node), ResourceVersion: "900"}}
 	a.Spec.Attacher, a.Spec.NodeName, a.Status.Attached = "csi.example.com", node, true
@@ -281,7 +281,7 @@ func (w *World) Detach(name string) {
 	require.NoError(w.T, w.Target.StorageV1().VolumeAttachments().Delete(w.T.Context(), name+"-on-n", metav1.DeleteOptions{}))
 }
 
-// Attach makes a volume arrive at another node.
+// Attach attaches a volume to another node.
 func (w *World) Attach(name string) {
 	w.T.Helper()
 	_, err := w.Target.StorageV1().VolumeAttachments().Create(w.T.Context(), Attached(name, "other"), metav1.CreateOptions{})

@@ -22,12 +22,12 @@ import (
 	observemachine "millwright/observe/machine"
 )
 
-const Backup = "example.com/backup" // somebody else's finalizer
+const Backup = "example.com/backup" // a finalizer that is not ours
 
 // Tried makes a machine one for which a create call was begun.
 func Tried(m *v1alpha1.Machine) { m.Status.LastOperation.Type = v1alpha1.MachineOperationCreate }
 
-// Begun records behind the back of the caches that a creation began.
+// Begun records that a creation began, without an event for the caches.
 func (w *World) Begun(name string) {
 	w.T.Helper()
 	m := w.Machine(name).DeepCopy()
@@ -37,7 +37,7 @@ func (w *World) Begun(name string) {
 	w.Forget()
 }
 
-// Impostor puts another machine of the same name in the place of one.
+// Impostor replaces a machine by another one of the same name.
 func (w *World) Impostor(name string) {
 	w.T.Helper()
 	tracker, gvr := w.Machines.Tracker(), v1alpha1.SchemeGroupVersion.WithResource("machines")
@@ -47,7 +47,7 @@ func (w *World) Impostor(name string) {
 	require.NoError(w.T, tracker.Create(gvr, other, Shop))
 }
 
-// Failed reports whether a machine has failed by a decision.
+// Failed reports whether a decision says that the machine has failed.
 func Failed(d machine.Decision) bool {
 	return d.Health != nil && d.Health.Change != nil && d.Health.Change.Phase == "Failed"
 }
@@ -65,7 +65,7 @@ func Granted(m *v1alpha1.Machine) {
 	metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationReplacementGranted, LongAgo.Format(time.RFC3339))
 }
 
-// Dead returns machines whose node is gone, and others whose node is well.
+// Dead returns machines whose node is gone, and others whose node is healthy.
 func Dead(gone, well int) []runtime.Object {
 	var objects []runtime.Object
 	for i := range gone + well {
@@ -79,7 +79,7 @@ func Dead(gone, well int) []runtime.Object {
 	return objects
 }
 
-// UpdateLabels makes a node carry labels of an in-place update, and nothing else.
+// UpdateLabels replaces the labels of a node by those of an in-place update.
 func UpdateLabels(names ...string) func(*corev1.Node) {
 	return func(n *corev1.Node) {
 		n.Labels = map[string]string{}
@@ -104,7 +104,7 @@ func Updated(value string) func(*corev1.Node) {
 
 func WithCordon(n *corev1.Node) { n.Spec.Unschedulable = true }
 
-// SaysUpdate makes a node say since long how far its update is.
+// SaysUpdate gives a node an old condition with the progress of its update.
 func SaysUpdate(reason string) func(*corev1.Node) {
 	return func(n *corev1.Node) {
 		n.Status.Conditions = append([]corev1.NodeCondition{{
@@ -123,7 +123,7 @@ func UpdateCondition(n *corev1.Node) *corev1.NodeCondition {
 	return nil
 }
 
-// Current is the version that a step on the node returns, whether it wrote or not.
+// Current is the version map that a step on the node returns, whether it wrote or not.
 func (w *World) Current() kube.MinVersions {
 	return kube.MinVersions{cache.Nodes: w.Node().ResourceVersion}
 }
@@ -149,7 +149,7 @@ func Advance(w *World) inplace.Decision {
 	return d
 }
 
-// Advances expects these steps, and then no other.
+// Advances expects exactly these steps.
 func (w *World) Advances(steps ...inplace.Step) {
 	w.T.Helper()
 	for _, step := range append(steps, inplace.Nothing) {
@@ -158,7 +158,7 @@ func (w *World) Advances(steps ...inplace.Step) {
 	}
 }
 
-// Label gives the node a label of its update; nil takes it away.
+// Label sets a label of the node's update; nil removes it.
 func (w *World) Label(key string, value any) {
 	w.Edit(cache.Nodes, "n", map[string]any{"metadata": map[string]any{"labels": map[string]any{key: value}}})
 }
@@ -174,7 +174,7 @@ func ProviderID(id string) func(*corev1.Node) {
 	return func(n *corev1.Node) { n.Spec.ProviderID = id }
 }
 
-// Lived makes a node one with things of others on it.
+// Lived gives a node labels, annotations and taints of others.
 func Lived(n *corev1.Node) {
 	since := metav1.Unix(1_700_000_000, 0)
 	n.Labels = map[string]string{"kubernetes.io/os": "linux"}
@@ -191,7 +191,7 @@ func (w *World) Wish(template map[string]any) {
 	w.Forget()
 }
 
-// SyncNode syncs twice and returns the node as it is then.
+// SyncNode syncs twice and returns the node afterwards.
 func SyncNode(w *World, in kube.Read) *corev1.Node {
 	w.T.Helper()
 	versions := Twice[kube.MinVersions](w, (&machine.Activities{Kube: w.Kube}).SyncNode, in)
@@ -221,7 +221,7 @@ func (w *World) SetStatus(change func(*v1alpha1.Machine)) {
 	require.NoError(w.T, err)
 }
 
-// Write names a kind of write that can be made to fail.
+// Write names a kind of write that a test can make fail.
 type Write struct {
 	Verb, Resource string
 	Ours           bool
@@ -245,7 +245,7 @@ var LongAgo = metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 // askedAt is when all requests of the tests are made. It is neither a worker's time nor in whole seconds.
 var askedAt = time.Date(2100, 3, 1, 12, 0, 0, 500_000_000, time.UTC)
 
-// requested is what a workflow asks for an object of a kind.
+// requested is the input of ApplyRequest for an object of a kind.
 func requested(kind request.Kind, object metav1.Object, o request.Order) activitiesrequest.Request {
 	o.Asked = askedAt
 	return activitiesrequest.Request{Kind: kind, Object: Ref(object), Order: o}

@@ -63,7 +63,7 @@ func Template() v1alpha1.MachineTemplateSpec {
 	return t
 }
 
-// Node returns the node n, as its kubelet has registered it.
+// Node returns the node n as its kubelet registers it.
 func Node(change ...func(*corev1.Node)) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "uid-n", ResourceVersion: "900"}}
 	n.Status.Conditions = []corev1.NodeCondition{{Type: "Ready", Status: "True", Reason: "KubeletReady", Message: "kubelet is posting ready status"}}
@@ -81,10 +81,10 @@ func Phase(p v1alpha1.MachinePhase) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) { m.Status.CurrentStatus.Phase = p }
 }
 
-// OnNode makes a machine one that has an instance and has become the node n.
+// OnNode gives a machine an instance and the node n.
 func OnNode(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelNode], m.Spec.ProviderID = "n", "fake:///n" }
 
-// OwnedBy makes an object a member of a set or deployment.
+// OwnedBy makes a set or deployment the controller of an object.
 func OwnedBy[T metav1.Object](owner metav1.Object) func(T) {
 	kind := "MachineSet"
 	if _, ok := owner.(*v1alpha1.MachineDeployment); ok {
@@ -110,7 +110,7 @@ func Read(o metav1.Object) kube.Read { return kube.Read{Ref: Ref(o)} }
 
 func Live(o metav1.Object) kube.Read { return kube.Read{Ref: Ref(o), Live: true} }
 
-// Stranger names an object that once had the same name.
+// Stranger names another object that once had the same name.
 func Stranger(o metav1.Object) kube.Ref {
 	return kube.Ref{Namespace: o.GetNamespace(), Name: o.GetName(), UID: "uid-of-a-former-one"}
 }
@@ -144,7 +144,7 @@ func (w *World) Node() *corev1.Node {
 	return Stored[corev1.Node](w.Target.Tracker(), "nodes", "", "n")
 }
 
-// Edit changes an object of ours as a person or another controller does.
+// Edit changes a machine object as a person or another controller does.
 func (w *World) Edit(resource cache.Resource, name string, patch map[string]any) {
 	gvr, namespace, tracker := v1alpha1.SchemeGroupVersion.WithResource(string(resource)), Shop, w.Machines.Tracker()
 	if resource == cache.Nodes {
@@ -153,12 +153,12 @@ func (w *World) Edit(resource cache.Resource, name string, patch map[string]any)
 	w.Server.change(tracker, gvr, namespace, name, patch)
 }
 
-// Annotated is a patch that changes nothing but an annotation.
+// Annotated is a patch of one annotation.
 func Annotated(key, value string) map[string]any {
 	return map[string]any{"metadata": map[string]any{"annotations": map[string]any{key: value}}}
 }
 
-// Create adds objects behind the back of what a test runs.
+// Create adds objects while a test runs.
 func (w *World) Create(objects ...metav1.Object) {
 	w.T.Helper()
 	for _, o := range objects {
@@ -181,7 +181,7 @@ func (w *World) Create(objects ...metav1.Object) {
 
 func Duration(d time.Duration) *metav1.Duration { return &metav1.Duration{Duration: d} }
 
-// Replace deletes a machine without finalizers and makes another one of the same name.
+// Replace deletes a machine without finalizers and creates another one of the same name.
 func (w *World) Replace(m *v1alpha1.Machine) {
 	w.T.Helper()
 	require.NoError(w.T, w.Machines.MachineV1alpha1().Machines(Shop).Delete(w.T.Context(), m.Name, metav1.DeleteOptions{}))
@@ -189,7 +189,7 @@ func (w *World) Replace(m *v1alpha1.Machine) {
 	w.Forget()
 }
 
-// Rewrite writes the status of an object as it is given, and waits until the caches have it.
+// Rewrite writes the given status of an object, and waits until the caches have it.
 func (w *World) Rewrite(o metav1.Object) {
 	w.T.Helper()
 	var err error

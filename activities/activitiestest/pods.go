@@ -19,7 +19,7 @@ func Pod(name string, change ...func(*corev1.Pod)) *corev1.Pod {
 	return With(p, change)
 }
 
-// OfDaemonSet makes a pod one of a DaemonSet.
+// OfDaemonSet makes a DaemonSet the controller of a pod.
 func OfDaemonSet(p *corev1.Pod) {
 	p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "x", UID: "uid-x", Controller: new(true)}}
 }
@@ -32,10 +32,10 @@ func Mirror(p *corev1.Pod) { p.Annotations = map[string]string{corev1.MirrorPodA
 
 func Elsewhere(p *corev1.Pod) { p.Spec.NodeName = "other" }
 
-// listedAt is the version of lists of pods.
+// listedAt is the resource version of lists of pods.
 const listedAt = "4711"
 
-// ServePods makes a world's pods answer as an API server's do: only those of the node that was asked for, from a version on.
+// ServePods makes a world list and watch pods as an API server does: by node, and from a resource version on.
 func (w *World) ServePods() {
 	tracker, pods := w.Target.Tracker(), corev1.SchemeGroupVersion.WithResource("pods")
 	onIt := func(selector fields.Selector, o runtime.Object) bool {
@@ -68,7 +68,7 @@ func (w *World) ServePods() {
 	})
 }
 
-// WatchBy makes the next watches of pods tell what the test says, and nothing else.
+// WatchBy gives the next watches of pods only the events that the test sends.
 func (w *World) WatchBy() *watch.FakeWatcher {
 	pods := watch.NewFake()
 	w.Target.PrependWatchReactor("pods", func(clienttesting.Action) (bool, watch.Interface, error) {

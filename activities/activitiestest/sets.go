@@ -12,7 +12,7 @@ import (
 
 func SetRead(s *v1alpha1.MachineSet) set.Input { return set.Input{Read: Read(s)} }
 
-// Counted returns a set whose status says what is there.
+// Counted returns a set whose status has the right counts.
 func Counted(s *v1alpha1.MachineSet, replicas, ready int32) *v1alpha1.MachineSet {
 	s.Status = v1alpha1.MachineSetStatus{
 		ObservedGeneration: s.Generation, Replicas: replicas, FullyLabeledReplicas: replicas, ReadyReplicas: ready, AvailableReplicas: ready, Selector: "app=web",
@@ -24,7 +24,7 @@ func Create(s *v1alpha1.MachineSet, names ...string) set.Creation {
 	return set.Creation{Set: Ref(s), Version: s.ResourceVersion, Names: names}
 }
 
-// Blocked makes a machine one whose instance its provider does not make.
+// Blocked makes a machine one for which its provider creates no instance.
 func Blocked(reason, message string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		m.Status.CurrentStatus.Phase = v1alpha1.MachineCrashLoopBackOff
@@ -45,7 +45,7 @@ func Rich(c *v1alpha1.MachineClass) {
 	c.NodeTemplate = &v1alpha1.NodeTemplate{VirtualCapacity: corev1.ResourceList{"example.com/seat": resource.MustParse("2")}}
 }
 
-// Cached returns the objects in the caches, each behind a copy of it.
+// Cached returns the objects in the caches, each with a copy of it.
 func (w *World) Cached() map[runtime.Object]runtime.Object {
 	objects := map[runtime.Object]runtime.Object{}
 	for _, resource := range []cache.Resource{cache.Machines, cache.Sets, cache.Deployments, cache.Classes, cache.Nodes, cache.Secrets} {

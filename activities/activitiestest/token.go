@@ -19,7 +19,7 @@ const KubeSystem = "kube-system" // where bootstrap tokens are
 
 var SecretsGVR = corev1.SchemeGroupVersion.WithResource("secrets")
 
-// Soon is when the tokens of these tests expire; it has a fraction of a second, which their Secrets cannot hold.
+// Soon is when the tokens of these tests expire. It has a fraction of a second, which their Secrets cannot store.
 func Soon() time.Time { return time.Now().Truncate(time.Second).Add(20*time.Minute + time.Nanosecond) }
 
 // Token returns the Secret of a token as the API server has it; nil when it is gone.
@@ -43,7 +43,7 @@ func (w *World) Tokens() []string {
 	return names
 }
 
-// Revoke removes the tokens of a machine, and does it again, as Temporal does when an answer is lost.
+// Revoke removes the tokens of a machine twice, as Temporal does after a lost answer.
 func (w *World) Revoke(m *v1alpha1.Machine) {
 	w.T.Helper()
 	_, err := Run[any](w, (&machine.Activities{Kube: w.Kube}).RevokeTokens, Ref(m))
@@ -62,7 +62,7 @@ func (w *World) Alter(ref kube.TokenRef, key, value string) {
 		map[string]any{"data": map[string]any{key: base64.StdEncoding.EncodeToString([]byte(value))}})
 }
 
-// TokenSecret returns the Secret that the first attempt of machine m would make, as it may be found.
+// TokenSecret returns the Secret of the first attempt of machine m.
 func TokenSecret(change ...func(*corev1.Secret)) *corev1.Secret {
 	name := "bootstrap-token-woaoc8" // as tokenID makes it
 	s := &corev1.Secret{Type: corev1.SecretTypeBootstrapToken, ObjectMeta: metav1.ObjectMeta{

@@ -33,7 +33,7 @@ import (
 	"millwright/observe/cache"
 )
 
-// World is a control cluster with its target, the activities that work on them, and what these told people.
+// World is a control cluster with its target, the activities that work on them, and the events that they recorded.
 type World struct {
 	T        *testing.T
 	Server   *apiServer
@@ -70,7 +70,7 @@ func NewWorld(t *testing.T, objects ...kuberuntime.Object) *World {
 	require.NoError(t, err)
 	require.NoError(t, cluster.WatchDrains())
 	require.NoError(t, cluster.Start(t.Context()))
-	for range 9 { // one for each cache: a fake forgets deletions that nobody watches
+	for range 9 { // one for each cache: a fake drops deletions that are not watched
 		<-w.Server.Watched
 	}
 	require.Eventually(t, cluster.KnowsAttachments, 5*time.Second, time.Millisecond)
@@ -140,7 +140,7 @@ func (w *World) Settle() {
 	require.True(w.T, w.Cluster.Await(w.T.Context(), versions, 10*time.Second), "the caches stay behind")
 }
 
-// Hold keeps events from the caches until the returned function is called, or the test ends.
+// Hold delays the events of the caches until the returned function is called, or the test ends.
 func (w *World) Hold() (release func()) {
 	w.Settle()
 	w.Server.lag.Lock()
@@ -183,7 +183,7 @@ func (w *World) list(tracker clienttesting.ObjectTracker, resource schema.GroupV
 	return items
 }
 
-// Requests returns what was asked of the API servers since forget, as verb and resource: "patch machines".
+// Requests returns the requests to the API servers since forget, as verb and resource: "patch machines".
 func (w *World) Requests() []string {
 	list := []string{}
 	for _, action := range slices.Concat(w.Machines.Actions(), w.Target.Actions(), w.Meta.Actions()) {
@@ -192,7 +192,7 @@ func (w *World) Requests() []string {
 	return list
 }
 
-// Writes returns those of the requests that may change something.
+// Writes returns the requests that may change something.
 func (w *World) Writes() []string {
 	list := []string{}
 	for _, r := range w.Requests() {
@@ -220,7 +220,7 @@ func (w *World) Told() []string {
 	return events
 }
 
-// Failing makes requests fail, as many as given and of one kind; do, which may be nil, happens just before.
+// Failing makes the next n requests of one kind fail; do, which may be nil, runs just before each.
 func Failing(c interface {
 	PrependReactor(verb, resource string, reaction clienttesting.ReactionFunc)
 }, verb, resource string, times int, err error, do func(),
@@ -237,7 +237,7 @@ func Failing(c interface {
 	})
 }
 
-// Failure returns the type and the retryability of what an activity failed with.
+// Failure returns the type and the retryability of an activity's error.
 func Failure(t *testing.T, err error) (kind string, retryable bool) {
 	t.Helper()
 	var application *temporal.ApplicationError

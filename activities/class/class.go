@@ -3,8 +3,6 @@ package class
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -30,17 +28,17 @@ const (
 
 // Decision is what a MachineClass needs next.
 type Decision struct {
-	Gone    bool // the object does not exist any more: nothing else is set
+	Gone    bool // the object does not exist any more: only Why is set besides
 	Need    attention.Need
 	Why     string
 	Prepare bool             // our finalizer is missing
 	Guard   []SecretTarget   // Secrets that the class needs, without our finalizer
 	Unguard []SecretTarget   // Secrets with our finalizer that no class needs
 	Release bool             // the class is being deleted, no machine refers to it, and its Secrets are released
-	Seen    kube.MinVersions // what was read; a later decision must not be made of anything older
+	Seen    kube.MinVersions // versions that were read; a later decision must not read older ones
 }
 
-// SecretTarget is a Secret as a decision saw it, by its metadata.
+// SecretTarget is a Secret as a decision saw it, without its data.
 type SecretTarget struct {
 	Name       string
 	UID        string
@@ -48,8 +46,8 @@ type SecretTarget struct {
 	Finalizers []string // as they should be
 }
 
-// DecideClass reads a class with the classes, machines and Secrets of its namespace, and says which finalizers are missing
-// and which have to go. At most scale.MaxBatch Secrets of either kind are named at a time.
+// DecideClass reads a class with the classes, machines and Secrets of its namespace, and returns which finalizers are
+// missing or must be removed. It names at most scale.MaxBatch Secrets of either kind at a time.
 func (a *Activities) DecideClass(ctx context.Context, in kube.Read) (Decision, error) {
 	class, neighbours, err := a.class(ctx, in)
 	if err != nil {
@@ -79,17 +77,17 @@ func (a *Activities) DecideClass(ctx context.Context, in kube.Read) (Decision, e
 	return d, nil
 }
 
-// empty reports whether nothing is left that keeps a class from going.
+// empty reports whether nothing keeps a class from being deleted.
 func empty(f attention.ClassFacts) bool { return f.Machines == 0 && f.Unused == 0 }
 
-// first returns as many of them as one decision may name.
+// first returns as many items as one decision may name.
 func first[T any](all []T) []T { return all[:min(len(all), scale.MaxBatch)] }
 
 func target(s *metav1.PartialObjectMetadata, finalizers []string) SecretTarget {
 	return SecretTarget{Name: s.Name, UID: string(s.UID), Version: s.ResourceVersion, Finalizers: finalizers}
 }
 
-// class returns a class and what lies in its namespace, as fresh as asked for; no class when it is gone.
+// class returns a class with the objects of its namespace, as fresh as asked for; no class when it is gone.
 func (a *Activities) class(ctx context.Context, in kube.Read) (*v1alpha1.MachineClass, observeclass.Neighbours, error) {
 	live, err := a.Kube.Fresh(ctx, in)
 	if err != nil {
@@ -104,8 +102,8 @@ func (a *Activities) class(ctx context.Context, in kube.Read) (*v1alpha1.Machine
 	return neighbours.Class(in.Ref.UID), neighbours, nil
 }
 
-// FinalizeClass puts our finalizer on a class, or takes it off one that is being deleted, to which no machine refers and
-// whose Secrets are released. It returns the version to wait for.
+// FinalizeClass adds our finalizer to a class, or removes it from a class that is being deleted, to which no machine refers
+// and whose Secrets are released. It returns the version to wait for.
 func (a *Activities) FinalizeClass(ctx context.Context, in kube.Read) (string, error) {
 	class, neighbours, err := a.class(ctx, in)
 	if err != nil {
@@ -115,15 +113,15 @@ func (a *Activities) FinalizeClass(ctx context.Context, in kube.Read) (string, e
 	return kube.Finalize(ctx, classes, in.Ref, class, class != nil && empty(observeclass.Facts(class, neighbours)))
 }
 
-// SecretChanges are the Secrets of a class's namespace that get other finalizers.
+// SecretChanges are the Secrets of a class's namespace whose finalizers change.
 type SecretChanges struct {
 	Class   kube.Ref
 	Secrets []SecretTarget
 }
 
-// FinalizeSecrets writes the finalizers of Secrets, each if it still is as the decision saw it. It asks for the metadata
-// alone: what is in a Secret is not answered. A Secret that is gone needs nothing. One that changed is a Conflict, reported
-// when the others are done; so run again it writes nothing twice. It returns the versions to wait for.
+// FinalizeSecrets writes the finalizers of Secrets that still are as the decision saw them. It reads only their metadata. A
+// Secret that is gone needs nothing. A Secret that changed is a Conflict, reported when the others are done. Running it
+// twice writes once. It returns the versions to wait for.
 func (a *Activities) FinalizeSecrets(ctx context.Context, in SecretChanges) (kube.MinVersions, error) {
 	secrets := a.Kube.Cluster.SecretMetadata(in.Class.Namespace)
 	return kube.InParallel(cache.Secrets, len(in.Secrets), func(i int) (string, error) {
@@ -140,16 +138,14 @@ func (a *Activities) FinalizeSecrets(ctx context.Context, in SecretChanges) (kub
 	})
 }
 
-// secretError is kube.WriteError for a Secret: of what the API server answers it tells the code and the reason only. Whoever
-// stands behind it, an admission webhook for one, has seen what is in the Secret, and may say it.
+// secretError is kube.WriteError for a Secret, without the words of the API server.
 func secretError(ref kube.Ref, err error) error {
-	var status apierrors.APIStatus
-	if apierrors.IsConflict(err) || !errors.As(err, &status) {
-		return kube.WriteError(ref, err)
+	if apierrors.IsConflict(err) {
+		return kube.Conflict(ref)
 	}
-	told := fmt.Sprintf("change finalizers of Secret %s: the API server answers %d %s", ref.Key(), status.Status().Code, apierrors.ReasonForError(err))
+	wordless := kube.WithoutWords("change finalizers of Secret "+ref.Key(), err)
 	if _, refused := kube.Failure(kube.WriteError(ref, err), kube.TypeRefused); refused {
-		return kube.Refused(told)
+		return kube.Refused(wordless.Error())
 	}
-	return errors.New(told)
+	return wordless
 }

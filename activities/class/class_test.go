@@ -22,7 +22,7 @@ func decideClass(w *activitiestest.World, in kube.Read) class.Decision {
 	return activitiestest.Twice[class.Decision](w, acts(w.Kube).DecideClass, in)
 }
 
-// aSeen is what a decision about the class small and a Secret has read.
+// aSeen are the versions that a decision about the class small and a Secret has read.
 var aSeen = kube.MinVersions{cache.Classes: "900", cache.Secrets: "900"}
 
 func TestDecideClass(t *testing.T) {
@@ -92,7 +92,7 @@ func TestDecideClassReadsLive(t *testing.T) {
 	t.Parallel()
 	small := activitiestest.Class(activitiestest.Going[*v1alpha1.MachineClass])
 	w := activitiestest.NewWorld(t, small)
-	w.Hold() // a machine that no cache shows yet
+	w.Hold() // a machine that is in no cache yet
 	w.Create(activitiestest.Machine("m"))
 	assert.True(t, decideClassOnce(w, activitiestest.Read(small)).Release)
 	d := decideClassOnce(w, activitiestest.Live(small))

@@ -73,7 +73,7 @@ func TestFinalizeSecrets(t *testing.T) {
 	})
 }
 
-// What refuses a Secret has seen what is in it.
+// A webhook that rejects a Secret has seen its data.
 func TestWhatIsSaidOfASecretIsNotToldOn(t *testing.T) {
 	t.Parallel()
 	gr := corev1.Resource("secrets")
@@ -83,9 +83,9 @@ func TestWhatIsSaidOfASecretIsNotToldOn(t *testing.T) {
 		retryable bool
 		message   string
 	}{
-		"refused": {apierrors.NewForbidden(gr, "a", errors.New(activitiestest.Canary)), kube.TypeRefused, false, "change finalizers of Secret shop/a: the API server answers 403 Forbidden"},
-		"away":    {apierrors.NewServiceUnavailable(activitiestest.Canary), "", true, "change finalizers of Secret shop/a: the API server answers 503 ServiceUnavailable"},
-		"odd":     {&apierrors.StatusError{ErrStatus: metav1.Status{Code: 418, Message: activitiestest.Canary}}, "", true, "change finalizers of Secret shop/a: the API server answers 418 "},
+		"refused": {apierrors.NewForbidden(gr, "a", errors.New(activitiestest.Canary)), kube.TypeRefused, false, "change finalizers of Secret shop/a: the API server answered 403 Forbidden"},
+		"away":    {apierrors.NewServiceUnavailable(activitiestest.Canary), "", true, "change finalizers of Secret shop/a: the API server answered 503 ServiceUnavailable"},
+		"odd":     {&apierrors.StatusError{ErrStatus: metav1.Status{Code: 418, Message: activitiestest.Canary}}, "", true, "change finalizers of Secret shop/a: the API server answered 418 "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, activitiestest.Keys("a"))

@@ -12,7 +12,7 @@ import (
 	"millwright/provider"
 )
 
-// assertAbout says that a wait is what it should be, up to the jitter.
+// assertAbout asserts that a wait is as expected, up to the jitter.
 func assertAbout(t *testing.T, want, got time.Duration, why ...any) {
 	t.Helper()
 	assert.GreaterOrEqual(t, got, want*8/10, why...)
@@ -21,7 +21,7 @@ func assertAbout(t *testing.T, want, got time.Duration, why ...any) {
 
 func TestU63_HowLongAProblemIsWaitedFor(t *testing.T) {
 	t.Parallel()
-	const most = 1 << 30 // failures in a row: nobody counts them so far
+	const most = 1 << 30 // failures in a row; zero: not counted yet
 	for name, row := range map[string]struct {
 		react    kube.Reaction
 		limit    time.Duration // of the office

@@ -23,7 +23,7 @@ import (
 
 const bootTemplate = "#!/bin/sh\nNAME=<<MACHINE_NAME>>\njoin --token <<BOOTSTRAP_TOKEN>>\n"
 
-// booting returns an office whose class boots instances with this user data and a token, and the call that makes one.
+// booting returns an office whose class has this user data and a token, and the call that creates an instance.
 func booting(t *testing.T, data map[string]string, tokens ...runtime.Object) (*activitiestest.Office, cloud.InstanceCall) {
 	t.Helper()
 	o := activitiestest.NewOffice(t, activitiestest.WithSecrets("a", ""), activitiestest.Secret("a", data))
@@ -70,7 +70,7 @@ func TestU73_AnInstanceIsStartedWithItsUserData(t *testing.T) {
 		o := activitiestest.NewOffice(t, activitiestest.WithSecrets("", "b"), activitiestest.Secret("b", map[string]string{"region": "eu"}))
 		o.Tokens = kubefake.NewClientset()
 		in := activitiestest.InstanceCall
-		in.Token = tokenRef() // left by an earlier form of the class; it is not even looked at
+		in.Token = tokenRef() // left by an earlier version of the class; it is not read
 		_, err := o.Ask(o.CreateInstance, in)
 		require.NoError(t, err)
 		assert.Equal(t, provider.Secret{"region": []byte("eu")}, o.Cloud.Classes[0].Secret)
@@ -168,7 +168,7 @@ func TestNoTokenLeavesAnActivity(t *testing.T) {
 	})
 }
 
-// assertNoToken says that neither an answer nor a failure holds as much as ten letters of the token's secret half.
+// assertNoToken asserts that neither an answer nor a failure contains ten letters or more of the token's secret half.
 func assertNoToken(t *testing.T, answer cloud.InstanceAnswer, err error) {
 	t.Helper()
 	text, encodeErr := json.Marshal(answer)

@@ -11,7 +11,7 @@ import (
 	"millwright/provider"
 )
 
-// What each method does about each code; the spec's table of codes and calls, with our reactions.
+// The reaction of each method to each code: the specification's table of codes and calls.
 func TestEveryCodeOfEveryCall(t *testing.T) {
 	t.Parallel()
 	for _, code := range provider.Codes() {

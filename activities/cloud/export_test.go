@@ -7,10 +7,10 @@ import (
 	"millwright/provider"
 )
 
-// Render fills in a template of user data.
+// Render renders a template of user data.
 var Render = render
 
-// UserData returns what an instance is started with, without the token in it.
+// UserData returns the user data of an instance, without the token.
 func UserData(ctx context.Context, p *Provider, class provider.Class, machine string, ref kube.TokenRef) ([]byte, *kube.Problem, error) {
 	data, _, problem, err := p.userData(ctx, class, machine, ref)
 	return data, problem, err

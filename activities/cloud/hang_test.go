@@ -12,7 +12,7 @@ import (
 	"millwright/provider"
 )
 
-// The times of these tests are those of a bubble: nobody waits for them.
+// The times of these tests pass in a bubble, without waiting.
 func TestN12_AProviderThatHangs(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {

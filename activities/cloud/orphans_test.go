@@ -33,7 +33,7 @@ import (
 	"millwright/provider/fake"
 )
 
-// sweeper is the worker of a provider whose cloud has instances, and whose API server has a class and machines.
+// sweeper is a provider's worker with instances in its cloud, and a class and machines in its API server.
 type sweeper struct {
 	t      *testing.T
 	cloud  *fake.Provider
@@ -50,7 +50,7 @@ func newSweeper(t *testing.T, objects ...runtime.Object) *sweeper {
 	return s
 }
 
-// plant makes instances with the tags of these machines.
+// plant creates instances with the tags of these machines.
 func (s *sweeper) plant(machines ...string) (ids []string) {
 	for _, name := range machines {
 		i := s.cloud.Plant(provider.Class{Namespace: activitiestest.Shop, Name: "small"}, provider.Machine{Cluster: "prod", Namespace: activitiestest.Shop, Name: name, UID: "uid-" + name})
@@ -59,7 +59,7 @@ func (s *sweeper) plant(machines ...string) (ids []string) {
 	return ids
 }
 
-// find looks for orphans an hour from now, when all that is planted is old enough.
+// find searches for orphans an hour from now, when all instances are old enough.
 func (s *sweeper) find(sightings ...orphan.Sighting) (cloud.OrphanDecision, error) {
 	s.t.Helper()
 	in := cloud.OrphanSearch{Class: smallClass, At: time.Now().Add(time.Hour), Sightings: sightings}
@@ -137,7 +137,7 @@ func TestN20_WhateverAMachineIsItKeepsItsInstance(t *testing.T) {
 	assert.Empty(t, d.Sightings)
 }
 
-// The cloud is asked first: a machine that is made meanwhile is in the second answer.
+// The cloud is read first, so that a machine that is created meanwhile is in the second answer.
 func TestD23_AMachineThatIsMadeMeanwhileIsSeen(t *testing.T) {
 	t.Parallel()
 	s := newSweeper(t, activitiestest.Class(), activitiestest.Machine("a"))
@@ -183,7 +183,7 @@ func TestN7_WithoutAnAnswerNothingIsFound(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		breaks    func(*sweeper)
-		kind      string // empty: as the API server said it
+		kind      string // empty: the text of the API server
 		retryable bool
 	}{
 		"the API server is away": {func(s *sweeper) {
@@ -368,7 +368,7 @@ func TestReportOrphans(t *testing.T) {
 		result string
 	}{
 		{"nothing", activitiesorphan.Report{}, []string{}, "clean"},
-		{"collected", activitiesorphan.Report{Collected: []string{"i-1", "i-2"}}, []string{"Normal OrphansCollected Deleted what no Machine claims (2): i-1, i-2"}, "collected"},
+		{"collected", activitiesorphan.Report{Collected: []string{"i-1", "i-2"}}, []string{"Normal OrphansCollected Deleted instances that no Machine claims (2): i-1, i-2"}, "collected"},
 		{"held", activitiesorphan.Report{Held: "too many"}, []string{"Warning OrphansHeld too many"}, "held"},
 		{"failed", activitiesorphan.Report{Failed: "away"}, []string{"Warning OrphanSweepFailed away"}, "failed"},
 		{"unclear", activitiesorphan.Report{Unclear: []string{"one", "two"}}, []string{"Warning InstancesUnclear one; two"}, "clean"},

@@ -15,7 +15,7 @@ import (
 	"millwright/provider"
 )
 
-// instanceOne is the answer to a call that finds or makes the first instance of the cloud.
+// instanceOne is the answer to a call that finds or creates the first instance of the cloud.
 func instanceOne() cloud.InstanceAnswer {
 	return cloud.InstanceAnswer{
 		ProviderID: "fake:///i-1", NodeName: "m", LastKnownState: "i-1", Addresses: []kube.Address{{Type: "Hostname", Address: "m"}},

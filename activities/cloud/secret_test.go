@@ -65,7 +65,7 @@ func TestWhatIsMissingIsAProblemForPeople(t *testing.T) {
 		"the class":                {activitiestest.Class(func(c *v1alpha1.MachineClass) { c.Name = "other" }), "ClassNotFound", "MachineClass small does not exist in namespace shop"},
 		"D18: its Secret":          {activitiestest.WithSecrets("a", ""), "SecretNotFound", "Secret shop/a of MachineClass small does not exist"},
 		"D18: that of credentials": {activitiestest.WithSecrets("", "b"), "SecretNotFound", "Secret shop/b of MachineClass small does not exist"},
-		"the name of its Secret":   {activitiestest.Class(func(c *v1alpha1.MachineClass) { c.SecretRef = activitiestest.SecretRef(activitiestest.Shop, "") }), "ClassInvalid", "MachineClass small refers to a Secret without saying its name"},
+		"the name of its Secret":   {activitiestest.Class(func(c *v1alpha1.MachineClass) { c.SecretRef = activitiestest.SecretRef(activitiestest.Shop, "") }), "ClassInvalid", "MachineClass small refers to a Secret without a name"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := activitiestest.NewOffice(t, row.class)
@@ -89,7 +89,7 @@ func TestWhatIsMissingIsAProblemForPeople(t *testing.T) {
 	})
 }
 
-// assertSilent says that neither an answer nor a failure holds the canary, in any form that a history would keep.
+// assertSilent asserts that neither an answer nor a failure contains the canary, in any form that a history stores.
 func assertSilent(t *testing.T, answer cloud.InstanceAnswer, err error) {
 	t.Helper()
 	text, encodeErr := json.Marshal(answer)
@@ -149,7 +149,7 @@ func TestALongCallHeartbeatsAndCanBeCancelled(t *testing.T) {
 		env.SetWorkerOptions(worker.Options{BackgroundActivityContext: ctx})
 		env.SetOnActivityHeartbeatListener(func(_ *activity.Info, details converter.EncodedValues) {
 			assert.False(t, details.HasValues(), "a heartbeat says nothing")
-			cancel() // as the SDK does when a heartbeat is answered so
+			cancel() // as the SDK does after such an answer to a heartbeat
 		})
 		_, err := env.ExecuteActivity(o.CreateInstance, activitiestest.InstanceCall)
 		require.Error(t, err)

@@ -15,7 +15,7 @@ import (
 	"millwright/provider"
 )
 
-// userDataKey is the key of a class's Secret with what an instance is started with.
+// userDataKey is the key of the user data in a class's Secret.
 const userDataKey = "userData"
 
 // The placeholders in user data.
@@ -24,14 +24,14 @@ const (
 	machinePlaceholder = "<<MACHINE_NAME>>"
 )
 
-// userData returns what the instance of a machine is started with: the user data of its class with the placeholders
-// replaced. A Secret without the key is a problem for people; an empty value is not. A token that is not there any more, or
-// cannot be used, is an error that may pass: the next attempt makes another. What it returns is a secret, and so is the
-// token in it, which is returned besides.
+// userData returns the user data of a machine's instance: that of its class with the placeholders replaced. A Secret without
+// the key is a problem for people; an empty value is not. A token that does not exist or is not usable is a problem that may
+// pass, because the next attempt makes another token. The result is secret, and so is the token, which is returned too.
 func (p *Provider) userData(ctx context.Context, class provider.Class, machine string, ref kube.TokenRef) (data []byte, token string, problem *kube.Problem, err error) {
 	template, found := class.Secret[userDataKey]
 	if !found {
-		return nil, "", kube.ClassProblem(v1alpha1.ReasonSecretInvalid, "the Secret of MachineClass %s has no key %s", class.Name, userDataKey), nil
+		problem = kube.ClassProblem(v1alpha1.ReasonSecretInvalid, "the Secret of MachineClass %s has no key %s", class.Name, userDataKey)
+		return nil, "", problem, nil
 	}
 	token, err = p.token(ctx, ref)
 	if gone, is := kube.Failure(err, kube.TypeTokenGone); is {
@@ -43,7 +43,7 @@ func (p *Provider) userData(ctx context.Context, class provider.Class, machine s
 	return render(template, machine, token), token, nil, nil
 }
 
-// token reads a bootstrap token, as an instance presents it; empty when there is none to read.
+// token reads a bootstrap token in the form that an instance presents; empty when the machine needs none.
 func (p *Provider) token(ctx context.Context, ref kube.TokenRef) (string, error) {
 	if ref == (kube.TokenRef{}) {
 		return "", nil
@@ -65,9 +65,9 @@ func (p *Provider) token(ctx context.Context, ref kube.TokenRef) (string, error)
 	return token, nil
 }
 
-// render returns the Secret's user data with the placeholders replaced: everywhere, whether they are written plainly or
-// encoded as in a URL, which some formats of user data need; then the value is encoded too. Without a token its
-// placeholders stay as they are. The slice that it gets is not changed.
+// render returns the user data with the placeholders replaced, in plain and in URL-encoded form, which some formats of user
+// data need; an encoded placeholder gets an encoded value. Without a token, its placeholders stay. The given slice is not
+// changed.
 func render(userData []byte, machine string, token string) []byte {
 	pairs := placeholder(machinePlaceholder, machine)
 	if token != "" {
@@ -76,8 +76,8 @@ func render(userData []byte, machine string, token string) []byte {
 	return []byte(strings.NewReplacer(pairs...).Replace(string(userData)))
 }
 
-// placeholder returns the forms of a placeholder, each followed by what takes its place. The hexadecimal digits of an
-// encoding may be large or small.
+// placeholder returns the forms of a placeholder, each followed by its replacement. The hexadecimal digits of an encoding
+// may be in upper or lower case.
 func placeholder(name, value string) []string {
 	encoded, encodedValue := url.QueryEscape(name), url.QueryEscape(value)
 	small := strings.NewReplacer("%3C", "%3c", "%3E", "%3e").Replace(encoded)

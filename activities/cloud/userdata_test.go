@@ -18,7 +18,7 @@ import (
 	"millwright/provider"
 )
 
-// theToken is what an instance presents that booted with tokenSecret.
+// theToken is the token that an instance presents after a boot with tokenSecret.
 func theToken() string {
 	s := activitiestest.TokenSecret()
 	return string(s.Data["token-id"]) + "." + string(s.Data["token-secret"])
@@ -83,7 +83,7 @@ func TestU74_MachineNameInUserData(t *testing.T) {
 	t.Run("U74: no key", func(t *testing.T) { assertNoKey(t, kube.TokenRef{}) })
 }
 
-// assertNoKey says that a Secret without user data is a problem for people, also when no class names a Secret.
+// assertNoKey asserts that a Secret without user data is a problem for people, also when no class names a Secret.
 func assertNoKey(t *testing.T, token kube.TokenRef) {
 	t.Helper()
 	for _, secret := range []provider.Secret{nil, {"token": []byte(activitiestest.Canary)}} {

@@ -5,11 +5,9 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"strings"
 	"time"
 
 	"millwright/activities/kube"
-	machinev1alpha1 "millwright/api/generated/clientset/versioned/typed/api/v1alpha1"
 	"millwright/api/v1alpha1"
 	"millwright/decide/attention"
 	"millwright/decide/phrase"
@@ -23,19 +21,20 @@ import (
 // Activities are the activities of this package. Workflows call its methods by name.
 type Activities struct{ Kube *kube.Kube }
 
-// Input says how fresh the facts of a deployment's decision must be, and who asks.
+// Input says how fresh the facts of a deployment's decision must be, and for which workflow it is made.
 type Input struct {
 	kube.Read
-	// WorkflowID of a rollout: as long as it is open, the deployment's status has to name it. Empty for others.
+	// WorkflowID of a rollout: as long as it is open, the deployment's status must name it. Empty for other workflows.
 	WorkflowID string
-	// Over is the workflow ID of a rollout that has ended, though the deployment's status may still name it. Empty: none is known.
+	// Over is the workflow ID of a rollout that has ended, although the deployment's status may still name it. Empty: none
+	// is known.
 	Over string
 }
 
 // Decision is what a MachineDeployment needs next.
 type Decision struct {
-	Gone    bool               // the object does not exist any more: nothing else is set but the reason in Pending
-	Pending attention.Decision // the work that is left; calm when none is
+	Gone    bool               // the object does not exist any more: only the reason in Pending is set besides
+	Pending attention.Decision // the pending work; calm when there is none
 	Version string             // resourceVersion of the deployment that was read
 	// Operation is the workflow ID of the rollout that the status names, open or not; empty when it names none.
 	Operation   string
@@ -43,30 +42,30 @@ type Decision struct {
 	Prepare     bool // our finalizer is missing
 	Release     bool // no set is left of a deployment that is being deleted
 	Replace     bool // replacements are to be granted, marked or ended
-	ReplaceHeld bool // machines wait to be replaced, and may not be
-	// When to look again, because they may be replaced then; zero means that something else changes first.
+	ReplaceHeld bool // machines are due for replacement, and none may be replaced now
+	// When to decide again because they may be replaced then; zero: something else changes first.
 	ReplaceHeldUntil time.Time
-	Report           bool             // the status does not say what was read
+	Report           bool             // the status does not show what was read
 	Picture          Picture          // for people
-	Seen             kube.MinVersions // what was read; a later decision must not be made of anything older
+	Seen             kube.MinVersions // versions that were read; a later decision must not read older ones
 }
 
-// Picture shows people how far a deployment is.
+// Picture shows people the progress of a deployment.
 type Picture struct {
 	Wanted  int
 	Counts  rollout.Counts
-	Old     int    // machines of other templates, those that are being deleted included
+	Old     int    // machines of other templates, including those that are being deleted
 	Blocked string // reason why machines get no instance; empty when nothing blocks
 	Sets    []SetPicture
 }
 
-// SetPicture is a line of it.
+// SetPicture is a line of a Picture.
 type SetPicture struct {
 	Name      string
 	Revision  int64
 	Current   bool
 	Replicas  int
-	Machines  int // those that are being deleted included
+	Machines  int // including those that are being deleted
 	Available int
 	Deleting  int
 }
@@ -74,7 +73,7 @@ type SetPicture struct {
 // mostSets bounds the lines of a picture. Source: what fits on a screen, and into a decision of 16 KiB.
 const mostSets = 10
 
-// DecideDeployment reads a deployment and all below it, and says what is to be done next with its sets.
+// DecideDeployment reads a deployment with its sets and machines, and returns what to do next.
 func (a *Activities) DecideDeployment(ctx context.Context, in Input) (Decision, error) {
 	family, err := Family(ctx, a.Kube, in.Read)
 	if err != nil {
@@ -112,7 +111,7 @@ func (a *Activities) DecideDeployment(ctx context.Context, in Input) (Decision, 
 	return d, nil
 }
 
-// misnamed reports whether a status names another operation than the one that is under way.
+// misnamed reports whether a status names another operation than the one that is running.
 func misnamed(named *v1alpha1.Operation, calm bool, workflowID string) bool {
 	switch {
 	case calm:
@@ -124,7 +123,7 @@ func misnamed(named *v1alpha1.Operation, calm bool, workflowID string) bool {
 	}
 }
 
-// picture shows the sets that have machines, or want some, and the current one; the newest first.
+// picture shows the current set, and the sets that have machines or want some, the newest first.
 func picture(o rollout.Observed, counts rollout.Counts) Picture {
 	p := Picture{Wanted: o.Replicas, Counts: counts}
 	sets := slices.Clone(o.Sets)
@@ -150,7 +149,7 @@ func picture(o rollout.Observed, counts rollout.Counts) Picture {
 	return p
 }
 
-// versions returns what was read of a deployment and all below it.
+// versions returns the versions of a deployment and its sets and machines.
 func versions(f observedeployment.Family) kube.MinVersions {
 	seen := kube.MinVersions{cache.Deployments: f.Deployment.ResourceVersion}
 	for _, set := range f.Sets {
@@ -162,8 +161,8 @@ func versions(f observedeployment.Family) kube.MinVersions {
 	return seen
 }
 
-// Family returns a deployment and all below it as fresh as asked for; its Deployment is nil when it is gone. Machines are read
-// live where the others are: what is decided about sets must not be made of older ones.
+// Family returns a deployment with its sets and machines, as fresh as asked for; its Deployment is nil when it is gone.
+// After a live read of the sets, the machines are read live too, because a decision about sets must not use older ones.
 func Family(ctx context.Context, a *kube.Kube, in kube.Read) (observedeployment.Family, error) {
 	live, err := a.Fresh(ctx, in)
 	if err != nil {
@@ -176,7 +175,7 @@ func Family(ctx context.Context, a *kube.Kube, in kube.Read) (observedeployment.
 		}
 		return observedeployment.Read(a.Cluster, d), nil
 	}
-	d, err := kube.Live(ctx, a.Cluster.Client().MachineV1alpha1().MachineDeployments(in.Ref.Namespace), "deployment", in.Ref)
+	d, err := kube.Live(ctx, a.Deployments(in.Ref.Namespace), "deployment", in.Ref)
 	if err != nil || d == nil {
 		return observedeployment.Family{}, err
 	}
@@ -184,7 +183,7 @@ func Family(ctx context.Context, a *kube.Kube, in kube.Read) (observedeployment.
 	if family.Sets, err = a.Cluster.LiveSetsOf(ctx, d); err != nil {
 		return observedeployment.Family{}, err
 	}
-	family.Members, family.Read = nil, "" // a list by labels leaves out whose labels have just changed: what is counted, counts
+	family.Members, family.Read = nil, "" // a list by labels misses machines whose labels have just changed, so its version proves nothing
 	for _, set := range family.Sets {
 		around, err := observeset.ReadLive(ctx, a.Cluster, set)
 		if err != nil {
@@ -195,32 +194,12 @@ func Family(ctx context.Context, a *kube.Kube, in kube.Read) (observedeployment.
 	return family, nil
 }
 
-// FinalizeDeployment puts our finalizer on a deployment, or takes it off one that is being deleted and has no set left. It
-// returns the version to wait for.
+// FinalizeDeployment adds our finalizer to a deployment, or removes it from a deployment that is being deleted and has no
+// set left. It returns the version to wait for.
 func (a *Activities) FinalizeDeployment(ctx context.Context, in kube.Read) (string, error) {
 	family, err := Family(ctx, a.Kube, in)
 	if err != nil {
 		return "", err
 	}
-	return kube.Finalize(ctx, a.deployments(in.Ref), in.Ref, family.Deployment, len(family.Sets) == 0)
-}
-
-// deployments is the client of the deployments in the namespace of an object.
-func (a *Activities) deployments(ref kube.Ref) machinev1alpha1.MachineDeploymentInterface {
-	return a.Kube.Cluster.Client().MachineV1alpha1().MachineDeployments(ref.Namespace)
-}
-
-// sets is the client of the sets beside an object.
-func (a *Activities) sets(ref kube.Ref) machinev1alpha1.MachineSetInterface {
-	return a.Kube.Cluster.Client().MachineV1alpha1().MachineSets(ref.Namespace)
-}
-
-// overlap says with whose selectors a deployment's machines collide; empty when with nobody's.
-func (a *Activities) overlap(d *v1alpha1.MachineDeployment) string {
-	others := observedeployment.OverlappingDeployments(a.Kube.Cluster, d)
-	if len(others) == 0 {
-		return ""
-	}
-	slices.Sort(others)
-	return "the selector of " + strings.Join(others, ", ") + " matches the machines of this deployment"
+	return kube.Finalize(ctx, a.Kube.Deployments(in.Ref.Namespace), in.Ref, family.Deployment, len(family.Sets) == 0)
 }

@@ -33,7 +33,7 @@ func revised[T metav1.Object](revision string) func(T) {
 	}
 }
 
-// settled returns a set of a deployment that did what its size asks for, and says of it what its deployment wants said.
+// settled returns a set of a deployment that has reached its size and has the annotations that its deployment writes.
 func settled(d *v1alpha1.MachineDeployment, name string, replicas int32, change ...func(*v1alpha1.MachineSet)) *v1alpha1.MachineSet {
 	s := activitiestest.Counted(activitiestest.Owned(d, name, replicas), replicas, replicas)
 	s.Status.ObservedReplicas = replicas
@@ -54,7 +54,7 @@ func staffed(s *v1alpha1.MachineSet, change ...func(*v1alpha1.Machine)) []runtim
 	return objects
 }
 
-// calmDeployment returns a world in which all is done for a deployment of so many machines and its set d-1.
+// calmDeployment returns a world with a calm deployment of so many machines and its set d-1.
 func calmDeployment(t *testing.T, replicas int32) (*activitiestest.World, *v1alpha1.MachineDeployment) {
 	t.Helper()
 	d := activitiestest.Deployment("d", replicas, revised[*v1alpha1.MachineDeployment]("1"))

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"millwright/activities/kube"
 	"millwright/api/v1alpha1"
@@ -17,17 +18,17 @@ import (
 	observeset "millwright/observe/set"
 )
 
-// MachineChanges are what a rollout in place does with machines of a deployment.
+// MachineChanges are the changes of a deployment's machines in an in-place rollout.
 type MachineChanges struct {
 	Deployment kube.Ref
-	Move       []rollout.Move   // hand them to the set that their software is of by now
-	Accept     []rollout.Target // that set counts them: take the label off that protects them from it
+	Move       []rollout.Move   // hand them over to the set whose software they have now
+	Accept     []rollout.Target // remove the label that protects them from their new set, which counts them now
 }
 
-// ChangeMachines hands machines over, or ends their protection, each if it still is as the decision saw it. A set that takes some
-// is read live first: one that is gone or going, or is not the deployment's any more, is a Conflict, and nothing is written. A
-// machine that is gone is passed over; one that changed is a Conflict, reported when the others are done. It returns the
-// versions to wait for. Running it twice changes once, and is a Conflict then.
+// ChangeMachines hands machines over, or ends their protection, if they still are as the decision saw them. It first reads
+// live each set that takes machines: if one is gone, being deleted or not the deployment's any more, that is a Conflict, and
+// nothing is written. A machine that is gone is skipped. A machine that changed is a Conflict, reported when the others are
+// done. It returns the versions to wait for. Running it twice changes once, and is a Conflict then.
 func (a *Activities) ChangeMachines(ctx context.Context, in MachineChanges) (kube.MinVersions, error) {
 	var list []machineWrite
 	sets := map[string]*v1alpha1.MachineSet{}
@@ -58,7 +59,7 @@ func (a *Activities) ChangeMachines(ctx context.Context, in MachineChanges) (kub
 	return a.writeMachines(ctx, in.Deployment.Namespace, list)
 }
 
-// machineWrite is what is done with one machine; where set is not nil, an event of the set reports the adoption.
+// machineWrite is the change of one machine. If set is not nil, an event of the set reports the adoption.
 type machineWrite struct {
 	rollout.Target
 	change func(*v1alpha1.Machine) bool
@@ -77,9 +78,9 @@ func (a *Activities) writeMachines(ctx context.Context, namespace string, list [
 	})
 }
 
-// setThatStays reads a set; one that is gone or going is a Conflict.
+// setThatStays reads a set; one that is gone or being deleted is a Conflict.
 func (a *Activities) setThatStays(ctx context.Context, ref kube.Ref) (*v1alpha1.MachineSet, error) {
-	set, err := kube.Live(ctx, a.sets(ref), "set", ref)
+	set, err := kube.Live(ctx, a.Kube.Sets(ref.Namespace), "set", ref)
 	if err == nil && (set == nil || set.DeletionTimestamp != nil) {
 		return nil, kube.Conflict(ref)
 	}
@@ -92,10 +93,10 @@ func controls(deployment kube.Ref, set *v1alpha1.MachineSet) bool {
 	return owner != nil && string(owner.UID) == deployment.UID
 }
 
-// handOver makes a machine that was updated in place one of another set, as if that had made it: its controller, its labels,
-// and what the template says, but for the instance, which is the same. The label keeps the set from deleting it as one too many
-// before the set counts it. Labels and annotations that others gave the machine stay; those go that it has from the old set, which is nil where
-// it is not known.
+// handOver moves a machine that was updated in place to another set, as if that set had created it: its controller, its
+// labels, and the template's values, except for the instance. A label keeps the new set from deleting the machine as surplus
+// before the set counts it. Labels and annotations from the old set are removed, if the old set is known (not nil); others
+// stay.
 func handOver(m *v1alpha1.Machine, old, set *v1alpha1.MachineSet) bool {
 	if m.DeletionTimestamp != nil || metav1.IsControlledBy(m, set) {
 		return false
@@ -103,46 +104,43 @@ func handOver(m *v1alpha1.Machine, old, set *v1alpha1.MachineSet) bool {
 	isController := func(o metav1.OwnerReference) bool { return o.Controller != nil && *o.Controller }
 	m.OwnerReferences = append(slices.DeleteFunc(m.OwnerReferences, isController),
 		*metav1.NewControllerRef(set, v1alpha1.SchemeGroupVersion.WithKind("MachineSet")))
-	if m.Labels == nil {
-		m.Labels = map[string]string{}
-	}
 	if old != nil {
-		less(m.Labels, old.Spec.Template.Labels)
-		less(m.Annotations, old.Spec.Template.Annotations)
-		if old.Spec.Selector != nil { // by which it would find the machine again
-			less(m.Labels, old.Spec.Selector.MatchLabels)
+		removeSame(m.Labels, old.Spec.Template.Labels)
+		removeSame(m.Annotations, old.Spec.Template.Annotations)
+		if old.Spec.Selector != nil { // else the old set would adopt the machine again
+			removeSame(m.Labels, old.Spec.Selector.MatchLabels)
 		}
 	}
 	m.Spec.Class = set.Spec.Template.Spec.Class
 	observeset.FollowTemplate(m, set)
 	if set.Spec.Selector != nil {
-		maps.Copy(m.Labels, set.Spec.Selector.MatchLabels)
+		m.Labels = labels.Merge(m.Labels, set.Spec.Selector.MatchLabels)
 	}
-	m.Labels[v1alpha1.LabelUpdateResult] = v1alpha1.ValueUpdateSuccessful
+	metav1.SetMetaDataLabel(&m.ObjectMeta, v1alpha1.LabelUpdateResult, v1alpha1.ValueUpdateSuccessful)
 	return true
 }
 
-// less takes off what is the same in some.
-func less(all, some map[string]string) {
+// removeSame removes from all the entries that some contains with the same value.
+func removeSame(all, some map[string]string) {
 	maps.DeleteFunc(all, func(key, value string) bool {
 		was, there := some[key]
 		return there && was == value
 	})
 }
 
-// Marks are what is put on record of the machines that the cluster autoscaler chose.
+// Marks is what is recorded about the machines that the cluster autoscaler chose.
 type Marks struct {
 	Deployment kube.Ref
 	Version    string           // resourceVersion of the deployment that the decision saw
-	Trigger    *rollout.Trigger // what becomes of the deployment's list of chosen machines; nil: it stays
-	Mark       []rollout.Mark   // machines to go first
+	Trigger    *rollout.Trigger // change of the deployment's list of chosen machines; nil: none
+	Mark       []rollout.Mark   // machines to delete first
 	Unmark     []rollout.Target // machines that are not chosen any more
 }
 
-// MarkMachines gives machines the priority of chosen ones and the time of the choice, or takes both off, each if it still is as the
-// decision saw it. Only when all are done is the deployment's list of them written, with the version that the decision saw: until
-// then it names what is to be done, and whoever runs it again decides the rest. A machine that is gone is passed over. Running it
-// twice changes once, and may be a Conflict then. It returns the versions to wait for, of machines and of the deployment.
+// MarkMachines gives machines the priority of chosen ones and the time of the choice, or removes both, if they still are as
+// the decision saw them. After them it writes the deployment's list of chosen machines, with the version that the decision
+// saw: until then the list names the remaining work. A machine that is gone is skipped. Running it twice changes once, and
+// may be a Conflict then. It returns the versions to wait for, of the machines and of the deployment.
 func (a *Activities) MarkMachines(ctx context.Context, in Marks) (kube.MinVersions, error) {
 	list := make([]machineWrite, 0, len(in.Mark)+len(in.Unmark))
 	for _, mark := range in.Mark {
@@ -173,10 +171,10 @@ func (a *Activities) MarkMachines(ctx context.Context, in Marks) (kube.MinVersio
 	return versions, err
 }
 
-// writeTrigger brings the deployment's list of chosen machines up to date, and returns the version that it has then.
+// writeTrigger updates the deployment's list of chosen machines, and returns the version of the deployment.
 func (a *Activities) writeTrigger(ctx context.Context, in Marks) (string, error) {
 	ref := in.Deployment
-	d, err := kube.LiveAt(ctx, a.deployments(ref), "deployment", ref, in.Version)
+	d, err := kube.LiveAt(ctx, a.Kube.Deployments(ref.Namespace), "deployment", ref, in.Version)
 	if err != nil {
 		return "", err
 	}
@@ -185,7 +183,7 @@ func (a *Activities) writeTrigger(ctx context.Context, in Marks) (string, error)
 		value = list
 	}
 	annotations := map[string]any{v1alpha1.AnnotationTriggerDeletion: value}
-	d, err = kube.Patch(ctx, a.deployments(ref), d, map[string]any{"metadata": map[string]any{"annotations": annotations}})
+	d, err = kube.Patch(ctx, a.Kube.Deployments(ref.Namespace), d, map[string]any{"metadata": map[string]any{"annotations": annotations}})
 	if err != nil {
 		return "", kube.WriteError(ref, err)
 	}

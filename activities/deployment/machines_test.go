@@ -19,7 +19,7 @@ import (
 	observeset "millwright/observe/set"
 )
 
-// ofTemplate makes a set one of a template of its own, as its deployment would have made it.
+// ofTemplate gives a set its own template, as its deployment would have created it.
 func ofTemplate(hash, class string) func(*v1alpha1.MachineSet) {
 	return func(s *v1alpha1.MachineSet) {
 		s.Spec.Template.Labels[v1alpha1.LabelMachineTemplateHash] = hash

@@ -23,7 +23,7 @@ const (
 	one             = "2026-03-01T13:00:00Z"
 )
 
-// chosenWorld is one in which the cluster autoscaler has named machines.
+// chosenWorld has machines that the cluster autoscaler has chosen.
 func chosenWorld(t *testing.T, trigger string, machines ...*v1alpha1.Machine) (*activitiestest.World, *v1alpha1.MachineDeployment) {
 	t.Helper()
 	d := activitiestest.Deployment("d", 3)

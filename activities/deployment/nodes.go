@@ -16,24 +16,24 @@ import (
 	"millwright/observe/machine"
 )
 
-// NodeChanges are what a rollout does at the nodes of a deployment's machines; each target is a machine. One may be on several
-// lists.
+// NodeChanges are the changes of a rollout at the nodes of a deployment's machines. Each target is a machine, which may be
+// on several lists.
 type NodeChanges struct {
 	Deployment kube.Ref
-	Settle     []rollout.Target // end an in-place update: labels off, uncordon, await critical components
-	Strip      []rollout.Target // take the labels of an in-place update off, and no more
+	Settle     []rollout.Target // end an in-place update: remove the labels, uncordon, wait for critical components
+	Strip      []rollout.Target // remove the labels of an in-place update, and no more
 	Candidates []rollout.Target // label candidate-for-update
 	Select     []rollout.Target // label selected-for-update
-	Taint      []rollout.Target // put the taint prefer-no-schedule on
-	Untaint    []rollout.Target // take it off
-	Guard      []rollout.Target // keep the cluster autoscaler off
-	Unguard    []rollout.Target // and no more, where that is ours
+	Taint      []rollout.Target // add the taint prefer-no-schedule
+	Untaint    []rollout.Target // remove it
+	Guard      []rollout.Target // keep the cluster autoscaler from scaling down the node
+	Unguard    []rollout.Target // end that, if it is ours
 }
 
-// ChangeNodes writes each node once, as all lists want it. A node that says so already is not written, nor is one that is not as
-// the decision saw it in what matters: it is decided anew. Passed over is a machine that is gone or to go, and one that has
-// no node, or none for itself alone. A node that cannot be written keeps no other from it; the first failure is returned when
-// all were tried. It returns the version of the nodes to wait for. Running it twice writes once.
+// ChangeNodes writes each node once, as all lists want it. Skipped are nodes in the wanted state, nodes that changed since
+// the decision, machines that are gone or being deleted, and machines without a node of their own. A failure stops no other
+// write; the first is returned when all were tried. It returns the version of the nodes to wait for. Running it twice writes
+// once.
 func (a *Activities) ChangeNodes(ctx context.Context, in NodeChanges) (kube.MinVersions, error) {
 	list := in.edits()
 	return kube.InParallel(cache.Nodes, len(list), func(i int) (string, error) {
@@ -42,24 +42,24 @@ func (a *Activities) ChangeNodes(ctx context.Context, in NodeChanges) (kube.MinV
 	})
 }
 
-// nodeEdit is what is done at the node of one machine. Each edit sees what those before it left.
+// nodeEdit collects the edits of the node of one machine. Each edit sees the results of those before it.
 type nodeEdit struct {
 	machine kube.Read
 	edits   []func(*v1alpha1.Machine, *corev1.Node)
 }
 
-// edits turns lists of machines into a list of what is done at each.
+// edits turns the lists of machines into a list of edits for each machine.
 func (in NodeChanges) edits() []*nodeEdit {
 	var all []*nodeEdit
 	for _, l := range []struct {
 		targets []rollout.Target
 		edit    func(*v1alpha1.Machine, *corev1.Node)
-		live    bool // to uncordon a node that is being emptied for a deletion would be worse than one more request
+		live    bool // an old cache could uncordon a node that is being drained for a deletion
 	}{
-		{in.Settle, settle, true},
-		{in.Strip, strip, false},
-		{in.Candidates, nominate, false},
-		{in.Select, choose, false},
+		{in.Settle, finishInPlace, true},
+		{in.Strip, clearLabels, false},
+		{in.Candidates, addCandidate, false},
+		{in.Select, selectForUpdate, false},
 		{in.Taint, taint, false},
 		{in.Untaint, untaint, false},
 		{in.Guard, guard, false},
@@ -88,15 +88,15 @@ func (e *nodeEdit) apply(m *v1alpha1.Machine, node *corev1.Node) {
 	}
 }
 
-// isUpdated reports whether an in-place update of a node ended well, and is not settled yet.
+// isUpdated reports whether an in-place update of a node succeeded, and was not ended yet.
 func isUpdated(n inplace.Node) bool {
 	return n.Result == v1alpha1.ValueUpdateSuccessful && n.Reason == v1alpha1.ReasonUpdateSuccessful
 }
 
-// settle ends an in-place update that ended well. The condition stays: a node without labels that says that it was updated may
-// become a candidate again. Pods that the node cannot do without have to run before others come, as after its first start.
-// Whoever puts these there takes the taint off. A cordon goes, whoever made it.
-func settle(m *v1alpha1.Machine, node *corev1.Node) {
+// finishInPlace ends an in-place update that succeeded, and removes any cordon. The condition stays: without the labels, an updated
+// node may become a candidate again. The taint keeps other pods away until the node's critical components run, as after its
+// first start; their installer removes it.
+func finishInPlace(m *v1alpha1.Machine, node *corev1.Node) {
 	if !isUpdated(drain.InPlaceNode(node)) || m.Status.CurrentStatus.Phase == v1alpha1.MachineInPlaceUpdating {
 		return
 	}
@@ -106,8 +106,9 @@ func settle(m *v1alpha1.Machine, node *corev1.Node) {
 	putTaint(node, corev1.Taint{Key: v1alpha1.TaintCriticalComponentsNotReady, Effect: v1alpha1.TaintCriticalComponentsNotReadyEffect})
 }
 
-// strip leaves a node alone whose update is under way, or ended well by now: labels that go would leave it cordoned.
-func strip(m *v1alpha1.Machine, node *corev1.Node) {
+// clearLabels leaves alone a node whose update is under way, or has succeeded meanwhile: without its labels it would stay
+// cordoned.
+func clearLabels(m *v1alpha1.Machine, node *corev1.Node) {
 	now := drain.InPlaceNode(node)
 	if now.Selected || isUpdated(now) || m.Status.CurrentStatus.Phase == v1alpha1.MachineInPlaceUpdating {
 		return
@@ -121,22 +122,15 @@ func withoutUpdate(node *corev1.Node) {
 	}
 }
 
-func nominate(_ *v1alpha1.Machine, node *corev1.Node) {
-	putLabel(node, v1alpha1.LabelCandidateForUpdate)
+func addCandidate(_ *v1alpha1.Machine, node *corev1.Node) {
+	metav1.SetMetaDataLabel(&node.ObjectMeta, v1alpha1.LabelCandidateForUpdate, v1alpha1.ValueLowerTrue)
 }
 
-// choose selects none that somebody called off: without the other label a selection is a mistake, and holds a place.
-func choose(_ *v1alpha1.Machine, node *corev1.Node) {
+// selectForUpdate skips a node whose candidate label was removed: a selection without it is a mistake, and occupies a place.
+func selectForUpdate(_ *v1alpha1.Machine, node *corev1.Node) {
 	if drain.InPlaceNode(node).Candidate {
-		putLabel(node, v1alpha1.LabelSelectedForUpdate)
+		metav1.SetMetaDataLabel(&node.ObjectMeta, v1alpha1.LabelSelectedForUpdate, v1alpha1.ValueLowerTrue)
 	}
-}
-
-func putLabel(node *corev1.Node, key string) {
-	if node.Labels == nil {
-		node.Labels = map[string]string{}
-	}
-	node.Labels[key] = v1alpha1.ValueLowerTrue
 }
 
 func taint(_ *v1alpha1.Machine, node *corev1.Node) {
@@ -145,20 +139,20 @@ func taint(_ *v1alpha1.Machine, node *corev1.Node) {
 	})
 }
 
-// untaint goes by the key alone, as the decision does: else it would be decided again and again.
+// untaint removes the taint by its key alone, as the decision reads it.
 func untaint(_ *v1alpha1.Machine, node *corev1.Node) {
 	node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == v1alpha1.TaintPreferNoSchedule })
 }
 
-// putTaint puts a taint on a node that has none of its key.
+// putTaint adds a taint to a node that has none with its key.
 func putTaint(node *corev1.Node, t corev1.Taint) {
 	if !cache.HasTaint(node, t.Key) {
 		node.Spec.Taints = append(node.Spec.Taints, t)
 	}
 }
 
-// guard keeps the cluster autoscaler off, and says by the marker that it was not a user. Where it is kept off already, the
-// guard is not ours, and stays after us.
+// guard keeps the cluster autoscaler from scaling down the node, and marks that as ours. If a user has done so, nothing is
+// written, and nothing is removed later.
 func guard(_ *v1alpha1.Machine, node *corev1.Node) {
 	if node.Annotations[v1alpha1.AnnotationScaleDownDisabled] == v1alpha1.ValueLowerTrue {
 		return
@@ -167,7 +161,7 @@ func guard(_ *v1alpha1.Machine, node *corev1.Node) {
 	metav1.SetMetaDataAnnotation(&node.ObjectMeta, v1alpha1.AnnotationScaleDownDisabledByMCM, v1alpha1.ValueLowerTrue)
 }
 
-// unguard takes off what is ours. The guard of a preserved machine looks the same, and stays.
+// unguard removes our annotations. Those of a preserved machine look the same, and stay.
 func unguard(m *v1alpha1.Machine, node *corev1.Node) {
 	if node.Annotations[v1alpha1.AnnotationScaleDownDisabledByMCM] == "" || machine.IsPreserved(m) {
 		return

@@ -21,7 +21,7 @@ import (
 	"millwright/observe/cache"
 )
 
-// aimed returns machines as a rollout names them.
+// aimed returns machines as targets of a rollout.
 func aimed(machines ...*v1alpha1.Machine) []rollout.Target {
 	var list []rollout.Target
 	for _, m := range machines {

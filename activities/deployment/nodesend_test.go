@@ -15,7 +15,7 @@ import (
 	observedeployment "millwright/observe/deployment"
 )
 
-// What a decision wants of a node is written, and not decided again: a difference between the two would never come to rest.
+// What a decision wants of a node is written, and not decided again. If the two differed, the loop would never end.
 func TestChangeNodesComesToAnEnd(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string][]func(*corev1.Node){
@@ -60,7 +60,7 @@ func TestChangeNodesComesToAnEnd(t *testing.T) {
 	}
 }
 
-// updatingWorld is one in which a deployment updates in place. It has two sets, one of them with a machine on this node.
+// updatingWorld has a deployment that updates in place, with two sets, one of which has a machine on this node.
 func updatingWorld(t *testing.T, phased v1alpha1.MachinePhase, current, handed bool, n *corev1.Node) (*activitiestest.World, *v1alpha1.MachineDeployment) {
 	d := activitiestest.Deployment("d", 2)
 	d.Annotations = map[string]string{v1alpha1.AnnotationRevision: "2"}

@@ -19,7 +19,7 @@ import (
 	"millwright/decide/rollout"
 )
 
-// naming is a rolling deployment whose status names that operation.
+// naming is a deployment with a rollout whose status names this operation.
 func naming(t *testing.T, o v1alpha1.Operation) (*activitiestest.World, *v1alpha1.MachineDeployment) {
 	t.Helper()
 	w, d := rolling(t)
@@ -35,7 +35,7 @@ const (
 	ofDeployment = "machinedeployment/shop/d/uid-d"
 )
 
-// A deployment's workflow has to know whether a rollout is open that a activitiestest.Former run of it started.
+// A deployment's workflow must know whether a rollout of a former run is still open.
 func TestDecideDeploymentSaysWhichRolloutTheStatusNames(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -52,7 +52,7 @@ func TestDecideDeploymentSaysWhichRolloutTheStatusNames(t *testing.T) {
 	}
 }
 
-// The bridge signals the rollout that the status names: none may be made deaf.
+// The bridge signals the rollout that the status names, so an open rollout must always be named.
 func TestReportDeploymentKeepsTheNameOfARollout(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -81,7 +81,7 @@ func TestReportDeploymentKeepsTheNameOfARollout(t *testing.T) {
 	}
 }
 
-// Of machines that failed, a decision names those that are not on record yet.
+// A decision names the failed machines that are not on record yet.
 func TestReportDeploymentAddsToTheMachinesThatFailed(t *testing.T) {
 	t.Parallel()
 	w, d := rolling(t)
@@ -94,7 +94,7 @@ func TestReportDeploymentAddsToTheMachinesThatFailed(t *testing.T) {
 	assert.Equal(t, []string{"x"}, says(3, "x"), "another revision has its own")
 }
 
-// What a decision says stands in the history: it is bounded whatever the fleet.
+// A decision is in the history, so its size is bounded for any fleet.
 func TestTheDecisionOfAHugeDeploymentIsBounded(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 5000, revised[*v1alpha1.MachineDeployment]("200"))

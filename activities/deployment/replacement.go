@@ -17,16 +17,16 @@ import (
 	"millwright/observe/machine"
 )
 
-// Granted is what GrantReplacements did.
+// Granted is the result of GrantReplacements.
 type Granted struct {
-	Wrote    bool             // anything at all
+	Wrote    bool             // whether anything was written
 	Versions kube.MinVersions // to wait for
-	Why      string           // what was granted, ended and held, and why
+	Why      string           // which replacements were granted, ended and held, and why
 }
 
 // GrantReplacements grants replacements within a deployment's budget: first in the deployment's status, with the version
-// that the decision saw, so that no two grants are made of one piece of the budget, then by marks on the machines. A mark
-// that is lost between the two is written by the next run. Running it twice grants nothing twice.
+// that the decision saw, so that no part of the budget is granted twice, then by annotations on the machines. If it is
+// interrupted between the two, the next run writes the annotations. Running it twice grants nothing twice.
 func (a *Activities) GrantReplacements(ctx context.Context, in kube.Read) (Granted, error) {
 	family, err := Family(ctx, a.Kube, in)
 	if err != nil {
@@ -41,7 +41,7 @@ func (a *Activities) GrantReplacements(ctx context.Context, in kube.Read) (Grant
 	if plan.Changed {
 		d = d.DeepCopy()
 		d.Status.Replacements = replacements(plan.Grants)
-		if d, err = a.deployments(in.Ref).UpdateStatus(ctx, d, metav1.UpdateOptions{}); err != nil {
+		if d, err = a.Kube.Deployments(in.Ref.Namespace).UpdateStatus(ctx, d, metav1.UpdateOptions{}); err != nil {
 			return Granted{}, kube.WriteError(in.Ref, err)
 		}
 		granted.Versions.Raise(cache.Deployments, d.ResourceVersion)
@@ -68,8 +68,8 @@ func (a *Activities) GrantReplacements(ctx context.Context, in kube.Read) (Grant
 	return granted, nil
 }
 
-// mark tells a machine that its replacement was granted, and reports whether it did: one that was told before, recovered
-// or went meanwhile is left alone.
+// mark annotates a machine whose replacement was granted, and reports whether it did. A machine that has the annotation, has
+// recovered or is gone is left alone.
 func (a *Activities) mark(ctx context.Context, m *v1alpha1.Machine) (version string, marked bool, err error) {
 	in := kube.Read{Ref: kube.Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)}}
 	version, err = a.Kube.ChangeMachine(ctx, in, func(m *v1alpha1.Machine) {
@@ -83,7 +83,7 @@ func (a *Activities) mark(ctx context.Context, m *v1alpha1.Machine) (version str
 	return version, marked, err
 }
 
-// WithdrawReplacement takes the mark from a machine that is to live on.
+// WithdrawReplacement removes the annotation from a machine that is not to be replaced any more.
 func (a *Activities) WithdrawReplacement(ctx context.Context, in kube.Read) (string, error) {
 	return a.Kube.ChangeMachine(ctx, in, func(m *v1alpha1.Machine) {
 		delete(m.Annotations, v1alpha1.AnnotationReplacementGranted)

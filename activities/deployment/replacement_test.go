@@ -20,7 +20,7 @@ import (
 	"millwright/observe/cache"
 )
 
-// troubled returns a deployment with its set and so many machines, m-0, m-1 and so on: those that are due come first.
+// troubled returns a deployment with its set and so many machines, m-0, m-1 and so on, the due ones first.
 func troubled(d *v1alpha1.MachineDeployment, due, well int, change ...func(*v1alpha1.Machine)) []runtime.Object {
 	d.Spec.Replicas = int32(due + well)
 	revised[*v1alpha1.MachineDeployment]("1")(d)

@@ -15,7 +15,7 @@ import (
 	"millwright/decide/rollout"
 )
 
-// flags are those of a deployment's decision that speak of replacements.
+// flags are the fields of a deployment's decision about replacements.
 func flags(w *activitiestest.World, in kube.Read) (need attention.Need, flags map[string]bool) {
 	w.T.Helper()
 	d := activitiestest.DecideDeployment(w, in)
@@ -28,7 +28,7 @@ func flags(w *activitiestest.World, in kube.Read) (need attention.Need, flags ma
 	return d.Pending.Need, flags
 }
 
-// counts asks for a report of what is counted, and puts the only rollout of a deployment on record.
+// counts reports the counts, and records the only rollout of a deployment.
 func counts(d *v1alpha1.MachineDeployment) deployment.Report {
 	return deployment.Report{Input: activitiestest.DeploymentRead(d), Record: &rollout.Progress{Revision: 1}}
 }

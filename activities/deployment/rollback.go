@@ -18,21 +18,21 @@ import (
 // RollBack asks for the template of a former set.
 type RollBack struct {
 	Deployment kube.Ref
-	Version    string // resourceVersion of the deployment that the decision saw: whoever changes it since may want something else
+	Version    string // resourceVersion of the deployment that the decision saw: a later change of it may want something else
 	Rollback   rollout.Rollback
 }
 
-// RollBackDeployment puts the template of a former set back into the deployment, with the annotations that go with it, and clears
-// spec.rollbackTo, all in one write; see deployment.ReturnTo of observe. Where there is no set to return to, it only clears. An event tells of
-// it. A deployment that is not as the decision saw it is a Conflict, and so is a set that is gone or going. It returns the version to
-// wait for. Running it twice writes once.
+// RollBackDeployment puts the template of a former set back into the deployment, with its annotations, and clears
+// spec.rollbackTo, all in one write; see deployment.ReturnTo of observe. Without a set it only clears. It records an event.
+// A deployment that changed since the decision is a Conflict, and so is a set that is gone or being deleted. It returns the
+// version to wait for. Running it twice writes once.
 func (a *Activities) RollBackDeployment(ctx context.Context, in RollBack) (kube.MinVersions, error) {
-	d, err := kube.LiveAt(ctx, a.deployments(in.Deployment), "deployment", in.Deployment, "")
+	d, err := kube.LiveAt(ctx, a.Kube.Deployments(in.Deployment.Namespace), "deployment", in.Deployment, "")
 	if err != nil {
 		return nil, err
 	}
 	var set *v1alpha1.MachineSet
-	if former := in.Rollback.Set; former != nil { // its version may be another one: its status changes often, its template does not
+	if former := in.Rollback.Set; former != nil { // in any version: its status changes often, its template does not
 		if set, err = a.setThatStays(ctx, kube.Ref{Namespace: d.Namespace, Name: former.Name, UID: former.UID}); err != nil {
 			return nil, err
 		}
@@ -47,7 +47,7 @@ func (a *Activities) RollBackDeployment(ctx context.Context, in RollBack) (kube.
 		deployment.ReturnTo(d, set, in.Rollback.Automatic)
 	}
 	d.Spec.RollbackTo = nil
-	d, err = a.deployments(in.Deployment).Update(ctx, d, metav1.UpdateOptions{})
+	d, err = a.Kube.Deployments(in.Deployment.Namespace).Update(ctx, d, metav1.UpdateOptions{})
 	if err != nil {
 		return nil, kube.WriteError(in.Deployment, err)
 	}
@@ -59,13 +59,8 @@ func (a *Activities) RollBackDeployment(ctx context.Context, in RollBack) (kube.
 	return kube.MinVersions{cache.Deployments: d.ResourceVersion}, nil
 }
 
-// returned reports whether a rollback has been done already: nobody asks for one, and the template is that of the set.
+// returned reports whether a rollback is done already: spec.rollbackTo is empty, and the template is that of the set.
 func returned(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet, back rollout.Rollback) bool {
-	if d.Spec.RollbackTo != nil {
-		return false
-	}
-	if set == nil {
-		return !back.Automatic
-	}
-	return observeset.SameTemplate(&set.Spec.Template, &d.Spec.Template)
+	same := set == nil && !back.Automatic || set != nil && observeset.SameTemplate(&set.Spec.Template, &d.Spec.Template)
+	return same && d.Spec.RollbackTo == nil
 }

@@ -21,7 +21,7 @@ import (
 	observedeployment "millwright/observe/deployment"
 )
 
-// rolling returns a world in which revision 2 of a deployment of three machines comes: one of its machines runs, another is being made.
+// rolling returns a world with a rollout to revision 2 of a deployment of three machines: one new machine runs, another is being created.
 func rolling(t *testing.T) (*activitiestest.World, *v1alpha1.MachineDeployment) {
 	t.Helper()
 	d := activitiestest.Deployment("d", 3, revised[*v1alpha1.MachineDeployment]("2"), func(d *v1alpha1.MachineDeployment) {
@@ -72,7 +72,7 @@ func TestDecideDeploymentOfARollout(t *testing.T) {
 	})
 }
 
-// A deployment's picture goes into the history of a workflow: it has an end.
+// A deployment's picture is in the history of a workflow, so its size is bounded.
 func TestPictureOfManySets(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 3, revised[*v1alpha1.MachineDeployment]("30"))
@@ -89,7 +89,7 @@ func TestPictureOfManySets(t *testing.T) {
 	assert.Equal(t, 30, p.Old, "all are counted")
 }
 
-// Whoever looks at a deployment finds the workflow of its rollout in its status.
+// The status of a deployment names the workflow of its rollout.
 func TestTheStatusNamesTheRollout(t *testing.T) {
 	t.Parallel()
 	w, d := rolling(t)

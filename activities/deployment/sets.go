@@ -29,12 +29,12 @@ type SetCreation struct {
 	rollout.Creation
 }
 
-// CreateSet makes the set of the deployment's current template, and numbers the deployment like it. Its name follows from the
-// template, so that running it twice makes one set. Where the name belongs to something else, or to a set that is on its
-// way out, the collision count in the status goes up and the answer is a Conflict: decide again. It returns the versions to
+// CreateSet creates the set of the deployment's current template, and writes its revision to the deployment. Its name is
+// derived from the template, so that running it twice creates one set. If the name belongs to another object, or to a set
+// that is being deleted, it increments the collision count in the status and returns a Conflict. It returns the versions to
 // wait for.
 func (a *Activities) CreateSet(ctx context.Context, in SetCreation) (kube.MinVersions, error) {
-	d, err := kube.LiveAt(ctx, a.deployments(in.Deployment), "deployment", in.Deployment, in.Version)
+	d, err := kube.LiveAt(ctx, a.Kube.Deployments(in.Deployment.Namespace), "deployment", in.Deployment, in.Version)
 	if err != nil {
 		return nil, err
 	}
@@ -42,18 +42,18 @@ func (a *Activities) CreateSet(ctx context.Context, in SetCreation) (kube.MinVer
 	if err != nil {
 		return nil, fmt.Errorf("hash template of %s: %w", d.Name, err)
 	}
-	sets := a.sets(in.Deployment)
+	sets := a.Kube.Sets(in.Deployment.Namespace)
 	set, err := sets.Create(ctx, newSet(d, hash, in.Creation), metav1.CreateOptions{})
 	switch {
 	case err == nil:
-		a.Kube.Recorder.Event(d, corev1.EventTypeNormal, vocabulary.ReasonScalingMachineSet, fmt.Sprintf("Scaled up machine set %s to %d", set.Name, set.Spec.Replicas))
+		a.Kube.Recorder.Eventf(d, corev1.EventTypeNormal, vocabulary.ReasonScalingMachineSet, "Scaled up machine set %s to %d", set.Name, set.Spec.Replicas)
 	case apierrors.IsAlreadyExists(err):
 		set, err = sets.Get(ctx, observeset.Name(d.Name, hash), metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return nil, kube.Conflict(in.Deployment)
 		}
 		if err == nil && !isSetOf(d, set) {
-			return nil, a.collide(ctx, in.Deployment, d)
+			return nil, a.countCollision(ctx, in.Deployment, d)
 		}
 	case apierrors.IsInvalid(err), apierrors.IsForbidden(err):
 		a.Kube.Recorder.Event(d, corev1.EventTypeWarning, v1alpha1.ReasonMachineSetCreateError, "Error creating machine set: "+kube.Brief(err.Error()))
@@ -62,11 +62,12 @@ func (a *Activities) CreateSet(ctx context.Context, in SetCreation) (kube.MinVer
 		return nil, kube.WriteError(in.Deployment, fmt.Errorf("create set of deployment %s: %w", d.Name, err))
 	}
 	versions := kube.MinVersions{cache.Sets: set.ResourceVersion}
-	return versions, a.number(ctx, in.Deployment, d, set, versions)
+	return versions, a.writeRevision(ctx, in.Deployment, d, set, versions)
 }
 
-// number writes the revision of a deployment's current set on the deployment, and removes the note of an automatic rollback to another set.
-func (a *Activities) number(
+// writeRevision writes the revision of a deployment's current set on the deployment, and removes the record of an automatic
+// rollback to another set.
+func (a *Activities) writeRevision(
 	ctx context.Context, ref kube.Ref, d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet, versions kube.MinVersions,
 ) error {
 	annotations := map[string]any{v1alpha1.AnnotationRevision: set.Annotations[v1alpha1.AnnotationRevision]}
@@ -76,7 +77,7 @@ func (a *Activities) number(
 	if d.Annotations[v1alpha1.AnnotationAutomaticRollbackTo] != string(set.UID) {
 		annotations[v1alpha1.AnnotationAutomaticRollbackTo] = nil
 	}
-	d, err := kube.Patch(ctx, a.deployments(ref), d, map[string]any{"metadata": map[string]any{"annotations": annotations}})
+	d, err := kube.Patch(ctx, a.Kube.Deployments(ref.Namespace), d, map[string]any{"metadata": map[string]any{"annotations": annotations}})
 	if err != nil {
 		return kube.WriteError(ref, err)
 	}
@@ -84,27 +85,27 @@ func (a *Activities) number(
 	return nil
 }
 
-// isSetOf reports whether a set that was found under the name of the wanted one is that set. One that is being deleted is
-// not: to take it for the wanted one would mean to ask for it again and again until it is gone.
+// isSetOf reports whether the set that was found under the wanted name is the wanted set. A set that is being deleted is
+// not; otherwise it would be asked for again and again until it is gone.
 func isSetOf(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet) bool {
 	return metav1.IsControlledBy(set, d) && set.DeletionTimestamp == nil && observeset.SameTemplate(&set.Spec.Template, &d.Spec.Template)
 }
 
-// collide counts a name that was taken, so that the next hash differs.
-func (a *Activities) collide(ctx context.Context, ref kube.Ref, d *v1alpha1.MachineDeployment) error {
+// countCollision counts a name that was taken, so that the next hash differs.
+func (a *Activities) countCollision(ctx context.Context, ref kube.Ref, d *v1alpha1.MachineDeployment) error {
 	count := int32(1)
 	if d.Status.CollisionCount != nil {
 		count += *d.Status.CollisionCount
 	}
 	d.Status.CollisionCount = &count
-	if _, err := a.deployments(ref).UpdateStatus(ctx, d, metav1.UpdateOptions{}); err != nil {
+	if _, err := a.Kube.Deployments(ref.Namespace).UpdateStatus(ctx, d, metav1.UpdateOptions{}); err != nil {
 		return kube.WriteError(ref, err)
 	}
 	return kube.Conflict(ref)
 }
 
-// newSet returns the set of a deployment's template. Labels and selector carry the hash, which keeps the machines of two
-// sets apart.
+// newSet returns the set of a deployment's template. Labels and selector contain the hash, so that no set selects the
+// machines of another.
 func newSet(d *v1alpha1.MachineDeployment, hash string, as rollout.Creation) *v1alpha1.MachineSet {
 	withHash := func(some map[string]string) map[string]string {
 		return labels.Merge(some, labels.Set{v1alpha1.LabelMachineTemplateHash: hash})
@@ -132,19 +133,20 @@ func newSet(d *v1alpha1.MachineDeployment, hash string, as rollout.Creation) *v1
 	return set
 }
 
-// SetChanges are what is done to sets of a deployment.
+// SetChanges are the changes of a deployment's sets.
 type SetChanges struct {
 	Deployment kube.Ref
-	Open       []rollout.Target // let them make machines
-	Close      []rollout.Target // let them make none
+	Open       []rollout.Target // allow them to create machines
+	Close      []rollout.Target // forbid them to create machines
 	Revise     *rollout.Revise
-	Sync       []rollout.Target // copy to them what is the deployment's
+	Sync       []rollout.Target // copy to them what follows the deployment
 	Resize     []rollout.Resize
 	Delete     []rollout.Target
 }
 
-// ChangeSets changes and deletes sets, each if it still is as the decision saw it; else the answer is a Conflict. Of a set that gets
-// another size, and soon after the decision, that is its size. Running it twice changes once, and is a Conflict then. It returns the versions to wait for.
+// ChangeSets changes and deletes sets that still are as the decision saw them; a set that is not is a Conflict. Within 2 s
+// of the decision a resize also succeeds if only the resourceVersion changed and spec.replicas is still From. Running it
+// twice changes once, and is a Conflict then. It returns the versions to wait for.
 func (a *Activities) ChangeSets(ctx context.Context, in SetChanges) (kube.MinVersions, error) {
 	w := setWriter{Activities: a, deployment: in.Deployment, versions: kube.MinVersions{}}
 	if err := w.label(ctx, in.Open, nil); err != nil {
@@ -153,7 +155,7 @@ func (a *Activities) ChangeSets(ctx context.Context, in SetChanges) (kube.MinVer
 	if err := w.label(ctx, in.Close, v1alpha1.ValueLowerTrue); err != nil {
 		return nil, err
 	}
-	if err := w.align(ctx, in); err != nil {
+	if err := w.syncSets(ctx, in); err != nil {
 		return nil, err
 	}
 	for _, r := range in.Resize {
@@ -162,7 +164,7 @@ func (a *Activities) ChangeSets(ctx context.Context, in SetChanges) (kube.MinVer
 		}
 	}
 	for _, t := range in.Delete {
-		err := w.sets(w.deployment).Delete(ctx, t.Name, metav1.DeleteOptions{
+		err := w.Kube.Sets(w.deployment.Namespace).Delete(ctx, t.Name, metav1.DeleteOptions{
 			Preconditions: &metav1.Preconditions{UID: new(types.UID(t.UID)), ResourceVersion: new(t.Version)},
 		})
 		if err != nil && !apierrors.IsNotFound(err) {
@@ -172,7 +174,7 @@ func (a *Activities) ChangeSets(ctx context.Context, in SetChanges) (kube.MinVer
 	return w.versions, nil
 }
 
-// setWriter changes sets of one deployment, and keeps the versions that they have then.
+// setWriter changes sets of one deployment, and collects their new versions.
 type setWriter struct {
 	*Activities
 	deployment kube.Ref
@@ -183,7 +185,7 @@ func (w setWriter) ref(name, uid string) kube.Ref {
 	return kube.Ref{Namespace: w.deployment.Namespace, Name: name, UID: uid}
 }
 
-// label writes the label of closed sets; nil takes it off.
+// label writes the label that forbids a set to create machines; nil removes it.
 func (w setWriter) label(ctx context.Context, sets []rollout.Target, value any) error {
 	for _, t := range sets {
 		labels := map[string]any{v1alpha1.LabelScaleUpDisabled: value}
@@ -197,14 +199,14 @@ func (w setWriter) label(ctx context.Context, sets []rollout.Target, value any) 
 // patch changes a set that still is as the decision saw it. Its error is the API server's own.
 func (w setWriter) patch(ctx context.Context, name, uid, version string, change map[string]any) error {
 	seen := &metav1.ObjectMeta{Name: name, UID: types.UID(uid), ResourceVersion: version}
-	set, err := kube.Patch(ctx, w.sets(w.deployment), seen, change)
+	set, err := kube.Patch(ctx, w.Kube.Sets(w.deployment.Namespace), seen, change)
 	if err == nil {
 		w.versions.Raise(cache.Sets, set.ResourceVersion)
 	}
 	return err
 }
 
-// resize gives a set its size, and tells of it.
+// resize gives a set its size, and records an event.
 func (w setWriter) resize(ctx context.Context, r rollout.Resize) error {
 	change := map[string]any{
 		"spec": map[string]any{"replicas": r.To},
@@ -223,22 +225,28 @@ func (w setWriter) resize(ctx context.Context, r rollout.Resize) error {
 		return kube.WriteError(w.ref(r.Name, r.UID), err)
 	}
 	direction := map[bool]string{true: "up", false: "down"}[r.To > r.From]
-	w.Kube.Recorder.Event(d, corev1.EventTypeNormal, vocabulary.ReasonScalingMachineSet, fmt.Sprintf("Scaled %s machine set %s to %d", direction, r.Name, r.To))
+	w.Kube.Recorder.Eventf(d, corev1.EventTypeNormal, vocabulary.ReasonScalingMachineSet, "Scaled %s machine set %s to %d", direction, r.Name, r.To)
 	return nil
 }
 
-// sameSize returns the version of a set that still is as its resize was decided on; empty where it is not. In the midst of a rollout sets
-// write their status several times a second, which changes nothing of what the decision saw a moment ago.
+// resizeWithin is the age up to which the decision to resize a set still holds when only its resourceVersion has changed.
+// Source: the timeout of one local attempt.
+const resizeWithin = 2 * time.Second
+
+// sameSize returns the present version of a set whose size is still the one that the decision saw; empty when it is not. During a
+// rollout the status of a set changes several times a second, which does not affect the decision.
 func (w setWriter) sameSize(ctx context.Context, r rollout.Resize) (version string) {
-	set, err := w.sets(w.deployment).Get(ctx, r.Name, metav1.GetOptions{})
-	if err == nil && string(set.UID) == r.UID && set.DeletionTimestamp == nil && int(set.Spec.Replicas) == r.From && controls(w.deployment, set) {
+	set, err := w.Kube.Sets(w.deployment.Namespace).Get(ctx, r.Name, metav1.GetOptions{})
+	same := err == nil && string(set.UID) == r.UID && set.DeletionTimestamp == nil && int(set.Spec.Replicas) == r.From
+	if same && controls(w.deployment, set) {
 		return set.ResourceVersion
 	}
 	return ""
 }
 
-// align numbers the current set, or copies to it what is the deployment's, and numbers the deployment like it.
-func (w setWriter) align(ctx context.Context, in SetChanges) error {
+// syncSets writes the revision of the current set, or copies to it what follows the deployment, and writes its revision to the
+// deployment.
+func (w setWriter) syncSets(ctx context.Context, in SetChanges) error {
 	targets, revise := in.Sync, func(*v1alpha1.MachineSet) {}
 	if in.Revise != nil {
 		targets = append(targets, in.Revise.Target)
@@ -250,27 +258,27 @@ func (w setWriter) align(ctx context.Context, in SetChanges) error {
 		}
 	}
 	for _, t := range targets {
-		d, err := kube.LiveAt(ctx, w.deployments(w.deployment), "deployment", w.deployment, "")
+		d, err := kube.LiveAt(ctx, w.Kube.Deployments(w.deployment.Namespace), "deployment", w.deployment, "")
 		if err != nil {
 			return err
 		}
-		set, err := w.sets(w.deployment).Get(ctx, t.Name, metav1.GetOptions{})
+		set, err := w.Kube.Sets(w.deployment.Namespace).Get(ctx, t.Name, metav1.GetOptions{})
 		if err != nil {
 			return kube.WriteError(w.ref(t.Name, t.UID), err)
 		}
 		if string(set.UID) != t.UID || set.ResourceVersion != t.Version {
 			return kube.Conflict(w.ref(t.Name, t.UID))
 		}
-		if !observeset.SameTemplate(&set.Spec.Template, &d.Spec.Template) { // it was the current one when this was decided
+		if !observeset.SameTemplate(&set.Spec.Template, &d.Spec.Template) { // it is not the current set any more
 			return kube.Conflict(w.deployment)
 		}
 		deployment.FollowDeployment(set, d)
 		revise(set)
-		if set, err = w.sets(w.deployment).Update(ctx, set, metav1.UpdateOptions{}); err != nil {
+		if set, err = w.Kube.Sets(w.deployment.Namespace).Update(ctx, set, metav1.UpdateOptions{}); err != nil {
 			return kube.WriteError(w.ref(t.Name, t.UID), err)
 		}
 		w.versions.Raise(cache.Sets, set.ResourceVersion)
-		if err := w.number(ctx, w.deployment, d, set, w.versions); err != nil {
+		if err := w.writeRevision(ctx, w.deployment, d, set, w.versions); err != nil {
 			return err
 		}
 	}

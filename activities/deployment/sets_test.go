@@ -17,7 +17,7 @@ import (
 	observeset "millwright/observe/set"
 )
 
-// nameOf returns the name and hash of the set that a deployment's template asks for.
+// nameOf returns the name and hash of the set of a deployment's template.
 func nameOf(t *testing.T, d *v1alpha1.MachineDeployment, collisions *int32) (name, hash string) {
 	t.Helper()
 	hash, err := observeset.TemplateHash(&d.Spec.Template, collisions)
@@ -69,7 +69,7 @@ func TestCreateSet(t *testing.T) {
 	})
 }
 
-// The number of a revision is part of the deployment: whoever reads it has to see that of the set.
+// The revision of the deployment must be that of its current set.
 func TestCreateSetRunTwice(t *testing.T) {
 	t.Parallel()
 	t.Run("where the deployment has its number, it is one set, told once", func(t *testing.T) {

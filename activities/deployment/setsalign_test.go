@@ -33,7 +33,7 @@ func setChanges(d *v1alpha1.MachineDeployment, target rollout.Target) map[string
 	}
 }
 
-// Whatever is done to a set, it is done to the one that was looked at, and once.
+// Each change is made once, and only to the set that the decision saw.
 func TestChangeSetsMeetsWhatTheDecisionSaw(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 3, revised[*v1alpha1.MachineDeployment]("2"))
@@ -45,7 +45,7 @@ func TestChangeSetsMeetsWhatTheDecisionSaw(t *testing.T) {
 	for what, seen := range map[string]rollout.Target{"another version": changed, "another one of its name": another} {
 		for kind, in := range setChanges(d, seen) {
 			t.Run(kind+": "+what, func(t *testing.T) {
-				if kind == "resize" { // its size is what it has to be found with
+				if kind == "resize" { // the precondition is its size
 					in.Resize[0].From = 2
 				}
 				w := anew()
@@ -61,7 +61,7 @@ func TestChangeSetsMeetsWhatTheDecisionSaw(t *testing.T) {
 		t.Run(kind+": a second time", func(t *testing.T) {
 			w := anew()
 			d := w.Deployment("d")
-			d.Spec.MinReadySeconds, d.Annotations["note"] = 7, "new" // so that there is something to do for all of them
+			d.Spec.MinReadySeconds, d.Annotations["note"] = 7, "new" // so that each change has something to write
 			w.Edit(cache.Deployments, "d", activitiestest.Encode(d))
 			in := in
 			if kind == "close" {

@@ -16,7 +16,7 @@ import (
 	"millwright/observe/cache"
 )
 
-// said returns a status's conditions as type, status and reason.
+// said returns the conditions of a status as type, status and reason.
 func said(status v1alpha1.MachineDeploymentStatus) []string {
 	list := []string{}
 	for _, c := range status.Conditions {
@@ -152,7 +152,7 @@ func TestReportDeploymentWhoseSetIsNew(t *testing.T) {
 	assert.Empty(t, w.Writes())
 }
 
-// D35: one number that differs is reason enough to write the status.
+// D35: one different number is enough to write the status.
 func TestD35_AMachineThatIsKeptIsReported(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 2, revised[*v1alpha1.MachineDeployment]("1"))

@@ -28,7 +28,7 @@ var (
 	errBusy    = apierrors.NewTooManyRequests("too many requests", 0)
 )
 
-// refusal is that of a disruption budget.
+// refusal is the answer of a disruption budget.
 func refusal(budget string) error {
 	err := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 0)
 	err.ErrStatus.Details.Causes = []metav1.StatusCause{{
@@ -37,7 +37,7 @@ func refusal(budget string) error {
 	return err
 }
 
-// namespaceGoing is the refusal of a namespace that is being deleted.
+// namespaceGoing is the answer in a namespace that is being deleted.
 func namespaceGoing() error {
 	err := apierrors.NewForbidden(activitiestest.PodsResource.GroupResource(), "a", errors.New("unable to create new content in namespace web because it is being terminated"))
 	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{Type: "NamespaceTerminating"})
@@ -49,7 +49,7 @@ func TestDR17_WhatTheAPIServerAnswers(t *testing.T) {
 	for name, row := range map[string]struct {
 		answer error
 		kind   string
-		why    string // the beginning, and the end, of what people read
+		why    string // the beginning and the end of the message
 		end    string
 		again  time.Duration // at the earliest; a fifth of it later at the latest
 	}{
@@ -148,7 +148,7 @@ func TestABusyAPIServerBlocksNothing(t *testing.T) {
 					e.GoesOn(t)
 					assert.Len(t, d.Since(), 1)
 					activitiestest.After(row.again - time.Millisecond)
-					e.GoesOn(t) // people are told nothing
+					e.GoesOn(t) // no message
 					assert.Empty(t, d.Since())
 					d.Answer(nil, "a")
 					activitiestest.After(row.again/5 + 2*time.Millisecond)

@@ -18,7 +18,7 @@ import (
 	"millwright/decide/drain"
 )
 
-// budget selects all pods of the namespace web. Of five healthy ones it allows so many to go.
+// budget selects all pods of the namespace web. Of five healthy pods it allows so many disruptions.
 func budget(allowed int32, change ...func(*policyv1.PodDisruptionBudget)) *policyv1.PodDisruptionBudget {
 	b := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "all", UID: "uid-all", ResourceVersion: "900", Generation: 1}}
 	b.Spec.Selector = &metav1.LabelSelector{}
@@ -32,7 +32,7 @@ func named(name string) func(*policyv1.PodDisruptionBudget) {
 	return func(b *policyv1.PodDisruptionBudget) { b.Name, b.UID = name, "uid-pdb" }
 }
 
-// misconfigured makes a budget one that can never be met.
+// misconfigured makes a budget one that never allows a disruption.
 func misconfigured(b *policyv1.PodDisruptionBudget) { b.Status.ExpectedPods = 5 }
 
 func TestU151_AsManyGoAsABudgetAllows(t *testing.T) {
@@ -149,7 +149,7 @@ func TestSeveralBudgetsOfOnePodNeedSomebody(t *testing.T) {
 			in.Shown = []drain.Blocker{{Kind: drain.BlockedByBudget, Name: "web/all and web/more", Bad: true}}
 			d.Answer(errSeveral, "a")
 			e := d.Empty(in)
-			for len(d.Since()) == 0 { // now and then it is tried all the same
+			for len(d.Since()) == 0 { // it is probed now and then
 				activitiestest.After(time.Second)
 			}
 			d.Answer(nil, "a")
@@ -206,7 +206,7 @@ func healthy(names ...string) []runtime.Object {
 	return list
 }
 
-// protectedFor makes a pod one that is not to be disrupted, for so long from when the evictions begin, or as the value says.
+// protectedFor gives a pod the annotation do-not-disrupt with this value.
 func protectedFor(value string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Annotations = map[string]string{v1alpha1.AnnotationDoNotDisrupt: value}

@@ -7,9 +7,9 @@ import (
 	"millwright/decide/drain"
 )
 
-// debouncer reports a change of what blocks a drain once the change has been stable for debouncedFor, or after debouncedMost
-// at the latest: an eviction that is refused once and accepted next is no news, and volumes always take a while. The zero
-// value has seen nothing.
+// debouncer reports a change of a drain's blockers once the change has been stable for debouncedFor, or after debouncedMost
+// at the latest: an eviction is often refused once and accepted next, and volumes always take a while. The zero value has
+// seen nothing.
 type debouncer struct {
 	changedAt time.Time       // since when the blockers differ from what was reported; zero: they do not
 	stableAt  time.Time       // since when the blockers are the same, volumes not counted
@@ -17,7 +17,7 @@ type debouncer struct {
 	due       time.Time       // when the change is reported if nothing else happens; zero: never
 }
 
-// changed takes in the present blockers and says whether they are to be reported instead of the reported ones.
+// changed takes the present blockers and returns whether to report them now instead of the reported ones.
 func (b *debouncer) changed(blockers, reported []drain.Blocker, now time.Time) bool {
 	if sameBlockers(blockers, reported) {
 		*b = debouncer{}
@@ -37,7 +37,7 @@ func (b *debouncer) changed(blockers, reported []drain.Blocker, now time.Time) b
 	return !now.Before(b.due)
 }
 
-// sameBlockers compares what blocks, not which pods.
+// sameBlockers compares blockers, but not the pods that they block.
 func sameBlockers(a, b []drain.Blocker) bool {
 	return slices.EqualFunc(a, b, func(x, y drain.Blocker) bool { return x.Kind == y.Kind && x.Name == y.Name && x.Bad == y.Bad })
 }

@@ -1,4 +1,4 @@
-// Package drain has the activities that empty a node: it decides about a drain, evicts pods and awaits volumes.
+// Package drain has the activities that drain a node: they decide about the drain, evict pods and wait for volumes.
 package drain
 
 import (
@@ -20,45 +20,45 @@ import (
 // Activities are the activities of this package. Workflows call its methods by name.
 type Activities struct{ Kube *kube.Kube }
 
-// DefaultMaxDrains is how many nodes of a cluster are drained at a time. Source: each of them asks 20 pods at once at the
-// most, and the API server serves that many with ease; a cluster that loses more nodes at once has nowhere to put their pods.
+// DefaultMaxDrains is how many nodes of a cluster are drained at a time. Source: each drain sends at most 20 requests at
+// once, which the API server can serve, and a cluster that loses more nodes at once has no room for their pods.
 const DefaultMaxDrains = 100
 
-// Input says how fresh the facts of a drain's decision must be, and what the drain has seen of the node's pods.
+// Input says how fresh the facts of a drain's decision must be, and what this run knows about the node's pods.
 type Input struct {
 	kube.Read
-	Purpose string        // vocabulary.DrainForUpdate or DrainForPreservation; empty for a machine that is deleted
+	Purpose string        // vocabulary.DrainForUpdate or DrainForPreservation; empty for a machine that is being deleted
 	Unasked bool          // this run has not looked at the pods yet
-	Grace   time.Duration // longest own grace period of the pods that were left; zero before the first look
+	Grace   time.Duration // longest grace period of the pods that were left; zero before the first look
 }
 
 // Decision is what a drain does next.
 type Decision struct {
-	Result   string // how it ends; empty while it goes on
+	Result   string // how the drain ended; empty while it goes on
 	Why      string
 	Step     drain.Step
-	Started  time.Time // when it began to ask pods to go; zero before
-	Recorded string    // the means that the status names
-	Hold     string    // why nobody is asked to go now; empty when somebody is
-	Retry    string    // changes when all pods are to be asked again at once
+	Started  time.Time // of the first evictions; zero before
+	Recorded string    // the means that the status shows
+	Hold     string    // why no pod is removed now; empty when pods are
+	Retry    string    // a change of it retries all pods at once
 	Version  string    // resourceVersion of the machine that was read
 	Phase    string    // of the machine
 	Purpose  attention.DrainPurpose
 }
 
-// Cancelled is how a drain ends that is not wanted any more, besides vocabulary.DrainDrained, DrainForced and DrainSkipped. It
-// stands in no status.
+// Cancelled is how a drain ends that is not wanted any more, besides vocabulary.DrainDrained, DrainForced and DrainSkipped.
+// It is never written to a status.
 const Cancelled = "Cancelled"
 
-// DecideDrain reads a machine whose node is to be empty and the node, and says how its pods are made to go now, and until
-// when.
+// DecideDrain reads a machine whose node is drained, and the node, and returns by which means its pods are removed now, and
+// until when.
 func (a *Activities) DecideDrain(ctx context.Context, in Input) (Decision, error) {
 	m, live, err := a.Kube.Machine(ctx, in.Read)
 	if err != nil {
 		return Decision{}, err
 	}
 	if m == nil || (m.DeletionTimestamp == nil) != (in.Purpose != "") {
-		return Decision{Result: Cancelled, Why: "the machine is gone, or its node is not emptied for that any more"}, nil
+		return Decision{Result: Cancelled, Why: "the machine is gone, or its node is not drained for this purpose any more"}, nil
 	}
 	node, err := a.Kube.Node(ctx, m, live)
 	if err != nil {
@@ -72,11 +72,11 @@ func (a *Activities) DecideDrain(ctx context.Context, in Input) (Decision, error
 	record := observedrain.RecordOf(m, purpose)
 	switch {
 	case record != nil && record.Result != "":
-		d.Result, d.Why = record.Result, "the drain has ended before"
+		d.Result, d.Why = record.Result, "the drain has already ended"
 	case node == nil:
 		d.Result, d.Why = vocabulary.DrainDrained, "there is no node "+facts.NodeName
 	case purpose.For != in.Purpose:
-		d.Result, d.Why = Cancelled, "the node may keep its pods"
+		d.Result, d.Why = Cancelled, "the node does not have to be drained any more"
 	case facts.Skip != "":
 		d.Result, d.Why = vocabulary.DrainSkipped, facts.Skip
 	default:
@@ -85,21 +85,21 @@ func (a *Activities) DecideDrain(ctx context.Context, in Input) (Decision, error
 		ladder.Unasked = in.Unasked
 		d.Step = drain.Climb(ladder)
 		d.Started, d.Recorded, d.Why = ladder.Started, string(ladder.Reached), d.Step.Why
-		if d.Step.Over && d.Hold == "" { // what is left behind is not left while a person wants to look at it
+		if d.Step.Over && d.Hold == "" { // during a hold, an operator may want to see the remaining pods
 			d.Result = vocabulary.DrainForced
 		}
 	}
 	return d, nil
 }
 
-// Holding is a hold that is written because somebody cancelled in Temporal.
+// Holding asks for a hold, because an operator cancelled the workflow in Temporal.
 type Holding struct {
 	Read kube.Read
 	Why  string
 }
 
-// HoldDrain makes a machine say that its node is not drained for now, and its deletion stays in the stage in which it is. A
-// hold that is there stays as it is. It returns the version to wait for; running it twice writes once.
+// HoldDrain writes a hold on a machine: its node is not drained for now, and its deletion stays in its stage. An existing
+// hold stays as it is. It returns the version to wait for; running it twice writes once.
 func (a *Activities) HoldDrain(ctx context.Context, in Holding) (string, error) {
 	return a.Kube.ChangeMachine(ctx, in.Read, func(m *v1alpha1.Machine) {
 		if _, held := m.Annotations[v1alpha1.AnnotationHold]; !held {
@@ -108,16 +108,17 @@ func (a *Activities) HoldDrain(ctx context.Context, in Holding) (string, error) 
 	})
 }
 
-// NodeLoad is what stands on a node.
+// NodeLoad is what a drain has to remove from a node.
 type NodeLoad struct {
-	Pods     int    // that have to go
-	Attached int    // volumes
-	Queue    string // its place in the queue of drains; empty when it is its turn. One that is to be forced waits for nobody
+	Pods     int    // pods to remove
+	Attached int    // volumes; at least 1 while that is not known
+	Queue    string // its place in the queue of drains; empty when it is its turn, or when pods are killed by force
 	Versions kube.MinVersions
 }
 
-// CordonAndCountPods cordons the node of a machine that is being deleted, counts what has to leave it, and says whether it is its turn, which holds only
-// for a machine whose stage Drain is on record. It reads the pods live: a node that is said to be empty gets no drain. Running it twice is harmless.
+// CordonAndCountPods cordons the node of a machine that is being deleted, counts the pods that must leave it, and returns
+// whether it is its turn to be drained. The turn is known only for a machine whose stage Drain is on record. Pods are read
+// live, because a node without pods gets no drain. Running it twice is harmless.
 func (a *Activities) CordonAndCountPods(ctx context.Context, in kube.Read) (NodeLoad, error) {
 	versions, err := a.Kube.Cordon(ctx, in, in.Live)
 	if err != nil {
@@ -140,7 +141,7 @@ func (a *Activities) CordonAndCountPods(ctx context.Context, in kube.Read) (Node
 		return NodeLoad{}, err
 	}
 	for _, pod := range facts {
-		if goes(pod) {
+		if mustLeave(pod) {
 			load.Pods++
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	observedrain "millwright/observe/drain"
 )
 
-// Detaching is the wait for a node's volumes.
+// Detaching names the node whose volumes an activity waits for.
 type Detaching struct {
 	Machine  kube.Ref
 	NodeName string
@@ -23,11 +23,11 @@ type Detaching struct {
 
 // Detached is how the wait ended.
 type Detached struct {
-	Left []string // persistent volumes, or attachments, that are still attached; at most drain.MaxRows of them, sorted
+	Left []string // persistent volumes, or attachments, that are still attached, sorted; at most drain.MaxRows
 }
 
-// AwaitDetach returns when no volume is attached to a node any more, or when it is time to go on without. Volumes of pods
-// that stay on the node, such as those of DaemonSets, are not waited for. It changes nothing.
+// AwaitDetach returns when no volume is attached to a node any more, or when its time is over. Volumes of pods that stay on
+// the node, such as those of DaemonSets, do not count. It changes nothing.
 func (a *Activities) AwaitDetach(ctx context.Context, in Detaching) (Detached, error) {
 	until := in.Since.Add(a.Kube.Draining.Detach)
 	stay, err := a.staying(ctx, in)
@@ -35,7 +35,7 @@ func (a *Activities) AwaitDetach(ctx context.Context, in Detaching) (Detached, e
 		return Detached{}, err
 	}
 	here := func(node, _ string) bool { return node == in.NodeName }
-	news, stop, err := observedrain.News(a.Kube.Cluster, in.Machine.UID, observedrain.Concerns{Attachment: here})
+	changes, stop, err := observedrain.Subscribe(a.Kube.Cluster, in.Machine.UID, observedrain.Filter{Attachment: here})
 	if err != nil {
 		return Detached{}, err
 	}
@@ -47,7 +47,7 @@ func (a *Activities) AwaitDetach(ctx context.Context, in Detaching) (Detached, e
 		if known && len(left) == 0 || !time.Now().Before(until) {
 			return Detached{Left: left[:min(len(left), drain.MaxRows)]}, nil
 		}
-		if !known { // nobody tells when the watch is back
+		if !known { // no event reports that the watch has resumed
 			next = cache.LinkSettles
 		}
 		select {
@@ -56,7 +56,7 @@ func (a *Activities) AwaitDetach(ctx context.Context, in Detaching) (Detached, e
 		case <-activity.GetWorkerStopChannel(ctx):
 			return Detached{}, lookAgain(ctx, "the worker stops while it waits for the volumes of node "+in.NodeName)
 		case <-time.After(min(next, max(time.Until(until), shortestWait))):
-		case <-news:
+		case <-changes:
 		}
 	}
 }
@@ -74,7 +74,7 @@ func (a *Activities) staying(ctx context.Context, in Detaching) (sets.Set[string
 	}
 	stay := sets.New[string]()
 	for i, pod := range facts {
-		if goes(pod) {
+		if mustLeave(pod) {
 			continue
 		}
 		names, err := volumesOf(ctx, client, list[i])

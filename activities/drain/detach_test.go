@@ -22,7 +22,7 @@ import (
 
 func attachingStill(a *storagev1.VolumeAttachment) { a.Status.Attached = false }
 
-// detachingFrom runs a test in a bubble with a node to which things are attached.
+// detachingFrom runs a test in a bubble with a node that has attached volumes.
 func detachingFrom(t *testing.T, objects []runtime.Object, test func(*testing.T, *activitiestest.Desk, activities.Detaching)) {
 	t.Helper()
 	evicting(t, objects, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
@@ -156,7 +156,7 @@ func TestAwaitDetachEnds(t *testing.T) {
 
 func assertCanceled(t *testing.T, err error) {
 	t.Helper()
-	var application *temporal.ApplicationError // what the SDK's test environment makes of it
+	var application *temporal.ApplicationError // as the SDK's test environment returns it
 	require.ErrorAs(t, err, &application)
 	assert.Equal(t, context.Canceled.Error(), application.Message())
 }

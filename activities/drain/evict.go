@@ -21,52 +21,52 @@ import (
 	observedrain "millwright/observe/drain"
 )
 
-// Eviction says how the pods of a node are made to go.
+// Eviction says how to remove the pods of a node.
 type Eviction struct {
 	Machine  kube.Ref
 	NodeName string
 	Means    drain.Means
 	Until    time.Time        // zero: no end
-	Hurry    bool             // a person wants every pod to be asked again, whatever budgets say
-	Shown    []drain.Blocker  // what people were told: when it is not what they would see, the activity returns
-	Started  time.Time        // when the drain began: what came to the node later although it is cordoned stays there
-	Known    []drain.Row      // what earlier runs of this activity tried; at most drain.MaxRows
+	Hurry    bool             // an operator wants every pod to be tried again, even if its budget allows no disruption
+	Shown    []drain.Blocker  // as the status shows them: the activity returns when they differ
+	Started  time.Time        // when the drain began: pods that tolerate the cordon and came later stay
+	Known    []drain.Row      // attempts of earlier runs of this activity; at most drain.MaxRows
 	Gone     int              // pods that have left in this drain
-	Departed []drain.Departed // of those, the ones whose volumes are on their way
+	Departed []drain.Departed // pods that have left and whose volumes are not attached elsewhere yet
 }
 
-// Evicted is what became of them.
+// Evicted is the result of EvictPods.
 type Evicted struct {
 	Outcome  string // Empty, Deadline or Changed
 	Picture  drain.Picture
 	Blockers []drain.Blocker
-	Grace    time.Duration // longest own grace period of the pods that are left
-	Left     []string      // of those, the first ones, as namespace/name
+	Grace    time.Duration // longest grace period of the remaining pods
+	Left     []string      // the first remaining pods, as namespace/name
 	Departed []drain.Departed
 	Accepted int // requests of this run that were accepted
 }
 
 // The outcomes of EvictPods.
 const (
-	OutcomeEmpty    = "Empty"    // nothing is left that has to go
-	OutcomeDeadline = "Deadline" // the time is over, and each pod was asked at least once since
-	OutcomeChanged  = "Changed"  // people would see something else than they were told, or want something else
+	OutcomeEmpty    = "Empty"    // no pod is left that must leave
+	OutcomeDeadline = "Deadline" // the time is over, and each pod was tried at least once
+	OutcomeChanged  = "Changed"  // the blockers differ from those shown, or an operator changed the drain
 )
 
-// EvictPods makes the pods of a node go by the means that it is given, and returns when the node is empty, when its time is
-// over, or when what blocks it has changed. Each attempt begins with a live list and goes on with one watch. However late
-// it begins, it asks all pods once before it says that its time is over. Its heartbeats hold the picture, and the volumes
-// that are on their way, with which the next attempt goes on. Running it twice asks no pod again that is on its way: a pod's
-// own deletion timestamp tells.
+// EvictPods removes the pods of a node by the given means. It returns when the node is empty, when its time is over, or when the
+// blockers have changed. Each attempt begins with a live list and continues with one watch. However late it begins, it tries all
+// pods once before it returns because its time is over. Its heartbeats hold the progress with which the next attempt continues.
+// Running it twice tries no pod again that is being deleted already.
 func (a *Activities) EvictPods(ctx context.Context, in Eviction) (Evicted, error) {
 	e := &evictionLoop{
 		Activities: a, client: a.Kube.Cluster.Target(in.Machine.Namespace), in: in,
 		Progress: Progress{Gone: in.Gone, Departed: in.Departed},
 		facts:    map[string]drain.Pod{}, namespaces: namespaces{}, tries: map[string]drain.Tries{},
-		volumes: map[string][]string{}, spent: map[string]spending{}, asked: map[string]string{}, looks: rate.NewLimiter(rate.Every(leastPause), quickLooks),
+		volumes: map[string][]string{}, spent: map[string]spending{}, asked: map[string]string{},
+		looks: rate.NewLimiter(rate.Every(leastPause), quickLooks),
 	}
 	var last Progress
-	if err := activity.GetHeartbeatDetails(ctx, &last); err == nil { // there are some, and they can be read
+	if err := activity.GetHeartbeatDetails(ctx, &last); err == nil { // an earlier attempt has left some
 		e.Progress = last
 	}
 	changes, stop, err := e.watchPods(ctx)
@@ -75,7 +75,7 @@ func (a *Activities) EvictPods(ctx context.Context, in Eviction) (Evicted, error
 	}
 	defer stop()
 	e.subscribe()
-	news, unsubscribe, err := observedrain.News(a.Kube.Cluster, in.Machine.UID, observedrain.Concerns{
+	notifications, unsubscribe, err := observedrain.Subscribe(a.Kube.Cluster, in.Machine.UID, observedrain.Filter{
 		Budget:     func(namespace string) bool { return e.interest.Load().namespaces.Has(namespace) },
 		Attachment: func(node, volume string) bool { return node == in.NodeName || e.interest.Load().volumes.Has(volume) },
 	})
@@ -83,9 +83,9 @@ func (a *Activities) EvictPods(ctx context.Context, in Eviction) (Evicted, error
 		return Evicted{}, err
 	}
 	defer unsubscribe()
-	e.wished = e.wishes()
+	e.requested = e.requests()
 	defer func() { e.Kube.Metrics.Blocks(e.blocking, nil) }()
-	return e.run(ctx, changes, news)
+	return e.run(ctx, changes, notifications)
 }
 
 // evictionLoop is one attempt to empty a node.
@@ -96,22 +96,22 @@ type evictionLoop struct {
 	Progress
 
 	pods  map[string]*corev1.Pod // on the node, by UID
-	facts map[string]drain.Pod   // of these, at the last look
+	facts map[string]drain.Pod   // at the last look, by UID
 	namespaces
-	tries    map[string]drain.Tries
-	volumes  map[string][]string // persistent volumes of a pod that were attached to the node when it was first seen
-	spent    map[string]spending
-	budgets  map[string][]*policyv1.PodDisruptionBudget // that select each of them
-	asked    map[string]string                          // which budgets a pod had at the last look, and in which version
-	accepted int
-	wished   string // by people, of the drain, when the attempt began
-	interest atomic.Pointer[interest]
-	blocking []drain.Blocker
+	tries     map[string]drain.Tries
+	volumes   map[string][]string // persistent volumes of a pod that were attached to the node when the pod was first seen
+	spent     map[string]spending
+	budgets   map[string][]*policyv1.PodDisruptionBudget // that select each pod
+	asked     map[string]string                          // budgets of a pod at the last look, with their versions
+	accepted  int
+	requested string // operator requests about the drain when the attempt began
+	interest  atomic.Pointer[interest]
+	blocking  []drain.Blocker
 	debouncer
-	looks *rate.Limiter // of looks that changes cause
+	looks *rate.Limiter // limits the looks that changes cause
 }
 
-// Progress is how far an attempt has come, as its heartbeats say: what the next one cannot see by itself, and what people see.
+// Progress is what heartbeats hold: the picture for people, and what the next attempt cannot see by itself.
 type Progress struct {
 	Gone     int
 	Departed []drain.Departed
@@ -125,11 +125,11 @@ type spending struct {
 	next    time.Time // of the next probe
 }
 
-func (e *evictionLoop) run(ctx context.Context, changes <-chan watch.Event, news <-chan struct{}) (Evicted, error) {
+func (e *evictionLoop) run(ctx context.Context, changes <-chan watch.Event, notifications <-chan struct{}) (Evicted, error) {
 	for {
 		d, err := e.act(ctx)
-		if err != nil && e.over() && ctx.Err() == nil { // what cannot be read holds up no deadline
-			activity.GetLogger(ctx).Warn("pods cannot be told apart; the deadline has come", "node", e.in.NodeName, "error", err)
+		if err != nil && e.over() && ctx.Err() == nil { // a failing read does not delay the deadline
+			activity.GetLogger(ctx).Warn("the drain's facts cannot be read, and its deadline has passed", "node", e.in.NodeName, "error", err)
 			return e.result(OutcomeDeadline, d), nil
 		}
 		if err != nil {
@@ -144,14 +144,14 @@ func (e *evictionLoop) run(ctx context.Context, changes <-chan watch.Event, news
 			return e.result(OutcomeEmpty, d), nil
 		case e.over():
 			return e.result(OutcomeDeadline, d), nil
-		case e.changed(d.Blockers, e.in.Shown, now), e.wishes() != e.wished:
+		case e.changed(d.Blockers, e.in.Shown, now), e.requests() != e.requested:
 			return e.result(OutcomeChanged, d), nil
 		}
-		if len(d.Act) > 0 { // some had not their turn
+		if len(d.Act) > 0 { // some waited for their budget in vain
 			d.Look = now
 		}
-		if err := e.wait(ctx, d.Look, changes, news); err != nil {
-			if givenUp(ctx) { // what was seen is worth something
+		if err := e.wait(ctx, d.Look, changes, notifications); err != nil {
+			if givenUp(ctx) { // the workflow still wants the result
 				return e.result(OutcomeChanged, d), nil
 			}
 			return Evicted{}, err
@@ -159,34 +159,35 @@ func (e *evictionLoop) run(ctx context.Context, changes <-chan watch.Event, news
 	}
 }
 
-// givenUp reports whether the workflow does not want the attempt any more. One that is paused or reset by a person goes on in
-// another attempt.
+// givenUp reports whether the workflow has cancelled the activity. After a pause or a reset by an operator, another attempt
+// continues.
 func givenUp(ctx context.Context) bool {
 	cause := context.Cause(ctx)
-	return cause != nil && !errors.Is(cause, context.DeadlineExceeded) && !errors.Is(cause, activity.ErrActivityPaused) && !errors.Is(cause, activity.ErrActivityReset)
+	return cause != nil && !errors.Is(cause, context.DeadlineExceeded) &&
+		!errors.Is(cause, activity.ErrActivityPaused) && !errors.Is(cause, activity.ErrActivityReset)
 }
 
-// over reports whether the time of the means has come to its end.
+// over reports whether the time of the means is over.
 func (e *evictionLoop) over() bool { return !e.in.Until.IsZero() && !time.Now().Before(e.in.Until) }
 
-// act does what there is to do now, until nothing is, and returns the decision that said so: or the one after which some had not their
-// turn, for people may want something else by now.
+// act decides and sends requests until there is nothing to send, and returns the last decision. It also returns after
+// requests that waited for their budget in vain, because the facts may have changed.
 func (e *evictionLoop) act(ctx context.Context) (drain.Decision, error) {
-	stop := kube.Beat(ctx, e.Progress) // claims and requests may take their time
+	stop := kube.Beat(ctx, e.Progress) // reads of claims and requests may take long
 	defer stop()
 	for asked, all := false, true; ; asked = true {
 		d, err := e.decide(ctx)
 		if err != nil || len(d.Act) == 0 || asked && (e.over() || !all) || ctx.Err() != nil {
 			return d, err
 		}
-		all = e.note(e.send(ctx, d.Act))
+		all = e.record(e.send(ctx, d.Act))
 	}
 }
 
-// wishes is what people want of the drain now. A cancellation tells of it, too, but only by the next heartbeat.
-func (e *evictionLoop) wishes() string {
+// requests returns the operator requests about the drain. A cancellation would arrive only with the next heartbeat.
+func (e *evictionLoop) requests() string {
 	if m, found := e.Kube.Cluster.Machine(e.in.Machine.Key()); found {
-		return observedrain.Wishes(m)
+		return observedrain.Requests(m)
 	}
 	return ""
 }
@@ -194,7 +195,7 @@ func (e *evictionLoop) wishes() string {
 func (e *evictionLoop) result(outcome string, d drain.Decision) Evicted {
 	r := Evicted{Outcome: outcome, Picture: d.Picture, Blockers: d.Blockers, Departed: e.Departed, Accepted: e.accepted}
 	for _, pod := range e.facts {
-		if goes(pod) {
+		if mustLeave(pod) {
 			r.Grace = max(r.Grace, pod.Grace)
 			r.Left = append(r.Left, pod.Namespace+"/"+pod.Name)
 		}
@@ -204,7 +205,7 @@ func (e *evictionLoop) result(outcome string, d drain.Decision) Evicted {
 	return r
 }
 
-// interest filters which events of budgets and volume attachments reach a drain. It is immutable: a new one replaces it.
+// interest filters which events of budgets and volume attachments reach a drain. It is immutable.
 type interest struct {
 	namespaces sets.Set[string] // of the budgets
 	volumes    sets.Set[string] // attached to any node
@@ -220,7 +221,7 @@ func (e *evictionLoop) subscribe() {
 	e.interest.Store(of)
 }
 
-// volumeNames returns the volumes of the pods that are on the node, and of those whose volumes are on their way.
+// volumeNames returns the volumes of the pods on the node, and of the departed pods.
 func (e *evictionLoop) volumeNames() []string {
 	names := slices.Concat(slices.Collect(maps.Values(e.volumes))...)
 	for _, d := range e.Departed {

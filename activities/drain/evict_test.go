@@ -15,7 +15,7 @@ import (
 	"millwright/decide/drain"
 )
 
-// staying are pods that no drain touches, and one of another node.
+// staying are pods that no drain touches, and a pod of another node.
 func staying() []runtime.Object {
 	skip := func(p *corev1.Pod) { p.Labels = map[string]string{v1alpha1.LabelDrain: "skip"} }
 	return []runtime.Object{
@@ -204,7 +204,7 @@ func TestHeartbeatsHoldThePicture(t *testing.T) {
 		assert.Equal(t, "web/a", first.Rows[0].Pod)
 		assert.Equal(t, 1, first.Rows[0].Attempts)
 		d.End("a")
-		for p := range e.Beats { // also when nothing happens; the SDK holds some back for a while
+		for p := range e.Beats { // also when nothing happens; the SDK delays some
 			if p.Picture.Counts.Terminating == 1 {
 				assert.Equal(t, 1, p.Gone)
 				break

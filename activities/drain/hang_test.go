@@ -24,7 +24,7 @@ import (
 // heartbeatTimeout is after how long without a heartbeat another attempt begins. Source: draining in workflows/run/policies.go.
 const heartbeatTimeout = 10 * time.Second
 
-// pulse notes when an activity records heartbeats, however many of them the SDK holds back.
+// pulse records when an activity sends heartbeats, also those that the SDK delays.
 type pulse struct {
 	interceptor.WorkerInterceptorBase
 	mu    sync.Mutex
@@ -56,7 +56,7 @@ func (o *outbound) RecordHeartbeat(ctx context.Context, details ...any) {
 	o.Next.RecordHeartbeat(ctx, details...)
 }
 
-// pauses returns the times between two heartbeats of an activity that has run since begun, longest first.
+// pauses returns the times between heartbeats of an activity that has run since begun, longest first.
 func (p *pulse) pauses(begun time.Time) []time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -92,7 +92,7 @@ func TestRequestsThatHangHoldUpNoHeartbeat(t *testing.T) {
 	})
 }
 
-// The API server makes evictions of one budget collide. Those of other pods wait for none of them.
+// The API server makes evictions of one budget collide. Evictions of other pods do not wait for them.
 func TestEvictionsOfOneBudgetGoOneAfterTheOther(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct{ took, until, all time.Duration }{

@@ -21,7 +21,7 @@ import (
 	observedrain "millwright/observe/drain"
 )
 
-// watchPods lists the pods of the node and follows them from there.
+// watchPods lists the pods of the node and watches them from there.
 func (e *evictionLoop) watchPods(ctx context.Context) (changes <-chan watch.Event, stop func(), err error) {
 	pods, version, err := listPods(ctx, e.client, e.in.NodeName)
 	if err != nil {
@@ -31,7 +31,7 @@ func (e *evictionLoop) watchPods(ctx context.Context) (changes <-chan watch.Even
 	for _, pod := range pods {
 		e.pods[string(pod.UID)] = pod
 	}
-	e.recall()
+	e.restoreTries()
 	options := podsOn(e.in.NodeName)
 	options.ResourceVersion = version
 	w, err := e.client.CoreV1().Pods(metav1.NamespaceAll).Watch(ctx, options)
@@ -41,8 +41,8 @@ func (e *evictionLoop) watchPods(ctx context.Context) (changes <-chan watch.Even
 	return w.ResultChan(), w.Stop, nil
 }
 
-// recall gives the pods what earlier runs tried, so that people see for how long they have been asked.
-func (e *evictionLoop) recall() {
+// restoreTries counts the attempts of earlier runs, so that people see all of them.
+func (e *evictionLoop) restoreTries() {
 	for uid, pod := range e.pods {
 		for _, row := range e.in.Known {
 			if row.Pod == pod.Namespace+"/"+pod.Name {
@@ -52,7 +52,7 @@ func (e *evictionLoop) recall() {
 	}
 }
 
-// decide looks at what is known now and asks what to do.
+// decide collects the facts and decides.
 func (e *evictionLoop) decide(ctx context.Context) (drain.Decision, error) {
 	e.findVolumes(ctx)
 	e.subscribe()
@@ -60,7 +60,7 @@ func (e *evictionLoop) decide(ctx context.Context) (drain.Decision, error) {
 	for uid, pod := range e.pods {
 		e.budgets[uid] = observedrain.BudgetsOf(e.Kube.Cluster, pod)
 	}
-	e.wake()
+	e.retryChanged()
 	if err := e.look(ctx); err != nil {
 		return drain.Decision{}, err
 	}
@@ -72,10 +72,10 @@ func (e *evictionLoop) decide(ctx context.Context) (drain.Decision, error) {
 			}
 			facts := observedrain.BudgetFacts(b)
 			spent, known := e.spent[facts.Key]
-			if !known && facts.Current && !e.in.Hurry { // what a status says that is up to date needs no try
+			if !known && facts.Current && !e.in.Hurry { // a budget whose status is up to date needs no probe
 				spent.next = drain.AfterProbe(time.Now(), facts.Misconfigured())
 			}
-			if spent.version != b.ResourceVersion { // its status may have changed: what was used of it counts no more
+			if spent.version != b.ResourceVersion { // its status now includes what was used
 				spent = spending{version: b.ResourceVersion, next: spent.next}
 				e.spent[facts.Key] = spent
 			}
@@ -92,7 +92,7 @@ func (e *evictionLoop) decide(ctx context.Context) (drain.Decision, error) {
 	return d, nil
 }
 
-// look makes the facts of the pods that are on the node.
+// look updates the facts about the pods on the node.
 func (e *evictionLoop) look(ctx context.Context) error {
 	uids := slices.Sorted(maps.Keys(e.pods))
 	pods := make([]*corev1.Pod, 0, len(uids))
@@ -115,8 +115,8 @@ func (e *evictionLoop) look(ctx context.Context) error {
 	return nil
 }
 
-// wake lets the pods be tried again at once whose budgets have changed, have come or gone.
-func (e *evictionLoop) wake() {
+// retryChanged allows an immediate try of each pod whose budgets have changed since the last look.
+func (e *evictionLoop) retryChanged() {
 	for uid, list := range e.budgets {
 		now := ""
 		for _, b := range list {
@@ -129,9 +129,9 @@ func (e *evictionLoop) wake() {
 	}
 }
 
-// note keeps what came of requests, and reports whether all were sent. A refusal is waited out a little longer or shorter, at random:
-// the drains of many nodes ask the same budgets.
-func (e *evictionLoop) note(answers []answer) (all bool) {
+// record takes the answers to requests, and reports whether all were sent. The wait after a refusal gets up to 20 % longer at
+// random, because the drains of many nodes use the same budgets.
+func (e *evictionLoop) record(answers []answer) (all bool) {
 	now := time.Now()
 	all = true
 	for _, a := range answers {
@@ -160,8 +160,8 @@ func (e *evictionLoop) note(answers []answer) (all bool) {
 	return all
 }
 
-// spend notes that the eviction of a pod used something of its budget, or would have. Where no budget was asked, because
-// several select the pod or the request came to nothing, none of any was used. A probe waits for the next one in any case.
+// spend counts what the eviction of a pod used of its budget. If the API server did not check a budget, because several
+// select the pod or the request failed, nothing was used. The next probe waits in any case.
 func (e *evictionLoop) spend(pod *corev1.Pod, a answer, now time.Time) {
 	counted := a.Result == drain.Accepted || a.Result == drain.Refused
 	if !counted && a.Result != drain.Several && len(a.action.Probe) == 0 {
@@ -182,10 +182,10 @@ func (e *evictionLoop) spend(pod *corev1.Pod, a answer, now time.Time) {
 	}
 }
 
-// leave notes that a pod is not on the node any more.
+// leave records that a pod is not on the node any more.
 func (e *evictionLoop) leave(pod *corev1.Pod) {
 	uid := string(pod.UID)
-	if f, known := e.facts[uid]; known && goes(f) {
+	if f, known := e.facts[uid]; known && mustLeave(f) {
 		e.Gone++
 		f.Volumes = e.volumes[uid]
 		e.Departed = append(e.Departed, drain.Leave(f, time.Now()))
@@ -196,49 +196,40 @@ func (e *evictionLoop) leave(pod *corev1.Pod) {
 	delete(e.asked, uid)
 }
 
-// wait returns when something has changed, or when it is time to look again.
-func (e *evictionLoop) wait(ctx context.Context, look time.Time, changes <-chan watch.Event, news <-chan struct{}) error {
+// wait returns when it is time to look again. After a change that is as soon as the limiter of looks allows it; the events of
+// pods that arrive until then are taken.
+func (e *evictionLoop) wait(ctx context.Context, look time.Time, changes <-chan watch.Event, notifications <-chan struct{}) error {
 	next := kube.HeartbeatEvery
 	for _, at := range []time.Time{look, e.in.Until, e.due} {
-		if until := time.Until(at); !at.IsZero() && at.After(time.Unix(0, 0)) {
-			next = min(next, max(until, shortestWait))
+		if at.After(time.Unix(0, 0)) {
+			next = min(next, max(time.Until(at), shortestWait))
 		}
 	}
 	timer := time.NewTimer(next)
 	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-activity.GetWorkerStopChannel(ctx):
-		return lookAgain(ctx, "the worker stops while it drains node "+e.in.NodeName)
-	case <-timer.C:
-		return nil
-	case <-news:
-	case change, open := <-changes:
-		if err := e.take(ctx, change, open); err != nil {
-			return err
-		}
-	}
-	return e.gather(ctx, changes, news)
-}
-
-// gather takes what else arrives until it is time to look, or has arrived already.
-func (e *evictionLoop) gather(ctx context.Context, changes <-chan watch.Event, news <-chan struct{}) error {
-	pause := time.NewTimer(e.looks.Reserve().Delay())
-	defer pause.Stop()
-	for waiting := true; waiting; {
+	for changed := false; ; {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-pause.C:
-			waiting = false
-		case <-news:
+		case <-activity.GetWorkerStopChannel(ctx):
+			return lookAgain(ctx, "the worker stops while it drains node "+e.in.NodeName)
+		case <-timer.C:
+			return e.takeArrived(ctx, changes)
+		case <-notifications:
 		case change, open := <-changes:
 			if err := e.take(ctx, change, open); err != nil {
 				return err
 			}
 		}
+		if !changed {
+			changed = true
+			timer.Reset(e.looks.Reserve().Delay())
+		}
 	}
+}
+
+// takeArrived takes the events of pods that have arrived.
+func (e *evictionLoop) takeArrived(ctx context.Context, changes <-chan watch.Event) error {
 	for {
 		select {
 		case change, open := <-changes:
@@ -251,7 +242,7 @@ func (e *evictionLoop) gather(ctx context.Context, changes <-chan watch.Event, n
 	}
 }
 
-// take notes one event of a pod.
+// take takes one event of a pod.
 func (e *evictionLoop) take(ctx context.Context, change watch.Event, open bool) error {
 	pod, isPod := change.Object.(*corev1.Pod)
 	switch {
@@ -268,7 +259,7 @@ func (e *evictionLoop) take(ctx context.Context, change watch.Event, open bool) 
 	return nil
 }
 
-// lookAgain makes Temporal begin another attempt soon; it is no failure. A watch also ends because its context did.
+// lookAgain makes Temporal begin another attempt soon, without an alarm. A watch also ends when its context does.
 func lookAgain(ctx context.Context, message string) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -277,5 +268,5 @@ func lookAgain(ctx context.Context, message string) error {
 		temporal.ApplicationErrorOptions{NextRetryDelay: rewatchAfter, Category: temporal.ApplicationErrorCategoryBenign})
 }
 
-// typeWatchEnded is the type of that failure. No workflow tells it from others.
+// typeWatchEnded is the type of that failure. No workflow depends on it.
 const typeWatchEnded = "WatchEnded"

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes"
 
 	"millwright/activities/kube"
@@ -18,7 +19,7 @@ import (
 	observedrain "millwright/observe/drain"
 )
 
-// podsOn selects the pods of a node: they are asked for by the field, so that nobody has to know all pods of a cluster.
+// podsOn selects the pods of a node on the API server, so that no worker caches all pods of a cluster.
 func podsOn(node string) metav1.ListOptions {
 	return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String()}
 }
@@ -32,12 +33,12 @@ func listPods(ctx context.Context, client kubernetes.Interface, node string) (po
 	return cache.Pointers(list.Items), list.ResourceVersion, nil
 }
 
-// namespaces holds the labels of those that were read.
+// namespaces holds the labels of the namespaces that were read.
 type namespaces map[string]map[string]string
 
-// podFacts returns the facts of pods but for their budgets, with what the drain rules of their node's machine say of each. Labels of namespaces are
-// read live, each once, and only where a rule asks for them. Where pods are deleted whatever blocks them, a rule that cannot
-// be read is none; else it is an error, since nobody knows of whom it speaks.
+// podFacts returns the facts about pods, without their budgets, but with the drain rule of the machine that selects each.
+// Labels of namespaces are read live, once each, and only if a rule needs them. A rule that cannot be read is an error for
+// evictions, because it may protect any pod; for other means it is ignored.
 func (a *Activities) podFacts(ctx context.Context, machine kube.Ref, pods []*corev1.Pod, known namespaces, means drain.Means) ([]drain.Pod, error) {
 	var rules observedrain.Rules
 	if m, found := a.Kube.Cluster.Machine(machine.Key()); found {
@@ -51,7 +52,7 @@ func (a *Activities) podFacts(ctx context.Context, machine kube.Ref, pods []*cor
 		if _, read := known[pod.Namespace]; !read && rules.Namespaces() {
 			ns, err := a.Kube.Cluster.Target(machine.Namespace).CoreV1().Namespaces().Get(ctx, pod.Namespace, metav1.GetOptions{})
 			switch {
-			case apierrors.IsNotFound(err): // it is going, and takes its pods along
+			case apierrors.IsNotFound(err): // deleted, with its pods
 				known[pod.Namespace] = nil
 			case err != nil:
 				return nil, fmt.Errorf("get namespace %s, for a drain rule: %w", pod.Namespace, err)
@@ -66,25 +67,20 @@ func (a *Activities) podFacts(ctx context.Context, machine kube.Ref, pods []*cor
 	return facts, nil
 }
 
-// goes reports whether a drain has anything to do with a pod.
-func goes(pod drain.Pod) bool { return drain.Treat(pod).Do != drain.Skip }
+// mustLeave reports whether a drain removes a pod or waits for its end.
+func mustLeave(pod drain.Pod) bool { return drain.Treat(pod).Do != drain.Skip }
 
-// mostLookups is how often in a row the volumes of a pod are looked up in vain. Source: MCM tries three times.
+// mostLookups is how often in a row a failing lookup of a pod's volumes is repeated. Source: MCM tries three times.
 const mostLookups = 3
 
-// findVolumes looks up, for each pod that is new, which persistent volumes of it are attached to the node. Volumes that
-// several pods of the node share move with the last of them, and nobody waits for them. A pod whose volumes cannot be looked
-// up stays for a while; then it goes like one without.
+// findVolumes looks up, for each new pod, which of its persistent volumes are attached to the node. Volumes that several
+// pods of the node share move with the last of them, and are not waited for. A pod whose volumes cannot be looked up is not
+// evicted until it has failed mostLookups times; then it is treated as one without volumes.
 func (e *evictionLoop) findVolumes(ctx context.Context) {
 	if e.in.Means != drain.Evict {
-		return // everything goes now, whatever it leaves behind
+		return // the other means do not wait for volumes
 	}
-	attached := map[string]bool{}
-	for _, attachment := range e.Kube.Cluster.AttachmentsOf(e.in.NodeName) {
-		if name := attachment.Spec.Source.PersistentVolumeName; name != nil {
-			attached[*name] = true
-		}
-	}
+	attached := sets.New(e.Kube.Cluster.AttachedTo(e.in.NodeName)...)
 	if len(attached) == 0 {
 		return
 	}
@@ -98,7 +94,7 @@ func (e *evictionLoop) findVolumes(ctx context.Context) {
 			e.tries[uid] = drain.After(e.tries[uid], drain.Answer{Means: e.in.Means, Result: drain.Failed, Message: kube.Brief(err.Error())}, time.Now())
 			continue
 		}
-		e.volumes[uid] = slices.DeleteFunc(names, func(name string) bool { return !attached[name] })
+		e.volumes[uid] = slices.DeleteFunc(names, func(name string) bool { return !attached.Has(name) })
 	}
 	for _, names := range e.volumes {
 		for _, name := range names {
@@ -110,7 +106,7 @@ func (e *evictionLoop) findVolumes(ctx context.Context) {
 	}
 }
 
-// volumesOf returns the names of a pod's persistent volumes, sorted. A claim that is not there, or not bound, has none.
+// volumesOf returns the names of a pod's persistent volumes, sorted. A claim that does not exist or is not bound has none.
 func volumesOf(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod) ([]string, error) {
 	var names []string
 	for _, claim := range observedrain.ClaimsOf(pod) {

@@ -28,12 +28,12 @@ func killed(name string) activitiestest.Asked {
 	return activitiestest.Asked{Verb: "delete", Pod: name, UID: "uid-" + name, Grace: "0s"}
 }
 
-// abandoned is a watch that may be stopped although not all of its events were read: a filter would wait for that for ever.
+// abandoned is a watch that can be stopped before all its events were read; watch.Filter would block forever.
 type abandoned struct{ watch.Interface }
 
 func (a abandoned) Stop() {
 	a.Interface.Stop()
-	for range a.ResultChan() { // of no interest any more
+	for range a.ResultChan() { // dropped
 	}
 }
 
@@ -55,7 +55,7 @@ func evicting(t *testing.T, objects []runtime.Object, test func(*testing.T, *act
 	})
 }
 
-// pods are some that have to go.
+// pods returns pods that must leave.
 func pods(names ...string) []runtime.Object {
 	var list []runtime.Object
 	for _, name := range names {

@@ -18,18 +18,18 @@ import (
 	observedrain "millwright/observe/drain"
 )
 
-// mostRequests is how many pods of one node are asked to go at the same time. Source: a node has 110 pods by default, and
-// the API server serves 200 writes at once for everybody.
+// mostRequests is how many requests for pods of one node are sent at the same time. Source: a node has 110 pods by default,
+// and the API server serves 200 writes at once in all.
 const mostRequests = 20
 
-// answer is what the API server said to one request.
+// answer is the API server's answer to one request.
 type answer struct {
 	drain.Answer
 	action drain.Action
 }
 
-// send carries out actions, those of one budget one after the other, and returns what came of each. It returns early only when ctx
-// ends; what was not sent, then or because its turn did not come, has no answer.
+// send sends the requests of actions, those of one budget one after the other, and returns the answers. It returns early
+// only when ctx ends. A request that was not sent, because ctx ended or its budget was in use for too long, has no answer.
 func (e *evictionLoop) send(ctx context.Context, actions []drain.Action) []answer {
 	answers := make([]answer, len(actions))
 	var group sync.WaitGroup
@@ -74,7 +74,7 @@ func (e *evictionLoop) lockBudget(ctx context.Context, action drain.Action) (unl
 	return e.Kube.Evictions.Lock(ctx, budgets[0].Namespace+"/"+budgets[0].Name, most)
 }
 
-// removePod asks one pod to go. The UID is its precondition: another pod of the same name is none of ours (D41).
+// removePod evicts or deletes one pod. Its UID is the precondition, because another pod may have its name by now (D41).
 func removePod(ctx context.Context, client kubernetes.Interface, means drain.Means, pod *corev1.Pod) error {
 	options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}}
 	pods := client.CoreV1().Pods(pod.Namespace)
@@ -90,7 +90,7 @@ func removePod(ctx context.Context, client kubernetes.Interface, means drain.Mea
 	return pods.Delete(ctx, pod.Name, options)
 }
 
-// classify turns the API server's answer into what decide/drain knows. It goes by status codes and causes, never by texts.
+// classify turns the API server's answer into a result for decide/drain, by status codes and causes, never by texts.
 func classify(err error) drain.Answer {
 	if err == nil {
 		return drain.Answer{Result: drain.Accepted}
@@ -103,27 +103,18 @@ func classify(err error) drain.Answer {
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
 		a.RetryAfter = time.Duration(seconds) * time.Second
 	}
+	refusal, refused := apierrors.StatusCause(err, policyv1.DisruptionBudgetCause)
 	switch {
 	case apierrors.IsNotFound(err):
 		a.Result = drain.Gone
-	case apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause):
-		a.Result, a.Message = drain.Refused, cause(status.Status(), policyv1.DisruptionBudgetCause)
+	case refused:
+		a.Result, a.Message = drain.Refused, kube.Brief(refusal.Message)
 	case apierrors.IsTooManyRequests(err):
 		a.Result = drain.Throttled
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		a.Result = drain.Going
-	case status.Status().Code == http.StatusInternalServerError && status.Status().Reason == "": // that is all it says of several
+	case status.Status().Code == http.StatusInternalServerError && status.Status().Reason == "": // several budgets select the pod
 		a.Result = drain.Several
 	}
 	return a
-}
-
-// cause returns the message of a cause of a status.
-func cause(status metav1.Status, kind metav1.CauseType) string {
-	for _, c := range status.Details.Causes {
-		if c.Type == kind {
-			return kube.Brief(c.Message)
-		}
-	}
-	return ""
 }

@@ -14,7 +14,7 @@ import (
 	"millwright/decide/drain"
 )
 
-// What a drain acts upon it reads live, or its write tells that it is old.
+// A drain reads live what it acts upon, or its write fails when the cache was old.
 func TestDR37_AStaleReadDoesNoHarm(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Draining(0, drain.Evict))
@@ -51,7 +51,7 @@ func TestDR37_AStaleReadDoesNoHarm(t *testing.T) {
 	})
 }
 
-// Nobody puts a pod onto a node that is being emptied: it is cordoned before anybody looks what stands on it.
+// The node is cordoned before its pods are listed, so that no pod is scheduled in between.
 func TestDR32_ADrainCordonsFirst(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Draining(0, drain.Evict))

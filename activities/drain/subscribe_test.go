@@ -17,7 +17,7 @@ import (
 	"millwright/decide/drain"
 )
 
-// A budget that refuses at each of its changes is asked once for each look: that counts them.
+// A budget that refuses after each of its changes is tried once for each look, so that its requests count the looks.
 func TestP5_ABurstOfChangesIsFewLooks(t *testing.T) {
 	t.Parallel()
 	evicting(t, append(healthy("a"), budget(1)), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
@@ -67,7 +67,7 @@ func TestN14_ABudgetIsHeardOfThatCameIntoConcern(t *testing.T) {
 	})
 }
 
-// What blocks flaps faster than it would be told: people are told now and then, and not at each turn.
+// The blockers change faster than the debouncer reports: it reports after 30 s, and not each change.
 func TestBlockersThatFlapEndNoAttemptAtOnce(t *testing.T) {
 	t.Parallel()
 	job := activitiestest.Pod("job", func(p *corev1.Pod) { p.Labels = map[string]string{"cluster.x-k8s.io/drain": "wait-completed"} })

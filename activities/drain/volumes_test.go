@@ -37,7 +37,7 @@ func mounting(names ...string) func(*corev1.Pod) {
 	}
 }
 
-// withVolumes are two pods with a volume each, that is attached to their node.
+// withVolumes are two pods with one attached volume each.
 func withVolumes(more ...runtime.Object) []runtime.Object {
 	return append(more, activitiestest.Pod("a", mounting("a")), activitiestest.Pod("b", mounting("b")), claim("a"), claim("b"), activitiestest.Attached("a", "n"), activitiestest.Attached("b", "n"))
 }

@@ -9,24 +9,25 @@ import (
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/temporal"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"millwright/api/v1alpha1"
 	"millwright/decide/phrase"
 	"millwright/provider"
 )
 
-// The types of failures that workflows tell apart. They stand in histories: append only.
+// The types of failures that workflows distinguish. They are in histories: append only.
 const (
 	TypeObjectGone  = "ObjectGone"  // the object does not exist any more, or another one has its name
 	TypeCacheBehind = "CacheBehind" // the caches have not reached the versions yet
 	TypeConflict    = "Conflict"    // the object is not as the decision saw it: decide again
-	TypeRefused     = "Refused"     // the API server will not take this write, now or later
-	TypeOldCRDs     = "OldCRDs"     // the API server does not keep what was written: CRDs of an older version are installed
+	TypeRefused     = "Refused"     // the API server refuses this write, now and later
+	TypeOldCRDs     = "OldCRDs"     // the API server dropped a field: CRDs of an older version are installed
 	TypeTerminating = "Terminating" // the instance's deletion is under way
 	TypeTokenGone   = "TokenGone"   // the bootstrap token of this attempt cannot be used any more: begin another attempt
 )
 
-// benign is a failure that is no alarm. One that is final is not tried again.
+// benign returns a failure that raises no alarm. A final one is not retried.
 func benign(kind, message string, final bool) error {
 	return temporal.NewApplicationErrorWithOptions(message, kind,
 		temporal.ApplicationErrorOptions{NonRetryable: final, Category: temporal.ApplicationErrorCategoryBenign})
@@ -40,37 +41,37 @@ func Conflict(ref Ref) error {
 	return benign(TypeConflict, "object "+ref.Key()+" changed since it was read", true)
 }
 
-// ReasonTokenGone is the reason of the Problem that the bootstrap token of an attempt cannot be used any more.
+// ReasonTokenGone is the reason of the Problem of an attempt whose bootstrap token cannot be used any more.
 const ReasonTokenGone = TypeTokenGone
 
 // TokenGone is the failure of a creation whose bootstrap token cannot be used any more.
 func TokenGone(message string) error { return benign(TypeTokenGone, message, true) }
 
-// MaxConflicts is how often one attempt of an activity reads again because another writer was faster. After that its retry
-// policy waits: whatever writes an object all the time must not be answered by requests without end (D20).
+// MaxConflicts is how often one attempt of an activity reads again because another writer was faster. After that the retry
+// policy waits, so that an object that is written all the time does not cause requests without end (D20).
 const MaxConflicts = 3
 
-// Contended is the failure of an attempt that met a faster writer each time. Unlike Conflict it says nothing about a
-// decision: the same activity is right to try again.
+// Contended is the failure of an attempt that met a faster writer each time. Unlike Conflict it does not doubt the decision:
+// the same activity is retried.
 func Contended(ref Ref) error {
 	return benign(TypeConflict, fmt.Sprintf("object %s changed %d times while it was written", ref.Key(), MaxConflicts), false)
 }
 
-// Refused is the failure of what an API server will not do, now or later.
+// Refused is the failure of a request that an API server rejects, now and later.
 func Refused(message string) error {
 	return temporal.NewApplicationErrorWithOptions(Brief(message), TypeRefused, temporal.ApplicationErrorOptions{NonRetryable: true})
 }
 
-// Failure returns the failure of an activity if it is of one of the types that workflows tell apart.
+// Failure returns the failure of an activity if it has this type.
 func Failure(err error, kind string) (failure *temporal.ApplicationError, is bool) {
 	is = errors.As(err, &failure) && failure.Type() == kind
 	return failure, is
 }
 
-// Brief cuts a text to what a status or a history holds.
+// Brief cuts a text to the length that a status or a history holds.
 func Brief(text string) string { return phrase.Message(text) }
 
-// WriteError turns the API server's answer to a write into what workflows understand. Errors that may pass stay
+// WriteError turns the API server's answer to a write into a failure that workflows distinguish. Other errors stay
 // retryable.
 func WriteError(ref Ref, err error) error {
 	switch {
@@ -87,23 +88,33 @@ func WriteError(ref Ref, err error) error {
 	}
 }
 
-// Unanswered reports whether a request failed without a word of an API server.
+// Unanswered reports whether a request failed without an answer of the API server.
 func Unanswered(err error) bool {
 	var status apierrors.APIStatus
 	return err != nil && !errors.As(err, &status)
 }
 
-// Problem is why a step cannot be taken, for people and for the machine's condition.
+// WithoutWords returns the error of a request about a Secret without the words of the API server, keeping its code and reason: an
+// admission webhook has seen the Secret, and may quote it.
+func WithoutWords(doing string, err error) error {
+	var answer apierrors.APIStatus
+	if !errors.As(err, &answer) {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	return fmt.Errorf("%s: the API server answered %d %s", doing, answer.Status().Code, answer.Status().Reason)
+}
+
+// Problem is why a step cannot be done, for people and for the machine's condition.
 type Problem struct {
 	Reason  string // a condition reason, or the name of a provider code
 	Message string
 	React   Reaction
-	After   time.Duration // what the cloud asked us to wait; zero when it did not
+	After   time.Duration // how long the cloud asked us to wait; zero: it did not ask
 
 	Failures int // calls in a row that failed; only the back-off grows with it
 }
 
-// ClassProblem is a problem of a class or its Secret, which people have to mend.
+// ClassProblem is a problem of a class or its Secret, which people have to fix.
 func ClassProblem(reason, format string, words ...any) *Problem {
 	return &Problem{Reason: reason, React: UntilCredential, Message: fmt.Sprintf(format, words...)}
 }
@@ -113,18 +124,18 @@ func ClassNotFound(namespace, name string) *Problem {
 	return ClassProblem(v1alpha1.ReasonClassNotFound, "MachineClass %s does not exist in namespace %s", name, namespace)
 }
 
-// Reaction is what the core does about a provider's code.
+// Reaction is what Millwright does about an error code of a provider.
 type Reaction string
 
 // The reactions.
 const (
-	Retry           Reaction = "Retry"           // back off shortly
-	RetryLong       Reaction = "RetryLong"       // back off long: quota or capacity
+	Retry           Reaction = "Retry"           // back off for a short time
+	RetryLong       Reaction = "RetryLong"       // back off for a long time: quota or capacity
 	UntilSpec       Reaction = "UntilSpec"       // stop until the machine's or class's spec changes
 	UntilCredential Reaction = "UntilCredential" // stop until the class or its Secret changes
 )
 
-// ReactionTo is the one table from codes to reactions. docs/provider.md shows it.
+// ReactionTo is the only table from codes to reactions. docs/provider.md shows it.
 func ReactionTo(code provider.Code) Reaction {
 	switch code {
 	case provider.ResourceExhausted:
@@ -134,27 +145,20 @@ func ReactionTo(code provider.Code) Reaction {
 	case provider.PermissionDenied, provider.Unauthenticated:
 		return UntilCredential
 	case provider.OK, provider.Canceled, provider.Unknown, provider.DeadlineExceeded, provider.NotFound, provider.Aborted,
-		provider.Internal, provider.Unavailable, provider.DataLoss, provider.NotInitialized: // they may pass, as whatever has no name here
+		provider.Internal, provider.Unavailable, provider.DataLoss, provider.NotInitialized: // these may pass, as any unknown code
 	}
 	return Retry
 }
 
-// Beat sends heartbeats until stop is called, so that a call that takes long can be cancelled and a dead worker is noticed.
+// Beat sends a heartbeat every HeartbeatEvery until stop is called, so that a long call can be cancelled and a dead worker
+// is noticed.
 func Beat(ctx context.Context, details ...any) (stop func()) {
-	done := make(chan struct{})
+	ctx, stop = context.WithCancel(ctx)
 	go func() {
-		ticker := time.NewTicker(HeartbeatEvery)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-done:
-				return
-			case <-ctx.Done():
-				return
-			case <-ticker.C:
-				activity.RecordHeartbeat(ctx, details...)
-			}
-		}
+		_ = wait.PollUntilContextCancel(ctx, HeartbeatEvery, false, func(ctx context.Context) (bool, error) {
+			activity.RecordHeartbeat(ctx, details...)
+			return false, nil
+		}) // ends with ctx
 	}()
-	return func() { close(done) }
+	return stop
 }

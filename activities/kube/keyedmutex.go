@@ -18,20 +18,19 @@ type queue struct {
 	callers int           // that hold the key or wait for it
 }
 
-// Lock waits for a key for as long as most, and returns the function that unlocks it. It gives up, and locked is false, when
-// that time is over or ctx ends; unlock does nothing then.
+// Lock waits for a key, for most at the longest, and returns the function that unlocks it. When that time is over or ctx
+// ends, locked is false, and unlock does nothing.
 func (t *keyedMutex) Lock(ctx context.Context, key string, most time.Duration) (unlock func(), locked bool) {
 	q := t.join(key)
-	timer := time.NewTimer(most)
-	defer timer.Stop()
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
 	select {
 	case q.slot <- struct{}{}:
 		return func() { <-q.slot; t.leave(key) }, true
 	case <-ctx.Done():
-	case <-timer.C:
+		t.leave(key)
+		return func() {}, false
 	}
-	t.leave(key)
-	return func() {}, false
 }
 
 func (t *keyedMutex) join(key string) *queue {

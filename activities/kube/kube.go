@@ -1,4 +1,5 @@
-// Package kube holds what all activities on clusters share: the clients, how fresh a decision's facts must be, writes that carry what the decision saw, errors and policies.
+// Package kube holds what all activities on clusters share: the clients, the freshness of a decision's facts, writes with
+// preconditions, errors and policies.
 package kube
 
 import (
@@ -13,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/record"
 
+	machinev1alpha1 "millwright/api/generated/clientset/versioned/typed/api/v1alpha1"
 	"millwright/api/v1alpha1"
 	"millwright/decide/attention"
 	"millwright/decide/deletion"
@@ -20,7 +22,7 @@ import (
 	"millwright/observe/cache"
 )
 
-// Ref names one object for good; see cache.Ref.
+// Ref identifies one object; see cache.Ref.
 type Ref = cache.Ref
 
 // MinVersions holds the versions that caches must have reached before a decision; see cache.MinVersions.
@@ -37,21 +39,21 @@ const (
 	NodesResource       = cache.Nodes
 )
 
-// Kube are the steps on the clusters: decisions, and writes of machine objects, nodes and statuses. They run on the
-// task queues machines and kubernetes.
+// Kube holds the clients and settings of the activities on clusters, which run on the task queues machines, kubernetes and
+// drains.
 type Kube struct {
 	Cluster     *cache.Cluster
 	Recorder    record.EventRecorder
 	TokenGroups string // auth-extra-groups of bootstrap tokens; empty means none
 	Draining    drain.Settings
 	Metrics     Metrics
-	MaxDrains   int // nodes of a target cluster that are drained at a time; zero: all
-	FairCalls   int // for so many machines of a set the cloud is called as for all others; further ones yield to those; zero: none does
+	MaxDrains   int // how many nodes of a target cluster are drained at a time; zero: all
+	FairCalls   int // when so many machines of a set call the cloud, its further machines yield to other sets; zero: none yields
 
 	Evictions keyedMutex // by disruption budget
 }
 
-// ObjectIsGone is what is left of an object that does not exist any more.
+// ObjectIsGone is the decision about an object that does not exist any more.
 var ObjectIsGone = attention.Decision{Why: "the object is gone"}
 
 // Read says how fresh the facts of a decision must be.
@@ -60,16 +62,31 @@ type Read struct {
 	Versions MinVersions
 	Live     bool // read from the API server, not from caches: the first decision about a group in a run, and the one after a conflict
 
-	// At is the workflow's time. A decision about deadlines is made for it, or for the worker's own time where that is
-	// later: a timer that has fired must not meet a worker whose clock says that it is not yet time.
+	// At is the workflow's time. A decision about deadlines is made for it, or for the worker's own time if that is later:
+	// after a timer has fired, no worker's clock may say that it is too early.
 	At time.Time
 
-	// Done is the stage of a deletion that the run has done although the status may not say so yet; empty when none.
+	// Done is the stage of a deletion that the run has finished although the status may not say so yet; empty when none.
 	Done deletion.Stage
 }
 
-// Fresh reports whether the facts must be read live. A local activity that finds the caches behind gives up with
-// CacheBehind, so that the workflow runs it again as a regular one; that one waits longer and then reads live.
+// Machines returns the client of the machines of a namespace.
+func (a *Kube) Machines(namespace string) machinev1alpha1.MachineInterface {
+	return a.Cluster.Client().MachineV1alpha1().Machines(namespace)
+}
+
+// Sets returns the client of the sets of a namespace.
+func (a *Kube) Sets(namespace string) machinev1alpha1.MachineSetInterface {
+	return a.Cluster.Client().MachineV1alpha1().MachineSets(namespace)
+}
+
+// Deployments returns the client of the deployments of a namespace.
+func (a *Kube) Deployments(namespace string) machinev1alpha1.MachineDeploymentInterface {
+	return a.Cluster.Client().MachineV1alpha1().MachineDeployments(namespace)
+}
+
+// Fresh reports whether the facts must be read live. A local activity that finds the caches behind fails with CacheBehind,
+// so that the workflow runs it again as a regular activity, which waits longer and then reads live.
 func (a *Kube) Fresh(ctx context.Context, in Read) (live bool, err error) {
 	if in.Live {
 		return true, nil
@@ -82,13 +99,13 @@ func (a *Kube) Fresh(ctx context.Context, in Read) (live bool, err error) {
 	case a.Cluster.Await(ctx, in.Versions, limit):
 		return false, nil
 	case local:
-		return false, benign(TypeCacheBehind, "caches are behind what woke us", false)
+		return false, benign(TypeCacheBehind, "the caches have not reached the required versions yet", false)
 	default:
 		return true, nil
 	}
 }
 
-// object is an object of the API server; nil stands for one that is gone.
+// object is an object of the API server; nil means that it is gone.
 type object interface {
 	comparable
 	metav1.Object
@@ -99,11 +116,11 @@ type getter[O any] interface {
 	Get(context.Context, string, metav1.GetOptions) (O, error)
 }
 
-// Live reads an object from the API server; nil when it is gone, or another one has its name.
+// Live reads an object from the API server; nil when it is gone, or another object has its name.
 func Live[O object](ctx context.Context, client getter[O], kind string, ref Ref) (O, error) {
 	var none O
 	switch o, err := client.Get(ctx, ref.Name, metav1.GetOptions{}); {
-	case apierrors.IsNotFound(err):
+	case apierrors.IsNotFound(err) && !apierrors.IsUnexpectedServerError(err): // else the resource itself is missing
 		return none, nil
 	case err != nil:
 		return none, fmt.Errorf("get %s %s: %w", kind, ref.Key(), err)
@@ -114,8 +131,8 @@ func Live[O object](ctx context.Context, client getter[O], kind string, ref Ref)
 	}
 }
 
-// LiveAt is Live of an object that has to be there in the version that a decision saw, or in any where that is empty: ObjectGone
-// or a Conflict when it is not.
+// LiveAt is Live for an object that must exist in the version that a decision saw, or in any version if that is empty.
+// Otherwise it returns ObjectGone or a Conflict.
 func LiveAt[O object](ctx context.Context, client getter[O], kind string, ref Ref, version string) (O, error) {
 	var none O
 	switch o, err := Live(ctx, client, kind, ref); {
@@ -137,7 +154,7 @@ func (a *Kube) Machine(ctx context.Context, in Read) (m *v1alpha1.Machine, live 
 	case err != nil:
 		return nil, false, err
 	case live:
-		m, err = Live(ctx, a.Cluster.Client().MachineV1alpha1().Machines(in.Ref.Namespace), "machine", in.Ref)
+		m, err = Live(ctx, a.Machines(in.Ref.Namespace), "machine", in.Ref)
 		return m, true, err
 	}
 	m, found := a.Cluster.Machine(in.Ref.Key())
@@ -147,14 +164,15 @@ func (a *Kube) Machine(ctx context.Context, in Read) (m *v1alpha1.Machine, live 
 	return m, false, nil
 }
 
-// Node returns the node of a machine, nil when there is none, as fresh as asked for.
+// Node returns the node of a machine as fresh as asked for; nil when there is none. For a machine that is being deleted, a
+// target cluster that does not answer within TargetReadTimeout is replaced by the cache.
 func (a *Kube) Node(ctx context.Context, m *v1alpha1.Machine, live bool) (*corev1.Node, error) {
 	name, target := m.Labels[v1alpha1.LabelNode], a.Cluster.Target(m.Namespace)
 	if !live || name == "" || target == nil {
 		return a.Cluster.NodeOf(m), nil
 	}
 	bounded := ctx
-	if m.DeletionTimestamp != nil { // it is held up by no cluster that is away
+	if m.DeletionTimestamp != nil {
 		var cancel context.CancelFunc
 		bounded, cancel = context.WithTimeout(ctx, TargetReadTimeout)
 		defer cancel()
@@ -171,21 +189,18 @@ func (a *Kube) Node(ctx context.Context, m *v1alpha1.Machine, live bool) (*corev
 	return node, nil
 }
 
-// Own returns the node of a machine that is being deleted; nil when it is another instance's, or when another machine names it,
-// too, and is to stay.
+// Own returns the node of a machine that is being deleted; nil when the node belongs to another instance, or another machine
+// that stays names it too.
 func (a *Kube) Own(m *v1alpha1.Machine, node *corev1.Node) *corev1.Node {
-	switch {
-	case node == nil, a.Claimed(string(m.UID), m.Labels[v1alpha1.LabelNode]):
+	if node == nil || a.Claimed(string(m.UID), m.Labels[v1alpha1.LabelNode]) ||
+		m.Spec.ProviderID != "" && node.Spec.ProviderID != "" && node.Spec.ProviderID != m.Spec.ProviderID {
 		return nil
-	case m.Spec.ProviderID != "" && node.Spec.ProviderID != "" && node.Spec.ProviderID != m.Spec.ProviderID:
-		return nil
-	default:
-		return node
 	}
+	return node
 }
 
-// Claimed reports whether another machine that stays names the node as its own. It tells where provider IDs do not: a
-// node that has just joined may not have one yet, and of the instance that is gone it may never have been known.
+// Claimed reports whether another machine that is not being deleted names the node as its own. Provider IDs do not always
+// tell: a node that has just joined may not have one yet, and that of a deleted instance may never have been known.
 func (a *Kube) Claimed(machineUID, node string) bool {
 	return slices.ContainsFunc(a.Cluster.MachinesOfNode(node), func(m *v1alpha1.Machine) bool {
 		return string(m.UID) != machineUID && m.DeletionTimestamp == nil

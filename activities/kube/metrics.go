@@ -8,7 +8,7 @@ import (
 	"millwright/decide/drain"
 )
 
-// Metrics are what activities count. The zero value counts nothing.
+// Metrics are the metrics of activities. The zero value counts nothing.
 type Metrics struct {
 	drains    *prometheus.HistogramVec
 	blocked   *prometheus.GaugeVec
@@ -17,24 +17,25 @@ type Metrics struct {
 	collected *prometheus.CounterVec
 }
 
-// NewMetrics registers the metrics. Call it once for a registry.
+// NewMetrics registers the metrics. Call it once for each registry.
 func NewMetrics(registry prometheus.Registerer) Metrics {
 	m := Metrics{
 		drains: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "millwright_drain_duration_seconds", Help: "How long drains took, by how they ended.",
-			Buckets: []float64{1, 5, 15, 60, 300, 900, 1800, 3600, 7200, 14400}, // from nothing in the way to twice the default timeout
+			Name: "millwright_drain_duration_seconds", Help: "Duration of drains, by result.",
+			Buckets: []float64{1, 5, 15, 60, 300, 900, 1800, 3600, 7200, 14400}, // from an empty node to twice the default timeout
 		}, []string{"result"}),
 		blocked: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "millwright_drain_blocked_pods", Help: "Pods that cannot leave the nodes that this worker drains now, by what blocks them.",
+			Name: "millwright_drain_blocked_pods", Help: "Pods that cannot leave the nodes that this worker drains now, by kind of blocker.",
 		}, []string{"reason"}),
 		evictions: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "millwright_drain_requests_total", Help: "Requests to make a pod go, by means and by what the API server answered.",
+			Name: "millwright_drain_requests_total", Help: "Requests to evict or delete a pod, by means and by result.",
 		}, []string{"means", "result"}),
 		sweeps: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "millwright_orphan_sweeps_total", Help: "Sweeps for instances that no Machine claims, by how they ended: clean, collected, held or failed.",
+			Name: "millwright_orphan_sweeps_total",
+			Help: "Sweeps for instances that no Machine claims, by result: clean, collected, held or failed.",
 		}, []string{"namespace", "class", "result"}),
 		collected: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "millwright_orphans_collected_total", Help: "Instances that were deleted because no Machine claimed them.",
+			Name: "millwright_orphans_collected_total", Help: "Instances deleted because no Machine claimed them.",
 		}, []string{"namespace", "class"}),
 	}
 	registry.MustRegister(m.drains, m.blocked, m.evictions, m.sweeps, m.collected)
@@ -48,7 +49,7 @@ func (m Metrics) Drained(result string, took time.Duration) {
 	}
 }
 
-// Asked counts a request to make a pod go.
+// Asked counts a request to evict or delete a pod.
 func (m Metrics) Asked(a drain.Answer) {
 	if m.evictions != nil {
 		m.evictions.WithLabelValues(string(a.Means), string(a.Result)).Inc()
@@ -63,7 +64,7 @@ func (m Metrics) Swept(class Ref, result string, deleted int) {
 	}
 }
 
-// Blocks counts what blocks now instead of what did before.
+// Blocks replaces the blockers of one drain in the metric.
 func (m Metrics) Blocks(before, now []drain.Blocker) {
 	if m.blocked == nil {
 		return

@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// This file holds the timeouts, back-offs and intervals that packages of activities share; those of one package are in its own
-// policies.go. Timeouts and retries of whole activities are in workflows/run/policies.go.
+// This file holds the timeouts, back-offs and intervals that packages of activities share. Timeouts and retries of whole
+// activities are in workflows/run/policies.go.
 
-// A decision waits so long for its caches to reach the versions that it needs, then it reads live: half a second in a local
-// activity, which is many times what an event takes, and two seconds in all, which is what people notice. Source: ADR 0004.
+// How long a decision waits for its caches to reach the versions that it needs, before it reads live: half a second in a local
+// activity, which is many times the delay of an event, and two seconds in all, which people notice. Source: ADR 0004.
 const (
 	cacheWaitLocal   = 500 * time.Millisecond
 	cacheWaitRegular = 1500 * time.Millisecond
 )
 
-// TargetReadTimeout bounds a live read of a target cluster; after it, a decision uses what was read last. Source: half of the
-// two seconds that a decision has.
+// TargetReadTimeout bounds a live read of a target cluster. After it, a decision about a deletion uses the cache. Source:
+// half of the two seconds of a decision.
 const TargetReadTimeout = time.Second
 
 // Calls of a cloud.
@@ -29,25 +29,26 @@ const (
 	shortRetryMost  = 2 * time.Minute  // longest back-off after such a failure
 	longRetry       = 30 * time.Second // first back-off after ResourceExhausted: capacity does not come back within seconds
 	jitter          = 0.2              // share of a back-off or poll interval that is added or taken off at random
-	FirstCallWithin = 5 * time.Second  // an attempt 1 that starts later than this may be one that an operator has reset
+	FirstCallWithin = 5 * time.Second  // a first attempt that starts later than this may be one that an operator has reset
 	HeartbeatEvery  = 3 * time.Second  // a third of the heartbeat timeout in workflows/run/policies.go
 )
 
-// Polls of an instance that is being deleted. Source: ADR 0021.
+// Intervals at which a deleted instance is polled. Source: ADR 0021.
 const (
 	deletePollShare = 8                      // the interval is an eighth of the time since the deletion was requested,
 	deletePollLeast = 250 * time.Millisecond // at least this,
 	deletePollMost  = 15 * time.Second       // and at most this
 )
 
-// Defaults of the times that a drain waits for volumes. Source: MCM flag defaults, --machine-pv-detach-timeout and
+// Defaults for how long a drain waits for volumes. Source: MCM flag defaults, --machine-pv-detach-timeout and
 // --machine-pv-reattach-timeout.
 const (
 	DefaultDetachTimeout = 2 * time.Minute
 	DefaultAttachTimeout = 90 * time.Second
 )
 
-// BackOffFor is how long to wait after a problem: what the cloud asked for, else longer after each failure in a row.
+// BackOffFor returns how long to wait after a problem: as long as the cloud asked for, else twice as long after each failure
+// in a row.
 func BackOffFor(known Problem, exhaustedRetry time.Duration) time.Duration {
 	if known.After > 0 {
 		return known.After
@@ -65,12 +66,12 @@ func BackOffFor(known Problem, exhaustedRetry time.Duration) time.Duration {
 	return jittered(min(wait, most))
 }
 
-// DeletePoll is how long to wait before the next look at an instance whose deletion was requested that long ago.
+// DeletePoll returns how long to wait before the next poll of an instance whose deletion was requested that long ago.
 func DeletePoll(since time.Duration) time.Duration {
 	return jittered(min(max(since/deletePollShare, deletePollLeast), deletePollMost))
 }
 
-// jittered changes a wait at random, so that a hundred machines do not come back at the same time.
+// jittered changes a wait at random, so that a hundred machines do not call at the same time.
 func jittered(wait time.Duration) time.Duration {
 	return wait + time.Duration((rand.Float64()*2-1)*jitter*float64(wait))
 }

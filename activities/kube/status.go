@@ -15,17 +15,17 @@ import (
 	"millwright/provider"
 )
 
-// Step is the step in flight, as status.currentOperation shows it.
+// Step is the step that is running, as status.currentOperation shows it.
 type Step struct {
 	WorkflowID string
-	RolloutOf  string // UID of the deployment whose rollout that workflow is; empty for others
+	RolloutOf  string // UID of the deployment whose rollout the workflow is; empty for other workflows
 	Name       string
 	Since      time.Time
 	Deadline   time.Time // zero means none
-	BlockedBy  []string  // nil when nothing does
+	BlockedBy  []string  // nil when nothing blocks
 }
 
-// Event is told to people through the events of the object.
+// Event is a Kubernetes event of the object.
 type Event struct {
 	Warning bool
 	Reason  string
@@ -49,8 +49,8 @@ func Operation(s *Step) *v1alpha1.Operation {
 	return o
 }
 
-// Tell records an event on an object, with the object as it stands in the API server.
-func (a *Kube) Tell(object runtime.Object, e *Event) {
+// RecordEvent records an event on an object; nil records nothing.
+func (a *Kube) RecordEvent(object runtime.Object, e *Event) {
 	if e == nil {
 		return
 	}
@@ -61,7 +61,7 @@ func (a *Kube) Tell(object runtime.Object, e *Event) {
 	a.Recorder.Event(object, kind, e.Reason, e.Message)
 }
 
-// Summary lists machines whose last operation failed, as dashboards expect it.
+// Summary lists the machines whose last operation failed, sorted by name, as MCM's dashboards expect it.
 func Summary(machines []*v1alpha1.Machine) []v1alpha1.MachineSummary {
 	var failed []v1alpha1.MachineSummary
 	for _, m := range machines {
@@ -77,11 +77,11 @@ func Summary(machines []*v1alpha1.Machine) []v1alpha1.MachineSummary {
 	return failed
 }
 
-// SelectorText returns a label selector as the status shows it; empty when it cannot be read.
+// SelectorText returns a label selector as the status shows it; "invalid" with the error when it cannot be parsed.
 func SelectorText(selector *metav1.LabelSelector) string {
 	s, err := metav1.LabelSelectorAsSelector(selector)
 	if err != nil {
-		return fmt.Sprintf("invalid: %v", err) // admission refuses such a selector
+		return fmt.Sprintf("invalid: %v", err) // admission rejects such a selector
 	}
 	return s.String()
 }

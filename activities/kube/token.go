@@ -6,14 +6,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TokenRef names the Secret of a bootstrap token in the target cluster. It holds no secret. The zero value means that the
-// machine gets no token, because there is no target cluster.
+// TokenRef names the Secret of a bootstrap token in the target cluster. It holds no secret data. The zero value means that
+// the machine needs no token.
 type TokenRef struct {
 	Namespace string
 	Name      string
 }
 
-// What the API server asks of a bootstrap token. Source: Kubernetes, "Authenticating with Bootstrap Tokens".
+// The form of a bootstrap token. Source: Kubernetes, "Authenticating with Bootstrap Tokens".
 const (
 	TokenPrefix       = "bootstrap-token-" // before the id, in the name of the Secret
 	TokenSecretLength = 16
@@ -27,15 +27,13 @@ const (
 	TokenSigningKey     = "usage-bootstrap-signing"
 )
 
-// ReadToken returns the token in a Secret, as an instance presents it, and when it expires. It is not usable when it has
-// expired, is being deleted, or is no bootstrap token. One that never expires is none of ours.
+// ReadToken returns the token in a Secret, in the form that an instance presents, and when it expires. A token is not usable
+// when it has expired, never expires, or is being deleted, or the Secret is no bootstrap token.
 func ReadToken(secret *corev1.Secret, now time.Time) (token string, expires time.Time, usable bool) {
 	id, half := string(secret.Data[TokenIDKey]), string(secret.Data[TokenSecretKey])
 	expires, err := time.Parse(time.RFC3339, string(secret.Data[TokenExpirationKey]))
-	if err != nil || !now.Before(expires) || secret.DeletionTimestamp != nil {
-		return "", time.Time{}, false
-	}
-	if secret.Type != corev1.SecretTypeBootstrapToken || secret.Name != TokenPrefix+id || len(half) != TokenSecretLength {
+	if err != nil || !now.Before(expires) || secret.DeletionTimestamp != nil ||
+		secret.Type != corev1.SecretTypeBootstrapToken || secret.Name != TokenPrefix+id || len(half) != TokenSecretLength {
 		return "", time.Time{}, false
 	}
 	return id + "." + half, expires, true

@@ -19,12 +19,11 @@ import (
 	"millwright/observe/drain"
 )
 
-// patcher is the part of a client that patches objects of one kind.
 type patcher[O any] interface {
 	Patch(context.Context, string, types.PatchType, []byte, metav1.PatchOptions, ...string) (O, error)
 }
 
-// Patch writes a merge patch on an object that still is as it was read: it carries the UID and the version of that.
+// Patch writes a merge patch on an object. It succeeds only if the object has still the UID and resource version of seen.
 func Patch[O object](ctx context.Context, client patcher[O], seen metav1.Object, patch map[string]any, subresources ...string) (O, error) {
 	metadata, _ := patch["metadata"].(map[string]any)
 	if metadata == nil {
@@ -40,17 +39,7 @@ func Patch[O object](ctx context.Context, client patcher[O], seen metav1.Object,
 	return client.Patch(ctx, seen.GetName(), types.MergePatchType, data, metav1.PatchOptions{}, subresources...)
 }
 
-// Change makes an object that still is as it was read what it was changed to, by a merge patch of the difference. Where there is
-// none, nothing is written.
-func Change[O object](ctx context.Context, client patcher[O], seen, changed O, subresources ...string) (O, error) {
-	patch, err := difference(seen, changed)
-	if err != nil || len(patch) == 0 {
-		return seen, err
-	}
-	return Patch(ctx, client, seen, patch, subresources...)
-}
-
-// difference returns the JSON merge patch (RFC 7396) between two states of an object; empty where they are the same. Lists are
+// difference returns the JSON merge patch (RFC 7396) between two states of an object; empty when they are equal. Lists are
 // replaced as a whole.
 func difference(before, after metav1.Object) (patch map[string]any, err error) {
 	was, err := json.Marshal(before)
@@ -71,9 +60,9 @@ func difference(before, after metav1.Object) (patch map[string]any, err error) {
 	return patch, nil
 }
 
-// PatchSeen patches an object with what look returns beside it; no patch means that there is nothing to do, and no object
-// that it is gone. When another writer was faster, look is asked again. It returns the version that the object has now, or
-// ObjectGone.
+// PatchSeen patches an object with the patch that look returns beside it. An empty patch means that there is nothing to
+// write, and no object that it is gone. When another writer was faster, look is called again. It returns the version that
+// the object has now, or ObjectGone.
 func PatchSeen[O object](ctx context.Context, ref Ref, client patcher[O], look func() (O, map[string]any, error)) (string, error) {
 	var none O
 	for range MaxConflicts {
@@ -97,11 +86,43 @@ func PatchSeen[O object](ctx context.Context, ref Ref, client patcher[O], look f
 	return "", Contended(ref)
 }
 
-// ChangeMachine writes a machine as change leaves it, its status apart. When another writer was faster, the machine is read live
-// and change is asked again. It returns the version that the machine has now, or ObjectGone.
+// statusWriter is the part of a client that writes the status of objects of one kind.
+type statusWriter[O any] interface {
+	UpdateStatus(context.Context, O, metav1.UpdateOptions) (O, error)
+}
+
+// WriteStatus writes the status of after, which look returns beside the object as it was read; the same object twice means that
+// there is nothing to write, and no object that it is gone. When another writer was faster, look is called again, to read live.
+// It returns the object as it was read last and as it is now, or ObjectGone.
+func WriteStatus[O object](
+	ctx context.Context, in Read, client statusWriter[O], look func(Read) (before, after O, err error),
+) (before, after O, err error) {
+	var none O
+	for range MaxConflicts {
+		before, after, err = look(in)
+		switch {
+		case err != nil:
+			return none, none, err
+		case before == none:
+			return none, none, ObjectGone(in.Ref)
+		case after == before:
+			return before, after, nil
+		}
+		if after, err = client.UpdateStatus(ctx, after, metav1.UpdateOptions{}); err == nil {
+			return before, after, nil
+		}
+		if !apierrors.IsConflict(err) {
+			return none, none, WriteError(in.Ref, err)
+		}
+		in.Live = true
+	}
+	return none, none, Contended(in.Ref)
+}
+
+// ChangeMachine writes a machine as change leaves it, except its status. When another writer was faster, it reads the
+// machine live and calls change again. It returns the version that the machine has now, or ObjectGone.
 func (a *Kube) ChangeMachine(ctx context.Context, in Read, change func(*v1alpha1.Machine)) (string, error) {
-	client := a.Cluster.Client().MachineV1alpha1().Machines(in.Ref.Namespace)
-	return PatchSeen(ctx, in.Ref, client, func() (*v1alpha1.Machine, map[string]any, error) {
+	return PatchSeen(ctx, in.Ref, a.Machines(in.Ref.Namespace), func() (*v1alpha1.Machine, map[string]any, error) {
 		m, _, err := a.Machine(ctx, in)
 		if err != nil || m == nil {
 			return nil, nil, err
@@ -114,10 +135,10 @@ func (a *Kube) ChangeMachine(ctx context.Context, in Read, change func(*v1alpha1
 	})
 }
 
-// ChangeMember writes one machine that still has the version that a decision saw, and returns the version that it has now; empty for
-// one that is gone.
+// ChangeMember writes one machine that still has the version that the decision saw, unless change returns false. It returns
+// the version that the machine has now, empty when it is gone, and whether it wrote. A machine that changed is a Conflict.
 func (a *Kube) ChangeMember(ctx context.Context, ref Ref, seen string, change func(*v1alpha1.Machine) bool) (version string, changed bool, err error) {
-	machines := a.Cluster.Client().MachineV1alpha1().Machines(ref.Namespace)
+	machines := a.Machines(ref.Namespace)
 	m, err := Live(ctx, machines, "machine", ref)
 	switch {
 	case err != nil, m == nil:
@@ -136,7 +157,7 @@ func (a *Kube) ChangeMember(ctx context.Context, ref Ref, seen string, change fu
 	return m.ResourceVersion, true, nil
 }
 
-// Cordon keeps new pods off the node of a machine; see machine.CordonNode. It looks at the node as ChangeNode does.
+// Cordon keeps new pods off the node of a machine; see machine.CordonNode. It reads the node as ChangeNode does.
 func (a *Kube) Cordon(ctx context.Context, in Read, live bool) (MinVersions, error) {
 	return a.ChangeNode(ctx, in, live, func(m *v1alpha1.Machine, node *corev1.Node) {
 		_, held := m.Annotations[v1alpha1.AnnotationHold]
@@ -146,9 +167,9 @@ func (a *Kube) Cordon(ctx context.Context, in Read, live bool) (MinVersions, err
 	})
 }
 
-// ChangeNode writes the node of a machine as change leaves it. It looks at the node as the cache has it first, for what was
-// decided from the cache, too, unless it is to be live from the start. It returns the version that the node has then. A node that
-// is not there, or that another machine names too, is left alone: then the map is empty.
+// ChangeNode writes the node of a machine as change leaves it. Unless live is set, it first tries with the node from the
+// cache. It returns the version that the node has now. The map is empty when there is no node, or another machine names it
+// too: such a node is not written.
 func (a *Kube) ChangeNode(ctx context.Context, in Read, live bool, change func(*v1alpha1.Machine, *corev1.Node), subresources ...string) (MinVersions, error) {
 	versions := MinVersions{}
 	m, _, err := a.Machine(ctx, in)
@@ -159,18 +180,21 @@ func (a *Kube) ChangeNode(ctx context.Context, in Read, live bool, change func(*
 		return versions, nil
 	}
 	for attempt := range MaxConflicts {
-		node, err := a.Node(ctx, m, live || attempt > 0 || a.Cluster.NodeOf(m) == nil) // one that has just joined may not be in the cache yet
+		node, err := a.Node(ctx, m, live || attempt > 0 || a.Cluster.NodeOf(m) == nil) // a new node may not be in the cache yet
 		if err != nil || node == nil {
 			return versions, err
 		}
 		changed := node.DeepCopy()
 		change(m, changed)
-		node, err = Change(ctx, a.Cluster.Target(m.Namespace).CoreV1().Nodes(), node, changed, subresources...)
+		patch, err := difference(node, changed)
+		if err == nil && len(patch) > 0 {
+			node, err = Patch(ctx, a.Cluster.Target(m.Namespace).CoreV1().Nodes(), node, patch, subresources...)
+		}
 		switch {
 		case err == nil:
 			versions.Raise(cache.Nodes, node.ResourceVersion)
 			return versions, nil
-		case apierrors.IsNotFound(err): // it went while we looked
+		case apierrors.IsNotFound(err): // deleted since it was read
 			return versions, nil
 		case !apierrors.IsConflict(err):
 			return nil, WriteError(in.Ref, fmt.Errorf("patch node of machine %s: %w", m.Name, err))
@@ -179,13 +203,13 @@ func (a *Kube) ChangeNode(ctx context.Context, in Read, live bool, change func(*
 	return nil, Contended(in.Ref)
 }
 
-// parallelWrites is how many objects of one batch are written at a time. Source: MCM starts 100 at once; API servers allow
-// a priority level about 16 seats of one user before they queue.
+// parallelWrites is how many objects of one batch are written at a time. Source: MCM starts 100 at once; API servers give a
+// priority level about 16 seats for one user before they queue.
 const parallelWrites = 16
 
-// InParallel does n writes of objects of one kind, some at a time, and returns the versions to wait for and the first error.
-// No request is cut short by another's failure: what is under way must be done before the next look. A write that returns no
-// version has nothing to wait for.
+// InParallel does n writes of objects of one kind, up to 16 at a time, and returns the versions to wait for and the first
+// error. A failure stops no other write: all must end before the next read. A write that returns no version has nothing to
+// wait for.
 func InParallel(resource cache.Resource, n int, write func(i int) (version string, err error)) (MinVersions, error) {
 	var group errgroup.Group
 	group.SetLimit(parallelWrites)
@@ -204,8 +228,8 @@ func InParallel(resource cache.Resource, n int, write func(i int) (version strin
 	return written, err
 }
 
-// Finalize gives an object the finalizers that it should have: ours as long as it lives, and then until it is empty. It
-// returns the version that the object has now, or ObjectGone for one that is nil.
+// Finalize adds our finalizer to an object that is not being deleted, and removes it from one that is being deleted and is
+// empty. It returns the version that the object has now, or ObjectGone for a nil object.
 func Finalize[O object](ctx context.Context, client patcher[O], ref Ref, o O, empty bool) (string, error) {
 	var none O
 	if o == none {
@@ -228,12 +252,12 @@ func Finalize[O object](ctx context.Context, client patcher[O], ref Ref, o O, em
 	return o.GetResourceVersion(), nil
 }
 
-// Without returns a copy of a list without an item.
+// Without returns a copy of a list without one item.
 func Without(list []string, item string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return s == item })
 }
 
-// MergePatch returns the JSON merge patch of a map (RFC 7396): null removes.
+// MergePatch returns the JSON merge patch of a map (RFC 7396), where null removes a key.
 func MergePatch(edit nodesync.Edit) map[string]any {
 	patch := map[string]any{}
 	for _, key := range edit.Remove {

@@ -89,7 +89,7 @@ func TestND11_ANodeThatCannotBeRemovedIsTriedAgain(t *testing.T) {
 	for _, verb := range []string{"get", "delete"} {
 		w := activitiestest.NewWorld(t, m)
 		release := w.Hold()
-		require.NoError(t, w.Target.Tracker().Add(activitiestest.Node())) // the cache has yet to hear of it
+		require.NoError(t, w.Target.Tracker().Add(activitiestest.Node())) // not in the cache yet
 		activitiestest.Failing(w.Target, verb, "nodes", 1, errors.New("no answer"), nil)
 		_, err := activitiestest.Run[any](w, acts(w.Kube).DeleteNode, removal)
 		require.ErrorContains(t, err, verb+" node n: no answer")

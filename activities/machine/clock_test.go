@@ -84,7 +84,7 @@ func TestReportOfACreationThatStandsStill(t *testing.T) {
 	for name, row := range map[string]struct {
 		was     *v1alpha1.CreationStopped
 		stop    bool
-		running bool          // the clock of the time that does not count
+		running bool          // how long the creation was stopped
 		total   time.Duration // at least; at most a minute more
 	}{
 		"it never did":               {nil, false, false, 0},

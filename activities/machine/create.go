@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"go.temporal.io/sdk/activity"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -16,8 +15,8 @@ import (
 	"millwright/observe/cache"
 )
 
-// AddFinalizer puts our finalizer on a machine that lacks it, so that nothing is created for an object that can vanish.
-// It returns the version to wait for.
+// AddFinalizer adds our finalizer to a machine that lacks it, so that the object cannot vanish while its instance is
+// created. It returns the version to wait for.
 func (a *Activities) AddFinalizer(ctx context.Context, in kube.Read) (string, error) {
 	return a.Kube.ChangeMachine(ctx, in, func(m *v1alpha1.Machine) {
 		if m.DeletionTimestamp == nil && !cache.HasFinalizer(m.Finalizers) {
@@ -26,22 +25,22 @@ func (a *Activities) AddFinalizer(ctx context.Context, in kube.Read) (string, er
 	})
 }
 
-// Recorded is what CreateInstance learned, to be written to the machine.
+// Recorded is what CreateInstance returned, to be written to the machine.
 type Recorded struct {
 	Read       kube.Read
 	ProviderID string
 	NodeName   string // of the target cluster; empty where there is none
 }
 
-// Record says what RecordInstance found.
+// Record is the result of RecordInstance.
 type Record struct {
 	Version string // to wait for
-	Stale   string // why the instance cannot be used: its node's name belongs to another one; nothing was written then
+	Stale   string // why the instance cannot be used: the node of that name belongs to another instance; then nothing was written
 }
 
-// RecordInstance writes the instance's names to the machine: spec.providerID and the label node, and the default deletion
-// priority where there is none. An instance whose node's name belongs to the node of another instance is not recorded: its
-// kubelet would take that node's place.
+// RecordInstance writes the names of the instance to the machine: spec.providerID, the label node, and the default deletion
+// priority if there is none. It does not record an instance whose node name belongs to the node of another instance, because
+// the kubelet would take over that node.
 func (a *Activities) RecordInstance(ctx context.Context, in Recorded) (Record, error) {
 	var stale string
 	version, err := a.Kube.ChangeMachine(ctx, in.Read, func(m *v1alpha1.Machine) {
@@ -59,8 +58,9 @@ func (a *Activities) RecordInstance(ctx context.Context, in Recorded) (Record, e
 	return Record{Version: version, Stale: stale}, err
 }
 
-// stale says why the name of a new instance's node is another's. A node that says which instance it is, is believed. One
-// that does not say is the machine's own if it has its name, or is no older; clouds may answer after the node has joined.
+// stale returns why the node name of a new instance belongs to another instance; empty when it does not. The provider ID of
+// the node decides. A node without one belongs to the machine if it has its name or is no older than the machine, because a
+// cloud may answer after the node has joined.
 func (a *Activities) stale(m *v1alpha1.Machine, in Recorded) string {
 	node, found := a.Kube.Cluster.Node(in.NodeName)
 	switch {
@@ -75,28 +75,28 @@ func (a *Activities) stale(m *v1alpha1.Machine, in Recorded) string {
 	}
 }
 
-// FinishJoin tidies up when a machine's node has joined: the bootstrap tokens go, and the annotation says how long it took.
-// It returns the version to wait for.
+// FinishJoin cleans up after a machine's node has joined: it deletes the bootstrap tokens and records the duration of the
+// join in an annotation. It returns the version to wait for.
 func (a *Activities) FinishJoin(ctx context.Context, in kube.Read) (string, error) {
 	if err := a.RevokeTokens(ctx, in.Ref); err != nil {
 		return "", err
 	}
 	return a.Kube.ChangeMachine(ctx, in, func(m *v1alpha1.Machine) {
-		if _, told := m.Annotations[v1alpha1.AnnotationMachineJoinDuration]; !told && m.Status.CurrentStatus.Phase == v1alpha1.MachineRunning {
+		if _, recorded := m.Annotations[v1alpha1.AnnotationMachineJoinDuration]; !recorded && m.Status.CurrentStatus.Phase == v1alpha1.MachineRunning {
 			took := m.Status.CurrentStatus.LastUpdateTime.Sub(m.CreationTimestamp.Time).Round(time.Second)
 			metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationMachineJoinDuration, took.String())
 		}
 	})
 }
 
-// Releasing names the machine that may go.
+// Releasing names the machine whose finalizer is removed.
 type Releasing struct {
 	kube.Read
-	Hurry bool // a person wants it to go, whether its target cluster answers or not
+	Hurry bool // a person wants it, whether the target cluster answers or not
 }
 
-// ReleaseMachine takes our finalizer off a machine that is being deleted: the last step of its life. What was made for a
-// join that never happened goes with it; in a hurry, where that is not possible, it is left to expire.
+// ReleaseMachine removes our finalizer from a machine that is being deleted: the last step of its life. It also deletes the
+// bootstrap tokens of a machine that never joined. In a hurry, tokens that cannot be deleted are left to expire.
 func (a *Activities) ReleaseMachine(ctx context.Context, in Releasing) (string, error) {
 	m, _, err := a.Kube.Machine(ctx, in.Read)
 	if err != nil {
@@ -114,7 +114,7 @@ func (a *Activities) ReleaseMachine(ctx context.Context, in Releasing) (string, 
 	})
 }
 
-// revoke removes a machine's bootstrap tokens. In a hurry it tries for a moment.
+// revoke deletes a machine's bootstrap tokens, in a hurry within TargetReadTimeout.
 func (a *Activities) revoke(ctx context.Context, in Releasing) error {
 	if !in.Hurry {
 		return a.RevokeTokens(ctx, in.Ref)
@@ -127,43 +127,22 @@ func (a *Activities) revoke(ctx context.Context, in Releasing) error {
 	return ctx.Err()
 }
 
-// Begun says that a machine's creation is on record.
+// Begun says that the creation of a machine is on record.
 type Begun struct {
 	Version    string // to wait for
-	NeverTried bool   // this call put it on record: no create call was begun before
+	NeverTried bool   // this call recorded it: no create call was begun before
 }
 
-// RecordCreateIntent puts on record, in the machine's status, that a create call may be under way from now on. The write
-// carries the version that was read, so that NeverTried is true for one caller only, whatever the caches say. Run again
-// it returns false, the safe answer.
+// RecordCreateIntent records in the machine's status that a create call may be under way from now on. The write carries the
+// version that was read, so that NeverTried is true for one caller only, however old the caches are. Run again, it returns
+// false, the safe answer.
 func (a *Activities) RecordCreateIntent(ctx context.Context, in Report) (Begun, error) {
 	mark := *cmp.Or(in.Operation, &LastOperation{})
-	mark.Type = cmp.Or(mark.Type, string(v1alpha1.MachineOperationCreate)) // what neverTried looks for
+	mark.Type = cmp.Or(mark.Type, string(v1alpha1.MachineOperationCreate)) // read by neverTried
 	in.Operation = &mark
-	for range kube.MaxConflicts {
-		m, live, err := a.Kube.Machine(ctx, in.Read)
-		if err != nil {
-			return Begun{}, err
-		}
-		if m == nil {
-			return Begun{}, kube.ObjectGone(in.Read.Ref)
-		}
-		if !neverTried(m) {
-			in.Read.Live = live
-			version, err := a.ReportMachine(ctx, in)
-			return Begun{Version: version}, err
-		}
-		m = m.DeepCopy()
-		applyReport(m, nil, in, metav1.Now())
-		m, err = a.Kube.Cluster.Client().MachineV1alpha1().Machines(m.Namespace).UpdateStatus(ctx, m, metav1.UpdateOptions{})
-		switch {
-		case err == nil:
-			return Begun{Version: m.ResourceVersion, NeverTried: true}, nil
-		case apierrors.IsConflict(err):
-			in.Read.Live = true
-		default:
-			return Begun{}, kube.WriteError(in.Read.Ref, err)
-		}
+	before, after, err := a.report(ctx, in)
+	if err != nil {
+		return Begun{}, err
 	}
-	return Begun{}, kube.Contended(in.Read.Ref)
+	return Begun{Version: after.ResourceVersion, NeverTried: neverTried(before)}, nil
 }

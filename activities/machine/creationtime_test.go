@@ -15,7 +15,7 @@ import (
 	"millwright/decide/health"
 )
 
-// at asks for a decision that is made for this time.
+// at reads a machine for a decision at this time.
 func at(m *v1alpha1.Machine, when time.Time) kube.Read {
 	return kube.Read{Ref: activitiestest.Ref(m), At: when}
 }
@@ -63,7 +63,7 @@ func TestU65_CreationThatTakesTooLong(t *testing.T) {
 
 func justNow(m *v1alpha1.Machine) { m.Status.CurrentStatus.LastUpdateTime = metav1.Now() }
 
-// The timer of a workflow and the clock of a worker are two clocks.
+// The clocks of Temporal and of the worker differ.
 func TestD26_ADeadlineHasComeByEitherClock(t *testing.T) {
 	t.Parallel()
 	young, old := activitiestest.Machine("young"), activitiestest.Machine("old", aged(time.Hour))

@@ -1,4 +1,5 @@
-// Package machine has the activities on one Machine and its node: decisions, status, creation, node sync, preservation, in-place updates, deletion.
+// Package machine has the activities on one Machine and its node: decisions, status, creation, node sync, preservation,
+// in-place updates, deletion.
 package machine
 
 import (
@@ -22,11 +23,11 @@ import (
 // Activities are the activities of this package. Workflows call its methods by name.
 type Activities struct{ Kube *kube.Kube }
 
-// Decision is what a Machine needs next, and what the steps to come must know of it.
+// Decision is what a Machine needs next, and what the steps that follow need to know about it.
 type Decision struct {
 	attention.MachinePlan
 
-	Gone     bool // the object does not exist any more: nothing else but Why is set
+	Gone     bool // the object does not exist any more: only Why is set besides
 	Phase    string
 	Version  string // resourceVersion that was read
 	Class    string // name of its MachineClass
@@ -38,18 +39,18 @@ type Decision struct {
 	LastKnownState string
 
 	Prepare    bool      // our finalizer is missing
-	Target     bool      // there is a cluster that its node joins
-	Token      bool      // its instance boots with user data: it needs a bootstrap token for the join
+	Target     bool      // its node joins a cluster
+	Token      bool      // its instance boots with user data: it needs a bootstrap token to join
 	NeverTried bool      // no create call was ever begun for this machine, as far as was read
 	CreateBy   time.Time // when the creation timeout ends; never zero
 
-	StageSince time.Time      // since when the recorded stage of its deletion is under way; zero when none is
+	StageSince time.Time      // since when the recorded stage of its deletion is under way; zero when there is none
 	Deletion   *deletion.Step // what its deletion does next; nil unless it is being deleted
-	Busy       bool           // the status shows a step in flight
-	Yields     bool           // many machines of its set call the cloud, too: those of others go first
+	Busy       bool           // the status shows a step that is running
+	Yields     bool           // many machines of its set call the cloud too: those of other sets go first
 }
 
-// DecideMachine reads a machine, its node and its class, and says what it needs next.
+// DecideMachine reads a machine, its node and its class, and returns what it needs next.
 func (a *Activities) DecideMachine(ctx context.Context, in kube.Read) (Decision, error) {
 	m, live, err := a.Kube.Machine(ctx, in)
 	if err != nil {
@@ -58,15 +59,11 @@ func (a *Activities) DecideMachine(ctx context.Context, in kube.Read) (Decision,
 	if m == nil {
 		return gone(), nil
 	}
-	around, err := a.around(ctx, m, live)
-	if err != nil {
-		return Decision{}, err
-	}
-	return a.decideMachine(ctx, in, m, around, live)
+	return a.decideMachine(ctx, in, m, live, nil)
 }
 
-// DecideAfterCreate says what a machine needs next once a report is written, which says that its instance exists. Where its node is there
-// already, one report can say both.
+// DecideAfterCreate returns what a machine needs next after a report that its instance exists. If its node has joined already,
+// one report can say both.
 func (a *Activities) DecideAfterCreate(ctx context.Context, in Report) (Decision, error) {
 	m, live, err := a.Kube.Machine(ctx, in.Read)
 	if err != nil {
@@ -75,17 +72,19 @@ func (a *Activities) DecideAfterCreate(ctx context.Context, in Report) (Decision
 	if m == nil {
 		return Decision{}, kube.ObjectGone(in.Read.Ref)
 	}
+	return a.decideMachine(ctx, in.Read, m, live, &in)
+}
+
+// decideMachine decides about a machine that was read, as it will be after a report, if that is not nil.
+func (a *Activities) decideMachine(ctx context.Context, in kube.Read, m *v1alpha1.Machine, live bool, report *Report) (Decision, error) {
 	around, err := a.around(ctx, m, live)
 	if err != nil {
 		return Decision{}, err
 	}
-	m = m.DeepCopy()
-	applyReport(m, around.Node, in, metav1.Now())
-	return a.decideMachine(ctx, in.Read, m, around, live)
-}
-
-// decideMachine decides on a machine that was read.
-func (a *Activities) decideMachine(ctx context.Context, in kube.Read, m *v1alpha1.Machine, around machine.Around, live bool) (Decision, error) {
+	if report != nil {
+		m = m.DeepCopy()
+		applyReport(m, around.Node, *report, metav1.Now())
+	}
 	now := phrase.Later(time.Now(), in.At)
 	facts := machine.Facts(m, around, now)
 	decision := Decision{
@@ -101,10 +100,10 @@ func (a *Activities) decideMachine(ctx context.Context, in kube.Read, m *v1alpha
 		CreateBy:       facts.CreateBy,
 		Busy:           m.Status.CurrentOperation != nil,
 	}
-	decision.Provider, decision.Problem = usable(m, around.Class)
+	decision.Provider, decision.Problem = providerOf(m, around.Class)
 	facts.Stuck = decision.Problem != nil
 	decision.MachinePlan = attention.Machine(facts)
-	if decision.AskBreaker { // only now is it worth a look at every node
+	if decision.AskBreaker { // it reads every node
 		if open, why, _ := replace.Breaker(machine.JoinedNodes(a.Kube.Cluster, m.Namespace, now), now); open {
 			facts.Breaker = why
 			decision.MachinePlan = attention.Machine(facts)
@@ -122,22 +121,22 @@ func (a *Activities) decideMachine(ctx context.Context, in kube.Read, m *v1alpha
 	if record := m.Status.Deletion; record != nil {
 		decision.StageSince = record.Since.Time
 	}
-	return a.neverMade(ctx, m, live, decision)
+	return a.confirmNeverTried(ctx, m, live, decision)
 }
 
-// gone is the decision about an object that does not exist any more.
+// gone returns the decision about an object that does not exist any more.
 func gone() Decision {
 	return Decision{Gone: true, MachinePlan: attention.MachinePlan{Decision: kube.ObjectIsGone}}
 }
 
-// neverMade makes sure that nothing was ever made for a machine that is being deleted, where it looks so: then it needs neither
-// class nor Secret, since its provider has nothing to delete. That no creation began is not believed of a cache.
-func (a *Activities) neverMade(ctx context.Context, m *v1alpha1.Machine, live bool, d Decision) (Decision, error) {
+// confirmNeverTried checks live that no create call was begun for a machine that is being deleted. Then it needs neither class nor
+// Secret, because its provider has nothing to delete. A cached read is not enough to conclude that.
+func (a *Activities) confirmNeverTried(ctx context.Context, m *v1alpha1.Machine, live bool, d Decision) (Decision, error) {
 	if !d.NeverTried || live {
 		return d, nil
 	}
 	ref := kube.Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)}
-	now, err := kube.Live(ctx, a.Kube.Cluster.Client().MachineV1alpha1().Machines(m.Namespace), "machine", ref)
+	now, err := kube.Live(ctx, a.Kube.Machines(m.Namespace), "machine", ref)
 	switch {
 	case err != nil:
 		return Decision{}, err
@@ -148,8 +147,8 @@ func (a *Activities) neverMade(ctx context.Context, m *v1alpha1.Machine, live bo
 	return d, nil
 }
 
-// around returns what stands around a machine, as fresh as the machine was read: the cache that was behind may have been
-// that of the nodes or classes.
+// around returns what is around a machine, as fresh as the machine was read: after a live read, the caches of nodes or
+// classes may be the ones that are behind.
 func (a *Activities) around(ctx context.Context, m *v1alpha1.Machine, live bool) (machine.Around, error) {
 	around := machine.Read(a.Kube.Cluster, m)
 	if !live {
@@ -169,18 +168,18 @@ func (a *Activities) around(ctx context.Context, m *v1alpha1.Machine, live bool)
 	return around, nil
 }
 
-// usable returns the name of the provider of a machine, or what keeps us from knowing it.
-func usable(m *v1alpha1.Machine, class *v1alpha1.MachineClass) (string, *kube.Problem) {
+// providerOf returns the name of the provider of a machine, or the problem with its class.
+func providerOf(m *v1alpha1.Machine, class *v1alpha1.MachineClass) (string, *kube.Problem) {
 	name := m.Spec.Class.Name
 	if class == nil {
 		return "", kube.ClassNotFound(m.Namespace, name)
 	}
-	if err := provider.ValidateName(class.Provider); err != nil { // nobody would ever look at its task queue
+	if err := provider.ValidateName(class.Provider); err != nil { // no worker could ever poll its task queue
 		return "", kube.ClassProblem(v1alpha1.ReasonClassInvalid, "MachineClass %s cannot be used: %v", name, err)
 	}
 	return class.Provider, nil
 }
 
-// neverTried reports whether RecordCreateIntent has not yet run for a machine: no create call can have been begun. Asked of a
-// cached machine it may be out of date; RecordCreateIntent is the one that knows.
+// neverTried reports whether RecordCreateIntent has not yet run for a machine, so that no create call can have been begun. A
+// cached machine may be out of date.
 func neverTried(m *v1alpha1.Machine) bool { return m.Status.LastOperation.Type == "" }

@@ -29,7 +29,7 @@ func terminating(n *corev1.Node) *corev1.NodeCondition {
 	return nil
 }
 
-// saysTerminating makes a node say since long that its machine is being deleted, or that it is not.
+// saysTerminating gives a node an old condition Terminating with this status.
 func saysTerminating(status corev1.ConditionStatus, reason string) func(*corev1.Node) {
 	return func(n *corev1.Node) {
 		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{
@@ -198,7 +198,7 @@ func TestReportOfADrain(t *testing.T) {
 	})
 }
 
-// asStored is a record as it stands in the API server.
+// asStored is a record as the API server stores it.
 func asStored(t *testing.T, d *v1alpha1.MachineDeletion) map[string]any {
 	t.Helper()
 	m := &v1alpha1.Machine{}

@@ -15,7 +15,7 @@ func IssueToken(ctx context.Context, a *Activities, m *v1alpha1.Machine, attempt
 	return a.issueToken(ctx, m, attempt, expires)
 }
 
-// MaxTokenNames is how many names of a token the tests have to take.
+// MaxTokenNames is how many taken names are tried.
 const MaxTokenNames = maxTokenNames
 
 // TokenName returns the name of the Secret that an attempt wants once n others are taken.

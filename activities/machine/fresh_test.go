@@ -40,7 +40,7 @@ func TestDecideMachineOfANewMachine(t *testing.T) {
 	})
 }
 
-// While the cloud makes fifty machines of a set, further ones let those of other sets pass.
+// While the cloud creates fifty machines of a set, its further machines yield to other sets.
 func TestDecideMachineOfOneOfVeryMany(t *testing.T) {
 	t.Parallel()
 	huge, small := activitiestest.Set("huge", 60), activitiestest.Set("small", 60)
@@ -60,7 +60,7 @@ func TestDecideMachineOfOneOfVeryMany(t *testing.T) {
 	assert.Equal(t, []bool{false, true, false}, []bool{yields(huge, 49), yields(huge, 50), yields(small, 50)})
 }
 
-// calm returns a world in which all is done for a machine that runs on the node n.
+// calm returns a world with a calm machine that runs on the node n.
 func calm(t *testing.T, m *v1alpha1.Machine, objects ...runtime.Object) *activitiestest.World {
 	t.Helper()
 	w := activitiestest.NewWorld(t, append(objects, m, activitiestest.Node())...)
@@ -161,7 +161,7 @@ func TestALiveReadIsLiveThroughout(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachinePending))
 	w := activitiestest.NewWorld(t, m)
-	w.Hold() // the node that woke us and the class are in no cache
+	w.Hold() // the node of the signal and the class are in no cache
 	w.Create(activitiestest.Node(), activitiestest.Class())
 	in := kube.Read{Ref: activitiestest.Ref(m), Versions: kube.MinVersions{cache.Nodes: w.Node().ResourceVersion}}
 	d, err := activitiestest.Run[machine.Decision](w, acts(w.Kube).DecideMachine, in)

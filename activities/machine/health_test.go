@@ -17,7 +17,7 @@ import (
 	"millwright/decide/attention"
 )
 
-// ready makes a node's Ready condition one of this status, since a moment.
+// ready gives a node the condition Ready with this status since then.
 func ready(status corev1.ConditionStatus, since time.Time) func(*corev1.Node) {
 	return func(n *corev1.Node) {
 		n.Status.Conditions[0].Status, n.Status.Conditions[0].Reason = status, "Because"
@@ -25,7 +25,7 @@ func ready(status corev1.ConditionStatus, since time.Time) func(*corev1.Node) {
 	}
 }
 
-// sickSince makes a machine one whose node is unhealthy since then. What was written of it lately is another matter.
+// sickSince makes a machine one whose node is unhealthy since then, whenever its phase was written.
 func sickSince(since time.Time) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		activitiestest.OnNode(m)
@@ -144,7 +144,7 @@ func TestU114_HealthTimeoutOfANode(t *testing.T) {
 		change []func(*v1alpha1.Machine)
 		node   []runtime.Object
 		left   time.Duration // of the timeout; zero where it has ended, or has no end
-		due    string        // why it has ended
+		due    string        // reason
 	}{
 		"U114: not over yet, without a node":              {9 * time.Minute, nil, nil, time.Minute, ""},
 		"U114: not over yet, with a node":                 {9 * time.Minute, nil, []runtime.Object{activitiestest.Node(ready("False", now))}, time.Minute, ""},
@@ -193,7 +193,7 @@ func TestU114_WhoseReplacementNobodyHasToGrant(t *testing.T) {
 		"U114: that of a set without a deployment does not": {[]func(*v1alpha1.Machine){activitiestest.OwnedBy[*v1alpha1.Machine](lone)}, true},
 		"U114: nor does one without a set":                  {nil, true},
 	} {
-		for _, change := range []func(*v1alpha1.Machine){func(*v1alpha1.Machine) {}, activitiestest.DueFor("HealthTimeout")} { // whether it has said so already
+		for _, change := range []func(*v1alpha1.Machine){func(*v1alpha1.Machine) {}, activitiestest.DueFor("HealthTimeout")} { // whether that is recorded already
 			t.Run(name, func(t *testing.T) {
 				m := activitiestest.Machine("m", append(row.owner, sickSince(now.Add(-time.Hour)), change)...)
 				decision := activitiestest.DecideMachine(activitiestest.NewWorld(t, d, s, lone, m, activitiestest.Class()), activitiestest.Read(m))

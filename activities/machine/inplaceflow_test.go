@@ -65,7 +65,7 @@ func TestU127_FlowOfAnInPlaceUpdate(t *testing.T) {
 		w.Label(v1alpha1.LabelSelectedForUpdate, nil)
 		w.Advances()
 		w.Edit(cache.Nodes, "n", map[string]any{"spec": map[string]any{"unschedulable": nil}})
-		activitiestest.Twice[kube.MinVersions](w, acts(w.Kube).CordonNode, activitiestest.Read(m)) // it was on its way
+		activitiestest.Twice[kube.MinVersions](w, acts(w.Kube).CordonNode, activitiestest.Read(m)) // an in-place update was under way
 		w.Advances()
 		assert.False(t, w.Node().Spec.Unschedulable)
 		assert.Equal(t, v1alpha1.ReasonSelectedForUpdate, w.Reason())

@@ -20,9 +20,9 @@ import (
 	"millwright/observe/machine"
 )
 
-// SyncNode makes the node of a machine carry what the machine's node template and its class want, our finalizer and the
-// machine's name. Where the node carries it already, is not there, or its machine is being deleted, nothing is written. It returns
-// the version of the node to wait for; the map is empty when nothing was written. Running it twice writes once.
+// SyncNode writes to the node of a machine what the machine's node template and its class want, our finalizer and the
+// machine's name. It writes nothing if the node has it all, does not exist, or its machine is being deleted. It returns the
+// version of the node to wait for; the map is empty when nothing was written. Running it twice writes once.
 func (a *Activities) SyncNode(ctx context.Context, in kube.Read) (kube.MinVersions, error) {
 	versions := kube.MinVersions{}
 	m, live, err := a.Kube.Machine(ctx, in)
@@ -32,8 +32,8 @@ func (a *Activities) SyncNode(ctx context.Context, in kube.Read) (kube.MinVersio
 	if m == nil || m.DeletionTimestamp != nil || m.Labels[v1alpha1.LabelNode] == "" {
 		return versions, nil
 	}
-	// Two machines that name one node are somebody's mistake. If each wrote its own wishes, the node would change to and
-	// fro without end; so it stays as it is until one of them goes.
+	// If two machines that name one node both wrote to it, the node would change back and forth without end. So it stays as it
+	// is until one of them is deleted.
 	if a.Kube.Claimed(in.Ref.UID, m.Labels[v1alpha1.LabelNode]) {
 		return versions, nil
 	}
@@ -42,13 +42,13 @@ func (a *Activities) SyncNode(ctx context.Context, in kube.Read) (kube.MinVersio
 		return nil, err
 	}
 	for range kube.MaxConflicts {
-		node, err := a.Kube.Node(ctx, m, true) // a cache that is behind would make each write meet a conflict
+		node, err := a.Kube.Node(ctx, m, true) // with a node from an old cache, each write would be a conflict
 		if err != nil || node == nil {
 			return versions, err
 		}
 		err = a.writeNode(ctx, m.Namespace, node, nodesync.Decide(machine.NodeSyncFacts(m, around.Class, node)), versions)
 		switch {
-		case err == nil, apierrors.IsNotFound(err): // it went while we looked
+		case err == nil, apierrors.IsNotFound(err): // deleted since it was read
 			return versions, nil
 		case !apierrors.IsConflict(err):
 			return nil, kube.WriteError(in.Ref, err)
@@ -57,8 +57,8 @@ func (a *Activities) SyncNode(ctx context.Context, in kube.Read) (kube.MinVersio
 	return nil, kube.Contended(in.Ref)
 }
 
-// writeNode makes changes on a node that is as it was read, and raises the versions. The capacity goes first: the record of
-// what was applied, in the second write, must not say more than is true.
+// writeNode makes changes on a node that is as it was read, and raises the versions. The capacity is written first, because
+// the second write records what was applied.
 func (a *Activities) writeNode(ctx context.Context, namespace string, node *corev1.Node, changes nodesync.Changes, versions kube.MinVersions) error {
 	nodes := a.Kube.Cluster.Target(namespace).CoreV1().Nodes()
 	if !changes.Capacity.Empty() {
@@ -93,7 +93,7 @@ func withChanges(node *corev1.Node, changes nodesync.Changes) *corev1.Node {
 	return node
 }
 
-// tainted returns a list of taints with the changes made. Those that stay keep their order and when they were added.
+// tainted returns a list of taints after an edit. Unchanged taints keep their order and the time when they were added.
 func tainted(list []corev1.Taint, edit nodesync.TaintEdit) []corev1.Taint {
 	named := slices.Concat(edit.Remove, edit.Set)
 	result := slices.DeleteFunc(slices.Clone(list), func(t corev1.Taint) bool {
@@ -105,17 +105,17 @@ func tainted(list []corev1.Taint, edit nodesync.TaintEdit) []corev1.Taint {
 	return result
 }
 
-// InPlaceMark is what the condition InPlaceUpdate of a machine's node is to say, as decide/inplace said it.
+// InPlaceMark is the condition InPlaceUpdate to write on a machine's node, as decide/inplace decided it.
 type InPlaceMark struct {
 	Read    kube.Read
 	Reason  string
 	Message string
 }
 
-// MarkInPlace writes how far the in-place update of a machine's node is. Nothing is written where the node says so already,
-// or where this is not what comes next any more: the update was called off, the agent was faster, or somebody has uncordoned
-// the node that was to be empty. In each case it returns the version of the node to decide with; the map is empty where
-// there is no node that is the machine's alone. Running it twice writes once.
+// MarkInPlace writes the progress of the in-place update of a machine's node. It writes nothing if the node says so already,
+// or this is not the next step any more: the update was called off, the agent was faster, or the node that must be empty was
+// uncordoned. It returns the version of the node to decide with; the map is empty when the machine has no node for itself
+// alone. Running it twice writes once.
 func (a *Activities) MarkInPlace(ctx context.Context, in InPlaceMark) (kube.MinVersions, error) {
 	return a.Kube.ChangeNode(ctx, in.Read, true, func(m *v1alpha1.Machine, node *corev1.Node) {
 		now := drain.InPlaceNode(node)
@@ -124,35 +124,35 @@ func (a *Activities) MarkInPlace(ctx context.Context, in InPlaceMark) (kube.MinV
 		case m.DeletionTimestamp != nil,
 			next.Reason == "", next.Reason != in.Reason,
 			next.Step == inplace.Drain && !now.Cordoned,
-			now.Reason == in.Reason && now.Message == in.Message: // what an agent says of a failure has changed again
+			now.Reason == in.Reason && now.Message == in.Message: // an agent may change the message of a failure
 			return
 		}
 		others := slices.DeleteFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
-			return c.Type == v1alpha1.NodeInPlaceUpdate && c.Reason != in.Reason // its status never changes: its time is that of the step
+			return c.Type == v1alpha1.NodeInPlaceUpdate && c.Reason != in.Reason // its status is always True: a new step needs a new time
 		})
 		c := Condition{Type: string(v1alpha1.NodeInPlaceUpdate), True: true, Reason: in.Reason, Message: in.Message}
 		node.Status.Conditions = setCondition(others, c, metav1.Now().Rfc3339Copy())
 	}, "status")
 }
 
-// CordonNode keeps new pods off the node of a machine. A cordon that is there, whoever made it, is left alone, and so is a
-// node whose in-place update was called off, or is held. It returns the version of the node to decide with; the map is empty where
-// there is no node that is the machine's alone. Running it twice writes once.
+// CordonNode keeps new pods off the node of a machine. It leaves alone an existing cordon, and a node whose in-place update
+// was called off or is held. It returns the version of the node to decide with; the map is empty when the machine has no
+// node for itself alone. Running it twice writes once.
 func (a *Activities) CordonNode(ctx context.Context, in kube.Read) (kube.MinVersions, error) {
 	return a.Kube.Cordon(ctx, in, true)
 }
 
-// UncordonNode lets new pods onto the node of a machine that stays. It returns as CordonNode does; running it twice
-// writes once.
+// UncordonNode lets new pods onto the node of a machine that is not being deleted. It returns the same as CordonNode;
+// running it twice writes once.
 func (a *Activities) UncordonNode(ctx context.Context, in kube.Read) (kube.MinVersions, error) {
 	return a.Kube.ChangeNode(ctx, in, true, func(m *v1alpha1.Machine, node *corev1.Node) {
 		node.Spec.Unschedulable = node.Spec.Unschedulable && m.DeletionTimestamp != nil
 	})
 }
 
-// AnnounceTermination makes the node of a machine that is being deleted say so by its condition Terminating: a node that says it
-// already keeps its reason. It returns the version of the node to decide with; the map is empty where there is no node that
-// is the machine's alone, and where this worker has not heard yet that the machine is being deleted. Running it twice writes once.
+// AnnounceTermination sets the condition Terminating on the node of a machine that is being deleted. A node that has it
+// already keeps its reason. It returns the version of the node to decide with; the map is empty when the machine has no node
+// for itself alone, or this worker's cache does not know of the deletion yet. Running it twice writes once.
 func (a *Activities) AnnounceTermination(ctx context.Context, in kube.Read) (kube.MinVersions, error) {
 	known := false
 	versions, err := a.Kube.ChangeNode(ctx, in, in.Live, func(m *v1alpha1.Machine, node *corev1.Node) {
@@ -161,7 +161,7 @@ func (a *Activities) AnnounceTermination(ctx context.Context, in kube.Read) (kub
 			return
 		}
 		c := Condition{Type: string(v1alpha1.NodeTerminating), True: true, Reason: v1alpha1.ReasonScaleDown, Message: v1alpha1.MessageTerminatingScaleDown}
-		if hadFailed(m) {
+		if m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed || machine.IsDue(m) { // the phase may already be Terminating (D36)
 			c.Reason, c.Message = v1alpha1.ReasonUnhealthy, v1alpha1.MessageTerminatingUnhealthy
 		}
 		node.Status.Conditions = setCondition(node.Status.Conditions, c, metav1.Now().Rfc3339Copy())
@@ -172,14 +172,9 @@ func (a *Activities) AnnounceTermination(ctx context.Context, in kube.Read) (kub
 	return versions, nil
 }
 
-// hadFailed reports whether a machine is deleted because something was wrong with it. Its phase may be Terminating by now
-// (D36), but the condition tells.
-func hadFailed(m *v1alpha1.Machine) bool {
-	return m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed || machine.IsDue(m)
-}
-
-// deleteAttachments asks for the end of what is still attached to the node of an instance that is gone: nobody else would,
-// for six minutes or for ever. It does not wait for it, and what is refused is told and left (D16).
+// deleteAttachments deletes the volume attachments of the node of an instance that is gone. Otherwise they would stay for
+// six minutes, or forever. It does not wait for their end. A deletion that the API server rejects is logged and ignored
+// (D16).
 func (a *Activities) deleteAttachments(ctx context.Context, in NodeRemoval) error {
 	attachments := a.Kube.Cluster.Target(in.Machine.Namespace).StorageV1().VolumeAttachments()
 	for _, item := range a.Kube.Cluster.AttachmentsOf(in.NodeName) {
@@ -189,7 +184,7 @@ func (a *Activities) deleteAttachments(ctx context.Context, in NodeRemoval) erro
 		err := attachments.Delete(ctx, item.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &item.UID}})
 		switch {
 		case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		case kube.Unanswered(err), apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err): // the API server did not get to it
+		case kube.Unanswered(err), apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err): // the API server was too busy
 			return fmt.Errorf("delete attachment %s of node %s: %w", item.Name, in.NodeName, err)
 		default:
 			activity.GetLogger(ctx).Warn("attachment cannot be deleted", "attachment", item.Name, "node", in.NodeName, "error", err)
@@ -205,15 +200,17 @@ type NodeRemoval struct {
 	ProviderID string // empty when none is known
 }
 
-// DeleteNode removes the Node object of an instance that is gone. A node that is not there is a success, and so is one that
-// belongs to another instance or machine by now: it is left alone. Only the node that was looked at is deleted.
+// DeleteNode deletes the Node object of an instance that is gone. A node that does not exist is a success, and so is one
+// that belongs to another instance or machine by now: it is left alone. Only the version of the node that was checked is
+// deleted.
 func (a *Activities) DeleteNode(ctx context.Context, in NodeRemoval) error {
 	target := a.Kube.Cluster.Target(in.Machine.Namespace)
 	if in.NodeName == "" || target == nil {
 		return nil
 	}
 	for attempt := range kube.MaxConflicts {
-		node, err := a.lastNode(ctx, in, attempt > 0 || len(a.Kube.Cluster.AttachmentsOf(in.NodeName)) > 0) // they go before the node is held against what was read
+		// Attachments are deleted before the precondition checks the node, so the node is read live when there are any.
+		node, err := a.lastNode(ctx, in, attempt > 0 || len(a.Kube.Cluster.AttachmentsOf(in.NodeName)) > 0)
 		switch {
 		case err != nil:
 			return err
@@ -234,8 +231,8 @@ func (a *Activities) DeleteNode(ctx context.Context, in NodeRemoval) error {
 	return kube.Contended(in.Machine)
 }
 
-// lastNode returns a node as the cache has it, and asks the API server when it is to be live or the cache has none: nil
-// then says that there is none.
+// lastNode returns a node from the cache, or from the API server if live is set or the cache has none; nil when it does not
+// exist.
 func (a *Activities) lastNode(ctx context.Context, in NodeRemoval, live bool) (*corev1.Node, error) {
 	if node, found := a.Kube.Cluster.Node(in.NodeName); found && !live {
 		return node, nil
@@ -250,7 +247,7 @@ func (a *Activities) lastNode(ctx context.Context, in NodeRemoval, live bool) (*
 	return node, nil
 }
 
-// removeNode takes our finalizer off a node, and deletes it.
+// removeNode removes our finalizer from a node and deletes it.
 func removeNode(ctx context.Context, nodes typedcorev1.NodeInterface, node *corev1.Node) error {
 	if list := kube.Without(node.Finalizers, v1alpha1.FinalizerNode); len(list) != len(node.Finalizers) {
 		node = node.DeepCopy()

@@ -16,9 +16,9 @@ import (
 	"millwright/observe/cache"
 )
 
-const dongle = "example.com/dongle" // a resource that only a class knows of
+const dongle = "example.com/dongle" // a resource that only a class can give a node
 
-// templated is a machine whose node shall carry one of each.
+// templated gives a machine's node template one label, one annotation and one taint.
 func templated(m *v1alpha1.Machine) {
 	m.Spec.NodeTemplateSpec.Labels = map[string]string{"pool": "web"}
 	m.Spec.NodeTemplateSpec.Annotations = map[string]string{"team": "shop"}
@@ -128,7 +128,7 @@ func TestU123_SyncNodeFollowsTheVirtualCapacity(t *testing.T) {
 	both := []string{"patch nodes/status", "update nodes"}
 	for name, row := range map[string]struct {
 		template map[string]any // change of the class's node template
-		dongles  string         // that the node is given meanwhile
+		dongles  string         // of the node, meanwhile
 		capacity map[string]string
 		writes   []string
 	}{

@@ -16,7 +16,7 @@ import (
 	"millwright/decide/attention"
 )
 
-// A whole life, from the object to its end, without a word on what nodes look like.
+// The whole life of a machine without a node template.
 func TestN9_ClassWithoutANodeTemplate(t *testing.T) {
 	t.Parallel()
 	c := activitiestest.Class()

@@ -18,10 +18,10 @@ import (
 	"millwright/observe/machine"
 )
 
-// PreserveMachine makes a machine and its node say what was decided about the machine's preservation. Where both say it
-// already, the machine is being deleted, or another machine names its node too, nothing is written. It returns the versions to wait
-// for; the map is empty when nothing was written. Where it was interrupted, running it again goes on; running it twice
-// writes once.
+// PreserveMachine writes to a machine and its node what is decided about the machine's preservation. It writes nothing if
+// both say so already, the machine is being deleted, or another machine names its node too. It returns the versions to wait
+// for; the map is empty when nothing was written. After an interruption, the next run continues. Running it twice writes
+// once.
 func (a *Activities) PreserveMachine(ctx context.Context, in kube.Read) (kube.MinVersions, error) {
 	versions := kube.MinVersions{}
 	for range kube.MaxConflicts {
@@ -36,7 +36,7 @@ func (a *Activities) PreserveMachine(ctx context.Context, in kube.Read) (kube.Mi
 		switch {
 		case err == nil:
 			return versions, nil
-		case apierrors.IsConflict(err), apierrors.IsNotFound(err): // somebody was faster, or node or machine went: look again
+		case apierrors.IsConflict(err), apierrors.IsNotFound(err): // changed or deleted since: read again
 			in.Live = true
 		default:
 			return nil, kube.WriteError(in.Ref, err)
@@ -45,7 +45,7 @@ func (a *Activities) PreserveMachine(ctx context.Context, in kube.Read) (kube.Mi
 	return nil, kube.Contended(in.Ref)
 }
 
-// preservation is what was decided about a machine, with the objects as they were read or last written.
+// preservation is the decision about a machine, with the objects as they were last read or written.
 type preservation struct {
 	*Activities
 	machine  *v1alpha1.Machine
@@ -54,14 +54,14 @@ type preservation struct {
 	decision preserve.Decision
 }
 
-// preservation reads a machine and its node and decides; nil means that there is nothing to decide. The node is read live:
-// that it has no wish any more ends a preservation, and a cache that is behind must not say so.
+// preservation reads a machine and its node and decides; nil means that there is nothing to decide. The node is read live,
+// because a missing annotation ends a preservation, and an old cache must not cause that.
 func (a *Activities) preservation(ctx context.Context, in kube.Read) (*preservation, error) {
 	m, _, err := a.Kube.Machine(ctx, in)
 	if err != nil || m == nil {
 		return nil, err
 	}
-	// If two machines decided for one node, each would take back what the other one wrote.
+	// If two machines decided for one node, each would undo what the other wrote.
 	if name := m.Labels[v1alpha1.LabelNode]; name != "" && a.Kube.Claimed(in.Ref.UID, name) {
 		return nil, nil
 	}
@@ -73,12 +73,12 @@ func (a *Activities) preservation(ctx context.Context, in kube.Read) (*preservat
 	return &preservation{Activities: a, machine: m, node: node, now: now, decision: preserve.Decide(machine.PreserveFacts(m, node, now))}, nil
 }
 
-// write makes the changes and raises the versions. The end on record is the first thing to be there and the last one to go: as
-// long as it stands, whoever comes next knows that there is something to do.
+// write makes the changes and raises the versions. The recorded end is written first and removed last: as long as it is
+// there, the next run knows that there is work to do.
 func (p *preservation) write(ctx context.Context, versions kube.MinVersions) error {
-	steps := []func(context.Context, kube.MinVersions) error{p.writeExpiry, p.markNode, p.declare, p.annotate}
+	steps := []func(context.Context, kube.MinVersions) error{p.writeExpiry, p.markNode, p.writeCondition, p.annotate}
 	if !p.decision.Preserve {
-		steps = []func(context.Context, kube.MinVersions) error{p.declare, p.markNode, p.annotate, p.writeExpiry}
+		steps = []func(context.Context, kube.MinVersions) error{p.writeCondition, p.markNode, p.annotate, p.writeExpiry}
 	}
 	for _, step := range steps {
 		if err := step(ctx, versions); err != nil {
@@ -88,8 +88,8 @@ func (p *preservation) write(ctx context.Context, versions kube.MinVersions) err
 	return nil
 }
 
-// writeExpiry writes the end of preservation and nothing else of the status: the phase did not change, so its time must not
-// move, nor any clock that counts from it (D26).
+// writeExpiry writes the end of preservation and nothing else of the status. The phase did not change, so its time must not
+// change, nor any timeout that counts from it (D26).
 func (p *preservation) writeExpiry(ctx context.Context, versions kube.MinVersions) error {
 	if !p.decision.StatusChange {
 		return nil
@@ -99,14 +99,14 @@ func (p *preservation) writeExpiry(ctx context.Context, versions kube.MinVersion
 	if !p.decision.Expiry.IsZero() {
 		m.Status.CurrentStatus.PreserveExpiryTime = new(metav1.NewTime(p.decision.Expiry).Rfc3339Copy())
 	}
-	m, err := p.Kube.Cluster.Client().MachineV1alpha1().Machines(m.Namespace).UpdateStatus(ctx, m, metav1.UpdateOptions{})
+	m, err := p.Kube.Machines(m.Namespace).UpdateStatus(ctx, m, metav1.UpdateOptions{})
 	if err != nil {
 		return fmt.Errorf("write end of preservation: %w", err)
 	}
 	p.machine = m
 	versions.Raise(cache.Machines, m.ResourceVersion)
-	if p.node == nil || !p.decision.Preserve { // else it is told when the node says so
-		p.tellPeople()
+	if p.node == nil || !p.decision.Preserve { // else writeCondition records the event
+		p.recordEvent()
 	}
 	return nil
 }
@@ -137,8 +137,8 @@ func (p *preservation) markNode(ctx context.Context, versions kube.MinVersions) 
 	return nil
 }
 
-// declare writes the condition of the node.
-func (p *preservation) declare(ctx context.Context, versions kube.MinVersions) error {
+// writeCondition writes the condition of the node.
+func (p *preservation) writeCondition(ctx context.Context, versions kube.MinVersions) error {
 	c := p.decision.Node.Condition
 	if c == nil {
 		return nil
@@ -155,8 +155,8 @@ func (p *preservation) declare(ctx context.Context, versions kube.MinVersions) e
 	p.node = node
 	versions.Raise(cache.Nodes, node.ResourceVersion)
 	began := c.True && !cache.IsTrue(before, v1alpha1.NodePreserved)
-	if lost := !c.True && !p.decision.StatusChange; began || lost { // with its end still on record, the end is told last
-		p.tellPeople()
+	if lost := !c.True && !p.decision.StatusChange; began || lost { // if the recorded end is still there, writeExpiry records the event
+		p.recordEvent()
 	}
 	return nil
 }
@@ -167,9 +167,8 @@ func (p *preservation) annotate(ctx context.Context, versions kube.MinVersions) 
 	if edit.Empty() {
 		return nil
 	}
-	machines := p.Kube.Cluster.Client().MachineV1alpha1().Machines(p.machine.Namespace)
-	annotations := kube.MergePatch(edit)
-	m, err := kube.Patch(ctx, machines, p.machine, map[string]any{"metadata": map[string]any{"annotations": annotations}})
+	patch := map[string]any{"metadata": map[string]any{"annotations": kube.MergePatch(edit)}}
+	m, err := kube.Patch(ctx, p.Kube.Machines(p.machine.Namespace), p.machine, patch)
 	if err != nil {
 		return fmt.Errorf("write annotations of machine: %w", err)
 	}
@@ -178,11 +177,11 @@ func (p *preservation) annotate(ctx context.Context, versions kube.MinVersions) 
 	return nil
 }
 
-// tellPeople says that preservation begins or ends, in the words of the node's condition.
-func (p *preservation) tellPeople() {
+// recordEvent records that preservation begins or ends, with the message of the node's condition.
+func (p *preservation) recordEvent() {
 	reason := "PreservationStopped"
 	if p.decision.Preserve {
 		reason = "Preserved"
 	}
-	p.Kube.Tell(p.machine, &kube.Event{Reason: reason, Message: p.decision.Message})
+	p.Kube.RecordEvent(p.machine, &kube.Event{Reason: reason, Message: p.decision.Message})
 }

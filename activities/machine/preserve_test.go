@@ -22,7 +22,7 @@ const (
 	stopSentence    = "Machine is no longer preserved: "
 )
 
-// keepAt is a read of a machine so long after keptFrom.
+// keepAt reads a machine so long after KeptFrom.
 func keepAt(m metav1.Object, since time.Duration) kube.Read {
 	return kube.Read{Ref: activitiestest.Ref(m), At: activitiestest.KeptFrom.Add(since)}
 }
@@ -35,7 +35,7 @@ func nodeAsks(value string) func(*corev1.Node) {
 	return func(n *corev1.Node) { n.Annotations = map[string]string{v1alpha1.AnnotationPreserve: value} }
 }
 
-// ill is a machine that failed a while ago; its clocks must not move.
+// ill is a machine that failed a while ago; its times must not change.
 func ill(m *v1alpha1.Machine) {
 	since := metav1.Unix(1_700_000_000, 0)
 	m.Status.CurrentStatus = v1alpha1.CurrentStatus{Phase: v1alpha1.MachineFailed, LastUpdateTime: since}

@@ -20,7 +20,7 @@ func TestPreserveMachineMeetsAFasterWriter(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		at     activitiestest.Write
-		writes int // in all: one in vain, and one more where the taint has to be put on again
+		writes int // in all: a failed one, and one more if the taint has to be added again
 	}{
 		"of the end":         {writeEnd, 5},
 		"of the marks":       {writeMarks, 5},

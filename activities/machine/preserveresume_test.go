@@ -61,7 +61,7 @@ func TestU132_PreserveResumesAtEachStep(t *testing.T) {
 			assert.Equal(t, all, saying(w))
 			until := activitiestest.KeptUntil
 			if done == 0 {
-				until = metav1.NewTime(activitiestest.KeptUntil.Add(time.Hour)) // it has only just begun
+				until = metav1.NewTime(activitiestest.KeptUntil.Add(time.Hour)) // it has just begun
 			}
 			assert.True(t, until.Equal(w.Machine("m").Status.CurrentStatus.PreserveExpiryTime))
 			assert.Contains(t, preservedCondition(w.Node()).Message, until.UTC().Format(time.RFC3339))

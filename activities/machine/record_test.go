@@ -17,7 +17,7 @@ import (
 	"millwright/observe/cache"
 )
 
-// recorded is what the provider said of the new instance of a machine: its node is called n.
+// recorded is the provider's answer about the new instance of a machine, with node n.
 func recorded(m *v1alpha1.Machine) machine.Recorded {
 	return machine.Recorded{Read: activitiestest.Read(m), ProviderID: "fake:///n", NodeName: "n"}
 }
@@ -85,7 +85,7 @@ func TestU60_RecordInstance(t *testing.T) {
 	})
 }
 
-// registered makes a node one that joined so long before longAgo.
+// registered makes a node one that registered so long before longAgo.
 func registered(before time.Duration) func(*corev1.Node) {
 	return func(n *corev1.Node) { n.CreationTimestamp = metav1.NewTime(activitiestest.LongAgo.Add(-before)) }
 }

@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"millwright/activities/kube"
@@ -17,10 +16,11 @@ import (
 	"millwright/decide/attention"
 	"millwright/decide/deletion"
 	"millwright/decide/health"
+	"millwright/observe/cache"
 	"millwright/observe/machine"
 )
 
-// LastOperation is status.lastOperation as MCM's users know it; its time is that of the write.
+// LastOperation is status.lastOperation, as users of MCM know it. Its time is that of the write.
 type LastOperation struct {
 	Type        string
 	State       string
@@ -28,7 +28,7 @@ type LastOperation struct {
 	ErrorCode   string
 }
 
-// Condition is a condition of one of the types that are reserved for us.
+// Condition is a condition of one of the types that are reserved for Millwright.
 type Condition struct {
 	Type    string
 	True    bool
@@ -36,64 +36,65 @@ type Condition struct {
 	Message string
 }
 
-// Report is what a Machine's status should say. The node's conditions are copied with every report.
+// Report is what the status of a Machine should say. Every report also copies the node's conditions.
 type Report struct {
 	Read           kube.Read
 	Phase          string            // empty keeps the phase
 	Operation      *LastOperation    // nil keeps it
 	Step           *kube.Step        // nil clears it: the machine is calm
-	Conditions     []Condition       // of ours; those that are not named keep what they say
+	Conditions     []Condition       // our own; those that are not named stay
 	LastKnownState string            // empty keeps it
-	Clock          *health.Clock     // of health; nil keeps it
-	InstanceGone   bool              // the provider says that the instance is gone; false keeps what is known
-	Stopped        bool              // the creation waits for a person: its clock stands still until a report says false
+	Clock          *health.Clock     // nil keeps it
+	InstanceGone   bool              // the provider says that the instance is gone; false keeps what is recorded
+	Stopped        bool              // the creation waits for a person: its timeout does not count until a report says false
 	Addresses      []kube.Address    // of an instance without a node; nil keeps them
-	PreserveUntil  time.Time         // the machine fails and is preserved from now on; zero keeps what is known
-	Deletion       *DeletionProgress // how far the deletion has come; nil keeps what is known
-	Drain          *StayingDrain     // of the node of a machine that stays; nil keeps what is known
-	Event          *kube.Event       // nil tells nothing; told only when the status changed
-	Before         *kube.Event       // told before it
+	PreserveUntil  time.Time         // the machine fails and is preserved from now on; zero keeps what is recorded
+	Deletion       *DeletionProgress // nil keeps what is recorded
+	Drain          *StayingDrain     // of the node of a machine that is not being deleted; nil keeps what is recorded
+	Event          *kube.Event       // recorded if the status changed; nil: none
+	Before         *kube.Event       // recorded before Event
 }
 
-// ReportMachine writes a Machine's status. Where the status says it already, nothing is written. It returns the version to
-// wait for, or ObjectGone.
+// ReportMachine writes the status of a Machine, unless it says so already. It returns the version to wait for, or ObjectGone.
 func (a *Activities) ReportMachine(ctx context.Context, in Report) (string, error) {
-	for range kube.MaxConflicts {
-		m, live, err := a.Kube.Machine(ctx, in.Read)
-		if err != nil {
-			return "", err
-		}
-		if m == nil {
-			return "", kube.ObjectGone(in.Read.Ref)
+	_, after, err := a.report(ctx, in)
+	if err != nil {
+		return "", err
+	}
+	return after.ResourceVersion, nil
+}
+
+// report writes the status of a Machine and returns the machine before and after.
+func (a *Activities) report(ctx context.Context, in Report) (before, after *v1alpha1.Machine, err error) {
+	machines := a.Kube.Machines(in.Read.Ref.Namespace)
+	before, after, err = kube.WriteStatus(ctx, in.Read, machines, func(read kube.Read) (m, changed *v1alpha1.Machine, err error) {
+		m, live, err := a.Kube.Machine(ctx, read)
+		if err != nil || m == nil {
+			return nil, nil, err
 		}
 		node, err := a.Kube.Node(ctx, m, live)
 		if err != nil {
-			return "", err
+			return nil, nil, err
 		}
-		changed := m.DeepCopy()
+		changed = m.DeepCopy()
 		applyReport(changed, node, in, metav1.Now())
 		if equality.Semantic.DeepEqual(changed.Status, m.Status) {
-			return m.ResourceVersion, nil
+			return m, m, nil
 		}
-		written, err := a.Kube.Cluster.Client().MachineV1alpha1().Machines(m.Namespace).UpdateStatus(ctx, changed, metav1.UpdateOptions{})
-		switch {
-		case err == nil:
-			a.Kube.Tell(written, in.Before)
-			a.Kube.Tell(written, in.Event)
-			if result, took := ended(m, written); result != "" {
-				a.Kube.Metrics.Drained(result, took)
-			}
-			return written.ResourceVersion, nil
-		case apierrors.IsConflict(err):
-			in.Read.Live = true
-		default:
-			return "", kube.WriteError(in.Read.Ref, err)
-		}
+		return m, changed, nil
+	})
+	if err != nil || after == before {
+		return before, after, err
 	}
-	return "", kube.Contended(in.Read.Ref)
+	a.Kube.RecordEvent(after, in.Before)
+	a.Kube.RecordEvent(after, in.Event)
+	if result, took := drainEnded(before, after); result != "" {
+		a.Kube.Metrics.Drained(result, took)
+	}
+	return before, after, nil
 }
 
-// applyReport changes the status as the report wants it. Times move only with what they stand for.
+// applyReport changes the status as the report says. A time changes only with the value that it belongs to.
 func applyReport(m *v1alpha1.Machine, node *corev1.Node, in Report, now metav1.Time) {
 	status := &m.Status
 	if in.Phase != "" && string(status.CurrentStatus.Phase) != in.Phase {
@@ -130,21 +131,22 @@ func applyReport(m *v1alpha1.Machine, node *corev1.Node, in Report, now metav1.T
 	status.Conditions = mergeConditions(status.Conditions, node, in.Conditions, now)
 }
 
-// creationStopped starts or stops the clock of the time that does not count for the creation timeout.
+// creationStopped starts or ends an interval that does not count for the creation timeout.
 func creationStopped(was *v1alpha1.CreationStopped, stopped bool, now metav1.Time) *v1alpha1.CreationStopped {
-	running := was != nil && was.Since != nil
-	switch {
-	case stopped == running:
-		return was
-	case stopped:
-		s := v1alpha1.CreationStopped{Since: &now}
-		if was != nil {
-			s.Total = was.Total
-		}
-		return &s
-	default:
-		return &v1alpha1.CreationStopped{Total: metav1.Duration{Duration: was.Total.Duration + max(now.Sub(was.Since.Time), 0)}}
+	s := v1alpha1.CreationStopped{}
+	if was != nil {
+		s = *was
 	}
+	switch {
+	case stopped && s.Since == nil:
+		s.Since = &now
+	case !stopped && s.Since != nil:
+		s.Total.Duration += max(now.Sub(s.Since.Time), 0)
+		s.Since = nil
+	default:
+		return was
+	}
+	return &s
 }
 
 func healthClock(was *v1alpha1.MachineHealth, in Report, now metav1.Time) *v1alpha1.MachineHealth {
@@ -167,13 +169,13 @@ func healthClock(was *v1alpha1.MachineHealth, in Report, now metav1.Time) *v1alp
 	return &h
 }
 
-// addresses returns what the provider told, sorted and each once.
-func addresses(was []corev1.NodeAddress, told []kube.Address) []corev1.NodeAddress {
-	if told == nil {
+// addresses returns the addresses that the provider reported, sorted, each once.
+func addresses(was []corev1.NodeAddress, reported []kube.Address) []corev1.NodeAddress {
+	if reported == nil {
 		return was
 	}
 	var list []corev1.NodeAddress
-	for _, a := range told {
+	for _, a := range reported {
 		list = append(list, corev1.NodeAddress{Type: corev1.NodeAddressType(a.Type), Address: a.Address})
 	}
 	slices.SortFunc(list, func(x, y corev1.NodeAddress) int {
@@ -182,8 +184,8 @@ func addresses(was []corev1.NodeAddress, told []kube.Address) []corev1.NodeAddre
 	return slices.Compact(list)
 }
 
-// mergeConditions returns the node's conditions as they are, with their messages, and ours behind them. Without a node the
-// last copy stays.
+// mergeConditions returns the node's conditions with their messages, followed by our own. Without a node, the last copy
+// stays.
 func mergeConditions(old []corev1.NodeCondition, node *corev1.Node, own []Condition, now metav1.Time) []corev1.NodeCondition {
 	isOurs := func(c corev1.NodeCondition) bool { return v1alpha1.IsReservedConditionType(c.Type) }
 	copied := slices.DeleteFunc(slices.Clone(old), isOurs)
@@ -205,28 +207,26 @@ func setCondition(list []corev1.NodeCondition, c Condition, now metav1.Time) []c
 	entry := corev1.NodeCondition{
 		Type: corev1.NodeConditionType(c.Type), Status: status, Reason: c.Reason, Message: c.Message, LastTransitionTime: now,
 	}
-	for i, o := range list {
-		if o.Type != entry.Type {
-			continue
-		}
-		if o.Status == entry.Status {
-			entry.LastTransitionTime = o.LastTransitionTime
-		}
-		list[i] = entry
-		return list
+	was := cache.Condition(list, entry.Type)
+	if was == nil {
+		return append(list, entry)
 	}
-	return append(list, entry)
+	if was.Status == entry.Status {
+		entry.LastTransitionTime = was.LastTransitionTime
+	}
+	*was = entry
+	return list
 }
 
-// DeletionProgress is what a report says of a machine's deletion. The stage never goes back, and what ended stays ended.
+// DeletionProgress is what a report says about a machine's deletion. The stage never goes back, and a result never changes.
 type DeletionProgress struct {
-	Stage      deletion.Stage // under way from now on; empty keeps it
-	Means      string         // how pods are made to go from now on; empty keeps it. The first one starts the clock of the drain
+	Stage      deletion.Stage // that begins; empty keeps it
+	Means      string         // how pods are removed from now on; empty keeps it. The first one starts the timeout of the drain
 	Result     string         // how the drain ended; empty keeps it
-	LeftBehind []string       // with Result: pods that are still there
+	LeftBehind []string       // pods that are still on the node
 }
 
-// applied returns the record with what the report says. Times move only with what they stand for.
+// applied returns the record after the report. A time changes only with the value that it belongs to.
 func (d *DeletionProgress) applied(was *v1alpha1.MachineDeletion, now metav1.Time) *v1alpha1.MachineDeletion {
 	if d == nil {
 		return was
@@ -245,12 +245,12 @@ func (d *DeletionProgress) applied(was *v1alpha1.MachineDeletion, now metav1.Tim
 	if record.Drain == nil {
 		record.Drain = &v1alpha1.MachineDrain{StartedAt: now}
 	}
-	advance(record.Drain, d.Means, d.Result, d.LeftBehind, now)
+	recordProgress(record.Drain, d.Means, d.Result, d.LeftBehind, now)
 	return record
 }
 
-// advance writes how far a drain has come. What ended stays ended.
-func advance(drain *v1alpha1.MachineDrain, means, result string, left []string, now metav1.Time) {
+// recordProgress records the progress of a drain. A drain that has ended does not change.
+func recordProgress(drain *v1alpha1.MachineDrain, means, result string, left []string, now metav1.Time) {
 	if drain.Result != "" {
 		return
 	}
@@ -260,8 +260,8 @@ func advance(drain *v1alpha1.MachineDrain, means, result string, left []string, 
 	drain.Result, drain.LeftBehind = result, left
 }
 
-// StayingDrain is what a report says of the drain of a node whose machine is to stay. For another purpose or occasion than
-// the one on record it begins anew.
+// StayingDrain is what a report says about the drain of a node whose machine is not being deleted. A new purpose or occasion
+// starts a new record.
 type StayingDrain struct {
 	Purpose    attention.DrainPurpose
 	Means      string // as in DeletionProgress
@@ -278,12 +278,12 @@ func (d *StayingDrain) applied(was *v1alpha1.StayingDrain, now metav1.Time) *v1a
 	if was != nil && was.Purpose == purpose && was.Occasion.Equal(&occasion) {
 		record = was.DeepCopy()
 	}
-	advance(&record.MachineDrain, d.Means, d.Result, d.LeftBehind, now)
+	recordProgress(&record.MachineDrain, d.Means, d.Result, d.LeftBehind, now)
 	return record
 }
 
-// ended says how a drain ended by this write, and how long it took; nothing when none did.
-func ended(before, after *v1alpha1.Machine) (result string, took time.Duration) {
+// drainEnded returns how a drain ended by this write, and its duration; both are zero when none ended.
+func drainEnded(before, after *v1alpha1.Machine) (result string, took time.Duration) {
 	of := func(m *v1alpha1.Machine) *v1alpha1.MachineDrain {
 		switch s := m.Status; {
 		case s.Deletion != nil:

@@ -16,7 +16,7 @@ import (
 	"millwright/decide/attention"
 )
 
-// reportMachine reports twice and returns the status that came of it.
+// reportMachine reports twice and returns the status afterwards.
 func reportMachine(w *activitiestest.World, in machine.Report) v1alpha1.MachineStatus {
 	w.T.Helper()
 	version := activitiestest.Twice[string](w, acts(w.Kube).ReportMachine, in)

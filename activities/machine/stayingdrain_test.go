@@ -19,7 +19,7 @@ import (
 	"millwright/decide/drain"
 )
 
-// selectedAt makes a node one that is to be empty for its in-place update since then.
+// selectedAt selects a node for an in-place update at that time.
 func selectedAt(at time.Time) func(*corev1.Node) {
 	return func(n *corev1.Node) {
 		activitiestest.IsChosen(n)
@@ -29,14 +29,14 @@ func selectedAt(at time.Time) func(*corev1.Node) {
 	}
 }
 
-// emptied makes a machine one whose node was emptied before, or is being emptied.
+// emptied records a drain of a machine's node, ended or not.
 func emptied(purpose v1alpha1.DrainPurpose, occasion time.Time, drain v1alpha1.MachineDrain) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		m.Status.Drain = &v1alpha1.StayingDrain{Purpose: purpose, Occasion: metav1.NewTime(occasion).Rfc3339Copy(), MachineDrain: drain}
 	}
 }
 
-// keptUntilLater makes a machine one that has failed and is preserved until then.
+// keptUntilLater makes a machine one that has failed and is preserved.
 func keptUntilLater(until time.Time) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		ill(m)

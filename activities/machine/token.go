@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -22,14 +21,15 @@ import (
 	"millwright/observe/cache"
 )
 
-// TokenRequest asks for the bootstrap token of one attempt to make an instance.
+// TokenRequest asks for the bootstrap token of one attempt to create an instance.
 type TokenRequest struct {
 	Read    kube.Read
-	Attempt string    // another one for each attempt
+	Attempt string    // unique to the attempt
 	Expires time.Time // when the node must have joined
 }
 
-// IssueToken makes the bootstrap token of an attempt and returns where it stands. Run again it returns the same one.
+// IssueToken creates the bootstrap token of an attempt and returns where it is. Run again for the same attempt it returns
+// the same token.
 func (a *Activities) IssueToken(ctx context.Context, in TokenRequest) (kube.TokenRef, error) {
 	m, _, err := a.Kube.Machine(ctx, in.Read)
 	switch {
@@ -41,20 +41,20 @@ func (a *Activities) IssueToken(ctx context.Context, in TokenRequest) (kube.Toke
 	return a.issueToken(ctx, m, in.Attempt, in.Expires)
 }
 
-// maxTokenNames is how many names a token may find taken. There are two thousand million, so one taken by chance is rare
-// and ten are a mistake.
+// maxTokenNames is how many taken names are tried. There are two thousand million names, so one taken by chance is rare, and
+// ten are a mistake.
 const maxTokenNames = 10
 
-// issueToken makes the bootstrap token with which one attempt to create a machine's instance joins, and which is good until
-// expires. Run again for the same attempt it finds the same Secret, and makes it live longer where that is needed. A token
-// is for one machine and one attempt, and one that has expired is never used again (D4). The tokens of earlier attempts
-// stay: an instance that an interrupted attempt made has booted with one of them. RevokeTokens removes them all.
+// issueToken creates the token with which one attempt to create a machine's instance joins, valid until expires. Run again
+// for the same attempt it finds the same Secret, and extends it if needed. A token is for one machine and one attempt, and
+// an expired one is never used again (D4). The tokens of earlier attempts stay, because an interrupted attempt may have
+// created an instance that boots with one of them. RevokeTokens deletes them all.
 func (a *Activities) issueToken(ctx context.Context, m *v1alpha1.Machine, attempt string, expires time.Time) (kube.TokenRef, error) {
 	target := a.Kube.Cluster.Target(m.Namespace)
 	if target == nil {
 		return kube.TokenRef{}, nil
 	}
-	expires = expires.UTC().Truncate(time.Second) // what the Secret can hold, so that a second run finds nothing to change
+	expires = expires.UTC().Truncate(time.Second) // as the Secret stores it, so that a second run finds no difference
 	if !time.Now().Before(expires) {
 		return kube.TokenRef{}, kube.TokenGone(fmt.Sprintf("a bootstrap token of machine %s/%s would have expired at %s", m.Namespace, m.Name, expires.Format(time.RFC3339)))
 	}
@@ -67,7 +67,7 @@ func (a *Activities) issueToken(ctx context.Context, m *v1alpha1.Machine, attemp
 			return ref, nil
 		}
 		if !apierrors.IsAlreadyExists(err) {
-			return kube.TokenRef{}, tokenWriteError("create", wanted.Name, err)
+			return kube.TokenRef{}, kube.WithoutWords("create secret "+wanted.Name, err)
 		}
 		kept, err := keepToken(ctx, secrets, wanted, expires)
 		if err != nil {
@@ -89,7 +89,7 @@ func (a *Activities) newToken(m *v1alpha1.Machine, attempt string, n int, expire
 	secret.Annotations = map[string]string{v1alpha1.AnnotationAttempt: attempt}
 	secret.Data = map[string][]byte{
 		kube.TokenIDKey:          []byte(id),
-		kube.TokenSecretKey:      []byte(newTokenSecret()),
+		kube.TokenSecretKey:      []byte(strings.ToLower(rand.Text()[:kube.TokenSecretLength])), // 80 random bits, five for each letter
 		kube.TokenExpirationKey:  []byte(expires.Format(time.RFC3339)),
 		kube.TokenAuthKey:        []byte("true"),
 		kube.TokenSigningKey:     []byte("true"),
@@ -101,14 +101,14 @@ func (a *Activities) newToken(m *v1alpha1.Machine, attempt string, n int, expire
 	return secret
 }
 
-// What the API server asks of the public half of a token. Source: Kubernetes, "Authenticating with Bootstrap Tokens".
+// The form of the public half of a token. Source: Kubernetes, "Authenticating with Bootstrap Tokens".
 const (
 	tokenLetters  = "abcdefghijklmnopqrstuvwxyz0123456789"
 	tokenIDLength = 6
 )
 
-// tokenID returns the public half of a token. It follows from the machine's UID and the attempt, so that the same attempt
-// finds its token again, whatever the machine is called.
+// tokenID returns the public half of a token. It is derived from the machine's UID and the attempt, so that the same attempt
+// finds its token again.
 func tokenID(uid types.UID, attempt string, n int) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%d", uid, attempt, n))
 	rest := binary.BigEndian.Uint64(sum[:])
@@ -120,12 +120,8 @@ func tokenID(uid types.UID, attempt string, n int) string {
 	return string(id)
 }
 
-// newTokenSecret returns the secret half of a token: 80 random bits, five a letter, so that no letter is likelier than
-// another.
-func newTokenSecret() string { return strings.ToLower(rand.Text()[:kube.TokenSecretLength]) }
-
-// keepToken reports whether the Secret that has the wanted name is the token of the same machine and attempt and can be
-// used, and makes it live until expires.
+// keepToken reports whether the existing Secret of the wanted name is a usable token of the same machine and attempt. If it
+// is, it is extended until expires.
 func keepToken(ctx context.Context, secrets corev1client.SecretInterface, wanted *corev1.Secret, expires time.Time) (bool, error) {
 	found, err := secrets.Get(ctx, wanted.Name, metav1.GetOptions{})
 	if err != nil {
@@ -141,26 +137,14 @@ func keepToken(ctx context.Context, secrets corev1client.SecretInterface, wanted
 		return true, nil
 	}
 	data := map[string]any{kube.TokenExpirationKey: wanted.Data[kube.TokenExpirationKey]}
-	_, err = kube.Patch(ctx, secrets, found, map[string]any{"data": data})
-	return err == nil, tokenWriteError("extend", wanted.Name, err)
-}
-
-// tokenWriteError says that a token was not written, without the API server's own words: an admission controller may quote
-// what it refuses. It stays retryable, as a role that is missing can be given.
-func tokenWriteError(doing, name string, err error) error {
-	var answer apierrors.APIStatus
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &answer):
-		return fmt.Errorf("%s secret %s: the API server answered %d %s", doing, name, answer.Status().Code, answer.Status().Reason)
-	default:
-		return fmt.Errorf("%s secret %s: %w", doing, name, err)
+	if _, err = kube.Patch(ctx, secrets, found, map[string]any{"data": data}); err != nil {
+		return false, kube.WithoutWords("extend secret "+wanted.Name, err)
 	}
+	return true, nil
 }
 
-// RevokeTokens removes every bootstrap token of a machine: it has joined, or is being deleted. Other machines' tokens stay, and so
-// does what carries the machine's label and is no token. Running it twice is harmless.
+// RevokeTokens deletes every bootstrap token of a machine that has joined or is being deleted. Other machines' tokens stay,
+// and other objects with the machine's label too. Running it twice is harmless.
 func (a *Activities) RevokeTokens(ctx context.Context, machine kube.Ref) error {
 	target := a.Kube.Cluster.Target(machine.Namespace)
 	if target == nil {

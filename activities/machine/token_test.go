@@ -22,7 +22,7 @@ import (
 	"millwright/observe/cache"
 )
 
-// issue makes a token, or finds it.
+// issue creates or finds a token.
 func issue(w *activitiestest.World, m *v1alpha1.Machine, attempt string, expires time.Time) kube.TokenRef {
 	w.T.Helper()
 	ref, err := machine.IssueToken(w.T.Context(), acts(w.Kube), m, attempt, expires)
@@ -97,7 +97,7 @@ func TestD4_ABootstrapTokenIsForOneAttempt(t *testing.T) {
 	})
 	t.Run("D4: another attempt gets another, and the earlier one stays", func(t *testing.T) {
 		w, names, halves := activitiestest.NewWorld(t), []string{}, map[string]bool{}
-		for n := range machine.MaxTokenNames + 2 { // earlier attempts take no names from later ones
+		for n := range machine.MaxTokenNames + 2 { // earlier attempts occupy no names of later ones
 			got := issue(w, activitiestest.Machine("m"), strconv.Itoa(n), activitiestest.Soon())
 			names = append(names, got.Name)
 			halves[string(w.Token(got).Data["token-secret"])] = true
@@ -243,7 +243,7 @@ func TestU73_WithoutATargetClusterThereAreNoTokens(t *testing.T) {
 	assert.NoError(t, acts(a).RevokeTokens(t.Context(), activitiestest.Ref(activitiestest.Machine("m"))))
 }
 
-// TestATokenThatCannotBeWrittenIsNotTold has an admission controller that quotes what it refuses.
+// An admission controller quotes the Secret that it rejects.
 func TestATokenThatCannotBeWrittenIsNotTold(t *testing.T) {
 	t.Parallel()
 	for _, verb := range []string{"create", "patch"} {

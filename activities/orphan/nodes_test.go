@@ -54,7 +54,7 @@ func TestU162_NodesThatAreLeftAlone(t *testing.T) {
 	}
 }
 
-// A machine that no cache shows yet keeps its node.
+// A machine that is in no cache yet keeps its node.
 func TestU162_TheAPIServerHasTheLastWord(t *testing.T) {
 	t.Parallel()
 	w := activitiestest.NewWorld(t, activitiestest.Machine("other"), activitiestest.Node(left(time.Hour)))
@@ -88,7 +88,7 @@ func TestU162_ANodeThatChangedMeanwhileIsLeftToTheNextSweep(t *testing.T) {
 	assert.Equal(t, 1, marked)
 }
 
-// A machine that claims a marked node takes the mark off again.
+// The sync of a machine that claims a marked node removes the mark.
 func TestU162_AMachineThatClaimsTheNodeUndoesIt(t *testing.T) {
 	t.Parallel()
 	w := activitiestest.NewWorld(t, activitiestest.Machine("other"), activitiestest.Node(left(time.Hour)), activitiestest.Class())

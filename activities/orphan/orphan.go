@@ -1,4 +1,5 @@
-// Package orphan has the activities on clusters of a sweep for orphans: nodes without a Machine, and the report about a class.
+// Package orphan has the activities on clusters of a sweep for orphans: marking nodes without a Machine, and the report
+// about a class.
 package orphan
 
 import (
@@ -21,27 +22,30 @@ import (
 // Activities are the activities of this package. Workflows call its methods by name.
 type Activities struct{ Kube *kube.Kube }
 
-// NodeSweep asks for the nodes of a namespace's target that no machine claims.
+// NodeSweep names the namespace whose target is searched for nodes that no machine claims.
 type NodeSweep struct {
 	Namespace string
 	At        time.Time // the workflow's time
 }
 
-// MarkNodes marks nodes that no machine claims, and takes our finalizer off them: nobody would when they go. The sync of a machine
-// that claims one later undoes both. A node that changed or went since it was looked at is left to the next sweep. It returns how
-// many it has written; done twice it writes none twice.
+// MarkNodes marks nodes that no machine claims and removes our finalizer from them, because nothing else would when they are
+// deleted. The sync of a machine that claims such a node later undoes both. A node that changed or was deleted meanwhile is
+// left to the next sweep. It returns how many nodes it wrote. Running it twice writes once.
 func (a *Activities) MarkNodes(ctx context.Context, in NodeSweep) (int, error) {
 	nodes, facts, owners := observeorphan.NodesAndOwners(a.Kube.Cluster, in.Namespace)
 	if len(orphan.Unmanaged(in.At, facts, owners)) == 0 {
 		return 0, nil
 	}
-	owners, err := observeorphan.LiveOwners(ctx, a.Kube.Cluster) // the caches propose, and the API server has the last word
+	owners, err := observeorphan.LiveOwners(ctx, a.Kube.Cluster) // an old cache must not cost a node its finalizer
 	if err != nil {
 		return 0, err
 	}
-	written := 0
+	target, written := a.Kube.Cluster.Target(in.Namespace).CoreV1().Nodes(), 0
 	for _, name := range orphan.Unmanaged(in.At, facts, owners) {
-		err := a.markNode(ctx, in.Namespace, nodes[name])
+		_, err := kube.Patch(ctx, target, nodes[name], map[string]any{"metadata": map[string]any{
+			"annotations": map[string]any{v1alpha1.AnnotationNotManaged: v1alpha1.ValueNotManaged},
+			"finalizers":  kube.Without(nodes[name].Finalizers, v1alpha1.FinalizerNode),
+		}})
 		switch {
 		case err == nil:
 			written++
@@ -52,24 +56,17 @@ func (a *Activities) MarkNodes(ctx context.Context, in NodeSweep) (int, error) {
 	return written, nil
 }
 
-func (a *Activities) markNode(ctx context.Context, namespace string, node *corev1.Node) error {
-	_, err := kube.Patch(ctx, a.Kube.Cluster.Target(namespace).CoreV1().Nodes(), node, map[string]any{"metadata": map[string]any{
-		"annotations": map[string]any{v1alpha1.AnnotationNotManaged: v1alpha1.ValueNotManaged},
-		"finalizers":  kube.Without(node.Finalizers, v1alpha1.FinalizerNode),
-	}})
-	return err
-}
-
-// Report is what people are told of one sweep.
+// Report is the result of one sweep.
 type Report struct {
 	Class     kube.Ref
 	Collected []string // provider IDs
-	Held      string   // why nothing was deleted although something might have been
-	Failed    string   // why the sweep came to nothing
-	Unclear   []string // what no sweep takes care of
+	Held      string   // why nothing was deleted although there were candidates
+	Failed    string   // why the sweep failed
+	Unclear   []string // instances that no sweep deletes
 }
 
-// ReportOrphans counts a sweep, and tells of it with events on the class. Done twice it counts twice, and an event says so.
+// ReportOrphans counts a sweep in the metrics, and reports it by events on the class. Running it twice counts twice and
+// repeats the events.
 func (a *Activities) ReportOrphans(_ context.Context, in Report) error {
 	a.Kube.Metrics.Swept(in.Class, in.result(), len(in.Collected))
 	class := &v1alpha1.MachineClass{
@@ -77,7 +74,7 @@ func (a *Activities) ReportOrphans(_ context.Context, in Report) error {
 		ObjectMeta: metav1.ObjectMeta{Namespace: in.Class.Namespace, Name: in.Class.Name, UID: types.UID(in.Class.UID)},
 	}
 	if len(in.Collected) > 0 {
-		collected := fmt.Sprintf("Deleted what no Machine claims (%d): %s", len(in.Collected), strings.Join(in.Collected, ", "))
+		collected := fmt.Sprintf("Deleted instances that no Machine claims (%d): %s", len(in.Collected), strings.Join(in.Collected, ", "))
 		a.Kube.Recorder.Event(class, corev1.EventTypeNormal, v1alpha1.ReasonOrphansCollected, kube.Brief(collected))
 	}
 	for _, warning := range []struct{ reason, message string }{
@@ -92,7 +89,7 @@ func (a *Activities) ReportOrphans(_ context.Context, in Report) error {
 	return nil
 }
 
-// result is how a sweep ended, as its metric tells it.
+// result is the value of the metric's label result.
 func (r Report) result() string {
 	switch {
 	case r.Failed != "":

@@ -20,7 +20,7 @@ import (
 	"millwright/observe/cache"
 )
 
-// numbered is a set of a deployment that has a revision and a machine.
+// numbered is a set of a deployment with a revision and a machine.
 func numbered(d *v1alpha1.MachineDeployment, name, class, revision string) []runtime.Object {
 	s := activitiestest.Set(name, 1, activitiestest.OwnedBy[*v1alpha1.MachineSet](d), func(s *v1alpha1.MachineSet) {
 		s.Annotations = map[string]string{
@@ -32,7 +32,7 @@ func numbered(d *v1alpha1.MachineDeployment, name, class, revision string) []run
 	return []runtime.Object{s, activitiestest.Machine(name+"-a", activitiestest.Phase(v1alpha1.MachineRunning), activitiestest.OwnedBy[*v1alpha1.Machine](s))}
 }
 
-// halfway is a deployment on its way from revision 1 to 2, which waits at its only step.
+// halfway is a deployment in a rollout from revision 1 to 2, which waits at its only step.
 func halfway(change ...func(*v1alpha1.MachineDeployment)) (*v1alpha1.MachineDeployment, []runtime.Object) {
 	d := activitiestest.Deployment("d", 2, append([]func(*v1alpha1.MachineDeployment){func(d *v1alpha1.MachineDeployment) {
 		d.Annotations = map[string]string{v1alpha1.AnnotationRevision: "2"}
@@ -137,7 +137,7 @@ func TestRequestForADeploymentIsWrittenOnceAndTold(t *testing.T) {
 	}
 }
 
-// An answer that is lost must not make an undo that was carried out meanwhile undo itself.
+// After a lost answer, an undo that was carried out must not be undone by its second run.
 func TestUndoThatIsCarriedOutIsNotUndoneWhenItIsAskedAgain(t *testing.T) {
 	t.Parallel()
 	d, objects := halfway()
@@ -221,7 +221,7 @@ func deploymentConflict() error {
 	return apierrors.NewConflict(schema.GroupResource{Resource: "machinedeployments"}, "d", errors.New("changed"))
 }
 
-// Each write holds only for the deployment that was seen: one that changed meanwhile is judged anew.
+// Each write is for the deployment that was read. If it changed meanwhile, the request is decided again.
 func TestRequestForADeploymentIsDecidedAgainAfterAConflict(t *testing.T) {
 	t.Parallel()
 	d, objects := halfway()
@@ -252,7 +252,7 @@ func TestRequestForADeploymentAndAnAPIServerThatDoesNotTakeIt(t *testing.T) {
 	for name, c := range map[string]struct {
 		verb, resource string
 		fails          error
-		answer         string // empty: it fails, and is tried again
+		answer         string // empty: it fails and is retried
 	}{
 		"it is away":                {"patch", "machinedeployments", apierrors.NewServiceUnavailable("away"), ""},
 		"it does not say what is":   {"get", "machinedeployments", apierrors.NewServiceUnavailable("away"), ""},
@@ -280,7 +280,7 @@ func TestRequestForADeploymentAndAnAPIServerThatDoesNotTakeIt(t *testing.T) {
 	}
 }
 
-// All is read live: caches that are behind would refuse what makes sense by now.
+// Everything is read live, because an old cache could cause a wrong refusal.
 func TestRequestForADeploymentIsDecidedFromTheAPIServer(t *testing.T) {
 	t.Parallel()
 	d, objects := halfway()

@@ -35,7 +35,7 @@ func TestRequestForAMachineIsWrittenOnceAndTold(t *testing.T) {
 		as    func(*v1alpha1.Machine)
 		order request.Order
 		key   string
-		value string // empty: it is not there
+		value string // empty: the annotation is missing
 		told  string
 	}{
 		{
@@ -109,7 +109,7 @@ func TestRequestForAMachineIsWrittenOnceAndTold(t *testing.T) {
 	}
 }
 
-// What a request brings about must not make the second half of its own activity refuse it.
+// The effect of a request must not make the second run of its activity refuse it.
 func TestRequestForAMachineThatHasActedIsStillGivenWhenItIsAskedAgain(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Draining(time.Hour, drain.Evict), wished(v1alpha1.AnnotationSkipDrain, "ann: empty"))
@@ -175,7 +175,7 @@ func TestRequestForAMachineThatIsGone(t *testing.T) {
 	assert.Empty(t, w.Told())
 }
 
-// Each write holds only for the machine that was seen: one that changed meanwhile is judged anew.
+// Each write is for the machine that was read. If it changed meanwhile, the request is decided again.
 func TestRequestForAMachineIsDecidedAgainAfterAConflict(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine])
@@ -196,7 +196,7 @@ func TestRequestForAMachineAndAnAPIServerThatDoesNotTakeIt(t *testing.T) {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "machines"}, "m", errors.New("no"))
 	for name, c := range map[string]struct {
 		fails  error
-		answer string // empty: it fails, and is tried again
+		answer string // empty: it fails and is retried
 	}{
 		"it is away":     {apierrors.NewServiceUnavailable("away"), ""},
 		"it will not do": {forbidden, forbidden.Error()},
@@ -221,7 +221,7 @@ func TestRequestForAMachineAndAnAPIServerThatDoesNotTakeIt(t *testing.T) {
 	}
 }
 
-// The machine is read live: a cache that is behind would refuse what makes sense by now.
+// The machine is read live, because an old cache could cause a wrong refusal.
 func TestRequestForAMachineIsDecidedFromTheAPIServer(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine])

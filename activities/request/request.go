@@ -1,4 +1,4 @@
-// Package request has the activity that writes an operator request on its object.
+// Package request has the activity that writes an operator request to its object.
 package request
 
 import (
@@ -26,23 +26,23 @@ const (
 	reasonRequestRefused = "RequestRefused"
 )
 
-// Request is an operator request that came by Temporal.
+// Request is an operator request that came through Temporal.
 type Request struct {
 	Kind    request.Kind // of the object
 	Object  kube.Ref
 	Order   request.Order // all times that it writes count from Asked
-	Unheard bool          // nobody hears the answer: a refusal is reported by an event of the object
+	Unheard bool          // nobody receives the answer: a refusal is reported by an event of the object
 }
 
-// Answer says what became of a request.
+// Answer is the result of a request.
 type Answer struct {
 	Applied bool
 	Message string // what was written, or why it was refused
 	Version string // resourceVersion to wait for; empty when it was refused
 }
 
-// ApplyRequest writes a request on its object, if the object as it is now has use for it, and says in an event who
-// made it and why. A refusal is an answer and no error. Running it twice writes once and makes one event.
+// ApplyRequest writes a request to its object if the present state of the object allows it, and records an event with who
+// made it and why. A refusal is an answer and no error. Running it twice writes once and records one event.
 func (a *Activities) ApplyRequest(ctx context.Context, in Request) (Answer, error) {
 	var found runtime.Object
 	var d request.Decision
@@ -53,7 +53,7 @@ func (a *Activities) ApplyRequest(ctx context.Context, in Request) (Answer, erro
 	var version string
 	var err error
 	if in.Kind == request.MachineDeployment {
-		client := a.Kube.Cluster.Client().MachineV1alpha1().MachineDeployments(in.Object.Namespace)
+		client := a.Kube.Deployments(in.Object.Namespace)
 		version, err = kube.PatchSeen(ctx, in.Object, client, func() (*v1alpha1.MachineDeployment, map[string]any, error) {
 			family, err := activitiesdeployment.Family(ctx, a.Kube, kube.Read{Ref: in.Object, Live: true})
 			if err != nil || family.Deployment == nil {
@@ -63,7 +63,7 @@ func (a *Activities) ApplyRequest(ctx context.Context, in Request) (Answer, erro
 			return family.Deployment, decide(family.Deployment, deployment.Request(family.Deployment, observed, rollout.Decide(observed))), nil
 		})
 	} else {
-		client := a.Kube.Cluster.Client().MachineV1alpha1().Machines(in.Object.Namespace)
+		client := a.Kube.Machines(in.Object.Namespace)
 		version, err = kube.PatchSeen(ctx, in.Object, client, func() (*v1alpha1.Machine, map[string]any, error) {
 			m, err := kube.Live(ctx, client, "machine", in.Object)
 			if err != nil || m == nil {
@@ -73,19 +73,19 @@ func (a *Activities) ApplyRequest(ctx context.Context, in Request) (Answer, erro
 		})
 	}
 	if lasting := new(temporal.ApplicationError); errors.As(err, &lasting) && lasting.NonRetryable() {
-		d.Refused = lasting.Message() // the API server will not take it, now or later
+		d.Refused = lasting.Message()
 	} else if err != nil {
 		return Answer{}, err
 	}
 	if d.Refused != "" {
 		if in.Unheard && found != nil {
 			message := kube.Brief(in.Order.Summary() + "; refused: " + d.Refused)
-			a.Kube.Tell(found, &kube.Event{Warning: true, Reason: reasonRequestRefused, Message: message})
+			a.Kube.RecordEvent(found, &kube.Event{Warning: true, Reason: reasonRequestRefused, Message: message})
 		}
 		return Answer{Message: d.Refused}, nil
 	}
 	if !d.Same {
-		a.Kube.Tell(found, &kube.Event{Reason: reasonRequestApplied, Message: kube.Brief(in.Order.Summary() + "; " + d.Says)})
+		a.Kube.RecordEvent(found, &kube.Event{Reason: reasonRequestApplied, Message: kube.Brief(in.Order.Summary() + "; " + d.Says)})
 	}
 	return Answer{Applied: true, Message: d.Says, Version: version}, nil
 }

@@ -15,7 +15,7 @@ import (
 	"millwright/observe/cache"
 )
 
-// A set makes no machine of a class that does not exist. A class that the caches do not have yet is looked for.
+// A set creates no machine of a class that does not exist. A class that is not in the caches yet is read live.
 func TestMS08_DecideScaleWithoutAClass(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.Set("s", 1)
@@ -37,7 +37,7 @@ func TestMS08_DecideScaleWithoutAClass(t *testing.T) {
 	assert.NotEmpty(t, d.Seen[cache.Classes], "a cache without it would say otherwise")
 }
 
-// The node of a failed machine may ask for it to be kept: who looks again must have seen the same.
+// The node of a failed machine may ask for its preservation, so a later decision must see the same version.
 func TestU59_DecideScaleAsksTheNodeOfAFailedMachine(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.Set("s", 1)
@@ -51,7 +51,7 @@ func TestU59_DecideScaleAsksTheNodeOfAFailedMachine(t *testing.T) {
 	assert.Empty(t, d.Scale.Delete)
 }
 
-// What was refused is in the status once, and is no reason to write it again and again.
+// A rejected write is reported once in the status, and does not cause further writes.
 func TestDecideScaleOfARefusedBatch(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.Set("s", 1)

@@ -121,7 +121,7 @@ func TestReportSetLeavesNoOperationInACalmSet(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.Set("s", 2)
 	w := activitiestest.NewWorld(t, members(s, 2, activitiestest.Phase(v1alpha1.MachineRunning))...)
-	step := &kube.Step{WorkflowID: "machineset/shop/s"} // the report itself was all that there was to do
+	step := &kube.Step{WorkflowID: "machineset/shop/s"} // the report was the last work
 	assert.Nil(t, reportSet(w, set.Report{Input: set.Input{Read: activitiestest.Read(s)}, Step: step}).CurrentOperation)
 	w.Forget()
 	reportSet(w, set.Report{Input: activitiestest.SetRead(s)})

@@ -19,7 +19,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"millwright/activities/kube"
-	machinev1alpha1 "millwright/api/generated/clientset/versioned/typed/api/v1alpha1"
 	"millwright/api/v1alpha1"
 	"millwright/api/vocabulary"
 	"millwright/decide/attention"
@@ -34,23 +33,23 @@ type Activities struct{ Kube *kube.Kube }
 
 // Decision is what a MachineSet needs next.
 type Decision struct {
-	Gone    bool               // the object does not exist any more: nothing else is set but the reason in Pending
-	Pending attention.Decision // the work that is left; calm when none is
+	Gone    bool               // the object does not exist any more: only the reason in Pending is set besides
+	Pending attention.Decision // the pending work; calm when there is none
 	Version string             // resourceVersion of the set that was read
 	Scale   scale.Decision
 	Prepare bool             // our finalizer is missing
-	Free    bool             // no machine is left of a set that is being deleted: our finalizer may go
-	Report  bool             // the status does not say what was read
-	Seen    kube.MinVersions // what was read; a later decision must not be made of anything older
+	Free    bool             // no machine is left of a set that is being deleted: our finalizer may be removed
+	Report  bool             // the status does not show what was read
+	Seen    kube.MinVersions // versions that were read; a later decision must not read older ones
 }
 
-// Input says how fresh the facts of a set's decision must be, and what the run knows besides.
+// Input says how fresh the facts of a set's decision must be, and what the last batch of the run failed with.
 type Input struct {
 	kube.Read
 	Failure scale.Failure // of the last batch; zero when it succeeded
 }
 
-// DecideScale reads a set and what stands around it, and says what to do next.
+// DecideScale reads a set and what is around it, and returns what to do next.
 func (a *Activities) DecideScale(ctx context.Context, in Input) (Decision, error) {
 	set, around, err := a.set(ctx, in.Read)
 	if err != nil {
@@ -82,7 +81,7 @@ func (a *Activities) DecideScale(ctx context.Context, in Input) (Decision, error
 	return d, nil
 }
 
-// set returns a set and what stands around it as fresh as asked for; nil when it is gone.
+// set returns a set and what is around it, as fresh as asked for; nil when the set is gone.
 func (a *Activities) set(ctx context.Context, in kube.Read) (*v1alpha1.MachineSet, observeset.Around, error) {
 	live, err := a.Kube.Fresh(ctx, in)
 	if err != nil {
@@ -95,7 +94,7 @@ func (a *Activities) set(ctx context.Context, in kube.Read) (*v1alpha1.MachineSe
 		}
 		return set, observeset.ReadToAct(ctx, a.Kube.Cluster, set), nil
 	}
-	set, err := kube.Live(ctx, a.sets(in.Ref), "set", in.Ref)
+	set, err := kube.Live(ctx, a.Kube.Sets(in.Ref.Namespace), "set", in.Ref)
 	if err != nil || set == nil {
 		return nil, observeset.Around{}, err
 	}
@@ -103,30 +102,25 @@ func (a *Activities) set(ctx context.Context, in kube.Read) (*v1alpha1.MachineSe
 	return set, around, err
 }
 
-// sets is the client of the sets in the namespace of an object.
-func (a *Activities) sets(ref kube.Ref) machinev1alpha1.MachineSetInterface {
-	return a.Kube.Cluster.Client().MachineV1alpha1().MachineSets(ref.Namespace)
-}
-
-// Creation is a batch of machines to make for a set.
+// Creation is a batch of machines to create for a set.
 type Creation struct {
 	Set     kube.Ref
 	Version string // resourceVersion of the set that the decision saw
 	Names   []string
 }
 
-// Written is what became of a batch.
+// Written is the result of a batch.
 type Written struct {
 	Versions kube.MinVersions // to wait for
-	Failure  scale.Failure    // of the first write that was refused; zero when all were taken
-	Unseen   bool             // something was written whose version nobody told: only a live read sees it for sure
+	Failure  scale.Failure    // the first write that was rejected; zero when all succeeded
+	Unseen   bool             // the version of a write is not known: only a live read is sure to see it
 }
 
-// CreateMachines makes the machines of a batch from the set's template: one, then two, then four at a time, and none after
-// the first that is refused, so that what fails for one does not fail for all. A name that exists and belongs to the set
-// counts as made, so that running it twice makes nothing twice. A set that changed since the decision is a Conflict.
+// CreateMachines creates the machines of a batch from the set's template: one, then two, then four at a time, and none after
+// the first that is rejected, so that one cause does not fail them all. An existing machine of the set with that name counts
+// as created, so that running it twice creates nothing twice. A set that changed since the decision is a Conflict.
 func (a *Activities) CreateMachines(ctx context.Context, in Creation) (Written, error) {
-	set, err := kube.LiveAt(ctx, a.sets(in.Set), "set", in.Set, in.Version)
+	set, err := kube.LiveAt(ctx, a.Kube.Sets(in.Set.Namespace), "set", in.Set, in.Version)
 	if err != nil {
 		return Written{}, err
 	}
@@ -150,8 +144,8 @@ func (a *Activities) CreateMachines(ctx context.Context, in Creation) (Written, 
 	return done, nil
 }
 
-// refusedWrite returns what the API server said against a write that it understood and did not take; empty for what may pass
-// or has to be decided anew.
+// refusedWrite returns the words of the API server for a write that it rejected; empty for an error that may pass or needs a
+// new decision.
 func refusedWrite(err error) string {
 	var status apierrors.APIStatus
 	switch {
@@ -163,7 +157,7 @@ func refusedWrite(err error) string {
 	}
 }
 
-// createMachine makes one machine and returns its version. The finalizer is on from the first moment.
+// createMachine creates one machine, with its finalizer, and returns its version.
 func (a *Activities) createMachine(ctx context.Context, set *v1alpha1.MachineSet, name string) (string, error) {
 	template := set.Spec.Template
 	m := &v1alpha1.Machine{
@@ -180,7 +174,7 @@ func (a *Activities) createMachine(ctx context.Context, set *v1alpha1.MachineSet
 	if timeout, set := set.Annotations[v1alpha1.AnnotationEffectiveCreationTimeout]; set {
 		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationEffectiveCreationTimeout, timeout)
 	}
-	machines := a.Kube.Cluster.Client().MachineV1alpha1().Machines(set.Namespace)
+	machines := a.Kube.Machines(set.Namespace)
 	made, err := machines.Create(ctx, m, metav1.CreateOptions{})
 	if err == nil {
 		a.Kube.Recorder.Event(set, corev1.EventTypeNormal, "SuccessfulCreate", "Created Machine: "+name)
@@ -189,7 +183,7 @@ func (a *Activities) createMachine(ctx context.Context, set *v1alpha1.MachineSet
 	if apierrors.IsAlreadyExists(err) {
 		made, err = machines.Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) || (err == nil && !metav1.IsControlledBy(made, set)) {
-			return "", kube.Conflict(kube.Ref{Namespace: set.Namespace, Name: name}) // gone again, or a stranger
+			return "", kube.Conflict(kube.Ref{Namespace: set.Namespace, Name: name}) // deleted again, or not of this set
 		}
 	}
 	if err != nil {
@@ -198,14 +192,14 @@ func (a *Activities) createMachine(ctx context.Context, set *v1alpha1.MachineSet
 	return made.ResourceVersion, nil
 }
 
-// Batch is what is done to some machines for a set.
+// Batch names the machines of a set that an activity changes.
 type Batch struct {
 	Set      kube.Ref
 	Machines []scale.Target
 }
 
-// DeleteMachines asks the API server to delete each machine of a batch, if it still is as the decision saw it. A machine
-// that is gone counts as deleted. One that changed is a Conflict, reported when the others are done.
+// DeleteMachines deletes each machine of a batch that still is as the decision saw it. A machine that is gone counts as
+// deleted. A machine that changed is a Conflict, reported when the others are done.
 func (a *Activities) DeleteMachines(ctx context.Context, in Batch) (Written, error) {
 	set, found := a.Kube.Cluster.Set(in.Set.Key())
 	var unseen atomic.Bool
@@ -232,8 +226,8 @@ func (a *Activities) DeleteMachines(ctx context.Context, in Batch) (Written, err
 	return Written{Versions: versions, Unseen: unseen.Load()}, kube.WriteError(in.Set, err)
 }
 
-// deleteMachine asks for the deletion of a machine that still is as the decision saw it. It returns the version that the machine
-// has then, empty where nobody tells: it is gone already, or the client keeps the answer to itself.
+// deleteMachine deletes a machine that still is as the decision saw it. It returns the version that the machine has then;
+// empty when it is not known, because the machine is gone already or the client does not return it.
 func (a *Activities) deleteMachine(ctx context.Context, namespace string, target scale.Target) (version string, err error) {
 	api := a.Kube.Cluster.Client().MachineV1alpha1()
 	options := metav1.DeleteOptions{
@@ -248,17 +242,17 @@ func (a *Activities) deleteMachine(ctx context.Context, namespace string, target
 	if err := answer.Error(); err != nil {
 		return "", err
 	}
-	if err := answer.Into(&m); err != nil || string(m.UID) != target.UID { // a status, not the object: nothing held it
-		return "", nil //nolint:nilerr // it was deleted all the same
+	if err := answer.Into(&m); err != nil || string(m.UID) != target.UID { // a status, not the object: it had no finalizers
+		return "", nil //nolint:nilerr // it was deleted
 	}
 	return m.ResourceVersion, nil
 }
 
-// AdoptMachines makes a set the controller of machines that nothing controls, each if it still is as the decision saw
-// it. The set is read live first, so that a set that is being deleted adopts nothing. A set that was paused after the
-// decision still adopts. Running it twice adopts once.
+// AdoptMachines makes a set the controller of machines without a controller that still are as the decision saw them. It
+// reads the set live first, so that a set that is being deleted adopts nothing. A set that was paused after the decision
+// still adopts. Running it twice adopts once.
 func (a *Activities) AdoptMachines(ctx context.Context, in Batch) (kube.MinVersions, error) {
-	set, err := kube.LiveAt(ctx, a.sets(in.Set), "set", in.Set, "")
+	set, err := kube.LiveAt(ctx, a.Kube.Sets(in.Set.Namespace), "set", in.Set, "")
 	if err != nil {
 		return nil, err
 	}
@@ -276,8 +270,8 @@ func (a *Activities) AdoptMachines(ctx context.Context, in Batch) (kube.MinVersi
 	}, vocabulary.ReasonSuccessfulAdopt, "Adopted Machine: ")
 }
 
-// ReleaseMachines takes a set's controller reference off machines, each if it still is as the decision saw it, and leaves a
-// note of it: a set from which all that it makes is taken has to notice. Running it twice releases once.
+// ReleaseMachines removes a set's controller reference from machines that still are as the decision saw them, and records
+// that in an annotation, by which a set notices that it loses every machine that it creates. Running it twice releases once.
 func (a *Activities) ReleaseMachines(ctx context.Context, in Batch) (kube.MinVersions, error) {
 	return a.changeMembers(ctx, in, func(m *v1alpha1.Machine) bool {
 		ours := func(ref metav1.OwnerReference) bool { return string(ref.UID) == in.Set.UID }
@@ -290,8 +284,8 @@ func (a *Activities) ReleaseMachines(ctx context.Context, in Batch) (kube.MinVer
 	}, "SuccessfulRelease", "Released Machine: ")
 }
 
-// RequestPreservation marks failed machines of a set for preservation, each if it still is as the decision saw it; their own
-// workflows do the rest. One that changed is a Conflict. It returns the versions to wait for.
+// RequestPreservation marks failed machines of a set for preservation if they still are as the decision saw them. Their own
+// workflows do the rest. A machine that changed is a Conflict. It returns the versions to wait for.
 func (a *Activities) RequestPreservation(ctx context.Context, in Batch) (kube.MinVersions, error) {
 	return a.changeMembers(ctx, in, func(m *v1alpha1.Machine) bool {
 		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveAuto)
@@ -300,7 +294,7 @@ func (a *Activities) RequestPreservation(ctx context.Context, in Batch) (kube.Mi
 	}, "", "")
 }
 
-// UnmarkMachines takes off the wish that a set replaces a machine which is healthy again.
+// UnmarkMachines removes the annotation that asks a set to replace a machine, because the machine is healthy again.
 func (a *Activities) UnmarkMachines(ctx context.Context, in Batch) (kube.MinVersions, error) {
 	return a.changeMembers(ctx, in, func(m *v1alpha1.Machine) bool {
 		_, marked := m.Annotations[v1alpha1.AnnotationRemediateMachine]
@@ -309,19 +303,19 @@ func (a *Activities) UnmarkMachines(ctx context.Context, in Batch) (kube.MinVers
 	}, "", "")
 }
 
-// SyncMachines copies to machines what may change of their set's template without a new machine, each if it still is as the
-// decision saw it.
+// SyncMachines copies from their set's template to machines what is changed in place, if they still are as the decision saw
+// them.
 func (a *Activities) SyncMachines(ctx context.Context, in Batch) (kube.MinVersions, error) {
-	set, err := kube.LiveAt(ctx, a.sets(in.Set), "set", in.Set, "")
+	set, err := kube.LiveAt(ctx, a.Kube.Sets(in.Set.Namespace), "set", in.Set, "")
 	if err != nil {
 		return nil, err
 	}
 	return a.changeMembers(ctx, in, func(m *v1alpha1.Machine) bool { return len(observeset.FollowTemplate(m, set)) > 0 }, "", "")
 }
 
-// changeMembers writes each machine of a batch as change leaves it; where change reports false nothing is written. One that is
-// gone is passed over, one that is not as the decision saw it is a Conflict. It returns the versions to wait for. An event
-// of this reason tells of each write; with an empty one nothing is told.
+// changeMembers writes each machine of a batch as change leaves it; nothing if change returns false. A machine that is gone
+// is skipped, and one that changed is a Conflict. It returns the versions to wait for. Each write is recorded by an event
+// with this reason; an empty reason records none.
 func (a *Activities) changeMembers(ctx context.Context, in Batch, change func(*v1alpha1.Machine) bool, reason, words string) (kube.MinVersions, error) {
 	set, found := a.Kube.Cluster.Set(in.Set.Key())
 	return kube.InParallel(cache.Machines, len(in.Machines), func(i int) (string, error) {
@@ -335,46 +329,39 @@ func (a *Activities) changeMembers(ctx context.Context, in Batch, change func(*v
 	})
 }
 
-// Report is what a MachineSet's status should say besides what is counted.
+// Report is what the status of a MachineSet should say besides the counts.
 type Report struct {
 	Input
 	Step        *kube.Step         // nil clears it: the set is calm
-	Generations *scale.Generations // to record; nil keeps what is recorded
+	Generations *scale.Generations // to record; nil keeps the recorded ones
 }
 
-// ReportSet counts a set's machines and writes its status. Where the status says it already, nothing is written. It
-// returns the version to wait for, or ObjectGone.
+// ReportSet counts a set's machines and writes its status, unless it says so already. It returns the version to wait for, or
+// ObjectGone.
 func (a *Activities) ReportSet(ctx context.Context, in Report) (string, error) {
-	for range kube.MaxConflicts {
-		set, around, err := a.set(ctx, in.Read)
-		if err != nil {
-			return "", err
+	look := func(read kube.Read) (set, changed *v1alpha1.MachineSet, err error) {
+		set, around, err := a.set(ctx, read)
+		if err != nil || set == nil {
+			return nil, nil, err
 		}
-		if set == nil {
-			return "", kube.ObjectGone(in.Ref)
-		}
-		changed := set.DeepCopy()
-		a.applySetReport(changed, around, in)
+		changed = set.DeepCopy()
+		applyReport(changed, around, in)
 		if equality.Semantic.DeepEqual(changed.Status, set.Status) {
-			return set.ResourceVersion, nil
+			return set, set, nil
 		}
-		changed.Status.ObservedMachines = around.Read // not compared: to have read further is no news
-		written, err := a.sets(in.Ref).UpdateStatus(ctx, changed, metav1.UpdateOptions{})
-		switch {
-		case err == nil:
-			a.tellOfSet(set, written)
-			return written.ResourceVersion, nil
-		case apierrors.IsConflict(err):
-			in.Live = true
-		default:
-			return "", kube.WriteError(in.Ref, err)
-		}
+		changed.Status.ObservedMachines = around.Read // not compared: by itself it is not worth a write
+		return set, changed, nil
 	}
-	return "", kube.Contended(in.Ref)
+	before, after, err := kube.WriteStatus(ctx, in.Read, a.Kube.Sets(in.Ref.Namespace), look)
+	if err != nil {
+		return "", err
+	}
+	a.recordEvents(before, after)
+	return after.ResourceVersion, nil
 }
 
-// tellOfSet tells people what a report has changed that they should hear of.
-func (a *Activities) tellOfSet(before, after *v1alpha1.MachineSet) {
+// recordEvents records the changes of a report that people should know.
+func (a *Activities) recordEvents(before, after *v1alpha1.MachineSet) {
 	frozen := func(s *v1alpha1.MachineSet) bool {
 		return slices.ContainsFunc(s.Status.Conditions, func(c v1alpha1.MachineSetCondition) bool {
 			return c.Type == v1alpha1.MachineSetFrozen && c.Status == v1alpha1.ConditionTrue
@@ -388,12 +375,12 @@ func (a *Activities) tellOfSet(before, after *v1alpha1.MachineSet) {
 	}
 	if after.Status.Overshoot > before.Status.Overshoot {
 		a.Kube.Recorder.Eventf(after, corev1.EventTypeWarning, v1alpha1.ReasonOverShootingReplicaCount,
-			"%d machines more than were ever wanted; the surplus is deleted", after.Status.Overshoot)
+			"%d more machines than were ever wanted; the surplus is deleted", after.Status.Overshoot)
 	}
 }
 
-// applySetReport changes the status of a set as a report wants it.
-func (a *Activities) applySetReport(set *v1alpha1.MachineSet, around observeset.Around, in Report) {
+// applyReport changes the status of a set as a report says.
+func applyReport(set *v1alpha1.MachineSet, around observeset.Around, in Report) {
 	s := &set.Status
 	if g := in.Generations; g != nil {
 		s.FailedGenerations = nil
@@ -409,17 +396,17 @@ func (a *Activities) applySetReport(set *v1alpha1.MachineSet, around observeset.
 	s.FailedMachines = kube.Summary(around.Members)
 	s.Selector = kube.SelectorText(set.Spec.Selector)
 	s.CurrentOperation = kube.Operation(in.Step)
-	if plan.Calm { // often that was all there was to do
+	if plan.Calm { // often this report was the last work
 		s.CurrentOperation = nil
 	}
 }
 
-// FinalizeSet puts our finalizer on a set, or takes it off one that is being deleted and has no machine left. It returns
-// the version to wait for.
+// FinalizeSet adds our finalizer to a set, or removes it from a set that is being deleted and has no machine left. It
+// returns the version to wait for.
 func (a *Activities) FinalizeSet(ctx context.Context, in kube.Read) (string, error) {
 	set, around, err := a.set(ctx, in)
 	if err != nil {
 		return "", err
 	}
-	return kube.Finalize(ctx, a.sets(in.Ref), in.Ref, set, len(around.Members) == 0)
+	return kube.Finalize(ctx, a.Kube.Sets(in.Ref.Namespace), in.Ref, set, len(around.Members) == 0)
 }

@@ -26,7 +26,7 @@ import (
 	observeset "millwright/observe/set"
 )
 
-// members returns machines of a set, named s-1, s-2 and so on.
+// members returns machines of a set: s-1, s-2 and so on.
 func members(s *v1alpha1.MachineSet, n int, change ...func(*v1alpha1.Machine)) []runtime.Object {
 	objects := []runtime.Object{s}
 	for i := range n {

@@ -55,7 +55,7 @@ func TestD11_AThousandMachinesWhileCachesLag(t *testing.T) {
 	assert.Equal(t, int64(1000), l.late.made.Load(), "none was made but those that were wanted: 600 were deleted")
 }
 
-// setLoop does what the workflow of a set does, in a world in which much goes wrong.
+// setLoop does what the workflow of a set does, with many failures.
 type setLoop struct {
 	*activitiestest.World
 	late     *late
@@ -63,11 +63,11 @@ type setLoop struct {
 	ref      kube.Ref
 	versions kube.MinVersions
 	live     bool
-	silent   int // reads yet to come that wait for their caches in vain
+	silent   int // reads that will wait for their caches in vain
 	check    func(all, live int)
 }
 
-// newSetLoop returns the loop of a set in a world whose caches hear of machines when they are let.
+// newSetLoop returns the loop of a set in a world whose caches get events of machines only when the test releases them.
 func newSetLoop(t *testing.T, s *v1alpha1.MachineSet, c *v1alpha1.MachineClass) *setLoop {
 	t.Helper()
 	w := activitiestest.NewWorld(t, s, c)
@@ -85,7 +85,7 @@ func newSetLoop(t *testing.T, s *v1alpha1.MachineSet, c *v1alpha1.MachineClass) 
 	return l
 }
 
-// run is the loop, until the set has nothing to do for some turns. What is counted is checked after each activity.
+// run loops until the set has nothing to do for some turns. It checks the number of machines after each activity.
 func (l *setLoop) run(t *testing.T, check func(all, live int)) {
 	l.T, l.check = t, check
 	l.restart()
@@ -100,12 +100,12 @@ func (l *setLoop) run(t *testing.T, check func(all, live int)) {
 	require.Zero(t, l.silent, "the caches were never silent when it mattered")
 }
 
-// restart begins another run of the workflow, which knows nothing.
+// restart begins another run of the workflow, without any state.
 func (l *setLoop) restart() { l.versions, l.live = kube.MinVersions{}, true }
 
 func (l *setLoop) oneIn(n int) bool { return l.dice.IntN(n) == 0 }
 
-// turn is one turn of the loop, and reports whether there was anything to do.
+// turn does one turn of the loop, and reports whether there was anything to do.
 func (l *setLoop) turn() bool {
 	d, err := quickly[set.Decision](l, acts(l.Kube).DecideScale, l.read())
 	require.NoError(l.T, err)
@@ -122,7 +122,7 @@ func (l *setLoop) turn() bool {
 	return acted
 }
 
-// act does what was decided, and then writes the status.
+// act carries out a decision, and then writes the status.
 func (l *setLoop) act(d set.Decision) (acted bool, err error) {
 	var done set.Written
 	died := false
@@ -202,7 +202,7 @@ func quickly[T any](l *setLoop, activity, in any) (answer T, err error) {
 	return answer, err
 }
 
-// trickle lets events arrive in bursts, and none that nobody waits for: the caches are as old as they may be.
+// trickle releases events in bursts, and only those that are waited for, so that the caches are as old as allowed.
 func (l *setLoop) trickle(waiting context.Context, versions kube.MinVersions) {
 	tick := time.NewTicker(3 * time.Millisecond)
 	defer tick.Stop()
@@ -239,7 +239,7 @@ func (l *setLoop) all() []v1alpha1.Machine {
 	return list.(*v1alpha1.MachineList).Items
 }
 
-// count returns how many machines there are, and how many of them are not about to go.
+// count returns the number of machines, and how many of them are not being deleted.
 func (l *setLoop) count() (all, live int) {
 	for _, m := range l.all() {
 		all++
@@ -250,7 +250,7 @@ func (l *setLoop) count() (all, live int) {
 	return all, live
 }
 
-// late is a client that counts what it makes, and whose caches hear of machines when they are let.
+// late is a client that counts its creations, and whose caches get events only when the test releases them.
 type late struct {
 	*fake.Clientset
 	made, deletions atomic.Int64
@@ -294,7 +294,7 @@ func (m lateMachines) Watch(ctx context.Context, options metav1.ListOptions) (wa
 	return w, err
 }
 
-// RESTClient is how deletions are sent, whose answers the fakes keep to themselves.
+// RESTClient sends deletions, because the fakes do not return their answers.
 func (g lateGroup) RESTClient() rest.Interface {
 	c, err := typed.NewForConfigAndClient(&rest.Config{QPS: -1}, &http.Client{Transport: g.late})
 	if err != nil {
@@ -303,7 +303,7 @@ func (g lateGroup) RESTClient() rest.Interface {
 	return c.RESTClient()
 }
 
-// RoundTrip deletes a machine, and answers with it. Now and then it answers with a status, as for one that nothing holds.
+// RoundTrip deletes a machine and returns it, or sometimes a status, as for a machine without finalizers.
 func (l *late) RoundTrip(r *http.Request) (*http.Response, error) {
 	var options metav1.DeleteOptions
 	if err := json.NewDecoder(r.Body).Decode(&options); err != nil {
@@ -329,7 +329,7 @@ func (l *late) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: code, Header: header, Body: io.NopCloser(bytes.NewReader(body)), Request: r}, err
 }
 
-// lateWatch keeps events until they may arrive.
+// lateWatch holds events until the test releases them.
 type lateWatch struct {
 	watch.Interface
 	result  chan watch.Event
@@ -355,7 +355,7 @@ func (w *lateWatch) hold() {
 	}
 }
 
-// arrive lets the oldest events go, as many as given at the most.
+// arrive releases the oldest events, at most n.
 func (w *lateWatch) arrive(most int) {
 	w.order.Lock()
 	defer w.order.Unlock()

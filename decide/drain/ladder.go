@@ -71,14 +71,36 @@ func Climb(l Ladder) Step {
 	}
 }
 
-// Evictions returns until when pods are evicted, and the means that follows; both are zero if pods are deleted or killed
-// already. It climbs from the moment before the drain began, so that it returns the deadline also after it has passed. Unusable
-// may be out of date: it is ignored if the step that it causes has been due for longer than overdue.
-func Evictions(l Ladder, overdue time.Duration) (until time.Time, then Means) {
+// Overdue is how long after a deadline the next step may be missing before that is reported. Source: a worker restarts in less.
+const Overdue = time.Minute
+
+// Deadlines are the deadlines of the present step of a machine's deletion or drain.
+type Deadlines struct {
+	Ladder   *Ladder   // the ladder of the evictions in progress; nil: no pods are being evicted
+	Recorded time.Time // deadline of the recorded step; zero: none
+}
+
+// Next returns when the next step begins by time; zero: never. The end of evictions is calculated, because an operator may have extended
+// the drain since the deadline was recorded.
+func (d Deadlines) Next() time.Time {
+	if until, _ := d.Evictions(); !until.IsZero() {
+		return until
+	}
+	return d.Recorded
+}
+
+// Evictions returns until when pods are evicted, and the means that follows; both are zero if no pods are evicted, or an operator asked
+// for force. It climbs from the moment before the drain began, so that it returns the deadline also after it has passed. Unusable may be
+// out of date: it is ignored if the step that it causes is overdue.
+func (d Deadlines) Evictions() (until time.Time, then Means) {
+	if d.Ladder == nil {
+		return until, then
+	}
+	l := *d.Ladder
 	now := l.Now
 	l.Now = l.Started.Add(-1)
 	step := Climb(l)
-	if l.Force == "" && (step.Means != Evict || now.After(step.Until.Add(overdue))) {
+	if l.Force == "" && (step.Means != Evict || now.After(step.Until.Add(Overdue))) {
 		l.Unusable = ""
 		step = Climb(l)
 	}

@@ -60,7 +60,7 @@ func says(text string) func(*request.MachineFacts) {
 }
 
 func deadline(t time.Time) func(*request.MachineFacts) {
-	return func(f *request.MachineFacts) { f.Deadline, f.Means = t, drain.Evict }
+	return func(f *request.MachineFacts) { f.Deadlines.Recorded, f.Means = t, drain.Evict }
 }
 
 func means(m drain.Means) func(*request.MachineFacts) {

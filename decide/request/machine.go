@@ -26,8 +26,8 @@ type MachineFacts struct {
 	Stage     deletion.Stage // recorded stage of its deletion; empty: none
 	DrainOver bool           // the drain of its node is over
 	Means     drain.Means    // present means of the drain; empty: none
-	Deadline  time.Time      // when the next means begins; zero: not by time
-	Extended  time.Time      // until when an earlier extend requested evictions; zero: none
+	Deadlines drain.Deadlines
+	Extended  time.Time // until when an earlier extend requested evictions; zero: none
 
 	Node     string        // its name; empty: none
 	NodeSays string        // the node's value of the annotation preserve that was applied last; it takes precedence over the machine's
@@ -99,7 +99,7 @@ func (f MachineFacts) unkept(o Order) string {
 
 // extend writes until when pods are evicted: later than now, than the present deadline, and than an earlier extension.
 func (f MachineFacts) extend(o Order) Decision {
-	present, from := f.Deadline, f.Now
+	present, from := f.Deadlines.Next(), f.Now
 	if f.Extended.After(present) { // written before the drain began
 		present = f.Extended
 	}

@@ -10,6 +10,7 @@ import (
 	"millwright/api/vocabulary"
 	"millwright/decide/list"
 	"millwright/decide/phrase"
+	"millwright/decide/preflight"
 )
 
 // Bounds of the message of a condition about all machines. Source: Cluster API.
@@ -152,7 +153,7 @@ func created(o Observed) Condition {
 	lacks, blocked, failed := o.wanted() > len(o.active()), strings.Join(blockers(o), "; "), o.LastFailure
 	return cmp.Or(
 		list.When(lacks && len(o.Missing) > 0, Condition{kind, False, "TemplateNotFound", missing(o)}),
-		list.When(lacks && len(o.Preflight) > 0, Condition{kind, False, "PreflightCheckFailed", blocked}),
+		list.When(lacks && len(preflight.Decide(o.Preflight)) > 0, Condition{kind, False, "PreflightCheckFailed", blocked}),
 		list.When(lacks && blocked != "", Condition{kind, False, "ScaleUpStopped", blocked}),
 		list.When(lacks && o.Invalid != "", Condition{kind, False, "MachineSetInvalid", o.Invalid}),
 		list.When(lacks && failed.Message != "" && !failed.Deleting, Condition{kind, False, "MachineCreationFailed", failed.Message}),

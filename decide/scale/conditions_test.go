@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"millwright/decide/preflight"
 	"millwright/decide/scale"
 )
 
@@ -47,10 +46,10 @@ func TestScalingUp(t *testing.T) {
 		{
 			"ST-17: blocked by everything", with(set(3), func(o *scale.Observed) {
 				o.Missing = []string{"MachineClass", "Secret"}
-				o.Preflight = []preflight.Failure{{Why: "first"}, {Why: "second"}}
+				o.Preflight = upgrading()
 				o.Frozen, o.NoScaleUp, o.Paused, o.Invalid = true, true, true, "the selector is empty"
 			}),
-			says{scale.True, "ScalingUp", "Scaling up from 0 to 3 replicas is blocked because:\n* first\n* second\n* MachineClass and Secret do not exist\n* MachineSet is frozen\n* MachineSet has the label scale-up-disabled\n* MachineSet has the cluster.x-k8s.io/paused annotation\n* the selector is empty"},
+			says{scale.True, "ScalingUp", "Scaling up from 0 to 3 replicas is blocked because:\n* ControlPlane cp is upgrading (\"ControlPlaneIsStable\" preflight check failed)\n* MachineClass and Secret do not exist\n* MachineSet is frozen\n* MachineSet has the label scale-up-disabled\n* MachineSet has the cluster.x-k8s.io/paused annotation\n* the selector is empty"},
 		},
 		{"ST-18: a set that goes does not tell", with(set(3, running(3)...), func(o *scale.Observed) { o.Deleting, o.Missing = true, []string{"MachineClass"} }), says{scale.False, "NotScalingUp", ""}},
 		{"machines that go are gone", set(3, running(3, deleting)...), says{scale.True, "ScalingUp", "Scaling up from 0 to 3 replicas"}},
@@ -131,16 +130,14 @@ func TestMachinesUpToDate(t *testing.T) {
 }
 
 func TestRemediating(t *testing.T) {
-	blocked := func(o *scale.Observed) {
-		o.Preflight = []preflight.Failure{{Why: `KubeadmControlPlane ns1/cp1 is upgrading ("ControlPlaneIsStable" preflight check failed)`}}
-	}
+	blocked := func(o *scale.Observed) { o.Preflight = upgrading() }
 	check(t, "Remediating", []row{
 		{"ST-41: listing failed", unlisted(), says{scale.Unknown, "InternalError", internalError}},
 		{"ST-42: none unhealthy", set(2, running(2)...), says{scale.False, "NotRemediating", ""}},
 		{"ST-43: being replaced", set(3, member("m1", day), member("m2", day, unhealthy), member("m3", day, unhealthy, marked)), says{scale.True, "Remediating", "* Machine m3: Machine is deleting"}},
 		{
 			"ST-44: one is going, one waits for preflight", with(set(3, member("m1", day), member("m3", day, unhealthy, marked, deleting), member("m4", day, unhealthy, marked)), blocked),
-			says{scale.True, "Remediating", "* Machine m3: Machine is deleting\n* Machine m4: KubeadmControlPlane ns1/cp1 is upgrading (\"ControlPlaneIsStable\" preflight check failed)"},
+			says{scale.True, "Remediating", "* Machine m3: Machine is deleting\n* Machine m4: ControlPlane cp is upgrading (\"ControlPlaneIsStable\" preflight check failed)"},
 		},
 		{"ST-45: one that is not ours", set(2, member("m1", day), member("m2", day, unhealthy)), says{scale.False, "NotRemediating", "Machine m2 is not healthy (not to be remediated by MachineSet)"}},
 		{"ST-46: two that are not ours", set(3, member("m1", day, unhealthy), member("m2", day, unhealthy), member("m3", day)), says{scale.False, "NotRemediating", "Machines m1, m2 are not healthy (not to be remediated by MachineSet)"}},
@@ -175,7 +172,13 @@ func TestMachinesCreated(t *testing.T) {
 		{"all there", set(1, running(1)...), says{scale.True, "MachinesCreated", ""}},
 		{"under way", set(3), says{scale.True, "MachinesCreated", ""}},
 		{"MS-08: the class is missing", with(set(1), func(o *scale.Observed) { o.Missing = []string{"MachineClass"} }), says{scale.False, "TemplateNotFound", "MachineClass does not exist"}},
-		{"MS-25: a preflight check fails", with(set(1), func(o *scale.Observed) { o.Preflight = []preflight.Failure{{Why: "one"}, {Why: "two"}} }), says{scale.False, "PreflightCheckFailed", "one; two"}},
+		{"MS-25: a preflight check fails", with(set(1), func(o *scale.Observed) {
+			o.Preflight = upgrading()
+			o.Preflight.ControlPlane.Version = "latest"
+		}), says{
+			scale.False, "PreflightCheckFailed", `ControlPlane cp is upgrading ("ControlPlaneIsStable" preflight check failed); ` +
+				`version "latest" of ControlPlane cp cannot be read ("KubernetesVersionSkew" preflight check failed)`,
+		}},
 		{"frozen", with(set(1), func(o *scale.Observed) { o.Frozen = true }), says{scale.False, "ScaleUpStopped", "MachineSet is frozen"}},
 		{"invalid", with(set(1), func(o *scale.Observed) { o.Invalid = "the selector is empty" }), says{scale.False, "MachineSetInvalid", "the selector is empty"}},
 		{"creation failed", with(set(1), func(o *scale.Observed) { o.LastFailure.Message = "quota" }), says{scale.False, "MachineCreationFailed", "quota"}},

@@ -42,7 +42,7 @@ func blockers(o Observed) []string {
 	// Something removes the labels of new machines, so the set releases each one and would create another without end. Source of the
 	// bound: MCM considers a set overshot from twice the replicas and two on.
 	runaway := o.Released > 0 && len(o.active())+o.Released >= 2*o.Replicas+2
-	return append(list.Map(o.Preflight, func(f preflight.Failure) string { return f.Why }), phrase.Parts(
+	return append(list.Map(preflight.Decide(o.Preflight), func(f preflight.Failure) string { return f.Why }), phrase.Parts(
 		missing(o),
 		phrase.If(o.Frozen, "MachineSet is frozen"),
 		phrase.If(o.NoScaleUp, "MachineSet has the label scale-up-disabled"),

@@ -8,12 +8,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"millwright/decide/preflight"
 	"millwright/decide/scale"
 )
 
 func TestCreate(t *testing.T) {
-	preflights := []preflight.Failure{{Check: "ControlPlaneIsStable", Why: "ControlPlane cp is upgrading"}}
 	for _, row := range []struct {
 		name   string
 		o      scale.Observed
@@ -39,8 +37,8 @@ func TestCreate(t *testing.T) {
 		{name: "frozen", o: with(set(3, running(1)...), func(o *scale.Observed) { o.Frozen = true }), hold: "3 wanted, 1 there; none is created: MachineSet is frozen"},
 		{name: "not to scale up", o: with(set(1), func(o *scale.Observed) { o.NoScaleUp = true }), hold: "1 wanted, 0 there; none is created: MachineSet has the label scale-up-disabled"},
 		{name: "MS-08: what the template names is missing", o: with(set(1), func(o *scale.Observed) { o.Missing = []string{"MachineClass"} }), hold: "1 wanted, 0 there; none is created: MachineClass does not exist"},
-		{name: "MS-25: a preflight check fails", o: with(set(1), func(o *scale.Observed) { o.Preflight = preflights }), hold: "1 wanted, 0 there; none is created: ControlPlane cp is upgrading"},
-		{name: "MS-25: and is of no interest when none is missing", o: with(set(1, running(1)...), func(o *scale.Observed) { o.Preflight = preflights })},
+		{name: "MS-25: a preflight check fails", o: with(set(1), func(o *scale.Observed) { o.Preflight = upgrading() }), hold: `1 wanted, 0 there; none is created: ControlPlane cp is upgrading ("ControlPlaneIsStable" preflight check failed)`},
+		{name: "MS-25: and is of no interest when none is missing", o: with(set(1, running(1)...), func(o *scale.Observed) { o.Preflight = upgrading() })},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := scale.Decide(row.o)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"millwright/decide/preflight"
 	"millwright/decide/scale"
 )
 
@@ -140,4 +141,12 @@ func shuffle[T any](d *dice, items []T) []T {
 		items[i], items[j] = items[j], items[i]
 	}
 	return items
+}
+
+// upgrading is a control plane for which the check ControlPlaneIsStable fails.
+func upgrading() preflight.Observed {
+	return preflight.Observed{
+		ControlPlane: &preflight.ControlPlane{Kind: "ControlPlane", Name: "cp", Upgrading: true},
+		Settings:     preflight.Settings{Checks: []string{preflight.All}, Strict: true},
+	}
 }

@@ -135,12 +135,12 @@ type Observed struct {
 	Orphans    []Orphan      // in any order
 	Released   int           // number of machines that this set released, that have no controller and are not being deleted
 
-	Paused      bool                // by its own annotation
-	OwnerPaused string              // kind of the owner with the annotation; empty: none
-	Frozen      bool                // no machine is created, for safety
-	NoScaleUp   bool                // no machine is created, because other sets replace this one
-	Missing     []string            // kinds of objects that the template refers to and that do not exist
-	Preflight   []preflight.Failure // failed checks
+	Paused      bool               // by its own annotation
+	OwnerPaused string             // kind of the owner with the annotation; empty: none
+	Frozen      bool               // no machine is created, for safety
+	NoScaleUp   bool               // no machine is created, because other sets replace this one
+	Missing     []string           // kinds of objects that the template refers to and that do not exist
+	Preflight   preflight.Observed // zero: no control plane is configured, and nothing is checked
 
 	Scaled      time.Time // when the autoscaler last changed the size; zero: never
 	Remediation Remediation

@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"millwright/decide/preflight"
 	"millwright/decide/scale"
 )
 
@@ -47,7 +46,7 @@ func anySet(d *dice, most int) scale.Observed {
 	o.Deleting, o.Paused, o.Frozen, o.NoScaleUp = d.oneIn(10), d.oneIn(15), d.oneIn(10), d.oneIn(15)
 	o.ListFailed, o.SelectsAll = d.oneIn(30), d.oneIn(10)
 	if d.oneIn(10) {
-		o.Preflight = []preflight.Failure{{Check: "ControlPlaneIsStable", Why: "not stable"}}
+		o.Preflight = upgrading()
 	}
 	if d.oneIn(2) {
 		o.Scaled = at(-time.Duration(d.below(120)) * time.Minute)
@@ -59,7 +58,7 @@ func anySet(d *dice, most int) scale.Observed {
 
 // stuck reports whether a set makes no machines now.
 func stuck(o scale.Observed) bool {
-	return o.Paused || o.Frozen || o.NoScaleUp || o.ListFailed || o.Deleting || len(o.Preflight) > 0
+	return o.Paused || o.Frozen || o.NoScaleUp || o.ListFailed || o.Deleting || o.Preflight.ControlPlane != nil
 }
 
 // lawful fails when a decision does what no decision may.

@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"millwright/decide/preflight"
 	"millwright/decide/scale"
 )
 
@@ -33,10 +32,8 @@ func TestRemediation(t *testing.T) {
 		{"MS-11: marked and preserved", sick(1, preserved), nil, nil, "Machine m-1 is not healthy (not to be remediated by MachineSet)"},
 		{
 			"MS-12: preflight fails", sick(2),
-			func(o *scale.Observed) {
-				o.Preflight = []preflight.Failure{{Why: `CP is upgrading ("ControlPlaneIsStable" preflight check failed)`}}
-			},
-			nil, `* Machines m-1, m-2: CP is upgrading ("ControlPlaneIsStable" preflight check failed)`,
+			func(o *scale.Observed) { o.Preflight = upgrading() },
+			nil, `* Machines m-1, m-2: ControlPlane cp is upgrading ("ControlPlaneIsStable" preflight check failed)`,
 		},
 		{
 			"MS-12: blocked, and a limit", sick(3), func(o *scale.Observed) { limit(1)(o); o.Frozen = true }, nil,

@@ -100,7 +100,7 @@ func TestRowsOfPreflightChecks(t *testing.T) {
 	checked := func(c preflight.ControlPlane, m preflight.Machines) scale.Observed {
 		c.Kind, c.Name = "ControlPlane", "cp"
 		o := set(1)
-		o.Preflight = preflight.Decide(preflight.Observed{ControlPlane: &c, Machines: m, Settings: settings})
+		o.Preflight = preflight.Observed{ControlPlane: &c, Machines: m, Settings: settings}
 		return o
 	}
 	blocked := map[string][2]string{"ScalingUp": {"True", "ScalingUp"}, "MachinesCreated": {"False", "PreflightCheckFailed"}}

@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"millwright/decide/preflight"
 	"millwright/decide/scale"
 )
 
@@ -36,7 +35,7 @@ func TestWhichSizeASetHasSeen(t *testing.T) {
 		{"frozen, one is missing", with(set(3, running(2)...), func(o *scale.Observed) { o.Frozen = true }), true},
 		{"frozen, one is too many", with(set(3, running(4)...), func(o *scale.Observed) { o.Frozen = true }), false},
 		{"closed", with(set(3), func(o *scale.Observed) { o.NoScaleUp = true }), true},
-		{"preflight fails", with(set(3), func(o *scale.Observed) { o.Preflight = []preflight.Failure{{Why: "no"}} }), true},
+		{"preflight fails", with(set(3), func(o *scale.Observed) { o.Preflight = upgrading() }), true},
 		{"its class is missing", with(set(3), func(o *scale.Observed) { o.Missing = []string{"MachineClass"} }), true},
 		{"paused", with(set(3, running(4)...), func(o *scale.Observed) { o.Paused = true }), true},
 		{"invalid", with(set(3, running(4)...), func(o *scale.Observed) { o.Invalid = "the selector is empty" }), true},

@@ -66,9 +66,12 @@ func TestTraceOfAClassThatMakesNoUsableMachine(t *testing.T) {
 
 func TestTraceOfWhatBlocks(t *testing.T) {
 	w := newWorld(set(2))
-	w.Preflight = []preflight.Failure{{Check: "ControlPlaneIsStable", Why: `ControlPlane cp has 2 of 3 replicas available ("ControlPlaneIsStable" preflight check failed)`}}
+	w.Preflight = preflight.Observed{
+		ControlPlane: &preflight.ControlPlane{Kind: "ControlPlane", Name: "cp", Replicas: 3, Available: 2},
+		Settings:     preflight.Settings{Checks: []string{preflight.All}},
+	}
 	w.note("the control plane is not stable").run(2).note("it is")
-	w.Preflight = nil
+	w.Preflight = preflight.Observed{}
 	w.run(3).note("frozen, and scaled to 3")
 	w.Frozen, w.Replicas = true, 3
 	w.run(2).note("frozen, and scaled to 1")

@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -18,7 +19,7 @@ import (
 	"millwright/api/generated/informers/externalversions"
 )
 
-// The resources of the target that only drains read.
+// The resources that only drains read.
 const (
 	Budgets     Resource = "poddisruptionbudgets"
 	Attachments Resource = "volumeattachments"
@@ -28,8 +29,8 @@ const (
 // byVolume is the index of attachments by the name of their persistent volume.
 const byVolume = "volume"
 
-// WatchDrains makes the target's disruption budgets and volume attachments known, too, and the drain rules: only who drains
-// needs them. Call it once, before Start. Without a target it does nothing.
+// WatchDrains also caches the resources that only drains need: the target's disruption budgets and volume attachments, and
+// the drain rules. Call it once, before Start. Without a target it does nothing.
 func (c *Cluster) WatchDrains() error {
 	if c.target == nil {
 		return nil
@@ -42,15 +43,8 @@ func (c *Cluster) WatchDrains() error {
 	c.attaching = &link{}
 	c.Informers[Attachments] = factory.InformerFor(&storagev1.VolumeAttachment{}, c.attaching.attachments)
 	err := c.Informers[Attachments].AddIndexers(cache.Indexers{
-		byNode: func(object any) ([]string, error) {
-			return []string{object.(*storagev1.VolumeAttachment).Spec.NodeName}, nil
-		},
-		byVolume: func(object any) ([]string, error) {
-			if name := object.(*storagev1.VolumeAttachment).Spec.Source.PersistentVolumeName; name != nil {
-				return []string{*name}, nil
-			}
-			return nil, nil
-		},
+		byNode:   index(func(a *storagev1.VolumeAttachment) string { return a.Spec.NodeName }),
+		byVolume: index(VolumeOf),
 	})
 	if err != nil {
 		return fmt.Errorf("index volume attachments: %w", err)
@@ -58,9 +52,17 @@ func (c *Cluster) WatchDrains() error {
 	return nil
 }
 
+// VolumeOf returns the name of the persistent volume of an attachment; empty when it names none.
+func VolumeOf(a *storagev1.VolumeAttachment) string {
+	if name := a.Spec.Source.PersistentVolumeName; name != nil {
+		return *name
+	}
+	return ""
+}
+
 // AttachmentsOf returns the volume attachments of a node, in no order.
 func (c *Cluster) AttachmentsOf(node string) []*storagev1.VolumeAttachment {
-	return Indexed[*storagev1.VolumeAttachment](c.Informer(Attachments), byNode, node)
+	return Indexed[*storagev1.VolumeAttachment](c.Informers[Attachments], byNode, node)
 }
 
 // AttachmentsOfVolume returns the volume attachments of a persistent volume, in no order.
@@ -68,8 +70,8 @@ func (c *Cluster) AttachmentsOfVolume(name string) []*storagev1.VolumeAttachment
 	return Indexed[*storagev1.VolumeAttachment](c.Informers[Attachments], byVolume, name)
 }
 
-// Attached returns how many volumes are attached to a node, or about to be. While nobody knows, because the watch of
-// them is cut off, it is one at least: who takes none for an answer does not wait.
+// Attached returns how many volumes are attached to a node, or are being attached. While the cache may be out of date,
+// because its watch is interrupted, it returns at least 1: a deletion that sees 0 does not wait.
 func (c *Cluster) Attached(node string) int {
 	n := len(c.AttachmentsOf(node))
 	if n == 0 && !c.KnowsAttachments() {
@@ -78,63 +80,61 @@ func (c *Cluster) Attached(node string) int {
 	return n
 }
 
-// KnowsAttachments reports whether the cache hears of changes of volume attachments. It is true when they are not watched.
+// KnowsAttachments reports whether the cache of volume attachments is current: its watch runs, or they are not watched at
+// all.
 func (c *Cluster) KnowsAttachments() bool { return c.attaching == nil || c.attaching.up() }
 
-// AttachedTo returns what is attached to a node, or about to be, sorted: the names of persistent volumes, and those of
-// attachments that have none.
+// AttachedTo returns the volumes that are attached to a node, or are being attached, sorted: the name of the persistent
+// volume, or of the attachment when it has none.
 func (c *Cluster) AttachedTo(node string) []string {
 	var names []string
 	for _, attachment := range c.AttachmentsOf(node) {
-		name := attachment.Name
-		if volume := attachment.Spec.Source.PersistentVolumeName; volume != nil {
-			name = *volume
-		}
-		names = append(names, name)
+		names = append(names, cmp.Or(VolumeOf(attachment), attachment.Name))
 	}
 	slices.Sort(names)
 	return names
 }
 
-// LinkSettles is how long a watch that was taken up again is not believed to have told all that it missed. Source: the API
-// server sends what it holds at once; a second is much for it, and little for a wait for volumes.
+// LinkSettles is how long after a watch was resumed the cache may still lack events of the interruption. Source: the API
+// server sends them at once, so a second is ample, and short for a wait for volumes.
 const LinkSettles = time.Second
 
-// linkRenewed is the longest pause between two watches after which nothing can have been missed that is not told at once: the API
-// server ends each watch after some minutes, and the next one begins where it ended. Source: more than a request takes, less than
-// client-go's first pause after a failure, 800 ms.
+// linkRenewed is the longest gap between two watches that is no interruption: the API server ends each watch after some
+// minutes, and the next one continues where it ended. Source: longer than a request, shorter than the first pause of
+// client-go after a failure (800 ms).
 const linkRenewed = 500 * time.Millisecond
 
-// link knows whether a cache hears of changes. After an API server was away a cache can be deaf for up to a minute, the
-// longest pause of client-go between two tries, and no version that we wrote would tell: others write what it holds.
+// link records whether the watch of a cache runs. After an API server was unavailable, a cache can miss changes for up to a
+// minute, the longest pause of client-go between two attempts. The resource versions that activities wait for do not reveal
+// that, because the attachments are written by others.
 type link struct {
 	mu    sync.Mutex
-	open  int       // watches that run: never more than one for long
-	since time.Time // when the newest of them began; zero for the first, which begins with the whole list, and for one that took over from another
-	ended time.Time // when the last one ended; zero when none did
+	open  int       // watches that run: more than one only for a moment
+	since time.Time // when the newest of them began; zero for the first, and for one that followed its predecessor at once
+	ended time.Time // when the last one ended; zero while none has
 }
 
-// up reports whether the cache hears of changes, and has had the time to hear of those that it missed.
+// up reports whether a watch runs, and has had LinkSettles to deliver the events of an interruption.
 func (l *link) up() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.open > 0 && time.Since(l.since) >= LinkSettles
 }
 
-// watched is a watch that tells its link when it ends.
+// watched is a watch that calls ended when it stops.
 type watched struct {
 	watch.Interface
 
 	ended func()
 }
 
-// Stop ends the watch. A Reflector calls it whenever it turns away from a watch, also from one that has broken off.
+// Stop ends the watch. A Reflector calls it for every watch, also for one that broke off.
 func (w *watched) Stop() {
 	w.ended()
 	w.Interface.Stop()
 }
 
-// follow notes that a watch runs.
+// follow records that a watch runs, and when it ends.
 func (l *link) follow(w watch.Interface) watch.Interface {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -149,7 +149,7 @@ func (l *link) follow(w watch.Interface) watch.Interface {
 	})}
 }
 
-// attachments returns an informer of volume attachments that notes when its watch is cut off.
+// attachments returns an informer of volume attachments whose watches l follows.
 func (l *link) attachments(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
 	source := client.StorageV1().VolumeAttachments()
 	lister := &cache.ListWatch{

@@ -1,4 +1,5 @@
-// Package cache holds what the bridge and the activities read of a control cluster and its target: informers with indexes, and reads from the API server. It changes nothing.
+// Package cache reads a control cluster and its target for the bridge and the activities: informers with indexes, and reads
+// from the API server. It changes nothing.
 package cache
 
 import (
@@ -8,19 +9,20 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/pager"
 
 	"millwright/api/generated/clientset/versioned"
 	"millwright/api/generated/informers/externalversions"
 	"millwright/api/v1alpha1"
 )
 
-// Ref names one object for good: a new object of the same name has another UID.
+// Ref identifies one object. A new object of the same name has another UID.
 type Ref struct {
 	Namespace string
 	Name      string
@@ -42,18 +44,18 @@ const (
 	Nodes       Resource = "nodes"
 	Secrets     Resource = "secrets" // their metadata only
 
-	ControlPlanes Resource = "controlplanes" // the one that machines join, of whatever kind
+	ControlPlanes Resource = "controlplanes" // the control plane that machines join, of any kind
 )
 
 // The indexes of the caches.
 const (
 	ByOwner = "owner" // UID of the controller
 	byClass = "class" // namespace/name of the class of a machine, or of a set's template
-	byNode  = "node"  // namespace-less name of a machine's node
+	byNode  = "node"  // name of a machine's node
 )
 
-// Cluster reads one control cluster, which holds the machine objects, and its target, which holds the nodes. All its
-// methods are safe for concurrent use. Objects that it returns belong to the caches: nobody may change them.
+// Cluster reads one control cluster, which holds the machine objects, and its target, which holds the nodes. All methods are
+// safe for concurrent use. The objects that they return belong to the caches and must not be changed.
 type Cluster struct {
 	client    versioned.Interface
 	target    kubernetes.Interface
@@ -62,17 +64,17 @@ type Cluster struct {
 	Informers map[Resource]cache.SharedIndexInformer
 
 	Preflight Preflight
-	attaching *link // of the attachments; nil when they are not watched
+	attaching *link // watches of volume attachments; nil when they are not watched
 
-	// Unguarded: the Secrets that classes name get no finalizers, and none of them is a fact. Set it before Start.
+	// Unguarded: the Secrets of classes get no finalizers, and are no facts. Set it before Start.
 	Unguarded bool
-	// Unguided: the cluster autoscaler is not kept off nodes during a rollout. Set it before Start.
+	// Unguided: rollouts do not keep the cluster autoscaler from scaling down nodes. Set it before Start.
 	Unguided bool
 }
 
-// NewCluster prepares caches that read with the given clients; Start fills them. Without a target, with nil, machines become
-// no nodes. With meta, a client of the control cluster, the metadata of Secrets is cached too; with nil, nothing is known of
-// them.
+// NewCluster prepares caches that read with these clients; Start fills them. A nil target means that machines join no
+// cluster. With meta, a client of the control cluster, the metadata of Secrets is cached too; with nil, Secrets are not
+// watched.
 func NewCluster(client versioned.Interface, target kubernetes.Interface, meta metadata.Interface) (*Cluster, error) {
 	machines := externalversions.NewSharedInformerFactoryWithOptions(client, 0,
 		externalversions.WithTransform(strip))
@@ -96,26 +98,31 @@ func NewCluster(client versioned.Interface, target kubernetes.Interface, meta me
 	}
 	if meta != nil {
 		secrets := metadatainformer.NewSharedInformerFactoryWithOptions(meta, 0, metadatainformer.WithTransform(stripSecret))
-		c.Informers[Secrets] = secrets.ForResource(secretsResource()).Informer()
+		c.Informers[Secrets] = secrets.ForResource(secretsResource).Informer()
 		c.factories = append(c.factories, secrets)
 	}
-	if err := c.Informers[Machines].AddIndexers(cache.Indexers{ByOwner: ownerIndex, byClass: classIndex, byNode: nodeIndex}); err != nil {
+	err := c.Informers[Machines].AddIndexers(cache.Indexers{
+		ByOwner: index(ownerOf),
+		byClass: index(func(m *v1alpha1.Machine) string { return m.Namespace + "/" + m.Spec.Class.Name }),
+		byNode:  index(func(m *v1alpha1.Machine) string { return m.Labels[v1alpha1.LabelNode] }),
+	})
+	if err != nil {
 		return nil, fmt.Errorf("index machines: %w", err)
 	}
-	if err := c.Informers[Sets].AddIndexers(cache.Indexers{ByOwner: ownerIndex, byClass: setClassIndex}); err != nil {
+	if err := c.Informers[Sets].AddIndexers(cache.Indexers{ByOwner: index(ownerOf), byClass: index(ClassOfSet)}); err != nil {
 		return nil, fmt.Errorf("index sets: %w", err)
 	}
 	return c, nil
 }
 
-// Start fills the caches and keeps them current until ctx ends. It returns when they hold everything, or with an error
-// when ctx ends first. Call it once.
+// Start fills the caches and keeps them current until ctx ends. It returns when they are filled, or with an error when ctx
+// ends first. It does not wait for the control plane, whose kind may not be installed yet. Call it once.
 func (c *Cluster) Start(ctx context.Context) error {
 	for _, f := range c.factories {
 		f.Start(ctx.Done())
 	}
 	for resource, informer := range c.Informers {
-		if resource == ControlPlanes { // it may be of a kind that nobody has installed yet
+		if resource == ControlPlanes {
 			go informer.RunWithContext(ctx)
 			continue
 		}
@@ -126,16 +133,16 @@ func (c *Cluster) Start(ctx context.Context) error {
 	return nil
 }
 
-// Informer returns the cache of a resource, for the bridge's event handlers; nil for Nodes and Secrets that are not watched.
+// Informer returns the cache of a resource; nil when the resource is not watched.
 func (c *Cluster) Informer(resource Resource) cache.SharedIndexInformer { return c.Informers[resource] }
 
 // Client returns the client of the control cluster.
 func (c *Cluster) Client() versioned.Interface { return c.client }
 
-// Target returns the client of the cluster in which the machines of a namespace become nodes, nil where they become none.
-// Today there is one target for all namespaces.
+// Target returns the client of the cluster that the machines of a namespace join; nil when they join none. There is one
+// target for all namespaces.
 func (c *Cluster) Target(namespace string) kubernetes.Interface {
-	_ = namespace // the seam at which many targets will be told apart
+	_ = namespace // for several targets, later
 	return c.target
 }
 
@@ -174,7 +181,7 @@ func (c *Cluster) MachinesOfClass(key string) []*v1alpha1.Machine {
 	return Indexed[*v1alpha1.Machine](c.Informers[Machines], byClass, key)
 }
 
-// MachinesOfNode returns the machines whose label names this node; more than one is somebody's mistake.
+// MachinesOfNode returns the machines whose label names this node. More than one is a mistake of a user or of the cloud.
 func (c *Cluster) MachinesOfNode(name string) []*v1alpha1.Machine {
 	return Indexed[*v1alpha1.Machine](c.Informers[Machines], byNode, name)
 }
@@ -184,7 +191,7 @@ func (c *Cluster) SetsOf(ownerUID string) []*v1alpha1.MachineSet {
 	return Indexed[*v1alpha1.MachineSet](c.Informers[Sets], ByOwner, ownerUID)
 }
 
-// MembersOf returns the machines of several sets, in no order.
+// MembersOf returns the machines that several sets control, in no order.
 func (c *Cluster) MembersOf(sets []*v1alpha1.MachineSet) []*v1alpha1.Machine {
 	var members []*v1alpha1.Machine
 	for _, set := range sets {
@@ -202,6 +209,18 @@ func (c *Cluster) LiveSetsOf(ctx context.Context, d *v1alpha1.MachineDeployment)
 	return slices.DeleteFunc(Pointers(list.Items), func(set *v1alpha1.MachineSet) bool { return !metav1.IsControlledBy(set, d) }), nil
 }
 
+// EachMachine reads the machines of a namespace from the API server, past its caches, in pages of 500, and calls do for
+// each. After an error it has called do for some of them only.
+func EachMachine(ctx context.Context, client versioned.Interface, namespace string, do func(*v1alpha1.Machine)) error {
+	list := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+		return client.MachineV1alpha1().Machines(namespace).List(ctx, options)
+	})
+	return list.EachListItem(ctx, metav1.ListOptions{}, func(o runtime.Object) error {
+		do(o.(*v1alpha1.Machine))
+		return nil
+	})
+}
+
 func get[T any](informer cache.SharedIndexInformer, key string) (T, bool) {
 	var none T
 	if informer == nil {
@@ -214,9 +233,9 @@ func get[T any](informer cache.SharedIndexInformer, key string) (T, bool) {
 	return item.(T), true
 }
 
-// Indexed returns the objects of a cache with this value in an index, in no order.
+// Indexed returns the objects of a cache with this value in an index, in no order; none when the resource is not watched.
 func Indexed[T any](informer cache.SharedIndexInformer, index, value string) []T {
-	if informer == nil { // not watched here
+	if informer == nil {
 		return nil
 	}
 	items, err := informer.GetIndexer().ByIndex(index, value)
@@ -246,30 +265,27 @@ func Pointers[T any](items []T) []*T {
 	return result
 }
 
-func ownerIndex(object any) ([]string, error) {
-	o := object.(metav1.Object)
-	if ref := metav1.GetControllerOf(o); ref != nil {
-		return []string{string(ref.UID)}, nil
+// index returns an index of the objects of type T by key. An object with an empty key is not in the index.
+func index[T any](key func(T) string) cache.IndexFunc {
+	return func(object any) ([]string, error) {
+		if k := key(object.(T)); k != "" {
+			return []string{k}, nil
+		}
+		return nil, nil
 	}
-	return []string{OrphansOf(o.GetNamespace())}, nil
 }
 
-// OrphansOf is under which owner the index has what nothing controls; no UID looks like it.
+func ownerOf(o metav1.Object) string {
+	if ref := metav1.GetControllerOf(o); ref != nil {
+		return string(ref.UID)
+	}
+	return OrphansOf(o.GetNamespace())
+}
+
+// OrphansOf is the value in the index ByOwner of the objects of a namespace that have no controller. No UID looks like it.
 func OrphansOf(namespace string) string { return "none in " + namespace }
 
-func classIndex(object any) ([]string, error) {
-	m := object.(*v1alpha1.Machine)
-	return []string{m.Namespace + "/" + m.Spec.Class.Name}, nil
-}
-
-func nodeIndex(object any) ([]string, error) {
-	if name := object.(*v1alpha1.Machine).Labels[v1alpha1.LabelNode]; name != "" {
-		return []string{name}, nil
-	}
-	return nil, nil
-}
-
-// strip drops what no fact is made of; thousands of objects stand in the caches.
+// strip drops the fields that no fact needs, because the caches hold thousands of objects.
 func strip(object any) (any, error) {
 	if o, ok := object.(metav1.Object); ok && o.GetManagedFields() != nil {
 		o.SetManagedFields(nil)
@@ -280,11 +296,11 @@ func strip(object any) (any, error) {
 	return object, nil
 }
 
-// KindClass is the kind of the classes that are ours.
+// KindClass is the only kind of class that Millwright reads.
 const KindClass = "MachineClass"
 
 // ClassOfSet returns the key of the MachineClass that the template of a set names; empty when it names a class of another
-// kind, of which nothing is known.
+// kind.
 func ClassOfSet(set *v1alpha1.MachineSet) string {
 	class := set.Spec.Template.Spec.Class
 	if class.Kind != KindClass {
@@ -298,25 +314,16 @@ func (c *Cluster) SetsOfClass(key string) []*v1alpha1.MachineSet {
 	return Indexed[*v1alpha1.MachineSet](c.Informer(Sets), byClass, key)
 }
 
-func setClassIndex(object any) ([]string, error) {
-	if key := ClassOfSet(object.(*v1alpha1.MachineSet)); key != "" {
-		return []string{key}, nil
-	}
-	return nil, nil
-}
-
-// SecretMetadata returns a client of the metadata of a namespace's Secrets. It must not be asked of a Cluster that does
-// not watch Secrets.
+// SecretMetadata returns a client of the metadata of a namespace's Secrets. Do not call it for a Cluster that does not watch
+// Secrets.
 func (c *Cluster) SecretMetadata(namespace string) metadata.ResourceInterface {
-	return c.metadata.Resource(secretsResource()).Namespace(namespace)
+	return c.metadata.Resource(secretsResource).Namespace(namespace)
 }
 
-func secretsResource() schema.GroupVersionResource {
-	return corev1.SchemeGroupVersion.WithResource("secrets")
-}
+var secretsResource = corev1.SchemeGroupVersion.WithResource("secrets")
 
-// stripSecret drops all but what tells Secrets and their versions apart, and their finalizers. Among the annotations of a
-// Secret, kubectl apply leaves a copy of what is in it.
+// stripSecret keeps only the identity, version and finalizers of a Secret: kubectl apply leaves a copy of its data in an
+// annotation.
 func stripSecret(object any) (any, error) {
 	if m, ok := object.(*metav1.PartialObjectMetadata); ok {
 		m.ObjectMeta = metav1.ObjectMeta{

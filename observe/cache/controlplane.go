@@ -15,12 +15,11 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// ControlPlaneRef names the object that tells how the control plane is which machines join: one that keeps the contract of
-// Cluster API's control planes (spec.version, spec.replicas, status.version, and status.availableReplicas or
-// status.readyReplicas).
+// ControlPlaneRef names the control plane that machines join: an object that follows the contract of Cluster API's control
+// planes (spec.version, spec.replicas, status.version, and status.availableReplicas or status.readyReplicas).
 type ControlPlaneRef struct {
 	Resource  schema.GroupVersionResource
-	Namespace string // empty for an object of no namespace
+	Namespace string // empty for a cluster-scoped object
 	Name      string
 }
 
@@ -37,7 +36,7 @@ func ParseControlPlane(text string) (ControlPlaneRef, error) {
 	return ref, nil
 }
 
-// Preflight says what sets look at before they make machines. The zero Preflight looks at nothing.
+// Preflight configures the checks of the control plane before sets create machines. The zero value checks nothing.
 type Preflight struct {
 	Client       dynamic.Interface
 	ControlPlane ControlPlaneRef
@@ -45,8 +44,8 @@ type Preflight struct {
 	Strict       bool
 }
 
-// WatchControlPlane makes the control plane known that machines join. Call it once, before Start, which does not wait for it: a
-// resource that does not exist holds up nothing.
+// WatchControlPlane caches the control plane that machines join. Call it once, before Start, which does not wait for it: a
+// resource that does not exist delays nothing.
 func (c *Cluster) WatchControlPlane(p Preflight) {
 	c.Preflight = p
 	ref := p.ControlPlane
@@ -55,7 +54,7 @@ func (c *Cluster) WatchControlPlane(p Preflight) {
 	}).Informer()
 }
 
-// ControlPlane returns the control plane from the cache; nil when there is none, or none is configured.
+// ControlPlane returns the control plane from the cache; nil when it does not exist, or none is configured.
 func (c *Cluster) ControlPlane() *unstructured.Unstructured {
 	informer := c.Informers[ControlPlanes]
 	if informer == nil {
@@ -67,7 +66,7 @@ func (c *Cluster) ControlPlane() *unstructured.Unstructured {
 	return nil
 }
 
-// LiveControlPlane reads the control plane from the API server.
+// LiveControlPlane reads the control plane from the API server; nil when it does not exist, or none is configured.
 func (c *Cluster) LiveControlPlane(ctx context.Context) (*unstructured.Unstructured, error) {
 	if c.Informer(ControlPlanes) == nil {
 		return nil, nil
@@ -83,7 +82,7 @@ func (c *Cluster) LiveControlPlane(ctx context.Context) (*unstructured.Unstructu
 	return o, nil
 }
 
-// ControlPlaneRead reports whether the cache can tell how the control plane is, or that there is none.
+// ControlPlaneRead reports whether the cache of the control plane is filled, or none is configured.
 func (c *Cluster) ControlPlaneRead() bool {
 	informer := c.Informers[ControlPlanes]
 	return informer == nil || informer.HasSynced()

@@ -21,7 +21,7 @@ import (
 	"millwright/observe/observetest"
 )
 
-// A volume that was attached while the cache was deaf is attached all the same: nobody takes an empty cache for an answer.
+// A volume that was attached while the watch was interrupted counts: an empty cache is no answer.
 func TestN5_AttachmentsOfACacheThatIsCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		target := kubefake.NewClientset()

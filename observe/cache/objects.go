@@ -10,13 +10,13 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// NodeOf returns the node of a machine from the cache: the one that its label names. Nil when there is none.
+// NodeOf returns the node that the label of a machine names, from the cache; nil when there is none.
 func (c *Cluster) NodeOf(m *v1alpha1.Machine) *corev1.Node {
-	node, _ := c.Node(m.Labels[v1alpha1.LabelNode]) // none has an empty name
+	node, _ := c.Node(m.Labels[v1alpha1.LabelNode])
 	return node
 }
 
-// HasFinalizer reports whether our finalizer is among these.
+// HasFinalizer reports whether the list contains Millwright's finalizer of machine objects.
 func HasFinalizer(finalizers []string) bool {
 	return slices.Contains(finalizers, v1alpha1.FinalizerMachine)
 }
@@ -29,24 +29,36 @@ func TimeOf(t *metav1.Time) time.Time {
 	return t.Time
 }
 
-// IsFrozen reports whether a set or deployment makes no machine for safety, and nobody has said otherwise.
+// IsFrozen reports whether the label freeze keeps a set or deployment from creating machines, and no annotation has ended
+// that.
 func IsFrozen(o metav1.Object) bool {
 	_, ended := o.GetAnnotations()[v1alpha1.AnnotationUnfreeze]
 	return o.GetLabels()[v1alpha1.LabelFreeze] == v1alpha1.ValueTrue && !ended
 }
 
-// TimeIn reads an RFC 3339 time; zero where the text is none.
+// TimeIn parses an RFC 3339 time; zero when the text is none.
 func TimeIn(text string) time.Time {
 	at, _ := time.Parse(time.RFC3339, text)
 	return at
 }
 
-// IsTrue reports whether a condition stands at True.
+// IsTrue reports whether a condition has the status True.
 func IsTrue(conditions []corev1.NodeCondition, kind corev1.NodeConditionType) bool {
-	return slices.ContainsFunc(conditions, func(c corev1.NodeCondition) bool { return c.Type == kind && c.Status == corev1.ConditionTrue })
+	c := Condition(conditions, kind)
+	return c != nil && c.Status == corev1.ConditionTrue
 }
 
-// HasTaint reports whether a node has a taint of a key.
+// Condition returns the condition of a type; nil when there is none.
+func Condition(conditions []corev1.NodeCondition, kind corev1.NodeConditionType) *corev1.NodeCondition {
+	for i := range conditions {
+		if conditions[i].Type == kind {
+			return &conditions[i]
+		}
+	}
+	return nil
+}
+
+// HasTaint reports whether a node has a taint with this key.
 func HasTaint(node *corev1.Node, key string) bool {
 	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key })
 }

@@ -83,7 +83,7 @@ func TestAwait(t *testing.T) {
 	})
 }
 
-// touch creates a machine that has this resource version, as an API server would have given it.
+// touch creates a machine with this resource version.
 func touch(t *testing.T, client *fake.Clientset, name, version string) {
 	t.Helper()
 	m := observetest.Machine(name)

@@ -1,4 +1,4 @@
-// Package class turns a MachineClass, its machines and its Secrets into the facts that decide asks for.
+// Package class turns a MachineClass, its machines and its Secrets into facts for decide.
 package class
 
 import (
@@ -17,14 +17,14 @@ import (
 	observecache "millwright/observe/cache"
 )
 
-// Neighbours are the objects of one namespace that decide about the finalizers of its classes and Secrets.
+// Neighbours are the objects of one namespace on which the finalizers of its classes and Secrets depend.
 type Neighbours struct {
 	Classes  []*v1alpha1.MachineClass
 	Machines []*v1alpha1.Machine
 	Secrets  []*metav1.PartialObjectMetadata
 }
 
-// Read returns those of a namespace from the caches. Without a cache of Secrets there are none of these.
+// Read returns the neighbours of a namespace from the caches. Secrets that are not watched are left out.
 func Read(c *observecache.Cluster, namespace string) Neighbours {
 	n := Neighbours{
 		Classes:  observecache.Indexed[*v1alpha1.MachineClass](c.Informer(observecache.Classes), cache.NamespaceIndex, namespace),
@@ -36,7 +36,7 @@ func Read(c *observecache.Cluster, namespace string) Neighbours {
 	return n
 }
 
-// ReadLive reads those of a namespace from the API server; of Secrets, too, the metadata only.
+// ReadLive reads the neighbours of a namespace from the API server, of Secrets only the metadata.
 func ReadLive(ctx context.Context, c *observecache.Cluster, namespace string) (Neighbours, error) {
 	var n Neighbours
 	classes, err := c.Client().MachineV1alpha1().MachineClasses(namespace).List(ctx, metav1.ListOptions{})
@@ -67,7 +67,7 @@ func NameOf(m *v1alpha1.Machine) string {
 	return m.Spec.Class.Name
 }
 
-// Facts turns a class and what lies in its namespace into the facts that say whether the class is calm.
+// Facts returns the facts from which the pending work of a class is decided.
 func Facts(class *v1alpha1.MachineClass, n Neighbours) attention.ClassFacts {
 	return attention.ClassFacts{
 		Deleting:  class.DeletionTimestamp != nil,
@@ -80,16 +80,15 @@ func Facts(class *v1alpha1.MachineClass, n Neighbours) attention.ClassFacts {
 
 // Class returns the class with this UID; nil when there is none.
 func (n Neighbours) Class(uid string) *v1alpha1.MachineClass {
-	for _, class := range n.Classes {
-		if string(class.UID) == uid {
-			return class
-		}
+	i := slices.IndexFunc(n.Classes, func(class *v1alpha1.MachineClass) bool { return string(class.UID) == uid })
+	if i < 0 {
+		return nil
 	}
-	return nil
+	return n.Classes[i]
 }
 
-// Unguarded returns the Secrets that a class needs and that lack our finalizer, by name. One that is being deleted can get
-// none any more.
+// Unguarded returns the Secrets that a class needs and that lack our finalizer, sorted by name. A Secret that is being
+// deleted can get no finalizer any more.
 func (n Neighbours) Unguarded(class *v1alpha1.MachineClass) []*metav1.PartialObjectMetadata {
 	if !n.inUse(class) {
 		return nil
@@ -99,7 +98,7 @@ func (n Neighbours) Unguarded(class *v1alpha1.MachineClass) []*metav1.PartialObj
 	})
 }
 
-// Unused returns the Secrets that carry our finalizer and that no class needs, by name.
+// Unused returns the Secrets that have our finalizer and that no class needs, sorted by name.
 func (n Neighbours) Unused() []*metav1.PartialObjectMetadata {
 	return n.secrets(func(s *metav1.PartialObjectMetadata) bool {
 		return GuardsSecret(s.Finalizers) && !slices.ContainsFunc(n.Classes, func(class *v1alpha1.MachineClass) bool {
@@ -108,7 +107,7 @@ func (n Neighbours) Unused() []*metav1.PartialObjectMetadata {
 	})
 }
 
-// Versions returns those of all that the facts of the namespace's classes are made of.
+// Versions returns the newest resource versions of the objects that were read.
 func (n Neighbours) Versions() observecache.MinVersions {
 	versions := observecache.MinVersions{}
 	for _, class := range n.Classes {
@@ -123,18 +122,18 @@ func (n Neighbours) Versions() observecache.MinVersions {
 	return versions
 }
 
-// GuardsSecret reports whether the finalizer of Secrets is among these.
+// GuardsSecret reports whether the list contains Millwright's finalizer of Secrets.
 func GuardsSecret(finalizers []string) bool {
 	return slices.Contains(finalizers, v1alpha1.FinalizerSecret)
 }
 
-// inUse reports whether a class still needs its Secrets. One that is being deleted and has no machine does not, even before it is
-// gone: two such classes with one Secret would each leave its release to the other.
+// inUse reports whether a class still needs its Secrets. A class that is being deleted and has no machine does not, even
+// before it is gone: otherwise two such classes with one Secret would wait for each other.
 func (n Neighbours) inUse(class *v1alpha1.MachineClass) bool {
 	return class.DeletionTimestamp == nil || n.machines(class.Name) > 0
 }
 
-// machines counts those that refer to a class, terminating ones included.
+// machines counts the machines that refer to a class, including those that are being deleted.
 func (n Neighbours) machines(class string) int {
 	count := 0
 	for _, m := range n.Machines {
@@ -145,7 +144,7 @@ func (n Neighbours) machines(class string) int {
 	return count
 }
 
-// secrets returns those for which the condition holds, by name.
+// secrets returns the Secrets for which the condition holds, sorted by name.
 func (n Neighbours) secrets(holds func(*metav1.PartialObjectMetadata) bool) []*metav1.PartialObjectMetadata {
 	var found []*metav1.PartialObjectMetadata
 	for _, s := range n.Secrets {
@@ -157,7 +156,7 @@ func (n Neighbours) secrets(holds func(*metav1.PartialObjectMetadata) bool) []*m
 	return found
 }
 
-// ClassesOfSecret returns the classes that name a Secret, those of other namespaces included, in no order.
+// ClassesOfSecret returns the classes of all namespaces that name a Secret, in no order.
 func ClassesOfSecret(c *observecache.Cluster, namespace, name string) []*v1alpha1.MachineClass {
 	var classes []*v1alpha1.MachineClass
 	for _, class := range observecache.All[*v1alpha1.MachineClass](c.Informer(observecache.Classes)) {
@@ -168,7 +167,8 @@ func ClassesOfSecret(c *observecache.Cluster, namespace, name string) []*v1alpha
 	return classes
 }
 
-// refersTo reports whether one of the two references of a class names a Secret. One without a namespace means the class's.
+// refersTo reports whether one of the two references of a class names a Secret. A reference without a namespace means that
+// of the class.
 func refersTo(class *v1alpha1.MachineClass, namespace, name string) bool {
 	for _, ref := range []*corev1.SecretReference{class.SecretRef, class.CredentialsSecretRef} {
 		if ref != nil && cmp.Or(ref.Namespace, class.Namespace) == namespace && ref.Name == name {

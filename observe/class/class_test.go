@@ -21,7 +21,7 @@ import (
 	"millwright/observe/observetest"
 )
 
-// secret is the metadata of one; guarded, it carries our finalizer.
+// secret is the metadata of a Secret, with our finalizer if guarded.
 func secret(name string, change ...func(*metav1.PartialObjectMetadata)) *metav1.PartialObjectMetadata {
 	s := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: observetest.Meta(name)}
 	for _, f := range change {
@@ -172,7 +172,7 @@ func TestNeighboursWithoutSecrets(t *testing.T) {
 	}
 }
 
-// kubectl apply leaves a copy of a Secret in its annotations: no cache must hold it.
+// kubectl apply leaves a copy of a Secret in its annotations, which no cache may hold.
 func TestNothingOfASecretIsKept(t *testing.T) {
 	s := secret("keys", guarded, goingSecret)
 	s.ResourceVersion, s.Labels = "7", map[string]string{"a": "b"}

@@ -13,7 +13,7 @@ import (
 	"millwright/observe/observetest"
 )
 
-// What a set takes over of its deployment, and what stays its own.
+// What a set copies from its deployment, and what stays its own.
 func TestFollowDeployment(t *testing.T) {
 	stays := func(*v1alpha1.MachineSet) {}
 	remediation := &v1alpha1.MachineSetRemediation{MaxInFlight: new(intstr.FromInt32(2)), Backoff: &metav1.Duration{Duration: time.Minute}}
@@ -21,7 +21,7 @@ func TestFollowDeployment(t *testing.T) {
 		name       string
 		deployment observetest.OnDeployment
 		set        observetest.OnSet // as it is
-		becomes    observetest.OnSet // what it makes of the set
+		becomes    observetest.OnSet // the set afterwards
 		same       bool
 	}{
 		{"nothing differs", func(*v1alpha1.MachineDeployment) {}, stays, stays, true},
@@ -68,7 +68,7 @@ func TestFollowDeployment(t *testing.T) {
 	}
 }
 
-// What a deployment says of its own object, size or rollout is no set's, whatever the set says there.
+// Annotations about the deployment's own object, size or rollout are never copied to a set.
 func TestFollowDeploymentCopiesNotEverything(t *testing.T) {
 	for _, key := range []string{
 		"kubectl.kubernetes.io/last-applied-configuration", v1alpha1.AnnotationRevision, v1alpha1.AnnotationRevisionHistory,
@@ -87,7 +87,7 @@ func TestFollowDeploymentCopiesNotEverything(t *testing.T) {
 	}
 }
 
-// Whoever changes a set changes no deployment.
+// A change of the set must not change the deployment.
 func TestFollowDeploymentSharesNothing(t *testing.T) {
 	d := observetest.Deployment("d", noteDeployment("note", "x"), func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Remediation = &v1alpha1.MachineSetRemediation{MaxInFlight: new(intstr.FromInt32(2))}

@@ -1,6 +1,7 @@
 package deployment
 
 import (
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,8 +14,8 @@ import (
 	"millwright/observe/machine"
 )
 
-// OverlappingDeployments returns the names of the other deployments in the namespace whose selector matches the labels of
-// this one's template: machines would have two masters.
+// OverlappingDeployments returns the sorted names of the other deployments of the namespace whose selector matches the
+// labels of this deployment's template: both would claim the same machines.
 func OverlappingDeployments(c *cache.Cluster, d *v1alpha1.MachineDeployment) []string {
 	var names []string
 	for _, other := range cache.All[*v1alpha1.MachineDeployment](c.Informer(cache.Deployments)) {
@@ -26,21 +27,23 @@ func OverlappingDeployments(c *cache.Cluster, d *v1alpha1.MachineDeployment) []s
 			names = append(names, other.Name)
 		}
 	}
+	slices.Sort(names)
 	return names
 }
 
-// ReplaceObserved turns a deployment and the machines of its sets into what decide/replace asks for.
+// ReplaceObserved returns the facts from which the replacements of a deployment are decided. Members are the machines of its
+// sets.
 func ReplaceObserved(c *cache.Cluster, d *v1alpha1.MachineDeployment, members []*v1alpha1.Machine, now time.Time) replace.Observed {
 	o := replace.Observed{Budget: bound(d.Spec.EffectiveMaxReplacements()), Nodes: machine.JoinedNodes(c, d.Namespace, now), Now: now}
-	live := 0
+	active := 0 // members that are not being deleted
 	for _, m := range members {
 		class, _ := c.Class(m.Namespace + "/" + m.Spec.Class.Name)
 		o.Machines = append(o.Machines, replaceFacts(m, machine.FailureDomain(m, class)))
 		if m.DeletionTimestamp == nil {
-			live++
+			active++
 		}
 	}
-	o.Missing = max(int(d.Spec.Replicas)-live, 0)
+	o.Missing = max(int(d.Spec.Replicas)-active, 0)
 	for _, r := range d.Status.Replacements {
 		o.Grants = append(o.Grants, replace.Grant{
 			UID: string(r.UID), Name: r.Name, Domain: r.FailureDomain, Reason: r.Reason, At: r.GrantedAt.Time,
@@ -60,20 +63,13 @@ func replaceFacts(m *v1alpha1.Machine, domain string) replace.Machine {
 		Deleting:  m.DeletionTimestamp != nil,
 		Failed:    phase == v1alpha1.MachineFailed,
 		Created:   m.CreationTimestamp.Time,
+		Joined:    phase == v1alpha1.MachineTerminating || machine.HasJoined(m),
 	}
-	switch phase {
-	case "", v1alpha1.MachinePending, v1alpha1.MachineCrashLoopBackOff, v1alpha1.MachineFailed:
-		f.Joined = m.Annotations[v1alpha1.AnnotationMachineJoinDuration] != ""
-	default:
-		f.Joined = true
-	}
-	if f.Failed { // a failure that has no condition is told by its phase
+	if f.Failed { // without the condition, the phase counts
 		f.Due, f.DueSince, f.Reason = true, m.Status.CurrentStatus.LastUpdateTime.Time, string(phase)
 	}
-	for _, c := range m.Status.Conditions {
-		if c.Type == v1alpha1.MachineReplacementDue && c.Status == corev1.ConditionTrue {
-			f.Due, f.DueSince, f.Reason = true, c.LastTransitionTime.Time, c.Reason
-		}
+	if c := cache.Condition(m.Status.Conditions, v1alpha1.MachineReplacementDue); c != nil && c.Status == corev1.ConditionTrue {
+		f.Due, f.DueSince, f.Reason = true, c.LastTransitionTime.Time, c.Reason
 	}
 	return f
 }

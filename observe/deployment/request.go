@@ -6,8 +6,8 @@ import (
 	"millwright/decide/rollout"
 )
 
-// Request turns a deployment, what was observed of it and all below it at that time, and what is to be done next into
-// what decide/request asks for. The step at which it waits is known only when nothing else comes first.
+// Request returns the facts from which a command on a deployment is decided. O and next are what was observed and decided at
+// that time. The step at which the rollout waits is known only when no other work comes first.
 func Request(d *v1alpha1.MachineDeployment, o rollout.Observed, next rollout.Decision) request.DeploymentFacts {
 	f := request.DeploymentFacts{
 		Name:        d.Namespace + "/" + d.Name,
@@ -19,7 +19,7 @@ func Request(d *v1alpha1.MachineDeployment, o rollout.Observed, next rollout.Dec
 		Paused:      o.Paused,
 		Held:        o.Held,
 		OnDelete:    o.Strategy == rollout.OnDelete,
-		Revision:    next.Revision, // the one that it is about to get: people mean that one
+		Revision:    next.Revision, // also when it is not written yet: people mean this one
 		RollbackTo:  o.RollbackTo,
 		Steps:       o.StepCount(),
 		Approved:    o.Approved,

@@ -19,7 +19,7 @@ import (
 	"millwright/observe/set"
 )
 
-// revised is a set of a deployment with a number, and with machines that run.
+// revised is a set of a deployment with a revision and Running machines.
 func revised(d *v1alpha1.MachineDeployment, name, revision string, machines int32, change ...func(*v1alpha1.MachineSet)) (*v1alpha1.MachineSet, []*v1alpha1.Machine) {
 	s := observetest.Set(name, append([]func(*v1alpha1.MachineSet){func(s *v1alpha1.MachineSet) {
 		s.OwnerReferences = observetest.OwnedBy(d, "MachineDeployment")
@@ -37,7 +37,7 @@ func revised(d *v1alpha1.MachineDeployment, name, revision string, machines int3
 
 func otherClass(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class.Name = "old" }
 
-// onTheWay is a deployment of four machines, of which one has the new template.
+// onTheWay is a deployment of four machines, one of which has the new template.
 func onTheWay(change ...func(*v1alpha1.MachineDeployment)) deployment.Family {
 	d := observetest.Deployment("d", append([]func(*v1alpha1.MachineDeployment){func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Replicas, d.Annotations = 4, map[string]string{v1alpha1.AnnotationRevision: "7"}
@@ -99,7 +99,7 @@ func TestDeploymentRequestOfWhatStopsARollout(t *testing.T) {
 	}
 }
 
-// A former set that is the current one again still has its old number when people act on it.
+// A former set that is the current one again still has its old revision when an operator acts on it.
 func TestDeploymentRequestNameTheRevisionThatIsComing(t *testing.T) {
 	family := onTheWay(func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "old" })
 	for _, s := range family.Sets {
@@ -166,7 +166,7 @@ func TestRequestPatch(t *testing.T) {
 	assert.Nil(t, machine.RequestPatch(request.Machine, request.Force, request.Decision{Refused: "no"}))
 }
 
-// The record of a request says something of the deployment, and not of its sets.
+// The record of a request is about the deployment, and not about its sets.
 func TestRecordOfARequestIsNotCopiedToSets(t *testing.T) {
 	d := observetest.Deployment("d", func(d *v1alpha1.MachineDeployment) {
 		d.Annotations = map[string]string{v1alpha1.AnnotationLastRequest: "x"}
@@ -177,7 +177,7 @@ func TestRecordOfARequestIsNotCopiedToSets(t *testing.T) {
 	assert.True(t, v1alpha1.IsOwnMetadataKey(v1alpha1.AnnotationLastRequest))
 }
 
-// A start has to make another template of it, or nothing would be rolled out.
+// A start must change the template, or nothing would be rolled out.
 func TestStartMakesAnotherTemplate(t *testing.T) {
 	d := observetest.Deployment("d")
 	before := d.Spec.Template.DeepCopy()

@@ -1,4 +1,4 @@
-// Package deployment turns a MachineDeployment and all below it into the facts that decide asks for.
+// Package deployment turns a MachineDeployment with its sets and machines into facts for decide.
 package deployment
 
 import (
@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"millwright/api/v1alpha1"
-	"millwright/decide/preserve"
 	"millwright/decide/rollout"
 	"millwright/observe/cache"
 	"millwright/observe/drain"
@@ -24,34 +23,31 @@ import (
 	observeset "millwright/observe/set"
 )
 
-// Family is a deployment and all below it, as it was read at one moment.
+// Family is a deployment with its sets and machines, as they were read at one moment.
 type Family struct {
 	Deployment *v1alpha1.MachineDeployment
 	Sets       []*v1alpha1.MachineSet // that it controls, in no order
-	Members    []*v1alpha1.Machine    // that these control, in no order
-	Read       string                 // resource version up to which machines had been read at least; empty: that is not known
-	// Node returns the node of a machine, nil when it has none; nil: nothing is known of nodes.
+	Members    []*v1alpha1.Machine    // that these sets control, in no order
+	Read       string                 // the machines are at least as new as this resource version; empty: not known
+	// Node returns the node of a machine, nil when it has none. A nil function means that nothing is known about nodes.
 	Node func(*v1alpha1.Machine) *corev1.Node
-	// Guard: the cluster autoscaler is kept off nodes during a rollout.
+	// Guard: rollouts keep the cluster autoscaler from scaling down nodes.
 	Guard bool
 }
 
-// Read returns a deployment and all below it, from the caches.
+// Read returns a deployment with its sets and machines from the caches.
 func Read(c *cache.Cluster, d *v1alpha1.MachineDeployment) Family {
-	sets, read := c.SetsOf(string(d.UID)), c.Applied(cache.Machines) // before they are read: there may be more, and no fewer
-	return Family{Deployment: d, Sets: sets, Members: c.MembersOf(sets), Read: read, Node: func(m *v1alpha1.Machine) *corev1.Node { return soleNodeOf(c, m) }, Guard: !c.Unguided}
-}
-
-// soleNodeOf returns the node of a machine, nil when it has none or another machine names the same one: nobody may write such a
-// node for either.
-func soleNodeOf(c *cache.Cluster, m *v1alpha1.Machine) *corev1.Node {
-	if len(c.MachinesOfNode(m.Labels[v1alpha1.LabelNode])) > 1 {
-		return nil
+	sets, read := c.SetsOf(string(d.UID)), c.Applied(cache.Machines) // the version first, so that it is never too new
+	node := func(m *v1alpha1.Machine) *corev1.Node {
+		if len(c.MachinesOfNode(m.Labels[v1alpha1.LabelNode])) > 1 { // a node that two machines name is written for neither
+			return nil
+		}
+		return c.NodeOf(m)
 	}
-	return c.NodeOf(m)
+	return Family{Deployment: d, Sets: sets, Members: c.MembersOf(sets), Read: read, Node: node, Guard: !c.Unguided}
 }
 
-// Observed turns a deployment and all below it into what decide/rollout asks for.
+// Observed returns the facts from which a rollout is planned.
 func Observed(f Family, now time.Time) rollout.Observed {
 	d := f.Deployment
 	o := rollout.Observed{
@@ -64,7 +60,6 @@ func Observed(f Family, now time.Time) rollout.Observed {
 		Guard:      f.Guard,
 		Trigger:    d.Annotations[v1alpha1.AnnotationTriggerDeletion],
 		Scaled:     d.Annotations[v1alpha1.AnnotationLastScalerChange],
-		Progress:   Progress(d),
 		Replacing:  len(d.Status.Replacements),
 		Generation: d.Generation,
 		Finalizer:  cache.HasFinalizer(d.Finalizers),
@@ -72,6 +67,9 @@ func Observed(f Family, now time.Time) rollout.Observed {
 		ObservedGeneration: d.Status.ObservedGeneration,
 		RolledBackTo:       d.Annotations[v1alpha1.AnnotationAutomaticRollbackTo],
 		Reported:           reportedRollout(&d.Status),
+	}
+	if r := d.Status.Rollout; r != nil {
+		o.Progress = rollout.Progress{Revision: r.Revision, Step: int(r.Step), Reached: cache.TimeOf(r.ReachedAt), Failed: r.FailedMachines}
 	}
 	o.Strategy, o.Surge, o.Unavailable = strategy(&d.Spec.Strategy)
 	applyPolicy(&o, &d.Spec)
@@ -87,11 +85,11 @@ func Observed(f Family, now time.Time) rollout.Observed {
 	for _, s := range f.Sets {
 		o.Sets = append(o.Sets, rolloutSet(f, s, members[s.UID], now))
 	}
-	o.Held, o.Approved = steered(d, currentRevision(o.Sets))
+	o.Held, o.Approved = requests(d, currentRevision(o.Sets))
 	return o
 }
 
-// applyPolicy reads what people want of a rollout beside its strategy.
+// applyPolicy reads the parts of the spec beside the strategy that control a rollout.
 func applyPolicy(o *rollout.Observed, spec *v1alpha1.MachineDeploymentSpec) {
 	if limit := spec.RevisionHistoryLimit; limit != nil {
 		o.HistoryLimit = new(int(*limit))
@@ -122,7 +120,7 @@ func applyPolicy(o *rollout.Observed, spec *v1alpha1.MachineDeploymentSpec) {
 	}
 }
 
-// strategy reads how old machines give way to new ones.
+// strategy reads how old machines are replaced by new ones.
 func strategy(s *v1alpha1.MachineDeploymentStrategy) (kind rollout.Strategy, surge, unavailable rollout.Bound) {
 	maxSurge, maxUnavailable := s.EffectiveRollingUpdate()
 	switch s.EffectiveType() {
@@ -142,8 +140,8 @@ func strategy(s *v1alpha1.MachineDeploymentStrategy) (kind rollout.Strategy, sur
 	return kind, bound(maxSurge), bound(maxUnavailable)
 }
 
-// bound reads a number of machines or a percentage. A string without a percent sign is a percentage too, as in MCM; admission
-// refuses every other string.
+// bound reads a number of machines or a percentage. A string without a percent sign is a percentage too, as in MCM.
+// Admission rejects every other string.
 func bound(v intstr.IntOrString) rollout.Bound {
 	if v.Type == intstr.Int {
 		return rollout.Bound{Value: int(v.IntVal)}
@@ -155,7 +153,7 @@ func bound(v intstr.IntOrString) rollout.Bound {
 	return rollout.Bound{Value: n, Percent: true}
 }
 
-// invalid says why nothing can be done with a deployment; empty when all is well. Admission refuses what it can see.
+// invalid returns why a deployment cannot be rolled out; empty when it can. Admission rejects most of these.
 func invalid(d *v1alpha1.MachineDeployment) string {
 	selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
 	kind := d.Spec.Strategy.EffectiveType()
@@ -169,9 +167,9 @@ func invalid(d *v1alpha1.MachineDeployment) string {
 	case class.Name == "":
 		return "the template names no machine class"
 	case kind == v1alpha1.InPlaceUpdateMachineDeploymentStrategyType && !orchestrated(d.Spec.Strategy.InPlaceUpdate):
-		return "the strategy InPlaceUpdate says not who picks the nodes: orchestrationType is Auto or Manual"
+		return "the strategy InPlaceUpdate needs an orchestrationType, Auto or Manual"
 	case !slices.Contains(strategies, kind):
-		return fmt.Sprintf("there is no strategy %q", kind)
+		return fmt.Sprintf("the strategy %q does not exist", kind)
 	default:
 		return invalidSteps(d.Spec.Rollout)
 	}
@@ -186,7 +184,8 @@ func orchestrated(u *v1alpha1.InPlaceUpdateMachineDeployment) bool {
 	return u != nil && (u.OrchestrationType == v1alpha1.OrchestrationTypeAuto || u.OrchestrationType == v1alpha1.OrchestrationTypeManual)
 }
 
-// invalidSteps says which step of a rollout cannot be read: admission cannot afford to look into so many of them.
+// invalidSteps returns why a rollout step cannot be read; empty when all can. Admission cannot check so many steps within
+// its cost limit.
 func invalidSteps(policy *v1alpha1.RolloutPolicy) string {
 	if policy == nil {
 		return ""
@@ -194,13 +193,13 @@ func invalidSteps(policy *v1alpha1.RolloutPolicy) string {
 	for i, s := range policy.Steps {
 		percent, err := strconv.Atoi(strings.TrimSuffix(s.Replicas.StrVal, "%"))
 		if s.Replicas.Type == intstr.String && (err != nil || percent < 0) {
-			return fmt.Sprintf("step %d of the rollout: replicas is %q, and no percentage", i+1, s.Replicas.StrVal)
+			return fmt.Sprintf("step %d of the rollout: replicas is %q, which is no percentage", i+1, s.Replicas.StrVal)
 		}
 	}
 	return ""
 }
 
-// Revision returns the number that a deployment or set carries; 0 where it carries none.
+// Revision returns the revision of a deployment or set; 0 when the annotation is missing or no number.
 func Revision(o metav1.Object) int64 {
 	n, err := strconv.ParseInt(o.GetAnnotations()[v1alpha1.AnnotationRevision], 10, 64)
 	if err != nil {
@@ -209,7 +208,8 @@ func Revision(o metav1.Object) int64 {
 	return max(n, 0)
 }
 
-// currentRevision is that of the set that was made from the template as it is, the oldest of several; 0 while there is none.
+// currentRevision returns the revision of the set that has the current template, of the oldest if there are several; 0 when
+// there is none.
 func currentRevision(sets []rollout.Set) int64 {
 	current := slices.DeleteFunc(slices.Clone(sets), func(s rollout.Set) bool { return !s.Current || s.Deleting })
 	if len(current) == 0 {
@@ -219,33 +219,24 @@ func currentRevision(sets []rollout.Set) int64 {
 	return slices.MinFunc(current, byAge).Revision
 }
 
-// steered reads what people said of the rollout of one revision: why it is held, empty when it is not, and how many of its
-// steps they passed. What they said of another revision counts for nothing.
-func steered(d *v1alpha1.MachineDeployment, revision int64) (held string, approved int) {
+// requests reads the operator requests about the rollout of one revision: why it is held, empty when it is not, and how many of
+// its steps are approved. Requests about another revision are ignored.
+func requests(d *v1alpha1.MachineDeployment, revision int64) (held string, approved int) {
 	if revision == 0 {
 		return "", 0
 	}
 	if which, words, _ := strings.Cut(d.Annotations[v1alpha1.AnnotationRolloutHold], " "); which != "" && which == strconv.FormatInt(revision, 10) {
-		held = cmp.Or(strings.TrimSpace(words), "somebody holds it")
+		held = cmp.Or(strings.TrimSpace(words), "no reason given")
 	}
 	which, _, _ := strings.Cut(d.Annotations[v1alpha1.AnnotationRolloutApprove], " ")
-	which, stages, _ := strings.Cut(which, "/")
-	if n, err := strconv.Atoi(stages); err == nil && which == strconv.FormatInt(revision, 10) {
+	which, steps, _ := strings.Cut(which, "/")
+	if n, err := strconv.Atoi(steps); err == nil && which == strconv.FormatInt(revision, 10) {
 		approved = max(n, 0)
 	}
 	return held, approved
 }
 
-// Progress returns what a deployment's status has on record of its rollout; the zero Progress when nothing.
-func Progress(d *v1alpha1.MachineDeployment) rollout.Progress {
-	r := d.Status.Rollout
-	if r == nil {
-		return rollout.Progress{}
-	}
-	return rollout.Progress{Revision: r.Revision, Step: int(r.Step), Reached: cache.TimeOf(r.ReachedAt), Failed: r.FailedMachines}
-}
-
-// reportedRollout returns what a deployment's status says of what rollout.Look decides.
+// reportedRollout returns the part of a deployment's status that rollout.Look decides.
 func reportedRollout(s *v1alpha1.MachineDeploymentStatus) rollout.Status {
 	r := rollout.Status{Counts: rollout.Counts{
 		Replicas: int(s.Replicas), Updated: int(s.UpdatedReplicas), Ready: int(s.ReadyReplicas), Available: int(s.AvailableReplicas),
@@ -262,7 +253,8 @@ func reportedRollout(s *v1alpha1.MachineDeploymentStatus) rollout.Status {
 	return r
 }
 
-// counted is how many machines the status of a set speaks of; zero when the family was read as far as that, and has them all.
+// counted returns how many machines the status of a set counts; 0 when the family was read at least as recently, and so has
+// them all.
 func (f Family) counted(set *v1alpha1.MachineSet) int {
 	if seen := set.Status.ObservedMachines; seen != "" && (f.Read == seen || cache.Newer(f.Read, seen)) {
 		return 0
@@ -270,7 +262,7 @@ func (f Family) counted(set *v1alpha1.MachineSet) int {
 	return int(set.Status.Replicas)
 }
 
-// rolloutSet turns one of the sets into what decide/rollout asks for.
+// rolloutSet returns the facts about one of the sets.
 func rolloutSet(f Family, set *v1alpha1.MachineSet, members []*v1alpha1.Machine, now time.Time) rollout.Set {
 	s := rollout.Set{
 		Name:     set.Name,
@@ -311,7 +303,7 @@ func rolloutSet(f Family, set *v1alpha1.MachineSet, members []*v1alpha1.Machine,
 	return s
 }
 
-// numberIn reads an annotation that holds a number; -1 where it holds none.
+// numberIn reads the value of an annotation as a number; -1 when it is none.
 func numberIn(text string) int {
 	if n, err := strconv.Atoi(text); err == nil && n >= 0 {
 		return n
@@ -319,8 +311,8 @@ func numberIn(text string) int {
 	return -1
 }
 
-// rolloutMember turns a machine into what decide/rollout asks for. Who may serve, and who goes first, is asked of decide/scale, so
-// that a deployment and its sets count alike.
+// rolloutMember returns the facts about a machine. Its availability and deletion order come from decide/scale, so that a
+// deployment and its sets agree.
 func rolloutMember(m *v1alpha1.Machine, set *v1alpha1.MachineSet, selector labels.Selector, node *corev1.Node, now time.Time) rollout.Member {
 	seen := observeset.Member(m, set, selector)
 	r := rollout.Member{
@@ -338,7 +330,7 @@ func rolloutMember(m *v1alpha1.Machine, set *v1alpha1.MachineSet, selector label
 	}
 	if node != nil {
 		r.Node = node.Name
-		r.Preserved = r.Preserved || seen.Failed && preserve.Protected(machine.PreserveFacts(m, node, time.Time{}))
+		r.Preserved = r.Preserved || seen.Failed && machine.IsProtected(m, node)
 		inPlace := drain.InPlaceNode(node)
 		done := inPlace.Result == v1alpha1.ValueUpdateSuccessful && inPlace.Reason == v1alpha1.ReasonUpdateSuccessful
 		_, marked := node.Labels[v1alpha1.LabelCandidateForUpdate]

@@ -21,7 +21,7 @@ import (
 	"millwright/observe/set"
 )
 
-// rolloutRow is one fact of a deployment, by the deployment and its sets.
+// rolloutRow is one fact about a deployment, from the deployment and its sets.
 type rolloutRow struct {
 	name       string
 	fact       string
@@ -30,7 +30,7 @@ type rolloutRow struct {
 	want       any
 }
 
-// forgetsNone shows that some row tells of each fact of T. A row does when what it wants is not what is so anyhow.
+// forgetsNone asserts that each fact of T has a row whose wanted value is not the default.
 func forgetsNone[T any](t *testing.T, plain T, told map[string][]any) {
 	t.Helper()
 	for _, name := range observetest.Facts(reflect.TypeFor[T](), "") {
@@ -52,7 +52,7 @@ func strategic(s v1alpha1.MachineDeploymentStrategy) observetest.OnDeployment {
 	return func(d *v1alpha1.MachineDeployment) { d.Spec.Strategy = s }
 }
 
-// bounded is a strategy with these bounds; nil leaves one out.
+// bounded is a strategy with these bounds; nil omits one.
 func bounded(kind v1alpha1.MachineDeploymentStrategyType, who v1alpha1.OrchestrationType, surge, unavailable *intstr.IntOrString) observetest.OnDeployment {
 	s := v1alpha1.MachineDeploymentStrategy{Type: kind}
 	bounds := v1alpha1.UpdateConfiguration{MaxSurge: surge, MaxUnavailable: unavailable}
@@ -94,7 +94,7 @@ func revision(number string, change ...observetest.OnSet) *v1alpha1.MachineSet {
 	return observetest.Set("s-"+number, append([]observetest.OnSet{observetest.NoteSet(v1alpha1.AnnotationRevision, number)}, change...)...)
 }
 
-// Every fact of a deployment that decide/rollout asks for, and how it differs from that of one about which nothing is said.
+// Each fact about a deployment, with a value that differs from that of an empty deployment.
 func TestRolloutObserved(t *testing.T) {
 	const rolling, inPlace = v1alpha1.RollingUpdateMachineDeploymentStrategyType, v1alpha1.InPlaceUpdateMachineDeploymentStrategyType
 	spec := func(change func(*v1alpha1.MachineDeploymentSpec)) observetest.OnDeployment {
@@ -141,8 +141,8 @@ func TestRolloutObserved(t *testing.T) {
 
 		{name: "of another revision", fact: "Held", sets: seven, deployment: noteDeployment(hold, "6 ann: it burns"), want: ""},
 		{fact: "Held", sets: seven, deployment: noteDeployment(hold, "7 ann: it burns"), want: "ann: it burns"},
-		{name: "without a word", fact: "Held", sets: seven, deployment: noteDeployment(hold, "7"), want: "somebody holds it"},
-		{name: "more blanks than one", fact: "Held", sets: seven, deployment: noteDeployment(hold, "7   "), want: "somebody holds it"},
+		{name: "without a word", fact: "Held", sets: seven, deployment: noteDeployment(hold, "7"), want: "no reason given"},
+		{name: "more blanks than one", fact: "Held", sets: seven, deployment: noteDeployment(hold, "7   "), want: "no reason given"},
 		{name: "of no revision", fact: "Held", sets: seven, deployment: noteDeployment(hold, "ann"), want: ""},
 		{name: "nothing", fact: "Held", sets: seven, deployment: noteDeployment(hold, ""), want: ""},
 		{name: "the current set is going", fact: "Held", sets: []*v1alpha1.MachineSet{revision("7", observetest.GoingSet)}, deployment: noteDeployment(hold, "7 ann"), want: ""},
@@ -196,7 +196,7 @@ func TestRolloutObserved(t *testing.T) {
 	told := map[string][]any{
 		"Due":   {1},         // see TestWhoWaitsToBeReplaced
 		"Sets":  {nil},       // see TestRolloutSet
-		"NoSet": {"refused"}, // its workflow tells it: see TestReportDeploymentWhoseSetIsRefused
+		"NoSet": {"refused"}, // from its workflow: see TestReportDeploymentWhoseSetIsRefused
 	}
 	for _, row := range rows {
 		t.Run(title(row.name, row.fact), func(t *testing.T) {
@@ -213,7 +213,7 @@ func TestRolloutObserved(t *testing.T) {
 	forgetsNone(t, deployment.Observed(deployment.Family{Deployment: observetest.Deployment("plain")}, time.Time{}), told)
 }
 
-// Admission refuses most of it. What comes in all the same, by an old version or past a webhook, is rolled out by nobody.
+// Admission rejects most of these. An invalid deployment that was stored nevertheless is not rolled out.
 func TestU172_InvalidDeployments(t *testing.T) {
 	selecting := func(selector *metav1.LabelSelector) observetest.OnDeployment {
 		return func(d *v1alpha1.MachineDeployment) { d.Spec.Selector = selector }
@@ -232,11 +232,11 @@ func TestU172_InvalidDeployments(t *testing.T) {
 		"U172: no selector":                           {selecting(nil), "the selector does not match the labels of the template"},
 		"U172: one that nobody can read":              {selecting(observetest.Unreadable()), `the selector cannot be read: "Nonsense" is not a valid label selector operator`},
 		"U172: no name of a class":                    {func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "" }, "the template names no machine class"},
-		"U172: in place, and nobody picks":            {strategic(v1alpha1.MachineDeploymentStrategy{Type: inPlace}), "the strategy InPlaceUpdate says not who picks the nodes: orchestrationType is Auto or Manual"},
+		"U172: in place, and nobody picks":            {strategic(v1alpha1.MachineDeploymentStrategy{Type: inPlace}), "the strategy InPlaceUpdate needs an orchestrationType, Auto or Manual"},
 		"U172: no surge and no unavailable: defaults": {bounded("RollingUpdate", "", nil, nil), ""},
 		"U172: the same in place":                     {bounded(inPlace, v1alpha1.OrchestrationTypeAuto, nil, nil), ""},
-		"a step of no percentage":                     {size(intstr.FromString("half")), `step 2 of the rollout: replicas is "half", and no percentage`},
-		"a step below zero":                           {size(intstr.FromString("-5%")), `step 2 of the rollout: replicas is "-5%", and no percentage`},
+		"a step of no percentage":                     {size(intstr.FromString("half")), `step 2 of the rollout: replicas is "half", which is no percentage`},
+		"a step below zero":                           {size(intstr.FromString("-5%")), `step 2 of the rollout: replicas is "-5%", which is no percentage`},
 		"a step of a number":                          {size(intstr.FromInt32(3)), ""},
 		"a step of a percentage":                      {size(intstr.FromString("100%")), ""},
 	} {
@@ -296,13 +296,13 @@ func TestWhatPeopleSaidIsOfTheOldestSetOfTheTemplate(t *testing.T) {
 func TestU172_StrategiesThatNobodyKnows(t *testing.T) {
 	for _, who := range []v1alpha1.OrchestrationType{"", "auto"} {
 		d := observetest.Deployment("d", bounded(v1alpha1.InPlaceUpdateMachineDeploymentStrategyType, who, nil, nil))
-		assert.Contains(t, deployment.Observed(deployment.Family{Deployment: d}, observetest.Noon).Invalid, "orchestrationType is Auto or Manual")
+		assert.Contains(t, deployment.Observed(deployment.Family{Deployment: d}, observetest.Noon).Invalid, "needs an orchestrationType, Auto or Manual")
 	}
 	d := observetest.Deployment("d", strategic(v1alpha1.MachineDeploymentStrategy{Type: "Sideways"}))
 	assert.Contains(t, deployment.Observed(deployment.Family{Deployment: d}, observetest.Noon).Invalid, "Sideways")
 }
 
-// Machines that a set has counted are there, unless it had read further than who decides.
+// The machines that a set has counted are in the family, unless the set had read a newer version.
 func TestFamilyKnowsWhetherItReadAllThatWasCounted(t *testing.T) {
 	s := observetest.Set("s", func(s *v1alpha1.MachineSet) { s.Status.Replicas = 4 })
 	for _, row := range []struct {

@@ -16,7 +16,7 @@ import (
 	"millwright/observe/set"
 )
 
-// observedSet is what decide/rollout hears of one set of a deployment.
+// observedSet returns the facts about one set of a deployment.
 func observedSet(d *v1alpha1.MachineDeployment, s *v1alpha1.MachineSet, members ...*v1alpha1.Machine) rollout.Set {
 	return deployment.Observed(deployment.Family{Deployment: d, Sets: []*v1alpha1.MachineSet{s}, Members: members}, observetest.Noon).Sets[0]
 }
@@ -30,7 +30,7 @@ func failingSet(status v1alpha1.ConditionStatus) observetest.OnSet {
 	}
 }
 
-// Every fact of a set that decide/rollout asks for.
+// Each fact about a set of a deployment.
 func TestRolloutSet(t *testing.T) {
 	const desired, most = v1alpha1.AnnotationDesiredReplicas, v1alpha1.AnnotationMaxReplicas
 	numbered := func(d *v1alpha1.MachineDeployment) { noteDeployment(v1alpha1.AnnotationRevision, "7")(d) }
@@ -109,7 +109,7 @@ func noteNode(key, value string) func(*corev1.Node) {
 	return func(n *corev1.Node) { metav1.SetMetaDataAnnotation(&n.ObjectMeta, key, value) }
 }
 
-// updatedNode is a node on which an in-place update came to this end, as its label and its condition say.
+// updatedNode is a node whose label and condition say how its in-place update ended.
 func updatedNode(result, reason string) func(*corev1.Node) {
 	return func(n *corev1.Node) {
 		metav1.SetMetaDataLabel(&n.ObjectMeta, v1alpha1.LabelUpdateResult, result)
@@ -117,7 +117,7 @@ func updatedNode(result, reason string) func(*corev1.Node) {
 	}
 }
 
-// Every fact of a machine that decide/rollout asks for, by the machine, its node and its set.
+// Each fact about a machine of a deployment, from the machine, its node and its set.
 func TestRolloutMember(t *testing.T) {
 	is := observetest.Phase
 	selected := labelNode(v1alpha1.LabelSelectedForUpdate, "true")
@@ -225,7 +225,7 @@ func TestRolloutMember(t *testing.T) {
 	forgetsNone(t, rollout.Member{}, told)
 }
 
-// A deployment and its sets count alike, or a deployment would take available machines that its sets do not have.
+// A deployment and its sets must count alike. Otherwise a deployment would rely on available machines that its sets do not have.
 func TestDeploymentAndSetsCountAlike(t *testing.T) {
 	s := observetest.Set("s", func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 300 })
 	for _, m := range []*v1alpha1.Machine{

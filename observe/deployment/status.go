@@ -9,8 +9,8 @@ import (
 	"millwright/decide/rollout"
 )
 
-// Named returns the workflow ID of the rollout that a deployment's status names as what is under way; empty when it names none, or
-// one of another object, as a status does that came with the object from elsewhere.
+// Named returns the workflow ID of the rollout that a deployment's status names as its current operation. It is empty when
+// the status names none, or the rollout of another object: a restored object brings the status of its predecessor.
 func Named(d *v1alpha1.MachineDeployment) string {
 	if o := d.Status.CurrentOperation; o != nil && o.RolloutOf == d.UID {
 		return o.WorkflowID
@@ -18,21 +18,21 @@ func Named(d *v1alpha1.MachineDeployment) string {
 	return ""
 }
 
-// ofRollout are the conditions that rollout.Look speaks of. It leaves the last two out while they are not True.
+// ofRollout are the conditions that rollout.Look decides. It returns the last two only while they are True.
 var ofRollout = []v1alpha1.MachineDeploymentConditionType{
 	v1alpha1.MachineDeploymentAvailable, v1alpha1.MachineDeploymentProgressing,
 	v1alpha1.MachineDeploymentReplicaFailure, v1alpha1.MachineDeploymentFrozen,
 }
 
-// ApplyStatus makes a status say what rollout.Look says, but for the failed machines, of which that knows the names
-// only. Other conditions stay.
+// ApplyStatus writes the status that rollout.Look decided, except the failed machines, of which it knows only the names.
+// Other conditions stay.
 func ApplyStatus(s *v1alpha1.MachineDeploymentStatus, want rollout.Status, now metav1.Time) {
 	c := want.Counts
 	s.Replicas, s.UpdatedReplicas, s.ReadyReplicas = int32(c.Replicas), int32(c.Updated), int32(c.Ready)
 	s.AvailableReplicas, s.UnavailableReplicas, s.PreservedFailedReplicas = int32(c.Available), int32(c.Unavailable), int32(c.PreservedFailed)
 	s.Conditions = slices.DeleteFunc(slices.Clone(s.Conditions), func(c v1alpha1.MachineDeploymentCondition) bool {
-		told := slices.ContainsFunc(want.Conditions, func(w rollout.Condition) bool { return w.Type == string(c.Type) })
-		return slices.Contains(ofRollout, c.Type) && !told
+		stays := slices.ContainsFunc(want.Conditions, func(w rollout.Condition) bool { return w.Type == string(c.Type) })
+		return slices.Contains(ofRollout, c.Type) && !stays
 	})
 	for _, c := range want.Conditions {
 		updated := now
@@ -46,8 +46,8 @@ func ApplyStatus(s *v1alpha1.MachineDeploymentStatus, want rollout.Status, now m
 	}
 }
 
-// SetCondition puts a condition into the list. Its transition time moves with its status; its update time is the one it
-// brings, or now when it says something else than before.
+// SetCondition puts a condition into the list. Its transition time changes only with its status. Its update time is the
+// given one, else now if anything else changed.
 func SetCondition(list []v1alpha1.MachineDeploymentCondition, c v1alpha1.MachineDeploymentCondition, now metav1.Time) []v1alpha1.MachineDeploymentCondition {
 	c.LastTransitionTime = now
 	i := slices.IndexFunc(list, func(o v1alpha1.MachineDeploymentCondition) bool { return o.Type == c.Type })

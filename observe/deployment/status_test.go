@@ -15,7 +15,7 @@ import (
 	"millwright/observe/observetest"
 )
 
-// reportedFamily is a deployment on its way whose status says all that there is to say.
+// reportedFamily is a deployment in a rollout whose status is complete.
 func reportedFamily(change ...observetest.OnDeployment) deployment.Family {
 	family := onTheWay(change...)
 	d := family.Deployment
@@ -64,7 +64,7 @@ func TestWhatADeploymentHasPending(t *testing.T) {
 	}
 }
 
-// D35: what is decided is read back as it was written, and nothing else is compared.
+// D35: the decided status is read back as it was written, and nothing else is compared.
 func TestD35_WhatADeploymentHasReported(t *testing.T) {
 	told := map[string]bool{}
 	condition := func(change func(*v1alpha1.MachineDeploymentCondition)) func(*v1alpha1.MachineDeploymentStatus) {
@@ -73,7 +73,7 @@ func TestD35_WhatADeploymentHasReported(t *testing.T) {
 	for _, row := range []struct {
 		field  string
 		change func(*v1alpha1.MachineDeploymentStatus)
-		same   bool // it is not for this report to say
+		same   bool // not part of this report
 	}{
 		{"Replicas", func(s *v1alpha1.MachineDeploymentStatus) { s.Replicas++ }, false},
 		{"UpdatedReplicas", func(s *v1alpha1.MachineDeploymentStatus) { s.UpdatedReplicas-- }, false},
@@ -129,7 +129,7 @@ func TestApplyRolloutStatus(t *testing.T) {
 	}, at)
 	assert.Equal(t, v1alpha1.MachineDeploymentStatus{
 		Replicas: 1, UpdatedReplicas: 2, ReadyReplicas: 3, AvailableReplicas: 4, UnavailableReplicas: 5, PreservedFailedReplicas: 6,
-		ObservedGeneration: 4, Selector: "app=web", // not what is counted or decided
+		ObservedGeneration: 4, Selector: "app=web", // neither counted nor decided
 		Conditions: []v1alpha1.MachineDeploymentCondition{
 			mine, // nor is this one
 			{Type: v1alpha1.MachineDeploymentAvailable, Status: "False", Reason: "A", Message: "a", LastUpdateTime: at, LastTransitionTime: at},

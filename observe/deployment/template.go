@@ -1,6 +1,7 @@
 package deployment
 
 import (
+	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -9,8 +10,8 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// notCopied are the annotations of a deployment that its sets do not get: those that say something about the deployment's own
-// object, size or rollout. Source: MCM's list, and ours.
+// notCopied are the annotations of a deployment that its sets do not get, because they are about the deployment's own
+// object, size or rollout. Source: MCM's list, and our own annotations.
 var notCopied = []string{
 	"kubectl.kubernetes.io/last-applied-configuration",
 	v1alpha1.AnnotationRevision, v1alpha1.AnnotationRevisionHistory,
@@ -20,8 +21,8 @@ var notCopied = []string{
 	v1alpha1.AnnotationAutomaticRollbackTo,
 }
 
-// FollowDeployment makes a set follow its deployment in what changes live machines in place, or concerns the set alone, and
-// reports whether anything differed. Annotations that others gave the set stay.
+// FollowDeployment copies from a deployment to a set what changes existing machines in place or concerns the set alone, and
+// reports whether anything differed. Other annotations of the set stay.
 func FollowDeployment(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) (changed bool) {
 	for key, value := range d.Annotations {
 		if was, there := set.Annotations[key]; slices.Contains(notCopied, key) || there && was == value {
@@ -40,32 +41,25 @@ func FollowDeployment(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) (
 	return changed || !equality.Semantic.DeepEqual(before, to)
 }
 
-// notReturned are annotations of a set that a rollback does not bring back, beside those that sets do not get: the time of the last
-// change of the size, which is no part of a revision, and what was measured for the set alone.
+// notReturned are further annotations of a set that a rollback does not bring back: the time of the last change of size is
+// no part of a revision, and the effective creation timeout was measured for the set alone.
 var notReturned = []string{v1alpha1.AnnotationLastScalerChange, v1alpha1.AnnotationEffectiveCreationTimeout}
 
-// ReturnTo gives a deployment the template of one of its sets and the annotations that went with it. Source: MCM. The template
-// comes as a whole but for the hash label, so with the node template and the timeouts that the set had last. Annotations that the
-// deployment got since go, unless they speak of its own object, size or rollout. Where that is automatic, the annotation that says so is
-// part of it; otherwise that annotation goes.
+// ReturnTo gives a deployment the template of one of its sets and the annotations that belonged to it. Source: MCM. The
+// template includes the last node template and timeouts of the set, but not the hash label. Annotations that the deployment
+// got since are removed, except those about its own object, size or rollout. The annotation that records an automatic
+// rollback is set if automatic is true, and removed otherwise.
 func ReturnTo(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet, automatic bool) {
 	d.Spec.Template = *set.Spec.Template.DeepCopy()
 	delete(d.Spec.Template.Labels, v1alpha1.LabelMachineTemplateHash)
 	stays := func(key string) bool { return slices.Contains(notCopied, key) || slices.Contains(notReturned, key) }
-	annotations := map[string]string{}
-	for key, value := range d.Annotations {
-		if stays(key) {
-			annotations[key] = value
-		}
-	}
+	maps.DeleteFunc(d.Annotations, func(key, _ string) bool { return !stays(key) || key == v1alpha1.AnnotationAutomaticRollbackTo })
 	for key, value := range set.Annotations {
 		if !stays(key) {
-			annotations[key] = value
+			metav1.SetMetaDataAnnotation(&d.ObjectMeta, key, value)
 		}
 	}
-	delete(annotations, v1alpha1.AnnotationAutomaticRollbackTo)
 	if automatic {
-		annotations[v1alpha1.AnnotationAutomaticRollbackTo] = string(set.UID)
+		metav1.SetMetaDataAnnotation(&d.ObjectMeta, v1alpha1.AnnotationAutomaticRollbackTo, string(set.UID))
 	}
-	d.Annotations = annotations
 }

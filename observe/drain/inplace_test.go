@@ -16,7 +16,7 @@ import (
 	"millwright/observe/observetest"
 )
 
-// chosenNode is a node that is selected for an in-place update, and says so.
+// chosenNode is a node that is selected for an in-place update, with the condition.
 func chosenNode(change ...func(*corev1.Node)) *corev1.Node {
 	n := observetest.Node(observetest.Condition("Ready", "True"), corev1.NodeCondition{
 		Type: v1alpha1.NodeInPlaceUpdate, Status: "True", Reason: v1alpha1.ReasonSelectedForUpdate, Message: "because",
@@ -73,7 +73,7 @@ func TestInPlace(t *testing.T) {
 	}
 }
 
-// Each step follows from what the node says after the one before.
+// Each step follows from the state of the node after the step before.
 func TestInPlaceStepsFollowEachOther(t *testing.T) {
 	m := observetest.Machine("m", observetest.Phase(v1alpha1.MachineRunning))
 	n := observetest.Node(observetest.Condition("Ready", "True"))

@@ -1,7 +1,7 @@
 package drain
 
 import (
-	"fmt"
+	"cmp"
 	"strconv"
 	"strings"
 	"time"
@@ -15,21 +15,20 @@ import (
 	"millwright/observe/cache"
 )
 
-// longestWish bounds what is told again of the words of an annotation, in bytes. Source: a sentence of two lines.
-const longestWish = 200
+// maxReason bounds how much of the value of an annotation is repeated in messages, in bytes. Source: a sentence of two lines.
+const maxReason = 200
 
-// Wish says what a person wants by the first of these annotations that a machine carries, with the words that stand there;
-// empty when it carries none.
-func Wish(m *v1alpha1.Machine, keys ...string) string {
+// AnnotationReason names the first of these annotations that a machine has, and its value; empty when it has none.
+func AnnotationReason(m *v1alpha1.Machine, keys ...string) string {
 	for _, key := range keys {
-		if value, wanted := m.Annotations[key]; wanted {
-			return strings.TrimSuffix(fmt.Sprintf("annotation %s asks for it: %s", key, phrase.Cut(value, longestWish)), ": ")
+		if value, set := m.Annotations[key]; set {
+			return "annotation " + key + cmp.Or(phrase.If(value != "", ": %s", phrase.Cut(value, maxReason)), " is set")
 		}
 	}
 	return ""
 }
 
-// Forced says why the pods of a machine's node are killed at once; empty when nobody wants it.
+// Forced returns why the pods of a machine's node are killed at once; empty when no label or annotation asks for it.
 func Forced(m *v1alpha1.Machine) string {
 	label := v1alpha1.LabelForceDrain
 	wanted := m.Labels[label] == v1alpha1.ValueTrue
@@ -38,13 +37,13 @@ func Forced(m *v1alpha1.Machine) string {
 		wanted, _ = strconv.ParseBool(m.Labels[label])
 	}
 	if wanted {
-		return "label " + label + " asks for it"
+		return "label " + label + " is set"
 	}
-	return Wish(m, v1alpha1.AnnotationForce)
+	return AnnotationReason(m, v1alpha1.AnnotationForce)
 }
 
-// Ladder turns a machine whose node is drained, the record of that drain (nil where there is none) and its node into what
-// decide/drain asks for to climb. Grace is the longest own grace period of the pods that were left at the last look.
+// Ladder returns the facts from which the means of a drain is decided. Record is nil before the drain began. Grace is the
+// longest grace period of the remaining pods at the last look.
 func Ladder(m *v1alpha1.Machine, record *v1alpha1.MachineDrain, node *corev1.Node, grace time.Duration, now time.Time) drain.Ladder {
 	l := drain.Ladder{
 		Now:     now,
@@ -60,28 +59,30 @@ func Ladder(m *v1alpha1.Machine, record *v1alpha1.MachineDrain, node *corev1.Nod
 	return l
 }
 
-// Extended is until when an operator wants evictions to go on; zero where nobody does, or the text cannot be read.
+// Extended returns until when an operator wants evictions to continue; zero when no annotation asks for it or its time
+// cannot be read.
 func Extended(m *v1alpha1.Machine) time.Time {
 	until, _, _ := strings.Cut(m.Annotations[v1alpha1.AnnotationExtend], " ")
 	return cache.TimeIn(until)
 }
 
-// Wishes is all that people say of a machine's drain by its labels and annotations; another text is another wish.
-func Wishes(m *v1alpha1.Machine) string {
+// Requests returns all labels and annotations of a machine that change its drain, as one text to compare with an earlier one.
+func Requests(m *v1alpha1.Machine) string {
 	text := m.Labels[v1alpha1.LabelForceDeletion] + " " + m.Labels[v1alpha1.LabelForceDrain]
 	for _, key := range []string{
 		v1alpha1.AnnotationForce, v1alpha1.AnnotationSkipDrain, v1alpha1.AnnotationExcludeDraining, v1alpha1.AnnotationHold,
 		v1alpha1.AnnotationExtend, v1alpha1.AnnotationRetry,
 	} {
-		text += "\n" + Wish(m, key)
+		text += "\n" + AnnotationReason(m, key)
 	}
 	return text
 }
 
-// readonlyFilesystem is the type of the condition, as node-problem-detector writes it.
+// readonlyFilesystem is a condition type of node-problem-detector.
 const readonlyFilesystem corev1.NodeConditionType = "ReadonlyFilesystem"
 
-// unusable says since when the pods of a node cannot be expected to end by themselves, and why; nothing when they can.
+// unusable returns why the pods of a node cannot be expected to end by themselves, and since when; both are zero when they
+// can.
 func unusable(node *corev1.Node) (why string, since time.Time) {
 	for _, c := range node.Status.Conditions {
 		bad := ""
@@ -98,16 +99,18 @@ func unusable(node *corev1.Node) (why string, since time.Time) {
 	return why, since
 }
 
-// Turns returns what decides the order in which nodes are drained: one for each machine of the cluster that is being deleted and
-// whose drain has not ended.
+// Turns returns the facts about the order in which nodes are drained: one entry for each machine of the cluster that is
+// being deleted and whose drain has not ended.
 func Turns(c *cache.Cluster) []drain.Turn {
 	var turns []drain.Turn
 	for _, m := range cache.All[*v1alpha1.Machine](c.Informer(cache.Machines)) {
 		if !InDrain(m) {
 			continue
 		}
-		t := drain.Turn{UID: string(m.UID), Namespace: m.Namespace, Name: m.Name, Group: groupOf(c, m), DeletedAt: m.DeletionTimestamp.Time, Priority: Priority(m)}
-		t.Queued = m.Status.Deletion.Queued
+		t := drain.Turn{
+			UID: string(m.UID), Namespace: m.Namespace, Name: m.Name, Group: groupOf(c, m),
+			DeletedAt: m.DeletionTimestamp.Time, Priority: Priority(m), Queued: m.Status.Deletion.Queued,
+		}
 		if d := m.Status.Deletion.Drain; d != nil {
 			t.Started = d.StartedAt.Time
 		}
@@ -116,7 +119,7 @@ func Turns(c *cache.Cluster) []drain.Turn {
 	return turns
 }
 
-// groupOf names what a machine shares its turns with: its deployment, or its set where there is none above.
+// groupOf returns the UID of the object with whose machines a machine shares its turns: its deployment, else its set.
 func groupOf(c *cache.Cluster, m *v1alpha1.Machine) string {
 	owner := metav1.GetControllerOf(m)
 	if owner == nil {
@@ -130,21 +133,21 @@ func groupOf(c *cache.Cluster, m *v1alpha1.Machine) string {
 	return string(owner.UID)
 }
 
-// InDrain reports whether a machine takes a place in the order in which nodes are drained: it is in that stage of its
-// deletion, and nobody holds it before its drain has begun.
+// InDrain reports whether a machine takes part in the order in which nodes are drained: its deletion is in the stage Drain,
+// the drain has not ended, and no hold keeps it from beginning.
 func InDrain(m *v1alpha1.Machine) bool {
 	d := m.Status.Deletion
 	if m.DeletionTimestamp == nil || d == nil || d.Stage != v1alpha1.MachineDeletionDrain {
 		return false
 	}
 	if d.Drain == nil {
-		return Wish(m, v1alpha1.AnnotationHold) == ""
+		return AnnotationReason(m, v1alpha1.AnnotationHold) == ""
 	}
 	return d.Drain.Result == ""
 }
 
-// Priority returns a machine's deletion priority: lower goes first; 3 where the annotation is absent or no number, as in
-// MCM.
+// Priority returns the deletion priority of a machine: lower goes first. As in MCM, it is 3 without the annotation, or when
+// its value is not a number.
 func Priority(m *v1alpha1.Machine) int {
 	if p, err := strconv.Atoi(m.Annotations[v1alpha1.AnnotationMachinePriority]); err == nil {
 		return p

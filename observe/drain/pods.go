@@ -1,4 +1,4 @@
-// Package drain turns pods, volumes, disruption budgets and the record of a drain into the facts that decide asks for.
+// Package drain turns pods, volumes, disruption budgets and the record of a drain into facts for decide.
 package drain
 
 import (
@@ -19,7 +19,7 @@ import (
 	observecache "millwright/observe/cache"
 )
 
-// VolumeFacts says where persistent volumes are attached, as seen from a node.
+// VolumeFacts returns where persistent volumes are attached, as seen from a node.
 func VolumeFacts(c *observecache.Cluster, node string, names []string) map[string]drain.Volume {
 	facts := make(map[string]drain.Volume, len(names))
 	for _, name := range names {
@@ -36,11 +36,11 @@ func VolumeFacts(c *observecache.Cluster, node string, names []string) map[strin
 	return facts
 }
 
-// BudgetsOf returns the disruption budgets that select a pod, by name.
+// BudgetsOf returns the disruption budgets that select a pod, sorted by name.
 func BudgetsOf(c *observecache.Cluster, pod *corev1.Pod) []*policyv1.PodDisruptionBudget {
 	var result []*policyv1.PodDisruptionBudget
 	for _, b := range observecache.Indexed[*policyv1.PodDisruptionBudget](c.Informer(observecache.Budgets), cache.NamespaceIndex, pod.Namespace) {
-		selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector) // of nil, one that selects nothing: so the API has it
+		selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector) // a nil selector selects nothing, as the API defines
 		if err == nil && selector.Matches(labels.Set(pod.Labels)) {
 			result = append(result, b)
 		}
@@ -49,7 +49,7 @@ func BudgetsOf(c *observecache.Cluster, pod *corev1.Pod) []*policyv1.PodDisrupti
 	return result
 }
 
-// BudgetFacts turns a disruption budget into what decide/drain asks for.
+// BudgetFacts returns the facts about a disruption budget.
 func BudgetFacts(b *policyv1.PodDisruptionBudget) drain.Budget {
 	always := b.Spec.UnhealthyPodEvictionPolicy
 	return drain.Budget{
@@ -64,8 +64,7 @@ func BudgetFacts(b *policyv1.PodDisruptionBudget) drain.Budget {
 	}
 }
 
-// PodFacts turns a pod into what decide/drain asks for; what was tried with it, its budgets, volumes and rule are for the
-// caller to add.
+// PodFacts returns the facts that the pod object holds. The caller adds the attempts, budgets, volumes and rule.
 func PodFacts(pod *corev1.Pod) drain.Pod {
 	f := drain.Pod{
 		UID:       string(pod.UID),
@@ -76,16 +75,12 @@ func PodFacts(pod *corev1.Pod) drain.Pod {
 		Pending:   pod.Status.Phase == corev1.PodPending,
 		Label:     pod.Labels[v1alpha1.LabelDrain],
 		Protected: pod.Annotations[v1alpha1.AnnotationDoNotDisrupt],
+		DeletedAt: observecache.TimeOf(pod.DeletionTimestamp),
+		Started:   observecache.TimeOf(pod.Status.StartTime),
 	}
 	_, f.Mirror = pod.Annotations[corev1.MirrorPodAnnotationKey]
 	if pod.Spec.Priority != nil {
 		f.Priority = *pod.Spec.Priority
-	}
-	if pod.DeletionTimestamp != nil {
-		f.DeletedAt = pod.DeletionTimestamp.Time
-	}
-	if pod.Status.StartTime != nil {
-		f.Started = pod.Status.StartTime.Time
 	}
 	f.Ready = slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
@@ -101,14 +96,14 @@ func PodFacts(pod *corev1.Pod) drain.Pod {
 	return f
 }
 
-// ToleratesCordon reports whether a pod may come to a node that is cordoned.
+// ToleratesCordon reports whether a pod may be scheduled to a cordoned node.
 func ToleratesCordon(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool {
 		return (t.Key == "" || t.Key == corev1.TaintNodeUnschedulable) && (t.Effect == "" || t.Effect == corev1.TaintEffectNoSchedule) && t.Value == ""
 	})
 }
 
-// grace returns the termination grace period of a pod. The API server always sets one.
+// grace returns the termination grace period of a pod, which the API server always sets.
 func grace(pod *corev1.Pod) time.Duration {
 	if s := pod.Spec.TerminationGracePeriodSeconds; s != nil {
 		return time.Duration(*s) * time.Second
@@ -116,7 +111,7 @@ func grace(pod *corev1.Pod) time.Duration {
 	return corev1.DefaultTerminationGracePeriodSeconds * time.Second
 }
 
-// ClaimsOf returns the names of the persistent volume claims that a pod mounts, those made for its own lifetime included.
+// ClaimsOf returns the names of the persistent volume claims that a pod mounts, including those of ephemeral volumes.
 func ClaimsOf(pod *corev1.Pod) []string {
 	var names []string
 	for _, v := range pod.Spec.Volumes {
@@ -130,21 +125,21 @@ func ClaimsOf(pod *corev1.Pod) []string {
 	return names
 }
 
-// Concerns says which objects of the target cluster matter to a drain. Both are called from several goroutines at a time.
-type Concerns struct {
-	Budget     func(namespace string) bool    // nil: none of any
-	Attachment func(node, volume string) bool // volume is empty where the attachment names no persistent volume
+// Filter selects the objects of the target cluster whose changes matter to a drain. Both functions are called concurrently.
+type Filter struct {
+	Budget     func(namespace string) bool    // nil: no budget matters
+	Attachment func(node, volume string) bool // volume is empty when the attachment names no persistent volume
 }
 
-// News tells, without saying what, whenever a disruption budget or an attachment of a volume that is of concern changes,
-// a drain rule, or a machine with this UID. What becomes of concern later is to be read after that: the caches have it before
-// anybody is asked. Whoever asked must call stop.
-func News(c *observecache.Cluster, machineUID string, of Concerns) (news <-chan struct{}, stop func(), err error) {
-	told := make(chan struct{}, 1)
-	tell := func(any) {
+// Subscribe notifies a drain of changes of any drain rule, of the machine with this UID, and of the disruption budgets and volume
+// attachments that the filter selects. A notification does not say what changed. After the filter has changed, read the caches:
+// they hold what it did not select before. The caller must call stop.
+func Subscribe(c *observecache.Cluster, machineUID string, of Filter) (changed <-chan struct{}, stop func(), err error) {
+	pending := make(chan struct{}, 1)
+	notify := func(any) {
 		select {
-		case told <- struct{}{}:
-		default: // it has yet to look at what was told before
+		case pending <- struct{}{}:
+		default: // the notification before this one was not taken yet
 		}
 	}
 	matters := map[observecache.Resource]func(object any) bool{
@@ -154,11 +149,8 @@ func News(c *observecache.Cluster, machineUID string, of Concerns) (news <-chan 
 			return of.Budget != nil && of.Budget(object.(*policyv1.PodDisruptionBudget).Namespace)
 		},
 		observecache.Attachments: func(object any) bool {
-			a, volume := object.(*storagev1.VolumeAttachment), ""
-			if name := a.Spec.Source.PersistentVolumeName; name != nil {
-				volume = *name
-			}
-			return of.Attachment(a.Spec.NodeName, volume)
+			a := object.(*storagev1.VolumeAttachment)
+			return of.Attachment(a.Spec.NodeName, observecache.VolumeOf(a))
 		},
 	}
 	var stops []func()
@@ -173,12 +165,12 @@ func News(c *observecache.Cluster, machineUID string, of Concerns) (news <-chan 
 			continue
 		}
 		registration, err := informer.AddEventHandler(cache.FilteringResourceEventHandler{
-			Handler: cache.ResourceEventHandlerFuncs{AddFunc: tell, UpdateFunc: func(_, object any) { tell(object) }, DeleteFunc: tell},
+			Handler: cache.ResourceEventHandlerFuncs{AddFunc: notify, UpdateFunc: func(_, object any) { notify(object) }, DeleteFunc: notify},
 			FilterFunc: func(object any) bool {
 				if gone, unseen := object.(cache.DeletedFinalStateUnknown); unseen {
 					object = gone.Obj
 				}
-				return object == nil || matters(object) // nobody knows what went: it may matter
+				return object == nil || matters(object) // nil: an unknown object was deleted, which may matter
 			},
 		})
 		if err != nil {
@@ -187,13 +179,13 @@ func News(c *observecache.Cluster, machineUID string, of Concerns) (news <-chan 
 		}
 		stops = append(stops, func() { _ = informer.RemoveEventHandler(registration) }) // fails only when it was removed before
 	}
-	return told, stop, nil
+	return pending, stop, nil
 }
 
-// Rules are the drain rules of a machine, by name. The zero value has none.
+// Rules are the drain rules of a machine, sorted by name. The zero value has none.
 type Rules []rule
 
-// rule is one rule whose selectors were read.
+// rule is a drain rule with its selectors parsed.
 type rule struct {
 	says *drain.Rule
 	pods []podSelector
@@ -203,7 +195,8 @@ type podSelector struct {
 	pod, namespace labels.Selector // nil: any
 }
 
-// ReadRules returns the rules that speak of a machine. One that cannot be read is an error: nobody knows of whom it speaks.
+// ReadRules returns the drain rules that select a machine. A rule that cannot be parsed is an error, because it may select
+// this machine.
 func ReadRules(c *observecache.Cluster, m *v1alpha1.Machine) (Rules, error) {
 	var found Rules
 	for _, r := range observecache.Indexed[*v1alpha1.MachineDrainRule](c.Informers[observecache.Rules], cache.NamespaceIndex, m.Namespace) {
@@ -247,7 +240,7 @@ func ofMachine(r *v1alpha1.MachineDrainRule, m *v1alpha1.Machine) (bool, error) 
 	return len(r.Spec.Machines) == 0, nil
 }
 
-// selector reads a selector; nil stands for one that is left out.
+// selector parses a selector; nil for one that is not set.
 func selector(s *metav1.LabelSelector) (labels.Selector, error) {
 	if s == nil {
 		return nil, nil
@@ -255,14 +248,14 @@ func selector(s *metav1.LabelSelector) (labels.Selector, error) {
 	return metav1.LabelSelectorAsSelector(s)
 }
 
-// Namespaces reports whether a rule asks for the labels of namespaces.
+// Namespaces reports whether a rule selects by the labels of namespaces.
 func (d Rules) Namespaces() bool {
 	return slices.ContainsFunc(d, func(r rule) bool {
 		return slices.ContainsFunc(r.pods, func(s podSelector) bool { return s.namespace != nil })
 	})
 }
 
-// Of returns what the first rule says that matches a pod, whose namespace has these labels; nil when none matches.
+// Of returns the first rule that selects a pod, whose namespace has these labels; nil when none does.
 func (d Rules) Of(pod *corev1.Pod, namespace map[string]string) *drain.Rule {
 	for _, r := range d {
 		matches := func(s podSelector) bool {

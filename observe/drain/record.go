@@ -14,8 +14,8 @@ import (
 	"millwright/observe/cache"
 )
 
-// RecordOf returns the record of a drain: with the zero DrainPurpose that of a machine's deletion, else the one for that
-// purpose and occasion. Nil when there is none.
+// RecordOf returns the record of a drain: of the machine's deletion with the zero DrainPurpose, else of the drain for that
+// purpose and occasion; nil when there is none.
 func RecordOf(m *v1alpha1.Machine, p attention.DrainPurpose) *v1alpha1.MachineDrain {
 	if p.For != "" {
 		return StayingDrain(m, v1alpha1.DrainPurpose(p.For), p.Occasion)
@@ -26,9 +26,9 @@ func RecordOf(m *v1alpha1.Machine, p attention.DrainPurpose) *v1alpha1.MachineDr
 	return m.Status.Deletion.Drain
 }
 
-// Staying returns the record of the drain that empties the node of a machine that stays; nil when none does. It knows
-// the node by the conditions that the machine has copied. That an update was called off, the node tells by labels alone: of
-// the machine, only that nothing is in motion any more.
+// Staying returns the record of the drain that is emptying the node of a machine that is not being deleted; nil when there
+// is none. The node's conditions are those that the machine's status has copied. Only the node's labels say that an update
+// was called off; the machine then has no current operation.
 func Staying(m *v1alpha1.Machine) *v1alpha1.StayingDrain {
 	d := m.Status.Drain
 	if d == nil || d.Result != "" || m.DeletionTimestamp != nil || m.Status.CurrentOperation == nil {
@@ -47,7 +47,7 @@ func Staying(m *v1alpha1.Machine) *v1alpha1.StayingDrain {
 	return d
 }
 
-// copiedNode is the node of a machine as far as the machine tells of it.
+// copiedNode returns the node of a machine as far as the machine's status has copied it.
 func copiedNode(m *v1alpha1.Machine) *corev1.Node {
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: m.Labels[v1alpha1.LabelNode]},
@@ -55,7 +55,8 @@ func copiedNode(m *v1alpha1.Machine) *corev1.Node {
 	}
 }
 
-// StayingDrain returns the record of the drain of a machine that stays, for this purpose and occasion; nil when there is none.
+// StayingDrain returns the record of the drain of a machine that is not being deleted, for this purpose and occasion; nil
+// when there is none.
 func StayingDrain(m *v1alpha1.Machine, purpose v1alpha1.DrainPurpose, occasion time.Time) *v1alpha1.MachineDrain {
 	d := m.Status.Drain
 	if d == nil || d.Purpose != purpose || !d.Occasion.Equal(new(metav1.NewTime(occasion))) {
@@ -64,12 +65,8 @@ func StayingDrain(m *v1alpha1.Machine, purpose v1alpha1.DrainPurpose, occasion t
 	return &d.MachineDrain
 }
 
-// Overdue is how long after a deadline nothing may happen before that is worth telling. Source: a worker that is restarted
-// needs less.
-const Overdue = time.Minute
-
-// Draining returns the record of the drain that is under way, whatever the node is emptied for; nil before the drain has
-// begun, and after it.
+// Draining returns the record of the drain that is under way, for a deletion or for another purpose; nil before it has
+// begun, and after its end.
 func Draining(m *v1alpha1.Machine) *v1alpha1.MachineDrain {
 	if d := Staying(m); d != nil {
 		return &d.MachineDrain
@@ -80,7 +77,7 @@ func Draining(m *v1alpha1.Machine) *v1alpha1.MachineDrain {
 	return m.Status.Deletion.Drain
 }
 
-// IsOver reports whether nothing is done to the pods of the node of a machine that is being deleted any more.
+// IsOver reports whether the drain of a machine that is being deleted has ended, or its deletion is past that stage.
 func IsOver(m *v1alpha1.Machine) bool {
 	d := m.Status.Deletion
 	if d == nil {
@@ -90,41 +87,32 @@ func IsOver(m *v1alpha1.Machine) bool {
 	return d.Drain != nil && d.Drain.Result != "" || !slices.Contains(before, d.Stage)
 }
 
-// Means is how pods are made to go now; empty before the drain has begun, and after it.
+// Means returns how pods are removed now; empty when no drain is under way.
 func Means(m *v1alpha1.Machine) drain.Means {
-	d := Draining(m)
-	if d == nil {
-		return ""
+	if d := Draining(m); d != nil {
+		return drain.Means(d.Means)
 	}
-	return drain.Means(d.Means)
+	return ""
 }
 
-// StepDeadline is when the next, harder step of a deletion or of a drain comes; zero when none does. That of evictions is
-// reckoned: the status shows it as it was when it was last written, and somebody may have extended it since.
-func StepDeadline(m *v1alpha1.Machine, now time.Time) time.Time {
-	if m.Status.Deletion == nil && Staying(m) == nil { // what is in motion is something else
-		return time.Time{}
+// Deadlines returns the facts about the end of the present step of a deletion or drain; zero when neither is under way. The
+// node's conditions are those that the machine's status has copied.
+func Deadlines(m *v1alpha1.Machine, now time.Time) drain.Deadlines {
+	var d drain.Deadlines
+	if m.Status.Deletion == nil && Staying(m) == nil {
+		return d
 	}
-	if until, _ := Evictions(m, now); !until.IsZero() {
-		return until
+	if o := m.Status.CurrentOperation; o != nil {
+		d.Recorded = cache.TimeOf(o.Deadline)
 	}
-	if o := m.Status.CurrentOperation; o != nil && o.Deadline != nil {
-		return o.Deadline.Time
+	if Means(m) == drain.Evict {
+		d.Ladder = new(Ladder(m, Draining(m), copiedNode(m), 0, now))
 	}
-	return time.Time{}
+	return d
 }
 
-// Evictions is until when pods are evicted, and the means that follows; nothing when they are not evicted, or not for long
-// because somebody wants force. It knows the node by the conditions that the machine has copied.
-func Evictions(m *v1alpha1.Machine, now time.Time) (until time.Time, then drain.Means) {
-	if Means(m) != drain.Evict {
-		return until, then
-	}
-	return drain.Evictions(Ladder(m, Draining(m), copiedNode(m), 0, now), Overdue)
-}
-
-// InPlaceNode returns what a node says of its in-place update. A label counts with its exact value: to empty a node because
-// of one that says "false" would be the worse mistake.
+// InPlaceNode returns the facts about a node's in-place update. A label counts only with its exact value, because draining a
+// node whose label says "false" would be worse than not updating it.
 func InPlaceNode(node *corev1.Node) inplace.Node {
 	n := inplace.Node{
 		Candidate:    node.Labels[v1alpha1.LabelCandidateForUpdate] == v1alpha1.ValueLowerTrue,
@@ -133,10 +121,8 @@ func InPlaceNode(node *corev1.Node) inplace.Node {
 		FailedReason: node.Annotations[v1alpha1.AnnotationUpdateFailedReason],
 		Cordoned:     node.Spec.Unschedulable,
 	}
-	for _, c := range node.Status.Conditions {
-		if c.Type == v1alpha1.NodeInPlaceUpdate {
-			n.Reason, n.Message, n.Since = c.Reason, c.Message, c.LastTransitionTime.Time
-		}
+	if c := cache.Condition(node.Status.Conditions, v1alpha1.NodeInPlaceUpdate); c != nil {
+		n.Reason, n.Message, n.Since = c.Reason, c.Message, c.LastTransitionTime.Time
 	}
 	return n
 }

@@ -42,7 +42,7 @@ func selecting(key, value string) *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
 }
 
-// ruled returns what the rules say of pod p on the node of machine m.
+// ruled returns the rule for pod p on the node of machine m.
 func ruled(t *testing.T, namespace map[string]string, rules ...runtime.Object) (*drain.Rule, bool) {
 	t.Helper()
 	cluster, err := cache.NewCluster(fake.NewSimpleClientset(rules...), kubefake.NewClientset(), nil)
@@ -66,7 +66,7 @@ func TestDrainRules(t *testing.T) {
 		name    string
 		rules   []runtime.Object
 		matches string // name of the rule; empty for none
-		asks    bool   // for labels of namespaces
+		asks    bool   // a rule selects by labels of namespaces
 	}{
 		{"no rule", nil, "", false},
 		{"DR-13: no selector matches everything", []runtime.Object{rule("all")}, "all", false},

@@ -14,7 +14,7 @@ import (
 	"millwright/observe/observetest"
 )
 
-// inStage is a machine that is being deleted since then, in a stage of its deletion.
+// inStage is a machine that is being deleted since then, in this stage of its deletion.
 func inStage(stage v1alpha1.MachineDeletionStage, drain *v1alpha1.MachineDrain) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		observetest.GoingMachine(m)
@@ -57,21 +57,21 @@ func TestN13_WhoTakesAPlaceInTheOrderOfDrains(t *testing.T) {
 }
 
 func TestWishesTellEachWishApart(t *testing.T) {
-	seen := map[string]string{observe.Wishes(observetest.Machine("m")): "none"}
+	seen := map[string]string{observe.Requests(observetest.Machine("m")): "none"}
 	for _, key := range []string{
 		v1alpha1.AnnotationForce, v1alpha1.AnnotationSkipDrain, v1alpha1.AnnotationExcludeDraining, v1alpha1.AnnotationHold,
 		v1alpha1.AnnotationExtend, v1alpha1.AnnotationRetry,
 	} {
 		for _, value := range []string{"", "alice", "bob"} {
-			text := observe.Wishes(observetest.Machine("m", observetest.Noted(key, value)))
+			text := observe.Requests(observetest.Machine("m", observetest.Noted(key, value)))
 			assert.Empty(t, seen[text], "%s=%s", key, value)
 			seen[text] = key + "=" + value
 		}
 	}
 	forced := observetest.Machine("m")
 	forced.Labels[v1alpha1.LabelForceDeletion] = "true"
-	assert.Empty(t, seen[observe.Wishes(forced)])
-	assert.Equal(t, "none", seen[observe.Wishes(observetest.Machine("m", observetest.Noted("example.com/note", "x")))])
+	assert.Empty(t, seen[observe.Requests(forced)])
+	assert.Equal(t, "none", seen[observe.Requests(observetest.Machine("m", observetest.Noted("example.com/note", "x")))])
 }
 
 func TestToleratesCordon(t *testing.T) {

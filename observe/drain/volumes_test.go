@@ -28,7 +28,7 @@ func TestU143_VolumeFacts(t *testing.T) {
 	)
 	want := map[string]drain.Volume{
 		"here":          {Here: true},
-		"leaving":       {Here: true}, // as long as its attachment stands, it is not detached
+		"leaving":       {Here: true}, // a volume is attached as long as its attachment exists
 		"coming":        {Here: true},
 		"there":         {Elsewhere: true},
 		"on-its-way":    {},
@@ -88,7 +88,7 @@ func mounts(source corev1.VolumeSource) func(*corev1.Pod) {
 	}
 }
 
-// heard reports whether there are news, when all that was to happen has happened.
+// heard reports whether there was a notification when all goroutines of the bubble wait.
 func heard(news <-chan struct{}) bool {
 	synctest.Wait()
 	select {
@@ -99,8 +99,8 @@ func heard(news <-chan struct{}) bool {
 	}
 }
 
-// concerned is of whom these tests want to hear.
-var concerned = observe.Concerns{
+// concerned selects the objects whose changes these tests expect.
+var concerned = observe.Filter{
 	Budget:     func(namespace string) bool { return namespace == "shop" },
 	Attachment: func(node, volume string) bool { return node == "n" || volume == "pv-2" },
 }
@@ -109,9 +109,9 @@ func TestN14_DrainNews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster, target := observetest.Watching(t, budget("web", nil), observetest.Attachment("a", "n", "pv-1"))
 		synctest.Wait() // until the fake's watches have begun
-		news, stop, err := observe.News(cluster, "uid-m", concerned)
+		news, stop, err := observe.Subscribe(cluster, "uid-m", concerned)
 		require.NoError(t, err)
-		other, stopOther, err := observe.News(cluster, "uid-m", concerned)
+		other, stopOther, err := observe.Subscribe(cluster, "uid-m", concerned)
 		require.NoError(t, err)
 		defer stopOther()
 		heard(news)
@@ -172,7 +172,7 @@ func TestN14_WhoCaresForNoBudgetHearsOfNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster, target := observetest.Watching(t)
 		synctest.Wait()
-		news, stop, err := observe.News(cluster, "uid-m", observe.Concerns{Attachment: concerned.Attachment})
+		news, stop, err := observe.Subscribe(cluster, "uid-m", observe.Filter{Attachment: concerned.Attachment})
 		require.NoError(t, err)
 		defer stop()
 		require.NoError(t, second(target.PolicyV1().PodDisruptionBudgets("shop").Create(t.Context(), budget("web", nil), metav1.CreateOptions{})))
@@ -186,7 +186,7 @@ func TestDrainNewsOfManyChangesAreNeverWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster, target := observetest.Watching(t)
 		synctest.Wait()
-		news, stop, err := observe.News(cluster, "uid-m", concerned)
+		news, stop, err := observe.Subscribe(cluster, "uid-m", concerned)
 		require.NoError(t, err)
 		defer stop()
 		for _, name := range []string{"a", "b", "c"} {
@@ -204,7 +204,7 @@ func TestU98_WithoutATargetThereAreNoNews(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, cluster.WatchDrains())
 	require.NoError(t, cluster.Start(t.Context()))
-	news, stop, err := observe.News(cluster, "uid-m", concerned)
+	news, stop, err := observe.Subscribe(cluster, "uid-m", concerned)
 	require.NoError(t, err)
 	stop()
 	assert.Empty(t, news)
@@ -221,7 +221,7 @@ func TestDrainNewsFailWhereTheCachesHaveEnded(t *testing.T) {
 		require.NoError(t, cluster.Start(ctx))
 		cancel()
 		synctest.Wait()
-		_, _, err = observe.News(cluster, "uid-m", concerned)
+		_, _, err = observe.Subscribe(cluster, "uid-m", concerned)
 		require.ErrorContains(t, err, " for the drain of machine uid-m: ")
 	})
 }

@@ -54,22 +54,22 @@ func TestDeletionFacts(t *testing.T) {
 		"another one without a name":   {observetest.Annotated(preTerminate), with(func(f *deletion.Facts) { f.PreTerminateHooks = []string{preTerminate} })},
 		"a key that only begins alike": {observetest.Annotated(preDrain+"s", preDrain+".example.com/a", preTerminate+"-x", "x/"+preDrain), bare},
 		"DR-23: excluded from draining": {observetest.Annotated(v1alpha1.AnnotationExcludeDraining), with(func(f *deletion.Facts) {
-			f.Skip = "annotation " + v1alpha1.AnnotationExcludeDraining + " asks for it"
+			f.Skip = "annotation " + v1alpha1.AnnotationExcludeDraining + " is set"
 		})},
 		"VD-01: excluded from the wait": {observetest.Annotated(v1alpha1.AnnotationExcludeDetach), with(func(f *deletion.Facts) {
-			f.SkipDetach = "annotation " + v1alpha1.AnnotationExcludeDetach + " asks for it"
+			f.SkipDetach = "annotation " + v1alpha1.AnnotationExcludeDetach + " is set"
 		})},
 		"DR-23: a person wants no drain, and says why": {
 			func(m *v1alpha1.Machine) {
 				m.Annotations = map[string]string{v1alpha1.AnnotationSkipDrain: "alice: it is empty", v1alpha1.AnnotationExcludeDraining: "true"}
 			},
 			with(func(f *deletion.Facts) {
-				f.Skip = "annotation " + v1alpha1.AnnotationSkipDrain + " asks for it: alice: it is empty"
+				f.Skip = "annotation " + v1alpha1.AnnotationSkipDrain + ": alice: it is empty"
 			}),
 		},
-		"a person holds it": {observetest.Annotated(v1alpha1.AnnotationHold), with(func(f *deletion.Facts) { f.Hold = "annotation " + v1alpha1.AnnotationHold + " asks for it" })},
+		"a person holds it": {observetest.Annotated(v1alpha1.AnnotationHold), with(func(f *deletion.Facts) { f.Hold = "annotation " + v1alpha1.AnnotationHold + " is set" })},
 		"a person abandons it": {observetest.Annotated(v1alpha1.AnnotationAbandonInstance), with(func(f *deletion.Facts) {
-			f.Abandon = "annotation " + v1alpha1.AnnotationAbandonInstance + " asks for it"
+			f.Abandon = "annotation " + v1alpha1.AnnotationAbandonInstance + " is set"
 		})},
 		"U84: a machine without a node": {observetest.OnNode(""), deletion.Facts{}},
 		"a node without volumes":        {observetest.OnNode("empty"), deletion.Facts{NodeName: "empty"}},
@@ -123,7 +123,7 @@ func TestLadderFacts(t *testing.T) {
 	configured := func(c v1alpha1.MachineConfiguration) func(*v1alpha1.Machine) {
 		return func(m *v1alpha1.Machine) { m.Spec.MachineConfiguration = &c }
 	}
-	forced := with(func(l *drain.Ladder) { l.Force = "label force-deletion asks for it" })
+	forced := with(func(l *drain.Ladder) { l.Force = "label force-deletion is set" })
 	three := int32(3)
 	for name, row := range map[string]struct {
 		machine func(*v1alpha1.Machine)
@@ -148,7 +148,7 @@ func TestLadderFacts(t *testing.T) {
 		"U90: the label: 1":    {label("1"), forced},
 		"U90: an annotation, with words": {
 			observetest.Noted(v1alpha1.AnnotationForce, "bob: now"),
-			with(func(l *drain.Ladder) { l.Force = "annotation " + v1alpha1.AnnotationForce + " asks for it: bob: now" }),
+			with(func(l *drain.Ladder) { l.Force = "annotation " + v1alpha1.AnnotationForce + ": bob: now" }),
 		},
 		"an extension":                {observetest.Noted(v1alpha1.AnnotationExtend, "2026-01-01T15:00:00Z"), with(func(l *drain.Ladder) { l.Extended = noon.Add(3 * time.Hour) })},
 		"an extension, with words":    {observetest.Noted(v1alpha1.AnnotationExtend, "2026-01-01T16:00:00+01:00 bob: the backup runs"), with(func(l *drain.Ladder) { l.Extended = noon.Add(3 * time.Hour) })},

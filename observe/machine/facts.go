@@ -1,4 +1,4 @@
-// Package machine turns a Machine, its node and its class into the facts that decide asks for.
+// Package machine turns a Machine, its node and its class into facts for decide.
 package machine
 
 import (
@@ -17,15 +17,16 @@ import (
 	"millwright/observe/drain"
 )
 
-// Around is what stands around a machine and makes its facts. What is not there is nil.
+// Around holds the objects that the facts about a machine need besides the machine. Nil means that the object does not
+// exist.
 type Around struct {
 	Node     *corev1.Node
 	Class    *v1alpha1.MachineClass
-	Set      *v1alpha1.MachineSet // that controls the machine
-	NoTarget bool                 // there is no cluster that a node could join
+	Set      *v1alpha1.MachineSet // the set that controls the machine
+	NoTarget bool                 // the machine's node joins no cluster
 }
 
-// Read returns what stands around a machine, from the caches.
+// Read returns the objects around a machine from the caches.
 func Read(c *cache.Cluster, m *v1alpha1.Machine) Around {
 	around := Around{Node: c.NodeOf(m), NoTarget: c.Target(m.Namespace) == nil}
 	around.Class, _ = c.Class(m.Namespace + "/" + m.Spec.Class.Name)
@@ -37,7 +38,8 @@ func Read(c *cache.Cluster, m *v1alpha1.Machine) Around {
 	return around
 }
 
-// Calling returns how many other machines of the same set the cloud makes at this moment, or deletes if this one is being deleted.
+// Calling returns how many other machines of the same set call the cloud now for the same reason: to create their instance,
+// or to delete it if this machine is being deleted.
 func Calling(c *cache.Cluster, m *v1alpha1.Machine) int {
 	owner := metav1.GetControllerOf(m)
 	if owner == nil {
@@ -52,17 +54,17 @@ func Calling(c *cache.Cluster, m *v1alpha1.Machine) int {
 	return n
 }
 
-// isCalling reports whether a machine is at the step at which the cloud makes or deletes its instance.
+// isCalling reports whether a machine is at the step in which the cloud creates or deletes its instance.
 func isCalling(m *v1alpha1.Machine) bool {
 	if m.DeletionTimestamp != nil {
 		return m.Status.Deletion != nil && m.Status.Deletion.Stage == v1alpha1.MachineDeletionInstance
 	}
 	return m.Spec.ProviderID == "" && m.Status.LastOperation.Type == v1alpha1.MachineOperationCreate &&
-		m.Status.LastOperation.State == v1alpha1.MachineStateProcessing // one that failed waits, and calls nobody
+		m.Status.LastOperation.State == v1alpha1.MachineStateProcessing // after a failure it waits, and calls nothing
 }
 
-// Facts turns a machine and what stands around it into the facts from which it is planned. Now is the time to decide
-// for; zero judges no timeout. Nothing that it is given is changed.
+// Facts returns the facts from which a machine is planned. Now is the time to decide for; with zero no timeout is judged.
+// The arguments are not changed.
 func Facts(m *v1alpha1.Machine, around Around, now time.Time) attention.MachineFacts {
 	f := attention.MachineFacts{
 		Facts:      healthFacts(m, around, now),
@@ -77,7 +79,7 @@ func Facts(m *v1alpha1.Machine, around Around, now time.Time) attention.MachineF
 		f.NodeExists = true
 		f.Conditions, f.Bad = conditions(node), badConditions(m)
 		f.NodeDeleting = node.DeletionTimestamp != nil
-		f.NodeComponentsNotReady = cache.HasTaint(node, v1alpha1.TaintCriticalComponentsNotReady) // its critical components are not ready
+		f.NodeComponentsNotReady = cache.HasTaint(node, v1alpha1.TaintCriticalComponentsNotReady)
 		f.Uncopied = !slices.EqualFunc(CopiedConditions(node), nodeConditions(m), sameCondition)
 		f.Wanted, f.Carries = NodeSyncFacts(m, around.Class, node)
 		f.Update = drain.InPlaceNode(node)
@@ -86,13 +88,13 @@ func Facts(m *v1alpha1.Machine, around Around, now time.Time) attention.MachineF
 	return f
 }
 
-// IsEmptied reports whether a machine's deletion has come to its instance, or past it.
+// IsEmptied reports whether the deletion of a machine has reached the stage Instance or Node.
 func IsEmptied(m *v1alpha1.Machine) bool {
 	d := m.Status.Deletion
 	return d != nil && (d.Stage == v1alpha1.MachineDeletionInstance || d.Stage == v1alpha1.MachineDeletionNode)
 }
 
-// healthFacts are those of a machine's own object.
+// healthFacts returns the facts that the machine object itself holds.
 func healthFacts(m *v1alpha1.Machine, around Around, now time.Time) health.Facts {
 	f := health.Facts{
 		Name:          m.Name,
@@ -117,7 +119,7 @@ func healthFacts(m *v1alpha1.Machine, around Around, now time.Time) health.Facts
 	return f
 }
 
-// knownResult returns the result of an in-place update; empty where the agent writes another word.
+// knownResult returns the result of an in-place update; empty when the label has an unknown value.
 func knownResult(result string) string {
 	if result == v1alpha1.ValueUpdateSuccessful || result == v1alpha1.ValueUpdateFailed {
 		return result
@@ -126,7 +128,7 @@ func knownResult(result string) string {
 }
 
 // CreateBy returns when the creation timeout of a machine ends. It counts from the creation of the object, without the time
-// for which the creation waited for a person; while it does wait, the end moves on with now.
+// for which the creation was stopped. While it is stopped, the end moves with now.
 func CreateBy(m *v1alpha1.Machine, now time.Time) time.Time {
 	end := m.CreationTimestamp.Add(m.Spec.EffectiveCreationTimeout(m.Annotations))
 	if s := m.Status.CreationStopped; s != nil {
@@ -138,7 +140,7 @@ func CreateBy(m *v1alpha1.Machine, now time.Time) time.Time {
 	return end
 }
 
-// IsDue reports whether a machine is to be replaced, as the condition ReplacementDue says.
+// IsDue reports whether the condition ReplacementDue of a machine is True.
 func IsDue(m *v1alpha1.Machine) bool {
 	return cache.IsTrue(m.Status.Conditions, v1alpha1.MachineReplacementDue)
 }
@@ -155,8 +157,8 @@ func HasDeployment(set *v1alpha1.MachineSet) bool {
 	return owner != nil && owner.Kind == "MachineDeployment"
 }
 
-// CopiedConditions returns a node's conditions as its machine's status holds them: with their messages, and without the
-// heartbeat, which is no news.
+// CopiedConditions returns the conditions of a node in the form that the machine's status holds: without the heartbeat time,
+// which changes all the time.
 func CopiedConditions(node *corev1.Node) []corev1.NodeCondition {
 	copied := slices.DeleteFunc(slices.Clone(node.Status.Conditions), isReserved)
 	for i := range copied {
@@ -165,7 +167,7 @@ func CopiedConditions(node *corev1.Node) []corev1.NodeCondition {
 	return copied
 }
 
-// nodeConditions returns those of a machine's conditions that were copied from its node.
+// nodeConditions returns the conditions of a machine that were copied from its node.
 func nodeConditions(m *v1alpha1.Machine) []corev1.NodeCondition {
 	return slices.DeleteFunc(slices.Clone(m.Status.Conditions), isReserved)
 }
@@ -187,7 +189,7 @@ func conditions(node *corev1.Node) []health.Condition {
 	return result
 }
 
-// badConditions returns the condition types that make a node of this machine unhealthy.
+// badConditions returns the types of the conditions that make the node of this machine unhealthy.
 func badConditions(m *v1alpha1.Machine) []string {
 	types := m.Spec.EffectiveNodeConditions()
 	names := make([]string, 0, len(types))
@@ -197,21 +199,19 @@ func badConditions(m *v1alpha1.Machine) []string {
 	return names
 }
 
-// ReadySince is since when the node of a machine that runs is ready; zero for one that does not run.
+// ReadySince returns since when the node of a Running machine is ready; zero for any other machine.
 func ReadySince(m *v1alpha1.Machine) time.Time {
 	if m.Status.CurrentStatus.Phase != v1alpha1.MachineRunning {
 		return time.Time{}
 	}
-	for _, c := range m.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.LastTransitionTime.Time
-		}
+	if ready := cache.Condition(m.Status.Conditions, corev1.NodeReady); ready != nil {
+		return ready.LastTransitionTime.Time
 	}
 	return m.Status.CurrentStatus.LastUpdateTime.Time
 }
 
-// DeletionFacts turns a machine that is being deleted and its node into what decide/deletion asks for. A node that other machines
-// claim too must be given as nil. Done is what the run has done although the status does not say so yet.
+// DeletionFacts returns the facts about a machine that is being deleted. Pass nil for a node that other machines claim too.
+// Done is the stage that the run has finished although the status may not say so yet.
 func DeletionFacts(c *cache.Cluster, m *v1alpha1.Machine, node *corev1.Node, done deletion.Stage) deletion.Facts {
 	f := deletion.Facts{
 		Done:              done,
@@ -227,8 +227,9 @@ func DeletionFacts(c *cache.Cluster, m *v1alpha1.Machine, node *corev1.Node, don
 			f.Result = d.Drain.Result
 		}
 	}
-	f.Hold, f.Abandon = drain.Wish(m, v1alpha1.AnnotationHold), drain.Wish(m, v1alpha1.AnnotationAbandonInstance)
-	f.Skip, f.SkipDetach = drain.Wish(m, v1alpha1.AnnotationSkipDrain, v1alpha1.AnnotationExcludeDraining), drain.Wish(m, v1alpha1.AnnotationExcludeDetach)
+	f.Hold, f.Abandon = drain.AnnotationReason(m, v1alpha1.AnnotationHold), drain.AnnotationReason(m, v1alpha1.AnnotationAbandonInstance)
+	f.Skip = drain.AnnotationReason(m, v1alpha1.AnnotationSkipDrain, v1alpha1.AnnotationExcludeDraining)
+	f.SkipDetach = drain.AnnotationReason(m, v1alpha1.AnnotationExcludeDetach)
 	return f
 }
 
@@ -241,4 +242,14 @@ func hooks(m *v1alpha1.Machine, prefix string) []string {
 		}
 	}
 	return keys
+}
+
+// HasJoined reports whether the node of a machine has ever joined, or never has to.
+func HasJoined(m *v1alpha1.Machine) bool {
+	switch m.Status.CurrentStatus.Phase {
+	case "", v1alpha1.MachinePending, v1alpha1.MachineCrashLoopBackOff, v1alpha1.MachineFailed, v1alpha1.MachineTerminating:
+		return m.Annotations[v1alpha1.AnnotationMachineJoinDuration] != ""
+	default:
+		return true
+	}
 }

@@ -28,7 +28,7 @@ func plan(m *v1alpha1.Machine, around machine.Around) attention.MachinePlan {
 	return attention.Machine(machine.Facts(m, around, observetest.Noon))
 }
 
-// What happens to a machine is told with the state of its node, and not with what has to be written as well.
+// The reason names the state of the node, and not other writes that are pending too.
 func TestTheReasonIsTheStateOfTheNode(t *testing.T) {
 	n := observetest.Node(observetest.Condition("Ready", "False"))
 	for name, edit := range map[string]func(*v1alpha1.Machine){
@@ -98,7 +98,7 @@ func TestU111_N16_CreateBy(t *testing.T) {
 	})
 }
 
-// each calls check with machines in every phase and state, and what stands around them.
+// each calls check with machines in every phase and state, and the objects around them.
 func each(check func(*v1alpha1.Machine, machine.Around, string)) {
 	copied := func(m *v1alpha1.Machine, n *corev1.Node) {
 		if n != nil {
@@ -148,7 +148,7 @@ func nodeSick(n *corev1.Node) {
 	n.Status.Conditions = []corev1.NodeCondition{observetest.Condition("Ready", "Unknown")}
 }
 
-// verdict is what becomes of a machine at noon, also of one that is calm.
+// verdict is the health verdict about a machine at noon, calm or not.
 func verdict(m *v1alpha1.Machine, around machine.Around, breaker string) health.Verdict {
 	f := machine.Facts(m, around, observetest.Noon)
 	f.Instance, f.Breaker = f.ProviderID != "", breaker
@@ -182,7 +182,7 @@ func TestAttentionAndHealthAgree(t *testing.T) {
 	})
 }
 
-// A machine that fails in one decision and whose node is well in the next one stays Failed.
+// A machine that fails in one decision and whose node is healthy in the next one stays Failed.
 func TestD27_FailedIsNotTakenBackWhenTheNodeComesBack(t *testing.T) {
 	m := observetest.Machine("m", observetest.Templated, joined, observetest.Phase(v1alpha1.MachineUnknown))
 	m.Status.Health = &v1alpha1.MachineHealth{UnhealthySince: observetest.Ago(20)}

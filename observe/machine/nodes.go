@@ -12,10 +12,11 @@ import (
 	"millwright/observe/cache"
 )
 
-// JoinedNodes returns the nodes of the machines that have become nodes of a namespace's target. It looks at the nodes themselves, not at phases, which may be older. Machines that are being deleted do not count:
-// their nodes die because we want it. Nor do those whose instance is gone, as the provider says.
+// JoinedNodes returns the nodes of the machines that have joined the target of a namespace. It reads the nodes, because
+// phases may be older. Machines that are being deleted do not count, nor do machines whose instance is gone: their nodes are
+// dead for a known reason.
 func JoinedNodes(c *cache.Cluster, namespace string, now time.Time) replace.Nodes {
-	_ = namespace // one target for all namespaces; see Target
+	_ = namespace // see Target
 	var n replace.Nodes
 	for _, m := range cache.All[*v1alpha1.Machine](c.Informer(cache.Machines)) {
 		phase, health := m.Status.CurrentStatus.Phase, m.Status.Health
@@ -23,7 +24,7 @@ func JoinedNodes(c *cache.Cluster, namespace string, now time.Time) replace.Node
 			continue
 		}
 		if health != nil && health.InstanceGoneAt != nil {
-			continue // dead for sure, whatever the network does
+			continue
 		}
 		n.Joined++
 		if node := c.NodeOf(m); node != nil {
@@ -35,22 +36,21 @@ func JoinedNodes(c *cache.Cluster, namespace string, now time.Time) replace.Node
 	return n
 }
 
-// recoveredAt returns when a machine whose node is healthy recovered: at this moment, when it has not been told so yet;
-// zero when it never was unhealthy.
+// recoveredAt returns when a machine whose node is healthy recovered: now when its phase is still Unknown, and zero when it
+// never was unhealthy, or stays Unknown because of a taint or the deletion of its node.
 func recoveredAt(m *v1alpha1.Machine, node *corev1.Node, now time.Time) time.Time {
-	if m.Status.CurrentStatus.Phase == v1alpha1.MachineUnknown {
-		if cache.HasTaint(node, v1alpha1.TaintCriticalComponentsNotReady) || node.DeletionTimestamp != nil {
-			return time.Time{} // it stays Unknown for another reason
-		}
+	unknown, h := m.Status.CurrentStatus.Phase == v1alpha1.MachineUnknown, m.Status.Health
+	switch {
+	case unknown && node.DeletionTimestamp == nil && !cache.HasTaint(node, v1alpha1.TaintCriticalComponentsNotReady):
 		return now
-	}
-	if h := m.Status.Health; h != nil {
+	case !unknown && h != nil:
 		return cache.TimeOf(h.RecoveredAt)
+	default:
+		return time.Time{}
 	}
-	return time.Time{}
 }
 
-// FailureDomain returns the zone of a machine, as far as its node template or its class tells; empty where neither does.
+// FailureDomain returns the zone of a machine from its node template, else from its class; empty when neither has one.
 func FailureDomain(m *v1alpha1.Machine, class *v1alpha1.MachineClass) string {
 	if zone := m.Spec.NodeTemplateSpec.Labels["topology.kubernetes.io/zone"]; zone != "" {
 		return zone
@@ -61,8 +61,8 @@ func FailureDomain(m *v1alpha1.Machine, class *v1alpha1.MachineClass) string {
 	return ""
 }
 
-// NodeSyncFacts turns a machine, its class and its node into what the node is to carry and what it carries. A class that is
-// not there (nil) or says nothing of its nodes (D6) leaves the node's capacity as it is.
+// NodeSyncFacts returns what the node of a machine must carry and what it carries. Without a class (nil), or with a class
+// that has no node template (D6), the node's capacity stays as it is.
 func NodeSyncFacts(m *v1alpha1.Machine, class *v1alpha1.MachineClass, node *corev1.Node) (nodesync.Wanted, nodesync.Node) {
 	wanted := nodesync.Wanted{
 		MachineName: m.Name,
@@ -83,7 +83,7 @@ func NodeSyncFacts(m *v1alpha1.Machine, class *v1alpha1.MachineClass, node *core
 	}
 }
 
-// nodeTaints leaves out when each was added: that is the node's history and nobody's wish.
+// nodeTaints drops the time at which each taint was added, which no template sets.
 func nodeTaints(list []corev1.Taint) []nodesync.Taint {
 	result := make([]nodesync.Taint, 0, len(list))
 	for _, t := range list {
@@ -92,7 +92,7 @@ func nodeTaints(list []corev1.Taint) []nodesync.Taint {
 	return result
 }
 
-// quantities returns amounts as the API server writes them, and never nil: an empty list is known to be empty.
+// quantities returns amounts as the API server writes them. It never returns nil: an empty list is known to be empty.
 func quantities(list corev1.ResourceList) map[string]string {
 	result := make(map[string]string, len(list))
 	for name, q := range list {

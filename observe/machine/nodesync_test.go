@@ -15,7 +15,7 @@ import (
 	"millwright/observe/observetest"
 )
 
-// withDongles returns a class whose nodes have so many dongles; none means that it says nothing of its nodes.
+// withDongles returns a class whose nodes have so many dongles; with none it has no node template.
 func withDongles(amount string) *v1alpha1.MachineClass {
 	c := &v1alpha1.MachineClass{ObjectMeta: observetest.Meta("small")}
 	if amount != "" {
@@ -38,7 +38,7 @@ func TestNodeSyncOfANewNode(t *testing.T) {
 	assert.True(t, c.Finalizer)
 }
 
-// inSync returns a node that carries everything that templated and two dongles ask for, in words of its own.
+// inSync returns a node in the state that templated and two dongles ask for.
 func inSync(change ...func(*corev1.Node)) *corev1.Node {
 	n := observetest.Node(observetest.Condition("Ready", "True"))
 	n.Labels = map[string]string{"pool": "web", v1alpha1.LabelMachineName: "m", "kubernetes.io/os": "linux"}

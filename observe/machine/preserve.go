@@ -12,8 +12,8 @@ import (
 	"millwright/observe/drain"
 )
 
-// PreserveFacts turns a machine and its node, nil where it has none, into the facts that say whether it is
-// preserved. Now zero judges no end.
+// PreserveFacts returns the facts from which the preservation of a machine is decided. A nil node means that it has none.
+// With now zero no end is judged.
 func PreserveFacts(m *v1alpha1.Machine, node *corev1.Node, now time.Time) preserve.Facts {
 	f := preserve.Facts{
 		OnMachine:   annotation(m.Annotations, v1alpha1.AnnotationPreserve),
@@ -32,26 +32,19 @@ func PreserveFacts(m *v1alpha1.Machine, node *corev1.Node, now time.Time) preser
 	f.ScaleDownDisabled = annotation(node.Annotations, v1alpha1.AnnotationScaleDownDisabled)
 	f.DisabledByUs = annotation(node.Annotations, v1alpha1.AnnotationScaleDownDisabledByMCM)
 	f.Tainted = slices.ContainsFunc(node.Spec.Taints, IsPreservedTaint)
-	f.Condition = preserved(node)
+	if c := cache.Condition(node.Status.Conditions, v1alpha1.NodePreserved); c != nil {
+		f.Condition = &preserve.Condition{True: c.Status == corev1.ConditionTrue, Reason: c.Reason, Message: c.Message}
+	}
 	if d := drain.StayingDrain(m, v1alpha1.DrainForPreservation, f.Expiry); d != nil {
 		f.Drained = d.Result
 	}
 	return f
 }
 
-// IsPreservedTaint reports whether a taint is that of failed nodes that are preserved. The same key with another effect is
-// somebody else's.
+// IsPreservedTaint reports whether a taint is that of preserved failed nodes. A taint with the same key and another effect
+// is not ours.
 func IsPreservedTaint(t corev1.Taint) bool {
 	return t.Key == v1alpha1.TaintPreserved && t.Effect == v1alpha1.TaintPreservedEffect
-}
-
-func preserved(node *corev1.Node) *preserve.Condition {
-	for _, c := range node.Status.Conditions {
-		if c.Type == v1alpha1.NodePreserved {
-			return &preserve.Condition{True: c.Status == corev1.ConditionTrue, Reason: c.Reason, Message: c.Message}
-		}
-	}
-	return nil
 }
 
 func annotation(of map[string]string, key string) preserve.Annotation {
@@ -59,48 +52,57 @@ func annotation(of map[string]string, key string) preserve.Annotation {
 	return preserve.Annotation{Present: present, Text: text}
 }
 
-// IsDismissed reports whether a failed machine is not to be kept: somebody does not want it, or its set has asked once.
+// IsDismissed reports whether its set must not preserve a failed machine: an annotation forbids it, or the set has asked
+// once before.
 func IsDismissed(m *v1alpha1.Machine) bool {
 	_, asked := m.Annotations[v1alpha1.AnnotationAutoPreserved]
 	return asked || m.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.ValuePreserveFalse
 }
 
-// IsKept reports whether its set asked for a machine's preservation.
+// IsKept reports whether the set of a machine asked for its preservation.
 func IsKept(m *v1alpha1.Machine) bool {
 	return m.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.ValuePreserveAuto
 }
 
-// Replaceable reports whether a machine failed and its set is to replace it now, or is doing so. Where a deployment stands
-// above, that is for its replacement budget to say.
+// Replaceable reports whether a machine has failed and its set may replace it now, or is doing so. With a deployment above
+// the set, only a grant from its replacement budget allows that.
 func Replaceable(m *v1alpha1.Machine, set *v1alpha1.MachineSet) bool {
-	failed := m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed || (m.DeletionTimestamp != nil && IsDue(m)) // where the phase does not say so any more
-	return failed && !isProtected(m) && (IsGranted(m) || !HasDeployment(set))
+	failed := m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed || (m.DeletionTimestamp != nil && IsDue(m)) // phase Terminating
+	return failed && !IsProtected(m, nil) && (IsGranted(m) || !HasDeployment(set))
 }
 
-// IsPreserved reports whether a machine is kept on purpose, as its status says.
+// IsPreserved reports whether the preservation of a machine is on record.
 func IsPreserved(m *v1alpha1.Machine) bool { return m.Status.CurrentStatus.PreserveExpiryTime != nil }
 
 // IsKeptNow reports whether a machine is preserved, or has failed and is about to be.
 func IsKeptNow(m *v1alpha1.Machine) bool {
-	return IsPreserved(m) || (m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed && isProtected(m))
+	return IsPreserved(m) || (m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed && IsProtected(m, nil))
 }
 
-// isProtected reports whether no deleter may replace a machine that has failed or fails now: it is preserved, or asks to be and its own workflow
-// has yet to put that on record.
-func isProtected(m *v1alpha1.Machine) bool {
-	wish := PreserveFacts(m, nil, time.Time{})
-	wish.Failed = true
-	return IsPreserved(m) || preserve.Protected(wish)
+// IsProtected reports whether a machine that has failed or fails now must not be replaced: its preservation is on record, or
+// an annotation asks for it and the machine's own workflow has not recorded it yet. The annotation of the node, nil where it is
+// not known, counts before that of the machine. A node that had one and lost it does not ask.
+func IsProtected(m *v1alpha1.Machine, node *corev1.Node) bool {
+	value := m.Annotations[v1alpha1.AnnotationPreserve]
+	if node != nil && (node.Annotations[v1alpha1.AnnotationPreserve] != "" || m.Annotations[v1alpha1.AnnotationLastAppliedPreserve] != "") {
+		value = node.Annotations[v1alpha1.AnnotationPreserve]
+	}
+	switch value {
+	case v1alpha1.ValuePreserveNow, v1alpha1.ValuePreserveWhenFailed, v1alpha1.ValuePreserveAuto:
+		return IsPreserved(m) || m.Spec.EffectivePreserveTimeout() > 0
+	default:
+		return IsPreserved(m)
+	}
 }
 
-// IsWaiting reports whether a machine is to be replaced and nobody has granted that yet.
+// IsWaiting reports whether a machine is due for replacement and waits for a grant.
 func IsWaiting(m *v1alpha1.Machine) bool {
 	over := IsDue(m) || m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed
-	return over && m.DeletionTimestamp == nil && !IsGranted(m) && !isProtected(m)
+	return over && m.DeletionTimestamp == nil && !IsGranted(m) && !IsProtected(m, nil)
 }
 
-// Blocked returns what keeps the provider from making a machine's instance, as a reason and in a sentence; empty when
-// nothing does.
+// Blocked returns why the provider creates no instance for a machine, as a reason and a sentence; both are empty when
+// nothing blocks.
 func Blocked(m *v1alpha1.Machine) (reason, message string) {
 	if m.DeletionTimestamp != nil || m.Status.CurrentStatus.Phase != v1alpha1.MachineCrashLoopBackOff {
 		return "", ""

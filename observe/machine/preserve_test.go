@@ -19,7 +19,7 @@ func decidePreservation(m *v1alpha1.Machine, n *corev1.Node, at time.Time) prese
 	return preserve.Decide(machine.PreserveFacts(m, n, at))
 }
 
-// keptNode is a node that carries everything of a preserved machine that failed.
+// keptNode is the node of a preserved failed machine.
 func keptNode(change ...func(*corev1.Node)) *corev1.Node {
 	n := observetest.Node(observetest.Condition("Ready", "False"), corev1.NodeCondition{
 		Type: v1alpha1.NodePreserved, Status: "True", Reason: v1alpha1.ReasonPreservedByUser,
@@ -90,7 +90,31 @@ func TestPreservation(t *testing.T) {
 	}
 }
 
-// TestPreserveSpeaksTheVocabulary compares what decide spells for itself with what the API calls it.
+// The fact has to agree with the decision that the machine's own workflow makes when it fails.
+func TestIsProtectedAgreesWithTheDecision(t *testing.T) {
+	values := []string{"", "now", "when-failed", "auto-preserved", "false", "nonsense"}
+	for _, onMachine := range values {
+		for _, onNode := range values {
+			for _, last := range []string{"", "now", "false"} {
+				for _, timeout := range []time.Duration{0, time.Hour} {
+					m := observetest.Machine("m", observetest.Phase(v1alpha1.MachineFailed))
+					m.Annotations = map[string]string{v1alpha1.AnnotationPreserve: onMachine, v1alpha1.AnnotationLastAppliedPreserve: last}
+					m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachinePreserveTimeout: &metav1.Duration{Duration: timeout}}
+					n := observetest.Node()
+					n.Annotations = map[string]string{v1alpha1.AnnotationPreserve: onNode}
+					for _, node := range []*corev1.Node{nil, n} {
+						assert.Equal(t, preserve.Protected(machine.PreserveFacts(m, node, time.Time{})), machine.IsProtected(m, node),
+							"machine %q, node %v %q, honoured before %q, timeout %s", onMachine, node != nil, onNode, last, timeout)
+					}
+					m.Status.CurrentStatus.PreserveExpiryTime = &observetest.KeptUntil
+					assert.True(t, machine.IsProtected(m, n), "on record")
+				}
+			}
+		}
+	}
+}
+
+// TestPreserveSpeaksTheVocabulary compares decide's own constants with those of the API.
 func TestPreserveSpeaksTheVocabulary(t *testing.T) {
 	m := observetest.Machine("m", observetest.Phase(v1alpha1.MachineFailed))
 	n := observetest.Node()

@@ -14,14 +14,14 @@ import (
 	"millwright/observe/observetest"
 )
 
-// Each phase, as a set understands it: whether the node is ready and how it is, and whether the machine has ever been a node.
+// What each phase means for a set: whether the node is ready, its state, and whether the machine has ever joined.
 func TestReadinessByPhase(t *testing.T) {
 	for _, row := range []struct {
 		phase  v1alpha1.MachinePhase
 		ready  scale.Answer
 		why    string
 		node   scale.Node
-		joined bool // without a note of how long that took
+		joined bool // without the annotation of the join duration
 	}{
 		{"", "", "", scale.NoNode, false},
 		{v1alpha1.MachinePending, scale.False, "phase Pending", scale.NoNode, false},

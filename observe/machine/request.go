@@ -11,8 +11,7 @@ import (
 	"millwright/observe/drain"
 )
 
-// requestAnnotations are the keys of the annotations that the commands of a kind write. A command that is missing
-// writes none.
+// requestAnnotations are the keys of the annotations that commands write, by kind. A command that is missing writes none.
 var requestAnnotations = map[request.Kind]map[request.Command]string{
 	request.Machine: {
 		request.Extend:          v1alpha1.AnnotationExtend,
@@ -33,14 +32,14 @@ var requestAnnotations = map[request.Kind]map[request.Command]string{
 	},
 }
 
-// RequestAnnotation returns the key of the annotation that a command writes on an object of a kind; empty when it
-// writes none.
+// RequestAnnotation returns the key of the annotation that a command writes on an object of a kind; empty when it writes
+// none.
 func RequestAnnotation(kind request.Kind, command request.Command) string {
 	return requestAnnotations[kind][command]
 }
 
-// Request turns a machine into what decide/request asks for about a command, at that time. Of the node it
-// knows what the machine says of it.
+// Request returns the facts from which a command on a machine is decided, at that time. The facts about its node are those
+// that the machine's status has copied.
 func Request(m *v1alpha1.Machine, command request.Command, now time.Time) request.MachineFacts {
 	f := request.MachineFacts{
 		Name:       m.Namespace + "/" + m.Name,
@@ -52,7 +51,7 @@ func Request(m *v1alpha1.Machine, command request.Command, now time.Time) reques
 		Emptying:   drain.Staying(m) != nil,
 		DrainOver:  drain.IsOver(m),
 		Means:      drain.Means(m),
-		Deadline:   drain.StepDeadline(m, now),
+		Deadlines:  drain.Deadlines(m, now),
 		Extended:   drain.Extended(m),
 		Node:       m.Labels[v1alpha1.LabelNode],
 		NodeSays:   m.Annotations[v1alpha1.AnnotationLastAppliedPreserve],
@@ -68,8 +67,8 @@ func Request(m *v1alpha1.Machine, command request.Command, now time.Time) reques
 	return f
 }
 
-// RequestPatch returns the merge patch that writes on an object of a kind what was decided about a command; nil when
-// there is nothing to write.
+// RequestPatch returns the merge patch that carries out a decision about a command on an object of a kind; nil when there is
+// nothing to write.
 func RequestPatch(kind request.Kind, command request.Command, d request.Decision) map[string]any {
 	if d.Refused != "" || d.Same {
 		return nil

@@ -39,11 +39,12 @@ func TestMachineRequestOfADrain(t *testing.T) {
 	})
 	facts := request.MachineFacts{
 		Name: "shop/m", UID: "uid-m", Phase: "Terminating", Now: observetest.Asked, Deleting: true, Stage: deletion.Drain, Means: drain.Evict,
-		Deadline: observetest.Begun.Add(3 * time.Hour), Extended: observetest.Begun.Add(3 * time.Hour), Node: "n", Keeps: 96 * time.Hour,
+		Deadlines: observedrain.Deadlines(m, observetest.Asked),
+		Extended:  observetest.Begun.Add(3 * time.Hour), Node: "n", Keeps: 96 * time.Hour,
 	}
 	for command, value := range map[request.Command]*string{
 		request.Hold: new("bob: wait"), request.Resume: new("bob: wait"), request.Extend: new("2026-11-21T15:00:00Z bob"), request.Retry: nil,
-		request.AbandonInstance: new(""), // an empty value counts, too
+		request.AbandonInstance: new(""), // an empty value counts too
 	} {
 		facts.Annotation, facts.Value = machine.RequestAnnotation(request.Machine, command), value
 		assert.Equal(t, facts, machine.Request(m, command, observetest.Asked))
@@ -65,7 +66,7 @@ func TestMachineRequestOfAMachineThatStays(t *testing.T) {
 	}
 }
 
-// staying is a machine that is not to go, and whose node is emptied since begun for its in-place update or its preservation.
+// staying is a machine that is not being deleted, and whose node is drained since Begun for an in-place update or preservation.
 func staying(purpose v1alpha1.DrainPurpose, means drain.Means) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		observetest.OnNode("n")(m)
@@ -90,16 +91,16 @@ func TestMachineRequestOfANodeThatIsEmptiedAlthoughItsMachineStays(t *testing.T)
 			assert.True(t, f.Emptying)
 			assert.False(t, f.Deleting || f.DrainOver)
 			assert.Equal(t, drain.Evict, f.Means)
-			assert.Equal(t, observetest.Begun.Add(2*time.Hour), f.Deadline, "by its own record")
+			assert.Equal(t, observetest.Begun.Add(2*time.Hour), f.Deadlines.Next(), "by its own record")
 
 			f = machine.Request(observetest.Machine("m", staying(purpose, drain.Evict), func(m *v1alpha1.Machine) {
 				m.Annotations[v1alpha1.AnnotationExtend] = "2026-11-21T15:00:00Z bob"
 			}), request.Extend, observetest.Asked)
-			assert.Equal(t, observetest.Begun.Add(3*time.Hour), f.Deadline)
+			assert.Equal(t, observetest.Begun.Add(3*time.Hour), f.Deadlines.Next())
 
 			f = machine.Request(observetest.Machine("m", staying(purpose, drain.Delete)), request.Extend, observetest.Asked)
 			assert.Equal(t, drain.Delete, f.Means)
-			assert.Equal(t, observetest.Asked.Add(time.Minute), f.Deadline, "as the status has it")
+			assert.Equal(t, observetest.Asked.Add(time.Minute), f.Deadlines.Next(), "as the status has it")
 
 			for name, change := range map[string]func(*v1alpha1.Machine){
 				"it has ended":                 func(m *v1alpha1.Machine) { m.Status.Drain.Result = "Drained" },
@@ -112,7 +113,7 @@ func TestMachineRequestOfANodeThatIsEmptiedAlthoughItsMachineStays(t *testing.T)
 				f := machine.Request(m, request.Extend, observetest.Asked)
 				assert.False(t, f.Emptying, name)
 				assert.Empty(t, f.Means, name)
-				assert.Zero(t, f.Deadline, name)
+				assert.Zero(t, f.Deadlines.Next(), name)
 				assert.Nil(t, observedrain.Draining(m), name)
 			}
 		})
@@ -127,7 +128,7 @@ func TestDrainIsOver(t *testing.T) {
 		f := machine.Request(m, request.Extend, observetest.Asked)
 		assert.True(t, f.DrainOver)
 		assert.Empty(t, f.Means)
-		assert.Zero(t, f.Deadline)
+		assert.Zero(t, f.Deadlines.Next())
 	}
 	hooked := observetest.Machine("m", observetest.GoingMachine, func(m *v1alpha1.Machine) {
 		m.Status.Deletion = &v1alpha1.MachineDeletion{Stage: v1alpha1.MachineDeletionPreDrainHooks}
@@ -140,10 +141,10 @@ func TestEvictionsOfANodeThatIsNotWell(t *testing.T) {
 	m := observetest.Machine("m", evicting(drain.Evict), func(m *v1alpha1.Machine) {
 		m.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(observetest.Asked)}}
 	})
-	until, then := observedrain.Evictions(m, observetest.Asked)
+	until, then := observedrain.Deadlines(m, observetest.Asked).Evictions()
 	assert.Equal(t, observetest.Asked.Add(5*time.Minute), until)
 	assert.Equal(t, drain.Kill, then)
-	until, then = observedrain.Evictions(m, observetest.Asked.Add(5*time.Minute+observedrain.Overdue+1))
+	until, then = observedrain.Deadlines(m, observetest.Asked.Add(5*time.Minute+drain.Overdue+1)).Evictions()
 	assert.Equal(t, observetest.Begun.Add(2*time.Hour), until, "nobody has killed anything: it is well again")
 	assert.Equal(t, drain.Delete, then)
 }
@@ -168,7 +169,7 @@ func TestEachCommandHasItsAnnotation(t *testing.T) {
 	assert.Empty(t, machine.RequestAnnotation(request.Machine, "burn"))
 }
 
-// decide/request cannot know the API's words for preservation.
+// decide/request does not import the API's values for preservation.
 func TestPreservationIsInTheWordsOfTheAPI(t *testing.T) {
 	for c, want := range map[request.Command]string{request.Preserve: v1alpha1.ValuePreserveNow, request.Unpreserve: v1alpha1.ValuePreserveFalse} {
 		d := request.Decide(request.Order{Command: c}, machine.Request(observetest.Machine("m"), c, observetest.Asked))

@@ -21,7 +21,7 @@ import (
 	"millwright/observe/set"
 )
 
-// Unreadable is a selector that no list of labels can be made of.
+// Unreadable is a selector that cannot be parsed.
 func Unreadable() *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Nonsense"}}}
 }
@@ -52,7 +52,7 @@ func Noted(key, value string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) { m.Annotations = map[string]string{key: value} }
 }
 
-// At makes a machine one whose deletion has come to a stage.
+// At makes a machine one whose deletion is in this stage.
 func At(stage v1alpha1.MachineDeletionStage, of *v1alpha1.MachineDrain) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		m.Status.Deletion = &v1alpha1.MachineDeletion{Stage: stage, Since: *Now(), Drain: of}
@@ -72,7 +72,7 @@ func Watching(t *testing.T, objects ...runtime.Object) (*cache.Cluster, *kubefak
 	return cluster, target
 }
 
-// Attachment attaches a persistent volume to a node; an empty name is a volume that has no such object.
+// Attachment attaches a persistent volume to a node; with an empty name it names no persistent volume.
 func Attachment(name, node, volume string, change ...func(*storagev1.VolumeAttachment)) *storagev1.VolumeAttachment {
 	a := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name)}}
 	a.Spec.Attacher, a.Spec.NodeName, a.Status.Attached = "csi.example.com", node, true
@@ -89,7 +89,7 @@ func Drained(after time.Duration) *v1alpha1.MachineConfiguration {
 	return &v1alpha1.MachineConfiguration{MachineDrainTimeout: &metav1.Duration{Duration: after}}
 }
 
-// Blocked is a machine that the provider makes no instance for, as its condition of this type says.
+// Blocked makes a machine one for which the provider creates no instance, with a condition of this type.
 func Blocked(kind corev1.NodeConditionType, reason string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		m.Status.CurrentStatus.Phase = v1alpha1.MachineCrashLoopBackOff
@@ -198,7 +198,7 @@ func IsGranted(m *v1alpha1.Machine) {
 	m.Annotations = map[string]string{v1alpha1.AnnotationReplacementGranted: "2026-01-01T12:00:00Z"}
 }
 
-// Critical puts the taint on a node that it carries until its critical components are ready.
+// Critical adds the taint of a node whose critical components are not ready.
 func Critical(n *corev1.Node) {
 	n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: v1alpha1.TaintCriticalComponentsNotReady, Effect: "NoSchedule"})
 }
@@ -207,18 +207,18 @@ func OfDeployment(s *v1alpha1.MachineSet) {
 	s.OwnerReferences = OwnedBy(Deployment("d"), "MachineDeployment")
 }
 
-// ObservedMember is what decide/scale hears of one machine of a set.
+// ObservedMember returns the facts about one machine of a set.
 func ObservedMember(m *v1alpha1.Machine, s *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) scale.Member {
 	return set.Observed(s, set.Around{Members: []*v1alpha1.Machine{m}, Deployment: d}, Noon, 0).Members[0]
 }
 
-// Follower is a machine that is what its set's template makes.
+// Follower is a machine as its set's template makes it.
 func Follower(change ...func(*v1alpha1.Machine)) *v1alpha1.Machine {
 	t := Template()
 	return Machine("m", append([]func(*v1alpha1.Machine){func(m *v1alpha1.Machine) { m.Annotations, m.Spec = t.Annotations, t.Spec }}, change...)...)
 }
 
-// Note sets an annotation besides those that a machine has.
+// Note sets one annotation of a machine.
 func Note(key, value string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) { metav1.SetMetaDataAnnotation(&m.ObjectMeta, key, value) }
 }
@@ -230,7 +230,7 @@ func ReadySince(at metav1.Time) func(*v1alpha1.Machine) {
 	}
 }
 
-// Templated is a machine whose node shall carry one of each.
+// Templated gives a machine's node template one label, one annotation and one taint.
 func Templated(m *v1alpha1.Machine) {
 	m.Spec.NodeTemplateSpec.Labels = map[string]string{"pool": "web"}
 	m.Spec.NodeTemplateSpec.Annotations = map[string]string{"team": "shop"}
@@ -242,17 +242,17 @@ var (
 	KeptUntil = metav1.NewTime(KeptFrom.Add(v1alpha1.DefaultPreserveTimeout))
 )
 
-// Asking is a machine that asks for preservation with this value.
+// Asking makes a machine ask for preservation with this value.
 func Asking(value string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) { m.Annotations = map[string]string{v1alpha1.AnnotationPreserve: value} }
 }
 
-// Until is a machine with an end of preservation on record.
+// Until records the end of a machine's preservation.
 func Until(end metav1.Time) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) { m.Status.CurrentStatus.PreserveExpiryTime = &end }
 }
 
-// Begun is when the drains of these tests began, and asked when somebody makes a request.
+// Begun is when the drains of these tests began, and Asked when a request is made.
 var (
 	Begun = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	Asked = Begun.Add(time.Hour)
@@ -263,7 +263,7 @@ type (
 	OnDeployment = func(*v1alpha1.MachineDeployment)
 )
 
-// Fact returns a field of a struct by its name; that of a nested one as Outer.Inner.
+// Fact returns a field of a struct by its name; a nested field as Outer.Inner.
 func Fact(of any, name string) any {
 	v := reflect.ValueOf(of)
 	for part := range strings.SplitSeq(name, ".") {
@@ -272,7 +272,7 @@ func Fact(of any, name string) any {
 	return v.Interface()
 }
 
-// Facts lists the fields of a struct as fact names them.
+// Facts lists the names of the fields of a struct, nested ones as Outer.Inner.
 func Facts(of reflect.Type, prefix string) (names []string) {
 	for f := range of.Fields() {
 		if f.Type.Kind() == reflect.Struct && f.Type != reflect.TypeFor[time.Time]() {

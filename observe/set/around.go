@@ -1,4 +1,4 @@
-// Package set turns a MachineSet, its machines and what stands around them into the facts that decide asks for.
+// Package set turns a MachineSet, its machines and the objects around them into facts for decide.
 package set
 
 import (
@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,74 +16,72 @@ import (
 
 	"millwright/api/v1alpha1"
 	"millwright/decide/preflight"
-	"millwright/decide/preserve"
 	"millwright/observe/cache"
-	"millwright/observe/machine"
 )
 
-// Around is what stands around a set.
+// Around holds what the facts about a set need besides the set.
 type Around struct {
-	Members    []*v1alpha1.Machine // that it controls, in no order
-	Orphans    []*v1alpha1.Machine // of its namespace that nothing controls, in no order
-	Read       string              // resource version up to which machines had been read at most; empty: that is not known
+	Members    []*v1alpha1.Machine // machines that the set controls, in no order
+	Orphans    []*v1alpha1.Machine // machines of its namespace without a controller, in no order
+	Read       string              // the machines are at most as new as this resource version; empty: not known
 	Deployment *v1alpha1.MachineDeployment
-	// Node returns the node of a machine, nil when it has none; nil: nothing is known of nodes.
+	// Node returns the node of a machine, nil when it has none. A nil function means that nothing is known about nodes.
 	Node      func(*v1alpha1.Machine) *corev1.Node
-	Missing   []string            // kinds that the template names and that do not exist
-	Preflight []preflight.Failure // checks that keep the set from making machines
-	// ControlPlane is the version of the control plane that was looked at; empty when there is none.
+	Missing   []string           // kinds that the template names and that do not exist
+	Preflight preflight.Observed // facts for the preflight checks; zero: no control plane is configured
+	// ControlPlane is the resource version of the control plane that was read; empty when there is none.
 	ControlPlane string
-	// Class is the version of the class that the template names; empty when there is none.
+	// Class is the resource version of the class that the template names; empty when there is none.
 	Class string
 }
 
-// Read returns what stands around a set, from the caches.
+// Read returns what is around a set from the caches.
 func Read(c *cache.Cluster, set *v1alpha1.MachineSet) Around {
 	around := Around{
 		Members: c.MachinesOf(string(set.UID)),
 		Orphans: cache.Indexed[*v1alpha1.Machine](c.Informer(cache.Machines), cache.ByOwner, cache.OrphansOf(set.Namespace)),
 		Node:    c.NodeOf,
 	}
-	around.Read = c.Applied(cache.Machines) // after they were read: there may be fewer, and no more
+	around.Read = c.Applied(cache.Machines) // after the machines, so that it is never too old
 	if owner := metav1.GetControllerOf(set); owner != nil {
 		if d, found := c.Deployment(set.Namespace + "/" + owner.Name); found && d.UID == owner.UID {
 			around.Deployment = d
 		}
 	}
 	class, _ := c.Class(cache.ClassOfSet(set))
-	around.seeClass(set, class)
-	read := c.ControlPlaneRead() // before it is looked at: what comes in between is there
-	around.check(c, set, c.ControlPlane(), read)
+	around.addClass(set, class)
+	read := c.ControlPlaneRead() // before the object, so that "filled" never goes with an object that was missed
+	around.addPreflight(c, set, c.ControlPlane(), read)
 	return around
 }
 
-// ReadToAct is Read for who decides by it what is done next. While the cache of the control plane is not filled, it is
-// read from the API server: nobody hears of it when the cache is filled and there is none. Where that fails, no machine is made.
+// ReadToAct is Read for a decision that is carried out. While the cache of the control plane is not filled, it reads the API
+// server, because no event reports that the cache was filled and is empty. If that read fails, the set creates no machine.
 func ReadToAct(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet) Around {
 	around := Read(c, set)
 	if !c.ControlPlaneRead() {
-		_ = lookAtControlPlane(ctx, c, set, &around) // "not read yet" stays the answer
+		_ = addLiveControlPlane(ctx, c, set, &around) // after an error it stays unread
 	}
 	return around
 }
 
-// ReadLive reads the machines around a set from the API server, and its class where the cache has none. Machines that the set owns although its selector does
-// not match their labels any more come from the cache: a live look that left them out would count other members than
-// Read does, and each would undo what the other asked for.
+// ReadLive reads the machines around a set from the API server, and its class if the cache has none. Machines that the set
+// owns although its selector no longer matches their labels come from the cache. Without them, ReadLive and Read would count
+// different members, and each decision would undo the other.
 func ReadLive(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet) (Around, error) {
 	around := Read(c, set)
 	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
-	if err != nil || selector.Empty() { // nothing is adopted by it
+	if err != nil || selector.Empty() { // such a set adopts nothing
 		selector = labels.SelectorFromSet(set.Spec.Template.Labels)
 	}
 	list, err := c.Client().MachineV1alpha1().Machines(set.Namespace).List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
 	if err != nil {
 		return around, fmt.Errorf("list machines of set %s: %w", set.Name, err)
 	}
-	if err := around.seeLiveClass(ctx, c, set); err != nil {
+	if err := around.addLiveClass(ctx, c, set); err != nil {
 		return around, err
 	}
-	if err := lookAtControlPlane(ctx, c, set, &around); err != nil {
+	if err := addLiveControlPlane(ctx, c, set, &around); err != nil {
 		return around, err
 	}
 	if cache.Newer(list.ResourceVersion, around.Read) {
@@ -101,18 +98,14 @@ func ReadLive(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet) (
 			orphans = append(orphans, m)
 		}
 	}
-	unlisted := func(m *v1alpha1.Machine) bool { return !listed[m.UID] && !selector.Matches(labels.Set(m.Labels)) }
-	around.Members = slices.Concat(members, keep(around.Members, unlisted))
-	around.Orphans = slices.Concat(orphans, keep(around.Orphans, unlisted))
+	isListed := func(m *v1alpha1.Machine) bool { return listed[m.UID] || selector.Matches(labels.Set(m.Labels)) }
+	around.Members = append(members, slices.DeleteFunc(around.Members, isListed)...)
+	around.Orphans = append(orphans, slices.DeleteFunc(around.Orphans, isListed)...)
 	return around, nil
 }
 
-func keep[T any](list []T, wanted func(T) bool) []T {
-	return slices.DeleteFunc(slices.Clone(list), func(item T) bool { return !wanted(item) })
-}
-
-// SetsSelecting returns the sets of a machine's namespace whose selector matches its labels, and the one that released it, in
-// no order. An empty selector matches nothing.
+// SetsSelecting returns the sets of a machine's namespace whose selector matches its labels, and the set that released it,
+// in no order. An empty selector matches nothing.
 func SetsSelecting(c *cache.Cluster, m *v1alpha1.Machine) []*v1alpha1.MachineSet {
 	var sets []*v1alpha1.MachineSet
 	for _, set := range cache.All[*v1alpha1.MachineSet](c.Informer(cache.Sets)) {
@@ -128,8 +121,8 @@ func SetsSelecting(c *cache.Cluster, m *v1alpha1.Machine) []*v1alpha1.MachineSet
 	return sets
 }
 
-// seeClass adds what is to be said of the class that the set's template names; nil: there is none.
-func (a *Around) seeClass(set *v1alpha1.MachineSet, class *v1alpha1.MachineClass) {
+// addClass adds the facts about the class that the set's template names; nil: it does not exist.
+func (a *Around) addClass(set *v1alpha1.MachineSet, class *v1alpha1.MachineClass) {
 	a.Missing, a.Class = nil, ""
 	switch {
 	case class != nil:
@@ -139,8 +132,8 @@ func (a *Around) seeClass(set *v1alpha1.MachineSet, class *v1alpha1.MachineClass
 	}
 }
 
-// seeLiveClass looks at the API server for a class that the cache does not have.
-func (a *Around) seeLiveClass(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet) error {
+// addLiveClass reads the API server for a class that the cache does not have.
+func (a *Around) addLiveClass(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet) error {
 	if len(a.Missing) == 0 {
 		return nil
 	}
@@ -151,12 +144,12 @@ func (a *Around) seeLiveClass(ctx context.Context, c *cache.Cluster, set *v1alph
 	case err != nil:
 		return fmt.Errorf("get class of set %s: %w", set.Name, err)
 	}
-	a.seeClass(set, class)
+	a.addClass(set, class)
 	return nil
 }
 
-// NodeAsked returns the node that says, too, whether a failed machine is to be kept; nil for any other machine, and where
-// nothing is known of its node.
+// NodeAsked returns the node whose annotation may keep a failed machine; nil for any other machine, and when its node is not
+// known.
 func (a Around) NodeAsked(m *v1alpha1.Machine) *corev1.Node {
 	if a.Node == nil || m.Status.CurrentStatus.Phase != v1alpha1.MachineFailed {
 		return nil
@@ -164,30 +157,23 @@ func (a Around) NodeAsked(m *v1alpha1.Machine) *corev1.Node {
 	return a.Node(m)
 }
 
-// keptByNode reports whether a failed machine is to be kept because its node asks for it, whether or not its own workflow has
-// put that on record.
-func (a Around) keptByNode(m *v1alpha1.Machine) bool {
-	node := a.NodeAsked(m)
-	return node != nil && preserve.Protected(machine.PreserveFacts(m, node, time.Time{}))
-}
-
-// lookAtControlPlane adds what the API server says of the control plane.
-func lookAtControlPlane(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet, a *Around) error {
+// addLiveControlPlane reads the control plane from the API server and adds its facts.
+func addLiveControlPlane(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet, a *Around) error {
 	controlPlane, err := c.LiveControlPlane(ctx)
 	if err == nil {
-		a.check(c, set, controlPlane, true)
+		a.addPreflight(c, set, controlPlane, true)
 	}
 	return err
 }
 
-// check adds the checks that keep a set from making machines. A control plane that is configured and was not read yet keeps it,
-// too; nil that was read is none.
-func (a *Around) check(c *cache.Cluster, set *v1alpha1.MachineSet, controlPlane *unstructured.Unstructured, read bool) {
-	a.Preflight, a.ControlPlane = nil, ""
+// addPreflight adds the facts for the preflight checks. A nil control plane that was read does not exist. One that was not read yet
+// fails its check.
+func (a *Around) addPreflight(c *cache.Cluster, set *v1alpha1.MachineSet, controlPlane *unstructured.Unstructured, read bool) {
+	a.Preflight, a.ControlPlane = preflight.Observed{}, ""
 	if c.Informer(cache.ControlPlanes) == nil {
 		return
 	}
-	o := preflight.Observed{
+	a.Preflight = preflight.Observed{
 		Machines: preflight.Machines{
 			Version: set.Spec.Template.Annotations[v1alpha1.AnnotationKubernetesVersion],
 			Kubeadm: set.Spec.Template.Annotations[v1alpha1.AnnotationJoinsBy] == v1alpha1.ValueKubeadm,
@@ -196,15 +182,14 @@ func (a *Around) check(c *cache.Cluster, set *v1alpha1.MachineSet, controlPlane 
 	}
 	switch {
 	case controlPlane != nil:
-		o.ControlPlane, a.ControlPlane = controlPlaneFacts(controlPlane), controlPlane.GetResourceVersion()
+		a.Preflight.ControlPlane, a.ControlPlane = controlPlaneFacts(controlPlane), controlPlane.GetResourceVersion()
 	case !read:
-		o.ControlPlane = &preflight.ControlPlane{Kind: c.Preflight.ControlPlane.Resource.Resource, Name: c.Preflight.ControlPlane.Name, Unread: true}
+		a.Preflight.ControlPlane = &preflight.ControlPlane{Kind: c.Preflight.ControlPlane.Resource.Resource, Name: c.Preflight.ControlPlane.Name, Unread: true}
 	}
-	a.Preflight = preflight.Decide(o)
 }
 
-// controlPlaneFacts reads what the contract of Cluster API's control planes says. What is not there, or is of another type, is
-// not known.
+// controlPlaneFacts reads the fields of the contract of Cluster API's control planes. A field that is missing, or of another
+// type, is not known.
 func controlPlaneFacts(o *unstructured.Unstructured) *preflight.ControlPlane {
 	text := func(fields ...string) string {
 		value, _, _ := unstructured.NestedString(o.Object, fields...)

@@ -70,7 +70,7 @@ func TestTheDeploymentAboveASet(t *testing.T) {
 	}
 }
 
-// behind returns caches that hold some machines, over an API server that holds others by now.
+// behind returns caches with some machines, of an API server that has others by now.
 func behind(t *testing.T, cached, live []*v1alpha1.Machine) (*cache.Cluster, *[]string) {
 	t.Helper()
 	var objects []runtime.Object
@@ -81,7 +81,7 @@ func behind(t *testing.T, cached, live []*v1alpha1.Machine) (*cache.Cluster, *[]
 	return cluster, answerWith(client, live)
 }
 
-// answerWith makes an API server list these machines from now on, and returns the selectors that it is asked with.
+// answerWith makes an API server list these machines from now on, and returns the selectors of the requests.
 func answerWith(client *fake.Clientset, live []*v1alpha1.Machine) *[]string {
 	list, asked := &v1alpha1.MachineList{}, &[]string{}
 	for _, m := range live {
@@ -147,7 +147,7 @@ func TestLiveAndCachedLooksAgreeWhenTheCacheIsCurrent(t *testing.T) {
 	}
 }
 
-// Of a selector that is empty, or cannot be read, nothing is adopted: what the set made is found by the template's labels.
+// A set with an empty or unreadable selector adopts nothing. Its machines are found by the template's labels.
 func TestLiveAroundASetWithoutASelector(t *testing.T) {
 	for name, selector := range map[string]*metav1.LabelSelector{"D40: empty": {}, "U49: unreadable": observetest.Unreadable()} {
 		t.Run(name, func(t *testing.T) {
@@ -174,7 +174,7 @@ func TestLiveAroundSetThatCannotBeRead(t *testing.T) {
 	assert.EqualError(t, err, "list machines of set s: away")
 }
 
-// A look must not change what it finds in the caches.
+// A read must not change the cached objects.
 func TestLiveAroundSetLeavesTheCacheAlone(t *testing.T) {
 	s := observetest.Set("s")
 	cluster, _ := behind(t, []*v1alpha1.Machine{observetest.Machine("a", observetest.Of(s)), observetest.Machine("b", observetest.Of(s)), observetest.Machine("o")}, nil)

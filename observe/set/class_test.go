@@ -53,7 +53,7 @@ func TestMS08_TheClassThatASetNames(t *testing.T) {
 	}
 }
 
-// Only a class that the cache does not have is asked for.
+// Only a class that is not in the cache is read live.
 func TestAClassThatTheCacheHasNotSeenYet(t *testing.T) {
 	var answer error
 	asked := 0

@@ -81,7 +81,7 @@ func TestPreflightOfASet(t *testing.T) {
 			cluster.WatchControlPlane(cache.Preflight{
 				Client: fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, objects...), ControlPlane: ref, Checks: []string{preflight.All}, Strict: row.strict,
 			})
-			unread := set.Read(cluster, s).Preflight
+			unread := preflight.Decide(set.Read(cluster, s).Preflight)
 			early := set.ReadToAct(t.Context(), cluster, s)
 			require.NoError(t, cluster.Start(t.Context()))
 			require.Eventually(t, cluster.Informer(cache.ControlPlanes).HasSynced, 5*time.Second, time.Millisecond)
@@ -89,7 +89,7 @@ func TestPreflightOfASet(t *testing.T) {
 			live, err := set.ReadLive(t.Context(), cluster, s)
 			require.NoError(t, err)
 			var failed []string
-			for _, f := range around.Preflight {
+			for _, f := range preflight.Decide(around.Preflight) {
 				failed = append(failed, f.Check)
 			}
 			assert.Equal(t, row.failed, failed)
@@ -102,7 +102,7 @@ func TestPreflightOfASet(t *testing.T) {
 				require.NotEmpty(t, unread, "what was not read yet is no reason to make machines")
 				assert.Contains(t, unread[0].Why, "was not read yet")
 			}
-			assert.Equal(t, len(around.Preflight) > 0, len(set.Observed(s, around, time.Now(), 0).Preflight) > 0)
+			assert.Equal(t, around.Preflight, set.Observed(s, around, time.Now(), 0).Preflight)
 		})
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"millwright/observe/set"
 )
 
-// moulded is a set whose template says something of each part that live machines follow.
+// moulded is a set whose template sets each part that is changed in place.
 func moulded() *v1alpha1.MachineSet {
 	s := observetest.Set("s")
 	t := &s.Spec.Template
@@ -24,7 +24,7 @@ func moulded() *v1alpha1.MachineSet {
 	return s
 }
 
-// What live machines take over of a template, and what stays theirs.
+// What machines copy from a template, and what stays their own.
 func TestMS10_LiveMachinesFollowTheTemplate(t *testing.T) {
 	label := func(key, value string) observetest.OnSet {
 		return func(s *v1alpha1.MachineSet) { s.Spec.Template.Labels[key] = value }
@@ -43,7 +43,7 @@ func TestMS10_LiveMachinesFollowTheTemplate(t *testing.T) {
 		set    *v1alpha1.MachineSet
 		is     func(*v1alpha1.Machine)
 		parts  string
-		change func(*v1alpha1.Machine) // what it makes of the machine
+		change func(*v1alpha1.Machine) // the machine afterwards
 	}{
 		{"as the template makes it", observetest.Set("s"), nothing, "", nothing},
 		{"a label is missing", observetest.Set("s", label("tier", "front")), nothing, "labels", has("tier", "front")},
@@ -106,7 +106,7 @@ func TestMS10_LiveMachinesFollowTheTemplate(t *testing.T) {
 	}
 }
 
-// What a machine took from a template is its own: whoever changes the machine changes no template.
+// A change of the machine must not change the template.
 func TestFollowTemplateSharesNothing(t *testing.T) {
 	s := moulded()
 	m := observetest.Machine("m", func(m *v1alpha1.Machine) { m.Labels = nil })

@@ -15,7 +15,7 @@ import (
 	"millwright/observe/set"
 )
 
-// Every fact of a machine that decide/scale asks for, and how it differs from that of one that was just made.
+// Each fact about a machine, with a value that differs from that of a new machine.
 func TestObservedMember(t *testing.T) {
 	byDeployment := func(s *v1alpha1.MachineSet) {
 		s.OwnerReferences = observetest.OwnedBy(observetest.Deployment("d"), "MachineDeployment")
@@ -82,7 +82,7 @@ func TestObservedMember(t *testing.T) {
 	})
 }
 
-// memberRow is one fact of a machine, by the machine, its set and the deployment above.
+// memberRow is one fact about a machine, from the machine, its set and its deployment.
 type memberRow struct {
 	name       string
 	fact       string
@@ -92,7 +92,7 @@ type memberRow struct {
 	want       any
 }
 
-// proveMember shows each fact, and that none is forgotten.
+// proveMember checks each row, and that each fact has one.
 func proveMember(t *testing.T, rows []memberRow) {
 	missing := map[string]bool{}
 	for _, name := range observetest.Facts(reflect.TypeFor[scale.Member](), "") {
@@ -129,7 +129,7 @@ func deletes(s *v1alpha1.MachineSet, machines ...*v1alpha1.Machine) []string {
 	return doomed
 }
 
-// A set deletes of its failed machines those that it may replace, each once.
+// A set deletes the failed machines that it may replace, each once.
 func TestFailedMachinesToReplace(t *testing.T) {
 	expired := metav1.NewTime(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
 	terminating := observetest.Phase(v1alpha1.MachineTerminating)

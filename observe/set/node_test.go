@@ -15,7 +15,7 @@ import (
 	"millwright/observe/set"
 )
 
-// What the node of a failed machine asks for counts before the machine's workflow has put it on record.
+// The annotation of a failed machine's node counts before the machine's workflow has recorded it.
 func TestU59_AFailedMachineWhoseNodeSaysWhatBecomesOfIt(t *testing.T) {
 	failed, on := observetest.Phase(v1alpha1.MachineFailed), observetest.OnNode("n")
 	saying := func(value string) *corev1.Node {

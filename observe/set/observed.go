@@ -18,7 +18,7 @@ import (
 	"millwright/observe/machine"
 )
 
-// Observed turns a set and what stands around it into what decide/scale asks for. Seed is the source of new names.
+// Observed returns the facts from which a set is planned. Seed is the source of new names.
 func Observed(set *v1alpha1.MachineSet, around Around, now time.Time, seed uint64) scale.Observed {
 	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
 	o := scale.Observed{
@@ -61,17 +61,13 @@ func Observed(set *v1alpha1.MachineSet, around Around, now time.Time, seed uint6
 	case !selector.Matches(labels.Set(set.Spec.Template.Labels)):
 		o.Invalid = "the selector does not match the labels of the template"
 	}
-	outdated := ""
-	if o.Remediation.Outdated {
-		outdated = "MachineDeployment " + around.Deployment.Name + " has another template"
-	}
 	for _, m := range around.Members {
 		f := Member(m, set, selector)
 		f.Labelled, f.Drift = holds(m.Labels, set.Spec.Template.Labels), drift(m, set)
-		if outdated != "" {
-			f.UpToDate, f.UpToDateWhy = scale.False, outdated
+		if o.Remediation.Outdated {
+			f.UpToDate, f.UpToDateWhy = scale.False, "MachineDeployment "+around.Deployment.Name+" has another template"
 		}
-		if around.keptByNode(m) {
+		if node := around.NodeAsked(m); node != nil && machine.IsProtected(m, node) { // whether or not that is recorded
 			f.Preserved, f.Replace = true, false
 		}
 		o.Members = append(o.Members, f)
@@ -87,8 +83,8 @@ func Observed(set *v1alpha1.MachineSet, around Around, now time.Time, seed uint6
 	return o
 }
 
-// remediation is the policy of a set. Where a deployment stands above, its replacement budget and its own pauses decide when
-// failed machines go, so that there is no second one here.
+// remediation returns the remediation policy of a set. Under a deployment there is no back-off: its replacement budget and
+// its own pauses decide when failed machines are replaced.
 func remediation(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) scale.Remediation {
 	r := scale.Remediation{Backoff: v1alpha1.DefaultRemediationBackoff, MaxBackoff: v1alpha1.DefaultRemediationMaxBackoff}
 	if spec := set.Spec.Remediation; spec != nil {
@@ -110,7 +106,7 @@ func remediation(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) scale.
 	return r
 }
 
-// Member turns a machine of a set into what decide/scale asks for, but for what its template says of it.
+// Member returns the facts about a machine of a set that do not depend on the set's template.
 func Member(m *v1alpha1.Machine, set *v1alpha1.MachineSet, selector labels.Selector) scale.Member {
 	phase := m.Status.CurrentStatus.Phase
 	f := scale.Member{
@@ -124,7 +120,7 @@ func Member(m *v1alpha1.Machine, set *v1alpha1.MachineSet, selector labels.Selec
 		Crashing: phase == v1alpha1.MachineCrashLoopBackOff,
 		Updating: phase == v1alpha1.MachineInPlaceUpdating,
 		Updated:  m.Labels[v1alpha1.LabelUpdateResult] == v1alpha1.ValueUpdateSuccessful,
-		Joined:   hasJoined(m),
+		Joined:   machine.HasJoined(m),
 		Serves:   phase == v1alpha1.MachineAvailable,
 
 		Replace:        machine.Replaceable(m, set),
@@ -148,22 +144,17 @@ func Member(m *v1alpha1.Machine, set *v1alpha1.MachineSet, selector labels.Selec
 	return f
 }
 
-// HealthChecked is what a health check says of a machine, and whether it asks the set to replace it. A mark on a machine that the
-// check finds healthy is the check's own to take back.
+// HealthChecked returns the result of the health check of a machine, and whether the check asks the set to replace it. A
+// request on a machine that the check finds healthy is for the check to remove.
 func HealthChecked(m *v1alpha1.Machine) (check scale.Answer, marked bool) {
-	for _, c := range m.Status.Conditions {
-		switch c.Type {
-		case v1alpha1.MachineHealthCheckSucceeded:
-			check = scale.Answer(c.Status)
-		case v1alpha1.MachineOwnerRemediated:
-			marked = c.Status == corev1.ConditionFalse
-		default:
-		}
+	if c := cache.Condition(m.Status.Conditions, v1alpha1.MachineHealthCheckSucceeded); c != nil {
+		check = scale.Answer(c.Status)
 	}
-	return check, marked && check == scale.False
+	c := cache.Condition(m.Status.Conditions, v1alpha1.MachineOwnerRemediated)
+	return check, c != nil && c.Status == corev1.ConditionFalse && check == scale.False
 }
 
-// readiness says whether a machine's node is ready, as the machine's own workflow says it.
+// readiness returns whether the node of a machine is ready, as the machine's status says.
 func readiness(m *v1alpha1.Machine) (ready scale.Answer, why string, since time.Time, node scale.Node) {
 	phase := m.Status.CurrentStatus.Phase
 	switch phase {
@@ -181,17 +172,7 @@ func readiness(m *v1alpha1.Machine) (ready scale.Answer, why string, since time.
 	return scale.False, cmp.Or(m.Status.LastOperation.Description, "phase "+string(phase)), since, node
 }
 
-// hasJoined reports whether the node of a machine has joined, or will never have to.
-func hasJoined(m *v1alpha1.Machine) bool {
-	switch m.Status.CurrentStatus.Phase {
-	case "", v1alpha1.MachinePending, v1alpha1.MachineCrashLoopBackOff, v1alpha1.MachineFailed, v1alpha1.MachineTerminating:
-		return m.Annotations[v1alpha1.AnnotationMachineJoinDuration] != ""
-	default:
-		return true
-	}
-}
-
-// Blocked returns the reason of Blocked as the set's status says it; empty when nothing blocks.
+// Blocked returns the reason of the condition ReplicaFailure of a set; empty when nothing blocks.
 func Blocked(set *v1alpha1.MachineSet) string {
 	for _, c := range set.Status.Conditions {
 		if c.Type == v1alpha1.MachineSetReplicaFailure && c.Status == v1alpha1.ConditionTrue {
@@ -201,7 +182,7 @@ func Blocked(set *v1alpha1.MachineSet) string {
 	return ""
 }
 
-// reportedSet returns what a set's status says of what scale.Look decides.
+// reportedSet returns the part of a set's status that scale.Look decides.
 func reportedSet(s *v1alpha1.MachineSetStatus) scale.Status {
 	r := scale.Status{
 		Counts: &scale.Counts{
@@ -217,7 +198,7 @@ func reportedSet(s *v1alpha1.MachineSetStatus) scale.Status {
 	return r
 }
 
-// ApplyStatus makes a status say what scale.Look says. The time of a condition moves with its status.
+// ApplyStatus writes the status that scale.Look decided. The transition time of a condition changes only with its status.
 func ApplyStatus(s *v1alpha1.MachineSetStatus, want scale.Status, now metav1.Time) {
 	if c := want.Counts; c != nil {
 		s.Replicas, s.FullyLabeledReplicas, s.ReadyReplicas = int32(c.Replicas), int32(c.Labelled), int32(c.Ready)

@@ -17,7 +17,7 @@ import (
 	"millwright/observe/set"
 )
 
-// running is a machine as its set wants it, ready since an hour before noon.
+// running is a machine as its set wants it, ready for an hour at noon.
 func running(name string, change ...func(*v1alpha1.Machine)) *v1alpha1.Machine {
 	return renamedTo(name, observetest.Follower(append([]func(*v1alpha1.Machine){observetest.ReadySince(observetest.Ago(60))}, change...)...))
 }
@@ -27,14 +27,14 @@ func renamedTo(name string, m *v1alpha1.Machine) *v1alpha1.Machine {
 	return m
 }
 
-// caredFor is a set of this size that is seen to.
+// caredFor is a set of this size with our finalizer whose generation was observed.
 func caredFor(replicas int32, change ...observetest.OnSet) *v1alpha1.MachineSet {
 	return observetest.Set("s", append([]observetest.OnSet{func(s *v1alpha1.MachineSet) {
 		s.Spec.Replicas, s.Finalizers, s.Status.ObservedGeneration = replicas, []string{v1alpha1.FinalizerMachine}, s.Generation
 	}}, change...)...)
 }
 
-// reporting makes a set's status say what there was to say at noon.
+// reporting gives a set the status of noon.
 func reporting(s *v1alpha1.MachineSet, around set.Around) *v1alpha1.MachineSet {
 	set.ApplyStatus(&s.Status, scale.Look(set.Observed(s, around, observetest.Noon, 0)).Status, metav1.NewTime(observetest.Noon))
 	return s
@@ -96,7 +96,7 @@ func TestWhatASetHasPending(t *testing.T) {
 	}
 }
 
-// What the run knows of its last batch is in the facts, too: what is told already is not told again and again.
+// The failure of the last batch is a fact too, so that it is reported only once.
 func TestARefusedBatchIsToldOnce(t *testing.T) {
 	s, around := caredFor(3), observetest.Members(running("a"), running("b"))
 	look := func(failure scale.Failure) scale.Plan {
@@ -123,7 +123,7 @@ func createdAt(at metav1.Time) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) { m.CreationTimestamp = at }
 }
 
-// planned says in one line which list of a decision is filled.
+// planned names in one line the list of a decision that is filled.
 func planned(d scale.Decision) string {
 	var lists []string
 	for _, list := range []struct {
@@ -147,7 +147,7 @@ func planned(d scale.Decision) string {
 	return strings.Join(lists, ", ")
 }
 
-// From objects to a decision: what people and other controllers write on sets and machines comes to this.
+// From objects to a decision: the effect of what people and other controllers write on sets and machines.
 func TestWhatASetDoesAboutWhatItSees(t *testing.T) {
 	scaled := observetest.NoteSet(v1alpha1.AnnotationLastScalerChange, "2026-01-01T11:30:00Z")
 	chosen := func(name, at string) *v1alpha1.Machine {

@@ -15,7 +15,7 @@ import (
 	"millwright/observe/set"
 )
 
-// reported is the condition of this type in a status; a condition without a type when there is none.
+// reported is the condition of this type in a status; zero when there is none.
 func reported(s v1alpha1.MachineSetStatus, kind v1alpha1.MachineSetConditionType) v1alpha1.MachineSetCondition {
 	for _, c := range s.Conditions {
 		if c.Type == kind {
@@ -41,7 +41,7 @@ func TestApplySetStatus(t *testing.T) {
 			{Type: v1alpha1.MachineSetScalingUp, Status: "True", Reason: "Because", Message: "so", LastTransitionTime: at},
 			{Type: v1alpha1.MachineSetDeleting, Status: "Unknown", Reason: "X", LastTransitionTime: at},
 		},
-		Selector: "app=web", ObservedGeneration: 4, // not what is counted or decided
+		Selector: "app=web", ObservedGeneration: 4, // neither counted nor decided
 	}, s, "in the order of the report; what it does not tell of any more is gone")
 
 	set.ApplyStatus(&s, scale.Status{Peak: 1}, at)
@@ -52,7 +52,7 @@ func TestApplySetStatus(t *testing.T) {
 	assert.Empty(t, s.Conditions)
 }
 
-// The time of a condition is that of its status, whatever else it says.
+// The transition time of a condition changes only with its status.
 func TestTimesOfConditions(t *testing.T) {
 	first, later := metav1.NewTime(observetest.Noon), metav1.NewTime(observetest.Noon.Add(time.Hour))
 	was := scale.Condition{Type: "ScalingUp", Status: scale.True, Reason: "ScalingUp", Message: "from 1 to 3"}
@@ -88,11 +88,11 @@ func TestTimesOfConditions(t *testing.T) {
 	})
 }
 
-// statusRow changes one field of a status that says what is counted.
+// statusRow changes one field of a complete status.
 type statusRow struct {
 	field  string
 	change func(*v1alpha1.MachineSetStatus)
-	same   bool // it is not for the count to say
+	same   bool // not part of the counts
 }
 
 func TestWhatASetHasReported(t *testing.T) {
@@ -162,7 +162,7 @@ func TestU51_WhatAStatusCounts(t *testing.T) {
 	})
 }
 
-// A size is seen when nothing is left to do for it, and that alone is worth a write: the deployment waits for it.
+// A size is observed when nothing is left to do for it. That alone is worth a write, because the deployment waits for it.
 func TestTheSizeThatASetHasSeen(t *testing.T) {
 	two := observetest.Members(running("a"), running("b"))
 	s := reporting(caredFor(2), two)
@@ -198,7 +198,7 @@ func TestD12_AMachineIsAvailableWhenItWasReadyForLongEnough(t *testing.T) {
 	}
 }
 
-// While a failed machine is being replaced the set says so, until its object is gone.
+// While a failed machine is being replaced, the set reports it until the object is gone.
 func TestASetTellsOfAReplacementUntilItIsOver(t *testing.T) {
 	failed := func(change ...func(*v1alpha1.Machine)) set.Around {
 		return observetest.Members(running("a", append([]func(*v1alpha1.Machine){observetest.Phase(v1alpha1.MachineFailed), observetest.IsDue}, change...)...))

@@ -8,14 +8,14 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/rand"
 
 	"millwright/api/v1alpha1"
 )
 
-// SameTemplate reports whether two templates make the same machines. As in MCM it ignores what changes live machines in
-// place and never rolls them: the hash label, the node template, the timeouts and other configuration, and the class's
-// kind.
+// SameTemplate reports whether two templates make the same machines. As in MCM it ignores what is changed in place and never
+// rolls machines: the hash label, the node template, the timeouts and other configuration, and the kind of the class.
 func SameTemplate(a, b *v1alpha1.MachineTemplateSpec) bool {
 	return equality.Semantic.DeepEqual(rolling(a), rolling(b))
 }
@@ -31,8 +31,8 @@ func rolling(t *v1alpha1.MachineTemplateSpec) *v1alpha1.MachineTemplateSpec {
 	return c
 }
 
-// TemplateHash returns the label value that tells sets of one deployment apart, in the form that MCM uses: the decimal of
-// a 32-bit FNV hash over the whole template and, once a name was taken, the collision count.
+// TemplateHash returns the label value that distinguishes the sets of a deployment, in MCM's form: the decimal 32-bit FNV
+// hash of the whole template and, after a name collision, of the collision count.
 func TemplateHash(t *v1alpha1.MachineTemplateSpec, collisions *int32) (string, error) {
 	text, err := json.Marshal(t)
 	if err != nil {
@@ -53,23 +53,14 @@ func Name(deployment, hash string) string {
 	return deployment + "-" + encoded[:min(5, len(encoded))]
 }
 
-// drift says in which parts a machine differs from its set's template that change live machines in place; empty when in
-// none. A machine that is being deleted takes nothing but its timeouts, by which people hurry its deletion.
+// drift names the parts in which a machine differs from its set's template and that are changed in place; empty when there
+// are none.
 func drift(m *v1alpha1.Machine, set *v1alpha1.MachineSet) string {
-	if follows(m, &set.Spec.Template) { // nearly always, and cheaper than to try it on a copy
-		return ""
-	}
-	return strings.Join(FollowTemplate(m.DeepCopy(), set), ", ")
+	shallow := *m // enough, because FollowTemplate replaces what it changes
+	return strings.Join(FollowTemplate(&shallow, set), ", ")
 }
 
-// follows reports whether FollowTemplate would surely change nothing.
-func follows(m *v1alpha1.Machine, t *v1alpha1.MachineTemplateSpec) bool {
-	return holds(m.Labels, t.Labels) && holds(m.Annotations, t.Annotations) && m.Spec.Class.Kind == t.Spec.Class.Kind &&
-		equality.Semantic.DeepEqual(m.Spec.MachineConfiguration, t.Spec.MachineConfiguration) &&
-		equality.Semantic.DeepEqual(m.Spec.NodeTemplateSpec, t.Spec.NodeTemplateSpec)
-}
-
-// holds reports whether all of some are among all.
+// holds reports whether the first map contains all entries of the second.
 func holds(all, some map[string]string) bool {
 	for key, value := range some {
 		if was, there := all[key]; !there || was != value {
@@ -79,8 +70,10 @@ func holds(all, some map[string]string) bool {
 	return true
 }
 
-// FollowTemplate makes a machine follow its set's template in what changes live machines in place, and returns the names of
-// the parts that changed. Labels and annotations that others gave the machine stay. One that has failed keeps what it is.
+// FollowTemplate copies from its set's template to a machine what is changed in place, and returns the names of the parts
+// that changed. It replaces maps and pointers and changes none that it finds. Labels and annotations from others stay. A
+// failed machine does not change. A machine that is being deleted takes only its timeouts, with which people hasten its
+// deletion.
 func FollowTemplate(m *v1alpha1.Machine, set *v1alpha1.MachineSet) []string {
 	t := &set.Spec.Template
 	var parts []string
@@ -111,22 +104,22 @@ func FollowTemplate(m *v1alpha1.Machine, set *v1alpha1.MachineSet) []string {
 	return parts
 }
 
-// follow adds to a map what another one has, and reports whether anything was missing. What people wish of one machine, such
-// as its priority, is theirs once it stands there.
+// follow copies the entries of one map to another, and reports whether any was missing. Annotations by which operators make
+// requests about one machine, such as its priority, are not overwritten.
 func follow(to *map[string]string, from map[string]string) (changed bool) {
 	for key, value := range from {
 		was, there := (*to)[key]
-		if there && (was == value || isWish(key)) {
+		if there && (was == value || isRequest(key)) {
 			continue
 		}
-		if *to == nil {
-			*to = map[string]string{}
+		if !changed {
+			*to, changed = labels.Merge(*to, nil), true // a copy
 		}
-		(*to)[key], changed = value, true
+		(*to)[key] = value
 	}
 	return changed
 }
 
-func isWish(key string) bool {
+func isRequest(key string) bool {
 	return key == v1alpha1.AnnotationMachinePriority || key == v1alpha1.AnnotationPreserve || v1alpha1.IsOwnMetadataKey(key)
 }

@@ -72,7 +72,7 @@ func (f *drains) list(ctx context.Context, out io.Writer, onlyStuck bool) error 
 		m := &going[i]
 		rows = append(rows, []any{
 			m.Namespace, m.Name, m.Labels[v1alpha1.LabelNode], stageWord(m), kubecli.Age(stageSince(m), now), observe.Means(m),
-			kubecli.Clock(observe.StepDeadline(m, now), now), strings.Join(blockers(m), ", "),
+			kubecli.Clock(observe.Deadlines(m, now).Next(), now), strings.Join(blockers(m), ", "),
 		})
 	}
 	return kubecli.WriteTable(out, rows)

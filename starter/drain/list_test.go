@@ -13,7 +13,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"millwright/api/v1alpha1"
-	"millwright/observe/drain"
+	"millwright/decide/drain"
 )
 
 // crowd is one machine of each kind that a list distinguishes.

@@ -28,7 +28,7 @@ func (s snapshot) evictions() string {
 		return s.say(nil, "since %s node %s waits to be emptied; no pod was evicted yet, and its drainTimeout of %s begins with the first eviction",
 			s.sinceStage(), s.node(), timeout)
 	}
-	began, at := d.StartedAt.Time, observe.StepDeadline(m, s.now)
+	began, at := d.StartedAt.Time, observe.Deadlines(m, s.now).Next()
 	if d.MeansSince != nil {
 		began = d.MeansSince.Time
 	}
@@ -54,7 +54,7 @@ func (s snapshot) rest() string {
 
 func (s snapshot) evicting(began, at time.Time) string {
 	how, commands := "with their own grace periods", s.remedies()
-	if _, then := observe.Evictions(s.machine, s.now); then == drain.Kill {
+	if _, then := observe.Deadlines(s.machine, s.now).Evictions(); then == drain.Kill {
 		how = "without a grace period, because their node is not well"
 	} else {
 		commands = append(commands, s.command(request.Extend, "--for 1h", kubecli.GiveReason))

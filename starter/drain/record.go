@@ -92,9 +92,9 @@ func stuck(m *v1alpha1.Machine, now time.Time) bool {
 
 // late reports whether the deadline of the present stage has passed by more than Overdue.
 func late(m *v1alpha1.Machine, now time.Time) bool {
-	at := observe.StepDeadline(m, now)
+	at := observe.Deadlines(m, now).Next()
 	if m.Status.Deletion == nil && !staying(m) {
 		at = stageSince(m)
 	}
-	return !at.IsZero() && now.After(at.Add(observe.Overdue))
+	return !at.IsZero() && now.After(at.Add(drain.Overdue))
 }

@@ -35,6 +35,6 @@ func TestDeadlineOfEvictions(t *testing.T) {
 		"not begun":                       {going(at(v1alpha1.MachineDeletionDrain)), time.Time{}},
 		"from before the deletion":        {going(doing("await-node"), until(time.Second)), time.Time{}},
 	} {
-		assert.WithinDuration(t, c.want, drain.StepDeadline(c.machine, now), 0, name)
+		assert.WithinDuration(t, c.want, drain.Deadlines(c.machine, now).Next(), 0, name)
 	}
 }

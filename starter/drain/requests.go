@@ -134,13 +134,13 @@ func stops(m *v1alpha1.Machine, node string, now time.Time) string {
 	switch {
 	case observe.IsOver(m):
 		return fmt.Sprintf("the deletion goes no further than stage %s; requests to the provider that were sent before may still take effect", stage(m))
-	case observe.Means(m) == drain.Evict && !observe.StepDeadline(m, now).IsZero():
+	case observe.Means(m) == drain.Evict && !observe.Deadlines(m, now).Next().IsZero():
 		cordon := ", and it stays cordoned"
 		if staying(m) {
 			cordon = ""
 		}
 		return fmt.Sprintf("no more pods of node %s are evicted%s; the drain's deadline is not moved: resumed after %s, it deletes pods",
-			node, cordon, phrase.When(observe.StepDeadline(m, now), now))
+			node, cordon, phrase.When(observe.Deadlines(m, now).Next(), now))
 	default:
 		return "no more pods of node " + node + " are evicted, and nothing else is done to the node"
 	}
@@ -148,7 +148,7 @@ func stops(m *v1alpha1.Machine, node string, now time.Time) string {
 
 // lost says that the time for evictions has passed meanwhile.
 func lost(m *v1alpha1.Machine, now time.Time) string {
-	if at := observe.StepDeadline(m, now); observe.Means(m) == drain.Evict && !at.IsZero() && !at.After(now) {
+	if at := observe.Deadlines(m, now).Next(); observe.Means(m) == drain.Evict && !at.IsZero() && !at.After(now) {
 		return "; its deadline has passed at " + phrase.Clock(at, now) + ": pods are deleted"
 	}
 	return ""
@@ -162,7 +162,7 @@ func extends(m *v1alpha1.Machine, now time.Time, d request.Decision) string {
 	stamp, _, _ := strings.Cut(extended.Annotations[v1alpha1.AnnotationExtend], " ")
 	until, _ := time.Parse(time.RFC3339, stamp) // the request was written in this format
 	text := "pods are evicted until " + phrase.When(until, now) + ", and the remaining pods are deleted then"
-	switch at, then := observe.Evictions(extended, now); {
+	switch at, then := observe.Deadlines(extended, now).Evictions(); {
 	case observe.Means(m) == "":
 		text += fmt.Sprintf(", unless its drainTimeout of %s, which begins with the drain, ends later", m.Spec.EffectiveDrainTimeout())
 	case then == drain.Kill:

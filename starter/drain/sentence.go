@@ -67,7 +67,7 @@ func (s snapshot) targetUnavailable() string {
 // holding describes a deletion that is held. A hold does not stop the clock of its drain.
 func (s snapshot) holding() string {
 	m, commands, clock := s.machine, []string{s.command(request.Resume)}, "this step has no deadline"
-	if at := observe.StepDeadline(m, s.now); observe.Means(m) == drain.Evict && !at.IsZero() {
+	if at := observe.Deadlines(m, s.now).Next(); observe.Means(m) == drain.Evict && !at.IsZero() {
 		clock = "its deadline is not moved: resumed after " + phrase.When(at, s.now) + ", it deletes pods"
 		commands = append(commands, s.command(request.Extend, "--for 1h", kubecli.GiveReason))
 	}
@@ -143,7 +143,7 @@ func (s snapshot) detaching() string {
 		what = strings.Join(s.volumes, ", ")
 	}
 	end := "for --pv-detach-timeout of the workers; then it continues anyway"
-	if at := observe.StepDeadline(s.machine, s.now); !at.IsZero() {
+	if at := observe.Deadlines(s.machine, s.now).Next(); !at.IsZero() {
 		end = "until " + phrase.When(at, s.now) + "; then it continues anyway"
 	}
 	skip := fmt.Sprintf("kubectl annotate machine -n %s %s %s=", s.machine.Namespace, s.machine.Name, v1alpha1.AnnotationExcludeDetach)

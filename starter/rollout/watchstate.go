@@ -7,8 +7,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"millwright/decide/drain"
 	"millwright/decide/phrase"
-	"millwright/observe/drain"
 )
 
 // watchState is what a watch remembers between two reads.

@@ -118,7 +118,7 @@ func TestStuckDrainTakesRequests(t *testing.T) {
 	now := machine(t, m)
 	require.Equal(t, `wrote `+v1alpha1.AnnotationExtend+`: "`+now.Annotations[v1alpha1.AnnotationExtend]+`"`, answer)
 	require.Contains(t, answer, "the backup needs longer")
-	require.WithinDuration(t, began.Add(3*time.Hour), drain.StepDeadline(now, time.Now()), time.Second, "two hours, and one more")
+	require.WithinDuration(t, began.Add(3*time.Hour), drain.Deadlines(now, time.Now()).Next(), time.Second, "two hours, and one more")
 	told(t, m, "RequestApplied", "ann requested extend: the backup needs longer; wrote ")
 
 	before := len(asked(t, p.Namespace))

@@ -12,9 +12,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// WipeTemporal kills Temporal, takes its whole database away and gives it an empty one, as after a disaster without a
-// backup. All else goes on meanwhile. What the histories held is searched for the canary before, since nobody can do it later.
+// WipeTemporal gives Temporal an empty database and bootstraps it, as after a disaster without a backup. All other components
+// keep running.
 func (r *Rig) WipeTemporal(t *testing.T) {
+	t.Helper()
+	r.EmptyTemporal(t)
+	require.NoError(t, r.Stack.Start(t.Context(), component.Bootstrap))
+}
+
+// EmptyTemporal kills Temporal, removes its database and starts it without the namespace. Before that it searches the histories
+// for the canary, because they are lost.
+func (r *Rig) EmptyTemporal(t *testing.T) {
 	t.Helper()
 	leaks, _, err := r.Leaks(t.Context(), Canary)
 	require.NoError(t, err)
@@ -27,5 +35,4 @@ func (r *Rig) WipeTemporal(t *testing.T) {
 		require.NoError(t, os.Remove(file))
 	}
 	require.NoError(t, r.Stack.Start(t.Context(), component.Temporal))
-	require.NoError(t, r.Stack.Start(t.Context(), component.Bootstrap))
 }

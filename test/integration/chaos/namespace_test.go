@@ -1,0 +1,44 @@
+//go:build integration && endurance
+
+package chaos
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"millwright/devstack/component"
+	"millwright/devstack/stack"
+	"millwright/test/integration/rig"
+)
+
+// A worker whose namespace is gone for more than two minutes ends, so that it can be started again. It does not stay without
+// polling, as Temporal's SDK would leave it.
+func TestEnduranceWorkerEndsWithoutItsNamespace(t *testing.T) {
+	t.Parallel()
+	own, err := rig.Up(t.Context(), t.TempDir(), stack.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		if err := own.Stack.Down(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	own.EmptyTemporal(t)
+	rig.Eventually(t, 4*time.Minute, "the worker has ended", func() (bool, any) {
+		status, err := own.Stack.Status(t.Context())
+		require.NoError(t, err)
+		for _, s := range status {
+			if s.Name == component.Worker {
+				return s.State == stack.StateExited, s
+			}
+		}
+		return false, status
+	})
+	require.NoError(t, own.Stack.Start(t.Context(), component.Bootstrap))
+	require.NoError(t, own.Stack.Start(t.Context(), component.Worker))
+	own.Namespace(t, "again", "")
+	pool := own.Pool(t, "again", "again", 3)
+	pool.AwaitRunning(t, 3, time.Minute)
+}
