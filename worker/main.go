@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"time"
 
+	"go.temporal.io/sdk/worker"
+
 	activitiesdrain "millwright/activities/drain"
 	"millwright/activities/kube"
 	"millwright/decide/drain"
@@ -118,9 +120,14 @@ func execute(o options) error {
 	}
 	started.Store(true)
 	logger.Info("serving", "queues", o.queues)
+	return untilStopped(ctx, workers, fatal)
+}
+
+// untilStopped stops the workers when ctx ends, or at a fatal error, which it returns: the process ends, and can be started again.
+func untilStopped(ctx context.Context, workers []worker.Worker, fatal <-chan error) (err error) {
 	select {
 	case <-ctx.Done():
-	case err = <-fatal: // ending the process lets whoever runs it start it again
+	case err = <-fatal:
 	}
 	var stopping sync.WaitGroup
 	for _, w := range workers {

@@ -99,8 +99,8 @@ func ReadLive(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet) (
 		}
 	}
 	isListed := func(m *v1alpha1.Machine) bool { return listed[m.UID] || selector.Matches(labels.Set(m.Labels)) }
-	around.Members = append(members, slices.DeleteFunc(around.Members, isListed)...)
-	around.Orphans = append(orphans, slices.DeleteFunc(around.Orphans, isListed)...)
+	around.Members = slices.Concat(members, slices.DeleteFunc(around.Members, isListed))
+	around.Orphans = slices.Concat(orphans, slices.DeleteFunc(around.Orphans, isListed))
 	return around, nil
 }
 
