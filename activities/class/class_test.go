@@ -37,16 +37,16 @@ func TestDecideClass(t *testing.T) {
 		"U171: in order": {activitiestest.Class(activitiestest.Needing("a")), []runtime.Object{activitiestest.Keys("a", ours)}, class.Decision{Why: "its finalizers are in place", Seen: aSeen}},
 		"U171: its Secret is missing: nothing to wait for": {activitiestest.Class(activitiestest.Needing("a", "b")), []runtime.Object{activitiestest.Keys("b", ours)}, class.Decision{Why: "its finalizers are in place", Seen: aSeen}},
 		"U170, U171: without finalizer, before any machine": {activitiestest.Class(activitiestest.Needing("a"), activitiestest.Bare), []runtime.Object{activitiestest.Keys("a", activitiestest.Backup)}, class.Decision{
-			Need: attention.Finalizers, Why: "new: not yet taken care of", Prepare: true, Guard: []class.SecretTarget{activitiestest.Target("a", activitiestest.Backup, ours)}, Seen: aSeen,
+			Need: attention.Finalizers, Why: "new: our finalizer is missing", Prepare: true, Guard: []class.SecretTarget{activitiestest.Target("a", activitiestest.Backup, ours)}, Seen: aSeen,
 		}},
 		"U170: its Secrets lack ours": {activitiestest.Class(activitiestest.Needing("b", "a")), []runtime.Object{activitiestest.Keys("a"), activitiestest.Keys("b"), activitiestest.Keys("c")}, class.Decision{
 			Need: attention.Finalizers, Why: "2 Secrets to guard", Guard: []class.SecretTarget{activitiestest.Target("a", ours), activitiestest.Target("b", ours)}, Seen: aSeen,
 		}},
 		"U170: it was edited, and names another Secret": {activitiestest.Class(activitiestest.Needing("new")), []runtime.Object{activitiestest.Keys("new"), activitiestest.Keys("old", ours, activitiestest.Backup)}, class.Decision{
-			Need: attention.Finalizers, Why: "1 Secrets to guard", Guard: []class.SecretTarget{activitiestest.Target("new", ours)}, Unguard: []class.SecretTarget{activitiestest.Target("old", activitiestest.Backup)}, Seen: aSeen,
+			Need: attention.Finalizers, Why: "1 Secret to guard", Guard: []class.SecretTarget{activitiestest.Target("new", ours)}, Unguard: []class.SecretTarget{activitiestest.Target("old", activitiestest.Backup)}, Seen: aSeen,
 		}},
 		"N11: it is being deleted while its machine is terminating": {activitiestest.Class(activitiestest.Needing("a"), goes), []runtime.Object{activitiestest.Keys("a", ours), activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine])}, class.Decision{
-			Need: attention.Deletion, Why: "deletion was asked for; 1 machines refer to it", Seen: kube.MinVersions{cache.Classes: "900", cache.Secrets: "900", cache.Machines: "900"},
+			Need: attention.Deletion, Why: "deletion was asked for; 1 machine refers to it", Seen: kube.MinVersions{cache.Classes: "900", cache.Secrets: "900", cache.Machines: "900"},
 		}},
 		"U170: it is being deleted: first its Secret is released": {activitiestest.Class(activitiestest.Needing("a"), goes), []runtime.Object{activitiestest.Keys("a", ours)}, class.Decision{
 			Need: attention.Deletion, Why: "deletion was asked for; no machine refers to it", Unguard: []class.SecretTarget{activitiestest.Target("a")}, Seen: aSeen,
@@ -97,7 +97,7 @@ func TestDecideClassReadsLive(t *testing.T) {
 	assert.True(t, decideClassOnce(w, activitiestest.Read(small)).Release)
 	d := decideClassOnce(w, activitiestest.Live(small))
 	assert.False(t, d.Release)
-	assert.Equal(t, "deletion was asked for; 1 machines refer to it", d.Why)
+	assert.Equal(t, "deletion was asked for; 1 machine refers to it", d.Why)
 	assert.Equal(t, w.Machine("m").ResourceVersion, d.Seen[cache.Machines])
 }
 

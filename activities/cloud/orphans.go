@@ -56,7 +56,7 @@ func (p *Provider) FindOrphans(ctx context.Context, in OrphanSearch) (OrphanDeci
 		return OrphanDecision{}, err
 	}
 	facts := orphan.Facts{
-		Now: in.At, Wish: mc.Annotations[v1alpha1.AnnotationCollectOrphans],
+		Now: in.At, Allowed: mc.Annotations[v1alpha1.AnnotationCollectOrphans],
 		Machines: machines, Sightings: in.Sightings, Settings: in.Settings,
 	}
 	for _, i := range listed {

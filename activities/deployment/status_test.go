@@ -143,7 +143,7 @@ func TestReportDeploymentWhoseSetIsNew(t *testing.T) {
 	w := activitiestest.NewWorld(t, append(staffed(settled(d, "s", 1, activitiestest.Former)), d, settled(d, "new", 0, revised[*v1alpha1.MachineSet]("2")))...)
 	status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d), Record: &rollout.Progress{Revision: 2}})
 	assert.Equal(t, "Progressing True NewMachineSetCreated", said(status)[1])
-	assert.Equal(t, "set new comes; 0 of 1 machine up to date, 1 available", status.Conditions[1].Message)
+	assert.Equal(t, "set new is now the current one; 0 of 1 machine up to date, 1 available", status.Conditions[1].Message)
 
 	w.Settle()
 	w.Forget()

@@ -57,7 +57,7 @@ func TestDR17_WhatTheAPIServerAnswers(t *testing.T) {
 			refusal("web"), drain.BlockedByBudget, "a PodDisruptionBudget that is not seen here keeps web/a: ",
 			"The disruption budget web needs 2 healthy pods and has 2 currently", 10 * time.Second,
 		},
-		"DR-17: the namespace is going":  {namespaceGoing(), drain.BlockedByNamespace, "namespace web is being deleted, and takes web/a along", "", 30 * time.Second},
+		"DR-17: the namespace is going":  {namespaceGoing(), drain.BlockedByNamespace, "namespace web is being deleted, and web/a with it", "", 30 * time.Second},
 		"several PDBs that are not seen": {errSeveral, drain.BlockedByBudget, "a PodDisruptionBudget that is not seen here keeps web/a: ", "does not support.", time.Minute},
 		"DR-17: any error":               {errWebhook, drain.BlockedByError, "request for web/a failed: ", "failed calling webhook", 5 * time.Second},
 		"DR-17: forbidden":               {apierrors.NewForbidden(activitiestest.PodsResource.GroupResource(), "a", errors.New("no")), drain.BlockedByError, "request for web/a failed: ", "no", 5 * time.Second},

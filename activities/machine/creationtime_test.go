@@ -30,12 +30,12 @@ func TestU65_CreationThatTakesTooLong(t *testing.T) {
 		change []func(*v1alpha1.Machine)
 		why    string
 	}{
-		"U65: nothing was made yet":          {nil, "the provider has not made its instance"},
-		"U65: the cloud refuses to make it":  {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineCrashLoopBackOff)}, "the provider has not made its instance"},
-		"U65: the cloud cannot initialise":   {[]func(*v1alpha1.Machine){activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineCrashLoopBackOff)}, "the provider has not made its instance"},
+		"U65: nothing was made yet":          {nil, "the provider has not created its instance"},
+		"U65: the cloud refuses to make it":  {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineCrashLoopBackOff)}, "the provider has not created its instance"},
+		"U65: the cloud cannot initialise":   {[]func(*v1alpha1.Machine){activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineCrashLoopBackOff)}, "the provider has not created its instance"},
 		"U111: its node does not join":       {[]func(*v1alpha1.Machine){activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachinePending)}, "instance fake:///n exists; node n is not registered"},
 		"U111: whatever was written lately":  {[]func(*v1alpha1.Machine){activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachinePending), justNow}, "instance fake:///n exists; node n is not registered"},
-		"U65: a machine without a finalizer": {[]func(*v1alpha1.Machine){activitiestest.Bare[*v1alpha1.Machine]}, "the provider has not made its instance"},
+		"U65: a machine without a finalizer": {[]func(*v1alpha1.Machine){activitiestest.Bare[*v1alpha1.Machine]}, "the provider has not created its instance"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := activitiestest.Machine("m", row.change...)

@@ -26,8 +26,8 @@ func TestDecideMachineOfANewMachine(t *testing.T) {
 	createBy := m.CreationTimestamp.Add(20 * time.Minute).In(d.CreateBy.Location())
 	assert.Equal(t, machine.Decision{
 		MachinePlan: attention.MachinePlan{
-			Decision: attention.Decision{Need: attention.Instance, Why: "new: not yet taken care of"},
-			Health:   &health.Verdict{Deadline: createBy, Why: "the provider has not made its instance"},
+			Decision: attention.Decision{Need: attention.Instance, Why: "new: our finalizer is missing"},
+			Health:   &health.Verdict{Deadline: createBy, Why: "the provider has not created its instance"},
 		},
 		Version: "900", Class: "small", Provider: "fake",
 		Prepare: true, Target: true, NeverTried: true, CreateBy: createBy,

@@ -177,7 +177,7 @@ func TestU132_PreserveAFailedMachine(t *testing.T) {
 		assert.Equal(t, map[string]string{"mine": "1"}, after.Annotations)
 		assert.Empty(t, w.Machine("m").Annotations)
 		assert.Nil(t, w.Machine("m").Status.CurrentStatus.PreserveExpiryTime)
-		assert.Equal(t, []string{"Normal PreservationStopped " + stopSentence + "nobody asks for it."}, w.Told())
+		assert.Equal(t, []string{"Normal PreservationStopped " + stopSentence + "nobody requests it."}, w.Told())
 	})
 }
 

@@ -115,5 +115,5 @@ func TestU133_AnEndThatAnotherControllerLost(t *testing.T) {
 	w.Edit(cache.Machines, "m", map[string]any{"metadata": map[string]any{"annotations": nil}})
 	preserveMachine(w, keepAt(m, time.Hour))
 	assert.Empty(t, saying(w))
-	assert.Equal(t, []string{"Normal PreservationStopped " + stopSentence + "nobody asks for it."}, w.Told())
+	assert.Equal(t, []string{"Normal PreservationStopped " + stopSentence + "nobody requests it."}, w.Told())
 }

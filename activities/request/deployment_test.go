@@ -58,7 +58,7 @@ func TestRequestForADeploymentIsWrittenOnceAndTold(t *testing.T) {
 		{
 			"start", nil,
 			request.Order{Command: request.Start, Actor: "ann", Reason: "new\n image"},
-			"ann requested start: new image; wrote 2100-03-01T12:00:00Z into the template of deployment shop/d: all its machines are made anew",
+			"ann requested start: new image; wrote 2100-03-01T12:00:00Z into the template of deployment shop/d: all its machines are replaced",
 			func(t *testing.T, d *v1alpha1.MachineDeployment) {
 				assert.Equal(t, map[string]string{"team": "shop", v1alpha1.AnnotationRestartedAt: "2100-03-01T12:00:00Z"}, d.Spec.Template.Annotations)
 				assert.Equal(t, "started by ann: new image", d.Annotations[v1alpha1.AnnotationChangeCause])
@@ -76,7 +76,7 @@ func TestRequestForADeploymentIsWrittenOnceAndTold(t *testing.T) {
 				noted(v1alpha1.AnnotationRolloutHold, "2 bob: wait")(d)
 			},
 			request.Order{Command: request.Resume, Actor: "ann"},
-			"ann requested resume; deployment shop/d is not paused any more, and the rollout of revision 2 of deployment shop/d is not held any more (it was by bob: wait)",
+			"ann requested resume; deployment shop/d is no longer paused, and the rollout of revision 2 of deployment shop/d is no longer held (former hold: bob: wait)",
 			func(t *testing.T, d *v1alpha1.MachineDeployment) {
 				assert.False(t, d.Spec.Paused)
 				assert.NotContains(t, d.Annotations, v1alpha1.AnnotationRolloutHold)

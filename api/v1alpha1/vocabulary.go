@@ -44,7 +44,7 @@ const (
 // Labels on Node.
 const (
 	// LabelMachineName holds the name of the node's machine.
-	LabelMachineName = "node.gardener.cloud/machine-name"
+	LabelMachineName = vocabulary.LabelMachineName
 	// LabelCandidateForUpdate with value true: the node waits for an in-place update.
 	LabelCandidateForUpdate = "node.machine.sapcloud.io/candidate-for-update"
 	// LabelSelectedForUpdate with value true: the node is next. Set by a person when the orchestration is Manual.
@@ -56,7 +56,7 @@ const (
 	// ValueTrue of LabelFreeze, LabelForceDrain and AnnotationPreferNoSchedule.
 	ValueTrue = "True"
 	// ValueLowerTrue of LabelScaleUpDisabled, the update labels of a Node and both annotations for the cluster autoscaler.
-	ValueLowerTrue = "true"
+	ValueLowerTrue = vocabulary.ValueLowerTrue
 	// ValueUpdateSuccessful of LabelUpdateResult.
 	ValueUpdateSuccessful = vocabulary.UpdateSuccessful
 	// ValueUpdateFailed of LabelUpdateResult, on a Node only.
@@ -64,13 +64,13 @@ const (
 	// ValueNotManaged of AnnotationNotManaged.
 	ValueNotManaged = "1"
 	// ValuePreserveNow of AnnotationPreserve: keep the machine from now on.
-	ValuePreserveNow = "now"
+	ValuePreserveNow = vocabulary.PreserveNow
 	// ValuePreserveWhenFailed of AnnotationPreserve: keep the machine when it fails.
-	ValuePreserveWhenFailed = "when-failed"
+	ValuePreserveWhenFailed = vocabulary.PreserveWhenFailed
 	// ValuePreserveAuto of AnnotationPreserve: kept because of autoPreserveFailedMachineMax; written by its set.
-	ValuePreserveAuto = "auto-preserved"
+	ValuePreserveAuto = vocabulary.PreserveAuto
 	// ValuePreserveFalse of AnnotationPreserve: do not keep.
-	ValuePreserveFalse = "false"
+	ValuePreserveFalse = vocabulary.PreserveFalse
 )
 
 // Annotations on Machine, MachineSet and MachineDeployment.
@@ -99,9 +99,9 @@ const (
 	// cluster autoscaler last changed the replicas.
 	AnnotationLastScalerChange = "machine.sapcloud.io/last-deployment-replica-change-by-scaler-time"
 	// AnnotationPreserve on Machine or Node requests preservation; see the ValuePreserve constants.
-	AnnotationPreserve = "node.machine.sapcloud.io/preserve"
+	AnnotationPreserve = vocabulary.AnnotationPreserve
 	// AnnotationLastAppliedPreserve on a Machine holds the value of the node's annotation that was applied last.
-	AnnotationLastAppliedPreserve = "node.machine.sapcloud.io/last-applied-node-preserve-value"
+	AnnotationLastAppliedPreserve = vocabulary.AnnotationLastAppliedPreserve
 	// AnnotationAutoPreserved on a Machine: its set requested its preservation at that RFC 3339 time, and does not request it
 	// again after it was refused or has ended.
 	AnnotationAutoPreserved = "machine.sapcloud.io/auto-preserved-at"
@@ -219,26 +219,26 @@ const (
 // Annotations on Node.
 const (
 	// AnnotationLastAppliedTemplate holds, as JSON, the annotations, labels and taints last applied from nodeTemplate.
-	AnnotationLastAppliedTemplate = "node.machine.sapcloud.io/last-applied-anno-labels-taints"
+	AnnotationLastAppliedTemplate = vocabulary.AnnotationLastAppliedTemplate
 	// AnnotationLastAppliedVirtualCapacity holds, as JSON, the virtual capacity last applied from the class.
-	AnnotationLastAppliedVirtualCapacity = "node.machine.sapcloud.io/last-applied-virtual-capacity"
+	AnnotationLastAppliedVirtualCapacity = vocabulary.AnnotationLastAppliedVirtualCapacity
 	// AnnotationNotManaged with value 1: the node has no machine and is left alone.
-	AnnotationNotManaged = "node.machine.sapcloud.io/not-managed-by-mcm"
+	AnnotationNotManaged = vocabulary.AnnotationNotManaged
 	// AnnotationUpdateFailedReason says why an in-place update failed. Written by the updating agent.
 	AnnotationUpdateFailedReason = "node.machine.sapcloud.io/update-failed-reason"
 	// AnnotationScaleDownDisabled with value true: the cluster autoscaler must not remove the node.
-	AnnotationScaleDownDisabled = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+	AnnotationScaleDownDisabled = vocabulary.AnnotationScaleDownDisabled
 	// AnnotationScaleDownDisabledByMCM with value true is the proof that AnnotationScaleDownDisabled was not set by a
 	// user; only then may it be removed.
-	AnnotationScaleDownDisabledByMCM = "cluster-autoscaler.kubernetes.io/scale-down-disabled-by-mcm"
+	AnnotationScaleDownDisabledByMCM = vocabulary.AnnotationScaleDownDisabledByMCM
 )
 
 // Priorities, as AnnotationMachinePriority holds them. Source: MCM.
 const (
 	// PriorityDefault is that of a machine without the annotation, or with one that is no integer.
-	PriorityDefault = 3
+	PriorityDefault = vocabulary.PriorityDefault
 	// PriorityChosen is that of a machine that the cluster autoscaler chose.
-	PriorityChosen = 1
+	PriorityChosen = vocabulary.PriorityChosen
 )
 
 // Taints on Node: their keys, and the effect that goes with each.
@@ -250,7 +250,7 @@ const (
 	TaintPreserved       = "node.machine.sapcloud.io/preserved"
 	TaintPreservedEffect = corev1.TaintEffectNoSchedule
 	// TaintCriticalComponentsNotReady keeps pods off a node until its critical components run; others remove it.
-	TaintCriticalComponentsNotReady       = "node.gardener.cloud/critical-components-not-ready"
+	TaintCriticalComponentsNotReady       = vocabulary.TaintCriticalComponentsNotReady
 	TaintCriticalComponentsNotReadyEffect = corev1.TaintEffectNoSchedule
 )
 

@@ -1,12 +1,14 @@
-// Package attention answers whether a machine or class is calm, and if not, what it needs next; of sets and deployments, decide/scale and
-// decide/rollout answer that in its words. The bridge asks before it wakes a workflow, and the workflow's decision asks before it rests, so
-// that both always agree on what calm means. What others than the object's own workflow can change of its facts stands in a fingerprint of
-// the bridge.
+// Package attention decides whether a machine or class has pending work, and which. decide/scale and decide/rollout answer the
+// same question for sets and deployments with the same type. The bridge asks before it signals a workflow, and a workflow asks
+// before its run ends, so both agree on what calm means. Facts that anything else than the object's own workflow can change
+// belong in a fingerprint of the bridge.
 package attention
 
 import (
 	"cmp"
 	"fmt"
+
+	"millwright/decide/phrase"
 )
 
 // Need names the kind of work that an object has pending.
@@ -16,30 +18,30 @@ type Need string
 const (
 	Nothing  Need = ""
 	Instance Need = "Instance" // a machine has no instance yet, or none that is initialised
-	Node     Need = "Node"     // a machine's instance exists, its node has yet to join
-	Health   Need = "Health"   // a machine's status no longer says what its node shows
-	Recovery Need = "Recovery" // a machine's node is unhealthy: it recovers, or the health timeout ends
-	Sync     Need = "Sync"     // a machine's node does not carry what it should
-	Preserve Need = "Preserve" // a machine and its node do not say what was decided about its preservation
-	Kept     Need = "Kept"     // a machine is preserved until its time is over
-	InPlace  Need = "InPlace"  // a machine's node is updated in place, and it is our turn
-	Drain    Need = "Drain"    // a machine stays, and its node has to be drained
+	Node     Need = "Node"     // a machine's instance exists, and its node has yet to join
+	Health   Need = "Health"   // a machine's status does not match its node
+	Recovery Need = "Recovery" // a machine's node is unhealthy: wait for its recovery or for the end of the health timeout
+	Sync     Need = "Sync"     // a machine's node lacks something of the node template, or has too much
+	Preserve Need = "Preserve" // a machine or its node does not show what was decided about its preservation
+	Kept     Need = "Kept"     // a machine is preserved until a recorded time
+	InPlace  Need = "InPlace"  // a machine's node is updated in place, and the next step is ours
+	Drain    Need = "Drain"    // a machine's node has to be drained although the machine stays
 	Deletion Need = "Deletion" // the object is being deleted
-	Scale    Need = "Scale"    // a set or deployment has other members, or another status, than it should have
-	Rollout  Need = "Rollout"  // a deployment has machines of other templates, and waits for others to give way
-	Replace  Need = "Replace"  // a deployment has machines that wait to be replaced, or that are being replaced
+	Scale    Need = "Scale"    // the machines, sets or status of a set or deployment are not as wanted
+	Rollout  Need = "Rollout"  // a deployment replaces machines of other templates, and waits for the sets
+	Replace  Need = "Replace"  // a deployment has machines that are due or being replaced
 )
 
-// Prompt reports whether what a machine needs is done within a moment, once its workflow looks at the facts that say so.
+// Prompt reports whether the workflow meets this need of a machine with one short step.
 func (n Need) Prompt() bool { return n == Health || n == Sync || n == Preserve || n == InPlace }
 
-// Decision says what an object needs, in one word and in one sentence.
+// Decision is the need of an object. Why is one sentence.
 type Decision struct {
 	Need Need
 	Why  string
 }
 
-// If is what an object needs under a condition; the zero Decision when that does not hold.
+// If returns the Decision if holds is true, and the zero Decision otherwise.
 func If(holds bool, need Need, format string, values ...any) Decision {
 	if !holds {
 		return Decision{}
@@ -47,31 +49,32 @@ func If(holds bool, need Need, format string, values ...any) Decision {
 	return Decision{need, fmt.Sprintf(format, values...)}
 }
 
-// Calm reports whether the object needs nothing.
+// Calm reports whether the object has no pending work.
 func (d Decision) Calm() bool { return d.Need == Nothing }
 
-// Finalizers is the need of a MachineClass: our finalizer is missing on it or on a Secret, or is on one that no class needs.
+// Finalizers is the need of a MachineClass: our finalizer is missing on it or on a Secret, or is on a Secret that no class
+// needs.
 const Finalizers Need = "Finalizers"
 
-// ClassFacts is what the API server says of a MachineClass and of what lies in its namespace.
+// ClassFacts describe a MachineClass and the Secrets of its namespace.
 type ClassFacts struct {
 	Deleting  bool // metadata.deletionTimestamp is set
 	Finalizer bool // ours is on
-	Machines  int  // that refer to the class, terminating ones included
-	Unguarded int  // Secrets that the class needs, without our finalizer
-	Unused    int  // Secrets of the namespace with our finalizer that no class needs; what another class left behind shows at the resync
+	Machines  int  // number that refer to the class, terminating machines included
+	Unguarded int  // number of Secrets that the class needs and that lack our finalizer
+	Unused    int  // number of Secrets with our finalizer that no class needs; those of a deleted class are found at the resync
 }
 
-// Class decides for a MachineClass. A class that is being deleted waits for its machines: they cannot be deleted without it. Then
-// the Secrets are released, then the class itself.
+// Class returns the need of a MachineClass. A class that is being deleted first waits for its machines, which cannot be deleted
+// without it. Then its Secrets are released, then the class.
 func Class(f ClassFacts) Decision {
 	return cmp.Or(
 		If(f.Deleting && !f.Finalizer, Nothing, "released: the API server removes it"),
-		If(!f.Finalizer, Finalizers, "new: not yet taken care of"),
-		If(f.Unguarded > 0, Finalizers, "%d Secrets to guard", f.Unguarded),
+		If(!f.Finalizer, Finalizers, "new: our finalizer is missing"),
+		If(f.Unguarded > 0, Finalizers, "%s to guard", phrase.Count(f.Unguarded, "Secret")),
 		If(f.Deleting && f.Machines == 0, Deletion, "deletion was asked for; no machine refers to it"),
-		If(f.Unused > 0, Finalizers, "%d Secrets to release: no class needs them", f.Unused),
-		If(f.Deleting, Deletion, "deletion was asked for; %d machines refer to it", f.Machines),
+		If(f.Unused > 0, Finalizers, "%s to release: no class needs %s", phrase.Count(f.Unused, "Secret"), phrase.OneOf(f.Unused, "it", "them")),
+		If(f.Deleting, Deletion, "deletion was asked for; %s %s to it", phrase.Count(f.Machines, "machine"), phrase.OneOf(f.Machines, "refers", "refer")),
 		Decision{Nothing, "its finalizers are in place"},
 	)
 }

@@ -42,8 +42,8 @@ func phase(p string) edit { return func(f *attention.MachineFacts) { f.Phase = p
 
 func sick(f *attention.MachineFacts)       { f.Conditions = ready("False") }
 func noNode(f *attention.MachineFacts)     { f.NodeExists = false }
-func nodeGoing(f *attention.MachineFacts)  { f.NodeGoing = true }
-func nodeHeld(f *attention.MachineFacts)   { f.NodeHeld = true }
+func nodeGoing(f *attention.MachineFacts)  { f.NodeDeleting = true }
+func nodeHeld(f *attention.MachineFacts)   { f.NodeComponentsNotReady = true }
 func noTarget(f *attention.MachineFacts)   { f.NoTarget, f.NodeExists = true, false }
 func deleting(f *attention.MachineFacts)   { f.Deleting = true }
 func released(f *attention.MachineFacts)   { f.Finalizer = false }
@@ -60,7 +60,7 @@ var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 func preserved(f *attention.MachineFacts) {
 	f.Preserved = true
 	f.Preservation = preserve.Facts{
-		OnMachine: preserve.Annotation{Present: true, Text: preserve.ValueNow}, NodeExists: true, Expiry: noon, Timeout: time.Hour, Drained: "Drained",
+		OnMachine: preserve.Annotation{Present: true, Text: vocabulary.PreserveNow}, NodeExists: true, Expiry: noon, Timeout: time.Hour, Drained: "Drained",
 	}
 	f.Preservation.Failed = f.Phase == vocabulary.PhaseFailed
 	d := preserve.Decide(f.Preservation)
@@ -83,7 +83,7 @@ func TestMachine(t *testing.T) {
 			f.Update = inplace.Node{Candidate: true, Selected: true, Cordoned: true, Reason: reason, Since: noon}
 		}
 	}
-	const why = "no longer preserved, as nobody asks for it: node has the condition of a preserved one, its end is still on record"
+	const why = "no longer preserved, as nobody requests it: node has the condition of a preserved machine, its end is still recorded"
 	for _, row := range []struct {
 		name  string
 		facts attention.MachineFacts
@@ -91,7 +91,7 @@ func TestMachine(t *testing.T) {
 		why   string
 	}{
 		{"running with a healthy node", running(), attention.Nothing, "running"},
-		{"new object", attention.MachineFacts{}, attention.Instance, "new: not yet taken care of"},
+		{"new object", attention.MachineFacts{}, attention.Instance, "new: our finalizer is missing"},
 		{"no instance", running(noInstance, phase("")), attention.Instance, "has no initialised instance yet"},
 		{"no instance, whatever the phase", running(noInstance), attention.Instance, "has no initialised instance yet"},
 		{"instance recorded, not initialised", running(phase("")), attention.Instance, "has no initialised instance yet"},
@@ -116,16 +116,16 @@ func TestMachine(t *testing.T) {
 		{"U114: until it is granted", running(phase("Unknown"), sick, due, inSet, granted), attention.Health, "its replacement was granted"},
 		{"marked by a person, although all is well", running(granted), attention.Health, "its replacement was granted"},
 		{"marked by a person before it has an instance", running(granted, noInstance, phase("")), attention.Health, "its replacement was granted"},
-		{"D43: conditions to copy", running(uncopied), attention.Health, "conditions of the node to copy; running"},
-		{"D43: conditions to copy of a sick node", running(phase("Unknown"), sick, uncopied), attention.Health, "conditions of the node to copy; node m-1: Ready is False (KubeletNotReady)"},
-		{"D43: conditions to copy before it has joined", running(phase("Pending"), sick, uncopied), attention.Health, "conditions of the node to copy; instance virtual:///eu/i-1 exists; node m-1: Ready is False (KubeletNotReady)"},
+		{"D43: conditions to copy", running(uncopied), attention.Health, "conditions of the node are not copied yet; running"},
+		{"D43: conditions to copy of a sick node", running(phase("Unknown"), sick, uncopied), attention.Health, "conditions of the node are not copied yet; node m-1: Ready is False (KubeletNotReady)"},
+		{"D43: conditions to copy before it has joined", running(phase("Pending"), sick, uncopied), attention.Health, "conditions of the node are not copied yet; instance virtual:///eu/i-1 exists; node m-1: Ready is False (KubeletNotReady)"},
 		{"D43: with a change of phase they are copied anyway", running(sick, uncopied), attention.Health, "node m-1: Ready is False (KubeletNotReady)"},
 		{"without a node there is nothing to copy or to sync", running(phase("Unknown"), noNode, uncopied, unsynced), attention.Recovery, "node m-1 is not registered"},
 		{"node lacks something", running(unsynced), attention.Sync, "node lacks our finalizer"},
 		{"node lacks something and has not joined", running(phase("Pending"), sick, unsynced), attention.Sync, "node lacks our finalizer"},
 		{"node lacks something and is sick", running(phase("Unknown"), sick, unsynced), attention.Sync, "node lacks our finalizer"},
 		{"health comes before what a node lacks", running(sick, unsynced), attention.Health, "node m-1: Ready is False (KubeletNotReady)"},
-		{"conditions come before what a node lacks", running(uncopied, unsynced), attention.Health, "conditions of the node to copy; running"},
+		{"conditions come before what a node lacks", running(uncopied, unsynced), attention.Health, "conditions of the node are not copied yet; running"},
 		{"U71: no target", running(phase("Pending"), noTarget), attention.Health, "instance virtual:///eu/i-1 exists; there is no target cluster"},
 		{"U72: no target, and known to be available", running(phase("Available"), noTarget), attention.Nothing, "instance virtual:///eu/i-1 exists; there is no target cluster"},
 		{"no target, and no instance yet", running(phase(""), noTarget, noInstance), attention.Instance, "has no initialised instance yet"},
@@ -135,7 +135,7 @@ func TestMachine(t *testing.T) {
 		{"failed: its set's business", running(phase("Failed"), noNode), attention.Nothing, "failed: to be replaced"},
 		{"a phase of another controller", running(phase("Dreaming"), sick), attention.Nothing, "phase Dreaming"},
 		{"U116: its agent updates it", running(phase("InPlaceUpdating"), sick), attention.Recovery, "in-place update: node m-1: Ready is False (KubeletNotReady)"},
-		{"U116: its agent is done", running(phase("InPlaceUpdating"), result("successful")), attention.Health, "the in-place update has come to its end: successful"},
+		{"U116: its agent is done", running(phase("InPlaceUpdating"), result("successful")), attention.Health, "the in-place update has ended: successful"},
 		{"U116: it failed, and may be mended", running(phase("InPlaceUpdateFailed"), result("failed")), attention.Recovery, "in-place update: node m-1 is healthy"},
 		{"U116: updated", running(phase("InPlaceUpdateSuccessful")), attention.Health, "updated in place; node m-1 is healthy"},
 		{"U127: it is our turn in an update", running(phase("InPlaceUpdating"), our("DrainSuccessful")), attention.InPlace, "in-place update: Ready"},
@@ -184,7 +184,7 @@ func TestD27_AFailedMachineIsCalmWhateverItsNodeShows(t *testing.T) {
 func TestOnlyAMachineThatIsAsItShouldBeIsCalm(t *testing.T) {
 	for _, p := range []string{"", "CrashLoopBackOff", "Pending", "Available", "Running", "Unknown"} {
 		each(p, func(f attention.MachineFacts) {
-			joined := p == "Running" && f.NodeExists && f.Conditions[0].Status == "True" && !f.NodeGoing && !f.Uncopied && f.Carries.Finalizer && !f.NoTarget
+			joined := p == "Running" && f.NodeExists && f.Conditions[0].Status == "True" && !f.NodeDeleting && !f.Uncopied && f.Carries.Finalizer && !f.NoTarget
 			calm := f.Finalizer && f.ProviderID != "" && !f.Granted && (joined || p == "Available" && f.NoTarget)
 			require.Equal(t, calm, attention.Machine(f).Calm(), "%+v", f)
 		})

@@ -16,13 +16,13 @@ func TestClass(t *testing.T) {
 		why   string
 	}{
 		{"in order", attention.ClassFacts{Finalizer: true, Machines: 3}, attention.Nothing, "its finalizers are in place"},
-		{"U170: new, before any machine refers to it", attention.ClassFacts{}, attention.Finalizers, "new: not yet taken care of"},
-		{"U170: new, with machines", attention.ClassFacts{Machines: 3, Unguarded: 1}, attention.Finalizers, "new: not yet taken care of"},
+		{"U170: new, before any machine refers to it", attention.ClassFacts{}, attention.Finalizers, "new: our finalizer is missing"},
+		{"U170: new, with machines", attention.ClassFacts{Machines: 3, Unguarded: 1}, attention.Finalizers, "new: our finalizer is missing"},
 		{"U170: its Secret lacks our finalizer", attention.ClassFacts{Finalizer: true, Unguarded: 2}, attention.Finalizers, "2 Secrets to guard"},
-		{"U170: a Secret is needed no more", attention.ClassFacts{Finalizer: true, Unused: 1}, attention.Finalizers, "1 Secrets to release: no class needs them"},
+		{"U170: a Secret is needed no more", attention.ClassFacts{Finalizer: true, Unused: 1}, attention.Finalizers, "1 Secret to release: no class needs it"},
 		{"N11: to go, and machines refer to it", attention.ClassFacts{Deleting: true, Finalizer: true, Machines: 5}, attention.Deletion, "deletion was asked for; 5 machines refer to it"},
-		{"to go, with machines and without its Secret's finalizer", attention.ClassFacts{Deleting: true, Finalizer: true, Machines: 5, Unguarded: 1}, attention.Finalizers, "1 Secrets to guard"},
-		{"to go, with machines, and a Secret is needed no more", attention.ClassFacts{Deleting: true, Finalizer: true, Machines: 5, Unused: 1}, attention.Finalizers, "1 Secrets to release: no class needs them"},
+		{"to go, with machines and without its Secret's finalizer", attention.ClassFacts{Deleting: true, Finalizer: true, Machines: 5, Unguarded: 1}, attention.Finalizers, "1 Secret to guard"},
+		{"to go, with machines, and a Secret is needed no more", attention.ClassFacts{Deleting: true, Finalizer: true, Machines: 5, Unused: 1}, attention.Finalizers, "1 Secret to release: no class needs it"},
 		{"U170: to go, and nothing refers to it", attention.ClassFacts{Deleting: true, Finalizer: true, Unused: 1}, attention.Deletion, "deletion was asked for; no machine refers to it"},
 		{"released", attention.ClassFacts{Deleting: true, Unused: 1}, attention.Nothing, "released: the API server removes it"},
 	} {

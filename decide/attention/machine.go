@@ -13,19 +13,19 @@ import (
 	"millwright/decide/preserve"
 )
 
-// MachineFacts is what the API servers say of a Machine, its Node and its class. Of health.Facts, Healthy, Why, BadSince and
-// Instance are for Machine to fill.
+// MachineFacts describe a Machine, its Node and its class. Machine computes Healthy, Why, BadSince and Instance of
+// health.Facts.
 type MachineFacts struct {
-	health.Facts // Now zero: no timeout is judged
+	health.Facts // with a zero Now, timeouts are not evaluated
 
 	Deleting   bool   // metadata.deletionTimestamp is set
-	Emptied    bool   // its deletion is past the drain: how the Node is changes nothing any more
+	Emptied    bool   // its deletion is past the drain: the state of the Node no longer matters
 	Finalizer  bool   // ours is on
 	ProviderID string // spec.providerID
-	Stuck      bool   // its creation waits for an operator: no timeout ends it
+	Stuck      bool   // its creation waits for an operator, and has no timeout meanwhile
 
-	NodeExists bool // a Node of that name is there; false: all that is said of a node is zero
-	Uncopied   bool // the machine's status does not say what the Node's conditions say
+	NodeExists bool // a Node of that name exists; false: all facts of the node are zero
+	Uncopied   bool // the machine's status lacks the present conditions of the Node
 	Conditions []health.Condition
 	Bad        []string // condition types that make the node unhealthy
 	Wanted     nodesync.Wanted
@@ -39,29 +39,29 @@ type MachineFacts struct {
 type MachinePlan struct {
 	Decision
 
-	Otherwise     Need             // with the need Sync: what the machine needs if its node cannot be written
-	InPlace       inplace.Decision // the next step in the update of its node; zero while there is none
+	Otherwise     Need             // with the need Sync: the need if the node cannot be written
+	InPlace       inplace.Decision // the next step of its node's in-place update; zero: none
 	Drain         DrainPurpose     `json:",omitzero"` // why the node is drained although the machine stays
-	Health        *health.Verdict  // what becomes of the machine; nil when it is calm, is deleted or is stuck, and without Now
-	PreserveUntil time.Time        // when its preservation ends, or will end if it fails now; zero when it is not preserved, and without Health
-	Withdraw      bool             // a replacement was granted, and the machine has recovered
-	AskBreaker    bool             `json:"-"` // the timeout has ended: the facts lack what the breaker says
+	Health        *health.Verdict  // the machine's phase and timeouts; nil for a machine that is calm, deleted or stuck, and without Now
+	PreserveUntil time.Time        // when its preservation ends, or would end if it failed now; zero: not preserved, or no Health
+	Withdraw      bool             // the grant of its replacement is to be withdrawn: the machine has recovered
+	AskBreaker    bool             `json:"-"` // the timeout has ended, and Breaker is not set: read the breaker and plan again
 }
 
-// DrainPurpose is why the node of a machine that stays is drained. The zero DrainPurpose is that of a machine that is
-// deleted, and of a node that keeps its pods.
+// DrainPurpose is why a node is drained although its machine stays. It is zero for a machine that is being deleted, and for a
+// node that is not drained.
 type DrainPurpose struct {
 	For      string    // vocabulary.DrainForUpdate or vocabulary.DrainForPreservation
-	Occasion time.Time // which one of that purpose; zero where it is not known
+	Occasion time.Time // tells two drains of the same purpose apart; zero: not known
 }
 
-// Machine plans a Machine: what it needs, and what becomes of it. A Failed machine is calm: its set replaces it, and it is
-// never taken back (D27), unless it is preserved, when no set will touch it. With AskBreaker, ask again with Breaker set
-// where the breaker is open.
+// Machine plans a Machine: its need, and its next phase. A Failed machine is calm: its set replaces it, and it never becomes
+// Running again (D27), unless it is preserved, because no set replaces it then. If AskBreaker is set, call Machine again with
+// Breaker set if the breaker is open.
 func Machine(f MachineFacts) MachinePlan {
 	m := machine{MachineFacts: f}
 	m.Instance = f.ProviderID != ""
-	m.Alone = f.Alone || m.protected() // a machine that is preserved is not replaced, and needs no grant
+	m.Alone = f.Alone || m.protected() // a preserved machine is not replaced, and needs no grant
 	if f.NodeExists {
 		m.Healthy, m.nodeWhy = health.Decide(f.Conditions, f.Bad)
 		m.BadSince = health.BadSince(f.Conditions, f.Bad)
@@ -81,7 +81,7 @@ func Machine(f MachineFacts) MachinePlan {
 		p.Otherwise = m.decide().Need
 	}
 	if p.Need != Nothing && p.Need != Deletion && !f.Now.IsZero() && (p.Need != Instance || !f.Stuck) {
-		m.become(&p)
+		m.addHealth(&p)
 	}
 	return p
 }
@@ -91,8 +91,8 @@ type machine struct {
 	MachineFacts
 
 	nodeWhy     string // why the node is not healthy
-	unsynced    string // what the Node lacks or has too much of; empty when nothing
-	unpreserved string // what does not say yet what was decided about preservation; empty when nothing
+	unsynced    string // what the Node lacks or has too much; empty: nothing
+	unpreserved string // what does not show yet what was decided about preservation; empty: nothing
 	updateStep  inplace.Step
 	drain       string
 }
@@ -109,38 +109,38 @@ func (m machine) purpose(update inplace.Decision, preservation preserve.Decision
 	}
 }
 
-// protected reports whether the machine itself, whatever its node says, is preserved or asks to be when it fails.
+// protected reports whether the machine is preserved, or would be if it failed, by its own annotations alone.
 func (m machine) protected() bool {
 	own := m.Preservation
 	own.NodeExists, own.Failed, own.Now = false, true, time.Time{}
 	return preserve.Protected(own)
 }
 
-// become adds what becomes of the machine, and of its preservation.
-func (m machine) become(p *MachinePlan) {
+// addHealth adds the machine's next phase, and what happens to its preservation and its grant.
+func (m machine) addHealth(p *MachinePlan) {
 	before := m
 	before.Granted, before.Due = false, false
-	m.Why = before.standing().Why // in which state it is, without what is written because of it
+	m.Why = before.standing().Why // the machine's state apart from its grant and its ReplacementDue
 	verdict := health.Next(m.Facts)
 	p.Health, p.PreserveUntil = &verdict, m.Preservation.Expiry
 	over := verdict.Due != nil && verdict.Due.True && (m.Phase == vocabulary.PhaseUnknown || m.Phase == vocabulary.PhaseInPlaceUpdateFailed)
 	p.AskBreaker = over && m.Breaker == ""
 	switch c := verdict.Change; {
-	case c == nil: // one that is preserved has to ask anew when that is over
+	case c == nil: // a preserved machine needs a new grant when its preservation ends
 		p.Withdraw = m.Granted && m.Preserved && m.Phase == vocabulary.PhaseFailed
-	case c.Phase == vocabulary.PhaseFailed: // the end is written with the phase: no set must be faster
-		wish := m.Preservation
-		wish.Failed = true
-		p.PreserveUntil = preserve.Decide(wish).Expiry
-		if p.PreserveUntil.IsZero() && m.protected() { // what its node says is not known: its own wish counts
-			p.PreserveUntil = m.Now.Add(wish.Timeout)
+	case c.Phase == vocabulary.PhaseFailed: // its end is written together with the phase, before the set can act
+		failed := m.Preservation
+		failed.Failed = true
+		p.PreserveUntil = preserve.Decide(failed).Expiry
+		if p.PreserveUntil.IsZero() && m.protected() { // the node's annotation is not known, and the machine's own counts
+			p.PreserveUntil = m.Now.Add(failed.Timeout)
 		}
 	case c.Phase == vocabulary.PhaseRunning:
 		p.Withdraw = m.Granted
 	}
 }
 
-// decide says what the machine needs.
+// decide returns what the machine needs.
 func (m machine) decide() Decision {
 	d := m.standing()
 	if m.Deleting || m.Phase == vocabulary.PhaseFailed || m.NoTarget || d.Need == Instance || d.Need == Health {
@@ -149,7 +149,7 @@ func (m machine) decide() Decision {
 	return m.besides(d)
 }
 
-// standing says what the machine needs because of how far it has come.
+// standing returns the need that follows from how far the machine's life has come.
 func (m machine) standing() Decision {
 	switch {
 	case m.Deleting && !m.Finalizer:
@@ -158,26 +158,26 @@ func (m machine) standing() Decision {
 		if m.NodeName == "" || m.NoTarget || m.Emptied {
 			return Decision{Deletion, "deletion was asked for"}
 		}
-		return Decision{Deletion, "deletion was asked for; " + m.waitsFor()} // a drain depends on how the node is
+		return Decision{Deletion, "deletion was asked for; " + m.waitsFor()} // a drain depends on the state of the node
 	case m.Phase == vocabulary.PhaseFailed:
 		return m.failed()
 	case m.Granted:
 		return Decision{Health, "its replacement was granted"}
 	case !m.Finalizer:
-		return Decision{Instance, "new: not yet taken care of"}
+		return Decision{Instance, "new: our finalizer is missing"}
 	case m.ProviderID == "", m.Phase == "", m.Phase == vocabulary.PhaseCrashLoopBackOff:
 		return Decision{Instance, "has no initialised instance yet"}
-	case m.NoTarget: // it never becomes a node: when its instance is there, that is all
+	case m.NoTarget: // it never becomes a node: an instance is all it needs
 		why := fmt.Sprintf("instance %s exists; there is no target cluster", m.ProviderID)
 		return cmp.Or(If(m.Phase != vocabulary.PhaseAvailable, Health, "%s", why), Decision{Nothing, why})
 	}
 	return m.withNode()
 }
 
-// besides adds what there is to do for a machine with an instance, whatever it waits for.
+// besides adds the needs that a machine with an instance can have in every phase.
 func (m machine) besides(d Decision) Decision {
 	return cmp.Or(
-		If(m.NodeExists && m.Uncopied, Health, "conditions of the node to copy; %s", d.Why),
+		If(m.NodeExists && m.Uncopied, Health, "conditions of the node are not copied yet; %s", d.Why),
 		If(m.unsynced != "", Sync, "%s", m.unsynced),
 		If(m.updateStep == inplace.Drain, Drain, "in-place update: the node has to be empty; %s", d.Why),
 		If(m.updateStep != inplace.Nothing, InPlace, "in-place update: %s", m.updateStep),
@@ -187,38 +187,38 @@ func (m machine) besides(d Decision) Decision {
 	)
 }
 
-// failed decides for a machine that has failed.
+// failed returns the need of a Failed machine.
 func (m machine) failed() Decision {
 	return cmp.Or(
 		If(m.unpreserved != "", Preserve, "%s", m.unpreserved),
-		If(m.Preserved && m.Healthy && !m.NodeGoing, Health, "node %s is healthy again", m.NodeName),
+		If(m.Preserved && m.Healthy && !m.NodeDeleting, Health, "node %s is healthy again", m.NodeName),
 		If(m.drain == vocabulary.DrainForPreservation, Drain, "failed, and preserved: its node has to be empty"),
 		If(m.Preserved, Kept, "failed, and preserved"),
 		Decision{Nothing, "failed: to be replaced"},
 	)
 }
 
-// withNode decides for a machine whose instance is there.
+// withNode returns the need of a machine that has its instance.
 func (m machine) withNode() Decision {
-	switch well := m.Healthy && !m.NodeGoing; m.Phase {
+	switch well := m.Healthy && !m.NodeDeleting; m.Phase {
 	case vocabulary.PhasePending, vocabulary.PhaseAvailable:
 		return cmp.Or(
-			If(well && !m.NodeHeld, Health, "node %s has joined", m.NodeName),
+			If(well && !m.NodeComponentsNotReady, Health, "node %s has joined", m.NodeName),
 			Decision{Node, fmt.Sprintf("instance %s exists; %s", m.ProviderID, m.waitsFor())},
 		)
 	case vocabulary.PhaseRunning:
 		return cmp.Or(If(!well, Health, "%s", m.waitsFor()), Decision{Nothing, "running"})
-	case vocabulary.PhaseUnknown: // when the node was last looked at
+	case vocabulary.PhaseUnknown: // unhealthy at the last evaluation
 		return cmp.Or(
 			If(well, Health, "node %s is healthy again", m.NodeName),
 			If(m.Due && m.Alone, Health, "to be replaced: %s", m.waitsFor()),
 			Decision{Recovery, m.waitsFor()},
 		)
-	case vocabulary.PhaseInPlaceUpdating, vocabulary.PhaseInPlaceUpdateFailed: // a failure may still be mended
+	case vocabulary.PhaseInPlaceUpdating, vocabulary.PhaseInPlaceUpdateFailed: // a failed update can still succeed
 		failed := m.Phase == vocabulary.PhaseInPlaceUpdateFailed && m.UpdateResult == vocabulary.UpdateFailed
 		over := m.UpdateResult != "" && !failed || m.Due && m.Alone
 		return cmp.Or(
-			If(over, Health, "the in-place update has come to its end: %s", m.UpdateResult),
+			If(over, Health, "the in-place update has ended: %s", m.UpdateResult),
 			Decision{Recovery, "in-place update: " + m.waitsFor()},
 		)
 	case vocabulary.PhaseInPlaceUpdateSuccessful:
@@ -228,13 +228,13 @@ func (m machine) withNode() Decision {
 	}
 }
 
-// waitsFor says in which state the node is.
+// waitsFor describes the state of the node.
 func (m machine) waitsFor() string {
 	return "node " + m.NodeName + cmp.Or(
 		phrase.If(!m.NodeExists, " is not registered"),
-		phrase.If(m.NodeGoing, " is being deleted"),
+		phrase.If(m.NodeDeleting, " is being deleted"),
 		phrase.If(!m.Healthy, ": %s", m.nodeWhy),
-		phrase.If(m.NodeHeld, ": its critical components are not ready"),
+		phrase.If(m.NodeComponentsNotReady, ": its critical components are not ready"),
 		" is healthy",
 	)
 }

@@ -1,6 +1,5 @@
-// Package deletion answers which stage the deletion of a machine is in: what is done next, or what it waits for. The
-// machine's decision calls it with what it read. It decides from facts and from the recorded stage alone, never from what
-// people read (D14).
+// Package deletion decides which stage the deletion of a machine is in, and what that stage does next or waits for. It decides
+// from facts and from the recorded stage alone, never from texts written for people (D14).
 package deletion
 
 import (
@@ -13,10 +12,10 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Stage is one stage of a deletion. Their names stand in the machine's status.
+// Stage is one stage of a deletion. Its name is recorded in status.deletion.stage.
 type Stage string
 
-// The stages, in their order. The empty stage is the one before the first: nothing is recorded yet.
+// The stages, in their order. The empty Stage comes before the first: nothing is recorded yet.
 const (
 	PreDrainHooks     Stage = vocabulary.StagePreDrainHooks
 	Drain             Stage = vocabulary.StageDrain
@@ -31,7 +30,7 @@ func stages() []Stage {
 	return []Stage{PreDrainHooks, Drain, Detach, PreTerminateHooks, Instance, Node, Release}
 }
 
-// Later returns the later of two stages. An unknown one comes before all others.
+// Later returns the later of two stages. An unknown stage comes before all others.
 func Later(a, b Stage) Stage {
 	if slices.Index(stages(), b) > slices.Index(stages(), a) {
 		return b
@@ -39,25 +38,25 @@ func Later(a, b Stage) Stage {
 	return a
 }
 
-// After returns the stage that follows; the last one follows itself.
+// After returns the stage that follows s. The last stage follows itself.
 func After(s Stage) Stage {
 	all := stages()
 	return all[min(slices.Index(all, s)+1, len(all)-1)]
 }
 
-// Facts are what is known of a machine that is being deleted.
+// Facts describe a machine that is being deleted.
 type Facts struct {
-	Recorded Stage  // of the status; empty before anything is recorded
-	Done     Stage  // what this run has done although the status does not say so yet; empty when nothing
-	NodeName string // empty when the machine never had a node
-	Node     bool   // the node is there, and it is the machine's alone
-	Skip     string // why the node is not drained; empty when it is
-	Result   string // how the drain ended; empty before
+	Recorded Stage  // status.deletion.stage; empty: none is recorded yet
+	Done     Stage  // the last stage that this run completed and the status does not record; empty: none
+	NodeName string // empty: the machine never had a node
+	Node     bool   // the node exists and belongs to no other machine
+	Skip     string // why the node is not drained; empty: it is
+	Result   string // how the drain ended; empty: it has not
 
-	Attached          int      // volumes that are attached to the node
-	Hold              string   // why it stays in the stage in which it is, as a person wants it; empty when nobody does
-	Abandon           string   // why the provider is not asked, as a person wants it; empty when it is
-	SkipDetach        string   // why nobody waits for volumes; empty when somebody does
+	Attached          int      // number of volumes attached to the node
+	Hold              string   // reason of the operator's hold; empty: no hold
+	Abandon           string   // reason of the operator's abandon-instance; empty: the provider is asked
+	SkipDetach        string   // why the deletion does not wait for volumes; empty: it does
 	PreDrainHooks     []string // in any order
 	PreTerminateHooks []string
 }
@@ -65,21 +64,21 @@ type Facts struct {
 // Step is what the deletion does next.
 type Step struct {
 	Stage     Stage
-	Record    bool     // the status does not say so yet
-	Announce  bool     // the node does not say yet that its machine is being deleted
-	BlockedBy []string // what it waits for; nil when it goes on
+	Record    bool     // the status does not record Stage yet
+	Announce  bool     // the node has yet to be marked: its machine is being deleted
+	BlockedBy []string // what the stage waits for; nil: it waits for nothing
 	Why       string
-	Skipped   string // why the node is not drained, when that is settled now; empty when it is drained, or was
-	Abandoned string // why the instance is left to people, when that is settled now
-	Empty     bool   // the run found nothing on the node that had to leave it, and the status does not say so yet
-	Hurry     bool   // a person wants it to go on: a target cluster that does not answer is not waited for
+	Skipped   string // why the node is not drained, if that is decided now; empty: it is or was drained
+	Abandoned string // why the instance is not deleted, if that is decided now; an operator has to delete it
+	Empty     bool   // this run found no pod to remove, and the status does not record that yet
+	Hurry     bool   // an operator asked to proceed: do not wait for a target cluster that does not answer
 }
 
-// Held reports whether a person keeps the deletion in its stage.
+// Held reports whether an operator's hold keeps the deletion in its stage.
 func (s Step) Held() bool { return slices.Equal(s.BlockedBy, []string{vocabulary.BlockedHold}) }
 
-// Next returns the first stage, from the recorded one on, that has anything to do. It never goes back: a stage that is
-// over is not entered again, whatever the facts say by then (D15, D42).
+// Next returns the first stage, from the recorded one on, that has work to do. It never goes back: a completed stage is not
+// entered again, whatever the facts say by then (D15, D42).
 func Next(f Facts) Step {
 	at := Later(Later(PreDrainHooks, f.Recorded), After(f.Done))
 	first := at
@@ -96,7 +95,7 @@ func Next(f Facts) Step {
 	if f.Hold != "" {
 		s.BlockedBy, s.Why = []string{vocabulary.BlockedHold}, "held: "+f.Hold
 	}
-	if f.Result == "" && Later(s.Stage, Drain) != Drain { // it is past the drain, and no drain has told how it ended
+	if f.Result == "" && Later(s.Stage, Drain) != Drain { // past the drain, and no drain recorded its result
 		if s.Empty = f.Done != "" && Later(f.Done, Drain) == f.Done; !s.Empty {
 			s.Skipped = f.skip()
 		}
@@ -104,7 +103,7 @@ func Next(f Facts) Step {
 	return s
 }
 
-// todo says what a stage has to do; nothing when it is over before it begins.
+// todo returns what a stage has to do. An empty Why means that the stage has nothing to do.
 func (f Facts) todo(s Stage) Step {
 	if s == PreDrainHooks {
 		return hooks(f.Node, "pre-drain", f.PreDrainHooks)
@@ -115,15 +114,15 @@ func (f Facts) todo(s Stage) Step {
 	undrained := f.Result == "" && f.skip() == ""
 	attached := f.Node && f.Attached != 0 && f.Result == vocabulary.DrainDrained && f.SkipDetach == ""
 	return Step{Why: map[Stage]string{
-		Drain:    phrase.If(undrained, "node %s is to be emptied", f.NodeName),
-		Detach:   phrase.If(attached, "the volumes of node %s are to be detached", f.NodeName),
-		Instance: phrase.If(f.Abandon == "", "the provider is to delete the instance"),
-		Node:     phrase.If(f.NodeName != "", "the instance is gone; node %s is to go", f.NodeName),
-		Release:  "instance and node are gone: the object may go",
+		Drain:    phrase.If(undrained, "node %s is to be drained", f.NodeName),
+		Detach:   phrase.If(attached, "waits until the volumes of node %s are detached", f.NodeName),
+		Instance: phrase.If(f.Abandon == "", "the instance is to be deleted"),
+		Node:     phrase.If(f.NodeName != "", "the instance is gone; node %s is to be deleted", f.NodeName),
+		Release:  "instance and node are gone; our finalizer is to be removed",
 	}[s]}
 }
 
-// skip says why there is no drain.
+// skip says why there is no drain; empty: there is one.
 func (f Facts) skip() string {
 	return cmp.Or(
 		phrase.If(f.NodeName == "", "the machine never had a node"),
@@ -137,6 +136,6 @@ func hooks(apply bool, kind string, names []string) Step {
 		return Step{}
 	}
 	names = slices.Sorted(slices.Values(names))
-	why := fmt.Sprintf("waits until nobody holds it by a %s hook: %s", kind, strings.Join(names, ", "))
+	why := fmt.Sprintf("waits until these %s hooks are removed: %s", kind, strings.Join(names, ", "))
 	return Step{BlockedBy: names, Why: why}
 }

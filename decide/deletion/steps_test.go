@@ -18,23 +18,23 @@ func TestHooksHoldADeletion(t *testing.T) {
 		why       string
 	}{
 		"before the drain": {
-			full(), deletion.PreDrainHooks, []string{"pre"}, "waits until nobody holds it by a pre-drain hook: pre",
+			full(), deletion.PreDrainHooks, []string{"pre"}, "waits until these pre-drain hooks are removed: pre",
 		},
 		"several, in the order of their names": {
 			full(func(f *deletion.Facts) { f.PreDrainHooks = two }), deletion.PreDrainHooks,
 			[]string{"hook/a", "hook/b"},
-			"waits until nobody holds it by a pre-drain hook: hook/a, hook/b",
+			"waits until these pre-drain hooks are removed: hook/a, hook/b",
 		},
 		"also a node that is not drained": {
-			full(excluded), deletion.PreDrainHooks, []string{"pre"}, "waits until nobody holds it by a pre-drain hook: pre",
+			full(excluded), deletion.PreDrainHooks, []string{"pre"}, "waits until these pre-drain hooks are removed: pre",
 		},
 		"DR-31: without a node nothing is drained, and nobody waits": {
-			full(lostNode), deletion.PreTerminateHooks, []string{"last"}, "waits until nobody holds it by a pre-terminate hook: last",
+			full(lostNode), deletion.PreTerminateHooks, []string{"last"}, "waits until these pre-terminate hooks are removed: last",
 		},
 		"U84: a machine that never had one is still held before its instance goes": {
-			full(nodeless), deletion.PreTerminateHooks, []string{"last"}, "waits until nobody holds it by a pre-terminate hook: last",
+			full(nodeless), deletion.PreTerminateHooks, []string{"last"}, "waits until these pre-terminate hooks are removed: last",
 		},
-		"none is in the way": {busy(), deletion.Drain, nil, "node n is to be emptied"},
+		"none is in the way": {busy(), deletion.Drain, nil, "node n is to be drained"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := deletion.Next(row.facts)
@@ -52,11 +52,11 @@ func TestWhatEachStageSays(t *testing.T) {
 		facts deletion.Facts
 		want  string
 	}{
-		{busy(), "node n is to be emptied"},
-		{busy(ended("Drained")), "the volumes of node n are to be detached"},
-		{busy(excluded), "the provider is to delete the instance"},
-		{busy(done(deletion.Instance)), "the instance is gone; node n is to go"},
-		{busy(done(deletion.Node)), "instance and node are gone: the object may go"},
+		{busy(), "node n is to be drained"},
+		{busy(ended("Drained")), "waits until the volumes of node n are detached"},
+		{busy(excluded), "the instance is to be deleted"},
+		{busy(done(deletion.Instance)), "the instance is gone; node n is to be deleted"},
+		{busy(done(deletion.Node)), "instance and node are gone; our finalizer is to be removed"},
 	} {
 		assert.Equal(t, row.want, deletion.Next(row.facts).Why)
 	}

@@ -104,9 +104,9 @@ func TestWhatIsSaidOfABudget(t *testing.T) {
 		{"never, one pod", web(0, 1, 1, 1), "PodDisruptionBudget shop/web allows none of its 1 healthy pod to go: it needs 1 of 1"},
 		{"never, none is healthy", web(0, 0, 3, 3), "PodDisruptionBudget shop/web allows none of its pods to go: it needs 3 of 3, and none is healthy"},
 		{"old", changed(web(1, 3, 2, 3), func(b *drain.Budget) { b.Current = false }), "PodDisruptionBudget shop/web was changed, and its pods are not counted again yet"},
-		{"used up", changed(web(1, 3, 2, 3), func(b *drain.Budget) { b.Used = 1 }), "PodDisruptionBudget shop/web needs 2 healthy pods and has 3; the one that may go is going"},
-		{"several are used up", changed(web(2, 4, 2, 4), func(b *drain.Budget) { b.Used = 2 }), "PodDisruptionBudget shop/web needs 2 healthy pods and has 4; the 2 that may go are going"},
-		{"not counted yet", changed(web(0, 3, 2, 4), func(b *drain.Budget) { b.Disrupted = 1 }), "PodDisruptionBudget shop/web needs 2 healthy pods and has 3, of which 1 is going"},
+		{"used up", changed(web(1, 3, 2, 3), func(b *drain.Budget) { b.Used = 1 }), "PodDisruptionBudget shop/web needs 2 healthy pods and has 3; the one allowed eviction is in progress"},
+		{"several are used up", changed(web(2, 4, 2, 4), func(b *drain.Budget) { b.Used = 2 }), "PodDisruptionBudget shop/web needs 2 healthy pods and has 4; the 2 allowed evictions are in progress"},
+		{"not counted yet", changed(web(0, 3, 2, 4), func(b *drain.Budget) { b.Disrupted = 1 }), "PodDisruptionBudget shop/web needs 2 healthy pods and has 3, of which 1 is being evicted"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := drain.Decide(knowing(seen(pod("a", budgets("shop/web")), pod("b", budgets("shop/web"))), tried(row.budget)))

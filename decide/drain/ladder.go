@@ -9,54 +9,54 @@ import (
 
 // The times of the ladder.
 const (
-	// unusableFor is for how long a node has to be unusable until its pods are killed: their containers may be gone already,
-	// and nobody confirms it. Source: MCM, 5 min for a node that is not Ready or has a read-only file system.
+	// unusableFor is how long a node must be unusable before its pods are killed, because no kubelet confirms that a pod ended. Source:
+	// MCM, 5 min for a node that is not Ready or has a read-only file system.
 	unusableFor = 5 * time.Minute
-	// perRetry is what one of maxEvictRetries is worth. Source: MCM's pause between two evictions of a pod.
+	// perRetry is the time for one of maxEvictRetries. Source: MCM's pause between two evictions of a pod.
 	perRetry = 20 * time.Second
-	// settling is what a deletion gets beyond the grace period. Source: what MCM adds to it when it waits for a pod to end.
-	settling = 30 * time.Second
+	// afterGrace is the time for a deletion beyond the grace period. Source: MCM's wait for a pod to end.
+	afterGrace = 30 * time.Second
 )
 
-// Ladder is what decides which means a drain may use, at one moment.
+// Ladder is what determines the means of a drain at one moment.
 type Ladder struct {
 	Now     time.Time
-	Started time.Time     // the first full pass of evictions; zero before it. All of a drain's time counts from here
-	Timeout time.Duration // drainTimeout; zero and below means that one pass is enough
-	Retries *int32        // maxEvictRetries where it is set: a second deadline of 20 s for each; nil sets none
-	// Extended is until when an operator wants evictions to go on; zero: none does. It never shortens.
+	Started time.Time     // the first full pass of evictions, from which all times of the drain count; zero: not yet
+	Timeout time.Duration // drainTimeout; zero or less: one pass of evictions
+	Retries *int32        // maxEvictRetries: a second deadline of 20 s for each retry; nil: none
+	// Extended is until when an operator wants evictions; zero: no extension. It never shortens the drain.
 	Extended time.Time
 
-	Force         string    // why everything is killed at once, in words; empty: nobody wants it
-	Unusable      string    // why the node cannot confirm that a pod ended, in words; empty: it can
-	UnusableSince time.Time // since when; zero counts as not unusable
+	Force         string    // why all pods are killed at once; empty: they are not
+	Unusable      string    // why the node cannot confirm that a pod ended; empty: it can
+	UnusableSince time.Time // zero: the node does not count as unusable
 
-	Grace time.Duration // the longest grace period of the pods that are left
-	// Unasked: since this drain was taken up, nobody has looked at the pods. Whatever is next by time waits for one look, which
-	// asks each of them by the means reached so far.
+	Grace time.Duration // longest grace period of the pods left
+	// Unasked: this run of the drain has not passed over the pods yet. The next means waits for one pass with the recorded
+	// means.
 	Unasked   bool
-	Reached   Means     // the means as it was recorded; empty before the first time
-	ReachedAt time.Time // since when; zero counts as Now
+	Reached   Means     // recorded means; empty: none
+	ReachedAt time.Time // when it was reached; zero counts as Now
 }
 
-// Step is the means of the moment.
+// Step is the present means.
 type Step struct {
 	Means Means
-	Until time.Time // when to climb again; zero: no time ends it
-	Over  bool      // no means is left. What is still there stays behind, and is reported as that
-	Why   string    // since when, until when, and what comes then
+	Until time.Time // when to call Climb again; zero: not by time
+	Over  bool      // the last means has ended: remaining pods stay and are reported
+	Why   string    // since when, until when, and the next means
 }
 
-// Climb says by which means pods go now: they are evicted until the drain's deadline, then deleted with their own grace,
-// then killed, then left behind (D3). The deadline is reached whatever blocks, with no retries and a short timeout too
-// (D1), and never before the timeout that was asked for (D39). A means that was reached is never given up, and one that was reached late,
-// because nobody looked, has its full time.
+// Climb returns the means for now: pods are evicted until the drain's deadline, then deleted with their own grace period, then
+// killed, then left behind (D3). The deadline is reached whatever blocks, also without retries and with a short timeout (D1),
+// and never before the requested timeout (D39). A means that was reached is kept. If it was reached late, because no run was
+// active, it has its full time.
 func Climb(l Ladder) Step {
 	if why := l.forced(); why != "" {
 		return l.kill(why)
 	}
 	if l.Unasked && (l.Reached == Delete || l.Reached == Kill) {
-		return Step{Means: l.Reached, Until: l.Now, Why: "looks at what is left first: nobody did since " + phrase.Clock(l.ReachedAt, l.Now)}
+		return Step{Means: l.Reached, Until: l.Now, Why: "asks the remaining pods once more first: no run was active since " + phrase.Clock(l.ReachedAt, l.Now)}
 	}
 	deadline, _ := l.deadline()
 	switch passed := !deadline.IsZero() && !l.Now.Before(deadline); {
@@ -65,23 +65,23 @@ func Climb(l Ladder) Step {
 	case l.Reached == Delete, passed && !l.Unasked:
 		return l.remove()
 	case passed:
-		return Step{Means: Evict, Until: l.Now, Why: "evicts once more, then deletes: nobody looked when the deadline passed"}
+		return Step{Means: Evict, Until: l.Now, Why: "evicts once more, then deletes: no run was active when the deadline passed"}
 	default:
 		return l.evict()
 	}
 }
 
-// Overdue is how long after a deadline nothing may happen before that is reported. Source: a worker restarts in less.
+// Overdue is how long after a deadline the next step may be missing before that is reported. Source: a worker restarts in less.
 const Overdue = time.Minute
 
-// Deadlines is what the status of a machine says about the end of the present step of its deletion or drain.
+// Deadlines are the deadlines of the present step of a machine's deletion or drain.
 type Deadlines struct {
-	Ladder   *Ladder   // of the evictions that are under way; nil: no pods are being evicted
-	Recorded time.Time // deadline of the step that the status shows; zero: it has none
+	Ladder   *Ladder   // the ladder of the evictions in progress; nil: no pods are being evicted
+	Recorded time.Time // deadline of the recorded step; zero: none
 }
 
-// Next returns when the next, harder step comes; zero when none does. The end of evictions is calculated: the recorded deadline
-// is that of the last write, and an operator may have extended the drain since.
+// Next returns when the next step begins by time; zero: never. The end of evictions is calculated, because an operator may have extended
+// the drain since the deadline was recorded.
 func (d Deadlines) Next() time.Time {
 	if until, _ := d.Evictions(); !until.IsZero() {
 		return until
@@ -89,10 +89,9 @@ func (d Deadlines) Next() time.Time {
 	return d.Recorded
 }
 
-// Evictions returns until when pods are evicted, and the means that follows; both are zero when pods are not evicted, or are
-// about to be killed because an operator asked for force. It climbs from the moment before the drain began, and so names the
-// deadline also after it has passed. The condition of the node may be out of date: it does not count when the step that it
-// leads to is overdue.
+// Evictions returns until when pods are evicted, and the means that follows; both are zero if no pods are evicted, or an operator asked
+// for force. It climbs from the moment before the drain began, so that it returns the deadline also after it has passed. Unusable may be
+// out of date: it is ignored if the step that it causes is overdue.
 func (d Deadlines) Evictions() (until time.Time, then Means) {
 	if d.Ladder == nil {
 		return until, then
@@ -112,7 +111,7 @@ func (d Deadlines) Evictions() (until time.Time, then Means) {
 	return step.Until, Climb(l).Means
 }
 
-// forced says why everything is killed at once; empty when it is not.
+// forced says why all pods are killed at once; empty: they are not.
 func (l Ladder) forced() string {
 	if at := l.unusableAt(); l.Force == "" && !at.IsZero() && !l.Now.Before(at) {
 		return fmt.Sprintf("%s since %s", l.Unusable, phrase.Clock(l.UnusableSince, l.Now))
@@ -120,7 +119,7 @@ func (l Ladder) forced() string {
 	return l.Force
 }
 
-// unusableAt is when a node that is unusable has been so for long enough; zero when it is not.
+// unusableAt returns when an unusable node has been so for unusableFor; zero: the node is usable.
 func (l Ladder) unusableAt() time.Time {
 	if l.Unusable == "" || l.UnusableSince.IsZero() {
 		return time.Time{}
@@ -128,7 +127,7 @@ func (l Ladder) unusableAt() time.Time {
 	return l.UnusableSince.Add(unusableFor)
 }
 
-// deadline is when evictions end, and what says so. It is zero before the first pass.
+// deadline returns when evictions end, and which setting says so. It is zero before the first pass.
 func (l Ladder) deadline() (at time.Time, source string) {
 	if l.Started.IsZero() {
 		return at, ""
@@ -161,11 +160,11 @@ func (l Ladder) evict() Step {
 	return step
 }
 
-// remove deletes, as long as the pods that are left need to end by themselves, but no longer than the drain might take.
+// remove deletes pods for as long as their grace periods take, but at most for the drain's timeout.
 func (l Ladder) remove() Step {
 	since := l.since(Delete)
 	deadline, _ := l.deadline()
-	until := phrase.Later(deadline, since).Add(max(min(l.Grace, l.Timeout), 0) + settling)
+	until := phrase.Later(deadline, since).Add(max(min(l.Grace, l.Timeout), 0) + afterGrace)
 	if !l.Now.Before(until) {
 		return l.kill("")
 	}
@@ -183,16 +182,16 @@ func (l Ladder) remove() Step {
 
 func (l Ladder) kill(why string) Step {
 	since := l.since(Kill)
-	until := since.Add(settling)
+	until := since.Add(afterGrace)
 	why = phrase.If(why != "", ": %s", why)
 	if !l.Now.Before(until) {
-		return Step{Means: Kill, Over: true, Why: fmt.Sprintf("over since %s: what is left stays behind%s", l.clock(until), why)}
+		return Step{Means: Kill, Over: true, Why: fmt.Sprintf("over since %s: the remaining pods stay%s", l.clock(until), why)}
 	}
-	why = fmt.Sprintf("kills since %s, until %s, then leaves behind what is left%s", l.clock(since), l.clock(until), why)
+	why = fmt.Sprintf("kills since %s, until %s, then leaves the remaining pods%s", l.clock(since), l.clock(until), why)
 	return Step{Means: Kill, Until: until, Why: why}
 }
 
-// since is when a means was reached: now, unless it is recorded.
+// since returns when a means was reached; now, if it is not recorded.
 func (l Ladder) since(means Means) time.Time {
 	if l.Reached == means && !l.ReachedAt.IsZero() {
 		return l.ReachedAt

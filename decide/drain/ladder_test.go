@@ -133,11 +133,11 @@ func TestU92_D3_N3_TheLadderEnds(t *testing.T) {
 	}{
 		{
 			"D3: what is left is not called drained", twoHours(2*time.Hour+2*time.Minute, reached(drain.Kill, 2*time.Hour+90*time.Second)),
-			drain.Step{Means: drain.Kill, Over: true, Why: "over since 14:02:00 UTC: what is left stays behind"},
+			drain.Step{Means: drain.Kill, Over: true, Why: "over since 14:02:00 UTC: the remaining pods stay"},
 		},
 		{
 			"U92: by force too", twoHours(time.Minute, forced, reached(drain.Kill, 0)),
-			drain.Step{Means: drain.Kill, Over: true, Why: "over since 12:00:30 UTC: what is left stays behind: label force-deletion"},
+			drain.Step{Means: drain.Kill, Over: true, Why: "over since 12:00:30 UTC: the remaining pods stay: label force-deletion"},
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) { assert.Equal(t, row.want, drain.Climb(row.from)) })
@@ -162,8 +162,8 @@ func TestN3_TheLadderFromBottomToTop(t *testing.T) {
 	assert.Equal(t, []string{
 		"evicts until 14:00:00 UTC (drainTimeout 2h0m0s), then deletes",
 		"deletes since 14:00:00 UTC, until 14:01:30 UTC, then kills",
-		"kills since 14:01:30 UTC, until 14:02:00 UTC, then leaves behind what is left",
-		"over since 14:02:00 UTC: what is left stays behind",
+		"kills since 14:01:30 UTC, until 14:02:00 UTC, then leaves the remaining pods",
+		"over since 14:02:00 UTC: the remaining pods stay",
 	}, said)
 }
 
@@ -179,8 +179,8 @@ func TestWhatTheLadderSays(t *testing.T) {
 		{twoHours(0, unusable("node is not ready", -time.Minute)), "evicts until 12:04:00 UTC, then kills: node is not ready since 11:59:00 UTC"},
 		{twoHours(2*time.Hour, unusable("node is not ready", 115*time.Minute+time.Second)), "deletes since 14:00:00 UTC, until 14:00:01 UTC, then kills: node is not ready since 13:55:01 UTC"},
 		{twoHours(2*time.Hour, reached(drain.Delete, 2*time.Hour), extended(3*time.Hour)), "deletes since 14:00:00 UTC, until 15:01:30 UTC, then kills; the extension until 15:00:00 UTC came after the deadline, and nothing is evicted again"},
-		{twoHours(0, unusable("node is not ready", -5*time.Minute)), "kills since 12:00:00 UTC, until 12:00:30 UTC, then leaves behind what is left: node is not ready since 11:55:00 UTC"},
-		{twoHours(0, forced), "kills since 12:00:00 UTC, until 12:00:30 UTC, then leaves behind what is left: label force-deletion"},
+		{twoHours(0, unusable("node is not ready", -5*time.Minute)), "kills since 12:00:00 UTC, until 12:00:30 UTC, then leaves the remaining pods: node is not ready since 11:55:00 UTC"},
+		{twoHours(0, forced), "kills since 12:00:00 UTC, until 12:00:30 UTC, then leaves the remaining pods: label force-deletion"},
 	} {
 		assert.Equal(t, row.want, drain.Climb(row.from).Why)
 	}

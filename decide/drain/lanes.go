@@ -3,24 +3,26 @@ package drain
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"millwright/decide/list"
+	"millwright/decide/phrase"
 )
 
-// lane is a group of pods with volumes that go one after the other, the next only when the volumes of the one before
-// have arrived elsewhere. Source: MCM evicts pods with volumes serially, so that a node which loses dozens of volumes at
-// once does not exceed what its cloud detaches and attaches in time.
+// lane is a group of pods with volumes that go one after the other: the next pod goes when the volumes of the one before are
+// attached elsewhere. Source: MCM evicts pods with volumes serially, so that a node with dozens of volumes does not exceed what
+// its cloud detaches and attaches in time.
 type lane struct {
 	busy  bool
-	cause cause // the volume that it waits for; zero when it waits for none
+	cause cause // the volume that it waits for; zero: none
 }
 
-// lanes finds the lane of a pod. All pods share one, unless lanes are parallel: then those share one that have a
-// StatefulSet, a budget or a volume in common, also by way of others (P6).
+// lanes finds the lane of a pod. All pods share one lane. With parallel lanes, pods share a lane if they have a StatefulSet, a
+// budget or a volume in common, also through other pods (P6).
 type lanes struct {
 	parallel bool
-	parents  map[string]string // a forest of what is shared: each tree is one lane
+	parents  map[string]string // a forest of the shared things: each tree is one lane
 	byRoot   map[string]*lane
 }
 
@@ -47,7 +49,8 @@ func newLanes(views []*view, departed []awaited, parallel bool) *lanes {
 	return l
 }
 
-// of returns the lane of a pod. One that needs none has a lane of its own: it has no volumes, or finished by itself and holds none.
+// of returns the lane of a pod. A pod has an empty lane of its own if it has no volumes, or if it finished and is not being
+// deleted.
 func (l *lanes) of(p Pod) *lane {
 	if len(p.Volumes) == 0 || p.Finished && !p.leaving() {
 		return &lane{}
@@ -63,25 +66,17 @@ func (l *lanes) lane(p Pod) *lane {
 	return l.byRoot[root]
 }
 
-// shares are the things that keep a pod with volumes in a lane with others.
+// shares returns the things that put a pod with volumes into a lane with others.
 func (l *lanes) shares(p Pod) []string {
 	if !l.parallel {
 		return []string{""}
 	}
-	var keys []string
-	for _, name := range p.Volumes {
-		keys = append(keys, "volume "+name)
-	}
-	for _, key := range p.Budgets {
-		keys = append(keys, "budget "+key)
-	}
-	if p.StatefulSet != "" {
-		keys = append(keys, "set "+p.StatefulSet)
-	}
-	return keys
+	volumes := list.Map(p.Volumes, func(name string) string { return "volume " + name })
+	budgets := list.Map(p.Budgets, func(key string) string { return "budget " + key })
+	return slices.Concat(volumes, budgets, phrase.Parts(phrase.If(p.StatefulSet != "", "set %s", p.StatefulSet)))
 }
 
-// join makes one lane of all that a pod shares.
+// join makes one lane of everything that a pod shares.
 func (l *lanes) join(p Pod) {
 	if len(p.Volumes) == 0 {
 		return
@@ -101,16 +96,16 @@ func (l *lanes) root(key string) string {
 	return key
 }
 
-// Leave is what is remembered of a pod that is gone, as it was seen last. Call it for each pod that left, with volumes or
-// without: Decide forgets those that nothing waits for.
+// Leave returns the Departed of a pod that is gone, as it was last seen. Call it for each pod that left, with or without
+// volumes: Decide drops those that no lane waits for.
 func Leave(p Pod, now time.Time) Departed { return Departed{Pod: p, At: now} }
 
-// awaited is a pod that left, and the volume of it that its lane waits for.
+// awaited is a pod that left, and one of its volumes that its lane waits for.
 type awaited struct {
 	Departed
 	state  string // Detaching or Attaching
 	volume string
-	until  time.Time // the wait ends then, without being a failure
+	until  time.Time // end of the wait, which is no failure
 }
 
 func (a awaited) cause() cause {
@@ -121,9 +116,9 @@ func (a awaited) cause() cause {
 	return cause{kind: BlockedByVolume, name: a.volume, why: fmt.Sprintf("volume %s of %s %s", a.volume, a.Pod.key(), why)}
 }
 
-// settle returns the departed pods that still hold their lane.
-func settle(o Observed) []awaited {
-	used := map[string]bool{} // by a pod that is still there: such a volume stays
+// awaitedVolumes returns the departed pods whose lane still waits.
+func awaitedVolumes(o Observed) []awaited {
+	used := map[string]bool{} // by a pod on the node: such a volume stays attached
 	for _, p := range o.Pods {
 		for _, v := range p.Volumes {
 			used[v] = used[v] || !p.Finished
@@ -139,10 +134,10 @@ func settle(o Observed) []awaited {
 	return result
 }
 
-// await says which volume of a departed pod is waited for. First none of them may be attached to the node any more, then
-// all have to be attached elsewhere. When the first takes too long, the second is not waited for.
+// await returns the volume of a departed pod that its lane waits for. First all volumes have to be detached from the node, then
+// all have to be attached to other nodes. If the detachment takes too long, there is no wait for the attachment.
 func await(d Departed, o Observed, used map[string]bool) (awaited, bool) {
-	if Treat(d.Pod).Do == Skip || d.Pod.Finished && d.Pod.DeletedAt.IsZero() { // one that had finished by itself held nothing
+	if Treat(d.Pod).Do == Skip || d.Pod.Finished && d.Pod.DeletedAt.IsZero() { // a pod that finished by itself used no volume
 		return awaited{}, false
 	}
 	first := func(is func(Volume) bool) string {

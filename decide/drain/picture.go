@@ -23,10 +23,10 @@ func (p *plan) picture(blockers []Blocker) Picture {
 		if a.state == Attaching {
 			since = a.Free
 		}
-		a.Pod.DeletedAt = time.Time{} // its grace period ends no more
+		a.Pod.DeletedAt = time.Time{} // its grace period no longer matters
 		views = append(views, &view{pod: a.Pod, state: a.state, since: since, cause: cause{name: a.volume}, next: a.until})
 	}
-	// First what may need somebody, last what only waits for its turn.
+	// First what may need somebody, last pods that only wait for their turn.
 	states := []string{Blocked, Terminating, Evicting, Detaching, Attaching, Waiting}
 	slices.SortFunc(views, func(a, b *view) int {
 		byState := cmp.Compare(slices.Index(states, a.state), slices.Index(states, b.state))
@@ -48,14 +48,11 @@ func (p *plan) picture(blockers []Blocker) Picture {
 
 // summary says in one sentence what the drain waits for.
 func (p *plan) summary(c Counts, blockers []Blocker) string {
-	var parts []string
-	for _, b := range list.Sorted(blockers, byImportance) {
-		parts = append(parts, b.Why)
-	}
+	parts := list.Map(list.Sorted(blockers, byImportance), func(b Blocker) string { return b.Why })
 	if len(parts) > maxNames {
 		parts = append(parts[:maxNames], fmt.Sprintf("%d more blockers", len(parts)-maxNames))
 	}
-	if len(p.views) == 0 && len(p.awaited) > 0 { // it blocks no pod, but the drain
+	if len(p.views) == 0 && len(p.awaited) > 0 { // no pod is left, and the drain waits for a volume
 		parts = append(parts, p.awaited[0].cause().why)
 	}
 	parts = append(parts, phrase.Parts(
@@ -70,22 +67,21 @@ func (p *plan) summary(c Counts, blockers []Blocker) string {
 	return pods + " left: " + strings.Join(parts, "; ")
 }
 
-// MaxBlockers is how many blockers a decision names: those that need somebody first, then those of the most pods. Source:
-// a decision has room for 20 sentences.
+// MaxBlockers is the largest number of blockers in a decision: first those that need somebody, then those of the most pods.
+// Source: a decision has room for 20 sentences.
 const MaxBlockers = 20
 
-// Bounds of what a sentence says. Source: CAPI names 3 pods in a line; the API server's own texts are far shorter than
-// longestMessage.
+// Bounds of a sentence. Sources: CAPI names 3 pods in a line; the texts of the API server are far shorter than longestMessage.
 const (
 	maxNames       = 3
 	longestMessage = 300 // bytes
 )
 
-// answered is what the last answer says of a pod that its budgets do not keep.
+// answered returns the cause that follows from the last answer for a pod that its budgets allow to go.
 func answered(p Pod) cause {
 	tries := p.Tries
 	switch refused := tries.Result == Refused || tries.Result == Several; {
-	case refused && !tries.Next.IsZero(): // else it was woken: that was another status
+	case refused && !tries.Next.IsZero(): // zero: its budgets changed since
 		return cause{kind: BlockedByBudget, name: strings.Join(p.Budgets, " and "), why: refusal(p)}
 	case tries.Result == Going:
 		return cause{kind: BlockedByNamespace}
@@ -96,7 +92,7 @@ func answered(p Pod) cause {
 	}
 }
 
-// refusal says that the API server knows more of a pod's budgets than we see.
+// refusal says that the API server counts a budget that is not seen here, or counts it differently.
 func refusal(p Pod) string {
 	if len(p.Budgets) == 0 {
 		return phrase.Cut(fmt.Sprintf("a PodDisruptionBudget that is not seen here keeps %s: %s", p.key(), p.Tries.Message), longestMessage)
@@ -104,9 +100,9 @@ func refusal(p Pod) string {
 	return fmt.Sprintf("the API server refuses an eviction for PodDisruptionBudget %s, whose status as it is seen here allows one", strings.Join(p.Budgets, " and "))
 }
 
-// blockers returns what keeps pods, each with all of its pods, sorted by kind and name.
+// blockers returns the causes, each with all of its pods, sorted by kind and name.
 func (p *plan) blockers() []Blocker {
-	kept := map[[2]string][]*view{} // by kind and name of what keeps them
+	kept := map[[2]string][]*view{} // by kind and name of the cause
 	for _, v := range list.Sorted(p.views, func(a, b *view) int { return byName(a.pod, b.pod) }) {
 		if v.cause.kind != "" {
 			key := [2]string{v.cause.kind, v.cause.name}
@@ -123,14 +119,10 @@ func (p *plan) blockers() []Blocker {
 	return result
 }
 
-// because is the sentence of a blocker. The views are sorted by name.
+// because returns the sentence of a blocker. The views are sorted by name.
 func (p *plan) because(kind string, views []*view) string {
-	var names, namespaces []string
-	for _, v := range views {
-		names = append(names, v.pod.key())
-		namespaces = append(namespaces, v.pod.Namespace)
-	}
-	namespaces = slices.Compact(namespaces) // sorted, as the names are
+	names := list.Map(views, func(v *view) string { return v.pod.key() })
+	namespaces := slices.Compact(list.Map(views, func(v *view) string { return v.pod.Namespace })) // sorted, as the names are
 	who := phrase.List(names, maxNames, ", ")
 	switch kind {
 	case BlockedByProtection:
@@ -144,7 +136,7 @@ func (p *plan) because(kind string, views []*view) string {
 		return fmt.Sprintf("%s should have ended long ago: %s kubelet or a finalizer holds %s",
 			who, phrase.OneOf(len(views), "its", "their"), phrase.OneOf(len(views), "it", "them"))
 	case BlockedByNamespace:
-		return fmt.Sprintf("namespace %s is being deleted, and takes %s along", phrase.List(namespaces, maxNames, ", "), who)
+		return fmt.Sprintf("namespace %s is being deleted, and %s with it", phrase.List(namespaces, maxNames, ", "), who)
 	case BlockedByError:
 		return phrase.Cut(fmt.Sprintf("request for %s failed: %s", names[0], views[0].pod.Tries.Message), longestMessage)
 	default:

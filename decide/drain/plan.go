@@ -9,16 +9,16 @@ import (
 	"millwright/decide/phrase"
 )
 
-// view is what a decision makes of one pod that has to go.
+// view is the state of one pod to remove, during a decision.
 type view struct {
 	pod         Pod
 	treat       Treatment
-	state       string // as a row says it
-	cause       cause  // what keeps it; zero when nothing does
+	state       string // state of its row
+	cause       cause  // why it stays; zero: no cause
 	since, next time.Time
 }
 
-// cause is what keeps a pod from going.
+// cause is why a pod stays.
 type cause struct {
 	kind, name, why string
 	bad             bool
@@ -27,7 +27,7 @@ type cause struct {
 // plan is a decision while it is being made.
 type plan struct {
 	Observed
-	views    []*view // of the pods that have to go, in the order in which they do
+	views    []*view // pods to remove, in the order in which they go
 	skipped  int
 	awaited  []awaited
 	ledger   *ledger
@@ -36,12 +36,12 @@ type plan struct {
 	earliest time.Time
 }
 
-// Decide says which pods go now, what keeps the others, and whether the node is empty. The same input gives the same
-// output, in whatever order pods, budgets and departed pods stand. It may be called at any time and any number of times:
-// a pod that was accepted or terminates is not sent again, except that Kill sends each pod once.
+// Decide says which pods to remove now, what blocks the others, and whether the node is empty. The same facts in any order give
+// the same decision. It is safe to call at any time and any number of times: a pod whose removal was accepted, or that
+// terminates, gets no other request, except that Kill sends each pod one request.
 //
-// With Evict, pods of the lowest order that is still present go, those with volumes one after the other in their lane, as
-// budgets and protection allow. With Delete and Kill everything goes at once that does not stay for good.
+// With Evict, pods of the lowest order present go, pods with volumes one after the other in their lane, as budgets and
+// protection allow. With Delete and Kill all pods go at once, except those that are skipped.
 func Decide(o Observed) Decision {
 	p := &plan{Observed: o}
 	for _, pod := range o.Pods {
@@ -64,14 +64,12 @@ func Decide(o Observed) Decision {
 		Act: p.act, Done: len(p.views) == 0 && len(p.awaited) == 0, Look: p.earliest, Picture: p.picture(all),
 	}
 	d.Blockers = list.Sorted(list.Sorted(all, byImportance)[:min(len(all), MaxBlockers)], byKind)
-	for _, a := range p.awaited {
-		d.Departed = append(d.Departed, a.Departed)
-	}
+	d.Departed = list.Map(p.awaited, func(a awaited) Departed { return a.Departed })
 	return d
 }
 
 func (p *plan) evict() {
-	p.awaited = settle(p.Observed)
+	p.awaited = awaitedVolumes(p.Observed)
 	for _, a := range p.awaited {
 		p.lookAt(a.until)
 	}
@@ -80,7 +78,7 @@ func (p *plan) evict() {
 		p.ledger.budgets[b.Key] = b
 	}
 	p.lanes = newLanes(p.views, p.awaited, p.Settings.Parallel)
-	// The lowest order that is present, without finished pods: those hold nobody back, and have the lowest of all.
+	// The lowest order present, without finished pods, which have the lowest order of all and delay no other pod.
 	first := cmp.Or(list.Find(p.views, func(v *view) bool { return !v.pod.Finished }), &view{})
 	for _, v := range p.views {
 		switch {
@@ -96,8 +94,8 @@ func (p *plan) evict() {
 	}
 }
 
-// try sends a pod whose turn it is, or says what keeps it. A pod that is blocked stays so while it is tried again: only
-// an answer changes that. It does not hold its lane.
+// try sends a request for a pod whose turn it is, or says what blocks it. A blocked pod stays blocked while it is tried again,
+// until an answer changes that. It does not occupy its lane.
 func (p *plan) try(v *view) {
 	if protected, until := Protected(v.pod, p.Now); protected {
 		v.state, v.cause, v.next = Blocked, cause{kind: BlockedByProtection}, until
@@ -111,18 +109,18 @@ func (p *plan) try(v *view) {
 	switch {
 	case lane.busy && (v.cause == (cause{}) || permit.brief):
 		v.state, v.cause = Waiting, lane.cause
-	case lane.busy, !permit.given && len(permit.probe) == 0 && permit.next.IsZero(): // then nothing but another status lets it go
+	case lane.busy, !permit.given && len(permit.probe) == 0 && permit.next.IsZero(): // only another status of its budget can allow it
 		v.state = Blocked
 	case p.due(v, phrase.Later(permit.next, v.pod.Tries.Next)):
 		p.send(v, permit.probe)
 		p.ledger.take(v.pod, permit)
 		lane.busy = true
 	case permit.given && v.pod.Tries.Result == Throttled:
-		lane.busy = true // the API server is as busy for the others
+		lane.busy = true // the API server is busy for the others, too
 	}
 }
 
-// force sends every pod that was not sent with this means yet.
+// force sends a request for every pod that had none with these means yet.
 func (p *plan) force() {
 	for _, v := range p.views {
 		tries, next := v.pod.Tries, time.Time{}
@@ -139,7 +137,7 @@ func (p *plan) force() {
 	}
 }
 
-// due reports whether a pod is sent now. Else it waits until next.
+// due reports whether the request for a pod is sent now. Otherwise the pod waits until next.
 func (p *plan) due(v *view, next time.Time) bool {
 	now := !next.After(p.Now)
 	switch {
@@ -161,11 +159,10 @@ func (p *plan) send(v *view, probe []string) {
 	p.act = append(p.act, Action{UID: v.pod.UID, Means: cmp.Or(p.Means, Evict), Probe: probe})
 }
 
-// late is how long after the end of its grace period a terminating pod is one that something holds. Source: Karpenter
-// takes a pod for stuck then.
+// late is how long after the end of its grace period a terminating pod counts as stuck. Source: Karpenter.
 const late = time.Minute
 
-// waitFor waits for a pod that goes already.
+// waitFor waits for a pod whose removal was accepted or has begun.
 func (p *plan) waitFor(v *view) {
 	v.state, v.since, v.cause = Evicting, v.pod.Tries.Last, cause{}
 	if v.pod.DeletedAt.IsZero() {
@@ -187,32 +184,31 @@ func (p *plan) lookAt(t time.Time) {
 	}
 }
 
-// How long a pod is left alone after an answer. Whoever sends requests adds jitter.
+// Pauses before the next request for a pod. The sender adds jitter.
 const (
-	// A budget refused it. The budget's own status decides when it is tried again; this only bounds what happens when status
-	// and answer differ. Source: the API server's Retry-After for a budget that it is still counting, 10 s.
+	// A budget refused the eviction. Normally the budget's status decides when the pod is tried again; this pause applies if status and
+	// answer differ. Source: the API server's Retry-After for a budget whose pods are not counted yet, 10 s.
 	refusedPause = 10 * time.Second
-	// Several budgets select it. Somebody has to change one of them, and that is seen.
+	// Several budgets select the pod. The drain notices when one of them is changed.
 	severalPause = time.Minute
-	// The API server was busy and did not say for how long, or for less. Source: kubectl drain's pause after a 429.
+	// The API server was busy, and asked for a shorter pause or none. Source: kubectl drain's pause after a 429.
 	throttledPause = 5 * time.Second
-	// Its namespace is being deleted. That takes the pod along; trying again only notices when it does not.
+	// Its namespace is being deleted, and the pod with it. Another request only notices if it is not.
 	goingPause = 30 * time.Second
-	// Failures in a row, doubled from the first to the last. Source: MCM looks again after 5 s; one minute is short compared
-	// with any drain timeout.
+	// Failures in a row: the pause doubles. Sources: MCM tries again after 5 s; one minute is short compared with any drain timeout.
 	firstFailedPause   = 5 * time.Second
 	longestFailedPause = time.Minute
 )
 
-// Answer is how a request for a pod ended.
+// Answer is the answer to a request for a pod.
 type Answer struct {
-	Means      Means // with which it was sent
+	Means      Means // means of the request
 	Result     Result
-	Message    string        // for people
-	RetryAfter time.Duration // what the API server asked for; zero when it asked for nothing
+	Message    string        // of the API server
+	RetryAfter time.Duration // pause that the API server asked for; zero: none
 }
 
-// After returns the tries with one more, which was answered now.
+// After returns the tries with one more attempt, which was answered now.
 func After(t Tries, a Answer, now time.Time) Tries {
 	if t.Means != a.Means || a.Result != Failed {
 		t.Failures = 0
@@ -229,7 +225,7 @@ func After(t Tries, a Answer, now time.Time) Tries {
 	return t
 }
 
-// pause is for how long a pod is left alone; zero where somebody else acts next.
+// pause returns the pause before the next request; zero: none, because somebody else acts next.
 func (a Answer) pause(failures int) time.Duration {
 	return map[Result]time.Duration{
 		Refused:   refusedPause,
@@ -240,8 +236,8 @@ func (a Answer) pause(failures int) time.Duration {
 	}[a.Result]
 }
 
-// Woken returns the tries of a pod of which a budget has changed, in its status or because it came or went: what the
-// budgets decided before does not hold any more.
+// Woken returns the tries of a pod after one of its budgets changed, was created or was deleted: earlier refusals no longer
+// count.
 func Woken(t Tries) Tries {
 	if t.Result == Refused || t.Result == Several {
 		t.Next = time.Time{}

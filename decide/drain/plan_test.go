@@ -67,7 +67,7 @@ func TestDR17_ARound(t *testing.T) {
 	}, states(d))
 	assert.Equal(t, []drain.Blocker{
 		{Kind: "Error", Pods: 1, Why: "request for shop/failed failed: no such thing"},
-		{Kind: "Namespace", Pods: 1, Why: "namespace shop is being deleted, and takes shop/going along"},
+		{Kind: "Namespace", Pods: 1, Why: "namespace shop is being deleted, and shop/going with it"},
 		{Kind: "PodDisruptionBudget", Name: "shop/web", Pods: 1, Why: "PodDisruptionBudget shop/web needs 2 healthy pods and has 2"},
 	}, d.Blockers)
 	assert.Equal(t, at(3*time.Second), d.Look, "failed is tried again")

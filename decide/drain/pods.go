@@ -10,16 +10,16 @@ import (
 	"millwright/decide/phrase"
 )
 
-// How often one pod is tried although its budget's status allows none: the status that we see could be an old one. A
-// request costs the API server little once a minute, even when many nodes are drained at once (P5).
+// Pauses between two probes of a budget. A probe is an eviction although the status, which may be old, allows none. One request a minute
+// costs the API server little, even if many nodes are drained at once (P5).
 const (
 	ProbePause    = time.Minute
-	BadProbePause = 5 * time.Minute // of a budget that cannot allow any: somebody has to change it, and that is seen
+	BadProbePause = 5 * time.Minute // of a misconfigured budget: the drain notices when it is changed
 )
 
-// AfterProbe is the Next of a budget of which a pod was tried now. It is bad when it is misconfigured, and so are all
-// those of a pod that several select. It is the Next, too, of a budget that an eviction was sent for as it allowed: its status
-// follows in a moment, and a probe before that is refused for certain.
+// AfterProbe returns the Next of a budget after an eviction of one of its pods was sent. bad: the budget is misconfigured, or
+// several budgets select the pod. It applies also after an eviction that the status allowed: until the status is updated, a
+// probe would certainly be refused.
 func AfterProbe(now time.Time, bad bool) time.Time {
 	if bad {
 		return now.Add(BadProbePause)
@@ -27,23 +27,23 @@ func AfterProbe(now time.Time, bad bool) time.Time {
 	return now.Add(ProbePause)
 }
 
-// Misconfigured reports whether a budget can never allow an eviction as it is: it needs as many healthy pods as there are
-// pods at all (maxUnavailable 0, or minAvailable of all). That all its pods are healthy and none may go is no sign of it,
-// nor is a status that is old, or that evictions are on their way.
+// Misconfigured reports whether a budget can never allow an eviction: it needs as many healthy pods as there are pods
+// (maxUnavailable 0, or minAvailable of all). It is not misconfigured only because its status allows none now, is old, or
+// counts evictions in progress.
 func (b Budget) Misconfigured() bool {
 	return b.Current && b.Expected > 0 && b.Allowed == 0 && b.Disrupted == 0 && b.Desired >= b.Expected
 }
 
-// spares reports whether the API server evicts a pod without asking this budget. Source: pods/eviction of the API server,
-// with each of the two values of unhealthyPodEvictionPolicy.
+// spares reports whether the API server evicts a pod without counting it in this budget. Source: the eviction handler of the
+// API server, for both values of unhealthyPodEvictionPolicy.
 func (b Budget) spares(p Pod) bool {
 	return !p.Ready && (b.Unhealthy || b.Healthy >= b.Desired && b.Desired > 0)
 }
 
-// Counts reports whether the eviction of a pod uses something of this budget.
+// Counts reports whether the eviction of a pod uses up one of this budget's allowed disruptions.
 func (b Budget) Counts(p Pod) bool { return !p.Pending && !p.Finished && !b.spares(p) }
 
-// allows is how many evictions the status still allows.
+// allows returns how many evictions the status still allows.
 func (b Budget) allows() int {
 	if !b.Current {
 		return 0
@@ -51,7 +51,7 @@ func (b Budget) allows() int {
 	return max(b.Allowed-b.Used, 0)
 }
 
-// why says why a budget does not let a pod go.
+// why says why a budget does not allow an eviction.
 func (b Budget) why() string {
 	name, healthy := "PodDisruptionBudget "+b.Key, phrase.Count(b.Healthy, "healthy pod")
 	needs := fmt.Sprintf("%s needs %s and has %d", name, phrase.Count(b.Desired, "healthy pod"), b.Healthy)
@@ -60,31 +60,31 @@ func (b Budget) why() string {
 		phrase.If(!b.Current, "%s was changed, and its pods are not counted again yet", name),
 		phrase.If(never && b.Healthy == 0, "%s allows none of its pods to go: it needs %d of %d, and none is healthy", name, b.Desired, b.Expected),
 		phrase.If(never, "%s allows none of its %s to go: it needs %d of %d", name, healthy, b.Desired, b.Expected),
-		phrase.If(b.Allowed == 1, "%s; the one that may go is going", needs),
-		phrase.If(b.Allowed > 1, "%s; the %d that may go are going", needs, b.Allowed),
-		phrase.If(b.Disrupted > 0 && b.Healthy > b.Desired, "%s, of which %d %s going", needs, b.Disrupted, phrase.OneOf(b.Disrupted, "is", "are")),
+		phrase.If(b.Allowed == 1, "%s; the one allowed eviction is in progress", needs),
+		phrase.If(b.Allowed > 1, "%s; the %d allowed evictions are in progress", needs, b.Allowed),
+		phrase.If(b.Disrupted > 0 && b.Healthy > b.Desired, "%s, of which %d %s being evicted", needs, b.Disrupted, phrase.OneOf(b.Disrupted, "is", "are")),
 		needs,
 	)
 }
 
-// ledger is what the budgets allow within one decision.
+// ledger counts what the budgets allow within one decision.
 type ledger struct {
 	now     time.Time
 	budgets map[string]Budget
-	taken   map[string]int  // by budget, the evictions of this decision
-	probed  map[string]bool // budgets that a pod is tried for
+	taken   map[string]int  // by budget, number of evictions in this decision
+	probed  map[string]bool // budgets with a probe in this decision
 }
 
-// permit is what the budgets say of one pod.
+// permit is the answer of the budgets about one pod.
 type permit struct {
 	given bool
 	cause cause     // why it is not given
-	brief bool      // it is not given only because others were just sent: the status will tell more
-	probe []string  // the pod may be tried all the same; the keys of its budgets
-	next  time.Time // when it may be tried; zero: not by time
+	brief bool      // refused only because other evictions were just sent; the next status decides
+	probe []string  // keys of its budgets, if the pod may be sent as a probe
+	next  time.Time // earliest time of a probe; zero: not by time
 }
 
-// ask says whether a pod may be evicted as far as budgets go. A budget that is not known is left to the API server.
+// ask reports whether budgets allow the eviction of a pod. An unknown budget is left to the API server.
 func (l *ledger) ask(p Pod) permit {
 	if p.Pending || p.Finished || len(p.Budgets) == 0 {
 		return permit{given: true}
@@ -122,7 +122,7 @@ func (l *ledger) probe(p Pod, answer permit) permit {
 	return answer
 }
 
-// take notes that a pod is sent.
+// take counts a pod that is sent.
 func (l *ledger) take(p Pod, with permit) {
 	for _, key := range with.probe {
 		l.probed[key] = true
@@ -135,64 +135,54 @@ func (l *ledger) take(p Pod, with permit) {
 	}
 }
 
-// What is done with a pod. A drain rule uses the same words.
+// The values of Treatment.Do, which are those of a drain rule.
 const (
 	Drain         = "Drain"
 	Skip          = "Skip"          // it stays, whatever the means
-	WaitCompleted = "WaitCompleted" // it is not evicted, but waited for
+	WaitCompleted = "WaitCompleted" // the drain waits until it completes
 )
 
-// Treatment is what becomes of a pod.
+// Treatment is how a drain treats a pod.
 type Treatment struct {
 	Do    string // Drain, Skip or WaitCompleted
 	Order int32  // pods of a lower order go first
-	Why   string // empty for a pod that is drained like most
 }
 
-// Treat says what becomes of a pod, by what it is and by what its owner wants. The label beats rules. A finished pod is
-// evicted before the others and holds none of them back; one that was to complete is done, and goes with the node.
+// Treat returns the treatment of a pod. Its label takes precedence over drain rules. A finished pod is evicted before the
+// others, without delaying them; one with WaitCompleted stays, because it has completed.
 func Treat(p Pod) Treatment {
-	stays := cmp.Or(
-		phrase.If(p.Mirror, "static pod"),
-		phrase.If(p.DaemonSet, "pod of a DaemonSet"),
-		phrase.If(p.Returned, "came after the drain began: it tolerates the cordon"),
-	)
 	t := wanted(p)
 	switch {
-	case stays != "":
-		return Treatment{Do: Skip, Why: stays}
+	case p.Mirror, p.DaemonSet, p.Returned: // an eviction would not keep it off the node
+		return Treatment{Do: Skip}
 	case !p.Finished || t.Do == Skip:
 		return t
 	case t.Do == WaitCompleted:
-		return Treatment{Do: Skip, Why: "completed"}
+		return Treatment{Do: Skip}
 	default:
-		return Treatment{Do: Drain, Order: math.MinInt32, Why: "finished"}
+		return Treatment{Do: Drain, Order: math.MinInt32}
 	}
 }
 
-// wanted is what the owner of a pod and the drain rules want.
+// wanted returns the treatment that the pod's label or its drain rule asks for.
 func wanted(p Pod) Treatment {
-	switch strings.ToLower(p.Label) {
-	case "skip":
-		return Treatment{Do: Skip, Why: "its label opts out"}
-	case "wait-completed":
-		return Treatment{Do: WaitCompleted, Why: "its label asks to let it complete"}
-	}
-	if p.Rule == nil {
+	switch label := strings.ToLower(p.Label); {
+	case label == "skip":
+		return Treatment{Do: Skip}
+	case label == "wait-completed":
+		return Treatment{Do: WaitCompleted}
+	case p.Rule == nil:
+		return Treatment{Do: Drain}
+	case p.Rule.Behavior == Drain:
+		return Treatment{Do: Drain, Order: p.Rule.Order}
+	case p.Rule.Behavior == Skip, p.Rule.Behavior == WaitCompleted:
+		return Treatment{Do: p.Rule.Behavior}
+	default: // admission rejects such a rule; the pod is drained, so that the node becomes empty
 		return Treatment{Do: Drain}
 	}
-	why := "drain rule " + p.Rule.Name
-	switch p.Rule.Behavior {
-	case Drain:
-		return Treatment{Do: Drain, Order: p.Rule.Order, Why: why}
-	case Skip, WaitCompleted:
-		return Treatment{Do: p.Rule.Behavior, Why: why}
-	default: // admission refuses such a rule; here the pod is drained like most, so that the node gets empty
-		return Treatment{Do: Drain, Why: fmt.Sprintf("%s has the unknown behavior %q", why, p.Rule.Behavior)}
-	}
 }
 
-// leaving reports whether a pod goes already, or is gone and still seen. Such a pod is waited for.
+// leaving reports whether a pod is being removed, or is gone and still in the cache. The drain waits for such a pod.
 func (p Pod) leaving() bool {
 	return !p.DeletedAt.IsZero() || p.Tries.Accepted || p.Tries.Result == Gone
 }
@@ -203,11 +193,11 @@ func byName(a, b Pod) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
 }
 
-// Protected reports whether the annotation do-not-disrupt protects a pod from eviction now, and until when. A zero end
-// means that no end is known: the value is "true", or the pod has not started yet. Any other value than "true" and a
-// positive duration protects nothing. A finished pod has nothing to protect.
+// Protected reports whether the annotation do-not-disrupt protects a pod from eviction now, and until when. A zero time means
+// that the end is not known: the value is "true", or the pod has not started. Other values than "true" and a positive duration
+// have no effect. A finished pod is not protected.
 //
-// It holds for evictions only. Deletion comes when the drain's own deadline has passed, and ends all protection.
+// The protection applies to evictions only. After the drain's deadline pods are deleted all the same.
 func Protected(p Pod, now time.Time) (protected bool, until time.Time) {
 	length, err := time.ParseDuration(p.Protected)
 	always, valid := p.Protected == "true", err == nil && length > 0

@@ -7,22 +7,24 @@ import (
 	"time"
 
 	"millwright/decide/list"
+	"millwright/decide/phrase"
 )
 
-// Turn is one machine whose node is being drained or is to be.
+// Turn is a machine whose node is being drained, or waits to be drained.
 type Turn struct {
 	UID, Namespace, Name string
-	Group                string // those of a group take turns with other groups; such as the deployment
+	Group                string // such as the deployment; groups take turns
 	Priority             int    // lower goes first
 	DeletedAt            time.Time
 	Started              time.Time // when its drain began; zero: it has not
-	Queued               bool      // it was told that it is not its turn
+	Queued               bool      // its status says that it waits for its turn
 }
 
-// MayDrain says whether it is a machine's turn when so many nodes are drained at a time; zero means all. Drains that began keep
-// their places. Then groups take turns: the group with the fewest places comes first, so that a rollout of thousands lets one
-// machine of another deployment pass. Within a group it is priority, then the time of deletion, then the name. It is a rank and no
-// lock: every machine works out the same order by itself, and one whose facts are a little old may begin a little early.
+// MayDrain reports whether a machine may be drained if so many nodes are drained at a time; zero: no limit. If not, it says
+// why. Drains that have begun keep their places. Then groups take turns: the group with the fewest places comes first, so that
+// one machine of another deployment does not wait for a rollout of thousands. Within a group the order is priority, time of
+// deletion, name. The rank is no lock: every machine computes the same order by itself, and one with slightly old facts may
+// begin slightly early.
 func MayDrain(turns []Turn, uid string, most int) (bool, string) {
 	if most <= 0 || len(turns) <= most {
 		return true, ""
@@ -32,10 +34,11 @@ func MayDrain(turns []Turn, uid string, most int) (bool, string) {
 	if i < most {
 		return true, ""
 	}
-	return false, fmt.Sprintf("queued: %s of %d; %d nodes are drained at a time", ordinal(i+1-most), len(turns)-most, most)
+	return false, fmt.Sprintf("queued: place %d of %d; %s drained at a time",
+		i+1-most, len(turns)-most, phrase.Count(most, "node")+phrase.OneOf(most, " is", " are"))
 }
 
-// NextTurns returns the first machines that were told to wait, at most so many.
+// NextTurns returns the first queued machines, at most so many.
 func NextTurns(turns []Turn, most int) []Turn {
 	waiting := slices.DeleteFunc(ranked(turns), func(t Turn) bool { return !t.Queued })
 	return waiting[:min(len(waiting), most)]
@@ -59,18 +62,10 @@ func ranked(turns []Turn) []Turn {
 	return turns
 }
 
-// byStart puts those that began before those that did not.
+// byStart puts drains that have begun first.
 func byStart(a, b Turn) int { return list.KnownFirst(a.Started, b.Started) }
 
 func byTurn(a, b Turn) int {
 	return cmp.Or(byStart(a, b), cmp.Compare(a.Priority, b.Priority), a.DeletedAt.Compare(b.DeletedAt),
 		cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-}
-
-func ordinal(n int) string {
-	suffix := "th"
-	if last, tens := n%10, n%100/10; tens != 1 && last >= 1 && last <= 3 {
-		suffix = []string{"st", "nd", "rd"}[last-1]
-	}
-	return fmt.Sprint(n, suffix)
 }

@@ -33,7 +33,7 @@ func TestN13_TheOrderInWhichNodesAreDrained(t *testing.T) {
 		}
 	}
 	_, why := drain.MayDrain(turns, "uid-b", 2)
-	assert.Equal(t, "queued: 3rd of 3; 2 nodes are drained at a time", why)
+	assert.Equal(t, "queued: place 3 of 3; 2 nodes are drained at a time", why)
 	var next []string
 	for _, t := range drain.NextTurns(turns, 2) {
 		next = append(next, t.Name)
@@ -77,16 +77,16 @@ func TestOneThatIsNotInTheQueueYetMayGo(t *testing.T) {
 	assert.True(t, may, "the caches are behind: it is a rank, and no lock")
 }
 
-func TestPlacesAreCountedInEnglish(t *testing.T) {
+func TestPlacesInTheQueue(t *testing.T) {
 	var turns []drain.Turn
 	for i := range 124 {
 		turns = append(turns, turn(fmt.Sprintf("m-%03d", i)))
 	}
-	for place, want := range map[int]string{1: "1st", 2: "2nd", 3: "3rd", 4: "4th", 11: "11th", 12: "12th", 13: "13th", 21: "21st", 102: "102nd", 111: "111th", 123: "123rd"} {
+	for _, place := range []int{1, 2, 123} {
 		_, why := drain.MayDrain(turns, fmt.Sprintf("uid-m-%03d", place), 1)
-		assert.Contains(t, why, "queued: "+want+" of 123")
+		assert.Equal(t, fmt.Sprintf("queued: place %d of 123; 1 node is drained at a time", place), why)
 	}
 	slices.Reverse(turns)
 	_, why := drain.MayDrain(turns, "uid-m-001", 1)
-	assert.Contains(t, why, "1st", "in whatever order they stand")
+	assert.Contains(t, why, "place 1 of", "in whatever order they stand")
 }

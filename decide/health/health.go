@@ -1,5 +1,5 @@
-// Package health answers whether a node is healthy (Decide), and what becomes of a machine because of its node, its instance
-// and its timeouts (Next).
+// Package health decides whether a node is healthy (Decide), and the next phase of a machine by its node, its instance and its
+// timeouts (Next).
 package health
 
 import (
@@ -11,10 +11,11 @@ import (
 	"time"
 
 	"millwright/api/vocabulary"
+	"millwright/decide/list"
 	"millwright/decide/phrase"
 )
 
-// Condition is one condition of a node, as the API server returned it.
+// Condition is one condition of a node.
 type Condition struct {
 	Type            string
 	Status          string // "True", "False" or "Unknown"
@@ -22,16 +23,11 @@ type Condition struct {
 	Since           time.Time // lastTransitionTime
 }
 
-// Decide says whether a node with these conditions is healthy: it reports at least one condition, Ready is True, and none
-// of the types in bad has a status other than False (so Unknown counts as bad, as in MCM). The sentence says why not;
-// it is empty for a healthy node.
+// Decide reports whether a node is healthy: it has the condition Ready with status True, and every condition of a type in bad
+// has status False, so that Unknown counts as bad, as in MCM. Why says why not; it is empty for a healthy node.
 func Decide(conditions []Condition, bad []string) (healthy bool, why string) {
-	var reasons []string
-	for _, c := range conditions {
-		if isBad(c, bad) {
-			reasons = append(reasons, fmt.Sprintf("%s is %s (%s)", c.Type, c.Status, c.Reason))
-		}
-	}
+	unhealthy := list.Where(conditions, func(c Condition) bool { return isBad(c, bad) })
+	reasons := list.Map(unhealthy, func(c Condition) string { return fmt.Sprintf("%s is %s (%s)", c.Type, c.Status, c.Reason) })
 	slices.Sort(reasons)
 	if len(reasons) == 0 && !slices.ContainsFunc(conditions, func(c Condition) bool { return c.Type == vocabulary.ConditionReady }) {
 		return false, "no Ready condition reported yet"
@@ -39,8 +35,8 @@ func Decide(conditions []Condition, bad []string) (healthy bool, why string) {
 	return len(reasons) == 0, strings.Join(reasons, ", ")
 }
 
-// BadSince returns the moment from which these conditions have made the node unhealthy: the transition of the first that
-// turned bad. It is zero when none is bad, or when none tells.
+// BadSince returns since when these conditions make the node unhealthy: the earliest transition of a bad one. It is zero if
+// none is bad, or none has a time.
 func BadSince(conditions []Condition, bad []string) time.Time {
 	var since time.Time
 	for _, c := range conditions {
@@ -58,50 +54,50 @@ func isBad(c Condition, bad []string) bool {
 	return slices.Contains(bad, c.Type) && c.Status != vocabulary.StatusFalse
 }
 
-// Facts are what the caller of Next read of a machine that is being made or was made. Times that are zero are not known.
+// Facts describe a machine that is being created or exists. A zero time is not known.
 type Facts struct {
-	Name, Phase string
-	NoTarget    bool // there is no cluster that a node could join
-	Instance    bool // the instance is on record
-	NodeName    string
-	Healthy     bool // the node is, by Decide
-	NodeGoing   bool // the Node is being deleted, and the machine is not
-	NodeHeld    bool // critical components of the node are not ready: it has not joined yet
-	Why         string
-	BadSince    time.Time // when the node's conditions turned bad; zero when the node is missing or does not tell
+	Name, Phase            string
+	NoTarget               bool // there is no target cluster
+	Instance               bool // the instance is recorded
+	NodeName               string
+	Healthy                bool // the node is healthy, by Decide
+	NodeDeleting           bool // the Node is being deleted, and the machine is not
+	NodeComponentsNotReady bool // critical components of the node are not ready: it has not joined yet
+	Why                    string
+	BadSince               time.Time // when the node became unhealthy; zero: the node is missing, or has no time
 
 	Created  time.Time
-	CreateBy time.Time // when the creation timeout ends; it moves on with Now while its clock stands still
+	CreateBy time.Time // end of the creation timeout; it moves with Now while its clock stands still
 
-	Since                       time.Time // of the phase
-	UnhealthySince              time.Time // the health clock, as recorded
+	Since                       time.Time // since when the machine is in this phase
+	UnhealthySince              time.Time // the recorded health clock
 	RecoveredAt, InstanceGoneAt time.Time
-	Timeout                     time.Duration // of health; zero means at once
+	Timeout                     time.Duration // health timeout; zero: at once
 	NoTimeout                   bool
 
-	Preserved bool // kept on purpose: no set touches it
+	Preserved bool // no set replaces it
 
-	UpdateResult  string        // of the in-place update, as its agent says: successful, failed or nothing yet
-	UpdateTimeout time.Duration // of the in-place update
+	UpdateResult  string        // result of the in-place update: successful, failed, or empty before
+	UpdateTimeout time.Duration // timeout of the in-place update
 
-	Due     bool   // recorded: the machine is to be replaced
-	Granted bool   // the replacement was granted
-	Alone   bool   // no deployment has to grant it
-	Breaker string // why nothing is replaced now; empty when it may be
+	Due     bool   // condition ReplacementDue is True
+	Granted bool   // its replacement was granted
+	Alone   bool   // its replacement needs no grant
+	Breaker string // why the breaker is open; empty: it is not
 	Now     time.Time
 }
 
-// Verdict is what becomes of a machine. The zero Verdict leaves everything as it is.
+// Verdict is the result of Next. The zero Verdict changes nothing.
 type Verdict struct {
-	Change   *Change   // nil keeps the phase
-	Clock    *Clock    // nil keeps the health clock
-	Due      *Due      // nil keeps the condition ReplacementDue
-	Deadline time.Time // when the timeout ends; zero means never, or that it has ended already
+	Change   *Change   // nil: the phase stays
+	Clock    *Clock    // nil: the health clock stays
+	Due      *Due      // nil: the condition ReplacementDue stays
+	Deadline time.Time // end of the timeout; zero: never, or it has ended
 	Why      string    // what the machine waits for, or why it changes
-	Look     bool      // the provider may know why the node is silent
+	Look     bool      // ask the provider whether the instance exists
 }
 
-// Change is what becomes of a machine: its new phase and the sentence for lastOperation and the event.
+// Change is a new phase, with the texts for lastOperation and the event.
 type Change struct {
 	Phase     string
 	Operation string // as in lastOperation.type
@@ -112,74 +108,74 @@ type Change struct {
 	Joined    bool   // the node has just joined for the first time
 }
 
-// Clock is the health clock. Zero times mean "not set".
+// Clock is the health clock. A zero time is not set.
 type Clock struct {
 	UnhealthySince, RecoveredAt time.Time
 }
 
-// Due says whether the machine is to be replaced, for its condition ReplacementDue.
+// Due is the condition ReplacementDue.
 type Due struct {
 	True    bool
 	Reason  string // of the condition
 	Message string
 }
 
-// steadyAtMost bounds for how long a node must be healthy before an illness counts as a new one. Below it, and below a
-// tenth of the health timeout, the clock of the earlier illness goes on, so that a node which flaps does not postpone its
-// end for ever. Source: MCM's issue of that kind was with nodes that flapped several times a minute.
+// steadyAtMost bounds how long a node must be healthy before the health clock starts anew. After a recovery shorter than this,
+// or shorter than a tenth of the health timeout, the earlier clock continues, so that a node that flaps does not postpone its
+// timeout for ever. Source: MCM's issue was about nodes that flapped several times a minute.
 const steadyAtMost = time.Minute
 
-// Next says what becomes of a machine. Each timeout counts from its own recorded base, so that no other write restarts it,
-// and fires when it has passed, whatever else happens.
+// Next returns the next phase of a machine. Each timeout counts from a recorded time of its own, so that no other write
+// restarts it, and it ends whatever else happens.
 func Next(f Facts) Verdict {
 	switch {
 	case f.Phase == vocabulary.PhaseFailed:
 		return failed(f)
 	case f.Granted:
 		message := fmt.Sprintf("Machine %s is to be replaced: %s", f.Name, f.Why)
-		return change(vocabulary.PhaseFailed, vocabulary.OperationHealthCheck, vocabulary.ReasonReplacementGranted, message) // and stays due
+		return change(vocabulary.PhaseFailed, vocabulary.OperationHealthCheck, vocabulary.ReasonReplacementGranted, message) // it stays due
 	case !f.Instance, f.Phase == "", f.Phase == vocabulary.PhaseCrashLoopBackOff:
-		return made(f, "the provider has not made its instance")
+		return awaitCreation(f, "the provider has not created its instance")
 	case f.NoTarget:
 		v := change(vocabulary.PhaseAvailable, vocabulary.OperationCreate, vocabulary.ReasonInstanceCreated, "Created machine on cloud provider")
 		v.Why = f.Why
 		return v
 	}
-	switch well := f.Healthy && !f.NodeGoing; f.Phase {
+	switch well := f.Healthy && !f.NodeDeleting; f.Phase {
 	case vocabulary.PhasePending, vocabulary.PhaseAvailable:
-		if well && !f.NodeHeld {
+		if well && !f.NodeComponentsNotReady {
 			return join(f)
 		}
-		return made(f, f.Why)
+		return awaitCreation(f, f.Why)
 	case vocabulary.PhaseRunning:
 		if well {
 			return Verdict{}
 		}
-		return sicken(f)
+		return markUnhealthy(f)
 	case vocabulary.PhaseUnknown:
 		if well {
-			return heal(f)
+			return markRecovered(f)
 		}
-		return endure(f, f.UnhealthySince)
+		return awaitTimeout(f, f.UnhealthySince)
 	default:
 		return update(f)
 	}
 }
 
-// update follows an in-place update. While the agent works, the node's health says nothing.
+// update follows an in-place update. While the agent works, the node's health is ignored.
 func update(f Facts) Verdict {
 	switch {
 	case f.Phase != vocabulary.PhaseInPlaceUpdating && f.Phase != vocabulary.PhaseInPlaceUpdateSuccessful && f.Phase != vocabulary.PhaseInPlaceUpdateFailed:
 		return Verdict{} // a phase of another controller
-	case f.Phase == vocabulary.PhaseInPlaceUpdateSuccessful && f.Healthy && !f.NodeGoing:
-		return heal(f)
+	case f.Phase == vocabulary.PhaseInPlaceUpdateSuccessful && f.Healthy && !f.NodeDeleting:
+		return markRecovered(f)
 	case f.Phase == vocabulary.PhaseInPlaceUpdateSuccessful:
-		return sicken(f)
+		return markUnhealthy(f)
 	case f.UpdateResult == vocabulary.UpdateSuccessful:
 		message := fmt.Sprintf("Machine %s: its node was updated in place", f.Name)
 		return change(vocabulary.PhaseInPlaceUpdateSuccessful, vocabulary.OperationInPlaceUpdate, vocabulary.PhaseInPlaceUpdateSuccessful, message)
 	case f.Phase == vocabulary.PhaseInPlaceUpdateFailed:
-		return endure(f, f.Since)
+		return awaitTimeout(f, f.Since)
 	}
 	message, deadline := fmt.Sprintf("Machine %s: the in-place update of its node failed", f.Name), f.Since.Add(f.UpdateTimeout)
 	switch {
@@ -192,17 +188,17 @@ func update(f Facts) Verdict {
 	return change(vocabulary.PhaseInPlaceUpdateFailed, vocabulary.OperationInPlaceUpdate, vocabulary.PhaseInPlaceUpdateFailed, message)
 }
 
-// failed leaves a machine that has failed alone: its set replaces it, and it is not taken back behind the set's back. No set
-// touches one that is preserved.
+// failed keeps a Failed machine as it is, because its set replaces it. Only a preserved machine, which no set replaces, can
+// recover.
 func failed(f Facts) Verdict {
-	if f.Preserved && f.Healthy && !f.NodeGoing {
-		return heal(f)
+	if f.Preserved && f.Healthy && !f.NodeDeleting {
+		return markRecovered(f)
 	}
 	return Verdict{}
 }
 
-// made waits for the end of a creation, or gives it up.
-func made(f Facts, missing string) Verdict {
+// awaitCreation waits for the creation timeout, or gives the machine up once it has ended.
+func awaitCreation(f Facts, missing string) Verdict {
 	if f.CreateBy.IsZero() || f.Now.Before(f.CreateBy) {
 		return Verdict{Deadline: f.CreateBy, Why: missing}
 	}
@@ -217,9 +213,9 @@ func join(f Facts) Verdict {
 	return v
 }
 
-// sicken starts the health clock: at the moment from which the node says that it is unhealthy, but not before the machine
-// was last seen well. A node that was well for a moment only goes on with the clock of its earlier illness.
-func sicken(f Facts) Verdict {
+// markUnhealthy starts the health clock at the time from which the node is unhealthy, but not before the machine was last seen
+// healthy. After a short recovery the earlier clock continues.
+func markUnhealthy(f Facts) Verdict {
 	since := f.BadSince
 	if since.IsZero() || since.After(f.Now) {
 		since = f.Now
@@ -234,7 +230,7 @@ func sicken(f Facts) Verdict {
 	return v
 }
 
-func heal(f Facts) Verdict {
+func markRecovered(f Facts) Verdict {
 	message := fmt.Sprintf("Machine %s successfully re-joined the cluster", f.Name)
 	v := change(vocabulary.PhaseRunning, vocabulary.OperationHealthCheck, vocabulary.ReasonRejoined, message)
 	v.Clock = &Clock{UnhealthySince: f.UnhealthySince, RecoveredAt: f.Now}
@@ -244,14 +240,14 @@ func heal(f Facts) Verdict {
 	return v
 }
 
-// endure waits for the end of the health timeout of an unhealthy machine, or says that it has come.
-func endure(f Facts, since time.Time) Verdict {
+// awaitTimeout waits for the health timeout of an unhealthy machine, or reports that it has ended.
+func awaitTimeout(f Facts, since time.Time) Verdict {
 	if since.IsZero() {
-		since = f.Since // written by another controller: the phase is the best base there is
+		since = f.Since // the phase was written by another controller, without a clock
 	}
 	reason, message, deadline := timeout(f, since)
 	switch {
-	case reason == "" && f.Due: // somebody made the timeout longer
+	case reason == "" && f.Due: // the timeout was extended
 		message := fmt.Sprintf("Machine %s has more time to recover: its health timeout was changed", f.Name)
 		return Verdict{Why: f.Why, Deadline: deadline, Look: true, Due: &Due{Reason: vocabulary.ReasonHealthTimeoutExtended, Message: message}}
 	case reason == "":
@@ -266,14 +262,14 @@ func endure(f Facts, since time.Time) Verdict {
 	return Verdict{Why: message, Due: &Due{True: true, Reason: reason, Message: message}, Look: f.InstanceGoneAt.IsZero()}
 }
 
-// timeout says why the machine is due; with an empty reason, when the health timeout ends. Zero: never.
+// timeout says why the machine is due; with an empty reason, it returns when the health timeout ends. Zero: never.
 func timeout(f Facts, since time.Time) (reason, message string, deadline time.Time) {
 	deadline = since.Add(f.Timeout)
 	switch {
-	case f.NodeGoing:
+	case f.NodeDeleting:
 		return vocabulary.ReasonNodeDeleted, fmt.Sprintf("Machine %s: node %s is being deleted", f.Name, f.NodeName), time.Time{}
 	case !f.InstanceGoneAt.IsZero():
-		return vocabulary.ReasonInstanceGone, fmt.Sprintf("Machine %s: the provider has no instance of it any more", f.Name), time.Time{}
+		return vocabulary.ReasonInstanceGone, fmt.Sprintf("Machine %s: the provider no longer has its instance", f.Name), time.Time{}
 	case f.NoTimeout:
 		return "", "", time.Time{}
 	case f.Now.Before(deadline):
@@ -283,14 +279,14 @@ func timeout(f Facts, since time.Time) (reason, message string, deadline time.Ti
 	}
 }
 
-// fail gives a machine up: it is to be replaced for the same reason.
+// fail makes a machine Failed and due, for the same reason.
 func fail(operation, reason, message string) Verdict {
 	v := change(vocabulary.PhaseFailed, operation, reason, message)
 	v.Due = &Due{True: true, Reason: reason, Message: message}
 	return v
 }
 
-// change is a new phase. Its state follows from the phase, and so does whether its event is a warning.
+// change returns a new phase. The state and the kind of event follow from the phase.
 func change(phase, operation, reason, message string) Verdict {
 	c := Change{Phase: phase, Operation: operation, State: vocabulary.StateSuccessful, Reason: reason, Message: message}
 	switch phase {
@@ -302,7 +298,7 @@ func change(phase, operation, reason, message string) Verdict {
 	return Verdict{Why: message, Change: &c}
 }
 
-// minutes tells a duration as MCM's messages do, in minutes, with two decimal places where it needs them.
+// minutes formats a duration as MCM does: in minutes, with up to two decimal places.
 func minutes(d time.Duration) string {
 	return strconv.FormatFloat(math.Round(100*d.Minutes())/100, 'f', -1, 64)
 }

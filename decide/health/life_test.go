@@ -187,7 +187,7 @@ func TestN15_ANodeIsDeletedByHand(t *testing.T) {
 			assert.Equal(t, "NodeDeleted", v.Due.Reason)
 			f = written(f, v, noon)
 
-			f.NodeGoing, f.Healthy, f.Now = false, true, noon.Add(time.Minute)
+			f.NodeDeleting, f.Healthy, f.Now = false, true, noon.Add(time.Minute)
 			v = health.Next(f)
 			assert.Equal(t, "Running", to(v), "the node is back under its name")
 			assert.False(t, v.Due.True)

@@ -33,9 +33,9 @@ func facts(phase string, edits ...edit) health.Facts {
 
 func sick(f *health.Facts)      { f.Healthy, f.Why = false, silence }
 func noNode(f *health.Facts)    { f.Healthy, f.Why = false, "node m-1 is not registered" }
-func nodeGoing(f *health.Facts) { f.NodeGoing = true }
+func nodeGoing(f *health.Facts) { f.NodeDeleting = true }
 func nodeHeld(f *health.Facts) {
-	f.NodeHeld, f.Why = true, "node m-1: its critical components are not ready"
+	f.NodeComponentsNotReady, f.Why = true, "node m-1: its critical components are not ready"
 }
 func noTarget(f *health.Facts) { f.NoTarget, f.Healthy = true, false }
 func tooLate(f *health.Facts)  { f.CreateBy = f.Now }
@@ -155,7 +155,7 @@ func TestVerdicts(t *testing.T) {
 		},
 		{
 			"U65: without an instance", facts("", noInstance, tooLate, func(f *health.Facts) { f.Created = noon.Add(-90 * time.Second) }),
-			failed("Create", "CreationTimeout", "Machine m-1 failed to join the cluster in 1.5 minutes: the provider has not made its instance"),
+			failed("Create", "CreationTimeout", "Machine m-1 failed to join the cluster in 1.5 minutes: the provider has not created its instance"),
 		},
 		{
 			"U113: the kubelet is silent", facts("Running", sick),
@@ -212,7 +212,7 @@ func TestVerdicts(t *testing.T) {
 		},
 		{
 			"the instance is gone", facts("Unknown", sickFor(time.Second), gone),
-			failed("HealthCheck", "InstanceGone", "Machine m-1: the provider has no instance of it any more"),
+			failed("HealthCheck", "InstanceGone", "Machine m-1: the provider no longer has its instance"),
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) { assert.Equal(t, row.verdict, health.Next(row.facts)) })

@@ -18,8 +18,8 @@ func each(check func(health.Facts)) {
 		func(f *health.Facts) *bool { return &f.NoTarget },
 		func(f *health.Facts) *bool { return &f.Instance },
 		func(f *health.Facts) *bool { return &f.Healthy },
-		func(f *health.Facts) *bool { return &f.NodeGoing },
-		func(f *health.Facts) *bool { return &f.NodeHeld },
+		func(f *health.Facts) *bool { return &f.NodeDeleting },
+		func(f *health.Facts) *bool { return &f.NodeComponentsNotReady },
 		func(f *health.Facts) *bool { return &f.NoTimeout },
 		func(f *health.Facts) *bool { return &f.Due },
 		func(f *health.Facts) *bool { return &f.Granted },
@@ -70,7 +70,7 @@ func over(f health.Facts) bool {
 	if since.IsZero() {
 		since = f.Since
 	}
-	return f.NodeGoing || !f.InstanceGoneAt.IsZero() || (!f.NoTimeout && f.Now.Sub(since) >= f.Timeout)
+	return f.NodeDeleting || !f.InstanceGoneAt.IsZero() || (!f.NoTimeout && f.Now.Sub(since) >= f.Timeout)
 }
 
 func TestWhatHoldsForAllFacts(t *testing.T) {
@@ -121,7 +121,7 @@ func neverTakenBack(f health.Facts, v health.Verdict) string {
 func failsForAReason(f health.Facts, v health.Verdict) string {
 	making := !f.Instance || f.Phase == "" || f.Phase == "Pending" || f.Phase == "Available" || f.Phase == "CrashLoopBackOff"
 	tooLate := making && !f.CreateBy.IsZero() && !f.Now.Before(f.CreateBy)
-	unhealthy := f.Phase == "Unknown" && !f.NoTarget && (!f.Healthy || f.NodeGoing)
+	unhealthy := f.Phase == "Unknown" && !f.NoTarget && (!f.Healthy || f.NodeDeleting)
 	replaced := unhealthy && over(f) && f.Alone && f.Breaker == ""
 	if to(v) == "Failed" && !f.Granted && !tooLate && !replaced {
 		return "it failed for no reason"
@@ -131,7 +131,7 @@ func failsForAReason(f health.Facts, v health.Verdict) string {
 
 // firesInTime says who must fail, and that a deadline that is told is kept.
 func firesInTime(f health.Facts, v health.Verdict) string {
-	unhealthy := f.Phase == "Unknown" && f.Instance && !f.NoTarget && (!f.Healthy || f.NodeGoing)
+	unhealthy := f.Phase == "Unknown" && f.Instance && !f.NoTarget && (!f.Healthy || f.NodeDeleting)
 	switch {
 	case f.Phase != "Failed" && f.Granted && to(v) != "Failed":
 		return "it was granted and has not failed"

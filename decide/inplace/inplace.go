@@ -1,6 +1,6 @@
-// Package inplace answers how far the in-place update of a node is, and what its machine needs next for it. Three parties
-// share the work. A rollout or a person puts labels on the node. We empty it and say so in its condition InPlaceUpdate. An
-// agent on the node reads that condition, does the update, and leaves a label with the result.
+// Package inplace decides which step of a node's in-place update its machine needs next. Three parties share the work. A
+// rollout or a person labels the node. We drain it and set its condition InPlaceUpdate. An agent on the node reads that
+// condition, updates the node, and sets a label with the result.
 package inplace
 
 import (
@@ -11,48 +11,48 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Why nothing is done.
+// Reasons for no step.
 const (
 	updated   = "the node was updated in place"
-	calledOff = "the in-place update of the node was called off before it began; its cordon is left as it is"
+	calledOff = "the in-place update of the node was called off before it began; its cordon stays"
 	notIn     = "the in-place update of the node does not begin in phase "
 )
 
-// Node is what a node says of its in-place update. The zero Node says nothing.
+// Node is what a node shows of its in-place update. The zero Node: no update.
 type Node struct {
 	Candidate    bool      // label candidate-for-update
 	Selected     bool      // label selected-for-update
-	Result       string    // label update-result: empty, successful or failed; another value is no result
+	Result       string    // label update-result: successful or failed; any other value is no result
 	FailedReason string    // annotation update-failed-reason
-	Reason       string    // of the condition InPlaceUpdate; empty: there is none
-	Message      string    // of the condition
-	Since        time.Time // of the condition's reason; zero: not known
+	Reason       string    // reason of the condition InPlaceUpdate; empty: no condition
+	Message      string    // message of that condition
+	Since        time.Time // since when it has its reason; zero: not known
 	Cordoned     bool      // spec.unschedulable
 }
 
-// Step names what a machine needs next for the update of its node.
+// Step is the next step of a machine for the update of its node.
 type Step string
 
-// The steps. Nothing means that there is none, or that it is somebody else's turn.
+// The steps. Nothing: there is none, or the next one is not ours.
 const (
 	Nothing   Step = ""
-	Condition Step = "Condition" // the labels do not fit the condition
-	Drain     Step = "Drain"     // the node is to be cordoned and empty
-	Update    Step = "Update"    // the node is empty: the machine's phase is to become InPlaceUpdating
-	Ready     Step = "Ready"     // the phase says so too: the agent is to be told
+	Condition Step = "Condition" // write the condition that the labels ask for
+	Drain     Step = "Drain"     // cordon and drain the node
+	Update    Step = "Update"    // the node is empty: set the machine's phase to InPlaceUpdating
+	Ready     Step = "Ready"     // the phase is set: write the condition that starts the agent
 )
 
-// Decision says what comes next. The zero Decision leaves everything as it is.
+// Decision is the next step. The zero Decision changes nothing.
 type Decision struct {
 	Step    Step
-	Reason  string // to write to the condition: at once with Condition and Ready, and with Drain when the node is empty
-	Message string // that goes with Reason
-	Why     string // in one sentence; may be set with Nothing
+	Reason  string // new reason of the condition: written at once with Condition and Ready, and with Drain once the node is empty
+	Message string // new message of the condition
+	Why     string // one sentence; may be set with Nothing
 }
 
-// Decide says what a machine of this phase needs next for the update of its node. Each step follows from what the node and
-// the phase say, so that it goes on wherever it was interrupted. A condition is never set back by the labels that brought
-// it: a node becomes a candidate again only after an update that succeeded and whose result label is gone.
+// Decide returns the next step of a machine in this phase. It depends only on the node and the phase, so that an interrupted
+// update continues where it stopped. Labels never reset a condition that they caused: a node becomes a candidate again only
+// after an update that succeeded and whose result label was removed.
 func Decide(n Node, phase string) Decision {
 	switch n.Result {
 	case vocabulary.UpdateSuccessful:
@@ -65,25 +65,24 @@ func Decide(n Node, phase string) Decision {
 	}
 	switch n.Reason {
 	case vocabulary.ReasonSelectedForUpdate:
-		return empty(n, phase)
+		return selected(n, phase)
 	case vocabulary.ReasonDrainSuccessful, vocabulary.ReasonReadyForUpdate:
 		return begin(n, phase)
-	case vocabulary.ReasonUpdateFailed: // a later result rescues it
+	case vocabulary.ReasonUpdateFailed: // a later result can still end it
 		return Decision{Why: "the in-place update of the node failed: " + n.Message}
 	case vocabulary.ReasonUpdateSuccessful:
-		if n.Result != "" { // not one that we know, but not nothing either
+		if n.Result != "" { // an unknown value
 			return Decision{Why: updated}
 		}
 	}
 	return labelled(n)
 }
 
-// CalledOff reports whether the labels of a node that is to be emptied were taken away. The condition then stays as it is,
-// and so does the cordon: nobody can tell ours from a person's, and who called the update off knows of it. We neither
-// cordon the node again nor go on with the update, until the labels are back.
+// CalledOff reports whether the labels of a node to be drained were removed. Its condition and its cordon then stay, because
+// our cordon looks like a person's. The node is neither cordoned again nor updated until the labels are back.
 func (n Node) CalledOff() bool { return n.Reason == vocabulary.ReasonSelectedForUpdate && !n.chosen() }
 
-// chosen reports whether the labels want the update now. A node that is selected and no candidate is somebody's mistake.
+// chosen reports whether the labels ask for the update now. Selected without candidate is a mistake.
 func (n Node) chosen() bool { return n.Candidate && n.Selected }
 
 // labelled decides by the labels of a node whose update has not begun.
@@ -100,9 +99,8 @@ func labelled(n Node) Decision {
 	}
 }
 
-// empty wants a node empty that was selected. A machine whose node has not joined has something to lose, and one that is to
-// be replaced has nothing to gain.
-func empty(n Node, phase string) Decision {
+// selected drains a selected node, unless its machine has not joined yet or is to be replaced.
+func selected(n Node, phase string) Decision {
 	switch {
 	case n.CalledOff():
 		return Decision{Why: calledOff}
@@ -113,8 +111,8 @@ func empty(n Node, phase string) Decision {
 	}
 }
 
-// begin goes on with an empty node. Once the phase says that the update has begun, it is brought to its end, whatever the
-// labels say: its timeout runs, and only the agent can stop that. A node that was uncordoned meanwhile may hold pods again.
+// begin continues with an empty node. Once the phase is InPlaceUpdating, the update goes on whatever the labels are: its
+// timeout runs, and only the agent can stop it. A node that was uncordoned meanwhile is drained again.
 func begin(n Node, phase string) Decision {
 	begun := phase == vocabulary.PhaseInPlaceUpdating
 	switch {
@@ -127,13 +125,13 @@ func begin(n Node, phase string) Decision {
 	case n.Reason == vocabulary.ReasonDrainSuccessful && !n.Cordoned:
 		return drain(n)
 	case begun:
-		return Decision{Step: Ready, Reason: vocabulary.ReasonReadyForUpdate, Message: "Node is empty: it may be updated.", Why: "the node is empty, and its agent is to be told"}
+		return Decision{Step: Ready, Reason: vocabulary.ReasonReadyForUpdate, Message: "Node is empty: it may be updated.", Why: "the node is empty; its agent may update it next"}
 	default:
 		return Decision{Step: Update, Why: "the node is empty, and its in-place update is to begin"}
 	}
 }
 
-// drain wants a node cordoned and empty.
+// drain cordons and drains the node.
 func drain(n Node) Decision {
 	why := "the node is to be cordoned and empty for its in-place update"
 	if n.Cordoned {
@@ -142,12 +140,13 @@ func drain(n Node) Decision {
 	return Decision{Step: Drain, Reason: vocabulary.ReasonDrainSuccessful, Message: "Node is cordoned and empty.", Why: why + since(n)}
 }
 
-// mayBegin reports whether a machine of this phase may be updated. An unhealthy one may: the update can be the cure.
+// mayBegin reports whether the update may begin in this phase. An unhealthy machine may be updated, because the update can
+// repair it.
 func mayBegin(phase string) bool {
 	return phase == vocabulary.PhaseRunning || phase == vocabulary.PhaseUnknown
 }
 
-// failed takes the agent's text for the message, also where that changes later.
+// failed copies the agent's reason to the message, also if the reason changes later.
 func failed(n Node) Decision {
 	message := cmp.Or(phrase.Message(n.FailedReason), "The agent on the node gave no reason.")
 	if n.Reason == vocabulary.ReasonUpdateFailed && n.Message == message {
@@ -157,7 +156,7 @@ func failed(n Node) Decision {
 }
 
 func says(reason, message string) Decision {
-	return Decision{Step: Condition, Reason: reason, Message: message, Why: "the node is to say " + reason + ": " + message}
+	return Decision{Step: Condition, Reason: reason, Message: message, Why: "the node's condition becomes " + reason + ": " + message}
 }
 
 func since(n Node) string {

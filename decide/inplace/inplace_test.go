@@ -60,12 +60,12 @@ func TestU126_LabelsToCondition(t *testing.T) {
 		{
 			name: "U126: a candidate for the first time", node: at("", isCandidate),
 			reason: candidate, message: "Node waits to be selected for an in-place update.",
-			why: "the node is to say CandidateForUpdate: Node waits to be selected for an in-place update.",
+			why: "the node's condition becomes CandidateForUpdate: Node waits to be selected for an in-place update.",
 		},
 		{
 			name: "U126: a candidate again, after an update that succeeded", node: at(successful, isCandidate),
 			reason: candidate, message: "Node waits to be selected for an in-place update.",
-			why: "the node is to say CandidateForUpdate: Node waits to be selected for an in-place update.",
+			why: "the node's condition becomes CandidateForUpdate: Node waits to be selected for an in-place update.",
 		},
 		{
 			name: "U126: a candidate, and the result of the last update is still there", node: at(successful, isCandidate, result("successful")),
@@ -74,15 +74,15 @@ func TestU126_LabelsToCondition(t *testing.T) {
 		{
 			name: "U126: a candidate is selected", node: at(candidate, isChosen),
 			reason: selected, message: "Node is selected for an in-place update: it is cordoned, and has to be empty.",
-			why: "the node is to say SelectedForUpdate: Node is selected for an in-place update: it is cordoned, and has to be empty.",
+			why: "the node's condition becomes SelectedForUpdate: Node is selected for an in-place update: it is cordoned, and has to be empty.",
 		},
 		{
 			name: "U126: the update succeeded", node: at(ready, isChosen, result("successful")),
-			reason: successful, message: "Node was updated.", why: "the node is to say UpdateSuccessful: Node was updated.",
+			reason: successful, message: "Node was updated.", why: "the node's condition becomes UpdateSuccessful: Node was updated.",
 		},
 		{
 			name: "U126: the update failed", node: at(ready, isChosen, result("failed"), because("disk full")),
-			reason: failed, message: "disk full", why: "the node is to say UpdateFailed: disk full",
+			reason: failed, message: "disk full", why: "the node's condition becomes UpdateFailed: disk full",
 		},
 		{
 			name: "U126: the labels that brought a condition do not set it back", node: at(candidate, isCandidate),
@@ -92,7 +92,7 @@ func TestU126_LabelsToCondition(t *testing.T) {
 		{
 			name: "both labels at once", node: at("", isChosen),
 			reason: selected, message: "Node is selected for an in-place update: it is cordoned, and has to be empty.",
-			why: "the node is to say SelectedForUpdate: Node is selected for an in-place update: it is cordoned, and has to be empty.",
+			why: "the node's condition becomes SelectedForUpdate: Node is selected for an in-place update: it is cordoned, and has to be empty.",
 		},
 		{name: "selected, and no candidate", node: at("", onlySelected)},
 		{name: "no longer a candidate", node: at(candidate)},
@@ -105,23 +105,23 @@ func TestU126_LabelsToCondition(t *testing.T) {
 		{
 			name: "a condition that nobody knows is none", node: at("Perhaps", isCandidate),
 			reason: candidate, message: "Node waits to be selected for an in-place update.",
-			why: "the node is to say CandidateForUpdate: Node waits to be selected for an in-place update.",
+			why: "the node's condition becomes CandidateForUpdate: Node waits to be selected for an in-place update.",
 		},
 		{
 			name: "a result counts without the other labels", node: at("", result("successful")),
-			reason: successful, message: "Node was updated.", why: "the node is to say UpdateSuccessful: Node was updated.",
+			reason: successful, message: "Node was updated.", why: "the node's condition becomes UpdateSuccessful: Node was updated.",
 		},
 		{
 			name: "U116: a later success rescues it", node: at(failed, isChosen, result("successful")),
-			reason: successful, message: "Node was updated.", why: "the node is to say UpdateSuccessful: Node was updated.",
+			reason: successful, message: "Node was updated.", why: "the node's condition becomes UpdateSuccessful: Node was updated.",
 		},
 		{
 			name: "failed without a reason", node: at(ready, result("failed")),
-			reason: failed, message: "The agent on the node gave no reason.", why: "the node is to say UpdateFailed: The agent on the node gave no reason.",
+			reason: failed, message: "The agent on the node gave no reason.", why: "the node's condition becomes UpdateFailed: The agent on the node gave no reason.",
 		},
 		{
 			name: "failed for another reason", node: at(failed, saying("disk full"), result("failed"), because("no network")),
-			reason: failed, message: "no network", why: "the node is to say UpdateFailed: no network",
+			reason: failed, message: "no network", why: "the node's condition becomes UpdateFailed: no network",
 		},
 		{
 			name: "failed, as the node says", node: at(failed, saying("disk full"), result("failed"), because("disk full")),
@@ -148,12 +148,12 @@ func TestU127_Flow(t *testing.T) {
 	toDrain := inplace.Decision{Step: inplace.Drain, Reason: drained, Message: "Node is cordoned and empty."}
 	toUpdate := inplace.Decision{Step: inplace.Update, Why: "the node is empty, and its in-place update is to begin"}
 	toTell := inplace.Decision{
-		Step: inplace.Ready, Reason: ready, Message: "Node is empty: it may be updated.", Why: "the node is empty, and its agent is to be told",
+		Step: inplace.Ready, Reason: ready, Message: "Node is empty: it may be updated.", Why: "the node is empty; its agent may update it next",
 	}
 	const (
 		uncordoned = "the node is to be cordoned and empty for its in-place update"
 		cordoned   = "the node is cordoned, and has to be empty for its in-place update"
-		calledOff  = "the in-place update of the node was called off before it began; its cordon is left as it is"
+		calledOff  = "the in-place update of the node was called off before it began; its cordon stays"
 		notIn      = "the in-place update of the node does not begin in phase "
 	)
 	for _, row := range []struct {
@@ -167,7 +167,7 @@ func TestU127_Flow(t *testing.T) {
 		{"U127: selected and cordoned", at(selected, isChosen, isCordoned, atNoon), "Running", toDrain, cordoned + ", since 2026-03-01T12:00:00Z"},
 		{"U127: empty", at(drained, isChosen, isCordoned), "Running", toUpdate, ""},
 		{"U127: empty, and its machine says so", at(drained, isChosen, isCordoned), "InPlaceUpdating", toTell, ""},
-		{"U127: the agent is told", at(ready, isChosen, isCordoned, atNoon), "InPlaceUpdating", inplace.Decision{}, "the agent on the node is to update it, since 2026-03-01T12:00:00Z"},
+		{"U127: the agent has its turn", at(ready, isChosen, isCordoned, atNoon), "InPlaceUpdating", inplace.Decision{}, "the agent on the node is to update it, since 2026-03-01T12:00:00Z"},
 
 		{"an unhealthy node may be updated", at(selected, isChosen), "Unknown", toDrain, uncordoned},
 		{"an unhealthy node that is empty, too", at(drained, isChosen, isCordoned), "Unknown", toUpdate, ""},

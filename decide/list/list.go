@@ -1,5 +1,4 @@
-// Package list does with lists what the standard library leaves to a loop, and puts things in orders that several rooms know. It decides
-// nothing.
+// Package list has the operations on lists that the standard library lacks, and orders that several packages use.
 package list
 
 import (
@@ -8,7 +7,7 @@ import (
 	"time"
 )
 
-// Where returns the items that a condition holds for, as a list of its own; nil when there are none.
+// Where returns the items for which holds is true, as a new list; nil if there are none.
 func Where[T any](items []T, holds func(T) bool) []T {
 	var kept []T
 	for _, item := range items {
@@ -19,7 +18,7 @@ func Where[T any](items []T, holds func(T) bool) []T {
 	return kept
 }
 
-// Count is for how many items a condition holds.
+// Count returns for how many items holds is true.
 func Count[T any](items []T, holds func(T) bool) int {
 	n := 0
 	for _, item := range items {
@@ -30,7 +29,7 @@ func Count[T any](items []T, holds func(T) bool) int {
 	return n
 }
 
-// Find returns the first item that a condition holds for; the zero value where there is none.
+// Find returns the first item for which holds is true; the zero value if there is none.
 func Find[T any](items []T, holds func(T) bool) T {
 	if i := slices.IndexFunc(items, holds); i >= 0 {
 		return items[i]
@@ -38,14 +37,31 @@ func Find[T any](items []T, holds func(T) bool) T {
 	return *new(T)
 }
 
-// Sorted returns a copy in an order.
+// Sorted returns a sorted copy.
 func Sorted[T any](items []T, by func(a, b T) int) []T {
 	items = slices.Clone(items)
 	slices.SortFunc(items, by)
 	return items
 }
 
-// FalseFirst compares two answers.
+// Map returns the result of convert for each item; nil if there are none.
+func Map[T, R any](items []T, convert func(T) R) []R {
+	var results []R
+	for _, item := range items {
+		results = append(results, convert(item))
+	}
+	return results
+}
+
+// When returns value if holds is true, and the zero value otherwise. It is for lists of alternatives in cmp.Or.
+func When[T any](holds bool, value T) T {
+	if !holds {
+		return *new(T)
+	}
+	return value
+}
+
+// FalseFirst compares two booleans: false comes first.
 func FalseFirst(a, b bool) int {
 	switch {
 	case a == b:
@@ -57,5 +73,5 @@ func FalseFirst(a, b bool) int {
 	}
 }
 
-// KnownFirst compares two times: the earlier one comes first, one that is not known last.
+// KnownFirst compares two times: the earlier comes first, and the zero time last.
 func KnownFirst(a, b time.Time) int { return cmp.Or(FalseFirst(a.IsZero(), b.IsZero()), a.Compare(b)) }

@@ -247,7 +247,7 @@ func TestWhyNamesTwentyKeysAtMostAndNoValues(t *testing.T) {
 	}
 	why := nodesync.Decide(wanted, nodesync.Node{}).Why()
 	assert.Contains(t, why, "node lacks label key-00, lacks label key-01, ")
-	assert.Contains(t, why, "lacks label key-19, and 13 more")
+	assert.Contains(t, why, "lacks label key-19 and 13 more")
 	assert.NotContains(t, why, "key-20")
 	assert.NotContains(t, why, "secret")
 }

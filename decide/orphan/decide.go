@@ -12,15 +12,11 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Decide says which instances are orphans, and which of them go now: those that were without a machine at two sweeps far enough
-// apart, that are old enough, and that are few. Nothing goes while Held says so.
+// Decide says which instances are orphans, and which of them are deleted now: orphans found by two sweeps at least Confirm
+// apart, of at least MinAge, and few enough for the breaker.
 func Decide(f Facts) Decision {
 	f.Settings = f.Settings.withDefaults()
 	d := Decision{Instances: len(f.Instances), Machines: len(f.Machines)}
-	if f.Held != "" { // nothing that was read counts, so nothing that was known is forgotten
-		d.Held, d.Sightings = f.Held, f.Sightings
-		return d
-	}
 	orphans := d.sort(f)
 	for _, g := range orphans {
 		d.Orphans += len(g.members)
@@ -28,24 +24,24 @@ func Decide(f Facts) Decision {
 	most, held := limit(f, d)
 	if held != "" {
 		d.Held = held
-		return d // no sightings: what shows while the breaker is open may show because the machines are not all there yet
+		return d // no sightings while the breaker is open, because machines may be missing
 	}
 	d.collect(f, orphans, most)
 	d.Sightings = sightings(orphans)
 	return d
 }
 
-// group is all instances that carry one UID. They stay together, or go together.
+// group is all instances with one UID. They are kept or deleted together.
 type group struct {
 	machine, uid string
 	members      []Instance // by provider ID
 	since        []time.Time
 }
 
-// last is when the group's last member was first seen without a machine.
+// last returns when the last member of the group was first seen without a machine.
 func (g group) last() time.Time { return slices.MaxFunc(g.since, time.Time.Compare) }
 
-// sort counts the instances and returns the groups that no machine claims, by UID.
+// sort counts the instances, and returns the groups that no machine claims, by UID.
 func (d *Decision) sort(f Facts) []group {
 	var unclear notes
 	byUID, byID := map[string]Machine{}, map[string]Machine{}
@@ -59,10 +55,10 @@ func (d *Decision) sort(f Facts) []group {
 	for _, g := range groups(f) {
 		owner, claimed := byUID[g.uid]
 		if g.uid == "" || g.machine == "" || g.members[0].ProviderID == "" {
-			for _, i := range g.members { // they do not say whose they are: one that a machine names is that machine's
+			for _, i := range g.members { // without tags: an instance belongs to the machine that names it, if any
 				if _, named := byID[i.ProviderID]; !named {
 					d.Unknown++
-					unclear.add("instance %s carries no name, UID or provider ID by which to find its machine: it is left alone",
+					unclear.add("instance %s has no name, UID or provider ID of a machine, and is not deleted",
 						cmp.Or(i.ProviderID, i.Machine, i.UID, "without any name"))
 				}
 			}
@@ -71,7 +67,7 @@ func (d *Decision) sort(f Facts) []group {
 		for _, i := range g.members {
 			if m, named := byID[i.ProviderID]; named && !claimed {
 				owner, claimed = m, true
-				unclear.add("instance %s carries the UID of another machine and stays: Machine %s names it", i.ProviderID, m.Name)
+				unclear.add("instance %s has the UID of another machine and is not deleted: Machine %s names it", i.ProviderID, m.Name)
 			}
 		}
 		switch {
@@ -79,14 +75,14 @@ func (d *Decision) sort(f Facts) []group {
 			orphans = append(orphans, g)
 		case len(g.members) > 1:
 			d.Duplicates += len(g.members) - 1
-			unclear.add("Machine %s has %d instances (%s), and nothing tells which of them may go: delete at the cloud what is too much", owner.Name, len(g.members), g.ids())
+			unclear.add("Machine %s has %d instances (%s), and it is not known which of them to delete: delete the surplus at the cloud", owner.Name, len(g.members), g.ids())
 		}
 	}
 	d.Unclear = unclear.bounded()
 	return orphans
 }
 
-// groups returns the instances by UID, with the time since which each is known to have no machine.
+// groups returns the instances by UID, each with the time since which it is known to have no machine.
 func groups(f Facts) []group {
 	since := map[[2]string]time.Time{}
 	for _, s := range f.Sightings {
@@ -110,32 +106,32 @@ func groups(f Facts) []group {
 	return all
 }
 
-// unless tells people how they let a sweep act that the breaker holds.
+// unless says how an operator allows a sweep that the breaker holds.
 const unless = ", unless the class's annotation machine.sapcloud.io/collect-orphans says how many may be"
 
-// limit says how many instances may go, or why none may. A person's wish takes the place of both breakers.
+// limit returns how many instances may be deleted, or why none. The annotation collect-orphans replaces both breakers.
 func limit(f Facts, d Decision) (most int, held string) {
-	wish := strings.TrimSpace(f.Wish)
+	allowed := strings.TrimSpace(f.Allowed)
 	few := max(breakerFew, d.Instances/breakerShare)
-	switch n, err := strconv.Atoi(wish); {
+	switch n, err := strconv.Atoi(allowed); {
 	case d.Orphans == 0:
 		return 0, ""
-	case wish != "" && (err != nil || n < 0):
-		return 0, fmt.Sprintf("the annotation collect-orphans says %s, which is no number of instances: nothing is deleted", strconv.Quote(phrase.Cut(wish, maxNoteBytes)))
-	case wish != "":
+	case allowed != "" && (err != nil || n < 0):
+		return 0, fmt.Sprintf("the annotation collect-orphans says %s, which is not a number of instances: nothing is deleted", strconv.Quote(phrase.Cut(allowed, maxNoteBytes)))
+	case allowed != "":
 		return min(n, MostPerSweep), ""
 	case d.Machines == 0:
 		return 0, fmt.Sprintf("%s and no machine at all: moved or restored control plane? Nothing is deleted%s", phrase.Count(d.Orphans, "instance"), unless)
-	case d.Orphans+d.Unknown == d.Instances: // machines come back one by one, and those of other classes came first
+	case d.Orphans+d.Unknown == d.Instances: // machines are restored one by one, and those of other classes may come first
 		return 0, fmt.Sprintf("no machine claims any of the class's %s: is it being restored? Nothing is deleted%s", phrase.Count(d.Instances, "instance"), unless)
 	case d.Orphans > few:
-		return 0, fmt.Sprintf("%d of %s have no machine, more than the %d that may at once: are all machines there? Nothing is deleted%s", d.Orphans, phrase.Count(d.Instances, "instance"), few, unless)
+		return 0, fmt.Sprintf("%d of %s have no machine, more than the %d allowed at once: are machines missing? Nothing is deleted%s", d.Orphans, phrase.Count(d.Instances, "instance"), few, unless)
 	default:
 		return f.Settings.MaxPerSweep, ""
 	}
 }
 
-// collect chooses what goes now, those that were seen first before the others. A group goes as a whole.
+// collect chooses the groups to delete now, those seen first before the others.
 func (d *Decision) collect(f Facts, orphans []group, most int) {
 	var notes notes
 	queue := slices.Clone(orphans)
@@ -144,23 +140,23 @@ func (d *Decision) collect(f Facts, orphans []group, most int) {
 	for _, g := range queue {
 		why := cmp.Or(
 			waits(g, f),
-			phrase.If(count+len(g.members) > most, "no more than %d go in one sweep", most),
-			phrase.If(size+g.size() > maxTargetBytes, "the names of so many would fill the history, a later sweep takes it"),
+			phrase.If(count+len(g.members) > most, "one sweep deletes at most %d", most),
+			phrase.If(size+g.size() > maxTargetBytes, "the names do not fit into the history, and a later sweep deletes it"),
 		)
 		if why != "" {
-			notes.add("instance %s of Machine %s, which does not exist, stays for now: %s", g.ids(), g.machine, why)
+			notes.add("instance %s of Machine %s, which does not exist, is not deleted yet: %s", g.ids(), g.machine, why)
 			continue
 		}
 		count, size = count+len(g.members), size+g.size()
-		d.Collect = append(d.Collect, Target{Machine: g.machine, UID: g.uid, ProviderIDs: g.providerIDs()})
+		d.Collect = append(d.Collect, Target{g.machine, g.uid, g.providerIDs()})
 	}
 	d.Notes = notes.bounded()
 }
 
-// waits says what a group waits for; empty when it may go.
+// waits says what a group waits for; empty: it may be deleted.
 func waits(g group, f Facts) string {
 	if confirmed := g.last().Add(f.Settings.Confirm); f.Now.Before(confirmed) {
-		return fmt.Sprintf("seen first at %s, and not believed before %s", clock(g.last()), clock(confirmed))
+		return fmt.Sprintf("first seen at %s, and not confirmed before %s", clock(g.last()), clock(confirmed))
 	}
 	for _, i := range g.members {
 		if grown := i.Created.Add(f.Settings.MinAge); !i.Created.IsZero() && f.Now.Before(grown) {
@@ -170,12 +166,12 @@ func waits(g group, f Facts) string {
 	return ""
 }
 
-// After returns the sightings that are left when these provider IDs are gone.
+// After returns the sightings without those of deleted instances.
 func After(all []Sighting, gone []string) []Sighting {
 	return slices.DeleteFunc(slices.Clone(all), func(s Sighting) bool { return slices.Contains(gone, s.ProviderID) })
 }
 
-// Bounds of a Decision: as JSON it stays below 16 KiB, whatever the fleet and however long its names.
+// Bounds of a Decision: as JSON it stays below 16 KiB, whatever the size of the fleet and its names.
 const (
 	maxSightings     = 100
 	maxSightingBytes = 7 << 10
@@ -185,8 +181,8 @@ const (
 	jsonOverhead     = 80 // of one sighting or target: keys, quotes and the time
 )
 
-// sightings returns those of all members for the next sweep, the oldest first, and no more than a history can hold. One that
-// is left out starts its clock at a later sweep.
+// sightings returns the sightings for the next sweep, the oldest first, as many as fit into a history. An instance that is left
+// out is first seen again by a later sweep.
 func sightings(orphans []group) []Sighting {
 	var all []Sighting
 	for _, g := range orphans {
@@ -204,7 +200,7 @@ func sightings(orphans []group) []Sighting {
 	return all
 }
 
-// size is what a target of the group takes in a history, in bytes.
+// size returns the size of the group's target in a history, in bytes.
 func (g group) size() int {
 	size := len(g.machine) + len(g.uid) + jsonOverhead
 	for _, m := range g.members {
@@ -214,23 +210,19 @@ func (g group) size() int {
 }
 
 func (g group) providerIDs() []string {
-	var ids []string
-	for _, m := range g.members {
-		ids = append(ids, m.ProviderID)
-	}
-	return ids
+	return list.Map(g.members, func(i Instance) string { return i.ProviderID })
 }
 
 func (g group) ids() string { return strings.Join(g.providerIDs(), ", ") }
 
-// notes are the sentences of a decision.
+// notes are sentences of a decision.
 type notes []string
 
 func (n *notes) add(format string, args ...any) {
 	*n = append(*n, phrase.Cut(fmt.Sprintf(format, args...), maxNoteBytes))
 }
 
-// bounded returns at most ten of them; the last says how many more there are.
+// bounded returns at most maxNotes of them; the last one counts the others.
 func (n notes) bounded() []string {
 	if len(n) <= maxNotes {
 		return n

@@ -27,8 +27,8 @@ func TestUnmanaged(t *testing.T) {
 	}{
 		{"U162: 21 minutes", node(21*time.Minute, nil), other, []string{"n"}},
 		{"U162: 19 minutes", node(19*time.Minute, nil), other, nil},
-		{"U162: it says so, and has our finalizer", node(time.Hour, func(n *orphan.Node) { n.Marked = true }), other, []string{"n"}},
-		{"U162: it says so already", node(time.Hour, func(n *orphan.Node) { n.Marked, n.Guarded = true, false }), other, nil},
+		{"U162: it says so, and has our finalizer", node(time.Hour, func(n *orphan.Node) { n.NotManaged = true }), other, []string{"n"}},
+		{"U162: it says so already", node(time.Hour, func(n *orphan.Node) { n.NotManaged, n.Guarded = true, false }), other, nil},
 		{"one that never was ours", node(time.Hour, func(n *orphan.Node) { *n = orphan.Node{Name: "n", Created: n.Created} }), other, []string{"n"}},
 		{"one that never was ours, and a machine of which nothing is known", node(time.Hour, func(n *orphan.Node) { *n = orphan.Node{Name: "n", Created: n.Created} }), orphan.NodeOwner{Name: "other"}, []string{"n"}},
 		{"a machine names it", node(time.Hour, nil), orphan.NodeOwner{Name: "x", Node: "n"}, nil},
@@ -49,6 +49,6 @@ func TestUnmanaged(t *testing.T) {
 		for i := range 60 {
 			nodes = append(nodes, orphan.Node{Name: fmt.Sprint(i), Created: ago(time.Hour)})
 		}
-		assert.Len(t, orphan.Unmanaged(now, nodes, []orphan.NodeOwner{other}), orphan.MostMarked)
+		assert.Len(t, orphan.Unmanaged(now, nodes, []orphan.NodeOwner{other}), orphan.MostUnmanaged)
 	})
 }

@@ -1,5 +1,5 @@
-// Package orphan answers which instances of a cloud no Machine claims any more, and which of them may be deleted now. It takes
-// all that could be a mistake for one: what is not certain stays, and is told.
+// Package orphan decides which instances of a cloud no Machine claims any more, and which of them may be deleted now. In case
+// of doubt it keeps an instance and reports it.
 package orphan
 
 import (
@@ -7,15 +7,14 @@ import (
 	"time"
 )
 
-// Facts are what one sweep over the instances of one class has read. The instances have to be read before the machines: else a
-// machine that was made in between would be missing.
+// Facts are what one sweep over the instances of one class read. The instances must be read before the machines. Otherwise the
+// machine of an instance created in between would be missing.
 type Facts struct {
 	Now       time.Time
-	Held      string     // why nothing that was read may be believed, in one sentence; empty: nothing speaks against it
-	Wish      string     // what a person's annotation collect-orphans says; empty when there is none
-	Instances []Instance // all of the class
-	Machines  []Machine  // all of the class's namespace, whatever their class, phase or wishes
-	Sightings []Sighting // what the sweep before has handed on
+	Allowed   string     // value of the class's annotation collect-orphans; empty: none
+	Instances []Instance // all instances of the class
+	Machines  []Machine  // all machines of the class's namespace, of any class and in any phase
+	Sightings []Sighting // those of the sweep before
 	Settings  Settings
 }
 
@@ -24,28 +23,27 @@ type Instance struct {
 	ProviderID string
 	Machine    string    // tag: name of its machine
 	UID        string    // tag: UID of its machine
-	Created    time.Time // zero when the cloud does not tell
+	Created    time.Time // zero: the cloud does not report it
 }
 
-// Machine is a Machine object that exists. Its phase, its deletion and its preservation are no facts: whatever they are, it
-// keeps its instance (N20).
+// Machine is an existing Machine object. In every phase, also during its deletion, it keeps its instance (N20).
 type Machine struct {
 	Name, UID  string
 	ProviderID string // empty until its instance is known
 }
 
-// Sighting says since when an instance is known to have no machine.
+// Sighting records since when an instance is known to have no machine.
 type Sighting struct {
 	ProviderID string
-	UID        string // a provider ID that is used again belongs to another instance
+	UID        string // tells instances apart if a provider ID is used again
 	Since      time.Time
 }
 
-// Settings are how careful a sweep is. Zero values mean the defaults.
+// Settings are the limits of a sweep. A zero value means the default.
 type Settings struct {
-	Confirm     time.Duration // least time between the first and the last sighting
-	MinAge      time.Duration // least age of an instance, where its cloud tells when it was made
-	MaxPerSweep int           // most instances that one sweep deletes; no more than MostPerSweep
+	Confirm     time.Duration // shortest time between the first and the last sighting
+	MinAge      time.Duration // lowest age of an instance, if its cloud reports when it was created
+	MaxPerSweep int           // most instances that one sweep deletes, at most MostPerSweep
 }
 
 // Defaults of Settings. Sources: the period of MCM's sweep, MCM's creation timeout, and a fifth of what a set deletes at a time.
@@ -55,31 +53,31 @@ const (
 	DefaultMaxPerSweep = 10
 )
 
-// MostPerSweep is what one sweep deletes at most, whatever anybody asks for: all of them stand in its history.
+// MostPerSweep is the most that one sweep deletes, whatever is configured, because its history names them all.
 const MostPerSweep = 25
 
-// The breaker lets a few orphans go at any time, and else a tenth of the class's instances: more are no leak but a sign that
-// the machines are not all there.
+// The breaker opens if more orphans are found than breakerFew and than a breakerShare-th of the class's instances: then Machine objects are
+// probably missing.
 const (
 	breakerFew   = 2
 	breakerShare = 10
 )
 
-// Decision is what a sweep found, what it deletes, and what the next one has to know.
+// Decision is what a sweep found, what it deletes, and what the next sweep has to know.
 type Decision struct {
-	Instances  int        // of the class
-	Machines   int        // of its namespace
-	Orphans    int        // instances that no machine claims
-	Unknown    int        // instances without the tags of a machine: they are left alone
-	Duplicates int        // instances beyond the first of a machine that exists: they are left alone
-	Held       string     // why nothing is deleted although something might be; empty: nothing holds
-	Collect    []Target   // what to delete, those that were seen first before the others
+	Instances  int        // number of instances of the class
+	Machines   int        // number of machines of its namespace
+	Orphans    int        // number of instances that no machine claims
+	Unknown    int        // number of instances without the tags of a machine, which are kept
+	Duplicates int        // number of instances beyond the first of an existing machine, which are kept
+	Held       string     // why no orphan is deleted; empty: no hold
+	Collect    []Target   // what to delete, the earliest seen first
 	Sightings  []Sighting // for the next sweep, the oldest first
-	Notes      []string   // which orphans stay for now and why, at most 10 sentences
-	Unclear    []string   // what no sweep takes care of, so that a person has to; at most 10 sentences
+	Notes      []string   // which orphans are not deleted yet, and why; at most 10 sentences
+	Unclear    []string   // what an operator has to resolve; at most 10 sentences
 }
 
-// Target is the machine that once was, and its instances: all that carry its UID, since a provider deletes them together.
+// Target names a former machine and all instances with its UID, since a provider deletes them together.
 type Target struct {
 	Machine, UID string
 	ProviderIDs  []string
@@ -96,43 +94,43 @@ func (s Settings) withDefaults() Settings {
 // Node is a node of the target cluster.
 type Node struct {
 	Name       string
-	ProviderID string // empty when the node does not say
-	Machine    string // name of its machine, as its label says; empty when it does not
+	ProviderID string // empty: the node has none
+	Machine    string // name of its machine by its label; empty: none
 	Created    time.Time
-	Marked     bool // it says that it has no machine
+	NotManaged bool // it has the annotation not-managed-by-mcm
 	Guarded    bool // it has our finalizer
 }
 
-// NodeOwner is a Machine of any namespace, by all that ties it to a node.
+// NodeOwner is a Machine of any namespace, with all that can tie it to a node.
 type NodeOwner struct {
 	Name       string
-	Node       string // name of its node; empty until that is known
-	ProviderID string // empty until its instance is known
+	Node       string // name of its node; empty: not known
+	ProviderID string // empty: its instance is not known
 }
 
-// MostMarked bounds how many nodes are marked at a time. Source: what one decision about machines names.
-const MostMarked = 50
+// MostUnmanaged is the most nodes that one call of Unmanaged returns. Source: the most machines that one decision names.
+const MostUnmanaged = 50
 
-// Unmanaged returns the names of nodes that have had no machine for as long as a machine may take to join, and that do not say
-// so yet or still have our finalizer: at most MostMarked, in the order given. In a world without machines there is none: somebody has
-// yet to bring them back.
+// Unmanaged returns the names of nodes older than DefaultMinAge that have no machine and are not marked yet, or still have our
+// finalizer: at most MostUnmanaged, in the order given. If there is no machine at all it returns none, because the machines have
+// yet to be restored.
 func Unmanaged(now time.Time, nodes []Node, owners []NodeOwner) []string {
 	if len(owners) == 0 {
 		return nil
 	}
-	claimed := map[NodeOwner]bool{} // one tie each
+	claimed := map[NodeOwner]bool{} // each entry has one of the three ties
 	for _, o := range owners {
 		claimed[NodeOwner{Name: o.Name}] = true
 		claimed[NodeOwner{Node: o.Node}] = true
 		claimed[NodeOwner{ProviderID: o.ProviderID}] = true
 	}
-	delete(claimed, NodeOwner{}) // what is not known ties nothing
+	delete(claimed, NodeOwner{}) // an unknown value is no tie
 	var names []string
 	for _, n := range nodes {
-		done := n.Marked && !n.Guarded
+		done := n.NotManaged && !n.Guarded
 		young := now.Before(n.Created.Add(DefaultMinAge))
 		tied := claimed[NodeOwner{Name: n.Name}] || claimed[NodeOwner{Name: n.Machine}] || claimed[NodeOwner{Node: n.Name}] || claimed[NodeOwner{ProviderID: n.ProviderID}]
-		if !done && !young && !tied && len(names) < MostMarked {
+		if !done && !young && !tied && len(names) < MostUnmanaged {
 			names = append(names, n.Name)
 		}
 	}

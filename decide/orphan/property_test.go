@@ -79,7 +79,7 @@ func TestD23_NoWorldLosesAnInstanceThatAMachineClaims(t *testing.T) {
 		first := map[string]time.Time{} // when each was first seen without a machine, and since then at each sweep
 		for range 40 {
 			c.happen()
-			c.Wish = []string{"", "", "", "3", "nonsense"}[c.below(5)]
+			c.Allowed = []string{"", "", "", "3", "nonsense"}[c.below(5)]
 			d := orphan.Decide(c.Facts)
 			require.Equal(t, d, orphan.Decide(c.Facts), "the same facts, the same answer")
 			for id := range first {
@@ -97,9 +97,9 @@ func TestD23_NoWorldLosesAnInstanceThatAMachineClaims(t *testing.T) {
 				together := slices.ContainsFunc(d.Collect, func(t orphan.Target) bool { return t.UID == i.UID })
 				require.Equal(t, together, slices.Contains(gone, i.ProviderID), "seed %d: %s", seed, i.ProviderID)
 			}
-			most := map[string]int{"": orphan.DefaultMaxPerSweep, "3": 3}[c.Wish]
+			most := map[string]int{"": orphan.DefaultMaxPerSweep, "3": 3}[c.Allowed]
 			require.LessOrEqual(t, len(gone), most, "seed %d", seed)
-			if c.Wish == "" && len(gone) > 0 {
+			if c.Allowed == "" && len(gone) > 0 {
 				require.NotEmpty(t, c.Machines, "seed %d", seed)
 				require.LessOrEqual(t, d.Orphans, max(2, len(c.Instances)/10), "seed %d", seed)
 			}

@@ -1,4 +1,4 @@
-// Package phrase forms the parts of sentences that all rooms use: times, durations, counts, lists and texts of bounded length.
+// Package phrase forms parts of sentences: times, durations, counts, lists, and texts of bounded length.
 package phrase
 
 import (
@@ -9,7 +9,7 @@ import (
 	"millwright/decide/list"
 )
 
-// Clock is a time in UTC, with the day only when that is not the day of now.
+// Clock returns a time in UTC, with the date unless it is today's.
 func Clock(t, now time.Time) string {
 	t, now = t.UTC(), now.UTC()
 	if t.Truncate(24 * time.Hour).Equal(now.Truncate(24 * time.Hour)) {
@@ -18,7 +18,7 @@ func Clock(t, now time.Time) string {
 	return t.Format(time.DateTime + " MST")
 }
 
-// When is a time with how far away it is, as "13:51:07 UTC (in 14m)".
+// When returns a time and its distance from now, such as "13:51:07 UTC (in 14m)".
 func When(t, now time.Time) string {
 	if t.After(now) {
 		return fmt.Sprintf("%s (in %s)", Clock(t, now), Span(t.Sub(now)))
@@ -26,11 +26,11 @@ func When(t, now time.Time) string {
 	return fmt.Sprintf("%s (%s ago)", Clock(t, now), Span(now.Sub(t)))
 }
 
-// Span is a duration in one or two units, as kubectl shows ages.
+// Span returns a duration in one or two units, as kubectl prints ages.
 func Span(d time.Duration) string {
 	const day, year = 24 * time.Hour, 365 * 24 * time.Hour
 	for _, u := range []struct {
-		below, unit, rest time.Duration // rest is zero where the unit is enough
+		below, unit, rest time.Duration // rest is zero: no second unit
 		name, restName    string
 	}{
 		{2 * time.Minute, time.Second, 0, "s", ""},
@@ -54,7 +54,7 @@ func Span(d time.Duration) string {
 	return fmt.Sprintf("%dy", d/year)
 }
 
-// Cut shortens a text to so many bytes. A text that was cut ends in "…".
+// Cut shortens a text to at most so many bytes, and ends a shortened text with "…".
 func Cut(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -62,16 +62,16 @@ func Cut(text string, most int) string {
 	return strings.ToValidUTF8(text[:most-len("…")], "") + "…"
 }
 
-// longestMessage bounds what others write into a failure, a condition or an event, in bytes. Source: events hold 1 KiB.
+// longestMessage bounds the message of a failure, condition or event, in bytes. Source: an event holds 1 KiB.
 const longestMessage = 1000
 
-// Message cuts a text to what a failure, a condition or an event holds.
+// Message cuts a text to the length that a failure, condition or event may have.
 func Message(text string) string { return Cut(text, longestMessage) }
 
-// Count is "1 pod" or "2 pods".
+// Count returns "1 pod" or "2 pods".
 func Count(n int, thing string) string { return fmt.Sprint(n, " ", thing) + OneOf(n, "", "s") }
 
-// OneOf is a word for one thing, and another word for several or none.
+// OneOf returns the word for one thing, or the word for none or several.
 func OneOf(n int, one, several string) string {
 	if n == 1 {
 		return one
@@ -79,7 +79,7 @@ func OneOf(n int, one, several string) string {
 	return several
 }
 
-// List names the first few of some things and counts the others.
+// List names the first of some things, and counts the others.
 func List(names []string, most int, separator string) string {
 	if len(names) <= most {
 		return strings.Join(names, separator)
@@ -95,7 +95,7 @@ func Later(a, b time.Time) time.Time {
 	return b
 }
 
-// If is a sentence that is said under a condition; empty when that does not hold.
+// If returns the formatted text if holds is true, and an empty text otherwise.
 func If(holds bool, format string, values ...any) string {
 	if !holds {
 		return ""
@@ -103,7 +103,7 @@ func If(holds bool, format string, values ...any) string {
 	return fmt.Sprintf(format, values...)
 }
 
-// Parts returns the texts that say something.
+// Parts returns the texts that are not empty.
 func Parts(texts ...string) []string {
 	return list.Where(texts, func(text string) bool { return text != "" })
 }

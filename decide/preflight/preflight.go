@@ -1,6 +1,5 @@
-// Package preflight answers whether a set may make machines now, seen from the control plane that they would join: is it
-// stable, and do the versions go together? The set's decision calls it with what it read. It reads nothing itself and
-// blocks nothing: it names the checks that fail, each with its reason.
+// Package preflight decides whether a set may create machines now, by the state and the version of the control plane that they
+// join. It does no I/O and blocks nothing: it returns the failed checks, each with its reason.
 package preflight
 
 import (
@@ -10,11 +9,11 @@ import (
 	"strconv"
 	"strings"
 
+	"millwright/decide/list"
 	"millwright/decide/phrase"
 )
 
-// Names of the checks, as Cluster API has them. All stands for every check, where checks are turned on and where they are
-// skipped.
+// Names of the checks, from Cluster API. All means every check, in Settings.Checks and in Settings.Skip.
 const (
 	All                   = "All"
 	ControlPlaneIsStable  = "ControlPlaneIsStable"
@@ -22,90 +21,80 @@ const (
 	KubeadmVersionSkew    = "KubeadmVersionSkew"
 )
 
-// ControlPlane is what is known of the control plane that the machines of a set join.
+// ControlPlane describes the control plane that the machines of a set join.
 type ControlPlane struct {
-	Kind         string // for sentences
-	Name         string // for sentences; with its namespace, where it has one
-	Version      string // that it shall have, as v1.31.2; empty: unknown, and no version is compared
-	Replicas     int    // that it shall have; 0 where it does not count replicas
-	Available    int    // of these, the ones that are available
-	Unread       bool   // nobody has read it yet: no check passes
-	Provisioning bool   // it has never reported a version
-	Upgrading    bool   // it has reported an older version than it shall have
+	Kind         string // for messages
+	Name         string // for messages; with its namespace, if it has one
+	Version      string // wanted version, such as v1.31.2; empty: not known, and no version is compared
+	Replicas     int    // wanted replicas; 0: it does not count replicas
+	Available    int    // available replicas
+	Unread       bool   // it was not read yet: no check passes
+	Provisioning bool   // it has not reported a version yet
+	Upgrading    bool   // it reports an older version than the wanted one
 }
 
-// Machines is what is known of the machines that the set would make.
+// Machines describes the machines that the set would create.
 type Machines struct {
-	Version string // of Kubernetes, as v1.31.2; empty: unknown, and no version is compared
+	Version string // Kubernetes version, such as v1.31.2; empty: not known, and no version is compared
 	Kubeadm bool   // they join by kubeadm
 }
 
-// Settings say which checks count.
+// Settings say which checks run.
 type Settings struct {
-	Checks []string // those that run, or All; empty turns them off
-	// Strict adds what Cluster API's code demands beyond its document: the control plane is neither being provisioned nor
-	// upgraded, and kubeadm has the minor version of the control plane. False demands what the document says.
+	Checks []string // the checks that run, or All; empty: none
+	// Strict adds what Cluster API's code demands beyond its document: the control plane is not being provisioned or upgraded,
+	// and kubeadm has the minor version of the control plane.
 	Strict bool
-	Skip   string // names that the set skips, separated by commas; All skips every check; unknown names skip nothing
+	Skip   string // checks that the set skips, separated by commas, or All; unknown names are ignored
 }
 
-// Observed is what the set's decision read, at one moment.
+// Observed is what the set's activity read at one moment.
 type Observed struct {
 	ControlPlane *ControlPlane // nil: none is configured, and every check passes
 	Machines     Machines
 	Settings     Settings
 }
 
-// Failure is one check that does not pass.
+// Failure is a failed check.
 type Failure struct {
-	Check   string // its name
-	Why     string // one sentence, with the check's name in it
-	Invalid bool   // nothing was compared: a version cannot be read
+	Check string // its name
+	Why   string // one sentence that contains the name of the check
 }
 
-// Decide returns the checks that fail, in the order in which the constants stand; none when machines may be made. The
-// same input gives the same output.
+// Decide returns the failed checks, in the order of the constants. None: the set may create machines.
 func Decide(o Observed) []Failure {
 	if o.ControlPlane == nil {
 		return nil
 	}
-	var failures []Failure
-	for _, c := range []struct {
-		name string
-		run  func(Observed) (why string, invalid bool)
-	}{
-		{ControlPlaneIsStable, stable},
-		{KubernetesVersionSkew, kubernetesSkew},
-		{KubeadmVersionSkew, kubeadmSkew},
-	} {
-		if why, invalid := c.run(o); why != "" && o.Settings.runs(c.name) {
-			failures = append(failures, Failure{Check: c.name, Why: why + ` ("` + c.name + `" preflight check failed)`, Invalid: invalid})
-		}
+	failures := list.Where([]Failure{
+		{ControlPlaneIsStable, stable(o)},
+		{KubernetesVersionSkew, kubernetesSkew(o)},
+		{KubeadmVersionSkew, kubeadmSkew(o)},
+	}, func(f Failure) bool { return f.Why != "" && o.Settings.runs(f.Check) })
+	for i, f := range failures {
+		failures[i].Why = fmt.Sprintf("%s (%q preflight check failed)", f.Why, f.Check)
 	}
 	return failures
 }
 
-// runs reports whether a check is turned on and not skipped.
+// runs reports whether a check is enabled and not skipped.
 func (s Settings) runs(check string) bool {
-	skipped := strings.Split(s.Skip, ",")
-	for i := range skipped {
-		skipped[i] = strings.TrimSpace(skipped[i])
-	}
-	has := func(list []string) bool { return slices.Contains(list, All) || slices.Contains(list, check) }
+	skipped := list.Map(strings.Split(s.Skip, ","), strings.TrimSpace)
+	has := func(names []string) bool { return slices.Contains(names, All) || slices.Contains(names, check) }
 	return has(s.Checks) && !has(skipped)
 }
 
-// Distances in minor versions.
+// Largest differences in minor versions.
 const (
-	// oldestMachines is how far machines may be behind the control plane. Source: Kubernetes' version skew policy.
+	// oldestMachines is for machines behind the control plane. Source: Kubernetes' version skew policy.
 	oldestMachines = 3
-	// widestKubeadm is how far the machines' kubeadm may be from the control plane's version, either way. Source: Cluster
-	// API's document, "less than 2 minor versions".
+	// widestKubeadm is for kubeadm of the machines and the control plane, either way. Source: Cluster API's document, "less than 2 minor
+	// versions".
 	widestKubeadm = 1
 )
 
-// stable checks that the control plane is all there.
-func stable(o Observed) (why string, invalid bool) {
+// stable checks that all replicas of the control plane are available.
+func stable(o Observed) string {
 	c := o.ControlPlane
 	name := c.Kind + " " + c.Name
 	return cmp.Or(
@@ -113,16 +102,16 @@ func stable(o Observed) (why string, invalid bool) {
 		phrase.If(c.Available < c.Replicas, "%s has %d of %d replicas available", name, c.Available, c.Replicas),
 		phrase.If(o.Settings.Strict && c.Provisioning, "%s is provisioning", name),
 		phrase.If(o.Settings.Strict && c.Upgrading, "%s is upgrading", name),
-	), false
+	)
 }
 
-// kubernetesSkew checks that the machines' kubelets can speak to the control plane.
-func kubernetesSkew(o Observed) (why string, invalid bool) {
+// kubernetesSkew checks that the control plane supports the machines' kubelets.
+func kubernetesSkew(o Observed) string {
 	return compare(o, "the kubernetes", func(m, c *version) string {
 		return cmp.Or(
 			phrase.If(m.major != c.major, "their major versions differ"),
 			phrase.If(m.minor > c.minor, "MachineSet version is higher than ControlPlane version"),
-			// An addition: a difference would be below zero for young control planes.
+			// A sum, because a difference of unsigned numbers can underflow.
 			phrase.If(m.minor+oldestMachines < c.minor,
 				"MachineSet version is more than %d minor versions older than the ControlPlane version", oldestMachines),
 		)
@@ -130,9 +119,9 @@ func kubernetesSkew(o Observed) (why string, invalid bool) {
 }
 
 // kubeadmSkew checks that kubeadm can join the control plane.
-func kubeadmSkew(o Observed) (why string, invalid bool) {
+func kubeadmSkew(o Observed) string {
 	if !o.Machines.Kubeadm {
-		return "", false
+		return ""
 	}
 	return compare(o, "kubeadm", func(m, c *version) string {
 		return cmp.Or(
@@ -144,33 +133,32 @@ func kubeadmSkew(o Observed) (why string, invalid bool) {
 	})
 }
 
-// compare reads the versions of machines and control plane, and says why they do not conform to a policy. One that is not given is
-// not compared; it is invalid when one makes no sense.
-func compare(o Observed, policy string, differ func(machines, controlPlane *version) string) (why string, invalid bool) {
-	c, ok := parse(o.ControlPlane.Version)
-	if !ok {
-		return fmt.Sprintf("version %q of %s %s cannot be read", o.ControlPlane.Version, o.ControlPlane.Kind, o.ControlPlane.Name), true
-	}
+// compare says why the versions of machines and control plane violate a policy, or cannot be parsed. A version that is not given is
+// not compared.
+func compare(o Observed, policy string, differ func(machines, controlPlane *version) string) string {
+	c, readable := parse(o.ControlPlane.Version)
 	m, ok := parse(o.Machines.Version)
-	if !ok {
-		return fmt.Sprintf("version %q of MachineSet cannot be read", o.Machines.Version), true
+	switch {
+	case !readable:
+		return fmt.Sprintf("version %q of %s %s cannot be read", o.ControlPlane.Version, o.ControlPlane.Kind, o.ControlPlane.Name)
+	case !ok:
+		return fmt.Sprintf("version %q of MachineSet cannot be read", o.Machines.Version)
+	case c == nil || m == nil:
+		return ""
 	}
-	if c == nil || m == nil {
-		return "", false
-	}
-	why = differ(m, c)
+	why := differ(m, c)
 	return phrase.If(why != "", "MachineSet version (%s) and ControlPlane version (%s) do not conform to %s version skew policy as %s",
-		m.text, c.text, policy, why), false
+		m.text, c.text, policy, why)
 }
 
-// version is what counts of a version of Kubernetes.
+// version is a parsed Kubernetes version.
 type version struct {
 	major, minor uint64
 	text         string // without the leading v
 }
 
-// parse reads v1.31.2, with or without v, patch, pre-release and build: 1.31, v1.31.2-beta.0 and v1.31.2+vendor.1 have
-// the same major and minor. Nothing is read from an empty text, and that is all right.
+// parse reads a version such as v1.31.2; v, patch, pre-release and build are optional: 1.31, v1.31.2-beta.0 and
+// v1.31.2+vendor.1 have the same major and minor. For an empty text v is nil and ok is true.
 func parse(text string) (v *version, ok bool) {
 	if text == "" {
 		return nil, true

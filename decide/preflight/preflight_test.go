@@ -50,7 +50,7 @@ func noKubeadm(o *preflight.Observed)    { o.Machines.Kubeadm = false }
 func failed(failures []preflight.Failure) string {
 	var names []string
 	for _, f := range failures {
-		if f.Invalid {
+		if strings.Contains(f.Why, "cannot be read") {
 			f.Check = "invalid " + f.Check
 		}
 		names = append(names, f.Check)

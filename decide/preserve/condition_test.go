@@ -48,9 +48,9 @@ func TestU134_Condition(t *testing.T) {
 		{"unknown", facts(onMachine("now")), is(false, "NodeStatusUnknown", ""), is(true, byHand, running)},
 		{
 			"stopped", facts(), is(true, byHand, running),
-			is(false, stop, "Machine is no longer preserved: nobody asks for it."),
+			is(false, stop, "Machine is no longer preserved: nobody requests it."),
 		},
-		{"stopped while it was unknown", facts(tainted), is(false, "NodeStatusUnknown", ""), is(false, stop, "Machine is no longer preserved: nobody asks for it.")},
+		{"stopped while it was unknown", facts(tainted), is(false, "NodeStatusUnknown", ""), is(false, stop, "Machine is no longer preserved: nobody requests it.")},
 		{"stopped already", facts(tainted), is(false, stop, "long ago"), nil},
 		{"stopped, and there never was one", facts(tainted), nil, nil},
 		{"not preserved, and no business of ours", facts(), is(false, "SomethingElse", ""), nil},

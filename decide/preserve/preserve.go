@@ -1,6 +1,6 @@
-// Package preserve answers whether a machine is kept on purpose, until when, and what its node, its annotations and its
-// status have yet to say of that. Preservation is a state with a recorded end: from the moment at which the end is on
-// record nothing moves it, and it is over when that end has come or the wish for it is gone.
+// Package preserve decides whether a machine is preserved, until when, and which changes its node, its annotations and its
+// status need for that. A preservation has a recorded end, which nothing moves. It is over when that end comes, or when nobody
+// requests it any more.
 package preserve
 
 import (
@@ -12,43 +12,43 @@ import (
 	"millwright/decide/nodesync"
 )
 
-// Facts is what the API servers say of a machine and its node.
+// Facts describe a machine and its node.
 type Facts struct {
-	OnMachine   Annotation // the machine's own wish
-	OnNode      Annotation // the node's
-	LastApplied Annotation // the node's wish that was honoured last, as the machine remembers it
-	NodeExists  bool       // false: all that is said of a node is zero
-	Deleting    bool       // the machine is being deleted: it is not preserved, and nothing is tidied up on what goes with it
-	Failed      bool       // the machine's phase
-	Drained     string     // how the drain of its node ended in this preservation; empty before
+	OnMachine   Annotation // the machine's annotation preserve
+	OnNode      Annotation // the node's annotation preserve
+	LastApplied Annotation // the machine's record of the node's annotation that was applied last
+	NodeExists  bool       // false: all facts of the node are zero
+	Deleting    bool       // the machine is being deleted: it is not preserved, and nothing is changed
+	Failed      bool       // the machine is in phase Failed
+	Drained     string     // how the drain of its node in this preservation ended; empty: it has not
 
-	Expiry  time.Time     // the end that is on record; zero means not preserved
-	Timeout time.Duration // how long a preservation lasts that begins now; zero means that nothing is kept
-	Now     time.Time     // zero means that no end is judged: whoever asks knows no time
+	Expiry  time.Time     // the recorded end; zero: not preserved
+	Timeout time.Duration // duration of a preservation that begins now; zero: no machine is preserved
+	Now     time.Time     // zero: the end is not evaluated
 
 	ScaleDownDisabled Annotation // on the node: the cluster autoscaler must not remove it
-	DisabledByUs      Annotation // on the node: with the text true it proves that we disabled it
+	DisabledByUs      Annotation // on the node: with the text true, we set ScaleDownDisabled
 	Tainted           bool       // the node has the taint of preserved nodes
-	Condition         *Condition // Preserved, on the node; nil when it has none
+	Condition         *Condition // the node's condition Preserved; nil: none
 }
 
-// Annotation is one annotation of an object. Where it is not there, its text is empty.
+// Annotation is one annotation of an object. The text of an absent annotation is empty.
 type Annotation struct {
 	Present bool
 	Text    string
 }
 
-// Decide says whether a machine is preserved and what is to change so that everything says so. Of steps that were made
-// already it says nothing, so that what was interrupted goes on where it stopped.
+// Decide says whether a machine is preserved, and which changes are left so that every object shows it. Completed changes are
+// not returned, so an interrupted preservation continues where it stopped.
 //
-// For a machine that is about to fail it is asked with Failed set: then it says whether the machine is kept, and the end
-// that is to be written together with the phase.
+// For a machine that is about to fail, call it with Failed set: it returns whether the machine is preserved, and the end to
+// write together with the phase.
 func Decide(f Facts) Decision {
-	value, known := f.wish()
+	value, known := f.requested()
 	switch {
 	case f.Deleting:
 		return Decision{}
-	case !known && f.expired(): // what nobody can read keeps nothing for ever
+	case !known && f.expired(): // an unknown value does not preserve for ever
 		return release(f, value, verdict{because: "its time is over"})
 	case !known && f.Expiry.IsZero():
 		return Decision{}
@@ -61,53 +61,53 @@ func Decide(f Facts) Decision {
 	return keep(f, value)
 }
 
-// Protected reports whether a Failed machine is kept from those who replace failed machines. While an end is on record
-// that alone counts; else it is the wish. Deletions that somebody asked for are not in question.
+// Protected reports whether a Failed machine is preserved from being replaced. A recorded end decides alone; without one, the
+// annotations do. Deletions that somebody requested are not affected.
 func Protected(f Facts) bool {
 	if !f.Expiry.IsZero() {
 		return !f.expired()
 	}
 	f.Failed = true
-	value, known := f.wish()
+	value, known := f.requested()
 	return known && f.judge(value).preserve
 }
 
-// expired reports whether the end on record has come. A time that is not known is before any end.
+// expired reports whether the recorded end has come. With a zero Now it has not.
 func (f Facts) expired() bool { return !f.Expiry.IsZero() && !f.Now.Before(f.Expiry) }
 
-// verdict is what a wish comes to.
+// verdict is the result of an annotation's value.
 type verdict struct {
 	preserve bool
-	forget   bool   // the wish was fulfilled: it goes too, so that it does not begin anew
+	forget   bool   // the request was met: its annotation is removed, so that it does not begin again
 	because  string // why the machine is not preserved
 }
 
 func (f Facts) judge(value string) verdict {
-	asked := value == ValueNow || f.Failed && (value == ValueWhenFailed || value == ValueAuto)
-	over := f.expired() || asked && f.Expiry.IsZero() && f.Timeout <= 0 // it would end when it begins
+	asked := value == vocabulary.PreserveNow || f.Failed && (value == vocabulary.PreserveWhenFailed || value == vocabulary.PreserveAuto)
+	over := f.expired() || asked && f.Expiry.IsZero() && f.Timeout <= 0 // it would end as it begins
 	switch {
-	case value == ValueFalse:
+	case value == vocabulary.PreserveFalse:
 		return verdict{because: "the annotation says false"}
 	case over:
 		return verdict{forget: true, because: "its time is over"}
 	case asked:
 		return verdict{preserve: true}
 	case value == "":
-		return verdict{because: "nobody asks for it"}
-	default: // auto-preserved is the answer to one failure, when-failed a wish for all of them
-		return verdict{forget: value == ValueAuto, because: "the machine has not failed"}
+		return verdict{because: "nobody requests it"}
+	default: // auto-preserved is for one failure, when-failed for all
+		return verdict{forget: value == vocabulary.PreserveAuto, because: "the machine has not failed"}
 	}
 }
 
-// keep makes everything say that the machine is preserved. Without a node only its status does.
+// keep returns the changes that show a preservation. Without a node they are in the machine's status only.
 func keep(f Facts, value string) Decision {
 	d := Decision{Value: value, Preserve: true, Expiry: f.Expiry}
 	l := ledger{Decision: &d}
 	if f.Expiry.IsZero() {
 		d.StatusChange = true
-		l.because("its end is not on record")
+		l.because("its end is not recorded")
 		if !f.Now.IsZero() {
-			// After the timeout and not a moment earlier, in whole seconds, as the API keeps times.
+			// Not before the timeout, rounded up to whole seconds, as the API keeps times.
 			d.Expiry = f.Now.Add(f.Timeout).UTC().Add(time.Second - 1).Truncate(time.Second)
 		}
 	}
@@ -122,8 +122,8 @@ func keep(f Facts, value string) Decision {
 	return d
 }
 
-// release takes back what says that the machine is preserved. The end on record goes last: until then it shows that there
-// is something to take back. The marks for the autoscaler do not show that, because rollouts use them as well.
+// release returns the changes that end a preservation. The recorded end is removed last, because it shows that changes are
+// left. The annotations for the autoscaler do not show that, because rollouts use them as well.
 func release(f Facts, value string, v verdict) Decision {
 	d := Decision{Value: value, StatusChange: !f.Expiry.IsZero()}
 	l := ledger{Decision: &d}
@@ -135,13 +135,13 @@ func release(f Facts, value string, v verdict) Decision {
 	}
 	l.remember(f, v.forget)
 	if d.StatusChange {
-		l.because("its end is still on record")
+		l.because("its end is still recorded")
 	}
 	l.close(state)
 	return d
 }
 
-// ledger notes in a decision what is to change, and why.
+// ledger collects the changes of a decision, and the reasons for them.
 type ledger struct {
 	*Decision
 	reasons []string
@@ -155,24 +155,15 @@ func (l *ledger) close(state string) {
 	}
 }
 
-// The values of the annotation that asks for preservation, on a machine or on its node. They are those of api/v1alpha1,
-// which decide does not know, and so are the keys, reasons and messages of this package.
-const (
-	ValueNow        = "now"            // keep the machine from now on
-	ValueWhenFailed = "when-failed"    // keep it when it fails
-	ValueAuto       = "auto-preserved" // its set keeps it because it failed
-	ValueFalse      = "false"          // do not keep it, and let no set keep it
-)
-
-// asks reports whether a value is one that may keep a machine.
+// asks reports whether a value requests preservation.
 func asks(value string) bool {
-	return value == ValueNow || value == ValueWhenFailed || value == ValueAuto
+	return value == vocabulary.PreserveNow || value == vocabulary.PreserveWhenFailed || value == vocabulary.PreserveAuto
 }
 
-// wish returns the value that counts; empty means that nobody asks. Once a node had a say its silence counts too: it means
-// that preservation was stopped there. A value of the machine that is not known counts as none. Known is false where the
-// value of the node is not known: who wrote it means something, and nothing may be done before it is clear what.
-func (f Facts) wish() (value string, known bool) {
+// requested returns the value that counts; empty: nobody requests preservation. Once a node's value was applied, its absence
+// counts too: preservation was stopped there. An unknown value of the machine counts as none. An unknown value of the node
+// makes known false: nothing may change until it is corrected.
+func (f Facts) requested() (value string, known bool) {
 	switch {
 	case f.nodeDecides():
 		return f.OnNode.Text, true
@@ -180,71 +171,63 @@ func (f Facts) wish() (value string, known bool) {
 		return "", false
 	case f.NodeExists && f.LastApplied.Text != "":
 		return "", true
-	case asks(f.OnMachine.Text), f.OnMachine.Text == ValueFalse:
+	case asks(f.OnMachine.Text), f.OnMachine.Text == vocabulary.PreserveFalse:
 		return f.OnMachine.Text, true
 	default:
 		return "", true
 	}
 }
 
-// nodeDecides reports whether the node has a value that is known.
+// nodeDecides reports whether the node has a known value.
 func (f Facts) nodeDecides() bool {
-	return f.NodeExists && (asks(f.OnNode.Text) || f.OnNode.Text == ValueFalse)
+	return f.NodeExists && (asks(f.OnNode.Text) || f.OnNode.Text == vocabulary.PreserveFalse)
 }
 
-// Decision says whether a machine is preserved, and what does not say so yet. What it does not name stays.
+// Decision says whether a machine is preserved, and which changes are left to show it.
 type Decision struct {
-	Value        string    // the value that counts; empty: nobody asks, or the node's value is not known
-	Preserve     bool      // the machine is kept
-	Expiry       time.Time // until when; zero where it is not, or where it is to begin and Now is not known
+	Value        string    // the value that counts; empty: no request, or the node's value is unknown
+	Preserve     bool      // the machine is preserved
+	Expiry       time.Time // the end; zero: not preserved, or it would begin now and Now is zero
 	Node         NodeChanges
 	Machine      MachineChanges
-	StatusChange bool   // the end on record is to become Expiry, or nothing where that is zero
-	Message      string // what people are told, as the node's condition says it; may be set where nothing is to change
-	Why          string // in one sentence, what is to change; empty when nothing is
+	StatusChange bool   // set the recorded end to Expiry, or remove it if that is zero
+	Message      string // the message for status and events, as in the node's condition; may be set without a change
+	Why          string // what is to change, in one sentence; empty: nothing
 }
 
-// NodeChanges is what is to change on the node.
+// NodeChanges are the changes to the node.
 type NodeChanges struct {
 	Annotations Edit
-	Taint       bool       // the taint of preserved nodes is to be put on
-	Untaint     bool       // it is to be taken off
-	Condition   *Condition // what the condition Preserved is to say; nil leaves it
+	Taint       bool       // add the taint of preserved nodes
+	Untaint     bool       // remove it
+	Condition   *Condition // the new condition Preserved; nil: no change
 }
 
-// MachineChanges is what is to change on the machine, its status apart.
+// MachineChanges are the changes to the machine without its status.
 type MachineChanges struct{ Annotations Edit }
 
-// Edit is what changes in a map.
+// Edit is the change of a map.
 type Edit = nodesync.Edit
 
-// Empty reports whether there is nothing to change.
+// Empty reports whether there is no change.
 func (d Decision) Empty() bool {
 	return d.Node.Empty() && d.Machine.Annotations.Empty() && !d.StatusChange
 }
 
-// Empty reports whether there is nothing to change.
+// Empty reports whether there is no change.
 func (c NodeChanges) Empty() bool {
 	return c.Annotations.Empty() && !c.Taint && !c.Untaint && c.Condition == nil
 }
 
-const (
-	annotationPreserve     = "node.machine.sapcloud.io/preserve"
-	annotationLastApplied  = "node.machine.sapcloud.io/last-applied-node-preserve-value"
-	annotationDisabled     = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
-	annotationDisabledByUs = "cluster-autoscaler.kubernetes.io/scale-down-disabled-by-mcm"
-	valueTrue              = "true"
-)
-
-// mark makes the node carry what keeps the autoscaler and, if the machine failed, new pods away. A failed node is tainted
-// and not cordoned, so that a cordon by somebody else survives. What others disabled is theirs.
+// mark makes the node carry the annotation against the autoscaler and, if the machine failed, the taint against new pods. The
+// taint leaves a cordon by somebody else untouched. An annotation that others set is not changed.
 func (l *ledger) mark(f Facts) {
-	ours := f.DisabledByUs.Text == valueTrue
-	if !f.ScaleDownDisabled.Present || ours && f.ScaleDownDisabled.Text != valueTrue {
-		l.Node.Annotations.Put(annotationDisabled, valueTrue)
-		l.because("node lacks annotation " + annotationDisabled)
+	ours := f.DisabledByUs.Text == vocabulary.ValueLowerTrue
+	if !f.ScaleDownDisabled.Present || ours && f.ScaleDownDisabled.Text != vocabulary.ValueLowerTrue {
+		l.Node.Annotations.Put(vocabulary.AnnotationScaleDownDisabled, vocabulary.ValueLowerTrue)
+		l.because("node lacks annotation " + vocabulary.AnnotationScaleDownDisabled)
 		if !ours {
-			l.Node.Annotations.Put(annotationDisabledByUs, valueTrue)
+			l.Node.Annotations.Put(vocabulary.AnnotationScaleDownDisabledByMCM, vocabulary.ValueLowerTrue)
 		}
 	}
 	switch {
@@ -256,12 +239,12 @@ func (l *ledger) mark(f Facts) {
 	}
 }
 
-// unmark takes off the node what we put on.
+// unmark removes our annotations and our taint from the node.
 func (l *ledger) unmark(f Facts) {
-	if f.DisabledByUs.Text == valueTrue {
-		l.Node.Annotations.Drop(annotationDisabled)
-		l.Node.Annotations.Drop(annotationDisabledByUs)
-		l.because("node is still kept from the autoscaler")
+	if f.DisabledByUs.Text == vocabulary.ValueLowerTrue {
+		l.Node.Annotations.Drop(vocabulary.AnnotationScaleDownDisabled)
+		l.Node.Annotations.Drop(vocabulary.AnnotationScaleDownDisabledByMCM)
+		l.because("node still has our annotations against the autoscaler")
 	}
 	if f.Tainted {
 		l.untaint()
@@ -270,33 +253,33 @@ func (l *ledger) unmark(f Facts) {
 
 func (l *ledger) untaint() {
 	l.Node.Untaint = true
-	l.because("node has the taint of a failed one")
+	l.because("node has the taint of a preserved failed machine")
 }
 
-// remember makes the machine remember what the node says, and nothing where it says nothing. A node that decides takes the
-// machine's own wish away, so that there is one wish at a time. Forget removes wishes that were fulfilled; a refusal stays.
+// remember makes the machine record the node's value. If the node has a known value, the machine's own annotation is removed,
+// so that there is only one. forget removes annotations whose request was met; the value false stays.
 func (l *ledger) remember(f Facts, forget bool) {
 	nodeSays := f.OnNode.Text
 	if forget && asks(nodeSays) {
 		nodeSays = ""
-		l.Node.Annotations.Drop(annotationPreserve)
-		l.because("node still asks for it")
+		l.Node.Annotations.Drop(vocabulary.AnnotationPreserve)
+		l.because("node still requests it")
 	}
 	switch {
 	case f.OnMachine.Present && f.nodeDecides():
-		l.Machine.Annotations.Drop(annotationPreserve)
-		l.because("machine has a wish beside that of its node")
+		l.Machine.Annotations.Drop(vocabulary.AnnotationPreserve)
+		l.because("machine and node both have the annotation")
 	case forget && asks(f.OnMachine.Text):
-		l.Machine.Annotations.Drop(annotationPreserve)
-		l.because("machine still asks for it")
+		l.Machine.Annotations.Drop(vocabulary.AnnotationPreserve)
+		l.because("machine still requests it")
 	}
 	switch {
 	case nodeSays == "" && f.LastApplied.Present:
-		l.Machine.Annotations.Drop(annotationLastApplied)
-		l.because("machine remembers a wish of its node that is gone")
+		l.Machine.Annotations.Drop(vocabulary.AnnotationLastAppliedPreserve)
+		l.because("machine records an annotation that its node no longer has")
 	case nodeSays != f.LastApplied.Text:
-		l.Machine.Annotations.Put(annotationLastApplied, nodeSays)
-		l.because("machine does not remember the wish of its node")
+		l.Machine.Annotations.Put(vocabulary.AnnotationLastAppliedPreserve, nodeSays)
+		l.because("machine does not record the annotation of its node")
 	}
 }
 
@@ -306,7 +289,7 @@ type Condition struct {
 	Reason, Message string
 }
 
-// declare makes the node's condition say who preserves the machine and until when.
+// declare makes the node's condition say why the machine is preserved, and until when.
 func (l *ledger) declare(f Facts) {
 	l.Message = "Machine preserved until " + l.Expiry.UTC().Format(time.RFC3339) + "."
 	if !f.NodeExists {
@@ -314,10 +297,10 @@ func (l *ledger) declare(f Facts) {
 	}
 	if f.Failed {
 		drained := map[string]string{"": "Preserved node is not drained.", vocabulary.DrainDrained: vocabulary.MessagePreservedNodeDrained}
-		l.Message = cmp.Or(drained[f.Drained], vocabulary.MessagePreservedNodeNotDrained) + " " + l.Message // where nobody wanted a drain, too
+		l.Message = cmp.Or(drained[f.Drained], vocabulary.MessagePreservedNodeNotDrained) + " " + l.Message // also if no drain was wanted
 	}
 	c := Condition{True: true, Reason: vocabulary.ReasonPreservedByUser, Message: l.Message}
-	if l.Value == ValueAuto {
+	if l.Value == vocabulary.PreserveAuto {
 		c.Reason = vocabulary.ReasonPreservedByMCM
 	}
 	if f.Condition == nil || *f.Condition != c {
@@ -326,8 +309,8 @@ func (l *ledger) declare(f Facts) {
 	}
 }
 
-// revoke makes the node's condition say that preservation has stopped. A node that never had the condition gets none. What
-// it says already stays: the reason may have been tidied away since.
+// revoke makes the node's condition say that preservation has stopped. A node without the condition gets none. A condition that
+// says so already keeps its message, because the reason may have been removed since.
 func (l *ledger) revoke(f Facts, because string) {
 	l.Message = "Machine is no longer preserved: " + because + "."
 	switch {
@@ -338,5 +321,5 @@ func (l *ledger) revoke(f Facts, because string) {
 		return
 	}
 	l.Node.Condition = &Condition{Reason: vocabulary.ReasonPreservationStopped, Message: l.Message}
-	l.because("node has the condition of a preserved one")
+	l.because("node has the condition of a preserved machine")
 }

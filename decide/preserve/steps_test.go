@@ -24,8 +24,8 @@ func TestU132_PreserveSteps(t *testing.T) {
 		},
 		Machine: preserve.MachineChanges{Annotations: preserve.Edit{Set: texts{last: "when-failed"}, Remove: []string{ask}}},
 		Message: "Preserved node is not drained. Machine preserved until 2026-03-05T12:00:00Z.",
-		Why: "preserved (when-failed): its end is not on record, node lacks annotation " + disabled + ", node of a failed machine lacks its taint, " +
-			"node has no current condition Preserved, machine has a wish beside that of its node, machine does not remember the wish of its node",
+		Why: "preserved (when-failed): its end is not recorded, node lacks annotation " + disabled + ", node of a failed machine lacks its taint, " +
+			"node has no current condition Preserved, machine and node both have the annotation, machine does not record the annotation of its node",
 	}, d)
 }
 
@@ -125,7 +125,7 @@ func TestU132_Taint(t *testing.T) {
 func TestU133_StopSteps(t *testing.T) {
 	gone := preserve.NodeChanges{
 		Annotations: preserve.Edit{Remove: []string{disabled, byUs}}, Untaint: true,
-		Condition: &preserve.Condition{Reason: "Preservation stopped.", Message: "Machine is no longer preserved: nobody asks for it."},
+		Condition: &preserve.Condition{Reason: "Preservation stopped.", Message: "Machine is no longer preserved: nobody requests it."},
 	}
 	asked := gone
 	asked.Annotations = preserve.Edit{Remove: []string{disabled, byUs, ask}}
@@ -142,29 +142,29 @@ func TestU133_StopSteps(t *testing.T) {
 			"asked for on the machine no more", facts(onMachine("now"), failed, kept(t), silent), gone,
 			preserve.Edit{},
 			true,
-			"no longer preserved, as nobody asks for it: node has the condition of a preserved one, node is still kept from the autoscaler, " +
-				"node has the taint of a failed one, its end is still on record",
+			"no longer preserved, as nobody requests it: node has the condition of a preserved machine, node still has our annotations against the autoscaler, " +
+				"node has the taint of a preserved failed machine, its end is still recorded",
 		},
 		{
 			"asked for on the node no more", facts(onNode("now"), failed, kept(t), silent), gone,
 			preserve.Edit{Remove: []string{last}},
 			true,
-			"no longer preserved, as nobody asks for it: node has the condition of a preserved one, node is still kept from the autoscaler, " +
-				"node has the taint of a failed one, machine remembers a wish of its node that is gone, its end is still on record",
+			"no longer preserved, as nobody requests it: node has the condition of a preserved machine, node still has our annotations against the autoscaler, " +
+				"node has the taint of a preserved failed machine, machine records an annotation that its node no longer has, its end is still recorded",
 		},
 		{
 			"time-out, asked for on the node", facts(onNode("now"), failed, kept(t), after(96*time.Hour)), asked,
 			preserve.Edit{Remove: []string{last}},
 			true,
-			"no longer preserved, as its time is over: node has the condition of a preserved one, node is still kept from the autoscaler, " +
-				"node has the taint of a failed one, node still asks for it, machine remembers a wish of its node that is gone, its end is still on record",
+			"no longer preserved, as its time is over: node has the condition of a preserved machine, node still has our annotations against the autoscaler, " +
+				"node has the taint of a preserved failed machine, node still requests it, machine records an annotation that its node no longer has, its end is still recorded",
 		},
 		{
 			"time-out, asked for on the machine", facts(without, onMachine("now"), failed, kept(t), after(96*time.Hour)),
 			preserve.NodeChanges{},
 			preserve.Edit{Remove: []string{ask}},
 			true,
-			"no longer preserved, as its time is over: machine still asks for it, its end is still on record",
+			"no longer preserved, as its time is over: machine still requests it, its end is still recorded",
 		},
 		{
 			"never preserved", facts(failed), preserve.NodeChanges{}, preserve.Edit{}, false, "",
@@ -173,8 +173,8 @@ func TestU133_StopSteps(t *testing.T) {
 			"its end was lost by another controller", facts(onMachine("now"), failed, kept(t), silent, func(f *preserve.Facts) { f.Expiry = time.Time{} }), gone,
 			preserve.Edit{},
 			false,
-			"no longer preserved, as nobody asks for it: node has the condition of a preserved one, node is still kept from the autoscaler, " +
-				"node has the taint of a failed one",
+			"no longer preserved, as nobody requests it: node has the condition of a preserved machine, node still has our annotations against the autoscaler, " +
+				"node has the taint of a preserved failed machine",
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -215,5 +215,5 @@ func TestU133_TheReasonIsToldAsItWasWritten(t *testing.T) {
 	assert.Nil(t, d.Node.Condition)
 
 	f.Condition.Message = "" // another controller gave none
-	assert.Equal(t, "Machine is no longer preserved: nobody asks for it.", preserve.Decide(f).Message)
+	assert.Equal(t, "Machine is no longer preserved: nobody requests it.", preserve.Decide(f).Message)
 }

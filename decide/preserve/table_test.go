@@ -57,10 +57,10 @@ func TestU131_Manage(t *testing.T) {
 
 		{"no wish", facts(), false, ""},
 		{"no wish, failed", facts(failed), false, ""},
-		{"the machine's wish is gone", facts(onMachine("now"), failed, kept(t), silent), false, stopped + "nobody asks for it."},
-		{"the machine's wish is one that is not known", facts(onMachine("now"), kept(t), onMachine("forever")), false, "machine=forever, " + stopped + "nobody asks for it."},
-		{"the node's wish is gone", facts(onNode("now"), failed, kept(t), silent), false, stopped + "nobody asks for it."},
-		{"the node's wish is emptied", facts(onNode("when-failed"), failed, kept(t), onNode("")), false, "node=, " + stopped + "nobody asks for it."},
+		{"the machine's wish is gone", facts(onMachine("now"), failed, kept(t), silent), false, stopped + "nobody requests it."},
+		{"the machine's wish is one that is not known", facts(onMachine("now"), kept(t), onMachine("forever")), false, "machine=forever, " + stopped + "nobody requests it."},
+		{"the node's wish is gone", facts(onNode("now"), failed, kept(t), silent), false, stopped + "nobody requests it."},
+		{"the node's wish is emptied", facts(onNode("when-failed"), failed, kept(t), onNode("")), false, "node=, " + stopped + "nobody requests it."},
 
 		{"a time-out of zero keeps nothing", facts(onMachine("now"), failed, func(f *preserve.Facts) { f.Timeout = 0 }), false, ""},
 		{"a time-out of zero waits for a failure", facts(onMachine("when-failed"), func(f *preserve.Facts) { f.Timeout = 0 }), false, "machine=when-failed"},

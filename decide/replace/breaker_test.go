@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"millwright/decide/replace"
+	"millwright/decide/rollout"
 )
 
 func TestBreaker(t *testing.T) {
@@ -76,13 +77,13 @@ func TestTheOpenBreakerHoldsEverything(t *testing.T) {
 	never := with(substitute("never", epoch), func(m *replace.Machine) { m.Failed, m.Due = true, true })
 	o := one(overdue("x", time.Minute), overdue("recorded", time.Hour), never, marked(running("p")))
 	o.Grants = []replace.Grant{grantOf("recorded", time.Hour), grantOf("gone", time.Hour)}
-	o.Budget, o.Nodes = replace.Budget{Value: 9}, replace.Nodes{Joined: 4, Dead: 3}
+	o.Budget, o.Nodes = rollout.Bound{Value: 9}, replace.Nodes{Joined: 4, Dead: 3}
 	d := replace.Decide(o)
 	assert.Empty(t, d.Mark)
 	assert.Equal(t, []string{"recorded", "p"}, names(d.Grants), "what is true is recorded all the same")
 	_, why, _ := replace.Breaker(o.Nodes, o.Now)
 	assert.Equal(t, "3 machines are due; "+why, d.Hold)
-	assert.Equal(t, "replacement of machine gone is complete; record machine p: it was marked by a person; hold: "+d.Hold, d.Why)
+	assert.Equal(t, "replacement of machine gone is complete; record machine p: it was granted by a person; hold: "+d.Hold, d.Why)
 
 	o.Nodes = fine
 	assert.ElementsMatch(t, []string{"uid-recorded", "uid-x", "uid-never"}, replace.Decide(o).Mark)
@@ -120,7 +121,7 @@ func TestN8_D5_FlapsLeaveNothingBehind(t *testing.T) {
 
 func TestD24_AfterAnOutageEachMachineIsJudgedByItsOwnNode(t *testing.T) {
 	o := one(overdue("x", time.Hour), overdue("y", time.Hour), overdue("z", time.Hour))
-	o.Budget, o.Nodes = replace.Budget{Value: 3}, replace.Nodes{Joined: 3, Dead: 3}
+	o.Budget, o.Nodes = rollout.Bound{Value: 3}, replace.Nodes{Joined: 3, Dead: 3}
 	assert.Empty(t, replace.Decide(o).Mark)
 
 	o.Machines = []replace.Machine{running("x"), overdue("y", time.Hour), running("z")}

@@ -6,30 +6,23 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"millwright/decide/list"
 	"millwright/decide/phrase"
+	"millwright/decide/rollout"
 )
 
-// limit is the budget of a domain with so many machines.
-func (b Budget) limit(machines int) int {
-	if b.Percent {
-		return (max(b.Value, 0)*machines + 99) / 100
-	}
-	return max(b.Value, 0)
-}
-
-// domain is what one failure domain has and wants.
+// domain is the state of one failure domain.
 type domain struct {
-	live    int      // machines that are not being deleted
-	users   []string // who uses its budget
-	waiting int      // machines that are due and were not granted
-	limit   int
+	active  int      // number of machines that are not being deleted
+	users   []string // the replacements in progress, each named by its machine
+	waiting int      // number of due machines without a grant
+	limit   int      // its replacement budget
 }
 
-// grant gives what is left of each budget to the machines that wait, in their order, and says what it did.
+// grant grants replacements to the waiting machines, in their order, as far as each domain's budget allows, and returns the
+// sentences about them.
 func (d *Decision) grant(o Observed, r records, waiting []Machine) (steps []string) {
 	domains := inDomains(o, r, waiting)
 	for _, m := range waiting {
@@ -46,13 +39,14 @@ func (d *Decision) grant(o Observed, r records, waiting []Machine) (steps []stri
 	var holds []string
 	for _, name := range slices.Sorted(maps.Keys(domains)) {
 		if in := domains[name]; in.waiting > 0 {
-			holds = append(holds, held(name, *in, o.Budget))
+			holds = append(holds, holdReason(name, *in, o.Budget))
 		}
 	}
 	d.Hold = phrase.List(holds, maxHolds, "; ")
 	return steps
 }
 
+// inDomains returns the failure domains by name. Only those with waiting machines have a limit.
 func inDomains(o Observed, r records, waiting []Machine) map[string]*domain {
 	domains := map[string]*domain{}
 	of := func(name string) *domain {
@@ -63,7 +57,7 @@ func inDomains(o Observed, r records, waiting []Machine) map[string]*domain {
 	}
 	for _, m := range o.Machines {
 		if !m.Deleting {
-			of(m.Domain).live++
+			of(m.Domain).active++
 		}
 	}
 	for _, g := range r.grants {
@@ -71,54 +65,54 @@ func inDomains(o Observed, r records, waiting []Machine) map[string]*domain {
 		d.users = append(d.users, phrase.If(r.gone[g.UID], "the substitute of ")+"machine "+g.Name)
 	}
 	for _, m := range waiting {
-		of(m.Domain).limit = o.Budget.limit(of(m.Domain).live)
+		of(m.Domain).limit = o.Budget.Of(of(m.Domain).active, true)
 	}
 	return domains
 }
 
-// fewestDead is how many nodes must be dead before the breaker looks at their share. One or two dead nodes of a small
-// cluster are replaced like any other: the budget bounds them. Source: kube-controller-manager, which lets no zone with
-// fewer than 3 nodes that are not Ready count as unhealthy (--unhealthy-zone-threshold).
+// fewestDead is the smallest number of dead nodes that can open the breaker. Fewer are replaced like any others, as far as the
+// budget allows. Source: kube-controller-manager, in which a zone counts as unhealthy only with at least 3 nodes that are not
+// Ready (--unhealthy-zone-threshold).
 const fewestDead = 3
 
-// settle is for how long a node that recovered still counts as one of an outage that is ending: nodes come back one after
-// the other, and those that come last must not be taken for broken when most of the others are back. Source: 50 s, the
-// default of kube-controller-manager's --node-monitor-grace-period, after which a node that is still silent is so by
-// itself, and a kubelet's lease interval of 10 s.
-const settle = time.Minute
+// recoveryWindow is how long a recovered node still counts as part of an outage. Nodes recover one after the other, and the
+// last ones must not be replaced because most others are back. Source: 50 s, the default of kube-controller-manager's
+// --node-monitor-grace-period, after which a node that is still silent has a problem of its own, and 10 s, a kubelet's lease
+// interval.
+const recoveryWindow = time.Minute
 
-// Breaker says whether so many nodes of the cluster look dead at once, or looked so until a moment ago, that the machines
-// are hardly to blame: at least fewestDead, and at least half. It is open then, and the sentence says why. Until is when it
-// closes by itself should nothing change; zero means that nodes have to recover first. It remembers nothing, so that an API
-// server which comes and goes leaves nothing behind that acts later (D5).
+// Breaker reports whether so many nodes look dead at once, or did within the last recoveryWindow, that the machines are hardly
+// the cause: at least fewestDead, and at least half of all. While it is open nothing is replaced; why says so in one sentence.
+// Until is when it closes if nothing else changes; zero: nodes must recover first. It keeps no state, so that an unstable API
+// server has no effect later (D5).
 //
-// Source of one half: kube-controller-manager stops evicting from a small zone at 0.55 (--unhealthy-zone-threshold); a
-// replacement destroys more than an eviction, so it stops a little earlier.
+// Source of one half: kube-controller-manager stops evicting from a small zone at 0.55 (--unhealthy-zone-threshold). A
+// replacement destroys more than an eviction, so the breaker opens a little earlier.
 func Breaker(n Nodes, now time.Time) (open bool, why string, until time.Time) {
 	n = n.Judged()
 	if most(n.Dead, n.Joined) {
 		return true, fmt.Sprintf("%d of %d nodes look dead at once: that is more likely the API server or the network than the machines; nothing is replaced until most of them report again", n.Dead, n.Joined), until
 	}
-	recent := slices.DeleteFunc(slices.Clone(n.Recovered), func(at time.Time) bool { return now.Sub(at) >= settle })
+	recent := slices.DeleteFunc(slices.Clone(n.Recovered), func(at time.Time) bool { return now.Sub(at) >= recoveryWindow })
 	if len(recent) == 0 || !most(n.Dead+len(recent), n.Joined) {
 		return false, "", until
 	}
-	until = slices.MaxFunc(recent, time.Time.Compare).Add(settle)
-	return true, fmt.Sprintf("most of the %d nodes looked dead at once, and have just begun to report again; nothing is replaced before %s, so that the others can do so too", n.Joined, until.UTC().Format(time.TimeOnly+" MST")), until
+	until = slices.MaxFunc(recent, time.Time.Compare).Add(recoveryWindow)
+	return true, fmt.Sprintf("most of the %d nodes looked dead at once, and began to report again only recently; nothing is replaced before %s, so that the others can recover", n.Joined, until.UTC().Format(time.TimeOnly+" MST")), until
 }
 
 func most(dead, joined int) bool { return dead >= fewestDead && 2*dead >= joined }
 
-// Bounds of what one decision says. Source: a decision has room for 20 sentences; few deployments have more than five
-// zones, and more than five names in a sentence are not read.
+// Bounds of a decision's texts. Source: a decision has room for 20 sentences, few deployments have more than five zones, and nobody
+// reads more than five names in a sentence.
 const (
 	maxSteps = 15
 	maxHolds = 5
 	maxNames = 5
 )
 
-// held says why the machines of a domain that were not granted have to wait.
-func held(name string, d domain, b Budget) string {
+// holdReason says why the due machines of a domain have no grant.
+func holdReason(name string, d domain, b rollout.Bound) string {
 	budget := due(d.waiting) + "; the replacement budget" + zone(" of", name)
 	switch amount := phrase.If(b.Percent, "%d%%: ", b.Value) + strconv.Itoa(d.limit); {
 	case d.limit == 0:
@@ -138,20 +132,11 @@ func zone(preposition, name string) string {
 	return phrase.If(name != "", "%s zone %s", preposition, name)
 }
 
-// plan says what a decision does, in one line.
-func plan(steps []string, hold string, inProgress int) string {
-	if len(steps) == 0 && hold == "" {
-		return fmt.Sprintf("no machine is due; %d replacements in progress", inProgress)
-	}
-	done := phrase.List(steps, maxSteps, "; ")
-	return strings.Join(phrase.Parts(done, phrase.If(hold != "", "hold: %s", hold)), "; ")
-}
-
-// records is what became of the grants that were recorded.
+// records is the result of the review of the recorded grants.
 type records struct {
-	grants   []Grant         // those that stay
-	unmarked []string        // UIDs of those whose machine lacks the mark: the write of it was interrupted
-	gone     map[string]bool // UIDs of those whose machine is gone and whose substitute has not joined
+	grants   []Grant         // grants that stay
+	unmarked []string        // UIDs of machines without the annotation: its write was interrupted
+	gone     map[string]bool // UIDs of machines that are gone and whose substitute has not joined
 	steps    []string
 }
 
@@ -159,11 +144,10 @@ func (r *records) say(format string, args ...any) {
 	r.steps = append(r.steps, fmt.Sprintf(format, args...))
 }
 
-// review ends the grants that are complete, withdraws those that are not needed any more, and records the machines that a
-// person marked.
+// review ends grants that are complete, withdraws those that are no longer needed, and adds grants for machines that a person
+// annotated.
 func review(o Observed) records {
 	r := records{gone: map[string]bool{}}
-	recorded := uids(o.Grants)
 	var gone []Grant
 	for _, g := range o.Grants {
 		if i := slices.IndexFunc(o.Machines, func(m Machine) bool { return m.UID == g.UID }); i >= 0 {
@@ -174,15 +158,16 @@ func review(o Observed) records {
 	}
 	r.follow(gone, o)
 	for _, m := range o.Machines {
-		if m.Granted && !m.Preserved && !recorded[m.UID] {
+		if m.Granted && !m.Preserved && !recorded(o.Grants, m) {
 			r.grants = append(r.grants, newGrant(m, o.Now))
-			r.say("record machine %s: it was marked by a person", m.Name)
+			r.say("record machine %s: it was granted by a person", m.Name)
 		}
 	}
 	return r
 }
 
-// keep decides about a grant whose machine is still there. A mark is never taken back: the machine may have acted on it.
+// keep decides about a grant whose machine still exists. An annotation is never removed, because the machine may have acted on
+// it.
 func (r *records) keep(g Grant, m Machine) {
 	switch marked := m.Deleting || m.Granted; {
 	case m.Preserved && !m.Deleting:
@@ -198,16 +183,16 @@ func (r *records) keep(g Grant, m Machine) {
 }
 
 // follow decides about the grants whose machine is gone, oldest first. Each waits for one machine of its domain that was
-// created after it and is still being made, or for one that is missing. The newest grant chooses first: it has the least
-// to choose from, so no grant takes what another needs, and the same ones are left when they are looked at again. Of a
-// missing machine the zone is not known yet: a grant of each may wait for it.
+// created after the grant and is still being created, or for a missing machine. The newest grant chooses first: it has the
+// smallest choice, so no grant takes the machine that another needs, and a repeated review keeps the same grants. The zone of a
+// missing machine is not known yet, so grants of every domain may wait for it.
 func (r *records) follow(gone []Grant, o Observed) {
-	// Those that may still join. One that is due needs a grant itself: if it held the one that it came from, a budget of one would never
-	// get free again.
+	// Machines that may still join. A due machine needs a grant of its own: if the grant that it substitutes waited for it, a budget of
+	// one would stay used for ever.
 	making := list.Where(o.Machines, func(m Machine) bool {
 		return !m.Joined && !m.Failed && !m.Deleting && !m.Due && !m.Granted && !m.Preserved
 	})
-	await := map[string]int{} // by domain, how many wait for a machine that is missing
+	await := map[string]int{} // by domain, the number of grants that wait for a missing machine
 	for _, g := range slices.Backward(gone) {
 		i := slices.IndexFunc(making, func(m Machine) bool { return m.Domain == g.Domain && !m.Created.Before(g.At.Add(-clockSlack)) })
 		switch {
@@ -224,6 +209,6 @@ func (r *records) follow(gone []Grant, o Observed) {
 	}
 }
 
-// clockSlack is how much the worker's clock, which a grant is dated by, may be ahead of the API server's, which machines
-// are. A machine that a scale-up made so shortly before a grant may be taken for its substitute; that only delays.
+// clockSlack is how far the worker's clock, which dates grants, may be ahead of the API server's, which dates machines. A
+// machine that a scale-up created so shortly before a grant may be taken for its substitute, which only delays the next grant.
 const clockSlack = 10 * time.Second

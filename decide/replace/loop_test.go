@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"millwright/decide/replace"
+	"millwright/decide/rollout"
 )
 
 // dice is the SplitMix64 generator: the same throws for the same seed, on every version of Go.
@@ -132,7 +133,7 @@ func (p *pool) healed() bool {
 }
 
 // allowed is the budget of a zone with so many machines, computed in another way than the package does.
-func allowed(b replace.Budget, machines int) int {
+func allowed(b rollout.Bound, machines int) int {
 	if !b.Percent {
 		return b.Value
 	}
@@ -148,14 +149,14 @@ func TestFiftyOverdueMachinesAreReplacedWithinTheBudget(t *testing.T) {
 		name   string
 		zones  []string
 		each   int
-		budget replace.Budget
+		budget rollout.Bound
 		lazy   bool
 		first  int
 	}{
-		{"one at a time", []string{""}, 50, replace.Budget{Value: 1}, false, 1},
-		{"one at a time, sets are slow", []string{""}, 50, replace.Budget{Value: 1}, true, 1},
-		{"20% of each of three zones", []string{"a", "b", "c"}, 17, replace.Budget{Value: 20, Percent: true}, false, 12},
-		{"20% of each of three zones, sets are slow", []string{"a", "b", "c"}, 17, replace.Budget{Value: 20, Percent: true}, true, 12},
+		{"one at a time", []string{""}, 50, rollout.Bound{Value: 1}, false, 1},
+		{"one at a time, sets are slow", []string{""}, 50, rollout.Bound{Value: 1}, true, 1},
+		{"20% of each of three zones", []string{"a", "b", "c"}, 17, rollout.Bound{Value: 20, Percent: true}, false, 12},
+		{"20% of each of three zones, sets are slow", []string{"a", "b", "c"}, 17, rollout.Bound{Value: 20, Percent: true}, true, 12},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			for seed := range 10 {
@@ -198,12 +199,12 @@ func TestFiftyOverdueMachinesAreReplacedWithinTheBudget(t *testing.T) {
 // and of machines that are gone.
 func anyObserved(d *dice) replace.Observed {
 	o := replace.Observed{
-		Budget: replace.Budget{Value: d.below(5)},
+		Budget: rollout.Bound{Value: d.below(5)},
 		Nodes:  replace.Nodes{Joined: 40, Dead: d.below(25)},
 		Now:    epoch,
 	}
 	if d.oneIn(2) {
-		o.Budget = replace.Budget{Value: d.below(120), Percent: true}
+		o.Budget = rollout.Bound{Value: d.below(120), Percent: true}
 	}
 	for range d.below(25) {
 		o.Nodes.Recovered = append(o.Nodes.Recovered, epoch.Add(-time.Duration(d.below(120))*time.Second))

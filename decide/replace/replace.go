@@ -1,68 +1,66 @@
-// Package replace answers which machines of one deployment may be replaced now, of those that are due,
-// and which earlier replacements have come to their end. The deployment's decision calls it with what it read. It knows no
-// API kind, marks nothing and deletes nothing: a machine with the mark turns Failed by itself, and its set replaces it.
+// Package replace decides which due machines of a deployment may be replaced now, and which earlier replacements are complete.
+// It does no I/O and knows no API type. A machine with the annotation replacement-granted becomes Failed by its own workflow,
+// and its set replaces it.
 package replace
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"millwright/decide/health"
 	"millwright/decide/list"
+	"millwright/decide/phrase"
+	"millwright/decide/rollout"
 )
 
-// MaxBatch is how many machines one decision marks, and therefore grants, at the most. It bounds what a decision adds to
-// history. Source: 50 new grants with long names and all sentences stay below the 16 KiB that a decision may take there.
+// MaxBatch is the largest number of machines that one decision grants and annotates. Source: 50 new grants with long names and
+// all sentences stay below the 16 KiB that a decision may take in a history.
 const MaxBatch = 50
 
-// Machine is one machine of the deployment, of whichever set.
+// Machine is one machine of the deployment, in any of its sets.
 type Machine struct {
 	Name, UID string
-	Domain    string    // failure domain; the empty one is a domain like the others
+	Domain    string    // failure domain; the empty domain is one like the others
 	Due       bool      // condition ReplacementDue is True
-	DueSince  time.Time // zero comes first
+	DueSince  time.Time // zero: before all others
 	Reason    string    // why it is due
-	Granted   bool      // carries the mark
-	Preserved bool      // kept on purpose: it is not replaced, and holds no budget meanwhile
+	Granted   bool      // has the annotation replacement-granted
+	Preserved bool      // it is not replaced, and uses no budget
 	Deleting  bool
-	Joined    bool // it is or was a node, or all that it will ever be without a target cluster; false while it is being made
+	Joined    bool // its node has joined, or it is Available without a target cluster; false while it is being created
 	Failed    bool // phase Failed
 	Created   time.Time
 }
 
-// Grant is one use of the budget, as the deployment's status records it.
+// Grant is one use of the replacement budget, as recorded in the deployment's status.
 type Grant struct {
-	UID    string // of the machine that is replaced
+	UID    string // of the machine to replace
 	Name   string
-	Domain string // of the machine, when it was granted
+	Domain string // of the machine at the time of the grant
 	Reason string
-	At     time.Time // whole seconds: a status keeps no more
+	At     time.Time // in whole seconds, like all times of a status
 }
 
-// Budget is how many machines of one failure domain may be replaced at a time. Zero, also 0 %, means none.
-type Budget struct {
-	Value   int
-	Percent bool // of the domain's machines that are not being deleted, rounded up
-}
-
-// Nodes is the whole target cluster, not one deployment.
+// Nodes are the nodes of the whole target cluster, not of one deployment.
 type Nodes struct {
-	Joined int // machines that are or were nodes
-	Dead   int // of those, the ones whose node is missing now, or is unhealthy as Judged says
-	// When each of the others recovered that ever was unhealthy, in any order.
+	Joined int // number of machines that have joined
+	Dead   int // number of these whose node is missing or unhealthy
+	// When each of the other nodes recovered, if it ever was unhealthy, in any order.
 	Recovered []time.Time
-	Unjudged  []Node // of Joined, those of which Dead and Recovered say nothing yet
+	Unjudged  []Node // nodes of Joined that Dead and Recovered do not include yet
 }
 
 // Node is the node of one machine.
 type Node struct {
 	Conditions []health.Condition
 	Bad        []string  // condition types that make the node unhealthy
-	Recovered  time.Time // when its machine recovered, if the node is healthy; zero when it never was unhealthy
+	Recovered  time.Time // when its machine recovered, if the node is healthy; zero: it never was unhealthy
 }
 
-// Judged counts the nodes that were not judged yet.
+// Judged adds the unjudged nodes to Dead and Recovered.
 func (n Nodes) Judged() Nodes {
 	n.Recovered = slices.Clone(n.Recovered)
 	for _, node := range n.Unjudged {
@@ -76,35 +74,34 @@ func (n Nodes) Judged() Nodes {
 	return n
 }
 
-// Observed is what the deployment's decision read, at one moment.
+// Observed is what the deployment's activity read at one moment.
 type Observed struct {
-	Machines []Machine // in any order
-	Grants   []Grant   // as recorded, in any order
-	Missing  int       // machines that are wanted and do not exist yet; at zero, a grant whose machine is gone waits for none
-	Budget   Budget
+	Machines []Machine     // in any order
+	Grants   []Grant       // as recorded, in any order
+	Missing  int           // number of wanted machines that do not exist yet; a grant whose machine is gone waits for one of them
+	Budget   rollout.Bound // replacements at a time in one failure domain; a percentage, rounded up, of its machines that are not being deleted
 	Nodes    Nodes
-	Now      time.Time // becomes the time of new grants
+	Now      time.Time // time of new grants
 }
 
-// Decision says what to record, then what to mark. A grant is recorded first, so that none is lost between the two.
+// Decision says what to record, then what to annotate. A grant is recorded first, so that no annotation is without a record.
 type Decision struct {
-	Grants  []Grant  // the whole record, oldest first: the replacements in progress and the new ones
-	Mark    []string // UIDs, all of them in Grants, of the machines to mark now; one whose mark was not written is here again
-	Changed bool     // Grants says other things than Observed.Grants
-	Hold    string   // why due machines have to wait; empty when none has to
-	// When to look again, because the hold ends by itself; zero means that something else changes first. Part of Hold.
+	Grants  []Grant  // the complete record, oldest first: replacements in progress and new ones
+	Mark    []string // UIDs from Grants of the machines to annotate now; repeated if the annotation was not written
+	Changed bool     // Grants differs from Observed.Grants
+	Hold    string   // why due machines wait; empty: none waits
+	// When to decide again because the hold ends by time; zero: something else must change. Only with Hold.
 	HoldUntil time.Time
-	Why       string // what is granted, ended and held, in a sentence
+	Why       string // what is granted, ended and held, in one sentence
 }
 
-// Decide grants what is left of each domain's budget to the machines that are due for the longest time, and ends the
-// grants that are complete. A grant never ends by time. While the breaker is open it grants and marks nothing. The same
-// input gives the same output, in whatever order machines and grants stand.
+// Decide grants the rest of each domain's budget to the machines that are due for the longest time, and ends grants that are
+// complete. A grant never ends by time. While the breaker is open, it grants and annotates nothing. The same facts in any order
+// give the same decision.
 func Decide(o Observed) Decision {
 	o.Machines, o.Grants = list.Sorted(o.Machines, byDue), list.Sorted(o.Grants, byAge)
 	r := review(o)
-	recorded := uids(r.grants) // also those of machines that a person marked
-	waiting := list.Where(o.Machines, func(m Machine) bool { return m.Due && !m.Preserved && !m.Deleting && !recorded[m.UID] })
+	waiting := list.Where(o.Machines, func(m Machine) bool { return m.Due && !m.Preserved && !m.Deleting && !recorded(r.grants, m) })
 	d := Decision{Grants: r.grants}
 	steps := r.steps
 	if open, why, until := Breaker(o.Nodes, o.Now); open {
@@ -116,8 +113,9 @@ func Decide(o Observed) Decision {
 		steps = append(d.grant(o, r, waiting), steps...)
 	}
 	slices.SortFunc(d.Grants, byAge)
-	d.Changed = !slices.Equal(d.Grants, o.Grants) // those that stay are copies
-	d.Why = plan(steps, d.Hold, len(d.Grants))
+	d.Changed = !slices.Equal(d.Grants, o.Grants) // grants that stay are copies
+	sentences := phrase.Parts(phrase.List(steps, maxSteps, "; "), phrase.If(d.Hold != "", "hold: %s", d.Hold))
+	d.Why = cmp.Or(strings.Join(sentences, "; "), fmt.Sprintf("no machine is due; %s in progress", phrase.Count(len(d.Grants), "replacement")))
 	return d
 }
 
@@ -129,12 +127,8 @@ func byAge(a, b Grant) int {
 	return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
 }
 
-func uids(grants []Grant) map[string]bool {
-	result := make(map[string]bool, len(grants))
-	for _, g := range grants {
-		result[g.UID] = true
-	}
-	return result
+func recorded(grants []Grant, m Machine) bool {
+	return slices.ContainsFunc(grants, func(g Grant) bool { return g.UID == m.UID })
 }
 
 func newGrant(m Machine, now time.Time) Grant {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"millwright/decide/replace"
+	"millwright/decide/rollout"
 )
 
 var epoch = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -61,7 +62,7 @@ func names(grants []replace.Grant) []string {
 
 // one is a deployment with a budget of one machine in a cluster without other trouble.
 func one(machines ...replace.Machine) replace.Observed {
-	return replace.Observed{Machines: machines, Budget: replace.Budget{Value: 1}, Nodes: fine, Now: epoch}
+	return replace.Observed{Machines: machines, Budget: rollout.Bound{Value: 1}, Nodes: fine, Now: epoch}
 }
 
 func TestU118_DeploymentsDoNotBlockEachOther(t *testing.T) {
@@ -186,7 +187,7 @@ func TestMarks(t *testing.T) {
 		assert.Equal(t, []replace.Grant{{UID: "uid-p", Name: "p", Domain: "a", At: epoch}}, d.Grants)
 		assert.Empty(t, d.Mark)
 		assert.True(t, d.Changed)
-		assert.Equal(t, "record machine p: it was marked by a person; hold: 1 machine is due; the replacement budget of zone a (1) is used by machine p", d.Why)
+		assert.Equal(t, "record machine p: it was granted by a person; hold: 1 machine is due; the replacement budget of zone a (1) is used by machine p", d.Why)
 	})
 	t.Run("persons may mark more than the budget", func(t *testing.T) {
 		d := replace.Decide(one(marked(running("p")), marked(running("q")), y))
@@ -222,20 +223,20 @@ func TestMarks(t *testing.T) {
 func TestBudget(t *testing.T) {
 	for _, row := range []struct {
 		name     string
-		budget   replace.Budget
+		budget   rollout.Bound
 		machines int
 		deleting int // of the machines; the others are due
 		granted  int
 	}{
-		{"none", replace.Budget{}, 5, 0, 0},
-		{"no percent", replace.Budget{Percent: true}, 5, 0, 0},
-		{"a number", replace.Budget{Value: 2}, 5, 0, 2},
-		{"more than there are", replace.Budget{Value: 9}, 5, 0, 5},
-		{"20% of 5", replace.Budget{Value: 20, Percent: true}, 5, 0, 1},
-		{"20% of 6, rounded up", replace.Budget{Value: 20, Percent: true}, 6, 0, 2},
-		{"20% of the 5 that stay", replace.Budget{Value: 20, Percent: true}, 6, 1, 1},
-		{"1% of 1", replace.Budget{Value: 1, Percent: true}, 1, 0, 1},
-		{"200%", replace.Budget{Value: 200, Percent: true}, 3, 0, 3},
+		{"none", rollout.Bound{}, 5, 0, 0},
+		{"no percent", rollout.Bound{Percent: true}, 5, 0, 0},
+		{"a number", rollout.Bound{Value: 2}, 5, 0, 2},
+		{"more than there are", rollout.Bound{Value: 9}, 5, 0, 5},
+		{"20% of 5", rollout.Bound{Value: 20, Percent: true}, 5, 0, 1},
+		{"20% of 6, rounded up", rollout.Bound{Value: 20, Percent: true}, 6, 0, 2},
+		{"20% of the 5 that stay", rollout.Bound{Value: 20, Percent: true}, 6, 1, 1},
+		{"1% of 1", rollout.Bound{Value: 1, Percent: true}, 1, 0, 1},
+		{"200%", rollout.Bound{Value: 200, Percent: true}, 3, 0, 3},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			var machines []replace.Machine
@@ -266,9 +267,9 @@ func TestBudget(t *testing.T) {
 	})
 	t.Run("said", func(t *testing.T) {
 		o := one(overdue("x", time.Minute), overdue("y", time.Minute))
-		o.Budget = replace.Budget{}
+		o.Budget = rollout.Bound{}
 		assert.Equal(t, "hold: 2 machines are due; the replacement budget of zone a is 0: none is replaced", replace.Decide(o).Why)
-		o.Budget = replace.Budget{Value: 10, Percent: true}
+		o.Budget = rollout.Bound{Value: 10, Percent: true}
 		assert.Equal(t, "1 machine is due; the replacement budget of zone a (10%: 1) is used by machine x", replace.Decide(o).Hold)
 	})
 }
@@ -282,7 +283,7 @@ func TestDecideIsBounded(t *testing.T) {
 		machines = append(machines, m)
 	}
 	o := one(machines...)
-	o.Budget = replace.Budget{Value: 100, Percent: true}
+	o.Budget = rollout.Bound{Value: 100, Percent: true}
 	d := replace.Decide(o)
 	assert.Len(t, d.Mark, replace.MaxBatch)
 	assert.Len(t, d.Grants, replace.MaxBatch)
@@ -294,7 +295,7 @@ func TestDecideIsBounded(t *testing.T) {
 	assert.Less(t, len(data), 16<<10)
 
 	o = one(machines[:1]...)
-	o.Budget = replace.Budget{Value: 60}
+	o.Budget = rollout.Bound{Value: 60}
 	for i := range 60 {
 		o.Machines = append(o.Machines, overdue(fmt.Sprintf("m-%d", i), time.Hour))
 		o.Grants = append(o.Grants, grantOf(fmt.Sprintf("m-%d", i), time.Minute))
@@ -303,10 +304,10 @@ func TestDecideIsBounded(t *testing.T) {
 	assert.Len(t, d.Mark, replace.MaxBatch, "marks of earlier grants count too")
 	assert.Len(t, d.Grants, 60)
 
-	o.Budget = replace.Budget{Value: 5}
+	o.Budget = rollout.Bound{Value: 5}
 	o.Machines[0].Domain, o.Grants = "a", o.Grants[:5]
 	assert.True(t, strings.HasSuffix(replace.Decide(o).Hold, "is used by machine m-0, machine m-1, machine m-2, machine m-3, machine m-4"))
-	o.Budget, o.Grants = replace.Budget{Value: 7}, o.Grants[:7]
+	o.Budget, o.Grants = rollout.Bound{Value: 7}, o.Grants[:7]
 	assert.True(t, strings.HasSuffix(replace.Decide(o).Hold, ", machine m-4 and 2 more"))
 }
 

@@ -9,27 +9,27 @@ import (
 	"millwright/decide/phrase"
 )
 
-// DeploymentFacts are what is known of the deployment that a request is for.
+// DeploymentFacts describe the deployment that a request is for.
 type DeploymentFacts struct {
 	Name string // namespace and name
 	UID  string
 	Now  time.Time
-	Last string // the record of the last request; empty: there was none
+	Last string // record of the last request; empty: none
 
 	Deleting   bool
-	Invalid    string // why nothing can be done with it, in a sentence; empty when all is well
+	Invalid    string // why its spec is invalid, in one sentence; empty: it is valid
 	Paused     bool
-	Held       string // who holds the current revision where it is, and why; empty: nobody does
-	Rolling    bool   // machines of other templates are there
-	OnDelete   bool   // an old machine stays until somebody deletes it
-	Revision   int64  // that the set of the template has, or is about to get; 0: the set has yet to be made
+	Held       string // who holds the current revision, and why; empty: no hold
+	Rolling    bool   // machines of other templates exist
+	OnDelete   bool   // the strategy is OnDelete
+	Revision   int64  // of the current set, or about to be given to it; 0: the set does not exist yet
 	Revisions  []int64
-	RollbackTo *int64 // revision to which it was asked to return, and has not yet; 0: the one before; nil: none
+	RollbackTo *int64 // requested rollback that is not done yet; 0: the revision before; nil: none
 
-	Steps       int    // of a rollout; 0: all at once
-	WaitsAt     int    // the step at which the rollout waits, from 1; 0: it waits at none
-	Approved    int    // steps that people passed for this revision, counted from the first
-	RestartedAt string // what the template says of the last start; empty: nothing
+	Steps       int    // number of rollout steps; 0: none
+	WaitsAt     int    // the pause point, from 1; 0: none
+	Approved    int    // number of steps that people approved for this revision, counted from the first
+	RestartedAt string // time of the last start in the template; empty: none
 }
 
 func (f DeploymentFacts) object() (Kind, string) { return MachineDeployment, f.UID }
@@ -55,7 +55,7 @@ func (f DeploymentFacts) write(o Order) Decision {
 	case o.Command == Resume:
 		return f.resume()
 	case f.Invalid != "":
-		return refused("deployment %s cannot be rolled out: %s; put that right first", f.Name, f.Invalid)
+		return refused("deployment %s cannot be rolled out: %s; correct that first", f.Name, f.Invalid)
 	case o.Command == Start:
 		return f.start(o)
 	case o.Command == Undo:
@@ -72,19 +72,19 @@ func (f DeploymentFacts) write(o Order) Decision {
 	}
 }
 
-// resume ends all that stops a rollout but a step.
+// resume ends a pause and a hold, but no pause point.
 func (f DeploymentFacts) resume() (d Decision) {
 	if f.Paused {
-		d.Paused, d.Says = new(false), fmt.Sprintf("deployment %s is not paused any more", f.Name)
+		d.Paused, d.Says = new(false), fmt.Sprintf("deployment %s is no longer paused", f.Name)
 	}
 	if f.Held != "" {
 		d.Annotation = new("")
-		d.Says += phrase.If(f.Paused, ", and ") + fmt.Sprintf("%s is not held any more (it was by %s)", f.rollout(), f.Held)
+		d.Says += phrase.If(f.Paused, ", and ") + fmt.Sprintf("%s is no longer held (former hold: %s)", f.rollout(), f.Held)
 	}
 	return unless(phrase.If(d.Says == "", "deployment %s is neither paused nor held: there is nothing to resume", f.Name), d)
 }
 
-// start changes nothing but a time in the template, which makes another revision of it.
+// start changes only a time in the template, which makes a new revision.
 func (f DeploymentFacts) start(o Order) Decision {
 	at := cmp.Or(o.Asked, f.Now).UTC().Format(time.RFC3339)
 	if f.Held == "" && f.busy() == "" && f.RestartedAt == at {
@@ -95,23 +95,22 @@ func (f DeploymentFacts) start(o Order) Decision {
 		phrase.If(f.Held != "", "%s is held (%s), and nothing is rolled out: resume or undo it first", f.rollout(), f.Held),
 	), Decision{
 		RestartedAt: &at, Annotation: new("started by " + o.words()),
-		Says: fmt.Sprintf("wrote %s into the template of deployment %s: all its machines are made anew%s", at, f.Name,
+		Says: fmt.Sprintf("wrote %s into the template of deployment %s: all its machines are replaced%s", at, f.Name,
 			phrase.If(f.OnDelete, ", each when somebody deletes the old one")),
 	})
 }
 
-// busy says why no change of the template comes about now; empty when it does.
+// busy says why a change of the template would not be rolled out now; empty: it would.
 func (f DeploymentFacts) busy() string {
 	return cmp.Or(
-		phrase.If(f.Paused, "deployment %s is paused, and neither a new template nor a former one is rolled out: resume it first",
-			f.Name),
+		phrase.If(f.Paused, "deployment %s is paused, and neither a new template nor a former one is rolled out: resume it first", f.Name),
 		phrase.If(f.RollbackTo != nil, "deployment %s was asked to return to %s, and does so first: try again afterwards", f.Name,
 			cmp.Or(phrase.If(number(f.RollbackTo) > 0, "revision %d", number(f.RollbackTo)), "the revision before")),
 	)
 }
 
-// undo asks for the template of a former revision. It names the one before by its number: when a set comes or goes
-// meanwhile, another one must not be meant.
+// undo requests the template of a former revision. It writes the number of the revision before, because "the one before"
+// changes if a set is created or deleted meanwhile.
 func (f DeploymentFacts) undo(o Order) Decision {
 	to := number(o.Revision)
 	if to == 0 && len(f.Revisions) > 0 {
@@ -142,7 +141,7 @@ func (f DeploymentFacts) hold(o Order) Decision {
 	)
 }
 
-// stale says why an order does not mean the revision that is rolled out; empty when it does.
+// stale says why an order is not for the revision being rolled out; empty: it is.
 func (f DeploymentFacts) stale(o Order) string {
 	return cmp.Or(
 		phrase.If(f.Revision == 0, "the template of deployment %s has no set yet, and so no revision to %s: try again when it has",
@@ -152,7 +151,7 @@ func (f DeploymentFacts) stale(o Order) string {
 	)
 }
 
-// approve passes steps, up to the one at which the rollout waits where no number is given.
+// approve approves steps, without a number up to the pause point.
 func (f DeploymentFacts) approve(o Order) Decision {
 	passed, to := max(f.Approved, f.WaitsAt-1), cmp.Or(o.Steps, f.WaitsAt)
 	return unless(cmp.Or(

@@ -20,11 +20,11 @@ func TestRequestsWriteTheDeployment(t *testing.T) {
 	}{
 		"start": {order(request.Start), calm(), request.Decision{
 			RestartedAt: &second, Annotation: new("started by ann: why"), Record: stamp + "ann requested start: why",
-			Says: "wrote 2026-11-21T14:06:07Z into the template of deployment shop/d: all its machines are made anew",
+			Says: "wrote 2026-11-21T14:06:07Z into the template of deployment shop/d: all its machines are replaced",
 		}},
 		"start by nobody, where people delete": {order(request.Start, nameless), rolling(onDelete), request.Decision{
 			RestartedAt: &second, Annotation: new("started by somebody"), Record: stamp + "somebody requested start",
-			Says: "wrote 2026-11-21T14:06:07Z into the template of deployment shop/d: all its machines are made anew, each when somebody deletes the old one",
+			Says: "wrote 2026-11-21T14:06:07Z into the template of deployment shop/d: all its machines are replaced, each when somebody deletes the old one",
 		}},
 		"start, a second time in one second": {order(request.Start), calm(func(f *request.DeploymentFacts) { f.RestartedAt = second }), request.Decision{
 			Same: true, Says: "the template of deployment shop/d says 2026-11-21T14:06:07Z already",
@@ -37,15 +37,15 @@ func TestRequestsWriteTheDeployment(t *testing.T) {
 		}},
 		"pause of a paused one": {order(request.Pause), calm(paused), request.Decision{Same: true, Says: "deployment shop/d is paused already"}},
 		"resume what is paused": {order(request.Resume), calm(paused), request.Decision{
-			Paused: new(false), Record: stamp + "ann requested resume: why", Says: "deployment shop/d is not paused any more",
+			Paused: new(false), Record: stamp + "ann requested resume: why", Says: "deployment shop/d is no longer paused",
 		}},
 		"resume what is held": {order(request.Resume, nameless), rolling(held("bob: wait")), request.Decision{
 			Annotation: new(""), Record: stamp + "somebody requested resume",
-			Says: "the rollout of revision 7 of deployment shop/d is not held any more (it was by bob: wait)",
+			Says: "the rollout of revision 7 of deployment shop/d is no longer held (former hold: bob: wait)",
 		}},
 		"resume what is both": {order(request.Resume), rolling(held("bob: wait"), paused), request.Decision{
 			Paused: new(false), Annotation: new(""), Record: stamp + "ann requested resume: why",
-			Says: "deployment shop/d is not paused any more, and the rollout of revision 7 of deployment shop/d is not held any more (it was by bob: wait)",
+			Says: "deployment shop/d is no longer paused, and the rollout of revision 7 of deployment shop/d is no longer held (former hold: bob: wait)",
 		}},
 		"resume what was resumed by this": {order(request.Resume, asked), calm(func(f *request.DeploymentFacts) { f.Last = stamp + "ann requested resume: why" }), request.Decision{
 			Same: true, Says: "deployment shop/d got this request before: nothing was written",
@@ -124,10 +124,10 @@ func TestRequestsForADeploymentAreRefused(t *testing.T) {
 	}{
 		{order(request.Pause), calm(deleting), "deployment shop/d is being deleted: pause would change nothing"},
 		{order(request.Undo), calm(deleting), "deployment shop/d is being deleted: undo would change nothing"},
-		{order(request.Start), calm(invalid), "deployment shop/d cannot be rolled out: the selector is empty; put that right first"},
-		{order(request.Undo), calm(invalid), "deployment shop/d cannot be rolled out: the selector is empty; put that right first"},
-		{order(request.Cancel), rolling(invalid), "deployment shop/d cannot be rolled out: the selector is empty; put that right first"},
-		{order(request.Approve), rolling(invalid), "deployment shop/d cannot be rolled out: the selector is empty; put that right first"},
+		{order(request.Start), calm(invalid), "deployment shop/d cannot be rolled out: the selector is empty; correct that first"},
+		{order(request.Undo), calm(invalid), "deployment shop/d cannot be rolled out: the selector is empty; correct that first"},
+		{order(request.Cancel), rolling(invalid), "deployment shop/d cannot be rolled out: the selector is empty; correct that first"},
+		{order(request.Approve), rolling(invalid), "deployment shop/d cannot be rolled out: the selector is empty; correct that first"},
 
 		{order(request.Start), calm(paused), resumeFirst},
 		{order(request.Start), rolling(paused, held("bob: wait")), resumeFirst},
@@ -151,7 +151,7 @@ func TestRequestsForADeploymentAreRefused(t *testing.T) {
 		{order(request.Undo, revision(5)), rolling(returning(6)), "deployment shop/d was asked to return to revision 6, and does so first: try again afterwards"},
 		{
 			order(request.Undo, revision(40)), calm(func(f *request.DeploymentFacts) { f.Revisions = []int64{1, 2, 3, 4, 5, 6, 12, 11, 10, 9, 8, 13} }),
-			"deployment shop/d has no set of revision 40: it can go back to 13, 12, 11, 10, 9, 8, 6, 5, 4, 3 and 2 older ones",
+			"deployment shop/d has no set of revision 40: it can go back to 13, 12, 11, 10, 9, 8, 6, 5, 4, 3 and 2 more",
 		},
 
 		{order(request.Approve), calm(), "a rollout of deployment shop/d has no steps: there is nothing to approve"},

@@ -81,7 +81,7 @@ func wrote(value string, before ...string) request.Decision {
 }
 
 func already(value string) request.Decision {
-	return request.Decision{Same: true, Says: `key says so already: "` + value + `"`}
+	return request.Decision{Same: true, Says: `key is already set: "` + value + `"`}
 }
 
 func removed(before string) request.Decision {

@@ -12,27 +12,27 @@ import (
 	"millwright/decide/phrase"
 )
 
-// MachineFacts are what is known of the machine that a request is for.
+// MachineFacts describe the machine that a request is for.
 type MachineFacts struct {
 	Name       string // namespace and name
 	UID        string
-	Phase      string  // for people
+	Phase      string  // for messages
 	Annotation string  // key of the command's annotation
-	Value      *string // of that annotation; nil: the machine has none
+	Value      *string // value of that annotation; nil: none
 	Now        time.Time
 
 	Deleting  bool
-	Emptying  bool           // its node is being emptied although the machine stays
-	Stage     deletion.Stage // of the deletion; empty before anything is recorded
-	DrainOver bool           // nothing is done to the node's pods any more
-	Means     drain.Means    // by which pods go now; empty when none are made to
+	Emptying  bool           // its node is being drained although the machine stays
+	Stage     deletion.Stage // recorded stage of its deletion; empty: none
+	DrainOver bool           // the drain of its node is over
+	Means     drain.Means    // present means of the drain; empty: none
 	Deadlines drain.Deadlines
-	Extended  time.Time // until when an earlier extend asked to evict; zero: none did
+	Extended  time.Time // until when an earlier extend requested evictions; zero: none
 
-	Node     string        // its name; empty when there is none
-	NodeSays string        // the preservation that was honoured last on the node: it counts before the machine's
-	Keeps    time.Duration // how long a preservation lasts
-	KeptTill time.Time     // the end of one that is on record; zero when none is
+	Node     string        // its name; empty: none
+	NodeSays string        // the node's value of the annotation preserve that was applied last; it takes precedence over the machine's
+	Keeps    time.Duration // duration of a preservation
+	KeptTill time.Time     // recorded end of a preservation; zero: none
 }
 
 func (f MachineFacts) object() (Kind, string) { return Machine, f.UID }
@@ -59,15 +59,15 @@ func (f MachineFacts) decide(o Order) Decision {
 
 func (f MachineFacts) write(value string) Decision {
 	if f.Value != nil && *f.Value == value {
-		return same("%s says so already: %q", f.Annotation, value)
+		return same("%s is already set: %q", f.Annotation, value)
 	}
 	before := *cmp.Or(f.Value, new(""))
 	says := fmt.Sprintf("wrote %s: %q", f.Annotation, value) + phrase.If(before != "", "; before: %q", before)
 	return Decision{Annotation: &value, Says: says}
 }
 
-// unfit says why a command for a deletion makes no sense for the machine as it is, or comes too late; empty when it
-// is of use. AbandonInstance is never too late: each stage may wait for the target cluster.
+// unfit says why a command for a deletion has no effect on the machine now, or is too late; empty: it has an effect.
+// AbandonInstance is never too late, because every stage can wait for the target cluster.
 func (f MachineFacts) unfit(o Order) string {
 	drains := f.Deleting || f.Emptying && o.Command != AbandonInstance
 	late := f.Means == drain.Delete || f.Means == drain.Kill
@@ -83,7 +83,7 @@ func (f MachineFacts) unfit(o Order) string {
 	)
 }
 
-// unkept says why Preserve or Unpreserve would change nothing.
+// unkept says why Preserve or Unpreserve has no effect; empty: it has.
 func (f MachineFacts) unkept(o Order) string {
 	ended := !f.KeptTill.IsZero() && !f.Now.Before(f.KeptTill)
 	return cmp.Or(
@@ -93,14 +93,14 @@ func (f MachineFacts) unkept(o Order) string {
 		phrase.If(o.Command == Preserve && ended, "the preservation of machine %s has ended at %s, and is being removed: "+
 			"try again when it is", f.Name, phrase.Clock(f.KeptTill, f.Now)),
 		phrase.If(o.Command == Preserve && f.KeptTill.IsZero() && f.Keeps <= 0,
-			"machine %s is kept for no time: its machinePreserveTimeout is %s", f.Name, f.Keeps),
+			"machine %s cannot be preserved: its machinePreserveTimeout is %s", f.Name, f.Keeps),
 	)
 }
 
-// extend says until when pods are evicted: later than now, than the present deadline, and than an earlier extension.
+// extend writes until when pods are evicted: later than now, than the present deadline, and than an earlier extension.
 func (f MachineFacts) extend(o Order) Decision {
 	present, from := f.Deadlines.Next(), f.Now
-	if f.Extended.After(present) { // before the drain began
+	if f.Extended.After(present) { // written before the drain began
 		present = f.Extended
 	}
 	if present.After(from) {
@@ -110,7 +110,7 @@ func (f MachineFacts) extend(o Order) Decision {
 	if more, err := time.ParseDuration(o.For); err == nil {
 		until = from.Add(more)
 	}
-	until = until.Truncate(time.Second) // as it is written
+	until = until.Truncate(time.Second) // like the written time
 	clock := func(t time.Time) string { return phrase.Clock(t, f.Now) }
 	return unless(cmp.Or(
 		f.unfit(o),
@@ -120,8 +120,8 @@ func (f MachineFacts) extend(o Order) Decision {
 	), f.write(o.stamped(until)))
 }
 
-// value is what the annotation of a command says, but of an extension from the present deadline. Source of what
-// Preserve and Unpreserve write: MCM's annotation, which has no room for who and why.
+// value returns the value of a command's annotation, except of an extension by a duration. Source of the values of Preserve and
+// Unpreserve: MCM's annotation, which has no room for actor and reason.
 func (o Order) value(now time.Time) string {
 	switch o.Command {
 	case Preserve:
@@ -138,8 +138,8 @@ func (o Order) value(now time.Time) string {
 	}
 }
 
-// wrote reports whether the value of an annotation came from this order. An extension from the present deadline has the
-// time of the order among its words: carried out twice, it must not extend twice.
+// wrote reports whether this order wrote the value of an annotation. An extension by a duration has the time of the request
+// among its words, because it must not extend again when it is carried out twice.
 func (o Order) wrote(value string) bool {
 	if o.For != "" {
 		_, value, _ = strings.Cut(value, " ")

@@ -1,7 +1,6 @@
-// Package request answers whether an operator request is carried out, and what it writes. An operator request is a
-// command that a person gives for one machine or one deployment, beside its spec, with who wants it and why. The
-// command line and the workflows ask it alike, so that both refuse for the same reasons. It knows no annotation by
-// its key: the callers do.
+// Package request decides whether an operator request is carried out, and what it writes. An operator request is a command for
+// one machine or one deployment, with who gives it and why. The command line and the workflows both ask this package, so that
+// both refuse for the same reasons. It does not know the keys of annotations.
 package request
 
 import (
@@ -11,10 +10,11 @@ import (
 	"strings"
 	"time"
 
+	"millwright/decide/list"
 	"millwright/decide/phrase"
 )
 
-// Kind is the kind of object that a request is for, as sentences name it.
+// Kind is the kind of object that a request is for, as messages name it.
 type Kind string
 
 // The kinds that take requests.
@@ -23,36 +23,36 @@ const (
 	MachineDeployment Kind = "deployment"
 )
 
-// Command is the name of a command, as people give it.
+// Command is the name of a command.
 type Command string
 
-// The commands. Those of a machine but the last two concern its deletion, or another drain of its node.
+// The commands. Those of a machine, except the last two, are for its deletion or another drain of its node.
 const (
 	Extend          Command = "extend"           // evict for longer
-	Retry           Command = "retry"            // ask every pod again at once
-	Hold            Command = "hold"             // stay in the stage of the deletion
-	Resume          Command = "resume"           // end a hold; of a deployment: a pause, too
+	Retry           Command = "retry"            // end all pauses between requests for pods
+	Hold            Command = "hold"             // stay in the present stage of the deletion
+	Resume          Command = "resume"           // end a hold; of a deployment also a pause
 	Force           Command = "force"            // delete all pods without a grace period
 	Skip            Command = "skip"             // do not drain, or end the drain
 	AbandonInstance Command = "abandon-instance" // remove the Machine without asking the provider to delete the instance
 	Preserve        Command = "preserve"
-	Unpreserve      Command = "unpreserve" // end the preservation, and keep the machine's set from preserving it
+	Unpreserve      Command = "unpreserve" // end the preservation, and forbid the machine's set to preserve it
 
-	Start   Command = "start"   // replace all machines, although nothing else of the template changes
-	Pause   Command = "pause"   // roll out no change of the template
-	Cancel  Command = "cancel"  // hold the rollout of this revision where it is, or go back
-	Undo    Command = "undo"    // go back to a former revision
-	Approve Command = "approve" // pass a step of the rollout
+	Start   Command = "start"   // replace all machines without another change of the template
+	Pause   Command = "pause"   // do not roll out changes of the template
+	Cancel  Command = "cancel"  // hold the rollout of this revision, or return to a former one
+	Undo    Command = "undo"    // return to a former revision
+	Approve Command = "approve" // approve the end of a rollout step
 )
 
-// Spec says what a command is given with.
+// Spec says what a command takes.
 type Spec struct {
 	Command     Command
 	NeedsReason bool
-	Arguments   []string // that it accepts, as flags are called; besides who, why, and a UID
+	Arguments   []string // names of the flags that it accepts besides actor, reason and UID
 }
 
-// Specs returns the commands of a kind, the most used ones first.
+// Specs returns the commands of a kind, the most used first.
 func Specs(kind Kind) []Spec {
 	if kind == MachineDeployment {
 		return []Spec{
@@ -77,24 +77,24 @@ func Specs(kind Kind) []Spec {
 	}
 }
 
-// Order is one request as somebody made it. It stands in histories: fields may be added, never renamed or retyped.
+// Order is a request. It is recorded in histories: fields may be added, but never renamed or retyped.
 type Order struct {
 	Command   Command   `json:"command"`
-	Actor     string    `json:"actor,omitempty"`     // who wants it; empty counts as somebody
-	Reason    string    `json:"reason,omitempty"`    // why; no secrets: it is shown wherever the command acts
-	UID       string    `json:"uid,omitempty"`       // of the object that is meant; empty: whichever has the name
-	For       string    `json:"for,omitempty"`       // a Go duration, from the present deadline or else from now
+	Actor     string    `json:"actor,omitempty"`     // who requests it; empty counts as somebody
+	Reason    string    `json:"reason,omitempty"`    // why; must contain no secret, because it is shown
+	UID       string    `json:"uid,omitempty"`       // of the object; empty: any object of that name
+	For       string    `json:"for,omitempty"`       // a Go duration, from the present deadline, or from now without one
 	Until     string    `json:"until,omitempty"`     // an RFC 3339 time
-	InAdvance bool      `json:"inAdvance,omitempty"` // write it although the machine is not being deleted yet
-	Revision  *int64    `json:"revision,omitempty"`  // to go back to (nil, 0: the one before), or that is meant (nil: any)
-	Back      bool      `json:"back,omitempty"`      // go back instead of holding the rollout
-	Steps     int       `json:"steps,omitempty"`     // how many are passed in all; 0: up to the one it waits at
-	Asked     time.Time `json:"asked,omitzero"`      // when it was made; zero: nobody carries it out twice
-	Unread    string    `json:"unread,omitempty"`    // why the request could not be read; empty when it could
-	Flags     bool      `json:"-"`                   // it came from a command line: refusals name its flags
+	InAdvance bool      `json:"inAdvance,omitempty"` // write it before the machine is being deleted
+	Revision  *int64    `json:"revision,omitempty"`  // revision to return to (nil, 0: the one before), or that the command is for (nil: any)
+	Back      bool      `json:"back,omitempty"`      // return to a former revision instead of holding the rollout
+	Steps     int       `json:"steps,omitempty"`     // number of steps approved in all; 0: up to the pause point
+	Asked     time.Time `json:"asked,omitzero"`      // when it was requested; zero: it is never carried out twice
+	Unread    string    `json:"unread,omitempty"`    // why the request could not be parsed; empty: it could
+	Flags     bool      `json:"-"`                   // it came from the command line: refusals name flags
 }
 
-// Cleaned returns the order with each text that people wrote in one line of at most 200 bytes.
+// Cleaned returns the order with each text in one line of at most 200 bytes.
 func (o Order) Cleaned() Order {
 	for _, text := range []*string{(*string)(&o.Command), &o.Actor, &o.Reason, &o.UID, &o.For, &o.Until, &o.Unread} {
 		*text = strings.Join(strings.Fields(strings.ToValidUTF8(*text, "")), " ")
@@ -103,18 +103,14 @@ func (o Order) Cleaned() Order {
 	return o
 }
 
-// takers are the commands of a kind that accept an argument; all commands where the argument is empty.
-func takers(kind Kind, argument string) (names []string) {
-	for _, s := range Specs(kind) {
-		if argument == "" || slices.Contains(s.Arguments, argument) {
-			names = append(names, string(s.Command))
-		}
-	}
-	return names
+// takers returns the commands of a kind that accept an argument; all commands if the argument is empty.
+func takers(kind Kind, argument string) []string {
+	accept := func(s Spec) bool { return argument == "" || slices.Contains(s.Arguments, argument) }
+	return list.Map(list.Where(Specs(kind), accept), func(s Spec) string { return string(s.Command) })
 }
 
-// Check says why an order makes no sense for any object of a kind, or is not for the one with this UID; empty when
-// all is well. An empty UID is one that is not known yet.
+// Check says why an order is invalid for every object of a kind, or is not for the one with this UID; empty: it is valid. An
+// empty UID is not known yet.
 func Check(kind Kind, uid string, o Order) (refused string) {
 	o = o.Cleaned()
 	specs := Specs(kind)
@@ -156,26 +152,26 @@ func (o Order) checkTimes() string {
 	)
 }
 
-// Facts are what is known of the object that a request is for: MachineFacts or DeploymentFacts.
+// Facts describe the object that a request is for: MachineFacts or DeploymentFacts.
 type Facts interface {
 	object() (kind Kind, uid string)
 	decide(o Order) Decision
 }
 
-// Decision is the answer to a request, and what it writes: each field that is not nil. What is refused, or the Same,
-// writes nothing.
+// Decision is the answer to a request, and what it writes: each field that is not nil. If it is Refused or the Same, it writes
+// nothing.
 type Decision struct {
-	Refused     string  // why not, in one sentence; empty when it is carried out
-	Same        bool    // it was carried out before: nothing has to be written
-	Says        string  // what is written, in a sentence without its full stop; empty when it was refused
+	Refused     string  // why it is refused, in one sentence; empty: it is not
+	Same        bool    // it was carried out before: nothing is written
+	Says        string  // what is written, in one sentence without a full stop; empty if Refused
 	Annotation  *string // value of the command's annotation; empty: the annotation is removed
 	Paused      *bool
 	RollbackTo  *int64
-	RestartedAt *string // in the template
-	Record      string  // of a deployment: by what this order is known when it is carried out again
+	RestartedAt *string // restart time in the template
+	Record      string  // of a deployment: identifies this order if it is carried out again
 }
 
-// unless is the decision, or the refusal where there is a reason for one.
+// unless returns a refusal if there is a reason for one, and d otherwise.
 func unless(why string, d Decision) Decision {
 	if why != "" {
 		return Decision{Refused: why}
@@ -191,19 +187,18 @@ func same(format string, values ...any) Decision {
 	return Decision{Same: true, Says: fmt.Sprintf(format, values...)}
 }
 
-// Decide says what an order writes on an object, or why it is refused: it makes no sense, the object has no use for
-// it, or it comes too late. An order that may be carried out twice is not refused for what it brought about the first
-// time, and does not bring it about again.
+// Decide says what an order writes on an object, or why it is refused: it is invalid, it would have no effect, or it is too
+// late. An order that may be carried out twice is not refused because of its own first effect, and has no second effect.
 func Decide(o Order, f Facts) Decision {
 	o = o.Cleaned()
 	kind, uid := f.object()
 	return unless(Check(kind, uid, o), f.decide(o))
 }
 
-// Bounds of what is repeated of a request.
+// Bounds of the parts of a request that are shown.
 const (
-	mostWords     = 200 // bytes of each text that people wrote. Source: what is repeated of an annotation
-	mostRevisions = 10  // that a sentence names
+	mostWords     = 200 // bytes of each text that people wrote. Source: as for annotations that are shown
+	mostRevisions = 10  // revisions that a sentence names
 )
 
 // Summary says who requested what, and why.
@@ -214,16 +209,16 @@ func (o Order) Summary() string {
 		phrase.If(o.Reason != "", ": %s", o.Reason)
 }
 
-// words say who wants it, and why. An extension from the present deadline has its time among them.
+// words says who requests it and why. For an extension by a duration it includes the time of the request.
 func (o Order) words() string {
 	at := phrase.If(o.For != "" && !o.Asked.IsZero(), " (at %s)", o.Asked.UTC().Format(time.RFC3339Nano))
 	return cmp.Or(o.Actor, "somebody") + at + phrase.If(o.Reason != "", ": %s", o.Reason)
 }
 
-// stamped is a time in whole seconds, with who wants it and why.
+// stamped returns a time in whole seconds, with who requests it and why.
 func (o Order) stamped(t time.Time) string { return t.UTC().Format(time.RFC3339) + " " + o.words() }
 
-// called is how whoever made the request writes the name of an argument.
+// called returns the name of an argument as the sender writes it: a flag or a field.
 func (o Order) called(argument string) string {
 	if o.Flags {
 		return "--" + argument
@@ -231,19 +226,16 @@ func (o Order) called(argument string) string {
 	return strings.Replace(argument, "in-advance", "inAdvance", 1)
 }
 
-// number is a revision, or 0 where none is given.
+// number returns a revision, or 0 for nil.
 func number(revision *int64) int64 { return *cmp.Or(revision, new(int64)) }
 
-// rollout names the rollout that is under way.
+// rollout names the rollout in messages.
 func (f DeploymentFacts) rollout() string {
 	return fmt.Sprintf("the rollout of revision %d of deployment %s", f.Revision, f.Name)
 }
 
 // former lists the former revisions, the newest first.
 func (f DeploymentFacts) former() string {
-	sorted := slices.Sorted(slices.Values(f.Revisions))
-	slices.Reverse(sorted)
-	newest := sorted[:min(len(sorted), mostRevisions)]
-	text := strings.ReplaceAll(strings.Trim(fmt.Sprint(newest), "[]"), " ", ", ")
-	return text + phrase.If(len(sorted) > len(newest), " and %d older ones", len(sorted)-len(newest))
+	newestFirst := list.Sorted(f.Revisions, func(a, b int64) int { return cmp.Compare(b, a) })
+	return phrase.List(list.Map(newestFirst, func(revision int64) string { return fmt.Sprint(revision) }), mostRevisions, ", ")
 }

@@ -4,72 +4,76 @@ import (
 	"encoding/json"
 	"slices"
 	"time"
+
+	"millwright/decide/list"
 )
 
-// Target names a set or a machine as it was seen.
+// Target names a set or a machine as it was read.
 type Target struct {
 	Name, UID string
-	Version   string // resourceVersion that was read: the write must meet the same one. Of nodes it says nothing
-	Node      string // of a machine whose node is meant
+	Version   string // resourceVersion of the set or machine that was read: precondition of its write, not of the node's
+	Node      string // name of the machine's node; empty for a set
 	Why       string
 }
 
-// Resize gives a set its size and the annotations that go with it, if it still has the UID and version that were seen, or, within a
-// moment, the size. From and To may be the same: then the annotations are out of date.
+// Resize gives a set its size and annotations, if the set has this UID and version, or for a short time after the decision this
+// size. From and To may be equal: then only the annotations change.
 type Resize struct {
 	Name, UID, Version string
 	From, To           int
 	Desired            int // annotation desired-replicas
 	Max                int // annotation max-replicas
-	// Forced: the set may take an available machine, and too few may be left for a moment. Only to end a deadlock.
+	// Forced: the set may delete an available machine, so that too few may be available for a short time. Only to break a
+	// deadlock.
 	Forced bool
 	Why    string
 }
 
-// Creation asks for the set of the current template.
+// Creation creates the set of the current template.
 type Creation struct {
 	Replicas     int
 	Revision     int64
 	Desired, Max int
 }
 
-// Decision says what to do next. It is carried out in the order of its fields. All of it is harmless when done twice, and what was not done is decided again. Its lists have not more than MaxBatch entries in all,
-// and fewer where names are long: what is left is for the next decision.
+// Decision says what to do next, in the order of its fields. It is safe to carry out twice, and what was not carried out is
+// decided again. Its lists have at most MaxBatch entries in all, and fewer if names are long; the rest follows with the next
+// decision.
 type Decision struct {
-	Rollback   *Rollback // alone: it changes the template
-	Trigger    *Trigger  // alone with Mark and Unmark, so that marks stand before a size becomes smaller
+	Rollback   *Rollback // without other changes: it changes the template
+	Trigger    *Trigger  // only with Mark and Unmark, so that marks are written before a size becomes smaller
 	Mark       []Mark
-	Unmark     []Target // machines: take priority and time off
+	Unmark     []Target // machines: remove priority and time
 	Create     *Creation
-	Open       []Target  // sets: take the label scale-up-disabled off
-	Close      []Target  // sets: put it on
-	Revise     *Revise   // number the current set, and the deployment with it
-	Sync       []Target  // sets: copy to them what is the deployment's
-	Record     *Progress // its Failed are those that are not on record yet
+	Open       []Target  // sets: remove the label scale-up-disabled
+	Close      []Target  // sets: add the label scale-up-disabled
+	Revise     *Revise   // set the revision of the current set and of the deployment
+	Sync       []Target  // sets: copy the deployment's settings
+	Record     *Progress // its Failed has only names that are not recorded yet
 	Resize     []Resize
-	Move       []Move   // machines: hand them to the current set
-	Accept     []Target // machines: take the label update-result off
-	Settle     []Target // nodes: end an in-place update: labels off, uncordon, await critical components
-	Strip      []Target // nodes: take the labels of an in-place update off, and no more
-	Candidates []Target // nodes: label candidate-for-update
-	Select     []Target // nodes: label selected-for-update
-	Taint      []Target // nodes: put the taint prefer-no-schedule on
-	Untaint    []Target // nodes: take it off
-	Guard      []Target // nodes: put both annotations for the cluster autoscaler on
-	Unguard    []Target // nodes: take both off
+	Move       []Move   // machines: hand them over to the current set
+	Accept     []Target // machines: remove the label update-result
+	Settle     []Target // nodes: end an in-place update: remove labels, uncordon, await critical components
+	Strip      []Target // nodes: remove the labels of an in-place update
+	Candidates []Target // nodes: add the label candidate-for-update
+	Select     []Target // nodes: add the label selected-for-update
+	Taint      []Target // nodes: add the taint prefer-no-schedule
+	Untaint    []Target // nodes: remove the taint prefer-no-schedule
+	Guard      []Target // nodes: add both annotations for the cluster autoscaler
+	Unguard    []Target // nodes: remove both annotations
 	Delete     []Target // sets
 
-	Revision int64       // that the current set has, or is given by Revise; zero while it has yet to be made
-	Done     bool        // the deployment is being deleted and owns no set any more
-	Rolling  bool        // machines of other templates are there, and are to give way
-	NoSet    bool        // the template has no set, and gets none now
-	Complete bool        // all that is wanted is there, of the current template, and nothing else
-	Pause    *PausePoint // where it waits; nil: at no step
-	HoldBy   string      // what holds it, in one word: Paused, Held, Step, Invalid or Machines; empty when nothing does
-	Hold     string      // the same in a sentence
+	Revision int64       // of the current set, or given to it by Revise; zero: it does not exist yet
+	Done     bool        // the deployment is being deleted and owns no set
+	Rolling  bool        // machines of other templates exist, and are being replaced
+	NoSet    bool        // the template has no set, and none is created now
+	Complete bool        // the wanted machines exist, all of the current template, and no others
+	Pause    *PausePoint // the rollout step that it waits at; nil: none
+	HoldBy   string      // what holds the rollout: Paused, Held, Step, Invalid or Machines; empty: nothing
+	Hold     string      // HoldBy as a sentence
 	Late     bool        // the progress deadline has passed
-	Recheck  time.Time   // when to look again although nothing else changes; zero means that there is no need
-	Why      string      // what is done next, or what it waits for, in a sentence
+	Recheck  time.Time   // when to decide again if nothing else changes; zero: never
+	Why      string      // what is done next, or what the deployment waits for, in one sentence
 }
 
 // Acts reports whether there is anything to do now.
@@ -80,21 +84,26 @@ func (d Decision) Acts() bool {
 	return lists > 0 || d.Rollback != nil || d.Trigger != nil || d.Create != nil || d.Revise != nil || d.Record != nil
 }
 
-// target names a set for a decision.
+// target returns the set as it was read, for a decision.
 func (s Set) target(why string) Target {
 	return Target{Name: s.Name, UID: s.UID, Version: s.Version, Why: why}
 }
 
-// target names a machine, and its node.
+// targets returns sets as they were read, for a decision.
+func targets(sets []*setPlan, why string) []Target {
+	return list.Map(sets, func(set *setPlan) Target { return set.target(why) })
+}
+
+// target returns the machine and its node as they were read, for a decision.
 func (m Member) target(why string) Target {
 	return Target{Name: m.Name, UID: m.UID, Version: m.Version, Node: m.Node, Why: why}
 }
 
-// resizes fills in the sets whose size or annotations change. The annotations of sets that want no machine are left alone. A
-// set that is to grow and may not make machines is opened first, unless it has them.
+// resizes adds the sets whose size or annotations change. Annotations of sets that want no machine stay. A set that grows and
+// may not create machines is opened first, unless it has the machines.
 func (p *planner) resizes(d *Decision) {
 	for _, set := range p.sets {
-		if set.NoScaleUp && set.size > set.Replicas && (set == p.current || set.size > set.live) {
+		if set.NoScaleUp && set.size > set.Replicas && (set == p.current || set.size > set.active) {
 			d.Open = append(d.Open, set.target(set.why))
 			continue
 		}
@@ -108,7 +117,7 @@ func (p *planner) resizes(d *Decision) {
 	}
 }
 
-// unrecorded returns what of record is not in the status yet; nil when all is.
+// unrecorded returns the part of the record that the status lacks; nil: none.
 func (p *planner) unrecorded(record Progress) *Progress {
 	known := p.o.Progress
 	if record.Revision == known.Revision {
@@ -120,8 +129,8 @@ func (p *planner) unrecorded(record Progress) *Progress {
 	return &record
 }
 
-// Recorded returns the record once that of a decision was written: of one revision, machines that failed are added to those that are
-// on it. Recording one twice changes nothing.
+// Recorded returns the record after a decision's Record was written. Of the same revision, the failed machines are added. It is
+// safe to apply twice.
 func (r Progress) Recorded(next Progress) Progress {
 	if r.Revision == next.Revision {
 		next.Failed = slices.Concat(r.Failed, next.Failed)
@@ -130,21 +139,21 @@ func (r Progress) Recorded(next Progress) Progress {
 	return next
 }
 
-// MaxBatch is how many sets, machines and nodes a decision names at the most, those of all lists together. Source: as in decide/scale.
+// MaxBatch is the largest number of sets, machines and nodes in all lists of a decision. Source: as in decide/scale.
 const MaxBatch = 50
 
-// Bytes of a decision. Source: it has 16 KiB in history, and its sentence stands there twice; the rest is for what people see.
+// Bytes of a decision. Source: a decision has 16 KiB in a history, which holds its sentence twice; the rest is for status texts.
 const (
-	maxLists    = 9 << 10 // what its lists may take
-	maxSentence = 1 << 10 // what tells the step
-	maxReason   = 200     // what others wrote, such as why somebody holds a rollout
+	maxLists    = 9 << 10 // for the lists
+	maxSentence = 1 << 10 // for Why
+	maxReason   = 200     // for a text that others wrote, such as the reason of a hold
 )
 
-// space is what is left of a decision's lists.
+// space is the room left in a decision's lists.
 type space struct{ entries, bytes int }
 
-// take reports whether so many entries of so many bytes fit in, and takes the space. The first one fits whatever its size: a
-// decision that does nothing would be made again for ever.
+// take reports whether so many entries of so many bytes fit, and takes their space. The first entry always fits: a decision
+// that does nothing would be repeated for ever.
 func (s *space) take(entries, bytes int) bool {
 	if s.entries < entries || (s.bytes < bytes && s.entries < MaxBatch) {
 		return false
@@ -153,25 +162,25 @@ func (s *space) take(entries, bytes int) bool {
 	return true
 }
 
-// fit returns as many entries, from the first on, as there is space for.
-func fit[T any](s *space, list []T) []T {
-	for i, entry := range list {
+// fit returns the first entries, as many as fit.
+func fit[T any](s *space, entries []T) []T {
+	for i, entry := range entries {
 		if !s.take(1, weigh(entry)) {
-			s.entries = 0 // what comes later in a decision does not overtake
-			return list[:i]
+			s.entries = 0 // later lists must not overtake this one
+			return entries[:i]
 		}
 	}
-	return list
+	return entries
 }
 
-// weigh returns how many bytes an entry takes in history.
+// weigh returns the size of an entry in a history, in bytes.
 func weigh(entry any) int {
 	text, _ := json.Marshal(entry) // plain structs and texts never fail
 	return len(text) + len(",")
 }
 
-// bound keeps the lists of a decision within one batch, in the order in which they are carried out. Who reads the facts again finds
-// the rest.
+// bound keeps the lists of a decision within one batch, in the order in which they are carried out. The next decision has the
+// rest.
 func (d *Decision) bound() {
 	s := &space{MaxBatch, maxLists}
 	if d.Trigger != nil {
@@ -190,7 +199,7 @@ func (d *Decision) bound() {
 	d.Delete = fit(s, d.Delete)
 }
 
-// boundNodes keeps together what is done at one machine, so that its node is written once.
+// boundNodes keeps or drops all entries of a machine together, so that its node is written once.
 func (d *Decision) boundNodes(s *space) {
 	lists := []*[]Target{&d.Accept, &d.Settle, &d.Strip, &d.Candidates, &d.Select, &d.Taint, &d.Untaint, &d.Guard, &d.Unguard}
 	entries, bytes := map[string]int{}, map[string]int{}

@@ -42,7 +42,7 @@ func hugeDeployment(strategy rollout.Strategy, each, name int) rollout.Observed 
 			case 2:
 				named = append(named, long(name, fmt.Sprintf("-gone-%d-%d", n, i)))
 			case 3:
-				m.Marks = true
+				m.UpdateLabels = true
 			}
 		}
 		o.Sets = append(o.Sets, s)

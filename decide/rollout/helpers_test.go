@@ -28,17 +28,17 @@ func machine(name string, changes ...func(*rollout.Member)) rollout.Member {
 
 // unavailable says no more than that: its set may take another one first.
 func unavailable(m *rollout.Member) { m.Ready, m.Available = false, false }
-func sick(m *rollout.Member)        { unavailable(m); m.Sick = true }
+func sick(m *rollout.Member)        { unavailable(m); m.Unhealthy = true }
 func failed(m *rollout.Member)      { sick(m); m.Failed, m.Troubled = true, true }
 func preserved(m *rollout.Member)   { m.Preserved = true }
 func deleting(m *rollout.Member)    { unavailable(m); m.Deleting = true }
 func updating(m *rollout.Member) {
 	unavailable(m)
-	m.Candidate, m.Updating, m.Marks = true, true, true
+	m.Candidate, m.Updating, m.UpdateLabels = true, true, true
 }
-func candidate(m *rollout.Member) { m.Candidate, m.Marks = true, true }
-func updated(m *rollout.Member)   { m.Candidate, m.Updated, m.Marks = true, true, true }
-func handed(m *rollout.Member)    { updated(m); m.Handed = true }
+func candidate(m *rollout.Member) { m.Candidate, m.UpdateLabels = true, true }
+func updated(m *rollout.Member)   { m.Candidate, m.Updated, m.UpdateLabels = true, true, true }
+func handed(m *rollout.Member)    { updated(m); m.HandedOver = true }
 func tainted(m *rollout.Member)   { m.Tainted = true }
 func guarded(m *rollout.Member)   { m.Guard, m.Guarded = "true", true }
 func nodeless(m *rollout.Member)  { m.Node = "" }

@@ -98,13 +98,13 @@ func TestInPlaceSteps(t *testing.T) {
 		d := rollout.Decide(o)
 		assert.Equal(t, []string{"ms2-00"}, names(d.Settle))
 		assert.Empty(t, d.Accept)
-		o.Sets[1] = with(o.Sets[1], 0, func(m *rollout.Member) { m.Updated, m.Marks, m.Candidate = false, false, false })
+		o.Sets[1] = with(o.Sets[1], 0, func(m *rollout.Member) { m.Updated, m.UpdateLabels, m.Candidate = false, false, false })
 		assert.Equal(t, []string{"ms2-00"}, names(rollout.Decide(o).Accept))
 		o.Sets[1].Seen = 0
 		assert.Empty(t, rollout.Decide(o).Accept, "the set may still act on its former size, for which the machine is one too many")
 	})
 	t.Run("one whose label is to go is no candidate: it would keep it", func(t *testing.T) {
-		o := inPlace(3, 0, 1, closed(with(old(1, 1, 1, 1), 0, func(m *rollout.Member) { m.Handed = true })), now(2, 2, 2, 2))
+		o := inPlace(3, 0, 1, closed(with(old(1, 1, 1, 1), 0, func(m *rollout.Member) { m.HandedOver = true })), now(2, 2, 2, 2))
 		d := rollout.Decide(o)
 		assert.Equal(t, []string{"ms1-00"}, names(d.Accept))
 		assert.Empty(t, d.Candidates)
@@ -115,7 +115,7 @@ func TestInPlaceSteps(t *testing.T) {
 		assert.Equal(t, []string{"ms1-00"}, names(rollout.Decide(by(rollout.OnDelete, inPlace(3, 0, 1, o, now(2, 0, 0, 0)))).Settle))
 	})
 	t.Run("whatever the strategy has become, none goes that has to serve", func(t *testing.T) {
-		give := with(with(old(1, 0, 1, 1), 0, handed), 0, func(m *rollout.Member) { m.Updated, m.Marks, m.Candidate = false, false, false })
+		give := with(with(old(1, 0, 1, 1), 0, handed), 0, func(m *rollout.Member) { m.Updated, m.UpdateLabels, m.Candidate = false, false, false })
 		o := rolling(3, 0, 1, closed(give), now(2, 1, 1, 1))
 		assert.Empty(t, rollout.Decide(o).Accept)
 		assert.Equal(t, []string{"ms1-00"}, names(rollout.Decide(by(rollout.Recreate, o)).Accept), "which promises nothing")
@@ -145,7 +145,7 @@ func TestInPlaceSteps(t *testing.T) {
 		busy := inPlace(3, 0, 1, with(ready(old(1, 3, 3, 3)), 0, updating), now(2, 0, 0, 0))
 		assert.Equal(t, "1 machine being updated in place", rollout.Decide(busy).Hold)
 		manual := by(rollout.InPlaceManual, inPlace(3, 0, 1, ready(old(1, 3, 3, 3)), now(2, 0, 0, 0)))
-		assert.Equal(t, "a person is to select the next nodes", rollout.Decide(manual).Hold)
+		assert.Equal(t, "a person has to select the next nodes", rollout.Decide(manual).Hold)
 		ill := inPlace(3, 0, 1, with(ready(old(1, 3, 3, 3)), 0, failed), now(2, 0, 0, 0))
 		assert.Equal(t, "2 available, 2 needed", rollout.Decide(ill).Hold)
 	})

@@ -7,18 +7,20 @@ import (
 	"strings"
 	"time"
 
+	"millwright/api/vocabulary"
+	"millwright/decide/list"
 	"millwright/decide/phrase"
 )
 
-// updateInPlace sizes the sets of an in-place update: it follows the machines that were handed over. It runs with each decision,
-// so that a number that changes on the way is followed at once.
+// updateInPlace sizes the sets of an in-place update: the sizes follow the machines that were handed over. It runs with each
+// decision, so that a changed number of machines is followed during the update.
 func (p *planner) updateInPlace() {
 	current := p.current
 	p.loseMachines()
 	p.grow(p.surge)
-	p.make(current, p.o.Replicas-sum(p.sets, size)) // whatever stage is in force: old sets make none any more
+	p.enlarge(current, p.o.Replicas-sum(p.sets, size)) // whatever the rollout step allows: old sets no longer create machines
 	if current.size >= p.o.Replicas && current.available >= min(p.needed, current.size) {
-		for _, set := range p.old() { // what is left was never updated: the surge came instead
+		for _, set := range p.old() { // the rest was never updated: surge machines took its place
 			p.lower(set, set.size, "the new set has all machines that are wanted")
 		}
 	}
@@ -27,13 +29,14 @@ func (p *planner) updateInPlace() {
 		n := p.underWay()
 		p.why = cmp.Or(
 			phrase.If(n > 0, "%s being updated in place", machines(n)),
-			phrase.If(p.o.Strategy == InPlaceManual, "a person is to select the next nodes"),
+			phrase.If(p.o.Strategy == InPlaceManual, "a person has to select the next nodes"),
 			fmt.Sprintf("%d available, %d needed", p.available(), p.needed),
 		)
 	}
 }
 
-// reduce takes old machines off when fewer are wanted. Those under way stay: there is no saying which one a set takes.
+// reduce lowers old sets when fewer machines are wanted. It keeps machines that are being updated, since a set might delete any
+// of them.
 func (p *planner) reduce() {
 	over := sum(p.sets, size) - p.o.Replicas - p.surge
 	for _, set := range p.old() {
@@ -42,26 +45,26 @@ func (p *planner) reduce() {
 	p.trim()
 }
 
-// underWay returns how many machines of old sets are being updated.
+// underWay returns how many machines of old sets are being updated in place.
 func (p *planner) underWay() int { return sum(p.old(), func(set *setPlan) int { return set.updating }) }
 
-// Move hands a machine that was updated in place to the current set.
+// Move hands over a machine that was updated in place to the current set.
 type Move struct {
 	Machine Target
 	From    string // name of its set
-	To      string // name and UID of the set that it gets
+	To      string // name of its new set
 	ToUID   string
 }
 
-// handOver fills in what is done with machines and nodes of an in-place update. Machines are handed over before others are
-// selected; both only where the sizes stand.
+// handOver decides the changes to machines and nodes of an in-place update. Machines are handed over before the next ones are
+// selected. Both happen only while no size changes.
 func (p *planner) handOver(d *Decision) {
-	p.settle(d)
+	p.finishInPlace(d)
 	if p.current == nil || !p.o.inPlace() {
 		return
 	}
 	p.each(func(set *setPlan, m Member) {
-		if set != p.current && m.Updated && !m.Handed {
+		if set != p.current && m.Updated && !m.HandedOver {
 			add(&d.Move, Move{m.target("it was updated in place"), set.Name, p.current.Name, p.current.UID})
 		}
 	})
@@ -69,7 +72,7 @@ func (p *planner) handOver(d *Decision) {
 		return
 	}
 	p.each(func(set *setPlan, m Member) {
-		if set != p.current && !m.Candidate && !m.Handed && m.Node != "" { // the mark would keep the label that goes first
+		if set != p.current && !m.Candidate && !m.HandedOver && m.Node != "" { // HandedOver: update-result goes first
 			add(&d.Candidates, m.target("its set is old"))
 		}
 	})
@@ -78,7 +81,7 @@ func (p *planner) handOver(d *Decision) {
 	}
 }
 
-// each visits the machines that are not being deleted, set by set from the oldest on.
+// each calls visit for each machine that is not being deleted, from the oldest set on.
 func (p *planner) each(visit func(*setPlan, Member)) {
 	for _, set := range p.sets {
 		for _, m := range set.Machines {
@@ -89,72 +92,70 @@ func (p *planner) each(visit func(*setPlan, Member)) {
 	}
 }
 
-// settle ends the update at the nodes of machines that were handed over, or whose set is the current one, and of all when nothing is
-// updated in place any more. Only then goes the label that protects a machine from its set, once the set counts it, or it may go: without
-// the label, a node that still says that it was updated would be taken for one that was updated for the current template.
-func (p *planner) settle(d *Decision) {
+// finishInPlace ends the update at nodes of machines that were handed over or belong to the current set, and at all nodes once
+// the strategy is no longer in-place. The label update-result protects a machine from its new set. It is removed last, once the
+// set counts the machine or the machine may be lost: without that label, a node that still reports its update would seem
+// updated for the current template.
+func (p *planner) finishInPlace(d *Decision) {
 	p.each(func(set *setPlan, m Member) {
 		current := set == p.current
 		switch {
-		case m.Marks && m.Updated && (m.Handed || current || !p.o.inPlace()):
+		case m.UpdateLabels && m.Updated && (m.HandedOver || current || !p.o.inPlace()):
 			add(&d.Settle, m.target("it was updated, and serves again"))
-		case m.Marks && !m.Updating && current:
+		case m.UpdateLabels && !m.Updating && current:
 			add(&d.Strip, m.target("its set is the current one: there is nothing to update"))
-		case m.Handed && !m.Marks && p.accepts(set):
+		case m.HandedOver && !m.UpdateLabels && p.unprotects(set):
 			add(&d.Accept, m.target("its set counts it now"))
 		}
 	})
 }
 
-// accepts reports whether a set counts the machines that were handed to it, or may lose them. A set counts them once its status
-// says that it acts on a size which includes them: its cached size may be older than its cached machines. A former set may lose
-// as many as the deployment can do without, and all of them where the strategy is Recreate.
-func (p *planner) accepts(set *setPlan) bool {
+// unprotects reports whether a set counts the machines that were handed over to it, or may lose them. A set counts them once
+// its status shows that it acts on a size that includes them, because its cached size may be older than its cached machines. A
+// former set may lose as many as the deployment can spare, and all of them with Recreate.
+func (p *planner) unprotects(set *setPlan) bool {
 	counts := min(set.Replicas, set.Seen)
-	lost := set != p.current && (p.o.Strategy == Recreate || p.budget() >= 0) // which takes them for lost
-	return set.live <= counts || lost || set == p.current && counts >= p.o.Replicas
+	lost := set != p.current && (p.o.Strategy == Recreate || p.budget() >= 0) // budget assumes that they are lost
+	return set.active <= counts || lost || set == p.current && counts >= p.o.Replicas
 }
 
-// add puts an entry on a list that has room.
+// add appends an entry to a list that has fewer than MaxBatch.
 func add[T any](list *[]T, entry T) {
 	if len(*list) < MaxBatch {
 		*list = append(*list, entry)
 	}
 }
 
-// choose selects the next nodes: those that are unhealthy first, for they cost nothing, then from the oldest set on, as many
-// as may be unavailable at a time. Formulas: MCM's, but a machine under way is counted once.
+// choose selects the next nodes to update: unhealthy ones first, because they cost no availability, then from the oldest set
+// on, as many as may be unavailable. Source of the formulas: MCM, but a machine being updated is counted once.
 func (p *planner) choose(d *Decision) {
 	under := p.underWay()
 	waiting := max(p.current.size-p.current.available, 0)
 	places := min(p.target, p.o.Replicas) - p.current.size - under
 	free := min(sum(p.sets, size)-p.needed-waiting-under, places)
-	var sick, well []Member
+	var unhealthy, healthy []Member
 	p.each(func(set *setPlan, m Member) {
 		switch {
 		case set == p.current || !m.Candidate || m.Updating || m.Updated || m.Failed || m.Node == "":
 		case m.Available:
-			well = append(well, m)
+			healthy = append(healthy, m)
 		default:
-			sick = append(sick, m)
+			unhealthy = append(unhealthy, m)
 		}
 	})
-	pick := sick[:max(min(free, len(sick)), 0)]
+	pick := unhealthy[:max(min(free, len(unhealthy)), 0)]
 	able := min(p.budget(), free-len(pick))
-	pick = append(slices.Clone(pick), well[:max(min(able, len(well)), 0)]...)
+	pick = append(slices.Clone(pick), healthy[:max(min(able, len(healthy)), 0)]...)
 	for _, m := range pick {
 		add(&d.Select, m.target("its node is next"))
 	}
 }
 
-// valueTrue of the annotation by which the cluster autoscaler leaves a node alone.
-const valueTrue = "true"
-
-// markNodes keeps new pods off nodes of old sets, also of those that joined late, and lets them onto nodes of the current set
-// again, should it have been old. It follows from what the nodes say now; a mark on the set is not asked.
+// markNodes keeps new pods off nodes of old sets, also nodes that joined late, and allows pods again on nodes of a set that is
+// now the current one. It goes by the present state of each node.
 //
-// It keeps the cluster autoscaler off all nodes while old and new ones are mixed, and takes off afterwards what is ours. A guard
-// that somebody else set is neither ours nor in the way. That of a preserved machine stays.
+// It keeps the cluster autoscaler off all nodes while old and new ones are mixed, and removes our annotations afterwards. It
+// respects an annotation that somebody else set. The annotation of a preserved machine stays.
 func (p *planner) markNodes(d *Decision, rolls bool) {
 	taint := rolls && p.current != nil && p.o.Strategy != Recreate
 	guard := p.o.Guard && d.Rolling
@@ -162,14 +163,14 @@ func (p *planner) markNodes(d *Decision, rolls bool) {
 		switch old := set != p.current; {
 		case m.Node == "":
 			return
-		case m.Tainted == old: // as it shall be
+		case m.Tainted == old: // as wanted
 		case m.Tainted:
 			add(&d.Untaint, m.target("its set is the current one"))
 		case taint:
 			add(&d.Taint, m.target("its set is old"))
 		}
 		switch {
-		case guard && rolls && m.Guard != valueTrue:
+		case guard && rolls && m.Guard != vocabulary.ValueLowerTrue:
 			add(&d.Guard, m.target("a rollout is under way"))
 		case !guard && m.Guarded && !m.Preserved:
 			add(&d.Unguard, m.target("no rollout is under way"))
@@ -177,43 +178,32 @@ func (p *planner) markNodes(d *Decision, rolls bool) {
 	})
 }
 
-// Priorities of machines. Source: MCM.
-const (
-	PriorityDefault = 3 // where nobody said
-	PriorityChosen  = 1 // of machines that the cluster autoscaler takes away
-)
-
-// Mark makes a machine one that the cluster autoscaler chose, from a time on.
+// Mark records that the cluster autoscaler chose a machine, and when.
 type Mark struct {
 	Target
 	At string // RFC 3339, as the autoscaler wrote it
 }
 
-// Trigger brings the deployment's annotation trigger-deletion-by-mcm up to date.
+// Trigger updates the deployment's annotation trigger-deletion-by-mcm.
 type Trigger struct {
-	Drop []string // names to take off: of machines that are gone, going or failed
-	At   string   // time of entries that have none, as in the old form
+	Drop []string // names to remove: of machines that are gone, being deleted or Failed
+	At   string   // time for entries without one, as in the old form
 }
 
-// Apply returns the annotation that follows from another one; empty: it goes. What cannot be read is dropped, and the old form becomes
-// the new one. Applying it twice changes nothing.
+// Apply returns the new value of the annotation; empty: remove it. It drops entries that cannot be read, and converts the old
+// form to the new one. It is safe to apply twice.
 func (t Trigger) Apply(annotation string) string {
-	var kept []string
-	for _, w := range scaleDownRequests(annotation, t.At) {
-		if !slices.Contains(t.Drop, w.name) {
-			kept = append(kept, w.name+"~"+w.at)
-		}
-	}
-	return strings.Join(kept, ",")
+	kept := list.Where(scaleDownRequests(annotation, t.At), func(r scaleDownRequest) bool { return !slices.Contains(t.Drop, r.name) })
+	return strings.Join(list.Map(kept, func(r scaleDownRequest) string { return r.name + "~" + r.at }), ",")
 }
 
 // scaleDownRequest is an entry of that annotation.
 type scaleDownRequest struct{ name, at string }
 
-// scaleDownRequests reads the annotation: name~time,name~time, or name,name in the old form, where the time is that of the last change
-// of the size. What cannot be read is dropped, as in MCM.
+// scaleDownRequests parses the annotation: name~time,name~time. In the old form, name,name, all entries have the time of the
+// last change of the size. Entries that cannot be read are dropped, as in MCM.
 func scaleDownRequests(annotation, last string) []scaleDownRequest {
-	var list []scaleDownRequest
+	var requests []scaleDownRequest
 	known := map[string]bool{}
 	for entry := range strings.SplitSeq(annotation, ",") {
 		name, at, found := strings.Cut(strings.TrimSpace(entry), "~")
@@ -222,14 +212,14 @@ func scaleDownRequests(annotation, last string) []scaleDownRequest {
 		}
 		if _, err := time.Parse(time.RFC3339, at); err == nil && name != "" && !known[name] {
 			known[name] = true
-			list = append(list, scaleDownRequest{name, at})
+			requests = append(requests, scaleDownRequest{name, at})
 		}
 	}
-	return list
+	return requests
 }
 
-// scaler marks what the autoscaler names, and takes a mark off that it does not name any more. Machines that are gone, going or
-// failed are dropped from the list. Marking one twice changes nothing.
+// scaler marks the machines that the autoscaler names, unmarks those that it no longer names, and drops from the annotation
+// machines that are gone, being deleted or Failed. It is safe to repeat.
 func (o Observed) scaler(d *Decision) {
 	t := Trigger{At: cmp.Or(o.Scaled, o.Now.UTC().Format(time.RFC3339))}
 	requests := scaleDownRequests(o.Trigger, t.At)
@@ -243,19 +233,16 @@ func (o Observed) scaler(d *Decision) {
 			serving[m.Name] = serving[m.Name] || !m.Deleting && !m.Failed
 		}
 	}
-	for _, w := range requests {
-		if !serving[w.name] {
-			t.Drop = append(t.Drop, w.name)
-		}
-	}
+	over := list.Where(requests, func(r scaleDownRequest) bool { return !serving[r.name] })
+	t.Drop = list.Map(over, func(r scaleDownRequest) string { return r.name })
 	if t.Apply(o.Trigger) != o.Trigger {
 		d.Trigger = &t
 	}
 }
 
-// mark makes a machine one that was chosen at a time, or one that was not where that is empty. The time of its first choice stays.
+// mark marks a machine as chosen at this time, or unmarks it if the time is empty. The time of its first choice stays.
 func (m Member) mark(d *Decision, at string) {
-	chosen := m.Priority == PriorityChosen && m.MarkedAt != ""
+	chosen := m.Priority == vocabulary.PriorityChosen && m.MarkedAt != ""
 	switch {
 	case m.Deleting || m.Failed:
 	case at != "" && !chosen:

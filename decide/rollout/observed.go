@@ -8,45 +8,44 @@ import (
 	"millwright/decide/scale"
 )
 
-// Strategy is how old machines give way to new ones.
+// Strategy is how new machines replace old ones.
 type Strategy string
 
 // The strategies.
 const (
-	RollingUpdate Strategy = "RollingUpdate" // new machines come as old ones go
-	Recreate      Strategy = "Recreate"      // all old machines are gone before the first new one comes
-	InPlaceAuto   Strategy = "InPlaceAuto"   // machines keep their instance; we choose which nodes are updated next
-	InPlaceManual Strategy = "InPlaceManual" // the same, and a person chooses
+	RollingUpdate Strategy = "RollingUpdate" // new machines are created while old ones are deleted
+	Recreate      Strategy = "Recreate"      // all old machines are gone before the first new one is created
+	InPlaceAuto   Strategy = "InPlaceAuto"   // machines keep their instances; we choose the next nodes
+	InPlaceManual Strategy = "InPlaceManual" // machines keep their instances; a person chooses the next nodes
 	OnDelete      Strategy = "OnDelete"      // an old machine stays until somebody deletes it
 )
 
-// Bound is a number of machines, or a percentage of the wanted ones.
+// Bound is a number of machines, or a percentage of a number of machines.
 type Bound struct {
 	Value   int
 	Percent bool
 }
 
-// Step is one step of a rollout in steps.
+// Step is one entry of spec.rollout.steps.
 type Step struct {
-	Size    Bound         // new machines to reach; a percentage is rounded up
-	Wait    time.Duration // how long the step lasts once it is reached; zero: not by the clock
-	Approve bool          // a person has to pass it
+	Size    Bound         // number of new machines; a percentage is rounded up
+	Wait    time.Duration // how long the step lasts once it has its machines; zero: no wait
+	Approve bool          // a person has to approve the end of the step
 }
 
-// AutoRollback is when a rollout gives up by itself. The zero value: never.
+// AutoRollback is the policy for automatic rollbacks. The zero value: never.
 type AutoRollback struct {
-	OnDeadline bool // when the progress deadline passes
-	MaxFailed  int  // when more new machines than that have failed; zero: they are not counted
-	Failed     bool // when MaxFailed counts; so that a MaxFailed of zero can mean that none may fail
+	OnDeadline bool // roll back when the progress deadline passes
+	MaxFailed  int  // roll back when more new machines than this have failed, if Failed is set
+	Failed     bool // MaxFailed applies; so that a MaxFailed of zero means that none may fail
 }
 
-// Progress is what the deployment's status records of a rollout. The zero value: nothing yet. A record of another revision
-// counts for nothing.
+// Progress is the status's record of a rollout. The zero value: none. A record of another revision is ignored.
 type Progress struct {
-	Revision int64     // that is being rolled out
-	Step     int       // that is in force, from 0; the number of steps once all are passed
-	Reached  time.Time // when its size was reached; zero: not yet. Whole seconds: a status keeps no more
-	Failed   []string  // names of new machines that failed, in order; as many as the policy needs to know
+	Revision int64     // the revision being rolled out
+	Step     int       // the current step, from 0; the number of steps once all are over
+	Reached  time.Time // when the step had its machines; zero: not yet. In whole seconds, like all times of a status
+	Failed   []string  // sorted names of new machines that failed, at most one more than MaxFailed
 }
 
 // Member is a machine of a set.
@@ -54,33 +53,33 @@ type Member struct {
 	Name, UID string
 	Version   string // resourceVersion that was read
 	Created   time.Time
-	Node      string // name of its node; empty: none that we know
+	Node      string // name of its node; empty: not known
 	Deleting  bool
 
 	Ready     bool // in phase Running
-	Available bool // ready for long enough, or serving without a cluster to join; never while Deleting or Updating
-	// Sick: when its set has one machine too many, it takes this one before any that is available: failed, its creation
-	// keeps failing, without a node, or with an unhealthy one. False where that is not known: then the worst is assumed.
-	Sick      bool
+	Available bool // ready for long enough, or without a cluster to join; never while Deleting or Updating
+	// Unhealthy: its set deletes this machine before any that is available, because it failed, its creation keeps failing, or
+	// it has no node or an unhealthy one. False if that is not known: the worst case is assumed.
+	Unhealthy bool
 	Failed    bool   // in phase Failed
-	Troubled  bool   // its last operation failed
-	Preserved bool   // kept on purpose
-	Priority  int    // lower is deleted first; 3 where nobody said
-	First     bool   // a person chose it for the next scale-down
+	Troubled  bool   // status.lastOperation failed
+	Preserved bool   // preserved
+	Priority  int    // lower is deleted first; 3 without the annotation
+	First     bool   // an operator chose it for the next scale-down
 	MarkedAt  string // annotation marked-for-deletion-time; empty: none
 
-	Tainted  bool   // its node has the taint prefer-no-schedule
-	Guard    string // value of its node's annotation scale-down-disabled; empty: none
-	Guarded  bool   // and our marker, which says that the guard is ours
-	Updated  bool   // its node was updated in place with success, and the machine is not in phase InPlaceUpdating any more
-	Handed   bool   // it was handed to this set after that: its label update-result
-	Marks    bool   // its node carries labels of an in-place update
-	Updating bool   // its node is selected for an in-place update that has not ended well
-	// Candidate: its node carries the label candidate-for-update.
+	Tainted      bool   // its node has the taint prefer-no-schedule
+	Guard        string // value of its node's annotation scale-down-disabled; empty: none
+	Guarded      bool   // its node has our marker: we set the Guard
+	Updated      bool   // the in-place update of its node succeeded, and the machine has left phase InPlaceUpdating
+	HandedOver   bool   // it was handed over to this set after that: its label update-result
+	UpdateLabels bool   // its node has labels of an in-place update
+	Updating     bool   // its node is selected for an in-place update that has not succeeded
+	// Candidate: its node has the label candidate-for-update.
 	Candidate bool
 }
 
-// Problem is something that keeps failing. The zero value: nothing does.
+// Problem is a failure that repeats. The zero value: none.
 type Problem = scale.Problem
 
 // Set is a set that the deployment owns.
@@ -88,23 +87,23 @@ type Set struct {
 	Name, UID string
 	Version   string // resourceVersion that was read
 	Created   time.Time
-	Current   bool // it was made from the deployment's template as it is now
+	Current   bool // it matches the deployment's present template
 	Deleting  bool
 	Replicas  int // spec.replicas
 
 	Machines []Member // in any order
-	Counted  int      // machines that its status speaks of: more than Machines when those were read earlier; zero when it is known that they were not
-	// Seen is the size that its workflow acted on when it last wrote the status. Where it is not Replicas, the workflow may
-	// still make or delete machines for that one, or for any between.
+	Counted  int      // machines in its status; exceeds Machines if their cache is behind; zero: that cache is current
+	// Seen is the size that its workflow acted on when it last wrote the status. If it differs from Replicas, the workflow may
+	// still create or delete machines for that size, or for any size between.
 	Seen int
 
 	Revision  int64  // zero: none yet
 	History   string // former revisions, separated by commas
 	Desired   int    // annotation desired-replicas; -1: none
 	Max       int    // annotation max-replicas; -1: none
-	NoScaleUp bool   // label scale-up-disabled: it makes no machine
+	NoScaleUp bool   // label scale-up-disabled: it creates no machine
 	Frozen    bool   // label freeze
-	Drift     bool   // something that is copied from the deployment to its current set differs
+	Drift     bool   // it differs in something that the deployment copies to its current set
 	Failure   Problem
 }
 
@@ -113,7 +112,7 @@ type Counts struct {
 	Replicas, Updated, Ready, Available, Unavailable, PreservedFailed int
 }
 
-// Condition is one statement about the deployment.
+// Condition is one condition of the deployment.
 type Condition struct {
 	Type            string
 	Status          string // True, False or Unknown
@@ -121,7 +120,7 @@ type Condition struct {
 	Updated         time.Time // lastUpdateTime: for Progressing, the last progress
 }
 
-// Observed is what the deployment's activity read, at one moment.
+// Observed is what the deployment's activity read at one moment.
 type Observed struct {
 	Now         time.Time
 	Replicas    int // machines wanted
@@ -129,42 +128,41 @@ type Observed struct {
 	Surge       Bound // rounded up
 	Unavailable Bound // maxUnavailable, rounded down
 	Deleting    bool
-	Finalizer   bool   // ours is on
-	Invalid     string // why nothing can be done with it, in a sentence; empty when all is well
-	NoSet       string // why no set of the current template could be made a moment ago; empty when nobody tried, or it was made
+	Finalizer   bool   // our finalizer is set
+	Invalid     string // why the deployment is invalid, in one sentence; empty: it is valid
+	NoSet       string // why the last creation of the current set failed; empty: it did not fail
 	Frozen      bool   // label freeze
 
 	Paused   bool   // spec.paused
-	Held     string // why this revision is held where it is, such as who cancelled it; empty: it is not
-	Steps    []Step // in order; none: all at once
-	Approved int    // steps that people passed for this revision, counted from the first
-	// FreeWhenDeleting: a machine that is being deleted holds no place any more. False, the default, keeps the promise that
-	// there are never more machines than wanted and surge, instances that are on their way out included.
+	Held     string // why this revision is held, such as who cancelled it; empty: it is not
+	Steps    []Step // in order; none: all machines at once
+	Approved int    // number of steps that people approved for this revision, counted from the first
+	// FreeWhenDeleting: a machine that is being deleted takes no place. If false, the default, there are never more machines
+	// than wanted and surge, including machines that are being deleted.
 	FreeWhenDeleting bool
 	HistoryLimit     *int           // old sets without machines to keep; nil: all
-	Deadline         *time.Duration // without progress; nil: none
+	Deadline         *time.Duration // longest time without progress; nil: unlimited
 	Automatic        AutoRollback
-	RollbackTo       *int64 // revision that is asked for; 0: the one before; nil: none
-	Guard            bool   // the cluster autoscaler is kept off nodes during a rollout
+	RollbackTo       *int64 // requested revision; 0: the one before; nil: none requested
+	Guard            bool   // keep the cluster autoscaler off nodes during a rollout
 
-	Revision int64    // annotation of the deployment
 	Trigger  string   // annotation trigger-deletion-by-mcm
 	Scaled   string   // annotation last-deployment-replica-change-by-scaler-time
 	Progress Progress // as recorded
 	Sets     []Set    // in any order
-	// RolledBackTo is the UID of the set whose template the last automatic rollback brought back; empty: none did, or a person has
+	// RolledBackTo is the UID of the set whose template the last automatic rollback restored; empty: none did, or a person has
 	// changed the template since.
 	RolledBackTo string
 
-	Due       int // machines that wait until they may be replaced
-	Replacing int // replacements that were granted and are not complete
+	Due       int // number of machines that wait for a grant
+	Replacing int // number of grants whose replacements are not complete
 
 	Generation         int64  // metadata.generation
 	ObservedGeneration int64  // status.observedGeneration
-	Reported           Status // the status as it is, with conditions of all types
+	Reported           Status // the present status, with conditions of all types
 }
 
-// Sorted returns a copy of the same, sets from the oldest to the newest and machines by name, and no size below zero.
+// Sorted returns a copy with sets from the oldest to the newest, machines by name, and no negative number of replicas.
 func (o Observed) Sorted() Observed {
 	o.Replicas = max(o.Replicas, 0)
 	o.Sets = list.Sorted(o.Sets, func(a, b Set) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name)) })
@@ -175,13 +173,14 @@ func (o Observed) Sorted() Observed {
 	return o
 }
 
-// reported returns what the status says of a condition; the zero Condition when nothing.
+// reported returns the present condition of a type; zero: none.
 func (o Observed) reported(kind string) Condition {
 	return list.Find(o.Reported.Conditions, func(c Condition) bool { return c.Type == kind })
 }
 
-// of resolves a bound. Source of the rounding: MCM, surge up and unavailable down.
-func (b Bound) of(total int, up bool) int {
+// Of returns the number of machines that a bound means for a total; up rounds a percentage up, else down. A negative bound
+// counts as zero.
+func (b Bound) Of(total int, up bool) int {
 	value := max(b.Value, 0)
 	if !b.Percent {
 		return value
@@ -193,24 +192,24 @@ func (b Bound) of(total int, up bool) int {
 	return n / 100
 }
 
-// Bounds returns how many machines there may be above Replicas, and how many of Replicas may be unavailable. Where both are
-// zero nothing could ever move, and one may be unavailable. Recreate and OnDelete know neither. Who chooses the nodes of an
-// in-place update by hand has no surge.
+// Bounds returns how many machines there may be above Replicas, and how many of Replicas may be unavailable. If both are zero,
+// one may be unavailable, because nothing could change otherwise. Recreate and OnDelete have neither, and InPlaceManual has no
+// surge. Source of the rounding: MCM, surge up and unavailable down.
 func Bounds(o Observed) (surge, unavailable int) {
 	if o.Replicas <= 0 || o.Strategy == Recreate || o.Strategy == OnDelete {
 		return 0, 0
 	}
 	if o.Strategy != InPlaceManual {
-		surge = o.Surge.of(o.Replicas, true)
+		surge = o.Surge.Of(o.Replicas, true)
 	}
-	unavailable = o.Unavailable.of(o.Replicas, false)
+	unavailable = o.Unavailable.Of(o.Replicas, false)
 	if surge == 0 && unavailable == 0 {
 		unavailable = 1
 	}
 	return surge, min(unavailable, o.Replicas)
 }
 
-// most is what the annotation max-replicas says. Source: MCM, where only a rolling update counts its surge there.
+// most returns the value of the annotation max-replicas. Source: MCM, where only a rolling update counts its surge there.
 func most(o Observed) int {
 	surge, _ := Bounds(o)
 	if o.Strategy != RollingUpdate {
@@ -219,13 +218,13 @@ func most(o Observed) int {
 	return o.Replicas + surge
 }
 
-// inPlace reports whether machines keep their instance.
+// inPlace reports whether machines keep their instances.
 func (o Observed) inPlace() bool { return o.Strategy == InPlaceAuto || o.Strategy == InPlaceManual }
 
-// stepped reports whether the strategy knows steps: the others let nobody say how many new machines there are.
+// stepped reports whether rollout steps apply. With the other strategies the number of new machines does not depend on us.
 func (o Observed) stepped() bool { return o.Strategy == RollingUpdate || o.Strategy == InPlaceAuto }
 
-// StepCount returns how many steps a rollout has. Zero: all at once, or the strategy knows none.
+// StepCount returns how many steps a rollout has. Zero: no steps, or the strategy has none.
 func (o Observed) StepCount() int {
 	if !o.stepped() {
 		return 0

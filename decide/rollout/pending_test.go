@@ -44,9 +44,9 @@ func TestPending(t *testing.T) {
 		why  string
 	}{
 		{"calm", reported(calm), attention.Nothing, all},
-		{"no finalizer", change(calm, bare), scale, "new: not yet taken care of"},
+		{"no finalizer", change(calm, bare), scale, "new: our finalizer is missing"},
 		{"spec changed", change(calm, func(o *rollout.Observed) { o.Generation = 3 }), scale, "generation 3 was not seen yet (last seen: 2)"},
-		{"something to do", change(calm, func(o *rollout.Observed) { o.Replicas = 4 }), scale, "resize set ms1 3→4: 4 machines may come, 4 wanted"},
+		{"something to do", change(calm, func(o *rollout.Observed) { o.Replicas = 4 }), scale, "resize set ms1 3→4: room for 4 machines, 4 wanted"},
 		{"status late", change(calm, func(o *rollout.Observed) { o.Reported.Counts.Ready = 1 }), scale, "status is out of date"},
 		{"a rollout waits", change(waits, due), attention.Rollout, "hold: step 1 of 1 has its 1 machine and waits until a person passes it"},
 		{"a rollout that somebody cancelled", change(waits, func(o *rollout.Observed) {
@@ -55,10 +55,10 @@ func TestPending(t *testing.T) {
 		}), attention.Nothing, "hold: held: ann"},
 		{"to be deleted", change(calm, goes), attention.Deletion, "deletion was asked for; 3 machines left"},
 		{"released", change(calm, both(goes, bare)), attention.Nothing, "released: the API server removes it"},
-		{"machines wait to be replaced", change(calm, due), attention.Replace, "0 machines are being replaced, 2 wait for it"},
-		{"machines are being replaced", change(calm, both(due, func(o *rollout.Observed) { o.Replacing = 1 })), attention.Replace, "1 machines are being replaced, 2 wait for it"},
-		{"the last one is being replaced", change(calm, func(o *rollout.Observed) { o.Replacing = 1 }), attention.Replace, "1 machines are being replaced, 0 wait for it"},
-		{"its size comes first", change(calm, both(due, func(o *rollout.Observed) { o.Replicas = 4 })), scale, "resize set ms1 3→4: 4 machines may come, 4 wanted"},
+		{"machines wait to be replaced", change(calm, due), attention.Replace, "replacements: 0 in progress, 2 waiting"},
+		{"machines are being replaced", change(calm, both(due, func(o *rollout.Observed) { o.Replacing = 1 })), attention.Replace, "replacements: 1 in progress, 2 waiting"},
+		{"the last one is being replaced", change(calm, func(o *rollout.Observed) { o.Replacing = 1 }), attention.Replace, "replacements: 1 in progress, 0 waiting"},
+		{"its size comes first", change(calm, both(due, func(o *rollout.Observed) { o.Replicas = 4 })), scale, "resize set ms1 3→4: room for 4 machines, 4 wanted"},
 		{"to be deleted: nothing is replaced", change(calm, both(due, goes)), attention.Deletion, "deletion was asked for; 3 machines left"},
 		{"released: nothing is replaced", change(calm, both(due, both(goes, bare))), attention.Nothing, "released: the API server removes it"},
 	} {

@@ -142,7 +142,7 @@ func TestN10_D7_ARecreateDeploymentHidesNoOvershoot(t *testing.T) {
 	}
 	o := g.observe(w)
 	o.Reported.Peak = 2
-	assert.Positive(t, scale.Report(o).Overshoot)
+	assert.Positive(t, scale.Look(o).Status.Overshoot)
 	assert.True(t, w.finish(false, 500), "and the rollout ends all the same")
 }
 

@@ -9,10 +9,9 @@ import (
 	"millwright/api/vocabulary"
 	"millwright/decide/list"
 	"millwright/decide/phrase"
-	"millwright/decide/scale"
 )
 
-// count adds up the machines of all sets.
+// count counts the machines of all sets.
 func (p *planner) count() Counts {
 	var c Counts
 	wanted := 0
@@ -33,17 +32,17 @@ func (p *planner) count() Counts {
 	return c
 }
 
-// complete reports whether all that is wanted is there, of the current template, and nothing else. A failed machine that is
-// preserved takes a place on purpose.
+// complete reports whether the wanted machines exist, available and of the current template, and no others. A failed machine
+// that is preserved counts as one of them.
 func (p *planner) complete() bool {
 	c := p.count()
 	return p.current != nil && p.current.size == p.o.Replicas && p.current.Replicas == p.o.Replicas && p.current.Seen == p.o.Replicas &&
 		c.Updated == p.o.Replicas && c.Replicas == p.o.Replicas && c.Available+c.PreservedFailed >= p.o.Replicas
 }
 
-// moved reports whether there was progress since the status was written: more new machines, fewer old ones, more ready or
-// more available. Source: MCM. A rollout that was stopped and goes on has its time from the start, and so has a revision of which
-// nothing is on record yet: the former one's lateness is not its own.
+// moved reports whether there was progress since the status was written: more new, fewer old, more ready or more available
+// machines. Source: MCM. A rollout that was stopped gets its whole deadline again, and so does a new revision, which is not
+// late because the former one was.
 func (p *planner) moved() bool {
 	if p.fresh() {
 		return true
@@ -59,12 +58,12 @@ func (p *planner) moved() bool {
 	return slices.Contains(rests, p.o.reported(vocabulary.ConditionProgressing).Reason)
 }
 
-// fresh reports whether nothing is on record yet of the revision that is rolled out.
+// fresh reports whether no progress is recorded yet for the revision being rolled out.
 func (p *planner) fresh() bool {
 	return p.current != nil && p.o.Progress.Revision < p.revision()
 }
 
-// due returns when the progress deadline passes; zero when it never does, or has.
+// due returns when the progress deadline passes; zero: never, or it has passed.
 func (p *planner) due() time.Time {
 	last := p.o.reported(vocabulary.ConditionProgressing)
 	late := last.Reason == vocabulary.ReasonProgressDeadlineExceeded
@@ -74,34 +73,34 @@ func (p *planner) due() time.Time {
 	return last.Updated.Add(*p.o.Deadline)
 }
 
-// late reports whether the progress deadline has passed. Once it has, only progress ends that.
+// late reports whether the progress deadline has passed. It stays passed until there is progress.
 func (p *planner) late() bool {
-	told := p.o.reported(vocabulary.ConditionProgressing).Reason == vocabulary.ReasonProgressDeadlineExceeded
-	if told && p.o.Deadline != nil && !p.moved() && !p.complete() {
+	reported := p.o.reported(vocabulary.ConditionProgressing).Reason == vocabulary.ReasonProgressDeadlineExceeded
+	if reported && p.o.Deadline != nil && !p.moved() && !p.complete() {
 		return true
 	}
 	due := p.due()
 	return !due.IsZero() && !p.o.Now.Before(due)
 }
 
-// Stopped says why the template is not rolled out; empty when it is.
+// Stopped says why the template is not rolled out; empty: it is.
 func (o Observed) Stopped() string {
 	return cmp.Or(phrase.If(o.Paused, "paused"), phrase.If(o.Held != "", "held: %s", o.Held))
 }
 
-// Status is what the deployment's status shall say.
+// Status is what the deployment's status should be.
 type Status struct {
 	Counts     Counts
-	Conditions []Condition // Available and Progressing; then ReplicaFailure and Frozen, only while they are True
-	Failed     []string    // names of machines whose last operation failed, preserved ones left out
+	Conditions []Condition // Available and Progressing, and ReplicaFailure and Frozen while they are True
+	Failed     []string    // names of machines whose last operation failed, without preserved Failed ones
 }
 
-// Report is the Status of Look. It says what the deployment's status shall say; a status that says the same already is left alone, and one
-// number that differs is reason enough to write it.
+// Report returns the Status of Look.
 func Report(o Observed) Status { return open(o.Sorted()).report() }
 
 func (p *planner) report() Status {
-	s := Status{Counts: p.count(), Conditions: []Condition{p.isAvailable(), p.isProgressing()}}
+	optional := list.Where([]Condition{p.failure(), p.isFrozen()}, func(c Condition) bool { return c.Reason != "" })
+	s := Status{Counts: p.count(), Conditions: append([]Condition{p.isAvailable(), p.isProgressing()}, optional...)}
 	for _, set := range p.o.Sets {
 		for _, m := range set.Machines {
 			if m.Troubled && (!m.Failed || !m.Preserved) {
@@ -110,18 +109,13 @@ func (p *planner) report() Status {
 		}
 	}
 	slices.Sort(s.Failed)
-	for _, c := range []Condition{p.failure(), p.isFrozen()} {
-		if c.Reason != "" {
-			s.Conditions = append(s.Conditions, c)
-		}
-	}
 	for i := range s.Conditions {
-		s.Conditions[i].Message = scale.Short(s.Conditions[i].Message)
+		s.Conditions[i].Message = phrase.Message(s.Conditions[i].Message)
 	}
 	return s
 }
 
-// isAvailable tells whether enough machines are. Failed ones that are preserved are not counted as missing. Source: MCM.
+// isAvailable reports whether enough machines are available. Preserved Failed machines do not count as missing. Source: MCM.
 func (p *planner) isAvailable() Condition {
 	c := Condition{
 		Type: vocabulary.ConditionAvailable, Status: "True", Reason: vocabulary.ReasonMinimumReplicasAvailable,
@@ -133,53 +127,47 @@ func (p *planner) isAvailable() Condition {
 	return c
 }
 
-// isProgressing tells how the rollout is. Updated is when it last got on; the progress deadline counts from there.
+// isProgressing reports the state of the rollout. Updated is the time of the last progress, from which the progress deadline
+// counts.
 func (p *planner) isProgressing() Condition {
 	was := p.o.reported(vocabulary.ConditionProgressing)
 	if was.Reason == vocabulary.ReasonProgressDeadlineExceeded && p.o.Stopped() != "" && !p.complete() {
 		return was
 	}
-	c := p.says(was.Reason)
+	c := p.state(was.Reason)
 	c.Type, c.Updated = vocabulary.ConditionProgressing, was.Updated
-	goes := []string{vocabulary.ReasonNewMachineSetCreated, vocabulary.ReasonFoundNewMachineSet, vocabulary.ReasonMachineSetUpdated}
-	if was.Reason != c.Reason || c.Updated.IsZero() || p.moved() && slices.Contains(goes, c.Reason) {
+	progressing := []string{vocabulary.ReasonNewMachineSetCreated, vocabulary.ReasonFoundNewMachineSet, vocabulary.ReasonMachineSetUpdated}
+	if was.Reason != c.Reason || c.Updated.IsZero() || p.moved() && slices.Contains(progressing, c.Reason) {
 		c.Updated = p.o.Now
 	}
 	return c
 }
 
-// says tells how the rollout is, without times. was is the reason that stands.
-func (p *planner) says(was string) Condition {
+// state returns the condition Progressing without times. was is its present reason.
+func (p *planner) state(was string) Condition {
 	counts := p.count()
 	done := fmt.Sprintf("%d of %s up to date, %d available", counts.Updated, machines(p.o.Replicas), counts.Available)
-	scaled := p.plain() && counts.Replicas == counts.Updated && p.o.Stopped() == "" // only the number changed: that is no rollout
+	scaled := p.plain() && counts.Replicas == counts.Updated && p.o.Stopped() == "" // only the number of machines changed, which is no rollout
 	return cmp.Or(
-		tell(p.o.Invalid != "", "False", vocabulary.ReasonInvalid, p.o.Invalid),
-		tell(p.complete() || scaled, "True", vocabulary.ReasonNewMachineSetAvailable, done),
-		tell(p.o.Paused, "Unknown", vocabulary.ReasonDeploymentPaused, p.pausedMessage("paused")),
-		tell(p.o.Held != "", "Unknown", vocabulary.ReasonRolloutHeld, p.pausedMessage(p.o.Stopped())),
-		tell(p.o.NoSet != "" && p.current == nil && !p.o.Deleting, "False", vocabulary.ReasonMachineSetCreateError, p.o.NoSet),
-		p.goesOn(was, done),
+		list.When(p.o.Invalid != "", Condition{Status: "False", Reason: vocabulary.ReasonInvalid, Message: p.o.Invalid}),
+		list.When(p.complete() || scaled, Condition{Status: "True", Reason: vocabulary.ReasonNewMachineSetAvailable, Message: done}),
+		list.When(p.o.Paused, Condition{Status: "Unknown", Reason: vocabulary.ReasonDeploymentPaused, Message: p.pausedMessage("paused")}),
+		list.When(p.o.Held != "", Condition{Status: "Unknown", Reason: vocabulary.ReasonRolloutHeld, Message: p.pausedMessage(p.o.Stopped())}),
+		list.When(p.o.NoSet != "" && p.current == nil && !p.o.Deleting,
+			Condition{Status: "False", Reason: vocabulary.ReasonMachineSetCreateError, Message: p.o.NoSet}),
+		p.running(was, done),
 	)
 }
 
-// tell is a condition that is told only sometimes; the zero Condition at other times.
-func tell(holds bool, status, reason, message string) Condition {
-	if !holds {
-		return Condition{}
-	}
-	return Condition{Status: status, Reason: reason, Message: message}
-}
-
-// goesOn tells of a rollout that nobody stopped.
-func (p *planner) goesOn(was, done string) Condition {
+// running returns the state of a rollout that is not stopped.
+func (p *planner) running(was, done string) Condition {
 	_, pause := p.progress()
 	begun := p.begun(was)
 	switch {
-	case begun != "" && pause == nil && !p.late(): // also when what came before it was paused, held or late
-		return Condition{Status: "True", Reason: begun, Message: fmt.Sprintf("set %s comes; %s", p.current.Name, done)}
+	case begun != "" && pause == nil && !p.late(): // also if the former revision was paused, held or late
+		return Condition{Status: "True", Reason: begun, Message: fmt.Sprintf("set %s is now the current one; %s", p.current.Name, done)}
 	case was == vocabulary.ReasonDeploymentPaused || was == vocabulary.ReasonRolloutHeld:
-		return Condition{Status: "Unknown", Reason: vocabulary.ReasonDeploymentResumed, Message: "the rollout goes on; " + done}
+		return Condition{Status: "Unknown", Reason: vocabulary.ReasonDeploymentResumed, Message: "the rollout resumed; " + done}
 	case pause != nil:
 		return Condition{Status: "Unknown", Reason: vocabulary.ReasonRolloutWaiting, Message: pause.says()}
 	case p.late():
@@ -190,7 +178,7 @@ func (p *planner) goesOn(was, done string) Condition {
 	}
 }
 
-// begun says how the current set came to be that, until the first progress: it was made, or had been it before. Empty from then on.
+// begun returns the reason that says how the set became the current one, until the first progress; empty afterwards.
 func (p *planner) begun(was string) string {
 	switch {
 	case p.fresh() && (p.current.History != "" || p.current.Revision != p.revision()):
@@ -211,32 +199,23 @@ func (p *planner) pausedMessage(why string) string {
 	return fmt.Sprintf("%s: %d of %s up to date", why, p.count().Updated, machines(p.o.Replicas))
 }
 
-// failure repeats why machines get no instance: what the current set says, else any. The message stays while the reason does: another
-// machine's is no news. Without a reason there is nothing to tell.
+// failure repeats the ReplicaFailure of the current set, or else of any set. An empty reason means none. The message does not change while
+// the reason is the same: a failure of another machine is no news.
 func (p *planner) failure() Condition {
-	var c Condition
-	for _, set := range append([]*setPlan{p.current}, p.sets...) {
-		if set != nil && c.Reason == "" {
-			c = Condition{Type: vocabulary.ConditionReplicaFailure, Status: "True", Reason: set.Failure.Reason, Message: set.Failure.Message}
-		}
-	}
+	failing := func(set *setPlan) bool { return set != nil && set.Failure.Reason != "" }
+	set := cmp.Or(list.Find(append([]*setPlan{p.current}, p.sets...), failing), &setPlan{})
+	c := Condition{Type: vocabulary.ConditionReplicaFailure, Status: "True", Reason: set.Failure.Reason, Message: set.Failure.Message}
 	if was := p.o.reported(vocabulary.ConditionReplicaFailure); was.Reason == c.Reason {
 		c.Message = was.Message
 	}
 	return c
 }
 
-// isFrozen tells that no machines are made: by a label on the deployment, or on one of its sets.
+// isFrozen reports the label freeze of the deployment, or else of one of its sets.
 func (p *planner) isFrozen() Condition {
-	c := Condition{Type: vocabulary.ConditionFrozen, Status: "True", Reason: vocabulary.ReasonMachineDeploymentStateSync}
-	i := slices.IndexFunc(p.sets, func(set *setPlan) bool { return set.Frozen })
-	switch {
-	case p.o.Frozen:
-		c.Message = "No machine is created while the label freeze is True"
-	case i >= 0:
-		c.Message = fmt.Sprintf("No machine is created while the label freeze of set %s is True", p.sets[i].Name)
-	default:
-		return Condition{}
-	}
-	return c
+	set := cmp.Or(list.Find(p.sets, func(set *setPlan) bool { return set.Frozen }), &setPlan{})
+	message := fmt.Sprintf("No machine is created while the label freeze%s is True", phrase.If(!p.o.Frozen, " of set %s", set.Name))
+	return list.When(p.o.Frozen || set.Frozen, Condition{
+		Type: vocabulary.ConditionFrozen, Status: "True", Reason: vocabulary.ReasonMachineDeploymentStateSync, Message: message,
+	})
 }

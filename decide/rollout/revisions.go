@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -13,16 +12,16 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Rollback is an order to put a former set's template into the deployment, and to clear spec.rollbackTo.
+// Rollback puts a former set's template into the deployment, and clears spec.rollbackTo.
 type Rollback struct {
-	Set       *Target // nil: there is nothing to return to, and only rollbackTo is cleared
+	Set       *Target // nil: no set to return to; only rollbackTo is cleared
 	Revision  int64
 	Reason    string // of the event: DeploymentRollback, DeploymentRollbackRevisionNotFound or DeploymentRollbackTemplateUnchanged
 	Automatic bool
 	Why       string
 }
 
-// asked answers spec.rollbackTo.
+// asked returns the answer to spec.rollbackTo; nil: no rollback was requested.
 func (p *planner) asked() *Rollback {
 	if p.o.RollbackTo == nil {
 		return nil
@@ -32,14 +31,14 @@ func (p *planner) asked() *Rollback {
 		why := fmt.Sprintf("there is no set of revision %d to return to", *p.o.RollbackTo)
 		return &Rollback{Revision: *p.o.RollbackTo, Reason: "DeploymentRollbackRevisionNotFound", Why: why}
 	case set.Current:
-		why := fmt.Sprintf("revision %d has the template that the deployment has already", set.Revision)
+		why := fmt.Sprintf("revision %d has the deployment's present template", set.Revision)
 		return &Rollback{Revision: set.Revision, Reason: "DeploymentRollbackTemplateUnchanged", Why: why}
 	default:
 		return set.rollback("")
 	}
 }
 
-// rollback returns to the template of a set; because says why, where nobody asked for it.
+// rollback returns to the template of a set; because is the reason of an automatic rollback.
 func (set *setPlan) rollback(because string) *Rollback {
 	return &Rollback{
 		Set: new(set.target("its template returns")), Revision: set.Revision, Reason: vocabulary.ReasonDeploymentRollback, Automatic: because != "",
@@ -47,8 +46,8 @@ func (set *setPlan) rollback(because string) *Rollback {
 	}
 }
 
-// former returns the set of a revision; of 0, that of the second highest. Source: MCM. Sets that are being deleted do not
-// count.
+// former returns the set of a revision, or for 0 the set of the second highest revision. Source: MCM. Sets that are being
+// deleted do not count.
 func (p *planner) former(revision int64) *setPlan {
 	sets := slices.Clone(p.sets)
 	slices.SortStableFunc(sets, func(x, y *setPlan) int { return cmp.Compare(y.Revision, x.Revision) })
@@ -58,8 +57,8 @@ func (p *planner) former(revision int64) *setPlan {
 	return list.Find(sets, func(set *setPlan) bool { return revision != 0 && set.Revision == revision })
 }
 
-// automatic gives up a revision that does not come about, where that is wanted. What an automatic rollback brought does not
-// roll back by itself again: two bad revisions would follow each other for ever.
+// automatic rolls back a revision that fails, if the policy says so. A template restored by an automatic rollback is not rolled
+// back automatically again: two bad revisions would alternate for ever.
 func (p *planner) automatic(failed []string) *Rollback {
 	if p.o.Stopped() != "" || p.current.UID == p.o.RolledBackTo || p.complete() {
 		return nil
@@ -67,11 +66,11 @@ func (p *planner) automatic(failed []string) *Rollback {
 	a, why := p.o.Automatic, ""
 	switch {
 	case a.Failed && len(failed) > a.MaxFailed:
-		why = fmt.Sprintf("%s of the new template failed, %d may", machines(len(failed)), a.MaxFailed)
+		why = fmt.Sprintf("%s of the new template failed, %d allowed", machines(len(failed)), a.MaxFailed)
 	case a.OnDeadline && p.late():
 		why = fmt.Sprintf("no progress for %s", p.o.Deadline.Round(time.Second))
 	}
-	old := slices.DeleteFunc(p.old(), func(set *setPlan) bool { return set.Current }) // a twin would be no return
+	old := slices.DeleteFunc(p.old(), func(set *setPlan) bool { return set.Current }) // not another set of the same template
 	if why == "" || len(old) == 0 {
 		return nil
 	}
@@ -79,71 +78,62 @@ func (p *planner) automatic(failed []string) *Rollback {
 	return last.rollback(": " + why)
 }
 
-// longestHistory is how many former revisions a set keeps in its annotation. Source: ours; MCM's list has no end, and an
-// annotation may have 256 KiB.
+// longestHistory is how many former revisions a set keeps in its annotation. Source: ours; MCM's list is unbounded, and
+// annotations may have 256 KiB in all.
 const longestHistory = 20
 
 // Revise gives the current set its revision.
 type Revise struct {
 	Target
 	Revision int64
-	History  string // its former revisions, the last ones only; as before where the revision does not change
+	History  string // its last former revisions
 }
 
-// revision returns what the current set's revision is or shall be: the highest of all.
+// revision returns the revision that the current set has or should have: the highest of all.
 func (p *planner) revision() int64 {
-	highest := int64(0)
+	revision := int64(1)
 	for _, s := range p.o.Sets {
 		if p.current == nil || s.UID != p.current.UID {
-			highest = max(highest, s.Revision)
+			s.Revision++ // higher than that of any other set
 		}
+		revision = max(revision, s.Revision)
 	}
-	if p.current != nil && p.current.Revision > highest {
-		return p.current.Revision
-	}
-	return highest + 1
+	return revision
 }
 
-// revise numbers the current set when it is not the highest. Only a new number makes an entry in the history.
+// revise gives the current set the highest revision. Only a new number adds an entry to the history.
 func (p *planner) revise() *Revise {
 	revision := p.revision()
 	if p.current == nil || p.current.Revision == revision {
 		return nil
 	}
-	history := p.current.History
-	if p.current.Revision > 0 {
-		list := slices.DeleteFunc(strings.Split(history, ","), func(s string) bool { return s == "" })
-		list = append(list, strconv.FormatInt(p.current.Revision, 10))
-		history = strings.Join(list[max(len(list)-longestHistory, 0):], ",")
-	}
-	return &Revise{p.current.target(fmt.Sprintf("it is revision %d now", revision)), revision, history}
+	former := phrase.If(p.current.Revision > 0, "%d", p.current.Revision)
+	history := phrase.Parts(append(strings.Split(p.current.History, ","), former)...)
+	history = history[max(len(history)-longestHistory, 0):]
+	return &Revise{p.current.target(fmt.Sprintf("it is revision %d now", revision)), revision, strings.Join(history, ",")}
 }
 
-// cleanup returns old sets that nobody needs any more: without machines, and older than those that are kept for an undo.
-// The one with the lowest revision goes first.
+// cleanup returns old sets without machines that exceed the history limit, the lowest revision first.
 func (p *planner) cleanup() []Target {
 	if p.o.HistoryLimit == nil {
 		return nil
 	}
 	old := p.old()
 	slices.SortStableFunc(old, func(x, y *setPlan) int { return cmp.Compare(x.Revision, y.Revision) })
-	var useless []Target
-	for _, set := range old[:max(len(old)-max(*p.o.HistoryLimit, 0), 0)] {
-		empty := set.size == 0 && set.Replicas == 0 && len(set.Machines) == 0 && set.Counted == 0 && set.Seen == 0
-		if empty {
-			add(&useless, set.target(fmt.Sprintf("%d old sets are kept", *p.o.HistoryLimit)))
-		}
+	empty := func(set *setPlan) bool {
+		return set.size == 0 && set.Replicas == 0 && len(set.Machines) == 0 && set.Counted == 0 && set.Seen == 0
 	}
-	return useless
+	why := fmt.Sprintf("%d old sets are kept", *p.o.HistoryLimit)
+	return targets(list.Where(old[:max(len(old)-max(*p.o.HistoryLimit, 0), 0)], empty), why)
 }
 
-// PausePoint is a step of a rollout that is reached, and what ends it.
+// PausePoint is a rollout step that has its machines and is not over.
 type PausePoint struct {
 	Step    int       // from 0
 	Of      int       // steps in all
-	Size    int       // new machines that it has
-	Approve bool      // a person has to pass it
-	Until   time.Time // when it ends by itself; zero when it does not
+	Size    int       // number of new machines
+	Approve bool      // a person has to approve its end
+	Until   time.Time // when it ends by itself; zero: never
 }
 
 func (at *PausePoint) says() string {
@@ -151,8 +141,8 @@ func (at *PausePoint) says() string {
 	return fmt.Sprintf("step %d of %d has its %s and waits until %s", at.Step+1, at.Of, machines(at.Size), until)
 }
 
-// progress returns the record of the revision that is being rolled out, brought up to date, and the pause point it waits at. It sets the
-// number of new machines that the step in force wants.
+// progress returns the updated record of the revision being rolled out, and its pause point, if any. It sets target to the
+// number of new machines that the current step wants.
 func (p *planner) progress() (Progress, *PausePoint) {
 	record := p.o.Progress
 	if p.current == nil {
@@ -167,10 +157,10 @@ func (p *planner) progress() (Progress, *PausePoint) {
 	}
 	for ; record.Step < len(p.o.Steps); record.Step, record.Reached = record.Step+1, (time.Time{}) {
 		step := p.o.Steps[record.Step]
-		if record.Step < p.o.Approved { // passed by a person, reached or not
+		if record.Step < p.o.Approved { // approved, whether or not it has its machines
 			continue
 		}
-		p.target = min(step.Size.of(p.o.Replicas, true), p.o.Replicas)
+		p.target = min(step.Size.Of(p.o.Replicas, true), p.o.Replicas)
 		if record.Reached.IsZero() {
 			over := sum(p.sets, size) > p.o.Replicas && p.o.Strategy == RollingUpdate
 			if over || p.current.available < p.target {
@@ -192,11 +182,11 @@ func (p *planner) progress() (Progress, *PausePoint) {
 
 // underway reports whether there are machines of other templates.
 func (p *planner) underway() bool {
-	return sum(p.old(), func(set *setPlan) int { return max(set.size, set.live+set.terminating) }) > 0
+	return sum(p.old(), func(set *setPlan) int { return max(set.size, set.active+set.terminating) }) > 0
 }
 
-// failures adds the new machines that failed to those that are known. More than the policy asks for are not added, nor any where
-// there is none; what is on record stays.
+// failures adds new machines that failed to the known ones, up to one more than MaxFailed. Without a MaxFailed it adds none.
+// Known ones stay.
 func (p *planner) failures(known []string) []string {
 	if !p.o.Automatic.Failed {
 		return known

@@ -74,7 +74,7 @@ func TestAutomaticRollback(t *testing.T) {
 		d = rollout.Decide(recorded(o))
 		assert.True(t, d.Rollback.Automatic)
 		assert.Nil(t, d.Record)
-		assert.Equal(t, "return to revision 2, set ms2: 2 machines of the new template failed, 1 may", d.Rollback.Why)
+		assert.Equal(t, "return to revision 2, set ms2: 2 machines of the new template failed, 1 allowed", d.Rollback.Why)
 	})
 	t.Run("one may: it is noted, for it is soon replaced", func(t *testing.T) {
 		o := bad(1, rollout.AutoRollback{Failed: true, MaxFailed: 1})
@@ -147,7 +147,7 @@ func TestAutomaticRollback(t *testing.T) {
 	})
 	t.Run("a template that met a conflict is written again; nothing was forgotten", func(t *testing.T) {
 		d := rollout.Decide(begun())
-		assert.Equal(t, "return to revision 2, set ms2: 2 machines of the new template failed, 1 may", d.Rollback.Why)
+		assert.Equal(t, "return to revision 2, set ms2: 2 machines of the new template failed, 1 allowed", d.Rollback.Why)
 		assert.Nil(t, d.Record)
 	})
 	t.Run("what becomes of it does not roll back again, and has its own time", func(t *testing.T) {

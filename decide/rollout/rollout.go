@@ -1,6 +1,6 @@
-// Package rollout answers what a deployment has to do next with its sets, and what its status says meanwhile: which set to
-// make, how big each shall be, what to do at nodes, where a rollout pauses, when to give up or to be content. Scaling and
-// rolling are one decision. Activities and the bridge call it with what they read. It knows no API kind and changes nothing.
+// Package rollout decides what a deployment does next with its sets, and what its status should be: which set to create, the
+// size of each set, changes at nodes, where a rollout pauses, and when it is rolled back or complete. Scaling and rolling out
+// are one decision. It does no I/O and knows no API type.
 package rollout
 
 import (
@@ -15,18 +15,19 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Plan is what one look at a deployment comes to.
+// Plan is the result of one evaluation of a deployment.
 type Plan struct {
 	Decision   Decision
 	Status     Status
-	Unreported bool               // the status does not say what Status says, or is of another generation
-	Pending    attention.Decision // the work that is left, the most urgent first; calm when none is
+	Unreported bool               // the present status differs from Status, or observedGeneration is old
+	Pending    attention.Decision // the most urgent pending work
 }
 
-// Look plans what to do next with a deployment. What changes the template or has to be seen before sizes change stands alone; everything
-// else goes together, so that each decision costs one round. Never are there more places for machines than Replicas and surge, unless
-// fewer became wanted; never does a decision take available machines below Replicas less maxUnavailable, unless it is Forced, or the
-// strategy is Recreate or OnDelete, which promise none. The same input gives the same output, in whatever order sets and machines stand.
+// Look plans what to do next with a deployment. A change that must be visible before sizes change is a decision of its own; all
+// other changes share one decision, so that each decision costs one round. The sizes never allow more machines than Replicas
+// and surge, unless Replicas became smaller. No decision removes available machines below Replicas less maxUnavailable, except
+// one that is Forced, and those of Recreate and OnDelete, which promise no availability. The same facts in any order give the
+// same plan.
 func Look(o Observed) Plan {
 	p := open(o.Sorted())
 	plan := Plan{Status: p.report()} // before the decision changes sizes
@@ -36,7 +37,7 @@ func Look(o Observed) Plan {
 	return plan
 }
 
-// Decide is the Decision of Look.
+// Decide returns the Decision of Look.
 func Decide(o Observed) Decision { return open(o.Sorted()).decide() }
 
 func (p *planner) decide() Decision {
@@ -50,7 +51,7 @@ func (p *planner) decide() Decision {
 	return d
 }
 
-// reports reports whether the status says what it shall say. Conditions of other types are not compared.
+// reports reports whether the status is as wanted. Conditions of other types are not compared.
 func (o Observed) reports(want Status) bool {
 	differs := func(c Condition) bool {
 		is := o.reported(c.Type)
@@ -64,56 +65,53 @@ func (o Observed) reports(want Status) bool {
 		!slices.ContainsFunc(want.Conditions, differs) && !slices.ContainsFunc(o.Reported.Conditions, over)
 }
 
-// pending says what work a plan leaves.
+// pending returns the work that is pending once this plan is known.
 func (o Observed) pending(plan Plan) attention.Decision {
-	d, machines := plan.Decision, plan.Status.Counts.Replicas
+	d, replicas := plan.Decision, plan.Status.Counts.Replicas
 	return cmp.Or(
 		attention.If(o.Deleting && !o.Finalizer, attention.Nothing, "released: the API server removes it"),
-		attention.If(o.Deleting, attention.Deletion, "deletion was asked for; %d machines left", machines),
-		attention.If(!o.Finalizer, attention.Scale, "new: not yet taken care of"),
+		attention.If(o.Deleting, attention.Deletion, "deletion was asked for; %s left", machines(replicas)),
+		attention.If(!o.Finalizer, attention.Scale, "new: our finalizer is missing"),
 		attention.If(o.Generation != o.ObservedGeneration, attention.Scale,
 			"generation %d was not seen yet (last seen: %d)", o.Generation, o.ObservedGeneration),
 		attention.If(d.Acts(), attention.Scale, "%s", d.Why),
 		attention.If(plan.Unreported, attention.Scale, "status is out of date"),
 		attention.If(d.Rolling && d.HoldBy != HeldBy, attention.Rollout, "%s", d.Why),
-		attention.If(o.Due+o.Replacing > 0, attention.Replace, "%d machines are being replaced, %d wait for it", o.Replacing, o.Due),
+		attention.If(o.Due+o.Replacing > 0, attention.Replace, "replacements: %d in progress, %d waiting", o.Replacing, o.Due),
 		attention.If(!d.Recheck.IsZero(), attention.Scale, "%s; it waits for the time to pass", d.Why),
 		attention.Decision{Why: d.Why},
 	)
 }
 
-// What holds a rollout, in one word.
+// The values of Decision.HoldBy.
 const (
-	HeldBy         = "Held" // somebody cancelled it
+	HeldBy         = "Held" // it was cancelled
 	HeldByPause    = "Paused"
 	HeldByStep     = "Step"
 	HeldByMachines = "Machines"
-	HeldByFault    = "Invalid" // nothing can be done with the deployment
+	HeldByFault    = "Invalid" // the deployment is invalid
 )
 
 // teardown deletes all sets of a deployment that is being deleted.
 func (p *planner) teardown() Decision {
-	d := Decision{Done: len(p.o.Sets) == 0, Why: fmt.Sprintf("the deployment is being deleted, %d sets left", len(p.o.Sets))}
-	for _, set := range p.sets {
-		add(&d.Delete, set.target("the deployment is being deleted"))
-	}
+	const why = "the deployment is being deleted"
+	d := Decision{Done: len(p.o.Sets) == 0, Delete: targets(p.sets, why), Why: fmt.Sprintf("%s, %s left", why, phrase.Count(len(p.o.Sets), "set"))}
 	if d.bound(); len(d.Delete) > 0 {
-		d.Why = fmt.Sprintf("delete %d sets: the deployment is being deleted", len(d.Delete))
+		d.Why = fmt.Sprintf("delete %s: %s", phrase.Count(len(d.Delete), "set"), why)
 	}
 	return d
 }
 
-// resize runs the strategy.
+// resize gives each set its size, by the strategy.
 func (p *planner) resize() {
 	if p.o.Stopped() != "" || p.current == nil {
 		p.followSize()
 		return
 	}
 	for _, set := range p.sets {
-		// As large as the machines need that were handed to it, also one of a template that was changed meanwhile, and whatever the strategy
-		// has become: they serve.
-		handed := list.Count(set.Machines, func(m Member) bool { return m.Handed && !m.Deleting })
-		set.raise(min(handed, set.live-set.size), "machines that were updated in place are in it now")
+		// Machines handed over to a set keep serving, even if the template or the strategy has changed since.
+		moved := list.Count(set.Machines, func(m Member) bool { return m.HandedOver && !m.Deleting })
+		set.raise(min(moved, set.active-set.size), "machines that were updated in place are in it now")
 	}
 	switch {
 	case p.o.Strategy == Recreate:
@@ -127,7 +125,7 @@ func (p *planner) resize() {
 	}
 }
 
-// proceed sizes the sets and does what goes with it.
+// proceed decides the sizes of the sets and the changes that go with them.
 func (p *planner) proceed() Decision {
 	record, pause := p.progress()
 	p.resize()
@@ -153,7 +151,7 @@ func (p *planner) proceed() Decision {
 	return d
 }
 
-// holds says what the rollout waits for.
+// holds sets what the rollout waits for.
 func (p *planner) holds(d *Decision, stopped string) {
 	switch {
 	case p.o.Paused:
@@ -167,14 +165,14 @@ func (p *planner) holds(d *Decision, stopped string) {
 	}
 }
 
-// sentence says what a decision does.
+// sentence describes a decision.
 func (p *planner) sentence(d Decision) string {
 	why := append(resizings(d.Resize), phrase.Parts(
 		phrase.If(len(d.Move) > 0, "hand over %s", machines(len(d.Move))),
 		phrase.If(len(d.Select) > 0, "select %s for the in-place update", machines(len(d.Select))),
 	)...)
 	if n := len(d.Delete); n > 0 {
-		why = append(why, fmt.Sprintf("delete %d old sets: %d are kept", n, *p.o.HistoryLimit))
+		why = append(why, fmt.Sprintf("delete %s: %d are kept", phrase.Count(n, "old set"), *p.o.HistoryLimit))
 	}
 	switch {
 	case len(why) > 0:
@@ -188,11 +186,11 @@ func (p *planner) sentence(d Decision) string {
 	}
 }
 
-// resizings tells of the sizes that change: as many as have room, and how many others there are.
-func resizings(list []Resize) []string {
+// resizings describes the sizes that change: as many as fit into maxSentence, and the number of the others.
+func resizings(resizes []Resize) []string {
 	var why []string
 	room, others := maxSentence, 0
-	for _, r := range list {
+	for _, r := range resizes {
 		if r.From == r.To {
 			continue
 		}
@@ -209,7 +207,7 @@ func resizings(list []Resize) []string {
 	return why
 }
 
-// exclusive returns what must be done before anything else is decided, or is all that can be.
+// exclusive returns a decision that must come before all others, if there is one.
 func (p *planner) exclusive() (d Decision, found bool) {
 	switch r := p.asked(); {
 	case p.o.Deleting:
@@ -222,7 +220,7 @@ func (p *planner) exclusive() (d Decision, found bool) {
 	}
 	if p.o.scaler(&d); d.Acts() {
 		d.bound()
-		d.Why = fmt.Sprintf("mark %s for the cluster autoscaler, take the mark off %d", machines(len(d.Mark)), len(d.Unmark))
+		d.Why = fmt.Sprintf("mark %s for the cluster autoscaler, unmark %d", machines(len(d.Mark)), len(d.Unmark))
 		return d, true
 	}
 	if p.current == nil {
@@ -233,7 +231,7 @@ func (p *planner) exclusive() (d Decision, found bool) {
 	}
 	if p.allowScaleUp(&d); d.Acts() {
 		d.bound()
-		d.Why = "let the current set make machines, and old ones make none"
+		d.Why = "allow the current set to create machines, and no old set"
 		return d, true
 	}
 	if d.Revise = p.revise(); d.Revise != nil || p.current.Drift {
@@ -249,19 +247,20 @@ func (p *planner) exclusive() (d Decision, found bool) {
 		return d, false
 	}
 	d.Why = r.Why
-	if d.Record = p.unrecorded(record); d.Record == nil { // first: a machine that failed may be gone when the template is written
+	if d.Record = p.unrecorded(record); d.Record == nil { // first: a failed machine may be gone when the template is written
 		d.Rollback = r
 	}
 	d.bound()
 	return d, true
 }
 
-// allowScaleUp says which sets may make machines: the current one always; old ones not when machines are handed over or wait to be deleted.
+// allowScaleUp decides which sets may create machines: the current set always, old sets unless machines are handed over or wait
+// to be deleted.
 func (p *planner) allowScaleUp(d *Decision) {
 	switch {
 	case !p.current.NoScaleUp:
-	case p.current.size > p.current.live && sum(p.sets, p.occupied) > p.o.Replicas+p.surge: // it gave machines away: it must not make them again
-		p.current.put(p.current.live, fmt.Sprintf("%s left of it", machines(p.current.live)))
+	case p.current.size > p.current.active && sum(p.sets, p.occupied) > p.o.Replicas+p.surge: // it handed over machines, and must not create them again
+		p.current.put(p.current.active, fmt.Sprintf("it has %s left", machines(p.current.active)))
 		p.resizes(d)
 		return
 	default:
@@ -270,14 +269,11 @@ func (p *planner) allowScaleUp(d *Decision) {
 	if p.o.Stopped() != "" || !p.o.inPlace() && p.o.Strategy != OnDelete {
 		return
 	}
-	for _, set := range p.old() {
-		if !set.NoScaleUp && (set.size > 0 || set.live > 0) {
-			add(&d.Close, set.target("its machines give way and are not made again"))
-		}
-	}
+	mayCreate := func(set *setPlan) bool { return !set.NoScaleUp && (set.size > 0 || set.active > 0) }
+	d.Close = targets(list.Where(p.old(), mayCreate), "it is old: its machines are not created again")
 }
 
-// create asks for the set of the current template, with the size that it would get if it were there.
+// create returns the set of the current template, with the size that it would get if it existed.
 func (p *planner) create() Decision {
 	current := &setPlan{Set: Set{Name: "the new set", Current: true, Revision: p.revision()}}
 	p.current, p.sets = current, append(p.sets, current)
@@ -290,5 +286,4 @@ func (p *planner) create() Decision {
 	}
 }
 
-// machines counts them in words.
 func machines(n int) string { return phrase.Count(n, "machine") }

@@ -83,7 +83,7 @@ func (w *world) heed(o rollout.Observed, d rollout.Decision) {
 		for _, m := range s.Machines {
 			switch {
 			case m.Deleting:
-			case s.Current && m.Handed:
+			case s.Current && m.HandedOver:
 				here++ // it was updated in place before the strategy was another one
 			case s.Current:
 			case m.Updating:

@@ -84,7 +84,7 @@ func TestPlan(t *testing.T) {
 		assert.Equal(t, []string{
 			"create a set of 1 machine for revision 2: the template has none",
 			"resize set ms1 2→1: 3 available, 2 needed",
-			"resize set (new) 1→2: 1 machine may come, 2 wanted",
+			"resize set (new) 1→2: room for 1 machine, 2 wanted",
 			"resize set ms1 1→0: 3 available, 2 needed",
 		}, steps)
 		assert.Equal(t, []simulate.Size{{Set: "ms1", Replicas: 1}, {Set: "(new)", Replicas: 1, Current: true}}, plan[1].Sizes)
@@ -92,7 +92,7 @@ func TestPlan(t *testing.T) {
 	t.Run("paused, with steps: what would follow", func(t *testing.T) {
 		o := inSteps(paused(rolling(4, 1, 0, old(1, 4, 4, 4))), rollout.Step{Size: count(1), Approve: true}, rollout.Step{Size: count(2), Wait: time.Hour})
 		plan := simulate.Plan(o)
-		assert.Equal(t, "paused; these steps follow once it goes on", plan[0].Step)
+		assert.Equal(t, "paused; these steps follow when it resumes", plan[0].Step)
 		var held int
 		for _, s := range plan {
 			if len(s.Step) > 10 && s.Step[:10] == "hold: step" {
@@ -112,7 +112,7 @@ func TestPlan(t *testing.T) {
 		o := by(rollout.InPlaceAuto, rolling(3, 0, 1, with(plus(old(1, 3, 3, 3), machine("out", deleting)), 0, sick)))
 		o.HistoryLimit, o.Guard = new(0), true
 		plan := simulate.Plan(o)
-		assert.Equal(t, "delete 1 old sets: 0 are kept", plan[len(plan)-1].Step)
+		assert.Equal(t, "delete 1 old set: 0 are kept", plan[len(plan)-1].Step)
 		assert.Equal(t, []simulate.Size{{Set: "(new)", Replicas: 3, Current: true}}, plan[len(plan)-1].Sizes)
 	})
 	t.Run("every strategy but OnDelete ends with the new set alone", func(t *testing.T) {

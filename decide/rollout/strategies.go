@@ -9,8 +9,8 @@ import (
 	"millwright/decide/list"
 )
 
-// rolling sizes all sets of a rolling update: up where there is room, down where enough are available, and out of a corner
-// where neither goes. The same steps follow a changed number of machines.
+// rolling sizes all sets of a rolling update: up where there is room, down where enough machines are available. It also follows
+// a changed number of machines.
 func (p *planner) rolling() {
 	why := p.grow(p.surge)
 	p.fill()
@@ -20,7 +20,7 @@ func (p *planner) rolling() {
 	p.note(why)
 }
 
-// grow gives the current set what it may have, and returns why it gets no more; empty when it has all.
+// grow raises the current set as far as there is room, and returns why it gets no more; empty: it has all.
 func (p *planner) grow(surge int) string {
 	current, goal := p.current, min(p.target, p.o.Replicas)
 	if current.size > p.o.Replicas {
@@ -30,12 +30,12 @@ func (p *planner) grow(surge int) string {
 		return ""
 	}
 	room, why := p.room(surge)
-	current.raise(min(room, goal-current.size), fmt.Sprintf("%s may come, %d wanted", machines(room), goal))
+	current.raise(min(room, goal-current.size), fmt.Sprintf("room for %s, %d wanted", machines(room), goal))
 	return why
 }
 
-// fill makes old machines where the stage in force lets no more new ones be made: whatever a rollout waits for, there are as
-// many machines as wanted.
+// fill raises the newest old set while the rollout step allows no more new machines, so that a rollout that waits has as many
+// machines as wanted.
 func (p *planner) fill() {
 	old := p.old()
 	missing := p.left() - sum(old, size)
@@ -44,24 +44,24 @@ func (p *planner) fill() {
 	}
 	last := newest(old)
 	room, _ := p.room(p.surge)
-	last.raise(min(room, missing), fmt.Sprintf("%d wanted in all, and this stage has %s of the new template", p.o.Replicas, machines(p.target)))
+	last.raise(min(room, missing), fmt.Sprintf("%d wanted in all, and this step has %s of the new template", p.o.Replicas, machines(p.target)))
 }
 
-// left returns how many old machines the stage in force keeps.
+// left returns how many old machines the rollout step keeps.
 func (p *planner) left() int { return max(p.o.Replicas-max(p.target, p.current.size), 0) }
 
-// newest returns the youngest of the sets that have machines, or the youngest of all.
-func newest(list []*setPlan) *setPlan {
-	for i := len(list) - 1; i >= 0; i-- {
-		if list[i].size > 0 {
-			return list[i]
+// newest returns the youngest set that has machines, or the youngest of all.
+func newest(sets []*setPlan) *setPlan {
+	for i := len(sets) - 1; i >= 0; i-- {
+		if sets[i].size > 0 {
+			return sets[i]
 		}
 	}
-	return list[len(list)-1]
+	return sets[len(sets)-1]
 }
 
-// shrink takes old machines away: first those that are not available anyhow, then the others as far as enough are
-// available, both from the oldest set on. New machines that are not available yet must come before old ones go.
+// shrink lowers old sets, from the oldest on: first by machines that are not available, then by as many others as can be
+// spared. New machines must become available before available old ones are removed.
 func (p *planner) shrink() {
 	old := p.old()
 	waiting := max(p.current.size-p.current.available, 0)
@@ -77,27 +77,27 @@ func (p *planner) shrink() {
 	}
 }
 
-// trim gives up new machines that are not available yet when there are too many in all: that is what is left after the
-// number of machines became smaller.
+// trim removes new machines that are not available yet if there are too many machines in all, which happens after the number
+// became smaller.
 func (p *planner) trim() {
 	over := sum(p.sets, size) - p.o.Replicas - p.surge
 	idle := p.current.size - p.current.available
 	p.lower(p.current, min(over, idle), fmt.Sprintf("%d are allowed in all", p.o.Replicas+p.surge))
 }
 
-// breakDeadlock ends a deadlock: nothing is on its way, all new machines are available, and yet neither may another come nor an
-// old one go, because a set might take the wrong one. Then an old set with a machine that is not available gives one up.
+// breakDeadlock lowers an old set that has an unavailable machine when no other size can change: no machine is being created or
+// deleted, all new machines are available, there is no room for another, and an old set might delete an available machine.
 // Source: Cluster API.
 func (p *planner) breakDeadlock() {
-	busy := func(set *setPlan) bool { return set.size != set.live || set.terminating > 0 || set.Seen != set.size }
-	stuck := p.quiet() && p.current.available == p.current.live && sum(p.old(), size) > p.left()
+	busy := func(set *setPlan) bool { return set.size != set.active || set.terminating > 0 || set.Seen != set.size }
+	stuck := p.quiet() && p.current.available == p.current.active && sum(p.old(), size) > p.left()
 	if !stuck || slices.ContainsFunc(p.sets, busy) {
 		return
 	}
 	for _, set := range p.old() {
-		if set.size > 0 && set.live > set.available+set.updating {
+		if set.size > 0 && set.active > set.available+set.updating {
 			set.size, set.forced = set.size-1, true
-			set.why = "nothing else can move, and it has a machine that is not available"
+			set.why = "no other size can change, and it has a machine that is not available"
 			return
 		}
 	}
@@ -107,7 +107,7 @@ func (p *planner) available() int {
 	return sum(p.sets, func(set *setPlan) int { return set.available })
 }
 
-// note keeps why nothing moves, for the sentence of a decision without a step.
+// note keeps why no size changes.
 func (p *planner) note(why string) {
 	if !p.quiet() {
 		return
@@ -123,12 +123,12 @@ func (p *planner) note(why string) {
 	}
 }
 
-// recreate has all old machines gone, objects and instances, before the first new one comes.
+// recreate removes all old machines, objects and instances, before the first new one is created.
 func (p *planner) recreate() {
 	left := p.terminating
 	for _, set := range p.old() {
-		set.put(0, "all old machines go first")
-		left += max(set.live+set.terminating, set.Counted)
+		set.put(0, "old machines are deleted first")
+		left += max(set.active+set.terminating, set.Counted)
 	}
 	if left == 0 {
 		p.why = p.grow(0)
@@ -137,15 +137,15 @@ func (p *planner) recreate() {
 	p.why = fmt.Sprintf("%s of old templates still there", machines(left))
 }
 
-// onDelete follows people: what they delete of old sets comes back in the current one. Nothing is deleted for the
-// template's sake, only when fewer machines are wanted: then new ones go first that are not available yet, and old ones after them.
+// onDelete replaces in the current set what people delete from old sets. A new template deletes nothing. If fewer machines are
+// wanted, new machines that are not available yet are removed first, then old ones.
 func (p *planner) onDelete() {
 	p.loseMachines()
 	p.grow(0)
 	over := max(sum(p.sets, size)-p.o.Replicas, 0)
 	idle, why := min(over, max(p.current.size-p.current.available, 0)), fmt.Sprintf("%d wanted in all", p.o.Replicas)
 	p.current.put(p.current.size-idle, why)
-	over -= idle // also where that has to wait: old ones serve
+	over -= idle // even if put refused: the old machines serve
 	for _, set := range p.old() {
 		by := min(over, set.size)
 		set.put(set.size-by, why)
@@ -156,65 +156,66 @@ func (p *planner) onDelete() {
 	}
 }
 
-// loseMachines makes old sets as small as the machines that they have left. Those that may still make one are let be.
+// loseMachines lowers old sets to the machines that they have, unless they may still create one.
 func (p *planner) loseMachines() {
 	for _, set := range p.old() {
-		if set.NoScaleUp && set.live < set.size {
-			set.put(set.live, fmt.Sprintf("%s left of it", machines(set.live)))
+		if set.NoScaleUp && set.active < set.size {
+			set.put(set.active, fmt.Sprintf("it has %s left", machines(set.active)))
 		}
 	}
 }
 
-// followSize follows the number of machines while the template is not rolled out: paused, held, or waiting for its first set.
-// A single set takes it all. Of several, the youngest or current one grows, and all give in proportion to what they have.
+// followSize follows the number of machines while the template is not rolled out: paused, held, or waiting for its first set. A
+// single set takes the whole change. Of several sets the current or youngest one grows, and all shrink in proportion to their
+// sizes.
 func (p *planner) followSize() {
-	active := list.Where(p.sets, func(set *setPlan) bool { return set.size != 0 })
+	nonEmpty := list.Where(p.sets, func(set *setPlan) bool { return set.size != 0 })
 	missing := p.o.Replicas - sum(p.sets, size)
 	switch {
 	case len(p.sets) == 0:
-	case missing > 0 && len(active) == 1:
-		p.make(active[0], missing)
+	case missing > 0 && len(nonEmpty) == 1:
+		p.enlarge(nonEmpty[0], missing)
 	case missing > 0:
-		p.make(cmp.Or(p.current, newest(p.sets)), missing)
-	case len(active) == 1:
-		active[0].put(p.o.Replicas, fmt.Sprintf("%d wanted in all", p.o.Replicas))
+		p.enlarge(cmp.Or(p.current, newest(p.sets)), missing)
+	case len(nonEmpty) == 1:
+		nonEmpty[0].put(p.o.Replicas, fmt.Sprintf("%d wanted in all", p.o.Replicas))
 	default:
-		p.share(active, -missing-p.surge)
+		p.share(nonEmpty, -missing-p.surge)
 	}
 }
 
-// make gives a set more machines, as many as there is room for.
-func (p *planner) make(set *setPlan, by int) {
+// enlarge raises a set by at most by, as far as there is room.
+func (p *planner) enlarge(set *setPlan, by int) {
 	room, _ := p.room(p.surge)
 	set.raise(min(room, by), fmt.Sprintf("%d wanted in all", p.o.Replicas))
 }
 
-// share takes a surplus off sets in proportion to their sizes; what rounding leaves goes off the largest. Machines that the
-// autoscaler chose go first, wherever they are; no set gives an available machine that is needed. Source of the proportion:
-// MCM, size times what is allowed now, divided by what was allowed when the set got its size.
-func (p *planner) share(active []*setPlan, over int) {
+// share removes a surplus from sets in proportion to their sizes; the remainder of rounding comes from the largest. Machines
+// that the autoscaler chose go first, in whichever set. No set loses an available machine that is needed. Source of the
+// proportion: MCM, size times the number allowed now, divided by the number allowed when the set got its size.
+func (p *planner) share(sets []*setPlan, over int) {
 	if over <= 0 {
 		return
 	}
-	why := fmt.Sprintf("%d wanted in all, each set gives its part", p.o.Replicas)
+	why := fmt.Sprintf("%d wanted in all, shared among the sets", p.o.Replicas)
 	take := func(set *setPlan, n int) { over -= p.lower(set, min(n, over), why) }
-	for _, set := range active {
+	for _, set := range sets {
 		take(set, set.chosen)
 	}
-	slices.SortStableFunc(active, func(x, y *setPlan) int { return cmp.Compare(y.size, x.size) })
-	parts := make([]int, len(active))
-	total := sum(active, size)
-	for i, set := range active {
+	slices.SortStableFunc(sets, func(x, y *setPlan) int { return cmp.Compare(y.size, x.size) })
+	parts := make([]int, len(sets))
+	total := sum(sets, size)
+	for i, set := range sets {
 		before := set.Max
 		if before <= 0 || before < total-over {
 			before = total
 		}
 		parts[i] = set.size - int(math.Round(float64(set.size)*float64(p.o.Replicas+p.surge)/float64(before)))
 	}
-	for i, set := range active {
+	for i, set := range sets {
 		take(set, parts[i])
 	}
-	for _, set := range active {
+	for _, set := range sets {
 		take(set, over)
 	}
 }

@@ -182,11 +182,11 @@ func (w *world) atMachines(d rollout.Decision) {
 			}
 		}
 	}
-	each(d.Candidates, func(u *unit) { u.Candidate, u.Marks = true, true })
+	each(d.Candidates, func(u *unit) { u.Candidate, u.UpdateLabels = true, true })
 	each(d.Select, w.update)
-	each(d.Settle, func(u *unit) { u.Candidate, u.Marks, u.Updated = false, false, false })
-	each(d.Strip, func(u *unit) { u.Candidate, u.Marks = false, false })
-	each(d.Accept, func(u *unit) { u.Handed = false })
+	each(d.Settle, func(u *unit) { u.Candidate, u.UpdateLabels, u.Updated = false, false, false })
+	each(d.Strip, func(u *unit) { u.Candidate, u.UpdateLabels = false, false })
+	each(d.Accept, func(u *unit) { u.HandedOver = false })
 	each(d.Taint, func(u *unit) { u.Tainted = true })
 	each(d.Untaint, func(u *unit) { u.Tainted = false })
 	each(d.Guard, func(u *unit) { u.Guard, u.Guarded = "true", true })
@@ -198,7 +198,7 @@ func (w *world) atMachines(d rollout.Decision) {
 		}
 		from.units = slices.DeleteFunc(from.units, func(x *unit) bool { return x == u })
 		to.units = append(to.units, u)
-		u.Handed = true
+		u.HandedOver = true
 		w.tell("hand %s to %s", u.Name, to.Name)
 	}
 }

@@ -56,7 +56,7 @@ func (g *group) observe(w *world) scale.Observed {
 	for _, u := range g.units {
 		m := scale.Member{
 			Name: u.Name, UID: u.UID, Version: "7", Created: u.Created, Matches: true, Labelled: true, UpToDate: scale.True,
-			Deleting: u.Deleting, DeletingSince: w.now, Failed: u.Failed, Replace: u.Failed, Updating: u.Updating, Updated: u.Handed,
+			Deleting: u.Deleting, DeletingSince: w.now, Failed: u.Failed, Replace: u.Failed, Updating: u.Updating, Updated: u.HandedOver,
 			Joined: u.Node != "", Priority: u.Priority, Phase: "Running",
 		}
 		switch {

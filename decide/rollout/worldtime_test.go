@@ -23,9 +23,9 @@ func (w *world) tick(d time.Duration) {
 				w.failures = append(w.failures, w.now)
 			case u.Updating:
 				u.Updating, u.Updated = false, true
-				u.Available, u.Ready, u.Sick = true, true, false
+				u.Available, u.Ready, u.Unhealthy = true, true, false
 			default:
-				u.Available, u.Ready, u.Sick, u.Node = true, true, false, "node-"+u.Name
+				u.Available, u.Ready, u.Unhealthy, u.Node = true, true, false, "node-"+u.Name
 			}
 		}
 	}

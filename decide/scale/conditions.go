@@ -13,13 +13,13 @@ import (
 	"millwright/decide/preflight"
 )
 
-// Bounds of what a condition about all machines says. Source: Cluster API.
+// Bounds of the message of a condition about all machines. Source: Cluster API.
 const (
 	maxLines = 3 // different messages
-	maxNames = 3 // machines that one message names
+	maxNames = 3 // machines named for one message
 )
 
-// ready merges what is said of each machine's readiness.
+// ready summarises the readiness of all machines.
 func ready(o Observed) Condition {
 	t := tally{}
 	for _, m := range o.Members {
@@ -29,7 +29,7 @@ func ready(o Observed) Condition {
 	return t.condition(vocabulary.ConditionMachinesReady, "Ready")
 }
 
-// readiness is what a member says about itself. One that is being deleted is not ready whatever its node says.
+// readiness returns one member's readiness. A member that is being deleted is not ready, whatever its node reports.
 func (m Member) readiness() (Answer, string) {
 	switch {
 	case m.Deleting:
@@ -41,7 +41,8 @@ func (m Member) readiness() (Answer, string) {
 	}
 }
 
-// upToDate merges whether the machines are what the template makes. A machine is given a moment until that is known.
+// upToDate summarises whether the machines match the template. A machine younger than youngUntil that has no answer yet is left
+// out.
 func upToDate(o Observed) Condition {
 	t := tally{}
 	for _, m := range o.Members {
@@ -55,11 +56,11 @@ func upToDate(o Observed) Condition {
 	return t.condition(vocabulary.ConditionMachinesUpToDate, "UpToDate")
 }
 
-// remediating tells which machines are replaced because they failed or are unhealthy, and which of these wait.
+// remediating names the machines that are replaced because they failed or are unhealthy, and says which of them wait.
 func remediating(o Observed) Condition {
 	const kind = vocabulary.ConditionRemediating
 	why := map[string]string{}
-	for _, s := range postponed(o, o.live()) {
+	for _, s := range postponed(o, o.active()) {
 		why[s.name] = s.message
 	}
 	var replaced []said
@@ -75,12 +76,12 @@ func remediating(o Observed) Condition {
 	are := phrase.OneOf(len(others), " is ", " are ")
 	message := phrase.If(len(others) > 0, "%snot healthy (not to be remediated by MachineSet)", subject(others)+are)
 	return cmp.Or(
-		when(len(replaced) > 0, kind, True, kind, strings.Join(lines(replaced, maxLines, "other issues"), "\n")),
+		list.When(len(replaced) > 0, Condition{kind, True, kind, strings.Join(lines(replaced, maxLines, "other issues"), "\n")}),
 		Condition{kind, False, "NotRemediating", message},
 	)
 }
 
-// tally collects what is said of each machine.
+// tally holds the messages about machines by answer.
 type tally map[Answer][]said
 
 func (t tally) add(name string, a Answer, message string) {
@@ -90,20 +91,21 @@ func (t tally) add(name string, a Answer, message string) {
 	t[a] = append(t[a], said{name, message})
 }
 
-// condition is False when one machine says no, then Unknown when one does not know, else True.
+// condition is False if any answer is False, else Unknown if any is Unknown, else True.
 func (t tally) condition(kind, word string) Condition {
 	text := lines(t[False], maxLines, "other issues")
 	text = append(text, lines(t[Unknown], maxLines-min(len(text), maxLines), "status unknown")...)
 	message := strings.Join(text, "\n")
 	return cmp.Or(
-		when(len(t) == 0, kind, True, "NoReplicas", ""),
-		when(len(t[False]) > 0, kind, False, "Not"+word, message),
-		when(len(t[Unknown]) > 0, kind, Unknown, word+"Unknown", message),
+		list.When(len(t) == 0, Condition{kind, True, "NoReplicas", ""}),
+		list.When(len(t[False]) > 0, Condition{kind, False, "Not" + word, message}),
+		list.When(len(t[Unknown]) > 0, Condition{kind, Unknown, word + "Unknown", message}),
 		Condition{kind, True, word, ""},
 	)
 }
 
-// lines says each message once, with the machines that it is about: the most frequent first, then by the machines' names.
+// lines returns one line for each message, with the machines that it is about. The message of the most machines comes first,
+// then the one of the first machine by name.
 func lines(all []said, most int, rest string) []string {
 	names := map[string][]string{}
 	for _, s := range all { // by name
@@ -137,7 +139,7 @@ func subject(names []string) string {
 	}
 }
 
-// wanted is the size that counts.
+// wanted returns how many machines are wanted.
 func (o Observed) wanted() int {
 	if o.Deleting {
 		return 0
@@ -145,68 +147,60 @@ func (o Observed) wanted() int {
 	return o.Replicas
 }
 
-// when is a condition that is told only sometimes; the zero Condition at other times.
-func when(holds bool, kind string, status Answer, reason, message string) Condition {
-	if !holds {
-		return Condition{}
-	}
-	return Condition{kind, status, reason, message}
-}
-
-// created tells whether the machines that are missing are being made.
+// created is False while machines are missing and cannot be created.
 func created(o Observed) Condition {
 	const kind = vocabulary.ConditionMachinesCreated
-	lacks, blocked, failed := o.wanted() > len(o.live()), strings.Join(blockers(o), "; "), o.LastFailure
+	lacks, blocked, failed := o.wanted() > len(o.active()), strings.Join(blockers(o), "; "), o.LastFailure
 	return cmp.Or(
-		when(lacks && len(o.Missing) > 0, kind, False, "TemplateNotFound", missing(o)),
-		when(lacks && len(preflight.Decide(o.Preflight)) > 0, kind, False, "PreflightCheckFailed", blocked),
-		when(lacks && blocked != "", kind, False, "ScaleUpStopped", blocked),
-		when(lacks && o.Invalid != "", kind, False, "MachineSetInvalid", o.Invalid),
-		when(lacks && failed.Message != "" && !failed.Deleting, kind, False, "MachineCreationFailed", failed.Message),
+		list.When(lacks && len(o.Missing) > 0, Condition{kind, False, "TemplateNotFound", missing(o)}),
+		list.When(lacks && len(preflight.Decide(o.Preflight)) > 0, Condition{kind, False, "PreflightCheckFailed", blocked}),
+		list.When(lacks && blocked != "", Condition{kind, False, "ScaleUpStopped", blocked}),
+		list.When(lacks && o.Invalid != "", Condition{kind, False, "MachineSetInvalid", o.Invalid}),
+		list.When(lacks && failed.Message != "" && !failed.Deleting, Condition{kind, False, "MachineCreationFailed", failed.Message}),
 		Condition{kind, True, kind, ""},
 	)
 }
 
-// scalingUp is True until the wanted machines are there and each has been ready once. A machine that was ready and is not
-// any more is no scaling.
+// scalingUp is True until the wanted machines exist and each has joined once. A machine that was ready before and is not now
+// does not count as scaling.
 func scalingUp(o Observed) Condition {
 	const kind = vocabulary.ConditionScalingUp
-	live := o.live()
-	joining := list.Count(live, func(m Member) bool { return !m.Joined && !m.Failed })
-	message := fmt.Sprintf("Scaling up from %d to %d replicas", len(live), o.Replicas)
-	if why := phrase.Parts(slices.Concat(blockers(o), o.pauses(), []string{o.Invalid})...); len(why) > 0 { // whatever it is
+	active := o.active()
+	joining := list.Count(active, func(m Member) bool { return !m.Joined && !m.Failed })
+	message := fmt.Sprintf("Scaling up from %d to %d replicas", len(active), o.Replicas)
+	if why := phrase.Parts(slices.Concat(blockers(o), o.pauses(), []string{o.Invalid})...); len(why) > 0 { // whatever the reason
 		message += " is blocked because:\n* " + strings.Join(why, "\n* ")
 	}
 	waits := fmt.Sprintf("Scaling up to %d replicas: waiting for %s to become ready", o.Replicas, machines(joining))
 	return cmp.Or(
-		when(len(live) < o.wanted(), kind, True, kind, message),
-		when(len(live) == o.wanted() && joining > 0, kind, True, kind, waits),
-		when(!o.Deleting && len(o.Missing) > 0, kind, False, "NotScalingUp", "Scaling up would be blocked because "+missing(o)),
+		list.When(len(active) < o.wanted(), Condition{kind, True, kind, message}),
+		list.When(len(active) == o.wanted() && joining > 0, Condition{kind, True, kind, waits}),
+		list.When(!o.Deleting && len(o.Missing) > 0, Condition{kind, False, "NotScalingUp", "Scaling up would be blocked because " + missing(o)}),
 		Condition{kind, False, "NotScalingUp", ""},
 	)
 }
 
-// scalingDown is True until the objects of surplus machines are gone, and not while machines are missing.
+// scalingDown is True until the objects of surplus machines are gone. It is False while machines are missing.
 func scalingDown(o Observed) Condition {
 	const kind = vocabulary.ConditionScalingDown
 	message := fmt.Sprintf("Scaling down from %d to %d replicas", len(o.Members), o.wanted()) + staleLine(o)
 	return cmp.Or(
-		when(len(o.Members) > o.wanted() && len(o.live()) >= o.wanted(), kind, True, kind, message),
+		list.When(len(o.Members) > o.wanted() && len(o.active()) >= o.wanted(), Condition{kind, True, kind, message}),
 		Condition{kind, False, "NotScalingDown", ""},
 	)
 }
 
-// deleting tells how far the deletion of the set is.
+// deleting reports the progress of the deletion of the set.
 func deleting(o Observed) Condition {
 	const kind = vocabulary.ConditionDeleting
 	return cmp.Or(
-		when(!o.Deleting, kind, False, "NotDeleting", ""),
-		when(len(o.Members) == 0, kind, True, kind, "Deletion completed"),
+		list.When(!o.Deleting, Condition{kind, False, "NotDeleting", ""}),
+		list.When(len(o.Members) == 0, Condition{kind, True, kind, "Deletion completed"}),
 		Condition{kind, True, kind, "Deleting " + phrase.Count(len(o.Members), "Machine") + staleLine(o)},
 	)
 }
 
-// paused tells whether somebody wants the set to rest, and who.
+// paused says whether the set is paused, and by whom.
 func paused(o Observed) Condition {
 	if why := o.pauses(); len(why) > 0 {
 		return Condition{vocabulary.ConditionPaused, True, vocabulary.ConditionPaused, strings.Join(why, ", ")}
@@ -214,14 +208,11 @@ func paused(o Observed) Condition {
 	return Condition{vocabulary.ConditionPaused, False, "NotPaused", ""}
 }
 
-// staleLine names the machines whose deletion takes long; empty when there are none.
+// staleLine names the machines whose deletion takes longer than staleAfter; empty: none.
 func staleLine(o Observed) string {
-	var names []string
-	for _, m := range o.Members {
-		if m.Deleting && !m.DeletingSince.IsZero() && !o.Now.Before(m.DeletingSince.Add(staleAfter)) {
-			names = append(names, m.Name)
-		}
-	}
+	names := list.Map(list.Where(o.Members, func(m Member) bool {
+		return m.Deleting && !m.DeletingSince.IsZero() && !o.Now.Before(m.DeletingSince.Add(staleAfter))
+	}), func(m Member) string { return m.Name })
 	if len(names) == 0 {
 		return ""
 	}

@@ -49,7 +49,7 @@ func TestScalingUp(t *testing.T) {
 				o.Preflight = upgrading()
 				o.Frozen, o.NoScaleUp, o.Paused, o.Invalid = true, true, true, "the selector is empty"
 			}),
-			says{scale.True, "ScalingUp", "Scaling up from 0 to 3 replicas is blocked because:\n* ControlPlane cp is upgrading (\"ControlPlaneIsStable\" preflight check failed)\n* MachineClass and Secret do not exist\n* MachineSet is frozen\n* MachineSet is not to scale up any more\n* MachineSet has the cluster.x-k8s.io/paused annotation\n* the selector is empty"},
+			says{scale.True, "ScalingUp", "Scaling up from 0 to 3 replicas is blocked because:\n* ControlPlane cp is upgrading (\"ControlPlaneIsStable\" preflight check failed)\n* MachineClass and Secret do not exist\n* MachineSet is frozen\n* MachineSet has the label scale-up-disabled\n* MachineSet has the cluster.x-k8s.io/paused annotation\n* the selector is empty"},
 		},
 		{"ST-18: a set that goes does not tell", with(set(3, running(3)...), func(o *scale.Observed) { o.Deleting, o.Missing = true, []string{"MachineClass"} }), says{scale.False, "NotScalingUp", ""}},
 		{"machines that go are gone", set(3, running(3, deleting)...), says{scale.True, "ScalingUp", "Scaling up from 0 to 3 replicas"}},

@@ -35,7 +35,7 @@ func TestCreate(t *testing.T) {
 		{name: "paused", o: with(set(3), func(o *scale.Observed) { o.Paused = true }), hold: "MachineSet has the cluster.x-k8s.io/paused annotation"},
 		{name: "paused by its owner", o: with(set(3), func(o *scale.Observed) { o.OwnerPaused = "MachineDeployment" }), hold: "MachineDeployment has the cluster.x-k8s.io/paused annotation"},
 		{name: "frozen", o: with(set(3, running(1)...), func(o *scale.Observed) { o.Frozen = true }), hold: "3 wanted, 1 there; none is created: MachineSet is frozen"},
-		{name: "not to scale up", o: with(set(1), func(o *scale.Observed) { o.NoScaleUp = true }), hold: "1 wanted, 0 there; none is created: MachineSet is not to scale up any more"},
+		{name: "not to scale up", o: with(set(1), func(o *scale.Observed) { o.NoScaleUp = true }), hold: "1 wanted, 0 there; none is created: MachineSet has the label scale-up-disabled"},
 		{name: "MS-08: what the template names is missing", o: with(set(1), func(o *scale.Observed) { o.Missing = []string{"MachineClass"} }), hold: "1 wanted, 0 there; none is created: MachineClass does not exist"},
 		{name: "MS-25: a preflight check fails", o: with(set(1), func(o *scale.Observed) { o.Preflight = upgrading() }), hold: `1 wanted, 0 there; none is created: ControlPlane cp is upgrading ("ControlPlaneIsStable" preflight check failed)`},
 		{name: "MS-25: and is of no interest when none is missing", o: with(set(1, running(1)...), func(o *scale.Observed) { o.Preflight = upgrading() })},
@@ -86,7 +86,9 @@ func TestNames(t *testing.T) {
 			require.False(t, seen[name])
 			seen[name] = true
 		}
-		o.Taken, o.Orphans = all[:10], []scale.Orphan{{Name: all[10]}}
+		for _, name := range all[:11] {
+			o.Orphans = append(o.Orphans, scale.Orphan{Name: name})
+		}
 		o.Members = []scale.Member{member(all[11], 0)}
 		again := scale.Decide(o).Create
 		require.Len(t, again, 49)

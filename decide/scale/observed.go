@@ -9,17 +9,17 @@ import (
 	"millwright/decide/preflight"
 )
 
-// Order is by which age the healthy machines of a set are deleted.
+// Order says by which age the healthy machines of a set are deleted.
 type Order string
 
-// The orders. Empty means Newest.
+// The orders. The empty Order means Newest.
 const (
-	Newest Order = "Newest" // the youngest first: the older ones have proven themselves
+	Newest Order = "Newest" // the youngest first: older machines have proven themselves
 	Oldest Order = "Oldest"
-	Random Order = "Random" // by a hash of the name: no age is preferred, and the answer is always the same
+	Random Order = "Random" // by a hash of the name: independent of age, and always the same
 )
 
-// Answer is whether something holds, as a condition says it. Empty means that nobody has said yet.
+// Answer is the status of a condition. The empty Answer: not reported yet.
 type Answer string
 
 // The answers.
@@ -29,18 +29,18 @@ const (
 	Unknown Answer = vocabulary.StatusUnknown
 )
 
-// Node is how the node of a machine is.
+// Node is the state of a machine's node.
 type Node string
 
-// The nodes. Unknown is no reason to delete a machine before others.
+// The states of a node. A machine with NodeUnknown is not deleted before others.
 const (
 	NoNode        Node = ""
 	NodeHealthy   Node = "Healthy"
 	NodeUnhealthy Node = "Unhealthy"
-	NodeUnknown   Node = "Unknown" // it cannot be told: the target cluster does not answer
+	NodeUnknown   Node = "Unknown" // the target cluster does not answer
 )
 
-// Member is a machine that the set owns, by the controller reference, whether or not its labels still match.
+// Member is a machine whose controller reference names the set, whether or not its labels match.
 type Member struct {
 	Name, UID string
 	Version   string    // resourceVersion that was read
@@ -50,97 +50,96 @@ type Member struct {
 	Labelled      bool // it has all labels of the template
 	Deleting      bool
 	DeletingSince time.Time
-	Drift         string // what differs from the template and may be changed in place; empty when nothing does
-	UpToDate      Answer // it is what the current template makes
-	UpToDateWhy   string // what differs; empty when True
+	Drift         string // what differs from the template and may be changed in place; empty: nothing
+	UpToDate      Answer // it matches the current template
+	UpToDateWhy   string // what differs; empty if True
 
-	Phase     string // for sentences
+	Phase     string // for messages
 	Failed    bool
 	Crashing  bool // the creation of its instance keeps failing
-	Updating  bool // it is updated in place right now
-	Updated   bool // it was, and was handed to this set: not deleted until the set's size has caught up
-	Joined    bool // it is or was a node, or all it will ever be without a cluster to join
+	Updating  bool // it is being updated in place
+	Updated   bool // it was updated in place and handed over to this set: not deleted until the set's size counts it
+	Joined    bool // its node has joined, or it is Available without a cluster to join
 	Node      Node
-	Ready     Answer // its node is ready
+	Ready     Answer // whether its node is ready
 	ReadyWhy  string // why it is not
 	ReadyFrom time.Time
-	Serves    bool    // it counts as available without a node: there is no cluster to join
-	Blocked   Problem // what keeps the provider from making its instance; zero when nothing does
+	Serves    bool    // it counts as available without a node, because there is no cluster to join
+	Blocked   Problem // why the provider creates no instance; zero: no problem
 
-	Replace        bool // failed, and to be replaced now: nobody else has to agree; stays so while it is being deleted
-	Preserved      bool // kept on purpose: the last to go
+	Replace        bool // failed, and to be replaced now without a grant; also while it is being deleted
+	Preserved      bool // preserved: deleted last
 	PreservedUntil time.Time
-	Kept           bool // by its set, because it failed
-	Dismissed      bool // nobody wants it kept
+	Kept           bool // preserved by its set because it failed
+	Dismissed      bool // its annotation forbids to preserve it
 
-	DeleteFirst bool      // a person chose it for the next scale-down
+	DeleteFirst bool      // an operator chose it for the next scale-down
 	Priority    int       // lower is deleted first; 3 where the annotation is absent
 	Chosen      time.Time // when the autoscaler chose it; zero: it did not
-	HealthCheck Answer    // what a health check says; only False is a reason to act, only True ends a mark
-	Marked      bool      // the health check asks its owner, this set, to replace it
-	Urgent      bool      // a person asked for it: before the other marked ones
+	HealthCheck Answer    // result of a health check; only False leads to a replacement, only True ends a mark
+	Marked      bool      // the health check asks the set to replace it
+	Urgent      bool      // an operator asked for its replacement: it goes before other marked members
 }
 
-// Problem is something that keeps failing.
+// Problem is a failure that repeats. The zero Problem: none.
 type Problem struct {
 	Reason  string // one word
 	Message string // one sentence
 }
 
-// Orphan is a machine of the namespace without a controller.
+// Orphan is a machine of the namespace that has no controller.
 type Orphan struct {
 	Name, UID, Version string
 	Matches            bool // its labels match the selector
 	Deleting           bool
 }
 
-// Remediation is the policy for machines that are replaced because they failed or are unhealthy.
+// Remediation is the policy for the replacement of machines that failed or are unhealthy.
 type Remediation struct {
-	Limited     bool // MaxInFlight counts; false: as many at a time as there are
-	MaxInFlight int  // marked machines that are being deleted at a time; already rounded up from a percentage
-	// Backoff is the pause before the second generation of machines in a row that failed before they had joined; each
-	// further one waits twice as long, at most MaxBackoff. Zero means none.
+	Limited     bool // MaxInFlight applies; false: no limit
+	MaxInFlight int  // most marked machines that are being deleted at a time, rounded up from a percentage
+	// Backoff is the pause before the second generation in a row that failed before it had joined is deleted. The pause doubles
+	// with each further generation, up to MaxBackoff. Zero: no pause.
 	Backoff    time.Duration
-	MaxBackoff time.Duration // zero means that it grows without a bound
-	Outdated   bool          // another set is the current one of its deployment: the rollout removes the machines
+	MaxBackoff time.Duration // zero: unbounded
+	Outdated   bool          // the set is an old set of its deployment: the rollout removes its machines
 }
 
-// Generations is what the status records of machines that failed one after the other.
+// Generations is the status's record of machines that failed before they had joined.
 type Generations struct {
-	Failed int       // generations in a row of which no machine joined
-	Last   time.Time // when the last of them was given up; whole seconds: a status keeps no more
+	Failed int       // number of generations in a row without a machine that joined
+	Last   time.Time // when the last of them was deleted; in whole seconds, like all times of a status
 }
 
-// Failure is the last write of a batch that failed; zero when the last one succeeded.
+// Failure is an error of the last batch of writes. The zero Failure: it had none.
 type Failure struct {
 	Deleting bool // it was a deletion; false: a creation
 	Message  string
 }
 
-// Observed is what the set's activity read, at one moment.
+// Observed is what the set's activity read at one moment.
 type Observed struct {
 	Now        time.Time
-	Set        string // name of the set; prefix of the names of new machines
+	Set        string // name of the set, and prefix of the names of new machines
 	Replicas   int    // machines wanted
 	Order      Order
-	Keep       int           // failed members to keep at the most
-	MinReady   time.Duration // for how long a machine must have been ready to be available
+	Keep       int           // most failed members that the set preserves
+	MinReady   time.Duration // how long a machine must have been ready to be available
 	Deleting   bool          // the set itself is being deleted
 	Finalizer  bool          // ours is on
-	ListFailed bool          // the machines could not be listed: nothing is known of them
-	Invalid    string        // why the set cannot be acted upon, such as a selector that its template does not match; empty when it can
-	SelectsAll bool          // the selector is empty: it adopts nothing
+	ListFailed bool          // the machines could not be listed, and Members is not known
+	Invalid    string        // why the spec is invalid, such as a selector that does not match the template; empty: it is valid
+	SelectsAll bool          // the selector is empty: the set adopts nothing
 	Seed       uint64        // source of new names
-	Taken      []string      // names that exist besides members and orphans
 	Members    []Member      // in any order
 	Orphans    []Orphan      // in any order
-	Released   int           // machines without a controller that this set released, and that are not being deleted
+	Released   int           // number of machines that this set released, that have no controller and are not being deleted
 
 	Paused      bool               // by its own annotation
-	OwnerPaused string             // kind of the owner that has the annotation; empty when none has
+	OwnerPaused string             // kind of the owner with the annotation; empty: none
 	Frozen      bool               // no machine is created, for safety
-	NoScaleUp   bool               // no machine is created, because others took the set's place
-	Missing     []string           // kinds that the template names and that do not exist
+	NoScaleUp   bool               // no machine is created, because other sets replace this one
+	Missing     []string           // kinds of objects that the template refers to and that do not exist
 	Preflight   preflight.Observed // zero: no control plane is configured, and nothing is checked
 
 	Scaled      time.Time // when the autoscaler last changed the size; zero: never
@@ -150,20 +149,20 @@ type Observed struct {
 
 	Generation         int64  // metadata.generation
 	ObservedGeneration int64  // status.observedGeneration
-	Reported           Status // the status as it is
+	Reported           Status // the present status
 }
 
-// target names a member for a decision.
+// target returns the member as it was read, for a decision.
 func (m Member) target(why string) Target {
 	return Target{Name: m.Name, UID: m.UID, Version: m.Version, Why: why}
 }
 
-// live returns the members that are not being deleted, as a list of its own.
-func (o Observed) live() []Member {
+// active returns the members that are not being deleted, as a new list.
+func (o Observed) active() []Member {
 	return list.Where(o.Members, func(m Member) bool { return !m.Deleting })
 }
 
-// sorted returns the same with members and orphans by name, and no size below zero.
+// sorted returns a copy with members and orphans by name, and no negative size.
 func (o Observed) sorted() Observed {
 	o.Replicas = max(o.Replicas, 0)
 	o.Members = list.Sorted(o.Members, func(a, b Member) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID)) })

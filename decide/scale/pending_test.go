@@ -15,7 +15,7 @@ import (
 // reported is a set that is cared for, and whose status says all that there is to say.
 func reported(o scale.Observed) scale.Observed {
 	o.Finalizer, o.Generation, o.ObservedGeneration = true, 2, 2
-	o.Reported = scale.Report(o)
+	o.Reported = scale.Look(o).Status
 	return o
 }
 
@@ -36,7 +36,7 @@ func pendingOf(edits ...func(*scale.Observed)) scale.Observed {
 }
 
 func TestPending(t *testing.T) {
-	told := func(o scale.Observed) scale.Observed { o.Reported = scale.Report(o); return o }
+	told := func(o scale.Observed) scale.Observed { o.Reported = scale.Look(o).Status; return o }
 	for _, row := range []struct {
 		name string
 		o    scale.Observed
@@ -45,8 +45,8 @@ func TestPending(t *testing.T) {
 	}{
 		{"U43: as many as wanted", pendingOf(), attention.Nothing, "3 machines wanted, 3 there"},
 		{"what is missing cannot be made now", told(pendingOf(busy, func(o *scale.Observed) { o.Frozen = true })), attention.Nothing, "4 machines wanted, 3 there"},
-		{"no finalizer", pendingOf(bare), attention.Scale, "new: not yet taken care of"},
-		{"no finalizer comes before all else", pendingOf(bare, unseen, busy, unwritten), attention.Scale, "new: not yet taken care of"},
+		{"no finalizer", pendingOf(bare), attention.Scale, "new: our finalizer is missing"},
+		{"no finalizer comes before all else", pendingOf(bare, unseen, busy, unwritten), attention.Scale, "new: our finalizer is missing"},
 		{"spec changed", pendingOf(unseen), attention.Scale, "generation 3 was not seen yet (last seen: 2)"},
 		{"status of a spec that was", pendingOf(func(o *scale.Observed) { o.ObservedGeneration = 1 }), attention.Scale, "generation 2 was not seen yet (last seen: 1)"},
 		{"spec changed, and that shows", pendingOf(unseen, busy, unwritten), attention.Scale, "generation 3 was not seen yet (last seen: 2)"},

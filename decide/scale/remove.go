@@ -7,92 +7,87 @@ import (
 	"slices"
 	"strings"
 
+	"millwright/api/vocabulary"
 	"millwright/decide/list"
 	"millwright/decide/phrase"
 )
 
-// Sentences about machines that are marked, as Cluster API words them.
+// Messages about marked machines. Source: Cluster API.
 const (
 	saysDeleting = "Machine is deleting"
 	saysOutdated = "Machine won't be remediated because it is pending removal due to rollout"
 	saysTooMany  = "Waiting because there are already too many remediations in progress (spec.strategy.remediation.maxInFlight is %d)"
 )
 
-// said is what is to be said of one machine.
+// said is a message about one machine.
 type said struct{ name, message string }
 
-// priorityChosen is the priority by which the autoscaler marks the machines that it takes away. Source: MCM.
-const priorityChosen = 1
-
-// keep has failed members preserved instead of replaced: the oldest first, as many as may be kept.
-func keep(o Observed, live []Member) Decision {
-	left := o.Keep - list.Count(live, func(m Member) bool { return m.Kept })
-	failed := list.Where(live, func(m Member) bool { return m.Failed && !m.Kept && !m.Preserved && !m.Dismissed })
+// keep preserves failed members instead of replacing them: the oldest first, at most o.Keep in all.
+func keep(o Observed, active []Member) Decision {
+	left := o.Keep - list.Count(active, func(m Member) bool { return m.Kept })
+	failed := list.Where(active, func(m Member) bool { return m.Failed && !m.Kept && !m.Preserved && !m.Dismissed })
 	slices.SortFunc(failed, func(a, b Member) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name)) })
 	d := Decision{Keep: targets(failed[:max(min(left, len(failed)), 0)], "failed")}
 	d.Why = fmt.Sprintf("keep %s that failed, of at most %d", machines(len(d.Keep)), o.Keep)
 	return d
 }
 
-// removeFailed deletes failed members, so that others take their place.
-func removeFailed(o Observed, live []Member) Decision {
-	failed := first(ranked(o, live, func(m Member) bool { return m.toReplace() && ripe(o, m) }))
-	d := remove(o, live, failed, " that failed")
+// removeFailed deletes failed members, so that the set creates substitutes.
+func removeFailed(o Observed, active []Member) Decision {
+	failed := first(ranked(o, active, func(m Member) bool { return m.toReplace() && ripe(o, m) }))
+	d := remove(o, active, failed, " that failed")
 	d.Delete, d.Generations = targets(failed, "failed"), record(o, failed)
 	return d
 }
 
-// remediate deletes members that are unhealthy and that the health check asks the set to replace.
-func remediate(o Observed, live []Member) Decision {
-	now, _ := remediation(o, live)
+// remediate deletes unhealthy members that the health check asks the set to replace.
+func remediate(o Observed, active []Member) Decision {
+	now, _ := remediation(o, active)
 	now = first(now)
-	d := remove(o, live, now, " marked unhealthy")
+	d := remove(o, active, now, " marked unhealthy")
 	d.Delete, d.Remediate = nil, targets(now, "unhealthy, and marked to be replaced by its owner")
 	d.Generations = record(o, now)
 	return d
 }
 
-// removeChosen deletes what the autoscaler chose, also when the size says otherwise: it counts on these machines going,
-// and on no others. A mark that is younger than the last change of the size is not yet meant.
-func removeChosen(o Observed, live []Member) Decision {
-	return remove(o, live, ranked(o, live, func(m Member) bool {
-		return m.Priority == priorityChosen && !m.Chosen.IsZero() && !m.Chosen.After(o.Scaled) && !m.protected()
+// removeChosen deletes the members that the autoscaler chose, even if the size allows them: the autoscaler expects exactly
+// these machines to be deleted. A choice that is later than the last change of the size does not count yet.
+func removeChosen(o Observed, active []Member) Decision {
+	return remove(o, active, ranked(o, active, func(m Member) bool {
+		return m.Priority == vocabulary.PriorityChosen && !m.Chosen.IsZero() && !m.Chosen.After(o.Scaled) && !m.protected()
 	}), " that the autoscaler chose")
 }
 
-// removeSurplus deletes what is too much, the least valuable first. Members that an update in place handed over are not
-// too much: the set's size follows.
-func removeSurplus(o Observed, live []Member) Decision {
-	surplus := list.Count(live, func(m Member) bool { return !m.Updated }) - o.Replicas
+// removeSurplus deletes the members beyond the wanted number, the least valuable first. Members handed over by an in-place
+// update do not count as surplus, because the set's size follows.
+func removeSurplus(o Observed, active []Member) Decision {
+	surplus := list.Count(active, func(m Member) bool { return !m.Updated }) - o.Replicas
 	if surplus <= 0 {
 		return Decision{}
 	}
-	return remove(o, live, ranked(o, live, func(m Member) bool { return !m.Updated })[:surplus], "")
+	return remove(o, active, ranked(o, active, func(m Member) bool { return !m.Updated })[:surplus], "")
 }
 
-// ranked returns the members that a condition holds for, the first to be deleted first.
-func ranked(o Observed, live []Member, holds func(Member) bool) []Member {
-	return list.Sorted(list.Where(live, holds), ranking(o.Order))
+// ranked returns the members for which holds is true, the first to be deleted first.
+func ranked(o Observed, active []Member, holds func(Member) bool) []Member {
+	return list.Sorted(list.Where(active, holds), ranking(o.Order))
 }
 
-// remove deletes the first of some members; which tells them from the others.
-func remove(o Observed, live, from []Member, which string) Decision {
+// remove deletes the first of these members; which describes them in Why.
+func remove(o Observed, active, from []Member, which string) Decision {
 	if len(from) == 0 {
 		return Decision{}
 	}
-	var d Decision
-	for _, m := range first(from) {
-		d.Delete = append(d.Delete, m.target(m.surplus()))
-	}
-	d.Hold = waits(o, live)
-	d.Why = fmt.Sprintf("delete %s%s: %d wanted, %d there", machines(len(d.Delete)), which, o.Replicas, len(live))
+	d := Decision{Delete: list.Map(first(from), func(m Member) Target { return m.target(m.surplus()) }), Hold: waits(o, active)}
+	d.Why = fmt.Sprintf("delete %s%s: %d wanted, %d there", machines(len(d.Delete)), which, o.Replicas, len(active))
 	return d
 }
 
-// remediation says which marked members go now, the ones that a person asked for first and then the newest, so that the
-// proven ones stay longest; and why the others wait. A member that is being deleted holds its place until it is gone.
-func remediation(o Observed, live []Member) (now []Member, later []said) {
-	marked := list.Where(live, func(m Member) bool { return m.marked() && !m.protected() })
+// remediation returns the marked members that are deleted now, and why the others wait. The members that an operator marked go
+// first, then the newest, so that proven machines stay longest. A member that is being deleted counts as in flight until it is
+// gone.
+func remediation(o Observed, active []Member) (now []Member, later []said) {
+	marked := list.Where(active, func(m Member) bool { return m.marked() && !m.protected() })
 	slices.SortFunc(marked, func(a, b Member) int {
 		return cmp.Or(list.FalseFirst(b.Urgent, a.Urgent), list.KnownFirst(b.Created, a.Created), cmp.Compare(a.Name, b.Name))
 	})
@@ -120,10 +115,10 @@ func remediation(o Observed, live []Member) (now []Member, later []said) {
 	return now, later
 }
 
-// postponed says of the members that are to be replaced and stay for now why they do.
-func postponed(o Observed, live []Member) []said {
-	_, later := remediation(o, live)
-	for _, m := range live {
+// postponed says of each member that is to be replaced and stays for now why it stays.
+func postponed(o Observed, active []Member) []said {
+	_, later := remediation(o, active)
+	for _, m := range active {
 		if m.toReplace() && !ripe(o, m) {
 			later = append(later, said{m.Name, notYet(o)})
 		}
@@ -131,27 +126,26 @@ func postponed(o Observed, live []Member) []said {
 	return later
 }
 
-// toReplace reports whether a member failed and goes as soon as its time has come.
+// toReplace reports whether a member failed and is replaced once it is ripe.
 func (m Member) toReplace() bool { return m.Replace && !m.protected() }
 
-// protected reports whether a member is deleted only when there is no other, or not at all.
+// protected reports whether a member is preserved, or updated in place and not counted by the set's size yet.
 func (m Member) protected() bool { return m.Preserved || m.Updated }
 
-// marked reports whether the health check asks for another member in this one's place, and still finds it unhealthy.
+// marked reports whether the health check asks for the replacement of a member, and still finds it unhealthy.
 func (m Member) marked() bool { return m.Marked && m.HealthCheck == False }
 
-// ranking orders members by what is lost with them, the first to be deleted first:
-//  1. those that are preserved on purpose come last of all; of these, those that the set itself kept, then those whose
-//     time is over first
-//  2. those with the annotation cluster.x-k8s.io/delete-machine
+// ranking orders members by the loss that their deletion means, the first to be deleted first:
+//  1. members that are not preserved, then those that the set preserved, then by the end of the preservation
+//  2. members with the annotation cluster.x-k8s.io/delete-machine
 //  3. lower priority
-//  4. those that the autoscaler chose, the longer ago the sooner
-//  5. failed; then those whose creation keeps failing; under update; without a node; with an unhealthy one; the others
-//  6. age, by the order that the set wants
+//  4. members that the autoscaler chose, the earliest choice first
+//  5. failed; creation keeps failing; being updated in place; without a node; with an unhealthy node; the others
+//  6. age, by the set's Order
 //  7. name
 //
-// Ranks 1 and 3 to 5 are MCM's, 2, 5 and 6 Cluster API's. Neither a fresh machine nor one under update goes before one
-// that failed. Under Random only healthy members are mixed; of the others the name decides, as it does of equals.
+// Sources: 1 and 3 to 5 from MCM; 2, 5 and 6 from Cluster API. So a failed machine goes before a new one and before one that is
+// being updated. Random orders healthy members by a hash, and all others by name.
 func ranking(order Order) func(a, b Member) int {
 	return func(a, b Member) int {
 		return cmp.Or(
@@ -173,7 +167,7 @@ func byPreservation(a, b Member) int {
 	return cmp.Or(list.FalseFirst(b.Kept, a.Kept), a.PreservedUntil.Compare(b.PreservedUntil))
 }
 
-// byOrder compares ages. One without a time of creation counts as the youngest.
+// byOrder compares ages. A member without a creation time counts as the youngest.
 func byOrder(order Order, a, b Member) int {
 	switch order {
 	case Oldest:
@@ -195,7 +189,7 @@ func hash(name string) uint64 {
 	return mixed
 }
 
-// worth is what is lost with a machine of like priority: the place of its worst flaw. Less goes first.
+// worth returns the rank of a member's worst defect. The lowest goes first.
 func (m Member) worth() int {
 	return slices.Index([]bool{
 		m.Failed,
@@ -207,12 +201,12 @@ func (m Member) worth() int {
 	}, true)
 }
 
-const worthHealthy = 5 // without a flaw
+const worthHealthy = 5 // no defect
 
-// Sick reports whether a member goes before any healthy one that is worth the same to people.
-func (m Member) Sick() bool { return m.worth() < worthHealthy }
+// Unhealthy reports whether a member goes before every healthy member of the same priority.
+func (m Member) Unhealthy() bool { return m.worth() < worthHealthy }
 
-// surplus says why just this member goes.
+// surplus says why this member is deleted rather than another.
 func (m Member) surplus() string {
 	return cmp.Or(
 		phrase.If(m.DeleteFirst, "surplus: marked to be deleted first"),

@@ -14,14 +14,14 @@ import (
 // condition returns one condition of the report.
 func condition(t *testing.T, o scale.Observed, kind string) scale.Condition {
 	t.Helper()
-	all := scale.Report(o).Conditions
+	all := scale.Look(o).Status.Conditions
 	i := slices.IndexFunc(all, func(c scale.Condition) bool { return c.Type == kind })
 	require.GreaterOrEqual(t, i, 0, kind)
 	return all[i]
 }
 
 func has(o scale.Observed, kind string) bool {
-	return slices.ContainsFunc(scale.Report(o).Conditions, func(c scale.Condition) bool { return c.Type == kind })
+	return slices.ContainsFunc(scale.Look(o).Status.Conditions, func(c scale.Condition) bool { return c.Type == kind })
 }
 
 func TestCounts(t *testing.T) {
@@ -60,13 +60,13 @@ func TestCounts(t *testing.T) {
 		{"U51: and kept by the set", append(running(1, failed, kept), member("x", day, preserved)), scale.Counts{Replicas: 2, Labelled: 2, Ready: 1, Available: 1, UpToDate: 2, PreservedFailed: 1, AutoPreserved: 1}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			assert.Equal(t, &row.want, scale.Report(set(1, row.members...)).Counts)
+			assert.Equal(t, &row.want, scale.Look(set(1, row.members...)).Status.Counts)
 		})
 	}
 	t.Run("ST-01: listing failed", func(t *testing.T) {
 		o := set(1)
 		o.ListFailed, o.Reported.Peak = true, 5
-		s := scale.Report(o)
+		s := scale.Look(o).Status
 		assert.Nil(t, s.Counts)
 		assert.Equal(t, 5, s.Peak)
 	})
@@ -96,7 +96,7 @@ func TestD12_MinReadySeconds(t *testing.T) {
 				}
 			}
 			o.MinReady = row.least
-			assert.Equal(t, row.available, scale.Report(o).Counts.Available)
+			assert.Equal(t, row.available, scale.Look(o).Status.Counts.Available)
 			d := scale.Decide(o)
 			assert.True(t, idle(d))
 			assert.Equal(t, row.recheck, d.Recheck)
@@ -133,20 +133,20 @@ func TestOvershoot(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			o := set(row.wanted, row.members...)
 			o.Reported.Peak = row.peak
-			s := scale.Report(o)
+			s := scale.Look(o).Status
 			assert.Equal(t, row.next, s.Peak)
 			assert.Equal(t, row.beyond, s.Overshoot)
 			assert.Equal(t, row.beyond > 0, has(o, "Overshoot"))
 			assert.False(t, has(o, "Frozen"))
 			o.Reported.Peak = s.Peak
-			assert.Equal(t, s, scale.Report(o), "said once, it stays so")
+			assert.Equal(t, s, scale.Look(o).Status, "said once, it stays so")
 		})
 	}
 	t.Run("it is told, and what is too much goes", func(t *testing.T) {
 		o := set(6, running(8)...)
 		o.Reported.Peak = 6
 		c := condition(t, o, "Overshoot")
-		assert.Equal(t, scale.Condition{Type: "Overshoot", Status: scale.True, Reason: "OverShootingReplicaCount", Message: "2 machines more than the 6 that were wanted at the most; the surplus is deleted"}, c)
+		assert.Equal(t, scale.Condition{Type: "Overshoot", Status: scale.True, Reason: "OverShootingReplicaCount", Message: "2 machines more than the 6 wanted at most; the surplus is deleted"}, c)
 		assert.Len(t, scale.Decide(o).Delete, 2)
 	})
 	t.Run("a set that goes overshoots nothing", func(t *testing.T) {
@@ -161,7 +161,7 @@ func TestAlarms(t *testing.T) {
 		return func(m *scale.Member) { crashing(m); m.Blocked = scale.Problem{Reason: reason, Message: message} }
 	}
 	t.Run("none", func(t *testing.T) {
-		assert.Len(t, scale.Report(set(1, running(1)...)).Conditions, 8)
+		assert.Len(t, scale.Look(set(1, running(1)...)).Status.Conditions, 8)
 	})
 	t.Run("frozen", func(t *testing.T) {
 		o := set(1)

@@ -66,10 +66,10 @@ func TestWhichSizeASetHasSeen(t *testing.T) {
 	t.Run("ST-01: listing failed", func(t *testing.T) {
 		o := unlisted()
 		o.Replicas, o.Reported.Seen = 3, 7
-		assert.Equal(t, 7, scale.Report(o).Seen)
+		assert.Equal(t, 7, scale.Look(o).Status.Seen)
 	})
 	t.Run("no size is below zero", func(t *testing.T) {
-		assert.Zero(t, scale.Report(set(-1)).Seen)
+		assert.Zero(t, scale.Look(set(-1)).Status.Seen)
 	})
 }
 

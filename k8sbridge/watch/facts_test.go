@@ -147,8 +147,8 @@ func TestEveryFactOfAMachineWakesIt(t *testing.T) {
 			name: "that of a node that is there", fact: "Facts.NodeName", before: []runtime.Object{changed(nodeNamed("n-other"), unready)},
 			change: replace(aMachine(), func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelNode] = "n-other" }),
 		},
-		{fact: "Facts.NodeGoing", change: replace(aNode(), toBeDeleted[*corev1.Node])},
-		{fact: "Facts.NodeHeld", before: []runtime.Object{pending, changed(aNode(), held)}, change: func(w *world) { w.put(aNode()) }},
+		{fact: "Facts.NodeDeleting", change: replace(aNode(), toBeDeleted[*corev1.Node])},
+		{fact: "Facts.NodeComponentsNotReady", before: []runtime.Object{pending, changed(aNode(), held)}, change: func(w *world) { w.put(aNode()) }},
 		{fact: "Facts.Due", resync: true, before: ill, change: replace(unhealthy, func(m *v1alpha1.Machine) {
 			m.Status.Conditions = append(m.Status.Conditions, corev1.NodeCondition{Type: v1alpha1.MachineReplacementDue, Status: corev1.ConditionTrue})
 			m.OwnerReferences = nil // a machine without a set: otherwise its deployment is signaled

@@ -102,7 +102,7 @@ func reportingBelow(d *v1alpha1.MachineDeployment, s *v1alpha1.MachineSet, machi
 }
 
 func reportingOf(s *v1alpha1.MachineSet, around set.Around) *v1alpha1.MachineSet {
-	set.ApplyStatus(&s.Status, scale.Report(set.Observed(s, around, born.Time, 0)), born)
+	set.ApplyStatus(&s.Status, scale.Look(set.Observed(s, around, born.Time, 0)).Status, born)
 	return s
 }
 

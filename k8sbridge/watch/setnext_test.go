@@ -90,7 +90,7 @@ func nextRows() []factRow {
 		{name: "U59: the node of a failed machine asks for it no more", fact: "Next", before: objects(failedGranted, askingNode, setWith(failedGranted)), change: replace(aNode())},
 		{name: "current once more", fact: "Next", before: objects(closed), change: lacks(closed, v1alpha1.LabelScaleUpDisabled)},
 		{name: "not paused any more", fact: "Next", before: objects(paused), change: lacks(paused, v1alpha1.AnnotationPaused)},
-		{name: "its deployment is not paused any more", fact: "Next", before: objects(pausing, pausedBelow), change: replace(aDeployment())},
+		{name: "its deployment is no longer paused", fact: "Next", before: objects(pausing, pausedBelow), change: replace(aDeployment())},
 		{name: "its deployment is gone, and its pause", fact: "Next", before: objects(pausing, pausedBelow), change: func(w *world) { w.remove(aDeployment()) }},
 		{name: "what it released is gone", fact: "Next", before: append(releasedOnes(), sizedSetAround(2, releasedOnes())), change: func(w *world) { w.remove(machineNamed("r-0")) }},
 		{name: "what it released is being deleted", fact: "Next", before: append(releasedOnes(), sizedSetAround(2, releasedOnes())), change: replace(released("r-0"), toBeDeleted[*v1alpha1.Machine])},

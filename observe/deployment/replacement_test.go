@@ -10,6 +10,7 @@ import (
 
 	"millwright/api/v1alpha1"
 	"millwright/decide/replace"
+	"millwright/decide/rollout"
 	"millwright/observe/deployment"
 	"millwright/observe/machine"
 	"millwright/observe/observetest"
@@ -70,7 +71,7 @@ func TestReplaceObserved(t *testing.T) {
 		},
 		Grants:  []replace.Grant{{UID: "uid-x", Name: "x", Domain: "b", Reason: "NodeDeleted", At: granted.Time}},
 		Missing: 6, // the one that goes does not count
-		Budget:  replace.Budget{Value: 1},
+		Budget:  rollout.Bound{Value: 1},
 		Nodes:   replace.Nodes{Joined: 1, Dead: 1},
 		Now:     observetest.Noon,
 	}, o)
@@ -125,14 +126,14 @@ func TestReplacementBudget(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		wanted *intstr.IntOrString
-		budget replace.Budget
+		budget rollout.Bound
 	}{
-		{"one, where nothing is said", nil, replace.Budget{Value: 1}},
-		{"none", new(intstr.FromInt32(0)), replace.Budget{}},
-		{"a number", new(intstr.FromInt32(3)), replace.Budget{Value: 3}},
-		{"a percentage", new(intstr.FromString("20%")), replace.Budget{Value: 20, Percent: true}},
-		{"no percent", new(intstr.FromString("0%")), replace.Budget{Percent: true}},
-		{"what admission should have refused replaces nothing", new(intstr.FromString("some")), replace.Budget{}},
+		{"one, where nothing is said", nil, rollout.Bound{Value: 1}},
+		{"none", new(intstr.FromInt32(0)), rollout.Bound{}},
+		{"a number", new(intstr.FromInt32(3)), rollout.Bound{Value: 3}},
+		{"a percentage", new(intstr.FromString("20%")), rollout.Bound{Value: 20, Percent: true}},
+		{"no percent", new(intstr.FromString("0%")), rollout.Bound{Percent: true}},
+		{"what admission should have refused replaces nothing", new(intstr.FromString("some")), rollout.Bound{}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := observetest.Deployment("d")

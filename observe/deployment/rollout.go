@@ -58,7 +58,6 @@ func Observed(f Family, now time.Time) rollout.Observed {
 		Frozen:     cache.IsFrozen(d),
 		Paused:     d.Spec.Paused,
 		Guard:      f.Guard,
-		Revision:   Revision(d),
 		Trigger:    d.Annotations[v1alpha1.AnnotationTriggerDeletion],
 		Scaled:     d.Annotations[v1alpha1.AnnotationLastScalerChange],
 		Replacing:  len(d.Status.Replacements),
@@ -318,16 +317,16 @@ func rolloutMember(m *v1alpha1.Machine, set *v1alpha1.MachineSet, selector label
 	seen := observeset.Member(m, set, selector)
 	r := rollout.Member{
 		Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion, Created: m.CreationTimestamp.Time,
-		Deleting:  m.DeletionTimestamp != nil,
-		Ready:     m.Status.CurrentStatus.Phase == v1alpha1.MachineRunning,
-		Sick:      seen.Sick(),
-		Failed:    seen.Failed,
-		Troubled:  m.Status.LastOperation.State == v1alpha1.MachineStateFailed,
-		Preserved: seen.Preserved,
-		Priority:  seen.Priority,
-		First:     seen.DeleteFirst,
-		MarkedAt:  m.Annotations[v1alpha1.AnnotationMarkedForDeletionTime],
-		Handed:    seen.Updated,
+		Deleting:   m.DeletionTimestamp != nil,
+		Ready:      m.Status.CurrentStatus.Phase == v1alpha1.MachineRunning,
+		Unhealthy:  seen.Unhealthy(),
+		Failed:     seen.Failed,
+		Troubled:   m.Status.LastOperation.State == v1alpha1.MachineStateFailed,
+		Preserved:  seen.Preserved,
+		Priority:   seen.Priority,
+		First:      seen.DeleteFirst,
+		MarkedAt:   m.Annotations[v1alpha1.AnnotationMarkedForDeletionTime],
+		HandedOver: seen.Updated,
 	}
 	if node != nil {
 		r.Node = node.Name
@@ -335,7 +334,7 @@ func rolloutMember(m *v1alpha1.Machine, set *v1alpha1.MachineSet, selector label
 		inPlace := drain.InPlaceNode(node)
 		done := inPlace.Result == v1alpha1.ValueUpdateSuccessful && inPlace.Reason == v1alpha1.ReasonUpdateSuccessful
 		_, marked := node.Labels[v1alpha1.LabelCandidateForUpdate]
-		r.Candidate, r.Marks = inPlace.Candidate, marked || inPlace.Selected || inPlace.Result != ""
+		r.Candidate, r.UpdateLabels = inPlace.Candidate, marked || inPlace.Selected || inPlace.Result != ""
 		r.Updating = inPlace.Selected && !done || seen.Updating
 		r.Updated = done && !seen.Updating
 		r.Guard = node.Annotations[v1alpha1.AnnotationScaleDownDisabled]

@@ -171,9 +171,6 @@ func TestRolloutObserved(t *testing.T) {
 		{fact: "RollbackTo", deployment: spec(func(s *v1alpha1.MachineDeploymentSpec) { s.RollbackTo = &v1alpha1.RollbackConfig{Revision: 3} }), want: new(int64(3))},
 		{name: "to the one before", fact: "RollbackTo", deployment: spec(func(s *v1alpha1.MachineDeploymentSpec) { s.RollbackTo = &v1alpha1.RollbackConfig{} }), want: new(int64(0))},
 
-		{fact: "Revision", deployment: noteDeployment(v1alpha1.AnnotationRevision, "7"), want: int64(7)},
-		{name: "none", fact: "Revision", deployment: noteDeployment(v1alpha1.AnnotationRevision, "seven"), want: int64(0)},
-		{name: "below zero", fact: "Revision", deployment: noteDeployment(v1alpha1.AnnotationRevision, "-7"), want: int64(0)},
 		{name: "as it stands", fact: "Trigger", deployment: noteDeployment(v1alpha1.AnnotationTriggerDeletion, "a~x,b"), want: "a~x,b"},
 		{fact: "Scaled", deployment: noteDeployment(v1alpha1.AnnotationLastScalerChange, "2026-01-01T00:00:00Z"), want: "2026-01-01T00:00:00Z"},
 		{fact: "Progress.Revision", deployment: recordedAs(v1alpha1.RolloutStatus{Revision: 7}), want: int64(7)},

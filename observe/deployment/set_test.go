@@ -59,6 +59,7 @@ func TestRolloutSet(t *testing.T) {
 		{fact: "Seen", set: func(s *v1alpha1.MachineSet) { s.Status.ObservedReplicas = 2 }, want: 2},
 		{fact: "Revision", set: observetest.NoteSet(v1alpha1.AnnotationRevision, "7"), want: int64(7)},
 		{name: "none", fact: "Revision", set: observetest.NoteSet(v1alpha1.AnnotationRevision, "x"), want: int64(0)},
+		{name: "below zero", fact: "Revision", set: observetest.NoteSet(v1alpha1.AnnotationRevision, "-7"), want: int64(0)},
 		{fact: "History", set: observetest.NoteSet(v1alpha1.AnnotationRevisionHistory, "1,3"), want: "1,3"},
 		{name: "none", fact: "Desired", want: -1},
 		{fact: "Desired", set: observetest.NoteSet(desired, "5"), want: 5},
@@ -153,11 +154,11 @@ func TestRolloutMember(t *testing.T) {
 		{name: "under update", fact: "Available", machine: is(v1alpha1.MachineRunning), node: selected, want: false},
 		{name: "updated", fact: "Available", machine: is(v1alpha1.MachineRunning), node: observetest.Both(selected, done), want: true},
 
-		{name: "being made", fact: "Sick", machine: is(v1alpha1.MachinePending), want: true},
-		{name: "unhealthy", fact: "Sick", machine: is(v1alpha1.MachineUnknown), want: true},
-		{name: "running", fact: "Sick", machine: is(v1alpha1.MachineRunning), want: false},
-		{name: "without a cluster to join", fact: "Sick", machine: is(v1alpha1.MachineAvailable), want: false},
-		{name: "running, and ready for not so long yet", fact: "Sick", machine: observetest.ReadySince(observetest.Ago(4)), set: minReady, want: false},
+		{name: "being made", fact: "Unhealthy", machine: is(v1alpha1.MachinePending), want: true},
+		{name: "unhealthy", fact: "Unhealthy", machine: is(v1alpha1.MachineUnknown), want: true},
+		{name: "running", fact: "Unhealthy", machine: is(v1alpha1.MachineRunning), want: false},
+		{name: "without a cluster to join", fact: "Unhealthy", machine: is(v1alpha1.MachineAvailable), want: false},
+		{name: "running, and ready for not so long yet", fact: "Unhealthy", machine: observetest.ReadySince(observetest.Ago(4)), set: minReady, want: false},
 		{fact: "Failed", machine: is(v1alpha1.MachineFailed), want: true},
 		{fact: "Troubled", machine: troubled, want: true},
 		{fact: "Preserved", machine: observetest.Preserved, want: true},
@@ -181,11 +182,11 @@ func TestRolloutMember(t *testing.T) {
 
 		{fact: "Candidate", node: labelNode(v1alpha1.LabelCandidateForUpdate, "true"), want: true},
 		{name: "with another value", fact: "Candidate", node: labelNode(v1alpha1.LabelCandidateForUpdate, "false"), want: false},
-		{name: "a candidate", fact: "Marks", node: labelNode(v1alpha1.LabelCandidateForUpdate, "true"), want: true},
-		{name: "a candidate of another value: the label is there", fact: "Marks", node: labelNode(v1alpha1.LabelCandidateForUpdate, "false"), want: true},
-		{name: "selected", fact: "Marks", node: selected, want: true},
-		{name: "with a result", fact: "Marks", node: labelNode(v1alpha1.LabelUpdateResult, "failed"), want: true},
-		{name: "with none of them", fact: "Marks", node: labelNode("pool", "web"), want: false},
+		{name: "a candidate", fact: "UpdateLabels", node: labelNode(v1alpha1.LabelCandidateForUpdate, "true"), want: true},
+		{name: "a candidate of another value: the label is there", fact: "UpdateLabels", node: labelNode(v1alpha1.LabelCandidateForUpdate, "false"), want: true},
+		{name: "selected", fact: "UpdateLabels", node: selected, want: true},
+		{name: "with a result", fact: "UpdateLabels", node: labelNode(v1alpha1.LabelUpdateResult, "failed"), want: true},
+		{name: "with none of them", fact: "UpdateLabels", node: labelNode("pool", "web"), want: false},
 		{name: "selected", fact: "Updating", node: selected, want: true},
 		{name: "a candidate", fact: "Updating", node: labelNode(v1alpha1.LabelCandidateForUpdate, "true"), want: false},
 		{name: "selected, and failed", fact: "Updating", node: observetest.Both(selected, updatedNode("failed", v1alpha1.ReasonUpdateFailed)), want: true},
@@ -197,8 +198,8 @@ func TestRolloutMember(t *testing.T) {
 		{name: "with success by its condition alone", fact: "Updated", node: updatedNode("", v1alpha1.ReasonUpdateSuccessful), want: false},
 		{name: "in vain", fact: "Updated", node: updatedNode("failed", v1alpha1.ReasonUpdateFailed), want: false},
 		{name: "and the machine has not seen it", fact: "Updated", machine: is(v1alpha1.MachineInPlaceUpdating), node: observetest.Both(selected, done), want: false},
-		{fact: "Handed", machine: handed, want: true},
-		{name: "the node's label is not the machine's", fact: "Handed", node: done, want: false},
+		{fact: "HandedOver", machine: handed, want: true},
+		{name: "the node's label is not the machine's", fact: "HandedOver", node: done, want: false},
 	} {
 		t.Run(title(row.name, row.fact), func(t *testing.T) {
 			s := observetest.Set("s")
@@ -234,7 +235,7 @@ func TestDeploymentAndSetsCountAlike(t *testing.T) {
 		observetest.Follower(observetest.Of(s), observetest.Phase(v1alpha1.MachineInPlaceUpdateSuccessful)), observetest.Follower(observetest.Of(s), observetest.Phase(v1alpha1.MachineInPlaceUpdating)),
 	} {
 		above := observedSet(observetest.Deployment("d"), s, m).Machines[0]
-		below := scale.Report(set.Observed(s, observetest.Members(m), observetest.Noon, 0)).Counts
+		below := scale.Look(set.Observed(s, observetest.Members(m), observetest.Noon, 0)).Status.Counts
 		assert.Equal(t, below.Available, map[bool]int{true: 1}[above.Available], m.Status.CurrentStatus.Phase)
 		assert.Equal(t, below.Ready, map[bool]int{true: 1}[above.Ready], m.Status.CurrentStatus.Phase)
 		assert.Equal(t, below.PreservedFailed, map[bool]int{true: 1}[above.Failed && above.Preserved], m.Status.CurrentStatus.Phase)

@@ -51,9 +51,9 @@ func TestWhatADeploymentHasPending(t *testing.T) {
 		"a new generation": {
 			after(func(d *v1alpha1.MachineDeployment) { d.Generation = 7 }), scale("generation 7 was not seen yet (last seen: 1)"),
 		},
-		"nobody cares for it yet": {after(func(d *v1alpha1.MachineDeployment) { d.Finalizers = nil }), scale("new: not yet taken care of")},
+		"nobody cares for it yet": {after(func(d *v1alpha1.MachineDeployment) { d.Finalizers = nil }), scale("new: our finalizer is missing")},
 		"it says something else":  {after(func(d *v1alpha1.MachineDeployment) { d.Status.ReadyReplicas = 1 }), scale("status is out of date")},
-		"what is to be done next": {after(func(d *v1alpha1.MachineDeployment) { d.Spec.Rollout = nil }), scale("resize set d-4 1→2: 1 machine may come, 4 wanted")},
+		"what is to be done next": {after(func(d *v1alpha1.MachineDeployment) { d.Spec.Rollout = nil }), scale("resize set d-4 1→2: room for 1 machine, 4 wanted")},
 		"it is being deleted":     {reportedFamily(func(d *v1alpha1.MachineDeployment) { d.DeletionTimestamp = observetest.Now() }), attention.Decision{Need: attention.Deletion, Why: "deletion was asked for; 4 machines left"}},
 	} {
 		t.Run(name, func(t *testing.T) {

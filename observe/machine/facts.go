@@ -78,8 +78,8 @@ func Facts(m *v1alpha1.Machine, around Around, now time.Time) attention.MachineF
 	if node := around.Node; node != nil {
 		f.NodeExists = true
 		f.Conditions, f.Bad = conditions(node), badConditions(m)
-		f.NodeGoing = node.DeletionTimestamp != nil
-		f.NodeHeld = cache.HasTaint(node, v1alpha1.TaintCriticalComponentsNotReady)
+		f.NodeDeleting = node.DeletionTimestamp != nil
+		f.NodeComponentsNotReady = cache.HasTaint(node, v1alpha1.TaintCriticalComponentsNotReady)
 		f.Uncopied = !slices.EqualFunc(CopiedConditions(node), nodeConditions(m), sameCondition)
 		f.Wanted, f.Carries = NodeSyncFacts(m, around.Class, node)
 		f.Update = drain.InPlaceNode(node)

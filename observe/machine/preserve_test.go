@@ -116,11 +116,6 @@ func TestIsProtectedAgreesWithTheDecision(t *testing.T) {
 
 // TestPreserveSpeaksTheVocabulary compares decide's own constants with those of the API.
 func TestPreserveSpeaksTheVocabulary(t *testing.T) {
-	assert.Equal(t, v1alpha1.ValuePreserveNow, preserve.ValueNow)
-	assert.Equal(t, v1alpha1.ValuePreserveWhenFailed, preserve.ValueWhenFailed)
-	assert.Equal(t, v1alpha1.ValuePreserveAuto, preserve.ValueAuto)
-	assert.Equal(t, v1alpha1.ValuePreserveFalse, preserve.ValueFalse)
-
 	m := observetest.Machine("m", observetest.Phase(v1alpha1.MachineFailed))
 	n := observetest.Node()
 	n.Annotations = map[string]string{v1alpha1.AnnotationPreserve: v1alpha1.ValuePreserveAuto}

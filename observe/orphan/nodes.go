@@ -26,8 +26,8 @@ func NodesAndOwners(c *cache.Cluster, namespace string) (nodes map[string]*corev
 		nodes[n.Name] = n
 		facts = append(facts, orphan.Node{
 			Name: n.Name, ProviderID: n.Spec.ProviderID, Machine: n.Labels[v1alpha1.LabelMachineName], Created: n.CreationTimestamp.Time,
-			Marked:  n.Annotations[v1alpha1.AnnotationNotManaged] == v1alpha1.ValueNotManaged,
-			Guarded: slices.Contains(n.Finalizers, v1alpha1.FinalizerNode),
+			NotManaged: n.Annotations[v1alpha1.AnnotationNotManaged] == v1alpha1.ValueNotManaged,
+			Guarded:    slices.Contains(n.Finalizers, v1alpha1.FinalizerNode),
 		})
 	}
 	slices.SortFunc(facts, func(a, b orphan.Node) int { return strings.Compare(a.Name, b.Name) })

@@ -36,7 +36,7 @@ func caredFor(replicas int32, change ...observetest.OnSet) *v1alpha1.MachineSet 
 
 // reporting gives a set the status of noon.
 func reporting(s *v1alpha1.MachineSet, around set.Around) *v1alpha1.MachineSet {
-	set.ApplyStatus(&s.Status, scale.Report(set.Observed(s, around, observetest.Noon, 0)), metav1.NewTime(observetest.Noon))
+	set.ApplyStatus(&s.Status, scale.Look(set.Observed(s, around, observetest.Noon, 0)).Status, metav1.NewTime(observetest.Noon))
 	return s
 }
 
@@ -63,7 +63,7 @@ func TestWhatASetHasPending(t *testing.T) {
 		want   attention.Decision
 	}{
 		{"U43: as many as wanted", reporting(caredFor(2), two), two, observetest.Noon, calm("2 machines wanted, 2 there")},
-		{"a new set", observetest.Set("s", func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 1 }), observetest.Members(), observetest.Noon, scales("new: not yet taken care of")},
+		{"a new set", observetest.Set("s", func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 1 }), observetest.Members(), observetest.Noon, scales("new: our finalizer is missing")},
 		{"a generation that was not seen", func() *v1alpha1.MachineSet {
 			s := reporting(caredFor(2), two)
 			s.Generation = 7
@@ -71,8 +71,8 @@ func TestWhatASetHasPending(t *testing.T) {
 		}(), two, observetest.Noon, scales("generation 7 was not seen yet (last seen: 1)")},
 		{"U40: one is missing", reporting(caredFor(3), two), two, observetest.Noon, scales("create 1 machine: 3 wanted, 2 there")},
 		{"U45: one too many", reporting(caredFor(1), two), two, observetest.Noon, scales("delete 1 machine: 1 wanted, 2 there")},
-		{"one goes: it is looked at again when that takes long", reporting(caredFor(1), one), one, observetest.Noon, scales("1 machines wanted, 2 there; it waits for the time to pass")},
-		{"it takes long, and is told", reporting(caredFor(1), long), long, observetest.Noon, calm("1 machines wanted, 2 there")},
+		{"one goes: it is looked at again when that takes long", reporting(caredFor(1), one), one, observetest.Noon, scales("1 machine wanted, 2 there; it waits for the time to pass")},
+		{"it takes long, and is told", reporting(caredFor(1), long), long, observetest.Noon, calm("1 machine wanted, 2 there")},
 		{"D12: one is not ready for long enough", reporting(caredFor(2, minReady), young), young, observetest.Noon, scales("2 machines wanted, 2 there; it waits for the time to pass")},
 		{"D12: now it is", reporting(caredFor(2, minReady), young), young, observetest.Noon.Add(time.Hour), scales(late)},
 		{"the status is of another time", caredFor(2), two, observetest.Noon, scales(late)},

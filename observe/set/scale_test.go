@@ -131,7 +131,6 @@ func TestScaleObserved(t *testing.T) {
 		{fact: "Missing", around: set.Around{Missing: []string{"MachineClass"}}, want: []string{"MachineClass"}},
 	}, map[string]string{
 		"Members":              "TestObservedMember",
-		"Taken":                "the names of members and orphans are all that is known",
 		"ListFailed":           "an activity that cannot read fails",
 		"LastFailure.Deleting": "the run knows what it was refused",
 		"LastFailure.Message":  "the run knows what it was refused",

@@ -193,7 +193,7 @@ func TestD12_AMachineIsAvailableWhenItWasReadyForLongEnough(t *testing.T) {
 	around := observetest.Members(running("a", observetest.ReadySince(metav1.NewTime(observetest.Noon))))
 	for after, want := range map[time.Duration]int32{0: 0, 89 * time.Second: 0, 90 * time.Second: 1, time.Hour: 1} {
 		var status v1alpha1.MachineSetStatus
-		set.ApplyStatus(&status, scale.Report(set.Observed(s, around, observetest.Noon.Add(after), 0)), *observetest.Now())
+		set.ApplyStatus(&status, scale.Look(set.Observed(s, around, observetest.Noon.Add(after), 0)).Status, *observetest.Now())
 		assert.Equal(t, []int32{1, want}, []int32{status.ReadyReplicas, status.AvailableReplicas}, after)
 	}
 }

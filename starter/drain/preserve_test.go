@@ -108,7 +108,7 @@ func TestPreserveTwiceWritesOnce(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, w.Patches())
 	assert.Empty(t, events)
-	assert.Contains(t, out, "machine shop/m-1: node.machine.sapcloud.io/preserve says so already: \"now\"\nNext: the machine stays preserved until")
+	assert.Contains(t, out, "machine shop/m-1: node.machine.sapcloud.io/preserve is already set: \"now\"\nNext: the machine stays preserved until")
 }
 
 func TestPreserveRefuses(t *testing.T) {

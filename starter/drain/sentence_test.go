@@ -24,7 +24,7 @@ func TestSentence(t *testing.T) {
 		}
 	}
 	place := func(m *v1alpha1.Machine) {
-		m.Status.LastOperation.Description = "queued: 12th of 80; 100 nodes are drained at a time"
+		m.Status.LastOperation.Description = "queued: place 12 of 80; 100 nodes are drained at a time"
 	}
 	targetUnavailable := func(m *v1alpha1.Machine) {
 		m.Status.LastOperation = v1alpha1.LastOperation{Description: "the target cluster does not answer: cordons node n-1", LastUpdateTime: metav1.NewTime(now.Add(-2 * time.Minute))}
@@ -63,7 +63,7 @@ func TestSentence(t *testing.T) {
 		},
 		{
 			"queued", going(at(v1alpha1.MachineDeletionDrain), doing("queued"), place),
-			"since 13:51:07 UTC (15m) it waits for its turn to be drained (queued: 12th of 80; 100 nodes are drained at a time); its drainTimeout of 2h0m0s begins then;",
+			"since 13:51:07 UTC (15m) it waits for its turn to be drained (queued: place 12 of 80; 100 nodes are drained at a time); its drainTimeout of 2h0m0s begins then;",
 			[]string{"starter drain force shop/m-1 --reason …", "starter drain skip shop/m-1 --reason …"},
 		},
 		{

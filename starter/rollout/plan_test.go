@@ -21,7 +21,7 @@ func TestPlan(t *testing.T) {
 -   3       0       as it is now
 1   3       2       create a set of 2 machines for revision 7: the template has none
 2   1       2       resize set web-a 3→1: 5 available, 3 needed
-3   1       3       resize set (new) 2→3: 2 machines may come, 3 wanted
+3   1       3       resize set (new) 2→3: room for 2 machines, 3 wanted
 4   0       3       resize set web-a 1→0: 4 available, 3 needed
 With 2s until a machine is available and 1s until one is gone, the rollout takes at least 6s.
 `, "\n"), out)
@@ -35,7 +35,7 @@ func TestPlanWhereNothingIsToBeDone(t *testing.T) {
 
 func TestPlanOfAnotherNumber(t *testing.T) {
 	for replicas, want := range map[string]string{
-		"5": "1   5       resize set web-b 3→5: 3 machines may come, 5 wanted\n",
+		"5": "1   5       resize set web-b 3→5: room for 3 machines, 5 wanted\n",
 		"0": "1   0       resize set web-b 3→0: 0 wanted in all\n",
 	} {
 		out, err := rolled().roll(t, "plan", "shop/web", "--replicas="+replicas)
@@ -77,9 +77,9 @@ func TestPlanOfAnUndo(t *testing.T) {
 An undo comes first: return to revision 6, set web-a.
 #   web-a   web-b   STEP
 -   1       2       as it is now
-1   2       2       resize set web-a 1→2: 1 machine may come, 3 wanted
+1   2       2       resize set web-a 1→2: room for 1 machine, 3 wanted
 2   2       1       resize set web-b 2→1: 4 available, 3 needed
-3   3       1       resize set web-a 2→3: 1 machine may come, 3 wanted
+3   3       1       resize set web-a 2→3: room for 1 machine, 3 wanted
 4   3       0       resize set web-b 1→0: 4 available, 3 needed
 `, "\n"), out)
 	out, err = rolled(undone(9), paused).roll(t, "plan", "shop/web")

@@ -120,7 +120,7 @@ func TestRolloutRequestsWriteTheDeployment(t *testing.T) {
 			[]string{"start", "shop/web", "--reason", "new\n base"},
 			requestedBy("ann requested start: new base", `"kubernetes.io/change-cause":"started by ann: new base",`,
 				`,"spec":{"template":{"metadata":{"annotations":{"rollout.machine.sapcloud.io/restarted-at":"2026-11-21T14:06:07Z"}}}}`),
-			"wrote 2026-11-21T14:06:07Z into the template of deployment shop/web: all its machines are made anew\n" +
+			"wrote 2026-11-21T14:06:07Z into the template of deployment shop/web: all its machines are replaced\n" +
 				"Next: another revision of the template is rolled out with the strategy RollingUpdate.\n" +
 				"To take it back: starter rollout undo shop/web" + follow,
 		},
@@ -129,7 +129,7 @@ func TestRolloutRequestsWriteTheDeployment(t *testing.T) {
 			[]string{"start", "web", "-n", "shop", "--as-user", "bob"},
 			requestedBy("bob requested start", `"kubernetes.io/change-cause":"started by bob",`,
 				`,"spec":{"template":{"metadata":{"annotations":{"rollout.machine.sapcloud.io/restarted-at":"2026-11-21T14:06:07Z"}}}}`),
-			"wrote 2026-11-21T14:06:07Z into the template of deployment shop/web: all its machines are made anew\n" +
+			"wrote 2026-11-21T14:06:07Z into the template of deployment shop/web: all its machines are replaced\n" +
 				"Next: another revision of the template is rolled out with the strategy RollingUpdate, in steps: 2.\n" +
 				"To take it back: starter rollout undo shop/web" + follow,
 		},
@@ -153,26 +153,26 @@ func TestRolloutRequestsWriteTheDeployment(t *testing.T) {
 			"resume a pause", halfway(stopped),
 			[]string{"resume", "shop/web"},
 			requestedBy("ann requested resume", "", `,"spec":{"paused":false}`),
-			"deployment shop/web is not paused any more\nNext: the rollout continues where it stopped.\nTo take it back: starter rollout pause shop/web" + follow,
+			"deployment shop/web is no longer paused\nNext: the rollout continues where it stopped.\nTo take it back: starter rollout pause shop/web" + follow,
 		},
 		{
 			"resume a pause of nothing", ready(stopped),
 			[]string{"resume", "shop/web"},
 			requestedBy("ann requested resume", "", `,"spec":{"paused":false}`),
-			"deployment shop/web is not paused any more\nNext: the next change of the template is rolled out.\nTo take it back: starter rollout pause shop/web" + follow,
+			"deployment shop/web is no longer paused\nNext: the next change of the template is rolled out.\nTo take it back: starter rollout pause shop/web" + follow,
 		},
 		{
 			"resume what was to return", halfway(stopped, func(d *v1alpha1.MachineDeployment) { d.Spec.RollbackTo = &v1alpha1.RollbackConfig{} }),
 			[]string{"resume", "shop/web"},
 			requestedBy("ann requested resume", "", `,"spec":{"paused":false}`),
-			"deployment shop/web is not paused any more\nNext: the deployment returns to the revision that was requested meanwhile.\n" +
+			"deployment shop/web is no longer paused\nNext: the deployment returns to the revision that was requested meanwhile.\n" +
 				"To take it back: starter rollout pause shop/web" + follow,
 		},
 		{
 			"resume a hold", halfway(heldBy("2 bob: wait")),
 			[]string{"resume", "shop/web"},
 			requestedBy("ann requested resume", `"rollout.machine.sapcloud.io/hold":null,`, ""),
-			"the rollout of revision 2 of deployment shop/web is not held any more (it was by bob: wait)\nNext: the rollout continues where it stopped." + follow,
+			"the rollout of revision 2 of deployment shop/web is no longer held (former hold: bob: wait)\nNext: the rollout continues where it stopped." + follow,
 		},
 		{
 			"cancel", halfway(),

@@ -53,7 +53,7 @@ func TestRolloutSentence(t *testing.T) {
 		{"about to begin", before(), "the new template is being rolled out; next: create a set of 1 machine for revision 7: the template has none.", []string{stop}},
 		{
 			"a step is due", before().set("web-b", 7, "large", 0),
-			"revision 7 is being rolled out; next: resize set web-b 0→1: 1 machine may come, 3 wanted.",
+			"revision 7 is being rolled out; next: resize set web-b 0→1: room for 1 machine, 3 wanted.",
 			[]string{stop, back},
 		},
 		{
@@ -63,7 +63,7 @@ func TestRolloutSentence(t *testing.T) {
 		},
 		{
 			"it waits for a machine to go", webPool().set("web-a", 6, "small", 1).running("a-1").machine("a-2", v1alpha1.MachineTerminating).set("web-b", 7, "large", 2).running("b-1", "b-2"),
-			"revision 7 waits: 4 machines there or on their way out, 4 allowed.",
+			"revision 7 waits: 4 machines existing or being deleted, 4 allowed.",
 			[]string{drains, stop, back},
 		},
 		{
@@ -102,7 +102,7 @@ func TestRolloutSentence(t *testing.T) {
 		},
 		{
 			"sets are prepared", webPool(strategy(v1alpha1.OnDeleteMachineDeploymentStrategyType)).set("web-a", 6, "small", 2).running("a-1", "a-2").set("web-b", 7, "large", 1).running("b-1"),
-			"next: let the current set make machines, and old ones make none.",
+			"next: allow the current set to create machines, and no old set.",
 			[]string{"To let an old machine go: kubectl delete machine -n shop a-1", back},
 		},
 	} {

@@ -122,7 +122,7 @@ func TestHooksHoldADeletionUntilSomebodyTakesThemOff(t *testing.T) {
 	require.Equal(t, []deletion.Stage{deletion.PreDrainHooks, deletion.Drain, deletion.PreTerminateHooks, deletion.Instance}, stages)
 	held := w.reports[0]
 	require.Equal(t, []string{pre}, held.Step.BlockedBy)
-	require.Equal(t, "waits until nobody holds it by a pre-drain hook: "+pre, held.Event.Message)
+	require.Equal(t, "waits until these pre-drain hooks are removed: "+pre, held.Event.Message)
 }
 
 func TestN11_MissingClassHoldsUpTheInstanceOnly(t *testing.T) {
@@ -138,7 +138,7 @@ func TestN11_MissingClassHoldsUpTheInstanceOnly(t *testing.T) {
 
 func TestN13_QueuedMachineWaitsForItsTurn(t *testing.T) {
 	w := newGoing(t)
-	w.load.Queue = "queued: 12th of 80; 100 nodes are drained at a time"
+	w.load.Queue = "queued: place 12 of 80; 100 nodes are drained at a time"
 	w.after(time.Hour, func() {
 		require.NotContains(t, w.log, "drain m-1")
 		require.Equal(t, "queued", w.reports[1].Step.Name)

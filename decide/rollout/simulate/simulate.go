@@ -1,4 +1,5 @@
-// Package simulate answers what a rollout will do: it plays the decisions of decide/rollout in a cluster in which everything goes well.
+// Package simulate predicts what a rollout will do: it carries out the decisions of decide/rollout in a simulated cluster
+// without failures.
 package simulate
 
 import (
@@ -7,33 +8,34 @@ import (
 	"strconv"
 	"time"
 
+	"millwright/api/vocabulary"
 	"millwright/decide/list"
 	"millwright/decide/phrase"
 	"millwright/decide/rollout"
 )
 
-// longestPlan bounds the steps of a plan.
+// longestPlan is the largest number of steps in a plan.
 const longestPlan = 500
 
-// Foreseen is a step that would be taken.
+// Foreseen is a predicted step.
 type Foreseen struct {
-	Step  string // what would be done, in a sentence
-	Sizes []Size // afterwards, from the oldest set to the newest; sets without machines left out
+	Step  string // what would be done, in one sentence
+	Sizes []Size // the sizes afterwards, from the oldest set to the newest, without sets of size zero
 }
 
-// Size is how many machines a set would want.
+// Size is the predicted size of a set.
 type Size struct {
 	Set      string
 	Replicas int
 	Current  bool
 }
 
-// Plan returns the steps that would be taken from here, and takes none: as Run in a cluster in which every machine comes and goes at
-// once. Pause and hold are looked past, and said. It ends when nothing is left to do.
+// Plan returns the steps that a rollout would take from here if every machine came and went at once. It ignores a pause and a
+// hold, and says so in the first step.
 func Plan(o rollout.Observed) []Foreseen {
 	var plan []Foreseen
 	if why := o.Stopped(); why != "" {
-		plan = append(plan, Foreseen{Step: why + "; these steps follow once it goes on"})
+		plan = append(plan, Foreseen{Step: why + "; these steps follow when it resumes"})
 	}
 	o.Paused, o.Held, o.Automatic, o.Deadline = false, "", rollout.AutoRollback{}, nil
 	Run(o, 0, 0, longestPlan, func(d rollout.Decision, after rollout.Observed) {
@@ -49,26 +51,20 @@ func Plan(o rollout.Observed) []Foreseen {
 }
 
 func sizes(o rollout.Observed) []Size {
-	var wanted []Size
-	for _, s := range o.Sorted().Sets {
-		if s.Replicas > 0 {
-			wanted = append(wanted, Size{s.Name, s.Replicas, s.Current})
-		}
-	}
-	return wanted
+	wanted := list.Where(o.Sorted().Sets, func(s rollout.Set) bool { return s.Replicas > 0 })
+	return list.Map(wanted, func(s rollout.Set) Size { return Size{s.Name, s.Replicas, s.Current} })
 }
 
-// Ideal returns how long a rollout takes in which every decision costs nothing: machines need create to become available and
-// remove to be gone, and nothing else waits. It is what no system can be faster than under the same promises: the critical
-// path. The second result is false where it does not end.
+// Ideal returns how long a rollout takes if decisions cost no time: machines need create to become available and remove to be
+// gone. No system can be faster under the same promises. The second result is false if the rollout does not complete.
 func Ideal(o rollout.Observed, create, remove time.Duration) (time.Duration, bool) {
 	o.Automatic, o.Deadline = rollout.AutoRollback{}, nil
 	return Run(o, create, remove, 100*longestPlan, func(rollout.Decision, rollout.Observed) {})
 }
 
-// Run carries decisions out, at most so many, until nothing is left to do or a template returns. Machines need create to become available
-// and remove to be gone. People pass every step that waits for them, at once. done is called after each decision, with what there is then.
-// It returns how long that took, and whether the rollout is complete.
+// Run carries out decisions, at most so many, until nothing is left to do or a template is rolled back. Machines need create to
+// become available and remove to be gone. Steps that need approval are approved at once. Run calls done after each decision,
+// with the facts then. It returns the time that passed, and whether the rollout is complete.
 func Run(o rollout.Observed, create, remove time.Duration, most int, done func(d rollout.Decision, after rollout.Observed)) (time.Duration, bool) {
 	c := newCluster(o, create, remove)
 	for range most {
@@ -91,11 +87,11 @@ func Run(o rollout.Observed, create, remove time.Duration, most int, done func(d
 	return c.Now.Sub(o.Now), false
 }
 
-// cluster is one in which everything goes well: decisions are carried out, machines come and go after fixed times.
+// cluster is a simulated cluster without failures: machines come and go after fixed times.
 type cluster struct {
 	rollout.Observed
 	create      time.Duration // until a machine is available
-	remove      time.Duration // until one that is deleted is gone
+	remove      time.Duration // until a deleted machine is gone
 	ready, gone map[string]time.Time
 	made        int
 }
@@ -114,11 +110,11 @@ func newCluster(o rollout.Observed, create, remove time.Duration) *cluster {
 			}
 		}
 	}
-	c.live()
+	c.advance()
 	return c
 }
 
-// do carries a decision out.
+// do carries out a decision.
 func (c *cluster) do(d rollout.Decision) {
 	if d.Create != nil {
 		c.made++
@@ -154,14 +150,14 @@ func (c *cluster) do(d rollout.Decision) {
 		c.Trigger = d.Trigger.Apply(c.Trigger)
 	}
 	c.handOver(d)
-	c.live()
+	c.advance()
 }
 
 func has(targets []rollout.Target, uid string) bool {
 	return slices.ContainsFunc(targets, func(t rollout.Target) bool { return t.UID == uid })
 }
 
-// handOver does what a decision says about machines and their nodes.
+// handOver carries out a decision's changes to machines and nodes.
 func (c *cluster) handOver(d rollout.Decision) {
 	moves := func(m rollout.Member) bool {
 		return slices.ContainsFunc(d.Move, func(move rollout.Move) bool { return move.Machine.UID == m.UID })
@@ -173,7 +169,7 @@ func (c *cluster) handOver(d rollout.Decision) {
 			m := &s.Machines[j]
 			c.touch(d, m)
 			if moves(*m) {
-				m.Handed = true
+				m.HandedOver = true
 				moved = append(moved, *m)
 			}
 		}
@@ -186,18 +182,18 @@ func (c *cluster) handOver(d rollout.Decision) {
 	}
 }
 
-// touch does what a decision says about one machine and its node.
+// touch carries out a decision's changes to one machine and its node.
 func (c *cluster) touch(d rollout.Decision, m *rollout.Member) {
 	m.Candidate = m.Candidate || has(d.Candidates, m.UID)
 	m.Tainted = (m.Tainted || has(d.Taint, m.UID)) && !has(d.Untaint, m.UID)
-	m.Handed = m.Handed && !has(d.Accept, m.UID)
+	m.HandedOver = m.HandedOver && !has(d.Accept, m.UID)
 	for _, mark := range d.Mark {
 		if mark.UID == m.UID {
-			m.Priority, m.MarkedAt = rollout.PriorityChosen, mark.At
+			m.Priority, m.MarkedAt = vocabulary.PriorityChosen, mark.At
 		}
 	}
 	if has(d.Unmark, m.UID) {
-		m.Priority, m.MarkedAt = rollout.PriorityDefault, ""
+		m.Priority, m.MarkedAt = vocabulary.PriorityDefault, ""
 	}
 	switch {
 	case has(d.Guard, m.UID):
@@ -207,22 +203,22 @@ func (c *cluster) touch(d rollout.Decision, m *rollout.Member) {
 	}
 	switch {
 	case has(d.Settle, m.UID), has(d.Strip, m.UID):
-		m.Marks, m.Updated, m.Candidate = false, false, false
+		m.UpdateLabels, m.Updated, m.Candidate = false, false, false
 	case has(d.Select, m.UID):
-		m.Updating, m.Available, m.Marks = true, false, true
+		m.Updating, m.Available, m.UpdateLabels = true, false, true
 		c.ready[m.UID] = c.Now.Add(c.create)
 	}
 }
 
-// live lets machines and sets do what they do by themselves at this moment.
-func (c *cluster) live() {
+// advance lets machines and sets change by themselves up to the present time.
+func (c *cluster) advance() {
 	for i := range c.Sets {
 		s := &c.Sets[i]
 		c.scale(s)
 		for j := range s.Machines {
 			m := &s.Machines[j]
 			if at, waits := c.ready[m.UID]; waits && !m.Deleting && !c.Now.Before(at) {
-				m.Available, m.Ready, m.Sick, m.Failed = true, true, false, false
+				m.Available, m.Ready, m.Unhealthy, m.Failed = true, true, false, false
 				if m.Updating {
 					m.Updating, m.Updated = false, true
 				}
@@ -233,33 +229,32 @@ func (c *cluster) live() {
 	}
 }
 
-// scale makes or deletes machines of a set: those that are not available first, then the youngest.
+// scale creates or deletes machines of a set: those that are not available first, then the youngest.
 func (c *cluster) scale(s *rollout.Set) {
-	var live []*rollout.Member
+	var active []*rollout.Member
 	for i := range s.Machines {
 		if m := &s.Machines[i]; !m.Deleting {
-			live = append(live, m)
+			active = append(active, m)
 		}
 	}
-	slices.SortStableFunc(live, func(a, b *rollout.Member) int {
-		return cmp.Or(list.FalseFirst(a.Available, b.Available), list.FalseFirst(a.Handed, b.Handed), b.Created.Compare(a.Created))
+	slices.SortStableFunc(active, func(a, b *rollout.Member) int {
+		return cmp.Or(list.FalseFirst(a.Available, b.Available), list.FalseFirst(a.HandedOver, b.HandedOver), b.Created.Compare(a.Created))
 	})
-	for _, m := range live[:max(len(live)-s.Replicas, 0)] {
+	for _, m := range active[:max(len(active)-s.Replicas, 0)] {
 		m.Deleting, m.Available, m.Ready = true, false, false
 		c.gone[m.UID] = c.Now.Add(c.remove)
 	}
-	for n := len(live); n < s.Replicas && !s.NoScaleUp; n++ {
+	for n := len(active); n < s.Replicas && !s.NoScaleUp; n++ {
 		c.made++
 		id := "machine-" + strconv.Itoa(c.made)
 		s.Machines = append(s.Machines, rollout.Member{
-			Name: id, UID: id, Node: id, Priority: rollout.PriorityDefault, Sick: true, Created: c.Now.Add(time.Duration(c.made)),
+			Name: id, UID: id, Node: id, Priority: vocabulary.PriorityDefault, Unhealthy: true, Created: c.Now.Add(time.Duration(c.made)),
 		})
 		c.ready[id] = c.Now.Add(c.create)
 	}
 }
 
-// next lets time pass until something happens by itself, or until a moment, where that is earlier and not zero. It reports
-// whether there is anything to wait for.
+// next advances the time to the next event, or to until if that is earlier and not zero. It reports whether there was one.
 func (c *cluster) next(until time.Time) bool {
 	for _, times := range []map[string]time.Time{c.ready, c.gone} {
 		for _, at := range times {
@@ -272,6 +267,6 @@ func (c *cluster) next(until time.Time) bool {
 		return false
 	}
 	c.Now = phrase.Later(until, c.Now)
-	c.live()
+	c.advance()
 	return true
 }
