@@ -20,7 +20,7 @@ import (
 // stage. A stage that finishes in its first local attempt is not recorded.
 func (m *machine) delete(ctx workflow.Context, d activities.Decision) error {
 	if d.Problem != nil && d.NeverTried { // even without a class: the provider has nothing to delete
-		return m.release(ctx, d, "no instance was ever made: the object may go")
+		return m.release(ctx, d, "no instance was ever created: our finalizer is removed")
 	}
 	if again, err := m.identify(ctx, d); err != nil || again {
 		return err
@@ -55,7 +55,7 @@ func (m *machine) tryQuickly(ctx workflow.Context, d activities.Decision, s dele
 		}
 		return true, err
 	case s.Stage == deletion.Release && s.Abandoned == "":
-		return true, m.release(ctx, d, "takes the finalizer off: the object may go")
+		return true, m.release(ctx, d, "our finalizer is removed")
 	default:
 		return false, nil
 	}
@@ -74,7 +74,7 @@ func (m *machine) advance(ctx workflow.Context, d activities.Decision, s deletio
 		return m.deleteNode(ctx, d)
 	default: // the status says that the instance stays
 		m.done = deletion.Node
-		return m.release(ctx, d, "takes the finalizer off: the object may go")
+		return m.release(ctx, d, "our finalizer is removed")
 	}
 }
 

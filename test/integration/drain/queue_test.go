@@ -16,7 +16,7 @@ import (
 )
 
 // inQueue is what a machine says that waits for its turn. How many wait may have changed since it was told.
-var inQueue = regexp.MustCompile(fmt.Sprintf(`^queued: \d+(st|nd|rd|th) of \d+; %d nodes are drained at a time$`, most))
+var inQueue = regexp.MustCompile(fmt.Sprintf(`^queued: place \d+ of \d+; %d nodes are drained at a time$`, most))
 
 // 50 machines are deleted at once, each with a pod that a budget keeps, while a deployment wants ten more: these come although
 // no drain gets on. Further ones that are deleted wait for their turn, and creations do not wait for them either.
