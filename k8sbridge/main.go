@@ -4,14 +4,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -62,23 +60,10 @@ func run(o options) error {
 	if o.orphanPeriod != 0 && o.orphanPeriod < time.Second {
 		return fmt.Errorf("--machine-safety-orphan-vms-period: %s is neither 0 nor a second or more", o.orphanPeriod)
 	}
-	logger, err := o.Logger()
-	if err != nil {
-		return err
-	}
-	slog.SetDefault(logger)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-
-	registry := process.NewRegistry()
-	var filled atomic.Bool
-	ready := func() error {
-		if !filled.Load() {
-			return errors.New("caches are not filled yet")
-		}
-		return nil
-	}
-	if err := o.Serve(ctx, registry, ready); err != nil {
+	p, err := o.Start(ctx)
+	if err != nil {
 		return err
 	}
 	config, err := o.Kubernetes("millwright-bridge")
@@ -89,20 +74,20 @@ func run(o options) error {
 	if err != nil {
 		return err
 	}
-	temporal, err := o.Temporal(ctx, logger, registry)
+	temporal, err := o.Temporal(ctx, p.Logger, p.Registry)
 	if err != nil {
 		return err
 	}
 	defer temporal.Close()
-	filled.Store(true)
+	p.Ready()
 	client, err := process.KubernetesClient(config)
 	if err != nil {
 		return err
 	}
-	metrics := watch.NewMetrics(registry)
-	watch.NewSetMetrics(cluster, registry)
-	return lead(ctx, o, client, logger, registry, func(ctx context.Context) error {
-		b := watch.New(cluster, temporal, metrics, logger)
+	metrics := watch.NewMetrics(p.Registry)
+	watch.NewSetMetrics(cluster, p.Registry)
+	return lead(ctx, o, client, p.Logger, p.Registry, func(ctx context.Context) error {
+		b := watch.New(cluster, temporal, metrics, p.Logger)
 		b.SweepOrphans(temporal.ScheduleClient(), o.orphanPeriod)
 		return b.Run(ctx)
 	})

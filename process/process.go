@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -139,6 +140,32 @@ func NewRegistry() *prometheus.Registry {
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return registry
 }
+
+// Process is a process that has a logger, metrics and an endpoint for its health. Start returns one.
+type Process struct {
+	Logger   *slog.Logger
+	Registry *prometheus.Registry
+	ready    atomic.Bool
+}
+
+// Start makes the logger the default one and serves metrics and health until ctx ends. The process is not ready before Ready.
+func (f *Flags) Start(ctx context.Context) (*Process, error) {
+	logger, err := f.Logger()
+	if err != nil {
+		return nil, err
+	}
+	slog.SetDefault(logger)
+	p := &Process{Logger: logger, Registry: NewRegistry()}
+	return p, f.Serve(ctx, p.Registry, func() error {
+		if !p.ready.Load() {
+			return errors.New("caches are not filled yet")
+		}
+		return nil
+	})
+}
+
+// Ready makes /readyz succeed.
+func (p *Process) Ready() { p.ready.Store(true) }
 
 // Serve answers /metrics, /healthz (the process runs) and /readyz (ready returns nil) until ctx ends. It returns an error if it
 // cannot listen on the address.

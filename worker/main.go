@@ -7,13 +7,11 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/signal"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -81,30 +79,17 @@ func execute(o options) error {
 			return fmt.Errorf("--bootstrap-token-auth-extra-groups: %q does not begin with system:bootstrappers:, and the API server takes no other", group)
 		}
 	}
-	logger, err := o.Logger()
-	if err != nil {
-		return err
-	}
-	slog.SetDefault(logger)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-
-	registry := process.NewRegistry()
-	var started atomic.Bool
-	ready := func() error {
-		if !started.Load() {
-			return errors.New("caches are not filled yet")
-		}
-		return nil
-	}
-	if err := o.Serve(ctx, registry, ready); err != nil {
+	p, err := o.Start(ctx)
+	if err != nil {
 		return err
 	}
 	clients, err := connect(o)
 	if err != nil {
 		return err
 	}
-	temporal, err := o.Temporal(ctx, logger, registry)
+	temporal, err := o.Temporal(ctx, p.Logger, p.Registry)
 	if err != nil {
 		return err
 	}
@@ -114,12 +99,12 @@ func execute(o options) error {
 		return err
 	}
 	fatal := make(chan error, 1)
-	workers, err := serve(o, temporal, cluster, clients, registry, fatal)
+	workers, err := serve(o, temporal, cluster, clients, p.Registry, fatal)
 	if err != nil {
 		return err
 	}
-	started.Store(true)
-	logger.Info("serving", "queues", o.queues)
+	p.Ready()
+	p.Logger.Info("serving", "queues", o.queues)
 	return untilStopped(ctx, workers, fatal)
 }
 

@@ -38,7 +38,7 @@ type MachineSetSpec struct {
 	// Selects the set's machines; must match the labels of the template.
 	// +required
 	Selector *metav1.LabelSelector `json:"selector"`
-	// Legacy; used only as a label of metrics. The class of the template is the one that is used.
+	// Legacy, without effect: the class of the template is used.
 	// +optional
 	MachineClass ClassSpec `json:"machineClass,omitempty,omitzero"`
 	// The template of the set's machines.
