@@ -31,7 +31,7 @@ type Machine struct {
 
 // MachineSpec is the desired state of a machine.
 type MachineSpec struct {
-	// The MachineClass that says how instances are made.
+	// The MachineClass that says how instances are created.
 	// +required
 	// +kubebuilder:validation:XValidation:rule=`has(self.kind) && self.kind != ''`,fieldPath=`.kind`,reason=FieldValueRequired,message=`class.kind is empty; it must name the kind of the class, MachineClass`
 	// +kubebuilder:validation:XValidation:rule=`has(self.name) && self.name != ''`,fieldPath=`.name`,reason=FieldValueRequired,message=`class.name is empty; it must name a MachineClass in the same namespace`

@@ -6,8 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// MachineClass is how instances are made at a provider. Its fields are at the top level; there is no spec. A change
-// affects only instances that are made later.
+// MachineClass is how a provider creates instances. Its fields are at the top level; there is no spec. A change
+// affects only instances that are created later.
 //
 // +genclient
 // +kubebuilder:object:root=true

@@ -12,7 +12,7 @@ import (
 // +kubebuilder:object:root=true
 // +kubebuilder:printcolumn:name="Behavior",type=string,JSONPath=".spec.drain.behavior",description="What becomes of the pods"
 // +kubebuilder:printcolumn:name="Order",type=integer,JSONPath=".spec.drain.order",description="Pods of a lower order go first"
-// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=".metadata.creationTimestamp",description="Time since the rule was made"
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=".metadata.creationTimestamp",description="Time since the rule was created"
 type MachineDrainRule struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional

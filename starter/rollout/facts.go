@@ -47,7 +47,7 @@ func (s snapshot) made() string {
 		return "none of this template yet"
 	}
 	set := s.family.Sets[i]
-	return fmt.Sprintf("%d, set %s of class %s, made at %s", s.next.Revision, set.Name, cmp.Or(set.Spec.Template.Spec.Class.Name, "-"),
+	return fmt.Sprintf("%d, set %s of class %s, created at %s", s.next.Revision, set.Name, cmp.Or(set.Spec.Template.Spec.Class.Name, "-"),
 		kubecli.Since(set.CreationTimestamp.Time, s.now))
 }
 

@@ -65,7 +65,7 @@ shop/web: revision 7 waits: 1 machine of the new template not available yet, 2 a
 [======>   ] 2/3 up to date, 2 available
 
 machines   3 wanted, 2 up to date, 2 ready, 2 available
-revision   7, set web-b of class large, made at 13:51:07 UTC (15m)
+revision   7, set web-b of class large, created at 13:51:07 UTC (15m)
 strategy   RollingUpdate, maxSurge 1, maxUnavailable 0
 deadline   20m0s without progress: it passes at 14:11:07 UTC (in 5m)
 
@@ -92,7 +92,7 @@ shop/web: revision 7 is complete.
 [==========] 3/3 up to date, 3 available
 
 machines   3 wanted, 3 up to date, 3 ready, 3 available
-revision   7, set web-b of class large, made at 13:51:07 UTC (15m)
+revision   7, set web-b of class large, created at 13:51:07 UTC (15m)
 strategy   RollingUpdate, maxSurge 1, maxUnavailable 0
 deadline   none: progressDeadlineSeconds is not set
 
