@@ -20,7 +20,7 @@ import (
 )
 
 // fingerprints of an object say which of its changes affect which workflows. Fields that only the object's own workflow writes
-// are in none of them: a run that wrote decides again by itself.
+// do not signal that workflow, because a run that wrote decides again by itself. They signal the controller's workflow.
 type fingerprints struct {
 	spec            uint64 // signals the object's workflow at once: spec, deletion, metadata that others write
 	parentNow       uint64 // signals the controller's workflow at once: the controller; of a set all but size and progress
