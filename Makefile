@@ -6,7 +6,7 @@ SHELL := /bin/bash
 TOOL := go tool -modfile=tools.mod
 BINARIES := ./worker ./k8sbridge ./starter ./devstack ./devstack/virtualcloud
 
-.PHONY: help build test test-unit integration demo up down generate golden replay record bench endurance lint verify vulncheck stack
+.PHONY: help build test test-unit integration demo up down generate golden replay record bench chaos endurance mutate lint verify vulncheck stack
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}'
@@ -47,7 +47,13 @@ replay: ## replay the recorded histories against today's workflows
 	go test -run TestReplay ./workflows/...
 
 endurance: stack ## a hundred machines, changed, paused, cancelled and killed at random: ten minutes
-	go test -tags integration,endurance -count=1 -timeout 40m -v -run TestEndurance ./test/integration/rollouts ./test/integration/chaos
+	go test -tags integration,endurance -count=1 -timeout 40m -v -run TestEndurance ./test/integration/rollouts ./test/integration/chaos ./test/integration/seeds
+
+chaos: stack ## random loads and faults with everything checked: CHAOS_SEED=n CHAOS_SEEDS=k CHAOS_TIME=10m CHAOS_LOGS=folder
+	go test -tags integration,chaos -count=1 -timeout 0 -v -run 'TestSeeds$$' ./test/integration/seeds
+
+mutate: ## break the product in known ways; the tests must notice each. Some minutes; MUTATIONS=regexp runs some
+	go run ./test/mutate -run "$(MUTATIONS)"
 
 bench: stack ## measure scale-up, drain and rollouts; on an otherwise quiet machine
 	go test -tags integration,bench -count=1 -timeout 20m -v ./test/integration/bench 2>&1 | grep _test.go:

@@ -44,7 +44,7 @@ func crowd() []runtime.Object {
 		}
 	}
 	old.Spec.Selector.MatchLabels = map[string]string{"app": "old"}
-	d.Spec.Rollout = &v1alpha1.RolloutPolicy{AutomaticRollback: &v1alpha1.AutomaticRollback{MaxFailedMachines: new(int32(1))}}
+	policy := activitiestest.Policy(v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{MaxFailedMachines: new(int32(1))}})
 	d.Status.Rollout = &v1alpha1.RolloutStatus{Revision: 7, FailedMachines: []string{"z", "a"}}
 	s, other, oldSet := activitiestest.Owned(d, "s", 3, activitiestest.Forbidden), activitiestest.Owned(d, "s-2", 0, activitiestest.Former, activitiestest.Forbidden), activitiestest.Set("old-s", 0, activitiestest.Going[*v1alpha1.MachineSet])
 	for _, x := range []*v1alpha1.MachineSet{s, other, oldSet} {
@@ -75,7 +75,7 @@ func crowd() []runtime.Object {
 	n.Status.Conditions[0].LastHeartbeatTime = since
 	oldClass := activitiestest.Class(activitiestest.Going[*v1alpha1.MachineClass], func(c *v1alpha1.MachineClass) { c.Name, c.UID, c.Finalizers = "old-c", "uid-old-c", finalizers })
 	return []runtime.Object{
-		d, old, s, other, oldSet, m, oldMachine, due, n, activitiestest.Class(activitiestest.Rich, activitiestest.Needing("a")), oldClass, activitiestest.Keys("a", activitiestest.Backup), activitiestest.Keys("unused", activitiestest.Backup, v1alpha1.FinalizerSecret),
+		policy, d, old, s, other, oldSet, m, oldMachine, due, n, activitiestest.Class(activitiestest.Rich, activitiestest.Needing("a")), oldClass, activitiestest.Keys("a", activitiestest.Backup), activitiestest.Keys("unused", activitiestest.Backup, v1alpha1.FinalizerSecret),
 	}
 }
 

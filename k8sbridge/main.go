@@ -30,12 +30,11 @@ import (
 // options are the flags of this process.
 type options struct {
 	process.Flags
-	leaseNamespace string
-	identity       string
-	guardSecrets   bool
-	orphanPeriod   time.Duration
-	preflight      process.PreflightFlags
-	rollout        process.RolloutFlags
+	identity     string
+	guardSecrets bool
+	orphanPeriod time.Duration
+	preflight    process.PreflightFlags
+	rollout      process.RolloutFlags
 }
 
 func main() {
@@ -44,21 +43,24 @@ func main() {
 	o.preflight.Register(flag.CommandLine)
 	o.rollout.Register(flag.CommandLine)
 	host, _ := os.Hostname() // if it fails, the process ID remains
-	flag.StringVar(&o.leaseNamespace, "lease-namespace", "default", "namespace of the Lease for leader election")
 	flag.StringVar(&o.identity, "identity", fmt.Sprintf("%s-%d", host, os.Getpid()), "identity of this process in the leader election")
 	flag.BoolVar(&o.guardSecrets, "guard-secrets", true, "the worker puts a finalizer on each Secret that a MachineClass names; set the same value on worker and bridge")
 	flag.DurationVar(&o.orphanPeriod, "machine-safety-orphan-vms-period", watch.DefaultOrphanPeriod, "time between two sweeps for instances without a Machine, per MachineClass; 0 disables the sweeps")
 	flag.Parse()
-	if err := run(o); err != nil {
+	if err := execute(o); err != nil {
 		fmt.Fprintln(os.Stderr, "k8sbridge:", err)
 		os.Exit(1)
 	}
 }
 
-// run fills the caches, waits to become the leader, and signals until the process is stopped.
-func run(o options) error {
+// execute fills the caches, waits to become the leader, and signals until the process is stopped.
+func execute(o options) error {
 	if o.orphanPeriod != 0 && o.orphanPeriod < time.Second {
 		return fmt.Errorf("--machine-safety-orphan-vms-period: %s is neither 0 nor a second or more", o.orphanPeriod)
+	}
+	name, err := o.Installation()
+	if err != nil {
+		return err
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -79,15 +81,18 @@ func run(o options) error {
 		return err
 	}
 	defer temporal.Close()
-	p.Ready()
 	client, err := process.KubernetesClient(config)
 	if err != nil {
 		return err
 	}
+	if err := process.Claim(ctx, name, temporal, client, p.Logger); err != nil {
+		return err
+	}
+	p.Ready()
 	metrics := watch.NewMetrics(p.Registry)
 	watch.NewSetMetrics(cluster, p.Registry)
 	return lead(ctx, o, client, p.Logger, p.Registry, func(ctx context.Context) error {
-		b := watch.New(cluster, temporal, metrics, p.Logger)
+		b := watch.New(name, cluster, temporal, metrics, p.Logger)
 		b.SweepOrphans(temporal.ScheduleClient(), o.orphanPeriod)
 		return b.Run(ctx)
 	})
@@ -140,7 +145,7 @@ func lead(ctx context.Context, o options, client kubernetes.Interface, logger *s
 	var term sync.Mutex // held while a bridge runs: the election does not wait for the end of the bridge before
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: &resourcelock.LeaseLock{
-			LeaseMeta:  metav1.ObjectMeta{Name: "millwright-bridge", Namespace: o.leaseNamespace},
+			LeaseMeta:  metav1.ObjectMeta{Name: "millwright-bridge", Namespace: o.LeaseNamespace},
 			Client:     client.CoordinationV1(),
 			LockConfig: resourcelock.ResourceLockConfig{Identity: o.identity},
 		},

@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/kubernetes/fake"
+
+	"millwright/process"
 )
 
 // election is one of several bridges, which records what they do.
@@ -40,7 +42,7 @@ func (e *election) story() []string {
 // join makes a candidate for the leadership until ctx ends; its bridge ends with the error that fail delivers.
 func (e *election) join(ctx context.Context, name string, registry *prometheus.Registry, fail <-chan error) <-chan error {
 	done := make(chan error, 1)
-	o := options{leaseNamespace: "default", identity: name}
+	o := options{Flags: process.Flags{LeaseNamespace: "default"}, identity: name}
 	go func() {
 		done <- lead(ctx, o, e.client, slog.New(slog.DiscardHandler), registry, func(ctx context.Context) error {
 			e.note(name + " begins")

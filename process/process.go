@@ -24,6 +24,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"millwright/workflows/run"
 )
 
 // Flags are the flags of every process. The zero value is invalid: Register sets the defaults.
@@ -34,6 +36,8 @@ type Flags struct {
 	TemporalNamespace string
 	MetricsAddress    string
 	LogLevel          string
+	ClusterName       string
+	LeaseNamespace    string
 	QPS               float64
 	Burst             int
 }
@@ -45,6 +49,8 @@ func (f *Flags) Register(set *flag.FlagSet) {
 	set.StringVar(&f.TargetKubeconfig, "target-kubeconfig", "", "kubeconfig of the cluster that the machines join as nodes; empty means the cluster of --kubeconfig; \"none\" means that machines join no cluster; set the same value on worker and bridge")
 	set.StringVar(&f.TemporalAddress, "temporal-address", environment("TEMPORAL_ADDRESS", "127.0.0.1:7233"), "host:port of the Temporal frontend")
 	set.StringVar(&f.TemporalNamespace, "temporal-namespace", environment("TEMPORAL_NAMESPACE", "millwright"), "Temporal namespace")
+	set.StringVar(&f.ClusterName, "cluster-name", "", "name of this installation: the first part of its task queues and workflow IDs, and a tag on each instance; set the same value on worker and bridge (required)")
+	set.StringVar(&f.LeaseNamespace, "lease-namespace", "default", "namespace of the Leases for the leader election of the bridges and for the presence of the workers")
 	set.StringVar(&f.MetricsAddress, "metrics-address", ":9464", "host:port that serves /metrics, /healthz and /readyz")
 	set.StringVar(&f.LogLevel, "log-level", "info", "debug, info, warn or error")
 	// Source of the rates: the values with which Gardener runs machine-controller-manager (150 and 200).
@@ -57,6 +63,15 @@ func environment(name, fallback string) string {
 		return value
 	}
 	return fallback
+}
+
+// Installation returns the name of this installation, or an error that says why --cluster-name cannot be used.
+func (f *Flags) Installation() (run.Installation, error) {
+	name := run.Installation(f.ClusterName)
+	if err := name.Check(); err != nil {
+		return "", fmt.Errorf("--cluster-name: %w", err)
+	}
+	return name, nil
 }
 
 // Logger returns a logger of JSON lines on standard error.

@@ -29,7 +29,7 @@ func TestFlags(t *testing.T) {
 		return f
 	}
 	assert.Equal(t, Flags{
-		TemporalAddress: "127.0.0.1:7233", TemporalNamespace: "millwright", MetricsAddress: ":9464", LogLevel: "info", QPS: 150, Burst: 200,
+		TemporalAddress: "127.0.0.1:7233", TemporalNamespace: "millwright", MetricsAddress: ":9464", LogLevel: "info", LeaseNamespace: "default", QPS: 150, Burst: 200,
 	}, parse())
 
 	t.Setenv("TEMPORAL_ADDRESS", "temporal:7233")

@@ -15,7 +15,8 @@ import (
 // called again after any outcome, also from two processes at once. It does not reveal secrets: no error, result or log line of
 // a Provider contains a value from Class.Secret.
 type Provider interface {
-	// CreateInstance creates the instance of a machine, or returns the one that already has the machine's UID tag. It never
+	// CreateInstance creates the instance of a machine, or returns the one that already has the machine's UID tag; if none has
+	// it, the one of the class and cluster that has the machine's name and no UID at all, as another controller made it. It never
 	// creates a second one for the same UID. The instance may still be Uninitialized when it returns.
 	CreateInstance(ctx context.Context, class Class, machine Machine) (Instance, error)
 
@@ -28,12 +29,13 @@ type Provider interface {
 	// instance may still exist, Terminating, when it returns: InstanceStatus returns NotFound when it is gone.
 	DeleteInstance(ctx context.Context, class Class, machine Machine) error
 
-	// InstanceStatus returns the instance of a machine: NotFound if there is none, Uninitialized (with the instance in
-	// Error.Instance) if it waits for InitializeInstance, OutOfRange if several have the UID tag.
+	// InstanceStatus returns the instance of a machine, found by the UID tag, else by the provider ID, else, if the provider ID is not
+	// known and the machine has a name, by that name as CreateInstance does: NotFound if there is none, Uninitialized (with the instance in
+	// Error.Instance) if it waits for InitializeInstance, OutOfRange if several have the UID tag, or the name.
 	InstanceStatus(ctx context.Context, class Class, machine Machine) (Instance, error)
 
-	// ListInstances returns every instance of the cluster that was created from the class, sorted by provider ID. It never
-	// returns instances of other clusters.
+	// ListInstances returns every instance of the cluster that was created from the class, with or without a UID tag, sorted by
+	// provider ID. It never returns instances of other clusters.
 	ListInstances(ctx context.Context, class Class, cluster string) ([]Instance, error)
 
 	// VolumeIDs returns the cloud's names for those of the volumes that belong to this cloud, in the given order; others are

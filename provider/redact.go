@@ -1,6 +1,9 @@
 package provider
 
 import (
+	"encoding/base64"
+	"encoding/json"
+	"net/url"
 	"slices"
 	"strings"
 )
@@ -9,15 +12,24 @@ import (
 // replacing them would make messages unreadable.
 const minRedacted = 6
 
-// Redact returns text without the values of the secret. Clouds quote requests in their errors ("token abc is not valid"), so a
+// minLine is the shortest line of a value of several lines, in bytes, that Redact replaces. Shorter lines are words of a format.
+const minLine = 8
+
+// Redact returns text without the values of the secret, in the forms in which requests carry them: plain, escaped for JSON or a
+// URL, in base64; and without single lines of a value. Clouds quote requests in their errors ("token abc is not valid"), so a
 // provider calls it for every text from its cloud before that becomes an Error's message.
 func (s Secret) Redact(text string) string {
 	var found []string
 	for _, value := range s {
 		// A token that was pasted with a line break at its end is quoted without it.
-		for _, form := range []string{string(value), strings.TrimSpace(string(value))} {
-			if len(form) >= minRedacted {
-				found = append(found, form)
+		for _, plain := range []string{string(value), strings.TrimSpace(string(value))} {
+			if len(plain) >= minRedacted {
+				found = append(found, forms(plain)...)
+			}
+		}
+		for line := range strings.Lines(string(value)) {
+			if line = strings.TrimSpace(line); len(line) >= minLine {
+				found = append(found, line)
 			}
 		}
 	}
@@ -27,4 +39,27 @@ func (s Secret) Redact(text string) string {
 		text = strings.ReplaceAll(text, value, redacted)
 	}
 	return text
+}
+
+// forms returns a value as requests may carry it. Within the base64 of a longer text, such as "user:password", a value looks different for
+// each of the three offsets: the letters that depend on its neighbours are left out.
+func forms(plain string) []string {
+	all := []string{plain, url.QueryEscape(plain), url.PathEscape(plain)}
+	if quoted, err := json.Marshal(plain); err == nil {
+		all = append(all, strings.Trim(string(quoted), `"`))
+	}
+	for offset := range 3 {
+		padded := []byte(strings.Repeat("x", offset) + plain)
+		for _, encoding := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+			whole := encoding.EncodeToString(padded)
+			if offset == 0 {
+				all = append(all, whole)
+			}
+			first, last := (offset*8+5)/6, len(padded)*8/6 // letters that hold bits of this value alone
+			if last-first >= minRedacted {
+				all = append(all, whole[first:last])
+			}
+		}
+	}
+	return all
 }

@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -28,7 +27,6 @@ import (
 // options are the flags of this process.
 type options struct {
 	process.Flags
-	clusterName  string
 	queues       string
 	virtualcloud string
 	adopt        bool
@@ -47,7 +45,6 @@ func main() {
 	o.Register(flag.CommandLine)
 	o.preflight.Register(flag.CommandLine)
 	o.rollout.Register(flag.CommandLine)
-	flag.StringVar(&o.clusterName, "cluster-name", "", "name of this installation, written as a tag on each instance (required)")
 	flag.StringVar(&o.queues, "queues", "machines,kubernetes,drains,provider-virtual", "task queues that this worker polls, separated by commas")
 	flag.StringVar(&o.virtualcloud, "virtualcloud-address", "", "URL of the virtual cloud; required when --queues has provider-virtual")
 	flag.BoolVar(&o.adopt, "adopt-before-create", true, "before a create call, search the cloud for an instance that has the machine's UID; false only in tests: it can create two instances for one machine")
@@ -68,8 +65,9 @@ func main() {
 
 // execute serves the task queues until the process is stopped; running activities get time to finish.
 func execute(o options) error {
-	if o.clusterName == "" {
-		return errors.New("--cluster-name is required: instances of two installations must not be mixed up")
+	name, err := o.Installation()
+	if err != nil {
+		return err
 	}
 	if o.cloudCalls < 1 {
 		return fmt.Errorf("--max-cloud-calls is %d: at least one call has to be made", o.cloudCalls)
@@ -94,17 +92,29 @@ func execute(o options) error {
 		return err
 	}
 	defer temporal.Close()
+	if err := process.Claim(ctx, name, temporal, clients.control, p.Logger); err != nil {
+		return err
+	}
 	cluster, err := watch(ctx, o, clients)
 	if err != nil {
 		return err
 	}
 	fatal := make(chan error, 1)
-	workers, err := serve(o, temporal, cluster, clients, p.Registry, fatal)
+	if cluster != nil {
+		host, _ := os.Hostname() // if it fails, the process ID remains
+		leases := clients.control.CoordinationV1().Leases(o.LeaseNamespace)
+		here := newPresence(leases, temporal, o.TemporalNamespace, fmt.Sprintf("%s-%d", host, os.Getpid()), cluster, p.Logger)
+		if err := here.begin(ctx); err != nil {
+			return err
+		}
+		go here.keep(ctx)
+	}
+	workers, err := serve(o, name, temporal, cluster, clients, p.Registry, fatal)
 	if err != nil {
 		return err
 	}
 	p.Ready()
-	p.Logger.Info("serving", "queues", o.queues)
+	p.Logger.Info("serving", "installation", name, "queues", o.queues)
 	return untilStopped(ctx, workers, fatal)
 }
 

@@ -40,7 +40,7 @@ const (
 // minutes, for example because the namespace is gone. fatal gets the error of
 // the first one; it needs a buffer.
 func serve(
-	o options, temporal client.Client, cluster *cache.Cluster, clients clients, registry prometheus.Registerer, fatal chan<- error,
+	o options, installation run.Installation, temporal client.Client, cluster *cache.Cluster, clients clients, registry prometheus.Registerer, fatal chan<- error,
 ) ([]worker.Worker, error) {
 	onClusters := activities.OnClusters(&kube.Kube{
 		Cluster: cluster, Recorder: recorder(clients.control), TokenGroups: o.tokenGroups, Draining: o.draining,
@@ -74,7 +74,7 @@ func serve(
 		case isProvider:
 			options.MaxConcurrentActivityExecutionSize = o.cloudCalls
 		}
-		w := worker.New(temporal, queue, options)
+		w := worker.New(temporal, installation.Queue(queue), options)
 		switch {
 		case isCore(queue):
 			if queue == run.QueueMachines {
@@ -89,7 +89,7 @@ func serve(
 				return nil, fmt.Errorf("serve queue %s: %w", queue, err)
 			}
 			w.RegisterActivity(&cloud.Provider{
-				Cloud: found, Classes: clients.machines, Secrets: clients.control, Tokens: clients.target, Cluster: o.clusterName, ExhaustedRetry: o.exhausted,
+				Cloud: found, Classes: clients.machines, Secrets: clients.control, Tokens: clients.target, Cluster: o.ClusterName, ExhaustedRetry: o.exhausted,
 			})
 		default:
 			return nil, fmt.Errorf("unknown queue %q: known are %s, %s, %s and provider-NAME", queue, run.QueueMachines, run.QueueKubernetes, run.QueueDrains)
@@ -116,6 +116,9 @@ func workerOptions() worker.Options {
 		WorkflowTaskPollerBehavior:         pollers(),
 		ActivityTaskPollerBehavior:         pollers(),
 		DisableRegistrationAliasing:        true,
+		// Without these, the SDK would pass on a heartbeat after 0.8 times the heartbeat timeout, and a cancellation arrives with its answer.
+		MaxHeartbeatThrottleInterval:     kube.HeartbeatEvery,
+		DefaultHeartbeatThrottleInterval: kube.HeartbeatEvery,
 	}
 	deployment, build := os.Getenv("TEMPORAL_DEPLOYMENT_NAME"), os.Getenv("TEMPORAL_WORKER_BUILD_ID")
 	if deployment != "" && build != "" {

@@ -10,6 +10,7 @@ import (
 	"millwright/workflows/class"
 	"millwright/workflows/deployment"
 	"millwright/workflows/drain"
+	"millwright/workflows/installation"
 	"millwright/workflows/machine"
 	"millwright/workflows/orphan"
 	"millwright/workflows/run"
@@ -26,6 +27,7 @@ func Register(r worker.WorkflowRegistry) {
 		run.KindDrain:             drain.Drain,
 		run.KindRollout:           deployment.Rollout,
 		run.KindOrphanCollection:  orphan.Collection,
+		run.KindInstallation:      installation.Installation,
 	} {
 		r.RegisterWorkflowWithOptions(function, workflow.RegisterOptions{
 			Name:               string(kind),

@@ -69,6 +69,15 @@ func (s *apiServer) serve(c FakeClient) {
 			return true, object, err
 		case testing.DeleteActionImpl:
 			return true, nil, s.delete(tracker, a)
+		case testing.ListActionImpl:
+			if a.ListOptions.Limit != 1 { // a cache watches from the version of its list on, and the tracker knows no versions
+				return false, nil, nil
+			}
+			list, err := tracker.List(a.GetResource(), a.GetKind(), a.GetNamespace())
+			if err == nil {
+				list.(metav1.ListInterface).SetResourceVersion(strconv.Itoa(s.version)) // that of the whole store
+			}
+			return true, list, err
 		default:
 			return false, nil, nil
 		}

@@ -106,7 +106,7 @@ func (o *Office) Patiently(activity any, in activitiescloud.InstanceCall) (answe
 	return answer, took, err
 }
 
-var InstanceCall = activitiescloud.InstanceCall{Machine: kube.Ref{Namespace: Shop, Name: "m", UID: "uid-m"}, Class: "small", NeverTried: true}
+var InstanceCall = activitiescloud.InstanceCall{Machine: kube.Ref{Namespace: Shop, Name: "m", UID: "uid-m"}, Class: "small", NeverTried: true, IntentRun: "default-test-run-id"}
 
 func Secret(name string, data map[string]string) *corev1.Secret {
 	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: Shop, Name: name}, Data: map[string][]byte{}}

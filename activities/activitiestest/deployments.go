@@ -81,3 +81,8 @@ func CreateSet(d *v1alpha1.MachineDeployment) deployment.SetCreation {
 func Forbidden(s *v1alpha1.MachineSet) {
 	s.Labels = map[string]string{v1alpha1.LabelScaleUpDisabled: v1alpha1.ValueLowerTrue, "app": "web"}
 }
+
+// Policy is a RolloutPolicy for all objects of the namespace.
+func Policy(spec v1alpha1.RolloutPolicySpec) *v1alpha1.RolloutPolicy {
+	return &v1alpha1.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "careful"}, Spec: spec}
+}

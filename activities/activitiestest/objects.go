@@ -40,6 +40,7 @@ func Class(change ...func(*v1alpha1.MachineClass)) *v1alpha1.MachineClass {
 
 func Set(name string, replicas int32, change ...func(*v1alpha1.MachineSet)) *v1alpha1.MachineSet {
 	s := &v1alpha1.MachineSet{ObjectMeta: metadata(name)}
+	s.Labels = map[string]string{"app": "web"}
 	s.Spec.Replicas = replicas
 	s.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
 	s.Spec.Template = Template()

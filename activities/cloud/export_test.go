@@ -7,6 +7,9 @@ import (
 	"millwright/provider"
 )
 
+// IsFirst reports whether no attempt of an activity can have called the cloud before.
+var IsFirst = isFirst
+
 // Render renders a template of user data.
 var Render = render
 

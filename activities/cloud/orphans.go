@@ -3,7 +3,6 @@ package cloud
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"go.temporal.io/sdk/temporal"
@@ -31,7 +30,7 @@ type OrphanDecision struct {
 	orphan.Decision
 }
 
-// FindOrphans reads from the cloud the instances of a class, and then from the API server the machines of its namespace, so that
+// FindOrphans reads from the cloud the instances of a class, and then from the API server the machines of all namespaces, so that
 // the machine of each instance is in the second answer. An error or an incomplete answer ends the attempt. It changes nothing.
 func (p *Provider) FindOrphans(ctx context.Context, in OrphanSearch) (OrphanDecision, error) {
 	stop := kube.Beat(ctx)
@@ -53,7 +52,7 @@ func (p *Provider) FindOrphans(ctx context.Context, in OrphanSearch) (OrphanDeci
 	}
 	machines, err := p.liveMachines(ctx, in.Class.Namespace)
 	if err != nil {
-		return OrphanDecision{}, err
+		return OrphanDecision{}, finalIfUnreadable(err)
 	}
 	facts := orphan.Facts{
 		Now: in.At, Allowed: mc.Annotations[v1alpha1.AnnotationCollectOrphans],
@@ -77,8 +76,8 @@ type OrphanEnd struct {
 }
 
 // CollectOrphan deletes the instances of a machine that does not exist, and returns when the provider says that they are
-// gone. Each attempt first reads the machine from the API server: the instances are deleted only if there is none, or
-// another one of that name. Running it twice is harmless.
+// gone. Each attempt first reads the machines of all namespaces from the API server: the instances are deleted only if none of
+// them claims one. Running it twice is harmless.
 func (p *Provider) CollectOrphan(ctx context.Context, in OrphanCall) (OrphanEnd, error) {
 	stop := kube.Beat(ctx)
 	defer stop()
@@ -110,7 +109,7 @@ func (p *Provider) usableClass(ctx context.Context, ref kube.Ref) (boundClass, e
 	return class, err
 }
 
-// claimed returns why instances are not deleted: their machine exists, or another machine of that name claims them.
+// claimed returns why instances are not deleted: their class is gone, or a machine claims one of them.
 func (p *Provider) claimed(ctx context.Context, in OrphanCall) (string, error) {
 	mc, err := p.liveClass(ctx, in.Class)
 	switch {
@@ -119,19 +118,11 @@ func (p *Provider) claimed(ctx context.Context, in OrphanCall) (string, error) {
 	case mc == nil:
 		return fmt.Sprintf("MachineClass %s is gone", in.Class.Key()), nil
 	}
-	m, err := p.Classes.MachineV1alpha1().Machines(in.Class.Namespace).Get(ctx, in.Target.Machine, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err) && !apierrors.IsUnexpectedServerError(err):
-		return "", nil
-	case err != nil:
-		return "", finalIfUnreadable(fmt.Errorf("get machine %s/%s: %w", in.Class.Namespace, in.Target.Machine, err))
-	case string(m.UID) == in.Target.UID:
-		return fmt.Sprintf("Machine %s exists", m.Name), nil
+	machines, err := p.liveMachines(ctx, in.Class.Namespace)
+	if err != nil {
+		return "", finalIfUnreadable(err)
 	}
-	if id := m.Spec.ProviderID; slices.Contains(in.Target.ProviderIDs, id) {
-		return fmt.Sprintf("Machine %s names instance %s", m.Name, id), nil
-	}
-	return "", nil
+	return orphan.Claimed(in.Target, machines), nil
 }
 
 // liveClass reads a class from the API server; nil when it is gone, or another one has its name.
@@ -140,14 +131,19 @@ func (p *Provider) liveClass(ctx context.Context, ref kube.Ref) (*v1alpha1.Machi
 	return mc, finalIfUnreadable(err)
 }
 
-// liveMachines reads what the machines of a namespace claim, all of them or none.
+// liveMachines reads what the machines of all namespaces claim, all of them or none: a Machine that was moved or restored into
+// another namespace names its instance as before.
 func (p *Provider) liveMachines(ctx context.Context, namespace string) ([]orphan.Machine, error) {
 	var machines []orphan.Machine
-	err := cache.EachMachine(ctx, p.Classes, namespace, func(m *v1alpha1.Machine) {
-		machines = append(machines, orphan.Machine{Name: m.Name, UID: string(m.UID), ProviderID: m.Spec.ProviderID})
+	err := cache.EachMachine(ctx, p.Classes, metav1.NamespaceAll, func(m *v1alpha1.Machine) {
+		claim := orphan.Machine{Name: m.Name, UID: string(m.UID), ProviderID: m.Spec.ProviderID}
+		if m.Namespace != namespace {
+			claim.Elsewhere = m.Namespace
+		}
+		machines = append(machines, claim)
 	})
 	if err != nil {
-		return nil, finalIfUnreadable(fmt.Errorf("list machines of namespace %s: %w", namespace, err))
+		return nil, fmt.Errorf("list machines of all namespaces: %w", err)
 	}
 	return machines, nil
 }

@@ -236,7 +236,7 @@ func TestN7_WithoutAnAnswerNothingIsFound(t *testing.T) {
 	})
 	t.Run("and a person who lets one go", func(t *testing.T) {
 		s := newSweeper(t, activitiestest.Class(func(c *v1alpha1.MachineClass) {
-			c.Annotations = map[string]string{v1alpha1.AnnotationCollectOrphans: "1"}
+			c.Annotations = map[string]string{v1alpha1.AnnotationCollectOrphans: "1 until " + time.Now().Add(2*time.Hour).UTC().Format(time.RFC3339)}
 		}))
 		d, err := s.find(seenLongAgo("gone", s.plant("gone")[0]))
 		require.NoError(t, err)
@@ -307,7 +307,7 @@ func TestN7_WithoutAnAnswerNothingIsCollected(t *testing.T) {
 			t.Parallel()
 			s := newSweeper(t, activitiestest.Class())
 			ids := s.plant("gone")
-			activitiestest.Failing(s.server, "get", "machines", -1, err, nil)
+			activitiestest.Failing(s.server, "list", "machines", -1, err, nil)
 			_, got := s.collect(targetOf("gone", ids...))
 			require.Error(t, got)
 			assert.Equal(t, ids, s.left())

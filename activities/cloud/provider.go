@@ -47,6 +47,7 @@ type InstanceCall struct {
 	LastKnownState string
 	Token          kube.TokenRef // of the bootstrap token; empty when the instance needs none
 	NeverTried     bool          // no create call was begun before this activity
+	IntentRun      string        // ID of the run that put this on record; CreateInstance believes NeverTried in this run alone
 	Known          *kube.Problem // that the workflow shows already: a call backs off from it, and returns a problem only when it differs
 }
 
@@ -66,14 +67,28 @@ type InstanceAnswer struct {
 func (p *Provider) CreateInstance(ctx context.Context, in InstanceCall) (InstanceAnswer, error) {
 	return p.call(ctx, in, true, func(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
 		info := activity.GetInfo(ctx)
-		machine.NeverTried = in.NeverTried && info.Attempt == 1 && time.Since(info.ScheduledTime) < kube.FirstCallWithin
+		machine.NeverTried = in.NeverTried && in.IntentRun == info.WorkflowExecution.RunID && isFirst(info, activity.HasHeartbeatDetails(ctx))
+		activity.RecordHeartbeat(ctx, called)
 		instance, err := p.Cloud.CreateInstance(ctx, class, machine)
 		if err == nil && (instance.ProviderID == "" || instance.NodeName == "") {
 			return instance, provider.Errorf(provider.Internal,
 				"the provider created an instance without naming it: provider ID %q, node %q", instance.ProviderID, instance.NodeName)
 		}
+		if err == nil {
+			err = p.unclaimed(ctx, in, instance)
+		}
 		return instance, err
 	})
+}
+
+// called is the detail of each heartbeat. The next attempt finds it, and so does one that counts from 1 again.
+const called = "the cloud was called"
+
+// isFirst reports whether no attempt of an activity can have called the cloud before. An operator who resets an activity, or pauses
+// it and lets it go on, makes its attempts count from 1 again: then there are details of a heartbeat, or the attempt has started
+// long after the activity was scheduled. Both times are of the server's clock.
+func isFirst(info activity.Info, hasDetails bool) bool {
+	return info.Attempt == 1 && !hasDetails && info.StartedTime.Sub(info.ScheduledTime) < kube.FirstCallWithin
 }
 
 // InitializeInstance does the provider's step after the instance exists. A provider without such a step succeeds.
@@ -89,7 +104,31 @@ func (p *Provider) InitializeInstance(ctx context.Context, in InstanceCall) (Ins
 
 // InstanceStatus asks the provider whether the machine's instance is gone. A provider that cannot tell is no failure.
 func (p *Provider) InstanceStatus(ctx context.Context, in InstanceCall) (InstanceAnswer, error) {
-	return p.call(ctx, in, false, p.Cloud.InstanceStatus)
+	return p.call(ctx, in, false, func(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
+		instance, err := p.Cloud.InstanceStatus(ctx, class, machine)
+		if err == nil {
+			err = p.unclaimed(ctx, in, instance)
+		}
+		return instance, err
+	})
+}
+
+// unclaimed returns an error if an instance was found by its name alone and another Machine names it. Another controller may have made
+// it for the machine, without a UID.
+func (p *Provider) unclaimed(ctx context.Context, in InstanceCall, instance provider.Instance) error {
+	if instance.MachineUID != "" || in.ProviderID != "" {
+		return nil
+	}
+	machines, err := p.liveMachines(ctx, in.Machine.Namespace)
+	if err != nil {
+		return &provider.Error{Code: provider.Unavailable, Message: "the API server did not list the Machines", Cause: err}
+	}
+	for _, m := range machines {
+		if m.ProviderID == instance.ProviderID && m.UID != in.Machine.UID {
+			return provider.Errorf(provider.AlreadyExists, "instance %s has the name of this machine and no UID, and %s names it", instance.ProviderID, m)
+		}
+	}
+	return nil
 }
 
 // DeleteInstance deletes the machine's instance and returns when the provider says that it is gone. It always calls the
@@ -97,6 +136,12 @@ func (p *Provider) InstanceStatus(ctx context.Context, in InstanceCall) (Instanc
 func (p *Provider) DeleteInstance(ctx context.Context, in InstanceCall) (InstanceAnswer, error) {
 	return p.call(ctx, in, false, func(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
 		machine.NeverTried = in.NeverTried
+		if machine.ProviderID == "" { // an instance of another controller is deleted by its ID alone
+			found, err := p.Cloud.InstanceStatus(ctx, class, machine)
+			if err == nil && found.MachineUID == "" && p.unclaimed(ctx, in, found) == nil {
+				machine.ProviderID = found.ProviderID
+			}
+		}
 		gone, err := p.remove(ctx, class, machine)
 		if err == nil && !gone {
 			err = terminating(ctx, machine.Name)
@@ -118,6 +163,7 @@ func (p *Provider) remove(ctx context.Context, class provider.Class, machine pro
 	if err := p.Cloud.DeleteInstance(ctx, class, machine); err != nil && provider.CodeOf(err) != provider.NotFound {
 		return false, err
 	}
+	machine.Name = "" // what has only the name stays, and is not waited for
 	switch _, err := p.Cloud.InstanceStatus(ctx, class, machine); provider.CodeOf(err) {
 	case provider.NotFound, provider.Unimplemented: // without a status, an accepted deletion has to be enough
 		return true, nil
@@ -134,11 +180,11 @@ func (p *Provider) call(ctx context.Context, in InstanceCall, boots bool, do fun
 	info, failures := activity.GetInfo(ctx), 1
 	if in.Known != nil {
 		failures = in.Known.Failures + int(info.Attempt) - 1
-		if info.Attempt == 1 && time.Since(info.ScheduledTime) < kube.FirstCallWithin {
+		if isFirst(info, activity.HasHeartbeatDetails(ctx)) {
 			return InstanceAnswer{}, p.backOff(*in.Known)
 		}
 	}
-	stop := kube.Beat(ctx)
+	stop := kube.Beat(ctx, called)
 	defer stop()
 	class, problem, err := p.class(ctx, in.Machine.Namespace, in.Class)
 	if err == nil && problem == nil && boots {

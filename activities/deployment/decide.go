@@ -149,10 +149,13 @@ func picture(o rollout.Observed, counts rollout.Counts) Picture {
 	return p
 }
 
-// versions returns the versions of a deployment and its sets and machines.
+// versions returns the versions of a deployment and its sets and machines, and of the sets that it may adopt.
 func versions(f observedeployment.Family) kube.MinVersions {
 	seen := kube.MinVersions{cache.Deployments: f.Deployment.ResourceVersion}
-	for _, set := range f.Sets {
+	if f.Policy != nil {
+		seen.Raise(cache.Policies, f.Policy.ResourceVersion)
+	}
+	for _, set := range slices.Concat(f.Sets, f.Orphans) {
 		seen.Raise(cache.Sets, set.ResourceVersion)
 	}
 	for _, m := range f.Members {
@@ -180,7 +183,10 @@ func Family(ctx context.Context, a *kube.Kube, in kube.Read) (observedeployment.
 		return observedeployment.Family{}, err
 	}
 	family := observedeployment.Read(a.Cluster, d)
-	if family.Sets, err = a.Cluster.LiveSetsOf(ctx, d); err != nil {
+	if family.Sets, family.Orphans, err = a.Cluster.LiveSetsOf(ctx, d); err != nil {
+		return observedeployment.Family{}, err
+	}
+	if family.Policy, err = a.Cluster.LivePolicyOf(ctx, d); err != nil {
 		return observedeployment.Family{}, err
 	}
 	family.Members, family.Read = nil, "" // a list by labels misses machines whose labels have just changed, so its version proves nothing

@@ -165,3 +165,17 @@ func TestFinalizeDeployment(t *testing.T) {
 		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
 	})
 }
+
+func TestCascadeOrphanKeepsTheSets(t *testing.T) {
+	t.Parallel()
+	d := activitiestest.Deployment("d", 2, activitiestest.Going[*v1alpha1.MachineDeployment])
+	d.Finalizers = append(d.Finalizers, metav1.FinalizerOrphanDependents)
+	w := activitiestest.NewWorld(t, d, activitiestest.Owned(d, "s", 2), activitiestest.Owned(d, "former", 0, activitiestest.Former))
+	for _, live := range []bool{false, true} {
+		decision := activitiestest.DecideDeployment(w, kube.Read{Ref: activitiestest.Ref(d), Live: live})
+		assert.False(t, decision.Rollout.Acts(), "no set is deleted or changed: %+v", decision.Rollout)
+		assert.False(t, decision.Release)
+		assert.Equal(t, attention.Deletion, decision.Pending.Need, "the run waits for the garbage collector")
+		assert.Contains(t, decision.Pending.Why, "--cascade=orphan")
+	}
+}

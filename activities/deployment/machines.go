@@ -3,7 +3,6 @@ package deployment
 import (
 	"context"
 	"maps"
-	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -101,9 +100,7 @@ func handOver(m *v1alpha1.Machine, old, set *v1alpha1.MachineSet) bool {
 	if m.DeletionTimestamp != nil || metav1.IsControlledBy(m, set) {
 		return false
 	}
-	isController := func(o metav1.OwnerReference) bool { return o.Controller != nil && *o.Controller }
-	m.OwnerReferences = append(slices.DeleteFunc(m.OwnerReferences, isController),
-		*metav1.NewControllerRef(set, v1alpha1.SchemeGroupVersion.WithKind("MachineSet")))
+	kube.SetController(m, set, cache.KindSet)
 	if old != nil {
 		removeSame(m.Labels, old.Spec.Template.Labels)
 		removeSame(m.Annotations, old.Spec.Template.Annotations)

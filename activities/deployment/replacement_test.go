@@ -36,10 +36,8 @@ func troubled(d *v1alpha1.MachineDeployment, due, well int, change ...func(*v1al
 	return objects
 }
 
-func budgetOf(n intstr.IntOrString) *v1alpha1.MachineDeployment {
-	d := activitiestest.Deployment("d", 0)
-	d.Spec.MaxReplacements = &n
-	return d
+func budgetOf(n intstr.IntOrString) *v1alpha1.RolloutPolicy {
+	return activitiestest.Policy(v1alpha1.RolloutPolicySpec{MaxReplacements: &n})
 }
 
 func grant(w *activitiestest.World, in kube.Read) deployment.Granted {
@@ -119,9 +117,9 @@ func TestReplacementBudgetOfASpec(t *testing.T) {
 		"nor one that recovered before": {intstr.FromInt32(5), func(m *v1alpha1.Machine) { m.Status = v1alpha1.MachineStatus{} }, []string{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := budgetOf(row.budget)
-			objects := troubled(d, 4, 1)
-			for _, o := range objects[3:] {
+			d := activitiestest.Deployment("d", 0)
+			objects := append(troubled(d, 4, 1), budgetOf(row.budget))
+			for _, o := range objects[3 : len(objects)-1] {
 				if row.change != nil {
 					row.change(o.(*v1alpha1.Machine))
 				}
@@ -137,8 +135,8 @@ func TestReplacementBudgetOfASpec(t *testing.T) {
 
 func TestAMarkThatWasLostIsWrittenByTheNextRun(t *testing.T) {
 	t.Parallel()
-	d := budgetOf(intstr.FromInt32(2))
-	w := activitiestest.NewWorld(t, troubled(d, 3, 0)...)
+	d := activitiestest.Deployment("d", 0)
+	w := activitiestest.NewWorld(t, append(troubled(d, 3, 0), budgetOf(intstr.FromInt32(2)))...)
 	activitiestest.Failing(w.Machines, "patch", "machines", 1, apierrors.NewServiceUnavailable("away"), nil)
 	_, err := activitiestest.Run[deployment.Granted](w, acts(w.Kube).GrantReplacements, activitiestest.Read(d))
 	require.Error(t, err)
@@ -199,8 +197,8 @@ func TestAMachineThatNeedsNoReplacementAnyMoreIsLeftAlone(t *testing.T) {
 		},
 	} {
 		t.Run(name+", and the cache has not heard of it", func(t *testing.T) {
-			d := budgetOf(intstr.FromInt32(2))
-			w := activitiestest.NewWorld(t, troubled(d, 2, 0)...)
+			d := activitiestest.Deployment("d", 0)
+			w := activitiestest.NewWorld(t, append(troubled(d, 2, 0), budgetOf(intstr.FromInt32(2)))...)
 			w.Hold()
 			happens(w)
 			_, err := activitiestest.Run[deployment.Granted](w, acts(w.Kube).GrantReplacements, activitiestest.Read(d))

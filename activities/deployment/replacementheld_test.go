@@ -55,7 +55,7 @@ func says(names ...string) map[string]bool {
 func TestADeploymentSaysWhyMachinesAreNotReplaced(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 0)
-	w := activitiestest.NewWorld(t, troubled(d, 2, 1)...)
+	w := activitiestest.NewWorld(t, append(troubled(d, 2, 1), budgetOf(intstr.FromInt32(1)))...)
 	activitiestest.ReportDeployment(w, counts(d))
 
 	need, is := flags(w, activitiestest.Read(d))
@@ -74,7 +74,7 @@ func TestADeploymentSaysWhyMachinesAreNotReplaced(t *testing.T) {
 	assert.Equal(t, says("held"), is, "nothing to do but to wait")
 
 	t.Run("what it waits for may change", func(t *testing.T) {
-		w.Edit("machinedeployments", "d", map[string]any{"spec": map[string]any{"maxReplacements": 0}})
+		w.Edit("rolloutpolicies", "careful", map[string]any{"spec": map[string]any{"maxReplacements": 0}})
 		w.Settle()
 		_, is := flags(w, activitiestest.Read(d))
 		assert.True(t, is["held"] && is["report"])
@@ -83,7 +83,7 @@ func TestADeploymentSaysWhyMachinesAreNotReplaced(t *testing.T) {
 		assert.Equal(t, says("held"), is)
 	})
 	t.Run("until none waits", func(t *testing.T) {
-		w.Edit("machinedeployments", "d", map[string]any{"spec": map[string]any{"maxReplacements": "100%"}})
+		w.Edit("rolloutpolicies", "careful", map[string]any{"spec": map[string]any{"maxReplacements": "100%"}})
 		w.Settle()
 		_, is := flags(w, activitiestest.Read(d))
 		assert.Equal(t, says("replace", "report"), is)
@@ -103,15 +103,16 @@ func TestADeploymentWithoutTroubleSaysNothingOfIt(t *testing.T) {
 		}}
 	}
 	for name, row := range map[string]struct {
-		d   *v1alpha1.MachineDeployment
-		due int
+		d      *v1alpha1.MachineDeployment
+		due    int
+		budget int32
 	}{
-		"all are well":            {activitiestest.Deployment("d", 0, leftover), 0},
-		"it is being deleted":     {activitiestest.Deployment("d", 0, leftover, activitiestest.Going[*v1alpha1.MachineDeployment]), 2},
-		"the budget is no matter": {activitiestest.With(budgetOf(intstr.FromInt32(5)), []func(*v1alpha1.MachineDeployment){leftover}), 0},
+		"all are well":            {activitiestest.Deployment("d", 0, leftover), 0, 1},
+		"it is being deleted":     {activitiestest.Deployment("d", 0, leftover, activitiestest.Going[*v1alpha1.MachineDeployment]), 2, 1},
+		"the budget is no matter": {activitiestest.Deployment("d", 0, leftover), 0, 5},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := activitiestest.NewWorld(t, troubled(row.d, row.due, 1)...)
+			w := activitiestest.NewWorld(t, append(troubled(row.d, row.due, 1), budgetOf(intstr.FromInt32(row.budget)))...)
 			_, is := flags(w, activitiestest.Read(row.d))
 			assert.Equal(t, says("report"), is, "what was said once is to be taken back")
 			assert.Nil(t, held(w, row.d))
@@ -123,8 +124,8 @@ func TestADeploymentWithoutTroubleSaysNothingOfIt(t *testing.T) {
 
 func TestADeploymentHearsOfItsMachines(t *testing.T) {
 	t.Parallel()
-	d := budgetOf(intstr.FromInt32(0))
-	w := activitiestest.NewWorld(t, troubled(d, 0, 1)...)
+	d := activitiestest.Deployment("d", 0)
+	w := activitiestest.NewWorld(t, append(troubled(d, 0, 1), budgetOf(intstr.FromInt32(0)))...)
 	activitiestest.ReportDeployment(w, counts(d))
 	need, is := flags(w, activitiestest.Read(d))
 	assert.Equal(t, attention.Nothing, need)

@@ -3,6 +3,7 @@ package deployment
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -52,7 +53,13 @@ func (a *Activities) CreateSet(ctx context.Context, in SetCreation) (kube.MinVer
 		if apierrors.IsNotFound(err) {
 			return nil, kube.Conflict(in.Deployment)
 		}
-		if err == nil && !isSetOf(d, set) {
+		switch {
+		case err != nil || isSetOf(d, set):
+		case deployment.Selects(d, set) && cache.IsFree(set, d, cache.KindDeployment) && set.DeletionTimestamp == nil:
+			return nil, kube.Conflict(in.Deployment) // the next decision adopts it
+		case cache.IsOrphaning(set):
+			return nil, kube.Conflict(in.Deployment) // the next decision waits until it is gone
+		default:
 			return nil, a.countCollision(ctx, in.Deployment, d)
 		}
 	case apierrors.IsInvalid(err), apierrors.IsForbidden(err):
@@ -136,6 +143,8 @@ func newSet(d *v1alpha1.MachineDeployment, hash string, as rollout.Creation) *v1
 // SetChanges are the changes of a deployment's sets.
 type SetChanges struct {
 	Deployment kube.Ref
+	Release    []rollout.Target // remove our controller reference
+	Adopt      []rollout.Target // make the deployment their controller
 	Open       []rollout.Target // allow them to create machines
 	Close      []rollout.Target // forbid them to create machines
 	Revise     *rollout.Revise
@@ -149,6 +158,9 @@ type SetChanges struct {
 // twice changes once, and is a Conflict then. It returns the versions to wait for.
 func (a *Activities) ChangeSets(ctx context.Context, in SetChanges) (kube.MinVersions, error) {
 	w := setWriter{Activities: a, deployment: in.Deployment, versions: kube.MinVersions{}}
+	if err := w.changeOwners(ctx, in); err != nil {
+		return nil, err
+	}
 	if err := w.label(ctx, in.Open, nil); err != nil {
 		return nil, err
 	}
@@ -163,7 +175,7 @@ func (a *Activities) ChangeSets(ctx context.Context, in SetChanges) (kube.MinVer
 			return nil, err
 		}
 	}
-	for _, t := range in.Delete {
+	for _, t := range in.Delete { // without a propagation policy, so that the finalizer orphan of a set stays
 		err := w.Kube.Sets(w.deployment.Namespace).Delete(ctx, t.Name, metav1.DeleteOptions{
 			Preconditions: &metav1.Preconditions{UID: new(types.UID(t.UID)), ResourceVersion: new(t.Version)},
 		})
@@ -183,6 +195,65 @@ type setWriter struct {
 
 func (w setWriter) ref(name, uid string) kube.Ref {
 	return kube.Ref{Namespace: w.deployment.Namespace, Name: name, UID: uid}
+}
+
+// changeOwners releases and adopts sets. It reads the deployment live first, so that a deployment that is being deleted does
+// neither, and its selector is the present one.
+func (w setWriter) changeOwners(ctx context.Context, in SetChanges) error {
+	if len(in.Release)+len(in.Adopt) == 0 {
+		return nil
+	}
+	d, err := kube.LiveAt(ctx, w.Kube.Deployments(w.deployment.Namespace), "deployment", w.deployment, "")
+	if err != nil {
+		return err
+	}
+	if d.DeletionTimestamp != nil {
+		return kube.Conflict(w.deployment)
+	}
+	release := func(set *v1alpha1.MachineSet) bool {
+		if !metav1.IsControlledBy(set, d) || deployment.Selects(d, set) {
+			return false
+		}
+		set.OwnerReferences = slices.DeleteFunc(set.OwnerReferences, func(ref metav1.OwnerReference) bool { return ref.UID == d.UID })
+		metav1.SetMetaDataAnnotation(&set.ObjectMeta, v1alpha1.AnnotationReleasedBy, string(d.UID))
+		return true
+	}
+	adopt := func(set *v1alpha1.MachineSet) bool {
+		if !cache.IsFree(set, d, cache.KindDeployment) || !deployment.Selects(d, set) || set.DeletionTimestamp != nil {
+			return false
+		}
+		kube.SetController(set, d, cache.KindDeployment)
+		delete(set.Annotations, v1alpha1.AnnotationReleasedBy)
+		return true
+	}
+	for _, t := range in.Release {
+		if err := w.changeOwner(ctx, d, t, release, "SuccessfulRelease", "Released MachineSet: "); err != nil {
+			return err
+		}
+	}
+	for _, t := range in.Adopt {
+		if err := w.changeOwner(ctx, d, t, adopt, vocabulary.ReasonSuccessfulAdopt, "Adopted MachineSet: "); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// changeOwner writes a set that still is as the decision saw it, as change leaves it, and records an event; it writes nothing if
+// change returns false.
+func (w setWriter) changeOwner(
+	ctx context.Context, d *v1alpha1.MachineDeployment, t rollout.Target, change func(*v1alpha1.MachineSet) bool, reason, words string,
+) error {
+	set, err := kube.LiveAt(ctx, w.Kube.Sets(w.deployment.Namespace), "set", w.ref(t.Name, t.UID), t.Version)
+	if err != nil || !change(set) {
+		return err
+	}
+	if set, err = w.Kube.Sets(w.deployment.Namespace).Update(ctx, set, metav1.UpdateOptions{}); err != nil {
+		return kube.WriteError(w.ref(t.Name, t.UID), err)
+	}
+	w.versions.Raise(cache.Sets, set.ResourceVersion)
+	w.Kube.Recorder.Event(d, corev1.EventTypeNormal, reason, words+t.Name+": "+t.Why)
+	return nil
 }
 
 // label writes the label that forbids a set to create machines; nil removes it.

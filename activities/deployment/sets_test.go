@@ -127,7 +127,7 @@ func TestCreateSetWhoseNameIsTaken(t *testing.T) {
 	d := activitiestest.Deployment("d", 3)
 	name, _ := nameOf(t, d, nil)
 	for what, taken := range map[string]*v1alpha1.MachineSet{
-		"by a stranger":                                  activitiestest.Set(name, 1),
+		"by a stranger":                                  activitiestest.Set(name, 1, unselected),
 		"by a set of another template":                   activitiestest.Owned(d, name, 1, func(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class.Name = "old" }),
 		"by a set that is about to go":                   activitiestest.Owned(d, name, 1, activitiestest.Going[*v1alpha1.MachineSet]),
 		"by a set of a activitiestest.Former deployment": activitiestest.Set(name, 1, activitiestest.OwnedBy[*v1alpha1.MachineSet](activitiestest.Deployment("former", 1))),
@@ -148,7 +148,7 @@ func TestCreateSetWhoseNameIsTaken(t *testing.T) {
 	t.Run("each collision counts", func(t *testing.T) {
 		d.Status.CollisionCount = new(int32(1))
 		second, _ := nameOf(t, d, d.Status.CollisionCount)
-		w := activitiestest.NewWorld(t, d, activitiestest.Set(second, 1))
+		w := activitiestest.NewWorld(t, d, activitiestest.Set(second, 1, unselected))
 		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).CreateSet, activitiestest.CreateSet(d))
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Equal(t, int32(2), *w.Deployment("d").Status.CollisionCount)

@@ -103,7 +103,7 @@ func TestChangeSetsOpensAndCloses(t *testing.T) {
 	})
 	require.NoError(t, err)
 	assert.Equal(t, map[string]string{"app": "web"}, w.Set("closed").Labels, "other labels stay")
-	assert.Equal(t, map[string]string{v1alpha1.LabelScaleUpDisabled: "true"}, w.Set("open").Labels)
+	assert.Equal(t, map[string]string{"app": "web", v1alpha1.LabelScaleUpDisabled: "true"}, w.Set("open").Labels)
 	assert.Equal(t, kube.MinVersions{cache.Sets: w.Set("open").ResourceVersion}, versions, "the last version")
 	assert.Equal(t, []string{"patch machinesets", "patch machinesets"}, w.Writes())
 }

@@ -87,18 +87,17 @@ func (a *Activities) applyReport(family deployment.Family, in Report, now time.T
 	if p := in.Record; p != nil {
 		observed.Progress = observed.Progress.Recorded(*p)
 		p = &observed.Progress
-		s.Rollout = &v1alpha1.RolloutStatus{Revision: p.Revision, Step: int32(p.Step), FailedMachines: p.Failed}
+		steps := family.Policy.PolicySpec().Steps
+		if was := s.Rollout; was != nil && was.Revision == p.Revision {
+			steps = was.Steps
+		}
+		s.Rollout = &v1alpha1.RolloutStatus{Revision: p.Revision, Step: int32(p.Step), Steps: steps, FailedMachines: p.Failed}
 		if !p.Reached.IsZero() {
 			s.Rollout.ReachedAt = new(metav1.NewTime(p.Reached))
 		}
 	}
 	deployment.ApplyStatus(s, want, at)
-	s.FailedMachines = nil
-	for _, m := range kube.Summary(family.Members) {
-		if slices.Contains(want.Failed, m.Name) { // preserved ones are left out
-			s.FailedMachines = append(s.FailedMachines, m)
-		}
-	}
+	s.FailedMachines = kube.Summary(family.Members, want.Failed)
 	s.ObservedGeneration, observed.ObservedGeneration = d.Generation, d.Generation
 	s.Selector = kube.SelectorText(d.Spec.Selector)
 	others := deployment.OverlappingDeployments(a.Kube.Cluster, d)

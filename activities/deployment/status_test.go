@@ -1,11 +1,15 @@
 package deployment_test
 
 import (
+	"encoding/json"
+	"fmt"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"millwright/activities/activitiestest"
@@ -252,4 +256,24 @@ func TestHowManyMachinesMayBeMissingAndHowManyMayBeTooMany(t *testing.T) {
 			assert.Contains(t, activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)}).Conditions[0].Message, row.needed)
 		})
 	}
+}
+
+func TestTheStatusOfADeploymentIsBounded(t *testing.T) {
+	t.Parallel()
+	d := activitiestest.Deployment("d", 1300)
+	s := activitiestest.Owned(d, "s", 1300)
+	objects := []runtime.Object{d, s}
+	for i := range 1300 {
+		objects = append(objects, activitiestest.Machine(fmt.Sprintf("m-%04d", i), activitiestest.OwnedBy[*v1alpha1.Machine](s), func(m *v1alpha1.Machine) {
+			m.Status.LastOperation = v1alpha1.LastOperation{Type: "Create", State: "Failed", Description: strings.Repeat("x", 1000)}
+			m.Status.CurrentStatus.Phase = v1alpha1.MachineCrashLoopBackOff
+		}))
+	}
+	status := activitiestest.ReportDeployment(activitiestest.NewWorld(t, objects...), deployment.Report{Input: activitiestest.DeploymentRead(d)})
+	text, err := json.Marshal(status)
+	require.NoError(t, err)
+	assert.Less(t, len(text), 64<<10)
+	require.Len(t, status.FailedMachines, 50)
+	assert.Equal(t, "m-0000", status.FailedMachines[0].Name)
+	assert.Contains(t, status.Conditions[0].Message, "1300 machines whose last operation failed; failedMachines names 50")
 }

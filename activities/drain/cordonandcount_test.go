@@ -85,6 +85,14 @@ func TestU93_ANodeThatCannotBeWrittenIsTriedAgain(t *testing.T) {
 			require.NoError(t, err)
 		})
 	}
+	t.Run("DR-31: no cache has the node, and the API server does not answer", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, m)
+		w.Hold()
+		require.NoError(t, w.Target.Tracker().Add(activitiestest.Node()))
+		activitiestest.Failing(w.Target, "get", "nodes", 1, errors.New("no answer"), nil)
+		_, err := activitiestest.Run[activities.NodeLoad](w, acts(w.Kube).CordonAndCountPods, activitiestest.Read(m))
+		require.ErrorContains(t, err, "get node n of machine m: no answer")
+	})
 	t.Run("its pods cannot be listed", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m, activitiestest.Node())
 		activitiestest.Failing(w.Target, "list", "pods", 1, errors.New("no answer"), nil)

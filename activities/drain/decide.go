@@ -12,7 +12,7 @@ import (
 	"millwright/api/vocabulary"
 	"millwright/decide/attention"
 	"millwright/decide/drain"
-	"millwright/decide/phrase"
+	"millwright/decide/replace"
 	observedrain "millwright/observe/drain"
 	"millwright/observe/machine"
 )
@@ -60,20 +60,20 @@ func (a *Activities) DecideDrain(ctx context.Context, in Input) (Decision, error
 	if m == nil || (m.DeletionTimestamp == nil) != (in.Purpose != "") {
 		return Decision{Result: Cancelled, Why: "the machine is gone, or its node is not drained for this purpose any more"}, nil
 	}
-	node, err := a.Kube.Node(ctx, m, live)
-	if err != nil {
-		return Decision{}, err
-	}
+	node, unknown := a.Kube.ExistingNode(ctx, m, live)
 	node = a.Kube.Own(m, node)
-	now := phrase.Later(time.Now(), in.At)
+	now := in.Time()
 	facts := machine.DeletionFacts(a.Kube.Cluster, m, node, "")
+	if unknown != nil && facts.Skip == "" {
+		return Decision{}, unknown
+	}
 	purpose := attention.Machine(machine.Facts(m, machine.Around{Node: node}, now)).Drain
 	d := Decision{Version: m.ResourceVersion, Phase: string(m.Status.CurrentStatus.Phase), Purpose: purpose}
 	record := observedrain.RecordOf(m, purpose)
 	switch {
 	case record != nil && record.Result != "":
 		d.Result, d.Why = record.Result, "the drain has already ended"
-	case node == nil:
+	case node == nil && unknown == nil:
 		d.Result, d.Why = vocabulary.DrainDrained, "there is no node "+facts.NodeName
 	case purpose.For != in.Purpose:
 		d.Result, d.Why = Cancelled, "the node does not have to be drained any more"
@@ -83,6 +83,9 @@ func (a *Activities) DecideDrain(ctx context.Context, in Input) (Decision, error
 		d.Hold, d.Retry = facts.Hold, m.Annotations[v1alpha1.AnnotationRetry]
 		ladder := observedrain.Ladder(m, record, node, in.Grace, now)
 		ladder.Unasked = in.Unasked
+		if ladder.Unusable != "" { // it reads every node
+			_, ladder.Breaker, _ = replace.Breaker(machine.JoinedNodes(a.Kube.Cluster, m.Namespace, now), now)
+		}
 		d.Step = drain.Climb(ladder)
 		d.Started, d.Recorded, d.Why = ladder.Started, string(ladder.Reached), d.Step.Why
 		if d.Step.Over && d.Hold == "" { // during a hold, an operator may want to see the remaining pods

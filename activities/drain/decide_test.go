@@ -2,6 +2,7 @@ package drain_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -103,6 +104,101 @@ func TestDecideDrain(t *testing.T) {
 			})
 		})
 	}
+}
+
+// While most nodes are silent at once, the API server or the network is to blame. The containers go on running, so nothing may be
+// killed, and it makes no difference that some of the machines are being deleted themselves.
+func TestD24_U85_NoPodIsKilledWhileMostNodesAreSilent(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		others int // machines with a silent node
+		going  int // how many of them are being drained too
+		well   int // machines with a healthy node
+		change func(*v1alpha1.Machine)
+		means  drain.Means
+	}{
+		"most nodes":                        {3, 0, 2, func(*v1alpha1.Machine) {}, drain.Evict},
+		"all machines are being drained":    {3, 3, 0, func(*v1alpha1.Machine) {}, drain.Evict},
+		"a few of many":                     {1, 1, 9, func(*v1alpha1.Machine) {}, drain.Kill},
+		"most nodes, but a person asks":     {3, 0, 2, activitiestest.Marked(v1alpha1.LabelForceDeletion, "true"), drain.Kill},
+		"most nodes, and the time is over":  {3, 0, 2, activitiestest.Draining(3*time.Hour, drain.Evict), drain.Delete},
+		"most nodes, and kill was recorded": {3, 0, 2, activitiestest.Draining(time.Hour, drain.Kill), drain.Kill},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				joined := func(m *v1alpha1.Machine) {
+					m.Annotations = map[string]string{v1alpha1.AnnotationMachineJoinDuration: "90s"}
+				}
+				m := activitiestest.Machine("m", activitiestest.OnNode, joined, activitiestest.Draining(time.Hour, drain.Evict), row.change)
+				objects := []runtime.Object{m, activitiestest.Node(activitiestest.NotReady(7 * time.Minute))}
+				for i := range row.others + row.well {
+					other := activitiestest.Machine(fmt.Sprintf("x-%d", i), activitiestest.Phase(v1alpha1.MachineRunning), joined)
+					other.Labels[v1alpha1.LabelNode] = other.Name
+					node := activitiestest.Node(func(n *corev1.Node) { n.Name = other.Name })
+					if i < row.going {
+						activitiestest.Draining(time.Minute, drain.Evict)(other)
+					}
+					if i < row.others {
+						activitiestest.NotReady(7 * time.Minute)(node)
+					}
+					objects = append(objects, other, node)
+				}
+				w := activitiestest.NewWorld(t, objects...)
+				now := time.Now()
+				d := activitiestest.Twice[activities.Decision](w, acts(w.Kube).DecideDrain, activities.Input{Read: activitiestest.Read(m)})
+				assert.Equal(t, row.means, d.Step.Means, d.Why)
+				if row.means == drain.Evict {
+					assert.Contains(t, d.Why, "nodes look dead at once")
+					assert.Equal(t, 3*time.Minute, d.Step.Until.Sub(now), "the condition of the node is looked at again after each 5 minutes")
+				}
+			})
+		})
+	}
+}
+
+// The workflow's time comes from the server. A worker whose clock is ten minutes ahead kills no pods.
+func TestAWorkerWhoseClockIsAheadKillsNoPods(t *testing.T) {
+	t.Parallel()
+	server := time.Now().Add(-10 * time.Minute)
+	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Draining(time.Hour, drain.Evict))
+	in := activities.Input{Read: activitiestest.Read(m)}
+	in.At = server
+	w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.NotReady(13*time.Minute)))
+	assert.Equal(t, drain.Evict, activitiestest.Twice[activities.Decision](w, acts(w.Kube).DecideDrain, in).Step.Means)
+}
+
+// A drain does not end because a cache lacks the node.
+func TestDR31_ADrainWhoseNodeTheCacheLacks(t *testing.T) {
+	t.Parallel()
+	skip := func(m *v1alpha1.Machine) {
+		m.Annotations = map[string]string{v1alpha1.AnnotationSkipDrain: "by ada"}
+	}
+	world := func(t *testing.T, change ...func(*v1alpha1.Machine)) (*activitiestest.World, activities.Input) {
+		m := activitiestest.Machine("m", append(change, activitiestest.OnNode, activitiestest.Draining(0, drain.Evict))...)
+		w := activitiestest.NewWorld(t, m)
+		w.Hold()
+		require.NoError(t, w.Target.Tracker().Add(activitiestest.Node()))
+		return w, activities.Input{Read: activitiestest.Read(m)}
+	}
+	t.Run("DR-31: the API server has it", func(t *testing.T) {
+		w, in := world(t)
+		d := activitiestest.Twice[activities.Decision](w, acts(w.Kube).DecideDrain, in)
+		assert.Empty(t, d.Result, d.Why)
+		assert.Equal(t, drain.Evict, d.Step.Means)
+	})
+	t.Run("DR-31: the API server does not answer", func(t *testing.T) {
+		w, in := world(t)
+		activitiestest.Failing(w.Target, "get", "nodes", 1, errors.New("no answer"), nil)
+		_, err := activitiestest.Run[activities.Decision](w, acts(w.Kube).DecideDrain, in)
+		require.ErrorContains(t, err, "no answer")
+	})
+	t.Run("DR-31: the API server does not answer, and a person skips the drain", func(t *testing.T) {
+		w, in := world(t, skip)
+		activitiestest.Failing(w.Target, "get", "nodes", 1, errors.New("no answer"), nil)
+		d, err := activitiestest.Run[activities.Decision](w, acts(w.Kube).DecideDrain, in)
+		require.NoError(t, err)
+		assert.Equal(t, vocabulary.DrainSkipped, d.Result)
+	})
 }
 
 func TestADrainThatIsNotNeeded(t *testing.T) {

@@ -58,6 +58,7 @@ const (
 // pods once before it returns because its time is over. Its heartbeats hold the progress with which the next attempt continues.
 // Running it twice tries no pod again that is being deleted already.
 func (a *Activities) EvictPods(ctx context.Context, in Eviction) (Evicted, error) {
+	in.Until = byOwnClock(in.Until, activity.GetInfo(ctx).StartedTime, time.Now())
 	e := &evictionLoop{
 		Activities: a, client: a.Kube.Cluster.Target(in.Machine.Namespace), in: in,
 		Progress: Progress{Gone: in.Gone, Departed: in.Departed},
@@ -169,6 +170,15 @@ func givenUp(ctx context.Context) bool {
 
 // over reports whether the time of the means is over.
 func (e *evictionLoop) over() bool { return !e.in.Until.IsZero() && !time.Now().Before(e.in.Until) }
+
+// byOwnClock converts a time of the server to the clock of this worker, if that is ahead: a worker whose clock is wrong must not kill
+// pods early. Started is when the attempt started, by the clock of the server.
+func byOwnClock(at, started, now time.Time) time.Time {
+	if at.IsZero() || started.IsZero() || !now.After(started) {
+		return at
+	}
+	return at.Add(now.Sub(started))
+}
 
 // act decides and sends requests until there is nothing to send, and returns the last decision. It also returns after
 // requests that waited for their budget in vain, because the facts may have changed.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"go.temporal.io/sdk/activity"
@@ -24,6 +25,7 @@ const (
 	TypeRefused     = "Refused"     // the API server refuses this write, now and later
 	TypeOldCRDs     = "OldCRDs"     // the API server dropped a field: CRDs of an older version are installed
 	TypeTerminating = "Terminating" // the instance's deletion is under way
+	TypeRewound     = "Rewound"     // the API server is older than the versions to wait for: it was restored
 	TypeTokenGone   = "TokenGone"   // the bootstrap token of this attempt cannot be used any more: begin another attempt
 )
 
@@ -81,11 +83,18 @@ func WriteError(ref Ref, err error) error {
 		return ObjectGone(ref)
 	case apierrors.IsConflict(err):
 		return Conflict(ref)
-	case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsBadRequest(err):
+	case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsBadRequest(err), isTooLarge(err):
 		return Refused(err.Error())
 	default:
 		return err
 	}
+}
+
+// isTooLarge reports whether an object is larger than the API server or etcd accepts. The API server passes etcd's answer, and that
+// of its own client, on as an internal error.
+func isTooLarge(err error) bool {
+	return apierrors.IsRequestEntityTooLargeError(err) || apierrors.IsInternalError(err) &&
+		(strings.Contains(err.Error(), "request is too large") || strings.Contains(err.Error(), "message larger than max"))
 }
 
 // Unanswered reports whether a request failed without an answer of the API server.

@@ -62,12 +62,20 @@ type Read struct {
 	Versions MinVersions
 	Live     bool // read from the API server, not from caches: the first decision about a group in a run, and the one after a conflict
 
-	// At is the workflow's time. A decision about deadlines is made for it, or for the worker's own time if that is later:
-	// after a timer has fired, no worker's clock may say that it is too early.
+	// At is the workflow's time, which comes from the server of Temporal; see Time.
 	At time.Time
 
 	// Done is the stage of a deletion that the run has finished although the status may not say so yet; empty when none.
 	Done deletion.Stage
+}
+
+// Time returns the time for which a decision about deadlines is made: the workflow's time, because the clock of a worker may be
+// minutes ahead or behind. It is the worker's own time if the workflow does not say its time.
+func (r Read) Time() time.Time {
+	if r.At.IsZero() {
+		return time.Now()
+	}
+	return r.At
 }
 
 // Machines returns the client of the machines of a namespace.
@@ -86,7 +94,8 @@ func (a *Kube) Deployments(namespace string) machinev1alpha1.MachineDeploymentIn
 }
 
 // Fresh reports whether the facts must be read live. A local activity that finds the caches behind fails with CacheBehind,
-// so that the workflow runs it again as a regular activity, which waits longer and then reads live.
+// so that the workflow runs it again as a regular activity, which waits longer and then reads live. It fails with Rewound if the
+// caches are behind because an API server was restored to a former state.
 func (a *Kube) Fresh(ctx context.Context, in Read) (live bool, err error) {
 	if in.Live {
 		return true, nil
@@ -100,9 +109,12 @@ func (a *Kube) Fresh(ctx context.Context, in Read) (live bool, err error) {
 		return false, nil
 	case local:
 		return false, benign(TypeCacheBehind, "the caches have not reached the required versions yet", false)
-	default:
-		return true, nil
 	}
+	rewound, err := a.Cluster.Rewound(ctx, in.Versions)
+	if err == nil && rewound {
+		err = benign(TypeRewound, "the API server was restored to a state older than the versions that were seen", true)
+	}
+	return true, err
 }
 
 // object is an object of the API server; nil means that it is gone.
@@ -167,12 +179,25 @@ func (a *Kube) Machine(ctx context.Context, in Read) (m *v1alpha1.Machine, live 
 // Node returns the node of a machine as fresh as asked for; nil when there is none. For a machine that is being deleted, a
 // target cluster that does not answer within TargetReadTimeout is replaced by the cache.
 func (a *Kube) Node(ctx context.Context, m *v1alpha1.Machine, live bool) (*corev1.Node, error) {
-	name, target := m.Labels[v1alpha1.LabelNode], a.Cluster.Target(m.Namespace)
-	if !live || name == "" || target == nil {
+	if !live {
 		return a.Cluster.NodeOf(m), nil
 	}
+	node, err := a.ExistingNode(ctx, m, live)
+	if Unanswered(err) && m.DeletionTimestamp != nil && ctx.Err() == nil {
+		return nil, nil
+	}
+	return node, err
+}
+
+// ExistingNode is Node for a decision that depends on whether the node exists. A cache may lack a node that joined a moment ago,
+// so the API server of the target is asked about a node that the cache lacks. If it does not answer, that is an error.
+func (a *Kube) ExistingNode(ctx context.Context, m *v1alpha1.Machine, live bool) (*corev1.Node, error) {
+	name, target, cached := m.Labels[v1alpha1.LabelNode], a.Cluster.Target(m.Namespace), a.Cluster.NodeOf(m)
+	if name == "" || target == nil || cached != nil && !live {
+		return cached, nil
+	}
 	bounded := ctx
-	if m.DeletionTimestamp != nil {
+	if m.DeletionTimestamp != nil || !live {
 		var cancel context.CancelFunc
 		bounded, cancel = context.WithTimeout(ctx, TargetReadTimeout)
 		defer cancel()
@@ -181,8 +206,8 @@ func (a *Kube) Node(ctx context.Context, m *v1alpha1.Machine, live bool) (*corev
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil
-	case Unanswered(err) && m.DeletionTimestamp != nil && ctx.Err() == nil:
-		return a.Cluster.NodeOf(m), nil
+	case Unanswered(err) && m.DeletionTimestamp != nil && cached != nil && ctx.Err() == nil:
+		return cached, nil
 	case err != nil:
 		return nil, fmt.Errorf("get node %s of machine %s: %w", name, m.Name, err)
 	}

@@ -16,8 +16,8 @@ const (
 	cacheWaitRegular = 1500 * time.Millisecond
 )
 
-// TargetReadTimeout bounds a live read of a target cluster. After it, a decision about a deletion uses the cache. Source:
-// half of the two seconds of a decision.
+// TargetReadTimeout bounds a live read of a target cluster. After it, a decision uses the cache, which does not prove that a node
+// does not exist. Source: half of the two seconds of a decision.
 const TargetReadTimeout = time.Second
 
 // Calls of a cloud.
@@ -30,6 +30,7 @@ const (
 	longRetry       = 30 * time.Second // first back-off after ResourceExhausted: capacity does not come back within seconds
 	jitter          = 0.2              // share of a back-off or poll interval that is added or taken off at random
 	FirstCallWithin = 5 * time.Second  // a first attempt that starts later than this may be one that an operator has reset
+	NewMachineFor   = 2 * time.Minute  // that a machine older than this was never tried is not believed. Source: ADR 0053
 	HeartbeatEvery  = 3 * time.Second  // a third of the heartbeat timeout in workflows/run/policies.go
 )
 

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"millwright/api/v1alpha1"
+	"millwright/decide/phrase"
 	"millwright/provider"
 )
 
@@ -61,12 +62,17 @@ func (a *Kube) RecordEvent(object runtime.Object, e *Event) {
 	a.Recorder.Event(object, kind, e.Reason, e.Message)
 }
 
-// Summary lists the machines whose last operation failed, sorted by name, as MCM's dashboards expect it.
-func Summary(machines []*v1alpha1.Machine) []v1alpha1.MachineSummary {
+// longestSummary bounds the description of a machine in the status of its set or deployment, in bytes. Source: one line of text;
+// the machine's own status has the whole description.
+const longestSummary = 200
+
+// Summary lists the machines with these names, sorted by name, as MCM's dashboards expect it.
+func Summary(machines []*v1alpha1.Machine, names []string) []v1alpha1.MachineSummary {
 	var failed []v1alpha1.MachineSummary
 	for _, m := range machines {
-		if m.Status.LastOperation.State == v1alpha1.MachineStateFailed {
+		if slices.Contains(names, m.Name) {
 			summary := v1alpha1.MachineSummary{Name: m.Name, ProviderID: m.Spec.ProviderID, LastOperation: m.Status.LastOperation}
+			summary.LastOperation.Description = phrase.Cut(summary.LastOperation.Description, longestSummary)
 			if owner := metav1.GetControllerOf(m); owner != nil {
 				summary.OwnerRef = owner.Name
 			}

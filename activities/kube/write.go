@@ -180,7 +180,7 @@ func (a *Kube) ChangeNode(ctx context.Context, in Read, live bool, change func(*
 		return versions, nil
 	}
 	for attempt := range MaxConflicts {
-		node, err := a.Node(ctx, m, live || attempt > 0 || a.Cluster.NodeOf(m) == nil) // a new node may not be in the cache yet
+		node, err := a.ExistingNode(ctx, m, live || attempt > 0)
 		if err != nil || node == nil {
 			return versions, err
 		}
@@ -250,6 +250,12 @@ func Finalize[O object](ctx context.Context, client patcher[O], ref Ref, o O, em
 		return "", WriteError(ref, err)
 	}
 	return o.GetResourceVersion(), nil
+}
+
+// SetController makes an object of this kind the controller of another one, in place of the present controller.
+func SetController(o, controller metav1.Object, kind string) {
+	refs := slices.DeleteFunc(slices.Clone(o.GetOwnerReferences()), func(ref metav1.OwnerReference) bool { return ref.Controller != nil && *ref.Controller })
+	o.SetOwnerReferences(append(refs, *metav1.NewControllerRef(controller, v1alpha1.SchemeGroupVersion.WithKind(kind))))
 }
 
 // Without returns a copy of a list without one item.

@@ -42,6 +42,15 @@ func TestD16_TheAttachmentsOfAnInstanceThatIsGone(t *testing.T) {
 		assert.Equal(t, map[string]string{"a-on-n": "uid-a-n", "-on-n": "uid--n"}, uids, "those that live, once each, and no other of their names")
 		assert.Equal(t, "delete nodes", w.Writes()[2], "before the node")
 	})
+	t.Run("those of an instance that may still run stay, because its volumes are in use", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, objects()...)
+		stays := removal
+		stays.InstanceStays = true
+		activitiestest.Twice[any](w, acts(w.Kube).DeleteNode, stays)
+		assert.Nil(t, w.Node())
+		assert.NotNil(t, w.Attachment("a", "n"))
+		assert.NotNil(t, w.Attachment("", "n"))
+	})
 	resource := storagev1.SchemeGroupVersion.WithResource("volumeattachments").GroupResource()
 	for name, refusal := range map[string]error{
 		"D16: forbidden is no failure":    apierrors.NewForbidden(resource, "a-on-n", errors.New("no")),

@@ -1,7 +1,6 @@
 package machine
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -131,18 +130,19 @@ func (a *Activities) revoke(ctx context.Context, in Releasing) error {
 type Begun struct {
 	Version    string // to wait for
 	NeverTried bool   // this call recorded it: no create call was begun before
+	RunID      string // of the run that recorded it
 }
 
 // RecordCreateIntent records in the machine's status that a create call may be under way from now on. The write carries the
 // version that was read, so that NeverTried is true for one caller only, however old the caches are. Run again, it returns
-// false, the safe answer.
+// false, the safe answer. So it does for a machine that is not new: an API server that was restored to an older state may have
+// forgotten the record of a create call.
 func (a *Activities) RecordCreateIntent(ctx context.Context, in Report) (Begun, error) {
-	mark := *cmp.Or(in.Operation, &LastOperation{})
-	mark.Type = cmp.Or(mark.Type, string(v1alpha1.MachineOperationCreate)) // read by neverTried
-	in.Operation = &mark
+	in.run = activity.GetInfo(ctx).WorkflowExecution.RunID
 	before, after, err := a.report(ctx, in)
 	if err != nil {
 		return Begun{}, err
 	}
-	return Begun{Version: after.ResourceVersion, NeverTried: neverTried(before)}, nil
+	isNew := time.Since(before.CreationTimestamp.Time) < kube.NewMachineFor
+	return Begun{Version: after.ResourceVersion, NeverTried: neverTried(before) && isNew, RunID: in.run}, nil
 }

@@ -14,7 +14,6 @@ import (
 	"millwright/api/v1alpha1"
 	"millwright/decide/attention"
 	"millwright/decide/deletion"
-	"millwright/decide/phrase"
 	"millwright/decide/replace"
 	"millwright/observe/machine"
 	"millwright/provider"
@@ -85,7 +84,7 @@ func (a *Activities) decideMachine(ctx context.Context, in kube.Read, m *v1alpha
 		m = m.DeepCopy()
 		applyReport(m, around.Node, *report, metav1.Now())
 	}
-	now := phrase.Later(time.Now(), in.At)
+	now := in.Time()
 	facts := machine.Facts(m, around, now)
 	decision := Decision{
 		Phase:          facts.Phase,
@@ -116,7 +115,9 @@ func (a *Activities) decideMachine(ctx context.Context, in kube.Read, m *v1alpha
 	if decision.Need != attention.Deletion {
 		return decision, nil
 	}
-	step := deletion.Next(machine.DeletionFacts(a.Kube.Cluster, m, a.Kube.Own(m, around.Node), in.Done))
+	deleting := machine.DeletionFacts(a.Kube.Cluster, m, a.Kube.Own(m, around.Node), in.Done)
+	deleting.NodeUnknown = around.NodeUnknown
+	step := deletion.Next(deleting)
 	decision.Deletion = &step
 	if record := m.Status.Deletion; record != nil {
 		decision.StageSince = record.Since.Time
@@ -148,15 +149,19 @@ func (a *Activities) confirmNeverTried(ctx context.Context, m *v1alpha1.Machine,
 }
 
 // around returns what is around a machine, as fresh as the machine was read: after a live read, the caches of nodes or
-// classes may be the ones that are behind.
+// classes may be the ones that are behind. That a node does not exist is never concluded from a cache alone.
 func (a *Activities) around(ctx context.Context, m *v1alpha1.Machine, live bool) (machine.Around, error) {
 	around := machine.Read(a.Kube.Cluster, m)
-	if !live {
+	if !live && !machine.DependsOnNode(m) {
 		return around, nil
 	}
-	var err error
-	if around.Node, err = a.Kube.Node(ctx, m, live); err != nil {
+	node, err := a.Kube.ExistingNode(ctx, m, live)
+	if err != nil && (live && m.DeletionTimestamp == nil || ctx.Err() != nil) {
 		return around, err
+	}
+	around.Node, around.NodeUnknown, around.NodeGone = node, err != nil, err == nil && node == nil
+	if !live {
+		return around, nil
 	}
 	around.Class, err = a.Kube.Cluster.Client().MachineV1alpha1().MachineClasses(m.Namespace).Get(ctx, m.Spec.Class.Name, metav1.GetOptions{})
 	switch {
@@ -180,6 +185,15 @@ func providerOf(m *v1alpha1.Machine, class *v1alpha1.MachineClass) (string, *kub
 	return class.Provider, nil
 }
 
-// neverTried reports whether RecordCreateIntent has not yet run for a machine, so that no create call can have been begun. A
-// cached machine may be out of date.
-func neverTried(m *v1alpha1.Machine) bool { return m.Status.LastOperation.Type == "" }
+// neverTried reports whether no create call can have been begun for a machine: neither RecordCreateIntent has run for it, nor
+// another controller, nor does it name an instance or a node. A cached machine may be out of date.
+func neverTried(m *v1alpha1.Machine) bool {
+	switch intent := m.Status.CreationIntent; {
+	case m.Spec.ProviderID != "" || m.Labels[v1alpha1.LabelNode] != "": // also without a status, when it comes from a backup
+		return false
+	case intent != nil:
+		return intent.RunID == ""
+	default:
+		return m.Status.LastOperation.Type == ""
+	}
+}

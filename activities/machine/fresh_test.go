@@ -157,6 +157,21 @@ func TestCachesThatAreBehind(t *testing.T) {
 	})
 }
 
+// An API server that was restored to a former state will not reach the versions that were seen before.
+func TestAnAPIServerThatWasRestored(t *testing.T) {
+	t.Parallel()
+	m := activitiestest.Machine("m")
+	w := activitiestest.NewWorld(t, m, activitiestest.Class())
+	for _, resource := range []cache.Resource{cache.Machines, cache.Nodes, cache.Classes} {
+		t.Run(string(resource), func(t *testing.T) {
+			t.Parallel()
+			in := kube.Read{Ref: activitiestest.Ref(m), Versions: kube.MinVersions{resource: "999999"}}
+			_, err := activitiestest.Run[machine.Decision](w, acts(w.Kube).DecideMachine, in)
+			activitiestest.AssertFailure(t, err, kube.TypeRewound, false)
+		})
+	}
+}
+
 func TestALiveReadIsLiveThroughout(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachinePending))

@@ -146,12 +146,12 @@ func TestU114_HealthTimeoutOfANode(t *testing.T) {
 		left   time.Duration // of the timeout; zero where it has ended, or has no end
 		due    string        // reason
 	}{
-		"U114: not over yet, without a node":              {9 * time.Minute, nil, nil, time.Minute, ""},
+		"N15: not over yet, without a node":               {9 * time.Minute, nil, nil, 0, "NodeDeleted"},
 		"U114: not over yet, with a node":                 {9 * time.Minute, nil, []runtime.Object{activitiestest.Node(ready("False", now))}, time.Minute, ""},
-		"U114: over, without a node":                      {10 * time.Minute, nil, nil, 0, "HealthTimeout"},
+		"N15: without a timeout, and without a node":      {0, []func(*v1alpha1.Machine){never}, nil, 0, "NodeDeleted"},
 		"U114: over, with a node":                         {10 * time.Minute, nil, []runtime.Object{activitiestest.Node(ready("Unknown", now))}, 0, "HealthTimeout"},
-		"U114: a timeout of zero ends at once":            {0, []func(*v1alpha1.Machine){impatient}, nil, 0, "HealthTimeout"},
-		"U115: without a timeout it never ends":           {1000 * time.Hour, []func(*v1alpha1.Machine){never}, nil, 0, ""},
+		"U114: a timeout of zero ends at once":            {0, []func(*v1alpha1.Machine){impatient}, []runtime.Object{activitiestest.Node(ready("Unknown", now))}, 0, "HealthTimeout"},
+		"U115: without a timeout it never ends":           {1000 * time.Hour, []func(*v1alpha1.Machine){never}, []runtime.Object{activitiestest.Node(ready("Unknown", now))}, 0, ""},
 		"U115: unless the instance is gone":               {0, []func(*v1alpha1.Machine){never, vanished}, nil, 0, "InstanceGone"},
 		"P23: an instance that is gone is not waited for": {0, []func(*v1alpha1.Machine){vanished}, nil, 0, "InstanceGone"},
 		"N15: a node that is being deleted neither":       {0, nil, []runtime.Object{activitiestest.Node(activitiestest.Going[*corev1.Node], func(n *corev1.Node) { n.Finalizers = []string{activitiestest.Backup} })}, 0, "NodeDeleted"},

@@ -174,8 +174,11 @@ func (a *Activities) AnnounceTermination(ctx context.Context, in kube.Read) (kub
 
 // deleteAttachments deletes the volume attachments of the node of an instance that is gone. Otherwise they would stay for
 // six minutes, or forever. It does not wait for their end. A deletion that the API server rejects is logged and ignored
-// (D16).
+// (D16). It leaves those of an instance that stays.
 func (a *Activities) deleteAttachments(ctx context.Context, in NodeRemoval) error {
+	if in.InstanceStays {
+		return nil
+	}
 	attachments := a.Kube.Cluster.Target(in.Machine.Namespace).StorageV1().VolumeAttachments()
 	for _, item := range a.Kube.Cluster.AttachmentsOf(in.NodeName) {
 		if item.DeletionTimestamp != nil {
@@ -193,16 +196,19 @@ func (a *Activities) deleteAttachments(ctx context.Context, in NodeRemoval) erro
 	return nil
 }
 
-// NodeRemoval names the node of an instance that is gone.
+// NodeRemoval names the node of an instance that is gone, or that stays without its machine.
 type NodeRemoval struct {
 	Machine    kube.Ref
 	NodeName   string
 	ProviderID string // empty when none is known
+	// InstanceStays: the provider was not asked to delete the instance, so that it may still run and use its volumes.
+	InstanceStays bool
 }
 
 // DeleteNode deletes the Node object of an instance that is gone. A node that does not exist is a success, and so is one
 // that belongs to another instance or machine by now: it is left alone. Only the version of the node that was checked is
-// deleted.
+// deleted. The volume attachments of an instance that may still run stay: without them, a volume could be attached to a second
+// node while the instance writes to it. Kubernetes releases them when it considers that safe.
 func (a *Activities) DeleteNode(ctx context.Context, in NodeRemoval) error {
 	target := a.Kube.Cluster.Target(in.Machine.Namespace)
 	if in.NodeName == "" || target == nil {
@@ -214,14 +220,10 @@ func (a *Activities) DeleteNode(ctx context.Context, in NodeRemoval) error {
 		switch {
 		case err != nil:
 			return err
-		case node == nil && a.Kube.Claimed(in.Machine.UID, in.NodeName):
-			return nil
-		case node == nil:
-			return a.deleteAttachments(ctx, in)
-		case in.ProviderID != "" && node.Spec.ProviderID != "" && node.Spec.ProviderID != in.ProviderID, a.Kube.Claimed(in.Machine.UID, in.NodeName):
+		case node != nil && anothers(node, in.ProviderID), a.Kube.Claimed(in.Machine.UID, in.NodeName):
 			return nil
 		}
-		if err := a.deleteAttachments(ctx, in); err != nil {
+		if err := a.deleteAttachments(ctx, in); err != nil || node == nil {
 			return err
 		}
 		if err := removeNode(ctx, target.CoreV1().Nodes(), node); !apierrors.IsConflict(err) {
@@ -229,6 +231,11 @@ func (a *Activities) DeleteNode(ctx context.Context, in NodeRemoval) error {
 		}
 	}
 	return kube.Contended(in.Machine)
+}
+
+// anothers reports whether a node belongs to another instance than that with this provider ID, as far as both are known.
+func anothers(node *corev1.Node, providerID string) bool {
+	return providerID != "" && node.Spec.ProviderID != "" && node.Spec.ProviderID != providerID
 }
 
 // lastNode returns a node from the cache, or from the API server if live is set or the cache has none; nil when it does not

@@ -12,7 +12,6 @@ import (
 
 	"millwright/activities/kube"
 	"millwright/api/v1alpha1"
-	"millwright/decide/phrase"
 	"millwright/decide/preserve"
 	"millwright/observe/cache"
 	"millwright/observe/machine"
@@ -69,7 +68,7 @@ func (a *Activities) preservation(ctx context.Context, in kube.Read) (*preservat
 	if err != nil {
 		return nil, err
 	}
-	now := phrase.Later(time.Now(), in.At)
+	now := in.Time()
 	return &preservation{Activities: a, machine: m, node: node, now: now, decision: preserve.Decide(machine.PreserveFacts(m, node, now))}, nil
 }
 

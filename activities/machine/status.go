@@ -53,6 +53,8 @@ type Report struct {
 	Drain          *StayingDrain     // of the node of a machine that is not being deleted; nil keeps what is recorded
 	Event          *kube.Event       // recorded if the status changed; nil: none
 	Before         *kube.Event       // recorded before Event
+
+	run string // ID of the run that is about to make a create call; set by RecordCreateIntent alone
 }
 
 // ReportMachine writes the status of a Machine, unless it says so already. It returns the version to wait for, or ObjectGone.
@@ -105,6 +107,7 @@ func applyReport(m *v1alpha1.Machine, node *corev1.Node, in Report, now metav1.T
 	if status.CurrentStatus.PreserveExpiryTime == nil && !in.PreserveUntil.IsZero() {
 		status.CurrentStatus.PreserveExpiryTime = new(metav1.NewTime(in.PreserveUntil).Rfc3339Copy())
 	}
+	status.CreationIntent = creationIntent(m, in, now)
 	if o := in.Operation; o != nil {
 		last := v1alpha1.LastOperation{
 			Description: o.Description, ErrorCode: o.ErrorCode,
@@ -129,6 +132,20 @@ func applyReport(m *v1alpha1.Machine, node *corev1.Node, in Report, now metav1.T
 	status.Addresses = addresses(status.Addresses, in.Addresses)
 	status.CurrentOperation = kube.Operation(in.Step)
 	status.Conditions = mergeConditions(status.Conditions, node, in.Conditions, now)
+}
+
+// creationIntent records the first create call, or, with the first operation of a machine, that there was none: from then on the type
+// of the operation does not tell.
+func creationIntent(m *v1alpha1.Machine, in Report, now metav1.Time) *v1alpha1.CreationIntent {
+	was := m.Status.CreationIntent
+	switch {
+	case in.run != "" && (was == nil || was.RunID == ""):
+		return &v1alpha1.CreationIntent{RunID: in.run, Time: &now}
+	case was == nil && in.Operation != nil && neverTried(m):
+		return &v1alpha1.CreationIntent{}
+	default:
+		return was
+	}
 }
 
 // creationStopped starts or ends an interval that does not count for the creation timeout.

@@ -36,7 +36,7 @@ func numbered(d *v1alpha1.MachineDeployment, name, class, revision string) []run
 func halfway(change ...func(*v1alpha1.MachineDeployment)) (*v1alpha1.MachineDeployment, []runtime.Object) {
 	d := activitiestest.Deployment("d", 2, append([]func(*v1alpha1.MachineDeployment){func(d *v1alpha1.MachineDeployment) {
 		d.Annotations = map[string]string{v1alpha1.AnnotationRevision: "2"}
-		d.Spec.Rollout = &v1alpha1.RolloutPolicy{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}}
+		d.Status.Rollout = &v1alpha1.RolloutStatus{Revision: 2, Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}}
 	}}, change...)...)
 	objects := append([]runtime.Object{d}, numbered(d, "d-1", "former", "1")...)
 	return d, append(objects, numbered(d, "d-2", "small", "2")...)

@@ -1,11 +1,16 @@
 package set_test
 
 import (
+	"encoding/json"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clienttesting "k8s.io/client-go/testing"
 
 	"millwright/activities/activitiestest"
@@ -190,4 +195,33 @@ func TestFinalizeSet(t *testing.T) {
 		_, err := activitiestest.Run[string](w, acts(w.Kube).FinalizeSet, activitiestest.Read(activitiestest.Set("s", 2)))
 		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
 	})
+}
+
+// A status must fit into etcd's 1.5 MiB together with the rest of the object, however many machines fail with however long messages.
+func TestTheStatusOfASetIsBounded(t *testing.T) {
+	t.Parallel()
+	s := activitiestest.Set("s", 1300)
+	w := activitiestest.NewWorld(t, members(s, 1300, func(m *v1alpha1.Machine) {
+		m.Status.LastOperation = v1alpha1.LastOperation{Type: "Create", State: "Failed", Description: strings.Repeat("x", 1000)}
+		m.Status.CurrentStatus.Phase = v1alpha1.MachineCrashLoopBackOff
+	})...)
+	status := reportSet(w, set.Report{Input: activitiestest.SetRead(s)})
+	text, err := json.Marshal(status)
+	require.NoError(t, err)
+	assert.Less(t, len(text), 64<<10)
+	require.Len(t, status.FailedMachines, 50)
+	assert.Equal(t, "s-1", status.FailedMachines[0].Name, "the first by name")
+	assert.LessOrEqual(t, len(status.FailedMachines[0].LastOperation.Description), 200)
+	ready := status.Conditions[slices.IndexFunc(status.Conditions, func(c v1alpha1.MachineSetCondition) bool { return c.Type == v1alpha1.MachineSetMachinesReady })]
+	assert.Contains(t, ready.Message, "1300 machines whose last operation failed; failedMachines names 50")
+}
+
+func TestPreservedMachinesAreNoFailedMachines(t *testing.T) {
+	t.Parallel()
+	s := activitiestest.Set("s", 1)
+	w := activitiestest.NewWorld(t, members(s, 1, activitiestest.Phase(v1alpha1.MachineFailed), func(m *v1alpha1.Machine) {
+		m.Status.LastOperation.State = v1alpha1.MachineStateFailed
+		m.Status.CurrentStatus.PreserveExpiryTime = new(metav1.NewTime(time.Now().Add(time.Hour)))
+	})...)
+	assert.Empty(t, reportSet(w, set.Report{Input: activitiestest.SetRead(s)}).FailedMachines)
 }

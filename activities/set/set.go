@@ -248,7 +248,7 @@ func (a *Activities) deleteMachine(ctx context.Context, namespace string, target
 	return m.ResourceVersion, nil
 }
 
-// AdoptMachines makes a set the controller of machines without a controller that still are as the decision saw them. It
+// AdoptMachines makes a set the controller of machines without a controller that exists, and that still are as the decision saw them. It
 // reads the set live first, so that a set that is being deleted adopts nothing. A set that was paused after the decision
 // still adopts. Running it twice adopts once.
 func (a *Activities) AdoptMachines(ctx context.Context, in Batch) (kube.MinVersions, error) {
@@ -260,11 +260,10 @@ func (a *Activities) AdoptMachines(ctx context.Context, in Batch) (kube.MinVersi
 		return nil, kube.Conflict(in.Set)
 	}
 	return a.changeMembers(ctx, in, func(m *v1alpha1.Machine) bool {
-		if metav1.GetControllerOf(m) != nil || m.DeletionTimestamp != nil {
+		if !cache.IsFree(m, set, cache.KindSet) || m.DeletionTimestamp != nil {
 			return false
 		}
-		ref := *metav1.NewControllerRef(set, v1alpha1.SchemeGroupVersion.WithKind("MachineSet"))
-		m.OwnerReferences = append(m.OwnerReferences, ref)
+		kube.SetController(m, set, cache.KindSet)
 		delete(m.Annotations, v1alpha1.AnnotationReleasedBy)
 		return true
 	}, vocabulary.ReasonSuccessfulAdopt, "Adopted Machine: ")
@@ -393,7 +392,7 @@ func applyReport(set *v1alpha1.MachineSet, around observeset.Around, in Report) 
 	plan := scale.Look(observed)
 	observeset.ApplyStatus(s, plan.Status, metav1.NewTime(observed.Now).Rfc3339Copy())
 	s.ObservedGeneration = set.Generation
-	s.FailedMachines = kube.Summary(around.Members)
+	s.FailedMachines = kube.Summary(around.Members, plan.Status.Failed)
 	s.Selector = kube.SelectorText(set.Spec.Selector)
 	s.CurrentOperation = kube.Operation(in.Step)
 	if plan.Calm { // often this report was the last work

@@ -295,3 +295,32 @@ func TestMS27_CreateMachinesCutsNothingShort(t *testing.T) {
 		assert.NotNil(t, w.Machine(name), "what is under way is there when the failure is known, so that the next look misses nothing")
 	}
 }
+
+// orphaning is the state after kubectl delete --cascade=orphan, until the garbage collector has removed the owner references.
+func orphaning(s *v1alpha1.MachineSet) {
+	activitiestest.Going(s)
+	s.Finalizers = append(s.Finalizers, metav1.FinalizerOrphanDependents)
+}
+
+func TestCascadeOrphanKeepsTheMachines(t *testing.T) {
+	t.Parallel()
+	s := activitiestest.Set("s", 2, orphaning)
+	all := members(s, 3)
+	all[3].(*v1alpha1.Machine).Labels["app"] = "other"
+	w := activitiestest.NewWorld(t, append(all, activitiestest.Machine("stray"))...)
+	for _, live := range []bool{false, true} {
+		d := decideScale(w, kube.Read{Ref: activitiestest.Ref(s), Live: live})
+		assert.False(t, d.Scale.Acting(), "nothing below the set is deleted, released, adopted or changed: %+v", d.Scale)
+		assert.False(t, d.Free)
+		assert.Equal(t, attention.Deletion, d.Pending.Need, "the run waits for the garbage collector")
+		assert.Contains(t, d.Pending.Why, "--cascade=orphan")
+	}
+	t.Run("without machines our finalizer waits for the garbage collector, too", func(t *testing.T) {
+		assert.False(t, decideScale(activitiestest.NewWorld(t, s), activitiestest.Read(s)).Free)
+	})
+	t.Run("foreground deletion deletes the machines", func(t *testing.T) {
+		s := activitiestest.Set("s", 2, activitiestest.Going[*v1alpha1.MachineSet])
+		s.Finalizers = append(s.Finalizers, metav1.FinalizerDeleteDependents)
+		assert.Len(t, decideScale(activitiestest.NewWorld(t, members(s, 2)...), activitiestest.Read(s)).Scale.Delete, 2)
+	})
+}

@@ -32,6 +32,7 @@ func edits() map[string][]edit {
 	drainRule = append(drainRule, anySelector("spec.pods.*.selector")...)
 	drainRule = append(drainRule, anySelector("spec.pods.*.namespaceSelector")...)
 	return map[string][]edit{
+		"rolloutpolicies":    anySelector("spec.targets.*.selector"),
 		"machinedrainrules":  drainRule,
 		"machines":           machineSpec("spec"),
 		"machinesets":        set,

@@ -103,8 +103,16 @@ func (s *MachineSpec) EffectiveNodeConditions() []corev1.NodeConditionType {
 	return types
 }
 
+// PolicySpec returns the spec of a policy; an empty one, whose fields have their defaults, without a policy.
+func (p *RolloutPolicy) PolicySpec() *RolloutPolicySpec {
+	if p == nil {
+		return &RolloutPolicySpec{}
+	}
+	return &p.Spec
+}
+
 // EffectiveMaxReplacements returns the replacement budget of one failure domain: a number, or a percentage of its machines.
-func (s *MachineDeploymentSpec) EffectiveMaxReplacements() intstr.IntOrString {
+func (s *RolloutPolicySpec) EffectiveMaxReplacements() intstr.IntOrString {
 	if s.MaxReplacements == nil {
 		return intstr.FromInt32(DefaultMaxReplacements)
 	}

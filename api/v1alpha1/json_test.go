@@ -20,7 +20,8 @@ func TestJSONNamesAreTheContract(t *testing.T) {
 		{Machine{}, "kind apiVersion metadata spec status"},
 		{MachineSpec{}, `class providerID nodeTemplate drainTimeout healthTimeout creationTimeout inPlaceUpdateTimeout
 			machinePreserveTimeout disableHealthTimeout maxEvictRetries nodeConditions`},
-		{MachineStatus{}, "addresses conditions lastOperation currentStatus lastKnownState | currentOperation health creationStopped deletion drain"},
+		{MachineStatus{}, "addresses conditions lastOperation currentStatus lastKnownState | currentOperation health creationStopped creationIntent deletion drain"},
+		{CreationIntent{}, "| runID time"},
 		{MachineDeletion{}, "| stage since queued drain"},
 		{MachineDrain{}, "| startedAt means meansSince result leftBehind"},
 		{CurrentStatus{}, "phase timeoutActive lastUpdateTime preserveExpiryTime"},
@@ -32,7 +33,7 @@ func TestJSONNamesAreTheContract(t *testing.T) {
 		{Operation{}, "| workflowID rolloutOf step since deadline blockedBy"},
 
 		{MachineSet{}, "kind apiVersion metadata spec status"},
-		{MachineSetSpec{}, "replicas selector machineClass template minReadySeconds autoPreserveFailedMachineMax | deletionOrder remediation"},
+		{MachineSetSpec{}, "replicas selector machineClass template minReadySeconds autoPreserveFailedMachineMax"},
 		{MachineSetStatus{}, `replicas fullyLabeledReplicas readyReplicas availableReplicas preservedFailedReplicas
 			observedGeneration machineSetCondition lastOperation failedMachines autoPreserveFailedMachineCount
 			| selector currentOperation upToDateReplicas peakReplicas overshoot failedGenerations observedReplicas observedMachines`},
@@ -40,7 +41,7 @@ func TestJSONNamesAreTheContract(t *testing.T) {
 
 		{MachineDeployment{}, "kind apiVersion metadata spec status"},
 		{MachineDeploymentSpec{}, `replicas selector template strategy minReadySeconds revisionHistoryLimit paused rollbackTo
-			progressDeadlineSeconds autoPreserveFailedMachineMax | maxReplacements deletionOrder remediation rollout`},
+			progressDeadlineSeconds autoPreserveFailedMachineMax`},
 		{MachineDeploymentStrategy{}, "type rollingUpdate inPlaceUpdate"},
 		{RollingUpdateMachineDeployment{}, "maxUnavailable maxSurge"},
 		{InPlaceUpdateMachineDeployment{}, "maxUnavailable maxSurge orchestrationType"},
@@ -48,6 +49,10 @@ func TestJSONNamesAreTheContract(t *testing.T) {
 		{MachineDeploymentStatus{}, `observedGeneration replicas updatedReplicas readyReplicas availableReplicas
 			preservedFailedReplicas unavailableReplicas conditions collisionCount failedMachines | replacements selector currentOperation rollout`},
 		{MachineDeploymentCondition{}, "type status lastUpdateTime lastTransitionTime reason message"},
+
+		{RolloutPolicy{}, "kind apiVersion metadata spec"},
+		{RolloutPolicySpec{}, "targets steps automaticRollback machineReplacementPolicy maxReplacements deletionOrder remediation"},
+		{RolloutStatus{}, "revision step steps reachedAt failedMachines"},
 
 		{MachineClass{}, `kind apiVersion metadata nodeTemplate credentialsSecretRef providerSpec provider secretRef | status`},
 		{NodeTemplate{}, "capacity virtualCapacity instanceType region zone architecture"},

@@ -73,6 +73,10 @@ type MachineStatus struct {
 	// Time that does not count for the creation timeout. Absent means none.
 	// +optional
 	CreationStopped *CreationStopped `json:"creationStopped,omitempty"`
+	// The record that a create call may have been made. Absent on a machine with another last operation means that another
+	// controller may have made one.
+	// +optional
+	CreationIntent *CreationIntent `json:"creationIntent,omitempty"`
 	// Progress of the deletion. Absent unless the machine is being deleted.
 	// +optional
 	Deletion *MachineDeletion `json:"deletion,omitempty"`
@@ -173,6 +177,16 @@ type MachineHealth struct {
 	// When the provider reported that the instance is gone. Absent if it has not.
 	// +optional
 	InstanceGoneAt *metav1.Time `json:"instanceGoneAt,omitempty"`
+}
+
+// CreationIntent is the record of the first create call for a machine's instance. It is written before the call.
+type CreationIntent struct {
+	// ID of the Temporal run that recorded it. Empty means that no create call was made.
+	// +optional
+	RunID string `json:"runID,omitempty"`
+	// When it was recorded. Absent if no create call was made.
+	// +optional
+	Time *metav1.Time `json:"time,omitempty"`
 }
 
 // CreationStopped is the time for which a creation waited for a person to correct the machine's spec, its class or its

@@ -63,7 +63,7 @@ type MachineDeploymentSpec struct {
 	// +optional
 	RollbackTo *RollbackConfig `json:"rollbackTo,omitempty"`
 	// For how many seconds a rollout may make no progress before Progressing becomes False. Left out means without limit. There
-	// is no automatic rollback unless spec.rollout.automaticRollback requests it.
+	// is no automatic rollback unless a RolloutPolicy requests it.
 	// +optional
 	// +nullable
 	// +kubebuilder:validation:Minimum=0
@@ -72,79 +72,6 @@ type MachineDeploymentSpec struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	AutoPreserveFailedMachineMax int32 `json:"autoPreserveFailedMachineMax,omitempty"`
-	// How many failed machines of one failure domain may be replaced at a time: a number, or a percentage of the domain's
-	// machines, rounded up. Default 1; 0 means that none is replaced.
-	// +optional
-	// +nullable
-	// +kubebuilder:validation:XValidation:rule=`type(self) == int ? self >= 0 && self <= 2147483647 : type(self) == string && self.matches('^[0-9]{1,9}%$')`,messageExpression=`'maxReplacements is ' + (type(self) == string ? '"' + string(self) + '"' : string(self)) + '; allowed is a number of machines from 0 to 2147483647, such as 2, or a percentage of the machines of a failure domain, such as "20%"'`
-	MaxReplacements *intstr.IntOrString `json:"maxReplacements,omitempty"`
-	// Which machines are deleted first when there are too many; see the same field of a machine set. Default Newest.
-	// +optional
-	// +kubebuilder:validation:Enum=Newest;Oldest;Random
-	DeletionOrder DeletionOrder `json:"deletionOrder,omitempty"`
-	// How machines are replaced that are marked unhealthy; see the same field of a machine set.
-	// +optional
-	Remediation *MachineSetRemediation `json:"remediation,omitempty"`
-	// How a rollout proceeds within the bounds of its strategy.
-	// +optional
-	Rollout *RolloutPolicy `json:"rollout,omitempty"`
-}
-
-// RolloutPolicy says how a rollout proceeds within the bounds of its strategy.
-type RolloutPolicy struct {
-	// The steps of a rollout, in order; after the last one all machines are updated. Left out means all at once. Used with the
-	// strategies RollingUpdate and InPlaceUpdate Auto.
-	// +optional
-	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=20
-	Steps []RolloutStep `json:"steps,omitempty"`
-	// When a rollout is given up automatically and the former template is restored. Left out means never.
-	// +optional
-	AutomaticRollback *AutomaticRollback `json:"automaticRollback,omitempty"`
-	// When the place of a machine that is being deleted becomes free: TerminationComplete, when its instance is gone, so that a
-	// rollout never has more instances than replicas plus maxSurge; or TerminationStarted, when its deletion begins. Default
-	// TerminationComplete. Substitutes of machines that failed or were deleted by others are not limited by this, and outside
-	// of a rollout a larger number of replicas is followed at once.
-	// +optional
-	// +kubebuilder:validation:Enum=TerminationComplete;TerminationStarted
-	MachineReplacementPolicy MachineReplacementPolicy `json:"machineReplacementPolicy,omitempty"`
-}
-
-// MachineReplacementPolicy is when the place of a machine that is being deleted becomes free.
-type MachineReplacementPolicy string
-
-// The policies. Empty means MachineTerminationComplete.
-const (
-	MachineTerminationComplete MachineReplacementPolicy = "TerminationComplete"
-	MachineTerminationStarted  MachineReplacementPolicy = "TerminationStarted"
-)
-
-// RolloutStep is one step of a rollout.
-//
-// +kubebuilder:validation:XValidation:rule=`has(self.wait) != (has(self.approve) && self.approve)`,message=`a step needs either wait, how long the step lasts, or approve: true`
-type RolloutStep struct {
-	// How many machines have the new template at this step: a number, or a percentage of replicas, rounded up.
-	// +required
-	// +kubebuilder:validation:XValidation:rule=`type(self) == int ? self >= 0 && self <= 2147483647 : self.endsWith('%')`,message=`allowed is a number of machines from 0 to 2147483647, such as 2, or a percentage of replicas, such as "20%"`
-	Replicas intstr.IntOrString `json:"replicas"`
-	// How long the step lasts once its machines are available.
-	// +optional
-	Wait *metav1.Duration `json:"wait,omitempty"`
-	// True: it lasts until a person approves it.
-	// +optional
-	Approve bool `json:"approve,omitempty"`
-}
-
-// AutomaticRollback is when a rollout is given up automatically.
-type AutomaticRollback struct {
-	// True: when progressDeadlineSeconds passes without progress.
-	// +optional
-	OnProgressDeadline bool `json:"onProgressDeadline,omitempty"`
-	// When more new machines than this have failed. Left out means that they are not counted; 0 means that none may fail.
-	// +optional
-	// +nullable
-	// +kubebuilder:validation:Minimum=0
-	MaxFailedMachines *int32 `json:"maxFailedMachines,omitempty"`
 }
 
 // MachineDeploymentStrategy is how old machines are replaced by new ones.
@@ -286,6 +213,11 @@ type RolloutStatus struct {
 	// The rollout step in force, counted from 0; the number of steps when all are over.
 	// +optional
 	Step int32 `json:"step,omitempty"`
+	// The steps of the policy when the rollout began. A rollout keeps its steps, also if the policy is changed or deleted.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=20
+	Steps []RolloutStep `json:"steps,omitempty"`
 	// When the step had its machines. Absent until then.
 	// +optional
 	ReachedAt *metav1.Time `json:"reachedAt,omitempty"`

@@ -2,7 +2,6 @@ package v1alpha1
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // MachineSet keeps a number of like machines in being.
@@ -52,38 +51,6 @@ type MachineSetSpec struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	AutoPreserveFailedMachineMax int32 `json:"autoPreserveFailedMachineMax,omitempty"`
-	// Which of several machines with equal rank are deleted first when there are too many: Newest, Oldest, or Random, which
-	// depends only on the names and always gives the same result. Default Newest.
-	// +optional
-	// +kubebuilder:validation:Enum=Newest;Oldest;Random
-	DeletionOrder DeletionOrder `json:"deletionOrder,omitempty"`
-	// How machines are replaced that are Failed or marked unhealthy.
-	// +optional
-	Remediation *MachineSetRemediation `json:"remediation,omitempty"`
-}
-
-// DeletionOrder is the order of age in which machines with equal rank are deleted.
-type DeletionOrder string
-
-// The orders. Empty means Newest.
-const (
-	DeletionOrderNewest DeletionOrder = "Newest"
-	DeletionOrderOldest DeletionOrder = "Oldest"
-	DeletionOrderRandom DeletionOrder = "Random"
-)
-
-// MachineSetRemediation says how machines are replaced that are Failed or marked unhealthy.
-type MachineSetRemediation struct {
-	// How many marked machines are replaced at a time: a number, or a percentage of replicas, rounded up. Absent: all of them.
-	// +optional
-	MaxInFlight *intstr.IntOrString `json:"maxInFlight,omitempty"`
-	// The least time between the replacements of two consecutive generations of machines that failed before they had joined;
-	// it doubles with each further one. Default 1m; 0 means no pause.
-	// +optional
-	Backoff *metav1.Duration `json:"backoff,omitempty"`
-	// The longest such time. Default 1h.
-	// +optional
-	MaxBackoff *metav1.Duration `json:"maxBackoff,omitempty"`
 }
 
 // MachineSetStatus is the observed state of a set.
@@ -128,7 +95,7 @@ type MachineSetStatus struct {
 	// Conditions of the set.
 	// +optional
 	Conditions []MachineSetCondition `json:"machineSetCondition,omitempty"`
-	// The last attempted operation and its state.
+	// Legacy, never written, as in MCM: the conditions and currentOperation say what the set does.
 	// +optional
 	LastOperation LastOperation `json:"lastOperation,omitempty,omitzero"`
 	// Machines whose last operation failed, without preserved ones.

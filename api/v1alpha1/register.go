@@ -32,6 +32,7 @@ func addKnownTypes(scheme *runtime.Scheme) error {
 		&MachineDeployment{}, &MachineDeploymentList{},
 		&MachineClass{}, &MachineClassList{},
 		&MachineDrainRule{}, &MachineDrainRuleList{},
+		&RolloutPolicy{}, &RolloutPolicyList{},
 	)
 	metav1.AddToGroupVersion(scheme, SchemeGroupVersion)
 	return nil

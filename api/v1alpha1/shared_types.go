@@ -13,7 +13,7 @@ type ClassSpec struct {
 	// APIGroup of the class. Kept for compatibility; empty means machine.sapcloud.io.
 	// +optional
 	APIGroup string `json:"apiGroup,omitempty"`
-	// Kind of the class: MachineClass.
+	// Kind of the class: MachineClass. Kept for compatibility: whatever it says, the MachineClass of this name is used.
 	// +optional
 	Kind string `json:"kind,omitempty"`
 	// Name of the class.
@@ -83,8 +83,8 @@ type MachineConfiguration struct {
 	NodeConditions *string `json:"nodeConditions,omitempty"`
 }
 
-// LastOperation is the last attempted operation of the object and its state. It is a report; only its type is read back, as the
-// record that a creation was begun.
+// LastOperation is the last attempted operation of the object and its state. It is a report. Its type is
+// read back on a machine without status.creationIntent: another controller may have made a create call for it.
 type LastOperation struct {
 	// What happened, as a sentence.
 	// +optional

@@ -115,6 +115,14 @@ const (
 	AnnotationReplacementGranted = "machine.sapcloud.io/replacement-granted"
 )
 
+// Annotations of the Lease that the workers renew while they are at work.
+const (
+	// AnnotationAbsences holds the times in which no worker was at work: JSON, a list of "from" and "to".
+	AnnotationAbsences = "machine.sapcloud.io/absences"
+	// AnnotationAbsentSince is the RFC 3339 time at which a possible absence began. It is removed when the absence is recorded.
+	AnnotationAbsentSince = "machine.sapcloud.io/absent-since"
+)
+
 // Annotations of operator requests for the rollout of a MachineDeployment. The text after the revision says who and why.
 const (
 	// AnnotationRolloutHold holds the rollout of one revision: "7 ann: the new image is bad". It ends with the revision.
@@ -194,8 +202,9 @@ const (
 )
 
 // AnnotationCollectOrphans on a MachineClass holds how many of its instances without a Machine one sweep may delete, at most
-// 25. While it is set it replaces the limits of the sweep, including the one that stops all deletions if suspiciously many
-// instances have no Machine. 0 keeps all of them.
+// 25, and until when, at most 24 hours ahead: "5 until 2026-11-24T12:00:00Z". Until then it replaces the limits of the sweep,
+// including the one that stops all deletions if suspiciously many instances have no Machine. 0 keeps all of them, and needs no
+// end.
 const AnnotationCollectOrphans = "machine.sapcloud.io/collect-orphans"
 
 // Labels and annotations of pods that a drain obeys.

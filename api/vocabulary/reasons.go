@@ -87,6 +87,7 @@ const (
 const (
 	BlockedApproval          = "Approval"          // an operator has to approve a step of the rollout
 	BlockedHold              = "Hold"              // an operator holds it
+	BlockedRefused           = "Refused"           // the API server refuses a write
 	BlockedNodeRefused       = "NodeRefused"       // the API server refuses what is written to the node
 	BlockedPaused            = "Paused"            // an operator paused it
 	BlockedScaleUp           = "ScaleUpBlocked"    // the set must not create machines now

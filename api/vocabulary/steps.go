@@ -47,3 +47,6 @@ const (
 	StepGuardSecrets        = "guard-secrets"        // finalizers are set on Secrets
 	StepReleaseSecrets      = "release-secrets"      // finalizers are removed from Secrets
 )
+
+// StepRefused is the step of every workflow while the API server refuses a write.
+const StepRefused = "refused"

@@ -50,8 +50,10 @@ type Facts struct {
 	Done     Stage  // the last stage that this run completed and the status does not record; empty: none
 	NodeName string // empty: the machine never had a node
 	Node     bool   // the node exists and belongs to no other machine
-	Skip     string // why the node is not drained; empty: it is
-	Result   string // how the drain ended; empty: it has not
+	// NodeUnknown: the cache has no node, and the API server of the target does not answer.
+	NodeUnknown bool
+	Skip        string // why the node is not drained; empty: it is
+	Result      string // how the drain ended; empty: it has not
 
 	Attached          int      // number of volumes attached to the node
 	Hold              string   // reason of the operator's hold; empty: no hold
@@ -71,6 +73,7 @@ type Step struct {
 	Skipped   string // why the node is not drained, if that is decided now; empty: it is or was drained
 	Abandoned string // why the instance is not deleted, if that is decided now; an operator has to delete it
 	Empty     bool   // this run found no pod to remove, and the status does not record that yet
+	Stays     bool   // an operator asked for abandon-instance: the instance may still run
 	Hurry     bool   // an operator asked to proceed: do not wait for a target cluster that does not answer
 }
 
@@ -82,7 +85,7 @@ func (s Step) Held() bool { return slices.Equal(s.BlockedBy, []string{vocabulary
 func Next(f Facts) Step {
 	at := Later(Later(PreDrainHooks, f.Recorded), After(f.Done))
 	first := at
-	s := Step{Announce: f.Recorded == "" && f.Node, Hurry: f.Skip != "" || f.Abandon != ""}
+	s := Step{Announce: f.Recorded == "" && f.Node, Stays: f.Abandon != "", Hurry: f.Skip != "" || f.Abandon != ""}
 	for ; ; at = After(at) {
 		if what := f.todo(at); what.Why != "" {
 			s.Stage, s.Record, s.Why, s.BlockedBy = at, at != f.Recorded, what.Why, what.BlockedBy
@@ -106,7 +109,7 @@ func Next(f Facts) Step {
 // todo returns what a stage has to do. An empty Why means that the stage has nothing to do.
 func (f Facts) todo(s Stage) Step {
 	if s == PreDrainHooks {
-		return hooks(f.Node, "pre-drain", f.PreDrainHooks)
+		return hooks(f.Node || f.NodeUnknown, "pre-drain", f.PreDrainHooks)
 	}
 	if s == PreTerminateHooks {
 		return hooks(true, "pre-terminate", f.PreTerminateHooks)
@@ -126,7 +129,7 @@ func (f Facts) todo(s Stage) Step {
 func (f Facts) skip() string {
 	return cmp.Or(
 		phrase.If(f.NodeName == "", "the machine never had a node"),
-		phrase.If(!f.Node, "there is no node %s", f.NodeName),
+		phrase.If(!f.Node && !f.NodeUnknown, "there is no node %s", f.NodeName),
 		f.Skip,
 	)
 }

@@ -30,6 +30,8 @@ type Ladder struct {
 	Force         string    // why all pods are killed at once; empty: they are not
 	Unusable      string    // why the node cannot confirm that a pod ended; empty: it can
 	UnusableSince time.Time // zero: the node does not count as unusable
+	// Breaker is why the condition of the node is not believed: most nodes look dead at once. Empty: it is believed.
+	Breaker string
 
 	Grace time.Duration // longest grace period of the pods left
 	// Unasked: this run of the drain has not passed over the pods yet. The next means waits for one pass with the recorded
@@ -119,12 +121,17 @@ func (l Ladder) forced() string {
 	return l.Force
 }
 
-// unusableAt returns when an unusable node has been so for unusableFor; zero: the node is usable.
+// unusableAt returns when an unusable node has been so for unusableFor; zero: the node is usable. While the breaker is open, it returns
+// the next time at which the breaker is to be asked again, because the containers of a node that is only cut off go on running.
 func (l Ladder) unusableAt() time.Time {
 	if l.Unusable == "" || l.UnusableSince.IsZero() {
 		return time.Time{}
 	}
-	return l.UnusableSince.Add(unusableFor)
+	at := l.UnusableSince.Add(unusableFor)
+	if l.Breaker != "" && !l.Now.Before(at) {
+		at = at.Add(l.Now.Sub(at).Truncate(unusableFor) + unusableFor)
+	}
+	return at
 }
 
 // deadline returns when evictions end, and which setting says so. It is zero before the first pass.
@@ -152,6 +159,10 @@ func (l Ladder) evict() Step {
 	if at := l.unusableAt(); !at.IsZero() && (until.IsZero() || at.Before(until)) {
 		step.Until = at
 		step.Why = fmt.Sprintf("evicts until %s, then kills: %s since %s", l.clock(at), l.Unusable, l.clock(l.UnusableSince))
+		if l.Breaker != "" {
+			step.Why = fmt.Sprintf("evicts%s, and kills no pod although %s since %s, which is looked at again at %s: %s",
+				phrase.If(!until.IsZero(), " until %s (%s)", l.clock(until), source), l.Unusable, l.clock(l.UnusableSince), l.clock(at), l.Breaker)
+		}
 		return step
 	}
 	if step.Why = fmt.Sprintf("evicts until %s (%s), then deletes", l.clock(until), source); until.IsZero() {
@@ -170,7 +181,7 @@ func (l Ladder) remove() Step {
 	}
 	step := Step{Means: Delete, Until: until}
 	step.Why = fmt.Sprintf("deletes since %s, until %s, then kills", l.clock(since), l.clock(until))
-	if at := l.unusableAt(); !at.IsZero() && at.Before(until) {
+	if at := l.unusableAt(); l.Breaker == "" && !at.IsZero() && at.Before(until) {
 		step.Until = at
 		step.Why = fmt.Sprintf("deletes since %s, until %s, then kills: %s since %s", l.clock(since), l.clock(at), l.Unusable, l.clock(l.UnusableSince))
 	}

@@ -62,6 +62,7 @@ type Facts struct {
 	NodeName               string
 	Healthy                bool // the node is healthy, by Decide
 	NodeDeleting           bool // the Node is being deleted, and the machine is not
+	NodeGone               bool // it is certain that the Node does not exist
 	NodeComponentsNotReady bool // critical components of the node are not ready: it has not joined yet
 	Why                    string
 	BadSince               time.Time // when the node became unhealthy; zero: the node is missing, or has no time
@@ -270,6 +271,8 @@ func timeout(f Facts, since time.Time) (reason, message string, deadline time.Ti
 		return vocabulary.ReasonNodeDeleted, fmt.Sprintf("Machine %s: node %s is being deleted", f.Name, f.NodeName), time.Time{}
 	case !f.InstanceGoneAt.IsZero():
 		return vocabulary.ReasonInstanceGone, fmt.Sprintf("Machine %s: the provider no longer has its instance", f.Name), time.Time{}
+	case f.NodeGone:
+		return vocabulary.ReasonNodeDeleted, fmt.Sprintf("Machine %s: node %s does not exist any more", f.Name, f.NodeName), time.Time{}
 	case f.NoTimeout:
 		return "", "", time.Time{}
 	case f.Now.Before(deadline):

@@ -193,7 +193,26 @@ func TestN15_ANodeIsDeletedByHand(t *testing.T) {
 			assert.False(t, v.Due.True)
 		})
 	}
-	t.Run("N15: it is gone altogether: the machine is as patient as ever", func(t *testing.T) {
+	t.Run("N15: it is gone altogether", func(t *testing.T) {
+		missing := func(f *health.Facts) { f.NodeGone = true }
+		for _, row := range []struct {
+			edits  []edit
+			reason string
+		}{
+			{[]edit{sickFor(time.Minute), missing, inSet}, "NodeDeleted"},
+			{[]edit{sickFor(time.Minute), missing, inSet, endless}, "NodeDeleted"},
+			{[]edit{sickFor(time.Minute), missing, inSet, gone}, "InstanceGone"},
+		} {
+			v := health.Next(facts("Unknown", append(row.edits, noNode)...))
+			require.NotNil(t, v.Due)
+			assert.Equal(t, row.reason, v.Due.Reason)
+		}
+		v := health.Next(facts("Unknown", sickFor(time.Minute), missing, noNode))
+		assert.Equal(t, "Failed", to(v))
+		v = health.Next(facts("Pending", missing, noNode))
+		assert.Empty(t, to(v), "it has not joined yet")
+	})
+	t.Run("N15: nobody knows whether it is gone: the machine is as patient as ever", func(t *testing.T) {
 		v := health.Next(facts("Unknown", sickFor(time.Minute), noNode))
 		assert.Equal(t, health.Verdict{Why: "node m-1 is not registered", Deadline: noon.Add(9 * time.Minute), Look: true}, v)
 	})

@@ -16,7 +16,12 @@ import (
 // apart, of at least MinAge, and few enough for the breaker.
 func Decide(f Facts) Decision {
 	f.Settings = f.Settings.withDefaults()
-	d := Decision{Instances: len(f.Instances), Machines: len(f.Machines)}
+	d := Decision{Instances: len(f.Instances)}
+	for _, m := range f.Machines {
+		if m.Elsewhere == "" {
+			d.Machines++
+		}
+	}
 	orphans := d.sort(f)
 	for _, g := range orphans {
 		d.Orphans += len(g.members)
@@ -44,30 +49,23 @@ func (g group) last() time.Time { return slices.MaxFunc(g.since, time.Time.Compa
 // sort counts the instances, and returns the groups that no machine claims, by UID.
 func (d *Decision) sort(f Facts) []group {
 	var unclear notes
-	byUID, byID := map[string]Machine{}, map[string]Machine{}
-	for _, m := range f.Machines {
-		byUID[m.UID] = m
-		if m.ProviderID != "" {
-			byID[m.ProviderID] = m
-		}
-	}
 	var orphans []group
+	claims := claimsOf(f.Machines)
 	for _, g := range groups(f) {
-		owner, claimed := byUID[g.uid]
 		if g.uid == "" || g.machine == "" || g.members[0].ProviderID == "" {
-			for _, i := range g.members { // without tags: an instance belongs to the machine that names it, if any
-				if _, named := byID[i.ProviderID]; !named {
+			for _, i := range g.members {
+				if why := claims.unclear(i); why != "" {
 					d.Unknown++
-					unclear.add("instance %s has no name, UID or provider ID of a machine, and is not deleted",
-						cmp.Or(i.ProviderID, i.Machine, i.UID, "without any name"))
+					unclear.add("instance %s %s: it is not deleted", cmp.Or(i.ProviderID, i.Machine, i.UID, "without any name"), why)
 				}
 			}
 			continue
 		}
+		owner, claimed := claims.byUID[g.uid]
 		for _, i := range g.members {
-			if m, named := byID[i.ProviderID]; named && !claimed {
+			if m, why := claims.of(i); why != "" && !claimed {
 				owner, claimed = m, true
-				unclear.add("instance %s has the UID of another machine and is not deleted: Machine %s names it", i.ProviderID, m.Name)
+				unclear.add("instance %s has the UID of another machine and is not deleted: %s", i.ProviderID, why)
 			}
 		}
 		switch {
@@ -75,7 +73,7 @@ func (d *Decision) sort(f Facts) []group {
 			orphans = append(orphans, g)
 		case len(g.members) > 1:
 			d.Duplicates += len(g.members) - 1
-			unclear.add("Machine %s has %d instances (%s), and it is not known which of them to delete: delete the surplus at the cloud", owner.Name, len(g.members), g.ids())
+			unclear.add("%s has %d instances (%s), and it is not known which of them to delete: delete the surplus at the cloud", owner, len(g.members), g.ids())
 		}
 	}
 	d.Unclear = unclear.bounded()
@@ -107,19 +105,19 @@ func groups(f Facts) []group {
 }
 
 // unless says how an operator allows a sweep that the breaker holds.
-const unless = ", unless the class's annotation machine.sapcloud.io/collect-orphans says how many may be"
+const unless = ", unless the class's annotation machine.sapcloud.io/collect-orphans says how many may be, and until when"
 
 // limit returns how many instances may be deleted, or why none. The annotation collect-orphans replaces both breakers.
 func limit(f Facts, d Decision) (most int, held string) {
-	allowed := strings.TrimSpace(f.Allowed)
+	allowed, wrong := f.allowed()
 	few := max(breakerFew, d.Instances/breakerShare)
-	switch n, err := strconv.Atoi(allowed); {
+	switch {
 	case d.Orphans == 0:
 		return 0, ""
-	case allowed != "" && (err != nil || n < 0):
-		return 0, fmt.Sprintf("the annotation collect-orphans says %s, which is not a number of instances: nothing is deleted", strconv.Quote(phrase.Cut(allowed, maxNoteBytes)))
-	case allowed != "":
-		return min(n, MostPerSweep), ""
+	case wrong != "":
+		return 0, fmt.Sprintf("the annotation collect-orphans says %s, which %s: nothing is deleted", strconv.Quote(phrase.Cut(strings.TrimSpace(f.Allowed), maxNoteBytes)), wrong)
+	case allowed != nil:
+		return min(*allowed, MostPerSweep), ""
 	case d.Machines == 0:
 		return 0, fmt.Sprintf("%s and no machine at all: moved or restored control plane? Nothing is deleted%s", phrase.Count(d.Orphans, "instance"), unless)
 	case d.Orphans+d.Unknown == d.Instances: // machines are restored one by one, and those of other classes may come first
@@ -128,6 +126,39 @@ func limit(f Facts, d Decision) (most int, held string) {
 		return 0, fmt.Sprintf("%d of %s have no machine, more than the %d allowed at once: are machines missing? Nothing is deleted%s", d.Orphans, phrase.Count(d.Instances, "instance"), few, unless)
 	default:
 		return f.Settings.MaxPerSweep, ""
+	}
+}
+
+// maxAllowedFor is how far the end of the annotation collect-orphans may be away. Source: many times the two sweeps that it takes, and
+// no more than a day of an operator who forgets it.
+const maxAllowedFor = 24 * time.Hour
+
+// allowed returns the number of the annotation collect-orphans, in the form "5 until 2026-11-24T12:00:00Z"; nil when there is none or its
+// time is over. 0 needs no end. wrong says why the annotation cannot be obeyed.
+func (f Facts) allowed() (n *int, wrong string) {
+	fields := strings.Fields(f.Allowed)
+	if len(fields) == 0 {
+		return nil, ""
+	}
+	number, err := strconv.Atoi(fields[0])
+	switch {
+	case err != nil || number < 0:
+		return nil, "is not a number of instances"
+	case len(fields) == 1 && number == 0:
+		return &number, ""
+	case len(fields) != 3 || fields[1] != "until":
+		return nil, `has no end, such as "5 until 2006-01-02T15:04:05Z"`
+	}
+	end, err := time.Parse(time.RFC3339, fields[2])
+	switch {
+	case err != nil:
+		return nil, `has no end, such as "5 until 2006-01-02T15:04:05Z"`
+	case end.Sub(f.Now) > maxAllowedFor:
+		return nil, fmt.Sprintf("ends more than %s from now", maxAllowedFor)
+	case !f.Now.Before(end):
+		return nil, ""
+	default:
+		return &number, ""
 	}
 }
 

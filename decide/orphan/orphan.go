@@ -13,7 +13,7 @@ type Facts struct {
 	Now       time.Time
 	Allowed   string     // value of the class's annotation collect-orphans; empty: none
 	Instances []Instance // all instances of the class
-	Machines  []Machine  // all machines of the class's namespace, of any class and in any phase
+	Machines  []Machine  // all machines of all namespaces, of any class and in any phase
 	Sightings []Sighting // those of the sweep before
 	Settings  Settings
 }
@@ -29,7 +29,16 @@ type Instance struct {
 // Machine is an existing Machine object. In every phase, also during its deletion, it keeps its instance (N20).
 type Machine struct {
 	Name, UID  string
+	Elsewhere  string // its namespace; empty: that of the class
 	ProviderID string // empty until its instance is known
+}
+
+// String returns what people call the machine.
+func (m Machine) String() string {
+	if m.Elsewhere == "" {
+		return "Machine " + m.Name
+	}
+	return "Machine " + m.Elsewhere + "/" + m.Name
 }
 
 // Sighting records since when an instance is known to have no machine.

@@ -16,6 +16,9 @@ import (
 
 var now = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 
+// soon allows that many for an hour.
+func soon(n int) string { return fmt.Sprintf("%d until 2026-11-22T13:00:00Z", n) }
+
 func ago(d time.Duration) time.Time { return now.Add(-d) }
 
 // instance is one of an hour, with the tags of a machine.
@@ -100,10 +103,10 @@ func TestDecide(t *testing.T) {
 		}), goes: []string{"i-gone"}},
 		{name: "N7: restored from a backup: the machine has another UID and names its instance", facts: changed(with(healthy(3), long, gone), func(f *orphan.Facts) {
 			f.Machines = append(f.Machines, orphan.Machine{Name: "gone", UID: "uid-new", ProviderID: "i-gone"})
-		}), says: "Machine gone names it"},
+		}), says: "Machine gone names instance i-gone"},
 		{name: "two instances of one lost machine of which another machine names one: both stay", facts: changed(with(healthy(30), long, gone, instance("i-gone-2", "gone")), func(f *orphan.Facts) {
 			f.Machines = append(f.Machines, orphan.Machine{Name: "new", UID: "uid-new", ProviderID: "i-gone-2"})
-		}), says: "Machine new names it"},
+		}), says: "Machine new names instance i-gone-2"},
 		{name: "two instances of one lost machine go together", facts: with(healthy(3), long, gone, instance("i-gone-2", "gone")), goes: []string{"i-gone", "i-gone-2"}},
 		{name: "one of the two was just seen", facts: with(with(healthy(3), long, gone), 0, instance("i-gone-2", "gone")), says: "not confirmed before 12:15:00 UTC"},
 		{name: "D23: first sighting", facts: with(healthy(3), 0, gone), says: "first seen at 12:00:00 UTC"},
@@ -117,10 +120,14 @@ func TestDecide(t *testing.T) {
 		{name: "a provider ID that is used again is another instance", facts: changed(with(healthy(3), 0, gone), func(f *orphan.Facts) {
 			f.Sightings = []orphan.Sighting{{ProviderID: "i-gone", UID: "uid-former", Since: ago(time.Hour)}}
 		}), says: "first seen at 12:00:00 UTC"},
-		{name: "without a UID", facts: with(healthy(3), long, orphan.Instance{ProviderID: "i-x", Machine: "x", Created: ago(time.Hour)}), says: "instance i-x has no name, UID"},
-		{name: "without a name", facts: with(healthy(3), long, orphan.Instance{ProviderID: "i-x", UID: "uid-x", Created: ago(time.Hour)}), says: "instance i-x has no name, UID"},
-		{name: "without a provider ID", facts: with(healthy(3), long, orphan.Instance{UID: "uid-x", Machine: "x", Created: ago(time.Hour)}), says: "instance x has no name, UID"},
-		{name: "two of one UID, one of them without a provider ID", facts: with(healthy(3), long, gone, orphan.Instance{UID: "uid-gone", Machine: "gone"}), says: "has no name, UID"},
+		{name: "without a UID", facts: with(healthy(3), long, orphan.Instance{ProviderID: "i-x", Machine: "x", Created: ago(time.Hour)}), says: "instance i-x has no UID, and the name of Machine x, which does not exist"},
+		{name: "without a UID, with the name of a machine that adopts it", facts: changed(with(healthy(3), long, orphan.Instance{ProviderID: "i-x", Machine: "x", Created: ago(time.Hour)}), func(f *orphan.Facts) {
+			f.Machines = append(f.Machines, machine("x", ""))
+		})},
+		{name: "without a UID, with the name of a machine that has another instance", facts: with(healthy(3), long, orphan.Instance{ProviderID: "i-x", Machine: "m-0", Created: ago(time.Hour)}), says: "instance i-x has no UID, and the name of Machine m-0, which names instance i-m-0"},
+		{name: "without a name", facts: with(healthy(3), long, orphan.Instance{ProviderID: "i-x", UID: "uid-x", Created: ago(time.Hour)}), says: "instance i-x has no name of a machine"},
+		{name: "without a provider ID", facts: with(healthy(3), long, orphan.Instance{UID: "uid-x", Machine: "x", Created: ago(time.Hour)}), says: "instance x has no provider ID"},
+		{name: "two of one UID, one of them without a provider ID", facts: with(healthy(3), long, gone, orphan.Instance{UID: "uid-gone", Machine: "gone"}), says: "has no provider ID"},
 		{name: "without a UID, but named by a machine", facts: changed(healthy(3), func(f *orphan.Facts) { f.Instances[1].UID = "" })},
 		{name: "N7: no machine at all", facts: with(orphan.Facts{Now: now}, long, gone), held: "1 instance and no machine at all: moved or restored control plane?"},
 		{name: "N7: no machine at all, and no instance of ours", facts: with(orphan.Facts{Now: now}, long, orphan.Instance{ProviderID: "i-x"}), says: "i-x"},
@@ -130,11 +137,16 @@ func TestDecide(t *testing.T) {
 		{name: "N7: a tenth", facts: with(healthy(45), long, lost(5)...), goes: []string{"i-lost-0", "i-lost-1", "i-lost-2", "i-lost-3", "i-lost-4"}},
 		{name: "N7: more than a tenth", facts: with(healthy(44), long, lost(5)...), held: "5 of 49 instances"},
 		{name: "N7: those that were just seen count, too", facts: with(with(healthy(10), long, gone), 0, lost(2)...), held: "3 of 13 instances"},
-		{name: "a person lets some go", facts: changed(with(orphan.Facts{Now: now}, long, lost(5)...), func(f *orphan.Facts) { f.Allowed = " 2 " }), goes: []string{"i-lost-0", "i-lost-1"}, says: "one sweep deletes at most 2"},
+		{name: "a person lets some go", facts: changed(with(orphan.Facts{Now: now}, long, lost(5)...), func(f *orphan.Facts) { f.Allowed = " 2 until 2026-11-22T12:00:01Z " }), goes: []string{"i-lost-0", "i-lost-1"}, says: "one sweep deletes at most 2"},
 		{name: "a person lets none go", facts: changed(with(healthy(3), long, gone), func(f *orphan.Facts) { f.Allowed = "0" }), says: "one sweep deletes at most 0"},
 		{name: "a person who is hard to understand", facts: changed(with(healthy(3), long, gone), func(f *orphan.Facts) { f.Allowed = "all" }), held: `says "all", which is not a number`},
 		{name: "a person who counts down", facts: changed(with(healthy(3), long, gone), func(f *orphan.Facts) { f.Allowed = "-1" }), held: `says "-1", which is not a number`},
-		{name: "a person does not shorten the time between two looks", facts: changed(with(healthy(3), 0, gone), func(f *orphan.Facts) { f.Allowed = "9" }), says: "not confirmed"},
+		{name: "a person does not shorten the time between two looks", facts: changed(with(healthy(3), 0, gone), func(f *orphan.Facts) { f.Allowed = soon(9) }), says: "not confirmed"},
+		{name: "a person's number that has ended: the breaker holds", facts: changed(with(orphan.Facts{Now: now}, long, lost(5)...), func(f *orphan.Facts) { f.Allowed = "2 until 2026-11-22T12:00:00Z" }), held: "no machine at all"},
+		{name: "a person's number that has ended replaces no limit", facts: changed(with(healthy(3), long, gone), func(f *orphan.Facts) { f.Allowed = "0 until 2026-11-22T11:00:00Z" }), goes: []string{"i-gone"}},
+		{name: "a person's number without an end", facts: changed(with(healthy(3), long, gone), func(f *orphan.Facts) { f.Allowed = "2" }), held: `says "2", which has no end`},
+		{name: "a person's number with an end that is far away", facts: changed(with(healthy(3), long, gone), func(f *orphan.Facts) { f.Allowed = "2 until 2026-11-23T12:00:01Z" }), held: "more than 24h0m0s from now"},
+		{name: "a person's time that is none", facts: changed(with(healthy(3), long, gone), func(f *orphan.Facts) { f.Allowed = "2 until tomorrow" }), held: `says "2 until tomorrow", which has no end`},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := orphan.Decide(row.facts)
@@ -161,9 +173,9 @@ func TestD23_NoMoreThanTheCapGoInOneSweepTheOldestFirst(t *testing.T) {
 	assert.Len(t, d.Sightings, 12)
 	assert.Len(t, orphan.After(d.Sightings, goes(d)), 2)
 	assert.Equal(t, []int{212, 200, 12}, []int{d.Instances, d.Machines, d.Orphans})
-	f.Allowed = "100"
+	f.Allowed = soon(100)
 	assert.Len(t, orphan.Decide(f).Collect, 12)
-	assert.Len(t, orphan.Decide(changed(with(f, time.Hour, lost(60)[12:]...), func(f *orphan.Facts) { f.Allowed = "100" })).Collect, orphan.MostPerSweep)
+	assert.Len(t, orphan.Decide(changed(with(f, time.Hour, lost(60)[12:]...), func(f *orphan.Facts) { f.Allowed = soon(100) })).Collect, orphan.MostPerSweep)
 }
 
 func TestSightings(t *testing.T) {
@@ -207,7 +219,7 @@ func TestDecisionsAreBounded(t *testing.T) {
 			for i := range 500 {
 				f.Instances = append(f.Instances, orphan.Instance{ProviderID: fmt.Sprint(long, i)}, instance(fmt.Sprint("i-twin-", i, long), fmt.Sprint("m-", i)))
 			}
-			f.Allowed = "1000"
+			f.Allowed = soon(1000)
 			d := orphan.Decide(f)
 			text, err := json.Marshal(d)
 			require.NoError(t, err)

@@ -47,7 +47,7 @@ type Grant struct {
 // Nodes are the nodes of the whole target cluster, not of one deployment.
 type Nodes struct {
 	Joined int // number of machines that have joined
-	Dead   int // number of these whose node is missing or unhealthy
+	Dead   int // number of these whose node is missing, unhealthy or being deleted
 	// When each of the other nodes recovered, if it ever was unhealthy, in any order.
 	Recovered []time.Time
 	Unjudged  []Node // nodes of Joined that Dead and Recovered do not include yet
@@ -57,6 +57,7 @@ type Nodes struct {
 type Node struct {
 	Conditions []health.Condition
 	Bad        []string  // condition types that make the node unhealthy
+	Deleting   bool      // the Node is being deleted
 	Recovered  time.Time // when its machine recovered, if the node is healthy; zero: it never was unhealthy
 }
 
@@ -64,7 +65,7 @@ type Node struct {
 func (n Nodes) Judged() Nodes {
 	n.Recovered = slices.Clone(n.Recovered)
 	for _, node := range n.Unjudged {
-		if healthy, _ := health.Decide(node.Conditions, node.Bad); !healthy {
+		if healthy, _ := health.Decide(node.Conditions, node.Bad); !healthy || node.Deleting {
 			n.Dead++
 		} else if !node.Recovered.IsZero() {
 			n.Recovered = append(n.Recovered, node.Recovered)

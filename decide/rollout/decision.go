@@ -40,6 +40,8 @@ type Creation struct {
 // decided again. Its lists have at most MaxBatch entries in all, and fewer if names are long; the rest follows with the next
 // decision.
 type Decision struct {
+	Release    []Target  // sets: remove our controller reference
+	Adopt      []Target  // sets: make the deployment their controller, after a live read of the deployment
 	Rollback   *Rollback // without other changes: it changes the template
 	Trigger    *Trigger  // only with Mark and Unmark, so that marks are written before a size becomes smaller
 	Mark       []Mark
@@ -78,7 +80,7 @@ type Decision struct {
 
 // Acts reports whether there is anything to do now.
 func (d Decision) Acts() bool {
-	lists := len(d.Mark) + len(d.Unmark) + len(d.Open) + len(d.Close) + len(d.Sync) + len(d.Resize) + len(d.Move) + len(d.Accept) +
+	lists := len(d.Release) + len(d.Adopt) + len(d.Mark) + len(d.Unmark) + len(d.Open) + len(d.Close) + len(d.Sync) + len(d.Resize) + len(d.Move) + len(d.Accept) +
 		len(d.Settle) + len(d.Strip) + len(d.Candidates) + len(d.Select) + len(d.Taint) + len(d.Untaint) + len(d.Guard) +
 		len(d.Unguard) + len(d.Delete)
 	return lists > 0 || d.Rollback != nil || d.Trigger != nil || d.Create != nil || d.Revise != nil || d.Record != nil
@@ -187,7 +189,7 @@ func (d *Decision) bound() {
 		d.Trigger.Drop = fit(s, d.Trigger.Drop)
 	}
 	d.Mark = fit(s, d.Mark)
-	for _, list := range []*[]Target{&d.Unmark, &d.Open, &d.Close, &d.Sync} {
+	for _, list := range []*[]Target{&d.Release, &d.Adopt, &d.Unmark, &d.Open, &d.Close, &d.Sync} {
 		*list = fit(s, *list)
 	}
 	if d.Record != nil {

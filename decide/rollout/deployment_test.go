@@ -50,6 +50,20 @@ func TestTheSetOfTheTemplate(t *testing.T) {
 		o.Sets = nil
 		assert.True(t, rollout.Decide(o).Done)
 	})
+	t.Run("a set that is deleted with --cascade=orphan is made again when it is gone, and then adopts its machines", func(t *testing.T) {
+		set := going(now(2, 3, 3, 3))
+		set.Orphaning = true
+		d := rollout.Decide(rolling(3, 3, 0, old(1, 0, 0, 0), set))
+		assert.False(t, d.Acts())
+		assert.Equal(t, "hold: set ms2 is being deleted and has let go of its machines: when it is gone, a new one takes them", d.Why)
+		free := going(now(2, 3, 0, 0))
+		free.Finalizer = true
+		assert.False(t, rollout.Decide(rolling(3, 3, 0, free)).Acts(), "the garbage collector is done, and the set is not gone yet")
+		free.Finalizer = false
+		assert.NotNil(t, rollout.Decide(rolling(3, 3, 0, free)).Create, "the finalizer of somebody else is not waited for")
+		set.Current = false
+		assert.NotNil(t, rollout.Decide(rolling(3, 3, 0, set)).Create, "a set of another template is not waited for")
+	})
 	t.Run("of two with the template, the oldest is the one", func(t *testing.T) {
 		d := rollout.Decide(rolling(3, 1, 0, now(2, 3, 3, 3), now(1, 1, 1, 1)))
 		assert.Equal(t, "ms1", d.Revise.Name)

@@ -87,9 +87,12 @@ type Set struct {
 	Name, UID string
 	Version   string // resourceVersion that was read
 	Created   time.Time
+	Foreign   bool // the deployment's selector does not match its labels
 	Current   bool // it matches the deployment's present template
 	Deleting  bool
-	Replicas  int // spec.replicas
+	Orphaning bool // it is being deleted with --cascade=orphan, and the garbage collector has not let go of its machines yet
+	Finalizer bool // our finalizer is set
+	Replicas  int  // spec.replicas
 
 	Machines []Member // in any order
 	Counted  int      // machines in its status; exceeds Machines if their cache is behind; zero: that cache is current
@@ -105,6 +108,14 @@ type Set struct {
 	Frozen    bool   // label freeze
 	Drift     bool   // it differs in something that the deployment copies to its current set
 	Failure   Problem
+}
+
+// Orphan is a set of the namespace that no existing object controls.
+type Orphan struct {
+	Name, UID, Version string
+	Matches            bool // the deployment's selector matches its labels
+	Deleting           bool
+	Released           bool // this deployment released it
 }
 
 // Counts are the numbers of a deployment's status.
@@ -128,6 +139,7 @@ type Observed struct {
 	Surge       Bound // rounded up
 	Unavailable Bound // maxUnavailable, rounded down
 	Deleting    bool
+	Orphaning   bool   // it is being deleted with --cascade=orphan, and the garbage collector has not let go of its sets yet
 	Finalizer   bool   // our finalizer is set
 	Invalid     string // why the deployment is invalid, in one sentence; empty: it is valid
 	NoSet       string // why the last creation of the current set failed; empty: it did not fail
@@ -142,6 +154,7 @@ type Observed struct {
 	FreeWhenDeleting bool
 	HistoryLimit     *int           // old sets without machines to keep; nil: all
 	Deadline         *time.Duration // longest time without progress; nil: unlimited
+	Absent           time.Duration  // since the last progress: for how long no worker was at work, which does not count
 	Automatic        AutoRollback
 	RollbackTo       *int64 // requested revision; 0: the one before; nil: none requested
 	Guard            bool   // keep the cluster autoscaler off nodes during a rollout
@@ -150,6 +163,7 @@ type Observed struct {
 	Scaled   string   // annotation last-deployment-replica-change-by-scaler-time
 	Progress Progress // as recorded
 	Sets     []Set    // in any order
+	Orphans  []Orphan // in any order
 	// RolledBackTo is the UID of the set whose template the last automatic rollback restored; empty: none did, or a person has
 	// changed the template since.
 	RolledBackTo string
@@ -162,10 +176,11 @@ type Observed struct {
 	Reported           Status // the present status, with conditions of all types
 }
 
-// Sorted returns a copy with sets from the oldest to the newest, machines by name, and no negative number of replicas.
+// Sorted returns a copy with sets from the oldest to the newest, orphans and machines by name, and no negative number of replicas.
 func (o Observed) Sorted() Observed {
 	o.Replicas = max(o.Replicas, 0)
 	o.Sets = list.Sorted(o.Sets, func(a, b Set) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name)) })
+	o.Orphans = list.Sorted(o.Orphans, func(a, b Orphan) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID)) })
 	byName := func(a, b Member) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID)) }
 	for i := range o.Sets {
 		o.Sets[i].Machines = list.Sorted(o.Sets[i].Machines, byName)

@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"millwright/api/vocabulary"
 	"millwright/decide/list"
 	"millwright/decide/phrase"
+	"millwright/decide/scale"
 )
 
 // count counts the machines of all sets.
@@ -70,7 +72,7 @@ func (p *planner) due() time.Time {
 	if p.o.Deadline == nil || late || p.plain() || p.o.Stopped() != "" || last.Updated.IsZero() || p.complete() || p.moved() {
 		return time.Time{}
 	}
-	return last.Updated.Add(*p.o.Deadline)
+	return last.Updated.Add(*p.o.Deadline + p.o.Absent)
 }
 
 // late reports whether the progress deadline has passed. It stays passed until there is progress.
@@ -92,7 +94,7 @@ func (o Observed) Stopped() string {
 type Status struct {
 	Counts     Counts
 	Conditions []Condition // Available and Progressing, and ReplicaFailure and Frozen while they are True
-	Failed     []string    // names of machines whose last operation failed, without preserved Failed ones
+	Failed     []string    // names of machines whose last operation failed, as scale.Names returns them, without preserved Failed ones
 }
 
 // Report returns the Status of Look.
@@ -108,7 +110,8 @@ func (p *planner) report() Status {
 			}
 		}
 	}
-	slices.Sort(s.Failed)
+	s.Conditions[0].Message = strings.Join(phrase.Parts(s.Conditions[0].Message, scale.Beyond(len(s.Failed))), "; ")
+	s.Failed = scale.Names(s.Failed)
 	for i := range s.Conditions {
 		s.Conditions[i].Message = phrase.Message(s.Conditions[i].Message)
 	}

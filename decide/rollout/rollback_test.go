@@ -95,6 +95,10 @@ func TestAutomaticRollback(t *testing.T) {
 		assert.Equal(t, at(time.Second), d.Recheck)
 		o.Now = at(time.Second)
 		assert.Equal(t, "return to revision 2, set ms2: no progress for 1m0s", rollout.Decide(o).Rollback.Why)
+		away := o
+		away.Absent = 20 * time.Second
+		assert.Nil(t, rollout.Decide(away).Rollback, "no worker was at work for 20 s of that minute")
+		assert.Equal(t, at(21*time.Second), rollout.Decide(away).Recheck)
 		o.Held = "cancelled"
 		assert.Nil(t, rollout.Decide(o).Rollback)
 	})

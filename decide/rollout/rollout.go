@@ -70,6 +70,7 @@ func (o Observed) pending(plan Plan) attention.Decision {
 	d, replicas := plan.Decision, plan.Status.Counts.Replicas
 	return cmp.Or(
 		attention.If(o.Deleting && !o.Finalizer, attention.Nothing, "released: the API server removes it"),
+		attention.If(o.Orphaning, attention.Deletion, "%s", d.Why),
 		attention.If(o.Deleting, attention.Deletion, "deletion was asked for; %s left", machines(replicas)),
 		attention.If(!o.Finalizer, attention.Scale, "new: our finalizer is missing"),
 		attention.If(o.Generation != o.ObservedGeneration, attention.Scale,
@@ -92,8 +93,13 @@ const (
 	HeldByFault    = "Invalid" // the deployment is invalid
 )
 
-// teardown deletes all sets of a deployment that is being deleted.
+// teardown deletes all sets of a deployment that is being deleted. With --cascade=orphan it waits until the garbage collector
+// has let go of the sets.
 func (p *planner) teardown() Decision {
+	if p.o.Orphaning {
+		return Decision{Why: "deleted with --cascade=orphan: waits until the garbage collector has removed the owner reference of " +
+			phrase.Count(len(p.o.Sets), "set") + " and the finalizer orphan"}
+	}
 	const why = "the deployment is being deleted"
 	d := Decision{Done: len(p.o.Sets) == 0, Delete: targets(p.sets, why), Why: fmt.Sprintf("%s, %s left", why, phrase.Count(len(p.o.Sets), "set"))}
 	if d.bound(); len(d.Delete) > 0 {
@@ -209,12 +215,14 @@ func resizings(resizes []Resize) []string {
 
 // exclusive returns a decision that must come before all others, if there is one.
 func (p *planner) exclusive() (d Decision, found bool) {
-	switch r := p.asked(); {
+	switch r, owned := p.asked(), p.ownership(); {
 	case p.o.Deleting:
 		return p.teardown(), true
 	case p.o.Invalid != "":
 		why := phrase.Cut(p.o.Invalid, maxReason)
 		return Decision{HoldBy: HeldByFault, Hold: why, Why: "hold: " + why}, true
+	case owned.Acts():
+		return owned, true
 	case r != nil && !p.o.Paused:
 		return Decision{Rollback: r, Why: r.Why}, true
 	}
@@ -224,10 +232,7 @@ func (p *planner) exclusive() (d Decision, found bool) {
 		return d, true
 	}
 	if p.current == nil {
-		if p.o.Stopped() != "" {
-			return d, false
-		}
-		return p.create(), true
+		return p.setOfTemplate()
 	}
 	if p.allowScaleUp(&d); d.Acts() {
 		d.bound()
@@ -254,6 +259,17 @@ func (p *planner) exclusive() (d Decision, found bool) {
 	return d, true
 }
 
+// setOfTemplate creates the set of the template, unless the deployment is stopped or must not create sets.
+func (p *planner) setOfTemplate() (d Decision, found bool) {
+	if p.o.Stopped() != "" {
+		return d, false
+	}
+	if why := p.o.noCreation(); why != "" {
+		return Decision{NoSet: true, HoldBy: HeldByMachines, Hold: why, Why: "hold: " + why}, true
+	}
+	return p.create(), true
+}
+
 // allowScaleUp decides which sets may create machines: the current set always, old sets unless machines are handed over or wait
 // to be deleted.
 func (p *planner) allowScaleUp(d *Decision) {
@@ -271,6 +287,39 @@ func (p *planner) allowScaleUp(d *Decision) {
 	}
 	mayCreate := func(set *setPlan) bool { return !set.NoScaleUp && (set.size > 0 || set.active > 0) }
 	d.Close = targets(list.Where(p.old(), mayCreate), "it is old: its machines are not created again")
+}
+
+// ownership releases sets that the selector no longer matches, and adopts those that it matches and that nobody controls, before
+// it is decided whether the template has a set.
+func (p *planner) ownership() Decision {
+	const foreign, ours = "the selector does not match its labels", "the selector matches its labels, and it has no owner"
+	adoptable := list.Where(p.o.Orphans, func(s Orphan) bool { return s.Matches && !s.Deleting })
+	d := Decision{
+		Release: targets(list.Where(p.sets, func(set *setPlan) bool { return set.Foreign }), foreign),
+		Adopt:   list.Map(adoptable, func(s Orphan) Target { return Target{Name: s.Name, UID: s.UID, Version: s.Version, Why: ours} }),
+	}
+	d.bound()
+	d.Why = strings.Join(phrase.Parts(
+		phrase.If(len(d.Release) > 0, "release %s: %s", phrase.Count(len(d.Release), "set"), foreign),
+		phrase.If(len(d.Adopt) > 0, "adopt %s: %s", phrase.Count(len(d.Adopt), "set"), ours),
+	), "; ")
+	return d
+}
+
+// mostReleased is how many sets that a deployment released may be without an owner until it creates no other set. Source: ours;
+// one may be what a person wants.
+const mostReleased = 2
+
+// noCreation says why no set is created for the template although it has none; empty: one is created.
+func (o Observed) noCreation() string {
+	leaving := list.Find(o.Sets, func(s Set) bool {
+		return s.Current && s.Deleting && (s.Orphaning || s.Finalizer && len(s.Machines) == 0)
+	})
+	released := list.Count(o.Orphans, func(s Orphan) bool { return s.Released && !s.Deleting })
+	return cmp.Or(
+		phrase.If(leaving.Name != "", "set %s is being deleted and has let go of its machines: when it is gone, a new one takes them", leaving.Name),
+		phrase.If(released >= mostReleased, "%d sets that were released have no owner: something changes the labels of the sets that are created", released),
+	)
 }
 
 // create returns the set of the current template, with the size that it would get if it existed.

@@ -185,7 +185,7 @@ func scalingDown(o Observed) Condition {
 	const kind = vocabulary.ConditionScalingDown
 	message := fmt.Sprintf("Scaling down from %d to %d replicas", len(o.Members), o.wanted()) + staleLine(o)
 	return cmp.Or(
-		list.When(len(o.Members) > o.wanted() && len(o.active()) >= o.wanted(), Condition{kind, True, kind, message}),
+		list.When(!o.Orphaning && len(o.Members) > o.wanted() && len(o.active()) >= o.wanted(), Condition{kind, True, kind, message}),
 		Condition{kind, False, "NotScalingDown", ""},
 	)
 }
@@ -195,6 +195,7 @@ func deleting(o Observed) Condition {
 	const kind = vocabulary.ConditionDeleting
 	return cmp.Or(
 		list.When(!o.Deleting, Condition{kind, False, "NotDeleting", ""}),
+		list.When(o.Orphaning, Condition{kind, True, kind, o.letsGo()}),
 		list.When(len(o.Members) == 0, Condition{kind, True, kind, "Deletion completed"}),
 		Condition{kind, True, kind, "Deleting " + phrase.Count(len(o.Members), "Machine") + staleLine(o)},
 	)

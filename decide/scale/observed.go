@@ -56,6 +56,7 @@ type Member struct {
 
 	Phase     string // for messages
 	Failed    bool
+	Troubled  bool // its last operation failed
 	Crashing  bool // the creation of its instance keeps failing
 	Updating  bool // it is being updated in place
 	Updated   bool // it was updated in place and handed over to this set: not deleted until the set's size counts it
@@ -126,6 +127,7 @@ type Observed struct {
 	Keep       int           // most failed members that the set preserves
 	MinReady   time.Duration // how long a machine must have been ready to be available
 	Deleting   bool          // the set itself is being deleted
+	Orphaning  bool          // it is being deleted with --cascade=orphan, and the garbage collector has not let go of its machines yet
 	Finalizer  bool          // ours is on
 	ListFailed bool          // the machines could not be listed, and Members is not known
 	Invalid    string        // why the spec is invalid, such as a selector that does not match the template; empty: it is valid

@@ -39,6 +39,8 @@ type Status struct {
 	Peak int
 	// Overshoot is how many members are beyond Peak. It is reported and blocks nothing: surplus members are deleted.
 	Overshoot int
+	// Failed are the names of members whose last operation failed, as Names returns them, without preserved Failed ones.
+	Failed []string
 	// Seen is the last number wanted for which no creation or deletion was left to start. Work that is blocked, or that failed
 	// and is retried later, does not count as left.
 	Seen int
@@ -47,6 +49,8 @@ type Status struct {
 // report returns the Status. o is sorted, and d is its decision.
 func report(o Observed, d Decision) Status {
 	s := Status{Peak: o.Reported.Peak, Seen: o.Reported.Seen}
+	failed := list.Where(o.Members, func(m Member) bool { return m.Troubled && (!m.Failed || !m.Preserved) })
+	s.Failed = Names(list.Map(failed, func(m Member) string { return m.Name }))
 	if !o.ListFailed {
 		s.Counts = new(count(o))
 		s.Peak, s.Overshoot = overshoot(o)
@@ -66,8 +70,26 @@ func report(o Observed, d Decision) Status {
 	s.Conditions = append(append(s.Conditions, paused(o)), alarms(o, s)...)
 	for i := range s.Conditions {
 		s.Conditions[i].Message = phrase.Message(s.Conditions[i].Message)
+		if beyond := Beyond(len(failed)); beyond != "" && s.Conditions[i].Type == vocabulary.ConditionMachinesReady {
+			s.Conditions[i].Message = phrase.Message(beyond + "\n" + s.Conditions[i].Message)
+		}
 	}
 	return s
+}
+
+// mostNames is how many failed machines a status names. Source: a status of 50 names with messages of 200 bytes takes 20 KiB; an
+// object may have 1.5 MiB in etcd, and a deployment names the same machines again.
+const mostNames = 50
+
+// Names returns the first names in alphabetical order, as many as a status has.
+func Names(all []string) []string {
+	all = slices.Sorted(slices.Values(all))
+	return all[:min(len(all), mostNames)]
+}
+
+// Beyond says how many machines failed, if a status names only some of them; else it is empty.
+func Beyond(n int) string {
+	return phrase.If(n > mostNames, "%s whose last operation failed; failedMachines names %d", machines(n), mostNames)
 }
 
 // says reports whether a status equals the wanted one. If the machines could not be listed, the counts are not compared.

@@ -62,7 +62,7 @@ type Plan struct {
 
 // Look plans one step towards the wanted number. The order is: release members that do not match, adopt machines that do,
 // preserve failed machines, delete failed, unhealthy, chosen and surplus machines, create, copy the template. Machines that are
-// being deleted count for nothing. A set that is being deleted deletes all its machines. A paused set does nothing. The same
+// being deleted count for nothing. A set that is being deleted deletes all its machines, and with --cascade=orphan none. A paused set does nothing. The same
 // facts in any order give the same plan.
 func Look(o Observed) Plan {
 	o = o.sorted()
@@ -83,6 +83,7 @@ func (o Observed) pending(d Decision, unreported bool) attention.Decision {
 	there := fmt.Sprintf("%s wanted, %d there", machines(o.Replicas), len(o.Members))
 	return cmp.Or(
 		attention.If(o.Deleting && !o.Finalizer, attention.Nothing, "released: the API server removes it"),
+		attention.If(o.Orphaning, attention.Deletion, "%s", d.Why),
 		attention.If(o.Deleting, attention.Deletion, "deletion was asked for; %s left", machines(len(o.Members))),
 		attention.If(!o.Finalizer, attention.Scale, "new: our finalizer is missing"),
 		attention.If(o.Generation != o.ObservedGeneration, attention.Scale,
@@ -112,17 +113,16 @@ func step(o Observed) Decision {
 		return held("the machines could not be listed")
 	case len(o.pauses()) > 0:
 		return held(o.pauses()[0])
+	case o.Orphaning:
+		return Decision{Why: o.letsGo()}
 	case o.Invalid != "" && !o.Deleting:
 		return held(o.Invalid)
-	}
-	if d := release(o, active); d.Acting() {
-		return d
 	}
 	if o.Deleting {
 		return teardown(o, active)
 	}
 	for _, next := range []func(Observed, []Member) Decision{
-		adopt, keep, unmark, removeFailed, remediate, removeChosen, removeSurplus, create,
+		release, adopt, keep, unmark, removeFailed, remediate, removeChosen, removeSurplus, create,
 	} {
 		if d := next(o, active); d.Acting() {
 			return d
@@ -142,11 +142,17 @@ func (o Observed) pauses() []string {
 	return phrase.Parts(phrase.If(o.OwnerPaused != "", "%s", o.OwnerPaused+annotated), phrase.If(o.Paused, "MachineSet"+annotated))
 }
 
+// letsGo says what a set waits for that is being deleted with --cascade=orphan.
+func (o Observed) letsGo() string {
+	return "deleted with --cascade=orphan: waits until the garbage collector has removed the owner reference of " +
+		machines(len(o.Members)) + " and the finalizer orphan"
+}
+
 // release removes the controller reference from members whose labels no longer match. They count as members until that is done,
 // so that the set creates no substitute while it owns them. Members that are being deleted are not released. If the selector is
 // invalid or empty, no member is released.
 func release(o Observed, active []Member) Decision {
-	if o.Invalid != "" || o.SelectsAll {
+	if o.SelectsAll {
 		return Decision{}
 	}
 	const why = "the labels do not match the selector"

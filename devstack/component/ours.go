@@ -5,8 +5,8 @@ import "strconv"
 // TemporalNamespace is the Temporal namespace of Millwright's workflows.
 const TemporalNamespace = "millwright"
 
-// clusterName tags the instances of this stack in the cloud.
-const clusterName = "devstack"
+// ClusterName is the name of this stack's installation: in its task queues and workflow IDs, and on its instances in the cloud.
+const ClusterName = "devstack"
 
 func (p Plan) temporalFlags() []string {
 	return []string{
@@ -34,7 +34,7 @@ func (p Plan) bootstrapFlags() []string {
 func (p Plan) workerFlags(name, identity string) []string {
 	return append([]string{
 		"--kubeconfig", p.Layout().Kubeconfig(identity),
-		"--cluster-name", clusterName,
+		"--cluster-name", ClusterName,
 		"--metrics-address", Address(p.Ports[name]),
 		"--virtualcloud-address", p.Cloud(),
 	}, p.temporalClientFlags()...)
@@ -43,6 +43,7 @@ func (p Plan) workerFlags(name, identity string) []string {
 func (p Plan) bridgeFlags(name string) []string {
 	return append([]string{
 		"--kubeconfig", p.Layout().Kubeconfig(BridgeIdentity),
+		"--cluster-name", ClusterName,
 		"--metrics-address", Address(p.Ports[name]),
 	}, p.temporalClientFlags()...)
 }

@@ -111,13 +111,15 @@ func readManifest(path string) ([]*unstructured.Unstructured, error) {
 	}
 }
 
-// bindUsers returns a binding of each role named millwright-worker or millwright-bridge to the user of that name. In a real
+// bindUsers returns a binding of each role named millwright-worker, millwright-bridge or millwright-provider to the user of that
+// name. In a real
 // cluster they are bound to ServiceAccounts; here every process has its own user.
 func bindUsers(objects []*unstructured.Unstructured) ([]*unstructured.Unstructured, error) {
 	var bindings []*unstructured.Unstructured
 	for _, object := range objects {
 		kind, name := object.GetKind(), object.GetName()
-		if kind != "ClusterRole" && kind != "Role" || name != component.WorkerIdentity && name != component.BridgeIdentity {
+		users := []string{component.WorkerIdentity, component.BridgeIdentity, component.ProviderIdentity}
+		if kind != "ClusterRole" && kind != "Role" || !slices.Contains(users, name) {
 			continue
 		}
 		typed := &rbacv1.ClusterRoleBinding{

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/client-go/util/workqueue"
@@ -22,6 +23,7 @@ import (
 type Starter interface {
 	SignalWithStartWorkflow(ctx context.Context, workflowID, signalName string, signalArg any, options client.StartWorkflowOptions, workflow any, workflowArgs ...any) (client.WorkflowRun, error)
 	SignalWorkflow(ctx context.Context, workflowID, runID, signalName string, arg any) error
+	ListWorkflow(ctx context.Context, request *workflowservice.ListWorkflowExecutionsRequest) (*workflowservice.ListWorkflowExecutionsResponse, error)
 	ExecuteWorkflow(ctx context.Context, options client.StartWorkflowOptions, workflow any, args ...any) (client.WorkflowRun, error)
 }
 
@@ -61,14 +63,15 @@ func (w *wake) merge(other wake) {
 
 // Bridge turns events into signals. Make it with New.
 type Bridge struct {
-	cluster *cache.Cluster
-	starter Starter
-	log     *slog.Logger
-	metrics *Metrics
-	queue   workqueue.TypedDelayingInterface[key]
-	backoff workqueue.TypedRateLimiter[key]
-	limiter flowcontrol.RateLimiter
-	orphans *sweeps
+	installation run.Installation
+	cluster      *cache.Cluster
+	starter      Starter
+	log          *slog.Logger
+	metrics      *Metrics
+	queue        workqueue.TypedDelayingInterface[key]
+	backoff      workqueue.TypedRateLimiter[key]
+	limiter      flowcontrol.RateLimiter
+	orphans      *sweeps
 
 	mu          sync.Mutex
 	seen        map[string]fingerprints // by resource and UID
@@ -77,20 +80,21 @@ type Bridge struct {
 	unreachable bool                    // Temporal did not answer the last request
 }
 
-// New returns a bridge over caches that are running.
-func New(cluster *cache.Cluster, starter Starter, metrics *Metrics, log *slog.Logger) *Bridge {
+// New returns a bridge of an installation over caches that are running.
+func New(installation run.Installation, cluster *cache.Cluster, starter Starter, metrics *Metrics, log *slog.Logger) *Bridge {
 	return &Bridge{
-		cluster:   cluster,
-		starter:   starter,
-		log:       log,
-		metrics:   metrics,
-		queue:     workqueue.NewTypedDelayingQueue[key](),
-		backoff:   workqueue.NewTypedItemExponentialFailureRateLimiter[key](retryFirst, retryMost),
-		limiter:   flowcontrol.NewTokenBucketRateLimiter(signalRate, signalRate),
-		orphans:   &sweeps{cluster: cluster, metrics: metrics, log: log, queue: workqueue.NewTypedDelayingQueue[task](), lastTriggered: map[cache.Ref]time.Time{}},
-		seen:      map[string]fingerprints{},
-		pending:   map[key]wake{},
-		notBefore: map[key]time.Time{},
+		installation: installation,
+		cluster:      cluster,
+		starter:      starter,
+		log:          log,
+		metrics:      metrics,
+		queue:        workqueue.NewTypedDelayingQueue[key](),
+		backoff:      workqueue.NewTypedItemExponentialFailureRateLimiter[key](retryFirst, retryMost),
+		limiter:      flowcontrol.NewTokenBucketRateLimiter(signalRate, signalRate),
+		orphans:      &sweeps{installation: installation, cluster: cluster, metrics: metrics, log: log, queue: workqueue.NewTypedDelayingQueue[task](), lastTriggered: map[cache.Ref]time.Time{}},
+		seen:         map[string]fingerprints{},
+		pending:      map[key]wake{},
+		notBefore:    map[key]time.Time{},
 	}
 }
 
@@ -100,7 +104,7 @@ func New(cluster *cache.Cluster, starter Starter, metrics *Metrics, log *slog.Lo
 func (b *Bridge) Run(ctx context.Context) error {
 	defer b.queue.ShutDown()
 	for _, resource := range []cache.Resource{
-		cache.Machines, cache.Sets, cache.Deployments, cache.Classes, cache.Nodes, cache.Secrets, cache.ControlPlanes,
+		cache.Machines, cache.Sets, cache.Deployments, cache.Classes, cache.Policies, cache.Nodes, cache.Secrets, cache.ControlPlanes,
 	} {
 		informer := b.cluster.Informer(resource)
 		if informer == nil {

@@ -30,8 +30,8 @@ func refersTo(secret string) func(*v1alpha1.MachineClass) {
 	}
 }
 
-func ofClass(kind, name string) func(*v1alpha1.Machine) {
-	return func(m *v1alpha1.Machine) { m.Spec.Class = v1alpha1.ClassSpec{Kind: kind, Name: name} }
+func ofClass(name string) func(*v1alpha1.Machine) {
+	return func(m *v1alpha1.Machine) { m.Spec.Class = v1alpha1.ClassSpec{Kind: "MachineClass", Name: name} }
 }
 
 func TestClassFingerprints(t *testing.T) {
@@ -67,9 +67,8 @@ func TestEveryFactOfAClassWakesIt(t *testing.T) {
 		{fact: "Finalizer", change: replace(aClass(), bare[*v1alpha1.MachineClass])},
 		{fact: "Machines", before: going, change: func(w *world) { w.remove(aMachine()) }},
 		{fact: "Machines", before: going, change: replace(machineNamed("second"))},
-		{fact: "Machines", before: going, change: replace(aMachine(), ofClass("MachineClass", "large"))},
-		{fact: "Machines", before: append(going, changed(aMachine(), ofClass("MachineClass", "large"))), change: replace(aMachine())},
-		{fact: "Machines", before: going, change: replace(aMachine(), ofClass("OldClass", "small"))},
+		{fact: "Machines", before: going, change: replace(aMachine(), ofClass("large"))},
+		{fact: "Machines", before: append(going, changed(aMachine(), ofClass("large"))), change: replace(aMachine())},
 		{fact: "Unguarded", change: replace(aSecret(), bare[aSecretsMetadata])},
 		{fact: "Unguarded", before: []runtime.Object{other}, change: replace(aClass(), func(c *v1alpha1.MachineClass) {
 			c.Generation, c.CredentialsSecretRef = 2, &corev1.SecretReference{Name: "other"}
@@ -94,7 +93,7 @@ func TestU170_ANewClassIsOneSignal(t *testing.T) {
 		if c.workflow != "MachineClass" {
 			c = calls[1]
 		}
-		assert.Equal(t, "machineclass/ns/small/uid-small", c.id)
+		assert.Equal(t, "garden/machineclass/ns/small/uid-small", c.id)
 		assert.Equal(t, version, c.changed.Versions[cache.Classes])
 		assert.NotEmpty(t, c.changed.Versions[cache.Secrets], "the worker may not have seen its Secret yet")
 		assert.Equal(t, run.StartAttributes("ns", run.Owner{Provider: "virtual"}), c.options.TypedSearchAttributes)
@@ -172,7 +171,7 @@ func TestResyncOfClasses(t *testing.T) {
 		return class
 	}
 	fresh, waiting := named("fresh", bare[*v1alpha1.MachineClass]), named("waiting", toBeDeleted[*v1alpha1.MachineClass])
-	m := changed(aMachine(), ofClass("MachineClass", "waiting"))
+	m := changed(aMachine(), ofClass("waiting"))
 	inWorld(t, []runtime.Object{named("calm"), fresh, waiting, m, aNode()}, func(w *world) {
 		w.took()
 		w.pass(aResync)

@@ -18,6 +18,7 @@ func deploymentRows() []factRow {
 	with := func(change onDeployment) func(*world) { return replace(aDeployment(), change) }
 	return []factRow{
 		{fact: "Deleting", change: with(toBeDeleted[*v1alpha1.MachineDeployment])},
+		{name: "the garbage collector is done", fact: "Orphaning", before: objects(changed(aDeployment(), deletedOrphaning[*v1alpha1.MachineDeployment])), change: with(toBeDeleted[*v1alpha1.MachineDeployment])},
 		{fact: "Finalizer", change: with(func(d *v1alpha1.MachineDeployment) { d.Finalizers = nil })},
 		{fact: "Generation", change: with(func(d *v1alpha1.MachineDeployment) { d.Generation = 2 })},
 		{fact: "ObservedGeneration", resync: true, change: with(func(d *v1alpha1.MachineDeployment) { d.Status.ObservedGeneration = 0 })},
@@ -108,10 +109,11 @@ func sayRows() []factRow {
 
 // deploymentFacts is what a deployment's pending work depends on: facts and plan.
 type deploymentFacts struct {
-	Deleting, Finalizer, Unreported, Recheck, Rolling bool
-	Generation, ObservedGeneration                    int64
-	Machines, Due, Replacing                          int
-	Next, Says, RolledBackTo                          string
+	Deleting, Orphaning, Finalizer, Unreported, Recheck bool
+	Rolling                                             bool
+	Generation, ObservedGeneration                      int64
+	Machines, Due, Replacing                            int
+	Next, Says, RolledBackTo                            string
 }
 
 func TestEveryFactOfADeploymentWakesIt(t *testing.T) {
@@ -122,7 +124,7 @@ func TestEveryFactOfADeploymentWakesIt(t *testing.T) {
 		o := deployment.Observed(family, born.Time)
 		plan := rollout.Look(o)
 		facts := deploymentFacts{
-			Deleting: o.Deleting, Finalizer: o.Finalizer, Generation: o.Generation, ObservedGeneration: o.ObservedGeneration,
+			Deleting: o.Deleting, Orphaning: o.Orphaning, Finalizer: o.Finalizer, Generation: o.Generation, ObservedGeneration: o.ObservedGeneration,
 			Machines: len(family.Members), Due: o.Due, Replacing: o.Replacing, RolledBackTo: o.RolledBackTo, Unreported: plan.Unreported,
 			Recheck: !plan.Decision.Recheck.IsZero(), Rolling: plan.Decision.Rolling && plan.Decision.HoldBy != rollout.HeldBy, Says: plan.Decision.Why,
 		}

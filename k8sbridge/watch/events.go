@@ -68,19 +68,16 @@ func (b *Bridge) handle(e event) {
 	case *v1alpha1.Machine:
 		b.handleMachine(e, object)
 	case *v1alpha1.MachineSet:
-		b.handleOwned(e, run.KindMachineSet, run.KindMachineDeployment, setFingerprints(object))
+		b.handleSet(e, object)
 	case *v1alpha1.MachineDeployment:
 		if b.handleOwned(e, run.KindMachineDeployment, "", deploymentFingerprints(object)).children {
 			enqueueAll(b, run.KindMachineSet, b.cluster.SetsOf(string(object.UID)), e.wake(), 0)
 		}
 	case *v1alpha1.MachineClass:
-		c := b.handleOwned(e, run.KindMachineClass, "", classFingerprints(object))
-		if c.spec {
-			enqueueAll(b, run.KindMachine, b.cluster.MachinesOfClass(refOf(object).Key()), e.wake(), 0) // machines may wait for the class
-			b.orphans.check(refOf(object))
-		}
-		if c.added || e.deleted { // a set without a class creates no machines
-			enqueueAll(b, run.KindMachineSet, b.cluster.SetsOfClass(refOf(object).Key()), e.wake(), 0)
+		b.handleClass(e, object)
+	case *v1alpha1.RolloutPolicy: // which objects it selects may have changed, too
+		if b.compare(e, fingerprints{spec: hash(object.UID, object.Spec)}).spec {
+			b.enqueueNamespace(object.Namespace, e.wake())
 		}
 	case *corev1.Node:
 		if c := b.compare(e, nodeFingerprints(object)); c.spec {
@@ -97,11 +94,41 @@ func (b *Bridge) handle(e event) {
 	}
 }
 
+// handleSet enqueues the set, and the deployments that its change affects.
+func (b *Bridge) handleSet(e event, s *v1alpha1.MachineSet) {
+	c := b.handleOwned(e, run.KindMachineSet, run.KindMachineDeployment, setFingerprints(s))
+	if c.orphan && (c.added || c.parentNow) { // deployments that may adopt it, and the deployment that released it
+		enqueueAll(b, run.KindMachineDeployment, deployment.DeploymentsSelecting(b.cluster, s), e.wake(), 0)
+	}
+}
+
+// handleClass enqueues the class, and the machines and sets that may wait for it.
+func (b *Bridge) handleClass(e event, class *v1alpha1.MachineClass) {
+	c := b.handleOwned(e, run.KindMachineClass, "", classFingerprints(class))
+	if c.spec {
+		enqueueAll(b, run.KindMachine, b.cluster.MachinesOfClass(refOf(class).Key()), e.wake(), 0)
+		b.orphans.check(refOf(class))
+	}
+	if c.added || e.deleted { // a set without a class creates no machines
+		enqueueAll(b, run.KindMachineSet, b.cluster.SetsOfClass(refOf(class).Key()), e.wake(), 0)
+	}
+}
+
 // enqueueAll enqueues several objects of one kind.
 func enqueueAll[T metav1.Object](b *Bridge, kind run.Kind, objects []T, w wake, delay time.Duration) {
 	for _, o := range objects {
 		b.enqueue(key{kind, o.GetNamespace(), o.GetName()}, w, delay)
 	}
+}
+
+// enqueueNamespace enqueues the deployments and sets of a namespace.
+func (b *Bridge) enqueueNamespace(namespace string, w wake) {
+	b.each(func(k key) bool {
+		if k.namespace == namespace && (k.kind == run.KindMachineDeployment || k.kind == run.KindMachineSet) {
+			b.enqueue(k, w, 0)
+		}
+		return true
+	})
 }
 
 // enqueueMachinesOf enqueues the machines that depend on a node, and the sets of the failed ones: a user may request
@@ -134,12 +161,18 @@ func (b *Bridge) handleMachine(e event, m *v1alpha1.Machine) {
 		b.enqueue(key{run.KindMachine, m.Namespace, m.Name}, e.wake(), debounce)
 	}
 	if c.drained {
-		for _, next := range drain.NextTurns(observedrain.Turns(b.cluster), drainsWoken) {
-			b.enqueue(key{run.KindMachine, next.Namespace, next.Name}, e.wake(), 0)
-		}
+		b.wakeQueue(e.wake())
 	}
 	if c.outOfRange {
-		b.orphans.trigger(m.Namespace, class.NameOf(m))
+		b.orphans.trigger(m.Namespace, m.Spec.Class.Name)
+	}
+}
+
+// wakeQueue enqueues the machines whose turn to be drained comes next. The bridge does not know how many places are free: each of
+// these machines that finds one wakes others by its event, until all places are taken.
+func (b *Bridge) wakeQueue(w wake) {
+	for _, next := range drain.NextTurns(observedrain.Turns(b.cluster), drainsWoken) {
+		b.enqueue(key{run.KindMachine, next.Namespace, next.Name}, w, 0)
 	}
 }
 
@@ -174,7 +207,7 @@ func (b *Bridge) handleOwned(e event, kind, parentKind run.Kind, now fingerprint
 	k, w := key{kind, e.object.GetNamespace(), e.object.GetName()}, e.wake()
 	switch {
 	case e.deleted:
-		gone := deleted{uid: string(e.object.GetUID()), workflows: []string{run.ID(kind, refOf(e.object))}}
+		gone := deleted{uid: string(e.object.GetUID()), workflows: []string{b.installation.ID(kind, refOf(e.object))}}
 		if d, ok := e.object.(*v1alpha1.MachineDeployment); ok && deployment.Named(d) != "" {
 			gone.workflows = []string{deployment.Named(d), gone.workflows[0]}
 		}
@@ -195,7 +228,7 @@ type change struct {
 	deployment bool
 	node       bool // a machine depends on another node than before
 	orphan     bool // the object has no controller, or had none when it was deleted, and a fingerprint of its parent changed
-	drained    bool // a machine left the queue for drains
+	drained    bool // the drain of a machine has ended, or has begun after it waited for its turn
 	outOfRange bool // a machine's provider has begun to report OutOfRange
 	parentNow  bool // the parents are enqueued at once
 
@@ -236,7 +269,7 @@ func differ(before, now fingerprints) change {
 		health:          now.health != before.health,
 		deployment:      now.deployment != before.deployment,
 		node:            now.node != before.node,
-		drained:         before.draining && !now.draining,
+		drained:         before.draining && !now.draining || before.queued && !now.queued,
 		outOfRange:      now.outOfRange && !before.outOfRange,
 		parentNow:       now.parentNow != before.parentNow,
 		parentDebounced: now.parentDebounced != before.parentDebounced,

@@ -221,6 +221,7 @@ func TestEveryFactOfAMachineWakesIt(t *testing.T) {
 		"Facts.Now": byTime, "Preservation.Now": byTime, "Facts.Breaker": byTime,
 		"Facts.Since": record, "Facts.UnhealthySince": record, "Facts.RecoveredAt": record, "Facts.InstanceGoneAt": record, "Preservation.Drained": record,
 		"Preservation.LastApplied": record, "Stuck": "for the activity to say",
-		"Emptied": "our own record: from then on the machine hears less",
+		"Facts.NodeGone": "the activity asks the API server; the row of NodeExists wakes the machine",
+		"Emptied":        "our own record: from then on the machine hears less",
 	})
 }

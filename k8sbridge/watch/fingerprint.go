@@ -32,7 +32,8 @@ type fingerprints struct {
 	node            string // name of the node that a machine depends on
 	deployment      string // signals the deployment of a machine's set at once; empty: the deployment reads nothing
 	guarded         bool   // our finalizer is set: its removal signals the object's workflow
-	draining        bool   // a machine is in the queue for drains
+	draining        bool   // a machine's node is drained, or waits for its turn
+	queued          bool   // it waits for its turn
 	outOfRange      bool   // the provider reports OutOfRange for a machine: several instances, or none where there should be one
 }
 
@@ -79,11 +80,12 @@ func machineFingerprints(m *v1alpha1.Machine) fingerprints {
 			drain.Priority(m), blocked, machine.IsPreserved(m), m.Annotations[v1alpha1.AnnotationMarkedForDeletionTime],
 			m.Annotations[v1alpha1.AnnotationMachineJoinDuration]),
 		parent:     controller(m),
-		class:      class.NameOf(m),
+		class:      m.Spec.Class.Name,
 		node:       nodeOf(m),
 		deployment: readByDeployment(m),
 		guarded:    cache.HasFinalizer(m.Finalizers),
 		draining:   drain.InDrain(m),
+		queued:     drain.InDrain(m) && m.Status.Deletion.Queued,
 		outOfRange: operation.ErrorCode == outOfRange,
 	}
 }
@@ -127,7 +129,7 @@ func setFingerprints(s *v1alpha1.MachineSet) fingerprints {
 	}
 	counts := []int32{status.Replicas, status.FullyLabeledReplicas, status.ReadyReplicas, status.AvailableReplicas, status.PreservedFailedReplicas}
 	return fingerprints{
-		spec:            hash(s.UID, s.Spec, s.Generation, deleting(s), foreign(s), metav1.GetControllerOf(s)),
+		spec:            hash(s.UID, s.Spec, s.Generation, deleting(s), cache.IsOrphaning(s), foreign(s), metav1.GetControllerOf(s)),
 		parentNow:       hash(s.UID, spec, deleting(s), metav1.GetControllerOf(s), failed, set.Blocked(s), foreign(s)),
 		parentDebounced: hash(counts, status.ObservedGeneration, status.ObservedReplicas),
 		parent:          controller(s),
@@ -139,7 +141,7 @@ func deploymentFingerprints(d *v1alpha1.MachineDeployment) fingerprints {
 	_, paused := d.Annotations[v1alpha1.AnnotationPaused]
 	_, unfrozen := d.Annotations[v1alpha1.AnnotationUnfreeze]
 	return fingerprints{
-		spec:     hash(d.UID, d.Spec, d.Generation, deleting(d), foreign(d)),
+		spec:     hash(d.UID, d.Spec, d.Generation, deleting(d), cache.IsOrphaning(d), foreign(d)),
 		children: hash(d.UID, d.Spec.Template, paused, d.Labels[v1alpha1.LabelFreeze], unfrozen),
 		guarded:  cache.HasFinalizer(d.Finalizers),
 	}

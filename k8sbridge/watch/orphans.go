@@ -27,12 +27,13 @@ type Schedules interface {
 // sweeps keeps a schedule for each class, by which Temporal starts sweeps for orphans. It has its own queue and one worker, so
 // that it never delays signals.
 type sweeps struct {
-	cluster   *cache.Cluster
-	schedules Schedules // nil: no schedule is changed
-	every     time.Duration
-	metrics   *Metrics
-	log       *slog.Logger
-	queue     workqueue.TypedDelayingInterface[task]
+	installation run.Installation
+	cluster      *cache.Cluster
+	schedules    Schedules // nil: no schedule is changed
+	every        time.Duration
+	metrics      *Metrics
+	log          *slog.Logger
+	queue        workqueue.TypedDelayingInterface[task]
 
 	mu            sync.Mutex
 	lastTriggered map[cache.Ref]time.Time // when a class's sweep was last triggered early
@@ -146,15 +147,15 @@ func (s *sweeps) keep(ctx context.Context, ref cache.Ref) error {
 		s.mu.Lock()
 		delete(s.lastTriggered, ref)
 		s.mu.Unlock()
-		return s.drop(ctx, run.ID(run.KindOrphanCollection, ref))
+		return s.drop(ctx, s.installation.ID(run.KindOrphanCollection, ref))
 	}
-	return s.ensure(ctx, wantedSchedule(class, s.every))
+	return s.ensure(ctx, s.wanted(class))
 }
 
 // start starts a sweep now. Temporal skips it while another one runs, but not while the schedule is paused, which is checked
 // here. A schedule that does not exist yet is about to be created.
 func (s *sweeps) start(ctx context.Context, ref cache.Ref) error {
-	handle := s.schedules.GetHandle(ctx, run.ID(run.KindOrphanCollection, ref))
+	handle := s.schedules.GetHandle(ctx, s.installation.ID(run.KindOrphanCollection, ref))
 	there, err := handle.Describe(ctx)
 	if err != nil || there.Schedule.State != nil && there.Schedule.State.Paused {
 		return unlessAbsent(err)
@@ -172,7 +173,7 @@ func (s *sweeps) drop(ctx context.Context, id string) error {
 func (s *sweeps) dropLeftovers(ctx context.Context) error {
 	known := map[string]bool{}
 	for _, item := range s.cluster.Informer(cache.Classes).GetStore().List() {
-		known[run.ID(run.KindOrphanCollection, refOf(item.(*v1alpha1.MachineClass)))] = true
+		known[s.installation.ID(run.KindOrphanCollection, refOf(item.(*v1alpha1.MachineClass)))] = true
 	}
 	list, err := s.schedules.List(ctx, client.ScheduleListOptions{})
 	if err != nil {
@@ -183,7 +184,7 @@ func (s *sweeps) dropLeftovers(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if strings.HasPrefix(entry.ID, run.OrphanIDs) && !known[entry.ID] {
+		if strings.HasPrefix(entry.ID, s.installation.OrphanIDs()) && !known[entry.ID] {
 			if err := s.drop(ctx, entry.ID); err != nil {
 				return err
 			}

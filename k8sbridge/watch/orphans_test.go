@@ -195,7 +195,7 @@ func (w *world) sweep(f *timetable, every time.Duration) {
 	w.took()
 }
 
-const smallSweeps = "orphans/ns/small/uid-small"
+const smallSweeps = "garden/orphans/ns/small/uid-small"
 
 func TestAClassGetsASchedule(t *testing.T) {
 	f := newTimetable()
@@ -204,7 +204,7 @@ func TestAClassGetsASchedule(t *testing.T) {
 		schedule, input := f.schedule(t, smallSweeps)
 		assert.Equal(t, orphan.Input{Class: cache.Ref{Namespace: "ns", Name: "small", UID: "uid-small"}, Provider: "virtual"}, input)
 		action := schedule.Action.(*client.ScheduleWorkflowAction)
-		assert.Equal(t, []any{"OrphanCollection", "machines", smallSweeps}, []any{action.Workflow, action.TaskQueue, action.ID})
+		assert.Equal(t, []any{"OrphanCollection", "garden/machines", smallSweeps}, []any{action.Workflow, action.TaskQueue, action.ID})
 		assert.Equal(t, run.StartAttributes("ns", run.Owner{Provider: "virtual"}), action.TypedSearchAttributes)
 		assert.Equal(t, []client.ScheduleIntervalSpec{{Every: 15 * time.Minute}}, schedule.Spec.Intervals)
 		assert.Equal(t, time.Minute, schedule.Spec.Jitter)
@@ -258,20 +258,20 @@ func TestAScheduleGoesWithItsClass(t *testing.T) {
 		again := changed(aClass(), func(c *v1alpha1.MachineClass) { c.UID = "uid-again" })
 		w.put(again)
 		w.pass(time.Second)
-		assert.Equal(t, []string{"create orphans/ns/small/uid-again"}, f.did())
+		assert.Equal(t, []string{"create garden/orphans/ns/small/uid-again"}, f.did())
 		w.put(changed(again, toBeDeleted[*v1alpha1.MachineClass]))
 		w.pass(time.Second)
-		assert.Equal(t, []string{"delete orphans/ns/small/uid-again"}, f.did(), "it has no machine")
+		assert.Equal(t, []string{"delete garden/orphans/ns/small/uid-again"}, f.did(), "it has no machine")
 	})
 }
 
 func TestANewLeaderDropsWhatIsLeft(t *testing.T) {
 	f := newTimetable()
-	f.there["orphans/ns/small/uid-former"], f.there["somebody-elses"] = client.Schedule{}, client.Schedule{}
+	f.there["garden/orphans/ns/small/uid-former"], f.there["somebody-elses"], f.there["shoot/orphans/ns/small/uid-theirs"] = client.Schedule{}, client.Schedule{}, client.Schedule{}
 	sweeping(t, f, calmStack(), func(*world) {
 		asked := f.did()
 		slices.Sort(asked)
-		assert.Equal(t, []string{"create " + smallSweeps, "delete orphans/ns/small/uid-former"}, asked)
+		assert.Equal(t, []string{"create " + smallSweeps, "delete garden/orphans/ns/small/uid-former"}, asked)
 	})
 }
 
@@ -353,6 +353,6 @@ func TestU163_OutOfRangeStartsOneSweep(t *testing.T) {
 }
 
 func TestSchedulesAreNamedAsTheirWorkflows(t *testing.T) {
-	assert.True(t, strings.HasPrefix(smallSweeps, run.OrphanIDs))
-	assert.Equal(t, smallSweeps, run.ID(run.KindOrphanCollection, refOf(aClass())))
+	assert.True(t, strings.HasPrefix(smallSweeps, garden.OrphanIDs()))
+	assert.Equal(t, smallSweeps, garden.ID(run.KindOrphanCollection, refOf(aClass())))
 }

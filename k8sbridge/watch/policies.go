@@ -12,7 +12,7 @@ const (
 	retryFirst  = 500 * time.Millisecond // back-off after a failed signal, doubling
 	retryMost   = time.Minute
 	resyncEach  = time.Minute // Source: docs/adr/0007-resync.md
-	drainsWoken = 5           // machines signaled when one leaves the queue for drains: some of them may be gone meanwhile
+	drainsWoken = 5           // machines signaled when the drain of one begins or ends. Source: some of them may be gone meanwhile
 )
 
 // DefaultOrphanPeriod is the time between two sweeps for orphans. Source: MCM's flag of the same name.

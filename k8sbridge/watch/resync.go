@@ -36,14 +36,22 @@ func (b *Bridge) sweep() {
 	})
 }
 
-// resync makes sure, each minute, that every object that is not calm has an open run.
+// resync makes sure, each minute, that every object that is not calm has an open run. At first it wakes the runs whose objects
+// are gone; if that fails, again after a minute. It also wakes the machines whose turn to be drained comes next.
 func (b *Bridge) resync(ctx context.Context) {
-	for {
+	for strays := true; ; {
+		if strays {
+			err := b.wakeStrays(ctx)
+			if strays = err != nil; strays && ctx.Err() == nil {
+				b.log.Warn("runs whose objects are gone are not known yet, will try again", "error", err)
+			}
+		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(resyncEach + rand.N(resyncEach/10)):
 			b.each(func(k key) bool { return b.ensure(ctx, k) })
+			b.wakeQueue(wake{}) // workers that were restarted may drain more nodes at a time than before
 		}
 	}
 }
@@ -64,7 +72,7 @@ func (b *Bridge) ensure(ctx context.Context, k key) bool {
 	if err := b.limiter.Wait(ctx); err != nil {
 		return false
 	}
-	_, err := b.starter.ExecuteWorkflow(ctx, s.options(k), string(k.kind), run.Input{Ref: s.ref, Versions: s.versions})
+	_, err := b.starter.ExecuteWorkflow(ctx, b.options(k, s), string(k.kind), run.Input{Ref: s.ref, Versions: s.versions})
 	switch {
 	case err == nil:
 		b.answered()

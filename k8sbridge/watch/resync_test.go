@@ -47,7 +47,7 @@ func TestAStartReadsWhatTheBridgeRead(t *testing.T) {
 		calls := w.took()
 		require.Len(t, calls, 1)
 		c := calls[0]
-		assert.Equal(t, "start machine/ns/m/uid-m", c.verb+" "+c.id)
+		assert.Equal(t, "start garden/machine/ns/m/uid-m", c.verb+" "+c.id)
 		assert.Equal(t, "Machine", c.workflow)
 		assert.Equal(t, run.Input{
 			Ref:      cache.Ref{Namespace: "ns", Name: "m", UID: "uid-m"},
@@ -130,5 +130,42 @@ func TestShutdown(t *testing.T) {
 		w.lead()
 		w.pass(3 * time.Second)
 		assert.Len(t, w.asked(), 4, "the next leader sends the lost signals")
+	})
+}
+
+// A run whose object vanished while no bridge led is open for ever unless somebody signals it.
+func TestRunsWhoseObjectsAreGoneAreSignaled(t *testing.T) {
+	ref := func(name string) cache.Ref { return cache.Ref{Namespace: "ns", Name: name, UID: "uid-gone"} }
+	strays := []string{
+		garden.ID(run.KindMachine, ref("m")), // a machine of that name exists, with another UID
+		garden.ID(run.KindMachineClass, ref("x")), garden.ID(run.KindMachineSet, ref("x")), garden.ID(run.KindRollout, ref("d"), 3),
+	}
+	others := []string{idOf(aMachine()), run.Installation("shoot").ID(run.KindMachine, ref("x")), garden.MarkID(), "somebody-elses"}
+	objects := []runtime.Object{aMachine(), nodeNamed("n"), aDeployment()}
+	inWorld(t, objects, func(w *world) {
+		w.took()
+		w.runs = slices.Concat(others, strays)
+		for _, way := range []string{"a new leader", "after an error"} {
+			if way == "after an error" {
+				w.reply(serviceerror.NewUnavailable("away"), 0)
+			}
+			w.lead()
+			w.pass(time.Second)
+			if way == "after an error" {
+				w.reply(nil, 0)
+				w.took()
+				w.pass(2 * aResync)
+			}
+			var signaled []string
+			for _, c := range w.took() {
+				if c.verb == "signal" {
+					signaled = append(signaled, c.id)
+					assert.Equal(t, run.Changed{UID: "uid-gone", Deleting: true}, run.Changed{UID: c.changed.UID, Deleting: c.changed.Deleting})
+				}
+			}
+			slices.Sort(signaled)
+			slices.Sort(strays)
+			assert.Equal(t, strays, signaled, way)
+		}
 	})
 }

@@ -1,11 +1,16 @@
 package watch
 
 import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"millwright/api/v1alpha1"
+	"millwright/observe/cache"
 )
 
 // rolloutOfD is the ID of the rollout that a deployment names in its status when one is open.
@@ -77,7 +82,7 @@ func gatedStack() []runtime.Object {
 
 func gatedDeployment() *v1alpha1.MachineDeployment {
 	d := changed(rollingDeployment(), func(d *v1alpha1.MachineDeployment) {
-		d.Spec.Rollout = &v1alpha1.RolloutPolicy{Steps: []v1alpha1.RolloutStep{{Approve: true}}}
+		d.Status.Rollout.Steps = []v1alpha1.RolloutStep{{Approve: true}}
 		d.Status.Rollout.ReachedAt = &born
 	})
 	return reportingRollout(d, aSet(), aMachine(), emptySet())
@@ -91,3 +96,29 @@ func emptySet() *v1alpha1.MachineSet {
 }
 
 func held(d *v1alpha1.MachineDeployment) { d.Annotations[v1alpha1.AnnotationRolloutHold] = "2 ann: no" }
+
+// A policy that appears, changes or disappears wakes the deployments and sets of its namespace that have something to do.
+func TestAPolicyWakesDeploymentsAndSets(t *testing.T) {
+	inWorld(t, gatedStack(), func(w *world) {
+		w.took()
+		policy := &v1alpha1.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "careful", UID: "uid-careful"}}
+		w.put(policy)
+		w.settle()
+		assert.NotEmpty(t, w.took(), "the rollout waits")
+		other := policy.DeepCopy()
+		other.Spec.DeletionOrder = v1alpha1.DeletionOrderOldest
+		version := w.put(other)
+		w.settle()
+		calls := w.took()
+		require.NotEmpty(t, calls)
+		assert.Equal(t, version, calls[0].changed.Versions[cache.Policies], "the decision must see it")
+		other = other.DeepCopy()
+		other.Labels = map[string]string{"note": "x"}
+		w.put(other)
+		w.settle()
+		assert.Empty(t, w.took(), "what it says is the same")
+		w.remove(other)
+		w.settle()
+		assert.NotEmpty(t, w.took())
+	})
+}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
@@ -21,21 +20,21 @@ import (
 // skip: no sweep of a class starts while another one runs.
 const skip = enumspb.SCHEDULE_OVERLAP_POLICY_SKIP
 
-// wantedSchedule returns the schedule that a class should have.
-func wantedSchedule(class *v1alpha1.MachineClass, every time.Duration) client.ScheduleOptions {
+// wanted returns the schedule that a class should have.
+func (s *sweeps) wanted(class *v1alpha1.MachineClass) client.ScheduleOptions {
 	ref := refOf(class)
-	id := run.ID(run.KindOrphanCollection, ref)
+	id := s.installation.ID(run.KindOrphanCollection, ref)
 	owner := run.Owner{Provider: class.Provider}
 	return client.ScheduleOptions{
 		ID:            id,
-		Spec:          client.ScheduleSpec{Intervals: []client.ScheduleIntervalSpec{{Every: every}}, Jitter: min(every/jitterShare, jitterMost)},
+		Spec:          client.ScheduleSpec{Intervals: []client.ScheduleIntervalSpec{{Every: s.every}}, Jitter: min(s.every/jitterShare, jitterMost)},
 		Overlap:       skip,
 		CatchupWindow: catchUp,
 		Action: &client.ScheduleWorkflowAction{
 			ID:                    id,
 			Workflow:              string(run.KindOrphanCollection),
 			Args:                  []any{orphan.Input{Class: ref, Provider: class.Provider}},
-			TaskQueue:             run.QueueMachines,
+			TaskQueue:             s.installation.Queue(run.QueueMachines),
 			TypedSearchAttributes: run.StartAttributes(class.Namespace, owner),
 			Priority:              run.Priority(run.KindOrphanCollection, class.Namespace, owner),
 			StaticSummary:         fmt.Sprintf("Sweep over the instances of MachineClass %s", ref.Key()),

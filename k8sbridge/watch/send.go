@@ -94,8 +94,8 @@ func (b *Bridge) signal(ctx context.Context, k key, s subject, changed run.Chang
 			return err
 		}
 	}
-	_, err := b.starter.SignalWithStartWorkflow(ctx, run.ID(k.kind, s.ref), run.SignalChanged, changed,
-		s.options(k), string(k.kind), run.Input{Ref: s.ref, Versions: changed.Versions})
+	_, err := b.starter.SignalWithStartWorkflow(ctx, b.installation.ID(k.kind, s.ref), run.SignalChanged, changed,
+		b.options(k, s), string(k.kind), run.Input{Ref: s.ref, Versions: changed.Versions})
 	return err
 }
 

@@ -40,6 +40,12 @@ func without(key string) func(metav1.Object) {
 	}
 }
 
+// deletedOrphaning is kubectl delete --cascade=orphan, before the garbage collector is done.
+func deletedOrphaning[T metav1.Object](o T) {
+	toBeDeleted(o)
+	o.SetFinalizers(append(o.GetFinalizers(), metav1.FinalizerOrphanDependents))
+}
+
 func lacks[T interface {
 	metav1.Object
 	runtime.Object
@@ -61,6 +67,7 @@ func inOtherPool(m *v1alpha1.Machine) { m.Labels["pool"] = "b" }
 // setFacts is what a set's pending work depends on: facts and plan.
 type setFacts struct {
 	Deleting, Finalizer, Unreported, Recheck bool
+	Orphaning                                bool
 	Generation, ObservedGeneration           int64
 	Wanted, Members                          int
 	Next                                     string
@@ -72,7 +79,7 @@ func readSet(w *world) any {
 	o := set.Observed(s, set.Read(w.cluster, s), time.Now(), 0)
 	plan := scale.Look(o)
 	facts := setFacts{
-		Deleting: o.Deleting, Finalizer: o.Finalizer, Generation: o.Generation, ObservedGeneration: o.ObservedGeneration,
+		Deleting: o.Deleting, Orphaning: o.Orphaning, Finalizer: o.Finalizer, Generation: o.Generation, ObservedGeneration: o.ObservedGeneration,
 		Wanted: o.Replicas, Members: len(o.Members), Unreported: plan.Unreported, Recheck: !plan.Decision.Recheck.IsZero(),
 	}
 	if plan.Decision.Acts() {
@@ -87,6 +94,7 @@ func setRows() []factRow {
 	slow := sizedSet(1, func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 60 }, aMachine())
 	return []factRow{
 		{fact: "Deleting", change: replace(aSet(), toBeDeleted[*v1alpha1.MachineSet])},
+		{name: "the garbage collector is done", fact: "Orphaning", before: objects(changed(aSet(), deletedOrphaning[*v1alpha1.MachineSet])), change: replace(aSet(), toBeDeleted[*v1alpha1.MachineSet])},
 		{fact: "Finalizer", change: replace(aSet(), func(s *v1alpha1.MachineSet) { s.Finalizers = nil })},
 		{fact: "Generation", change: replace(aSet(), func(s *v1alpha1.MachineSet) { s.Generation = 2 })},
 		{fact: "ObservedGeneration", resync: true, change: replace(aSet(), func(s *v1alpha1.MachineSet) { s.Status.ObservedGeneration = 0 })},

@@ -60,13 +60,13 @@ func TestNewMachine(t *testing.T) {
 		if c.workflow != "Machine" {
 			c = calls[1]
 		}
-		assert.Equal(t, "machine/ns/m/uid-m", c.id)
+		assert.Equal(t, "garden/machine/ns/m/uid-m", c.id)
 		assert.Equal(t, "uid-m", c.changed.UID)
 		assert.Equal(t, cache.Ref{Namespace: "ns", Name: "m", UID: "uid-m"}, c.input.Ref)
 		assert.Equal(t, version, c.changed.Versions[cache.Machines])
 		assert.Equal(t, class, c.changed.Versions[cache.Classes], "the worker may not have the class yet")
 		assert.Equal(t, c.changed.Versions, c.input.Versions, "the first decision of a new run reads no less")
-		assert.Equal(t, run.QueueMachines, c.options.TaskQueue)
+		assert.Equal(t, garden.Queue(run.QueueMachines), c.options.TaskQueue)
 		assert.Equal(t, "Machine ns/m", c.options.StaticSummary)
 		assert.Equal(t, run.StartAttributes("ns", run.Owner{Machine: "m", MachineSet: "s", MachineDeployment: "d", Provider: "virtual"}),
 			c.options.TypedSearchAttributes)

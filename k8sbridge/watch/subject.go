@@ -70,6 +70,9 @@ func (b *Bridge) set(of *v1alpha1.MachineSet) subject {
 	}
 	s.versions.Raise(cache.ControlPlanes, around.ControlPlane)
 	s.versions.Raise(cache.Classes, around.Class)
+	if around.Policy != nil {
+		s.versions.Raise(cache.Policies, around.Policy.ResourceVersion)
+	}
 	if around.Deployment != nil {
 		s.versions.Raise(cache.Deployments, around.Deployment.ResourceVersion)
 	}
@@ -92,7 +95,10 @@ func (b *Bridge) class(c *v1alpha1.MachineClass) subject {
 func (b *Bridge) deployment(d *v1alpha1.MachineDeployment) subject {
 	family := deployment.Read(b.cluster, d)
 	s := describe(cache.Deployments, d, rollout.Look(deployment.Observed(family, time.Now())).Pending)
-	for _, set := range family.Sets {
+	if family.Policy != nil {
+		s.versions.Raise(cache.Policies, family.Policy.ResourceVersion)
+	}
+	for _, set := range slices.Concat(family.Sets, family.Orphans) {
 		s.versions.Raise(cache.Sets, set.ResourceVersion)
 	}
 	for _, m := range family.Members {
@@ -132,10 +138,10 @@ func describe(resource cache.Resource, o metav1.Object, d attention.Decision) su
 }
 
 // options returns the options for starting the object's workflow.
-func (s subject) options(k key) client.StartWorkflowOptions {
+func (b *Bridge) options(k key, s subject) client.StartWorkflowOptions {
 	return client.StartWorkflowOptions{
-		ID:                       run.ID(k.kind, s.ref),
-		TaskQueue:                run.QueueMachines,
+		ID:                       b.installation.ID(k.kind, s.ref),
+		TaskQueue:                b.installation.Queue(run.QueueMachines),
 		WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
 		TypedSearchAttributes:    run.StartAttributes(k.namespace, s.owner),
 		Priority:                 run.Priority(k.kind, k.namespace, s.owner),

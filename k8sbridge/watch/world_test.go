@@ -16,7 +16,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+	commonpb "go.temporal.io/api/common/v1"
 	"go.temporal.io/api/serviceerror"
+	workflowpb "go.temporal.io/api/workflow/v1"
+	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -55,6 +58,7 @@ type temporal struct {
 	answer error         // error of every call
 	delay  time.Duration // before each answer
 	closed string        // ID of a workflow that is not open: a plain signal does not find it
+	runs   []string      // IDs of all open runs
 	open   map[string]int
 	most   int // most concurrent calls for one workflow
 }
@@ -84,6 +88,23 @@ func (f *temporal) SignalWithStartWorkflow(ctx context.Context, id, signal strin
 		return nil, errors.New("nobody would understand this")
 	}
 	return nil, f.take(ctx, call{"signal-with-start", id, arg.(run.Changed), args[0].(run.Input), workflow, options, time.Time{}})
+}
+
+func (f *temporal) ListWorkflow(_ context.Context, request *workflowservice.ListWorkflowExecutionsRequest) (*workflowservice.ListWorkflowExecutionsResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.answer != nil {
+		return nil, f.answer
+	}
+	n := len(request.GetNextPageToken()) // one run on each page
+	answer := &workflowservice.ListWorkflowExecutionsResponse{}
+	if n < len(f.runs) {
+		answer.Executions = []*workflowpb.WorkflowExecutionInfo{{Execution: &commonpb.WorkflowExecution{WorkflowId: f.runs[n]}}}
+	}
+	if n+1 < len(f.runs) {
+		answer.NextPageToken = make([]byte, n+1)
+	}
+	return answer, nil
 }
 
 func (f *temporal) SignalWorkflow(ctx context.Context, id, _, _ string, arg any) error {
@@ -172,7 +193,7 @@ func (w *world) lead() {
 		w.stop()
 	}
 	ctx, cancel := context.WithCancel(w.t.Context())
-	w.bridge = New(w.cluster, w.temporal, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
+	w.bridge = New(garden, w.cluster, w.temporal, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
 	if w.prepare != nil {
 		w.prepare(w.bridge)
 	}
@@ -208,6 +229,8 @@ func (w *world) tracker(o runtime.Object) (kubetesting.ObjectTracker, schema.Gro
 		return w.machines.Tracker(), v1alpha1.SchemeGroupVersion.WithResource("machinedeployments")
 	case *v1alpha1.MachineClass:
 		return w.machines.Tracker(), v1alpha1.SchemeGroupVersion.WithResource("machineclasses")
+	case *v1alpha1.RolloutPolicy:
+		return w.machines.Tracker(), v1alpha1.SchemeGroupVersion.WithResource("rolloutpolicies")
 	case *unstructured.Unstructured:
 		return w.control.Tracker(), controlPlanes()
 	case *corev1.Node:
@@ -263,12 +286,15 @@ func (w *world) asked() []string {
 	return lines
 }
 
+// garden is the installation of the bridge.
+const garden run.Installation = "garden"
+
 // awake is the line of asked for a signal to an existing object.
 func awake(o metav1.Object) string { return "signal-with-start " + idOf(o) }
 
 func idOf(o metav1.Object) string {
 	kind := strings.TrimPrefix(fmt.Sprintf("%T", o), "*v1alpha1.")
-	return run.ID(run.Kind(kind), refOf(o))
+	return garden.ID(run.Kind(kind), refOf(o))
 }
 
 // remembered counts the entries about objects in the bridge's maps.

@@ -5,7 +5,7 @@ package cache
 import (
 	"context"
 	"fmt"
-	"slices"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -41,6 +41,7 @@ const (
 	Sets        Resource = "machinesets"
 	Deployments Resource = "machinedeployments"
 	Classes     Resource = "machineclasses"
+	Policies    Resource = "rolloutpolicies"
 	Nodes       Resource = "nodes"
 	Secrets     Resource = "secrets" // their metadata only
 
@@ -49,9 +50,10 @@ const (
 
 // The indexes of the caches.
 const (
-	ByOwner = "owner" // UID of the controller
-	byClass = "class" // namespace/name of the class of a machine, or of a set's template
-	byNode  = "node"  // name of a machine's node
+	ByOwner     = "owner"     // UID of the controller
+	byOwnerName = "ownerName" // kind, namespace and name of the controller
+	byClass     = "class"     // namespace/name of the class of a machine, or of a set's template
+	byNode      = "node"      // name of a machine's node
 )
 
 // Cluster reads one control cluster, which holds the machine objects, and its target, which holds the nodes. All methods are
@@ -65,6 +67,7 @@ type Cluster struct {
 
 	Preflight Preflight
 	attaching *link // watches of volume attachments; nil when they are not watched
+	absences  atomic.Pointer[Absences]
 
 	// Unguarded: the Secrets of classes get no finalizers, and are no facts. Set it before Start.
 	Unguarded bool
@@ -89,6 +92,7 @@ func NewCluster(client versioned.Interface, target kubernetes.Interface, meta me
 			Sets:        v1.MachineSets().Informer(),
 			Deployments: v1.MachineDeployments().Informer(),
 			Classes:     v1.MachineClasses().Informer(),
+			Policies:    v1.RolloutPolicies().Informer(),
 		},
 	}
 	if target != nil {
@@ -102,14 +106,14 @@ func NewCluster(client versioned.Interface, target kubernetes.Interface, meta me
 		c.factories = append(c.factories, secrets)
 	}
 	err := c.Informers[Machines].AddIndexers(cache.Indexers{
-		ByOwner: index(ownerOf),
+		ByOwner: index(ownerOf), byOwnerName: index(ownerNameOf),
 		byClass: index(func(m *v1alpha1.Machine) string { return m.Namespace + "/" + m.Spec.Class.Name }),
 		byNode:  index(func(m *v1alpha1.Machine) string { return m.Labels[v1alpha1.LabelNode] }),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("index machines: %w", err)
 	}
-	if err := c.Informers[Sets].AddIndexers(cache.Indexers{ByOwner: index(ownerOf), byClass: index(ClassOfSet)}); err != nil {
+	if err := c.Informers[Sets].AddIndexers(cache.Indexers{ByOwner: index(ownerOf), byOwnerName: index(ownerNameOf), byClass: index(ClassOfSet)}); err != nil {
 		return nil, fmt.Errorf("index sets: %w", err)
 	}
 	return c, nil
@@ -200,13 +204,42 @@ func (c *Cluster) MembersOf(sets []*v1alpha1.MachineSet) []*v1alpha1.Machine {
 	return members
 }
 
-// LiveSetsOf reads the sets of a deployment from the API server.
-func (c *Cluster) LiveSetsOf(ctx context.Context, d *v1alpha1.MachineDeployment) ([]*v1alpha1.MachineSet, error) {
+// FreeMachines returns the machines that a set may adopt if it selects them, in no order; see IsFree.
+func (c *Cluster) FreeMachines(set *v1alpha1.MachineSet) []*v1alpha1.Machine {
+	return free[*v1alpha1.Machine](c.Informers[Machines], set, KindSet)
+}
+
+// FreeSets returns the sets that a deployment may adopt if it selects them, in no order; see IsFree.
+func (c *Cluster) FreeSets(d *v1alpha1.MachineDeployment) []*v1alpha1.MachineSet {
+	return free[*v1alpha1.MachineSet](c.Informers[Sets], d, KindDeployment)
+}
+
+// free returns the objects of a cache that IsFree for this owner.
+func free[T metav1.Object](informer cache.SharedIndexInformer, owner metav1.Object, kind string) []T {
+	list := Indexed[T](informer, ByOwner, OrphansOf(owner.GetNamespace()))
+	for _, o := range Indexed[T](informer, byOwnerName, ownerName(kind, owner.GetNamespace(), owner.GetName())) {
+		if IsFree(o, owner, kind) {
+			list = append(list, o)
+		}
+	}
+	return list
+}
+
+// LiveSetsOf reads the sets that a deployment controls from the API server, and those that it may adopt.
+func (c *Cluster) LiveSetsOf(ctx context.Context, d *v1alpha1.MachineDeployment) (owned, free []*v1alpha1.MachineSet, err error) {
 	list, err := c.client.MachineV1alpha1().MachineSets(d.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("list sets of deployment %s: %w", d.Name, err)
+		return nil, nil, fmt.Errorf("list sets of deployment %s: %w", d.Name, err)
 	}
-	return slices.DeleteFunc(Pointers(list.Items), func(set *v1alpha1.MachineSet) bool { return !metav1.IsControlledBy(set, d) }), nil
+	for _, set := range Pointers(list.Items) {
+		switch {
+		case metav1.IsControlledBy(set, d):
+			owned = append(owned, set)
+		case IsFree(set, d, KindDeployment):
+			free = append(free, set)
+		}
+	}
+	return owned, free, nil
 }
 
 // EachMachine reads the machines of a namespace from the API server, past its caches, in pages of 500, and calls do for
@@ -282,6 +315,15 @@ func ownerOf(o metav1.Object) string {
 	return OrphansOf(o.GetNamespace())
 }
 
+func ownerNameOf(o metav1.Object) string {
+	if ref := metav1.GetControllerOf(o); ref != nil {
+		return ownerName(ref.Kind, o.GetNamespace(), ref.Name)
+	}
+	return ""
+}
+
+func ownerName(kind, namespace, name string) string { return kind + " " + namespace + "/" + name }
+
 // OrphansOf is the value in the index ByOwner of the objects of a namespace that have no controller. No UID looks like it.
 func OrphansOf(namespace string) string { return "none in " + namespace }
 
@@ -296,17 +338,18 @@ func strip(object any) (any, error) {
 	return object, nil
 }
 
-// KindClass is the only kind of class that Millwright reads.
+// KindClass is the only kind of class that Millwright reads. It finds a class by its name, whatever kind a reference says.
 const KindClass = "MachineClass"
 
-// ClassOfSet returns the key of the MachineClass that the template of a set names; empty when it names a class of another
-// kind.
+// The kinds of controllers in owner references.
+const (
+	KindSet        = "MachineSet"
+	KindDeployment = "MachineDeployment"
+)
+
+// ClassOfSet returns the key of the MachineClass that the template of a set names.
 func ClassOfSet(set *v1alpha1.MachineSet) string {
-	class := set.Spec.Template.Spec.Class
-	if class.Kind != KindClass {
-		return ""
-	}
-	return set.Namespace + "/" + class.Name
+	return set.Namespace + "/" + set.Spec.Template.Spec.Class.Name
 }
 
 // SetsOfClass returns the sets whose template names a MachineClass (key namespace/name), in no order.

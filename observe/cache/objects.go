@@ -2,6 +2,7 @@ package cache
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +20,24 @@ func (c *Cluster) NodeOf(m *v1alpha1.Machine) *corev1.Node {
 // HasFinalizer reports whether the list contains Millwright's finalizer of machine objects.
 func HasFinalizer(finalizers []string) bool {
 	return slices.Contains(finalizers, v1alpha1.FinalizerMachine)
+}
+
+// IsOrphaning reports whether an object is being deleted with --cascade=orphan, and the garbage collector of
+// kube-controller-manager has not yet removed the owner references of all objects that it owns: its finalizer goes last.
+func IsOrphaning(o metav1.Object) bool {
+	return o.GetDeletionTimestamp() != nil && slices.Contains(o.GetFinalizers(), metav1.FinalizerOrphanDependents)
+}
+
+// IsFree reports whether an owner of this kind may adopt an object: the object has no controller, or its reference names an
+// owner of the same kind and name with another UID, as after a restore. That owner is gone: names are unique, and this owner
+// has the name now. So the owner must exist.
+func IsFree(o, owner metav1.Object, kind string) bool {
+	ref := metav1.GetControllerOf(o)
+	if ref == nil {
+		return true
+	}
+	group, _, _ := strings.Cut(ref.APIVersion, "/")
+	return group == v1alpha1.SchemeGroupVersion.Group && ref.Kind == kind && ref.Name == owner.GetName() && ref.UID != owner.GetUID()
 }
 
 // TimeOf returns a time; zero for nil.

@@ -2,8 +2,10 @@ package cache
 
 import (
 	"context"
+	"fmt"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/wait"
 )
@@ -49,6 +51,33 @@ func (c *Cluster) reached(versions MinVersions) bool {
 		}
 	}
 	return true
+}
+
+// Rewound reports whether an API server is older than these versions: it was restored to a former state. The versions will not be
+// reached for a long time, if ever. It asks the API server for each machine resource and for nodes that a cache has not reached.
+func (c *Cluster) Rewound(ctx context.Context, versions MinVersions) (bool, error) {
+	one := metav1.ListOptions{Limit: 1} // its version is that of the whole store
+	v1 := c.client.MachineV1alpha1()
+	for resource, list := range map[Resource]func() (metav1.ListInterface, error){
+		Machines:    func() (metav1.ListInterface, error) { return v1.Machines(metav1.NamespaceAll).List(ctx, one) },
+		Sets:        func() (metav1.ListInterface, error) { return v1.MachineSets(metav1.NamespaceAll).List(ctx, one) },
+		Deployments: func() (metav1.ListInterface, error) { return v1.MachineDeployments(metav1.NamespaceAll).List(ctx, one) },
+		Policies:    func() (metav1.ListInterface, error) { return v1.RolloutPolicies(metav1.NamespaceAll).List(ctx, one) },
+		Classes:     func() (metav1.ListInterface, error) { return v1.MachineClasses(metav1.NamespaceAll).List(ctx, one) },
+		Nodes:       func() (metav1.ListInterface, error) { return c.target.CoreV1().Nodes().List(ctx, one) },
+	} {
+		if c.reached(MinVersions{resource: versions[resource]}) {
+			continue
+		}
+		newest, err := list()
+		if err != nil {
+			return false, fmt.Errorf("read the version of %s: %w", resource, err)
+		}
+		if Newer(versions[resource], newest.GetResourceVersion()) {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // Applied returns the version that the cache of a resource has reached; empty when the resource is not watched.

@@ -59,14 +59,6 @@ func ReadLive(ctx context.Context, c *observecache.Cluster, namespace string) (N
 	return n, nil
 }
 
-// NameOf returns the name of the MachineClass that a machine refers to; empty when it names a class of another kind.
-func NameOf(m *v1alpha1.Machine) string {
-	if m.Spec.Class.Kind != observecache.KindClass {
-		return ""
-	}
-	return m.Spec.Class.Name
-}
-
 // Facts returns the facts from which the pending work of a class is decided.
 func Facts(class *v1alpha1.MachineClass, n Neighbours) attention.ClassFacts {
 	return attention.ClassFacts{
@@ -133,11 +125,12 @@ func (n Neighbours) inUse(class *v1alpha1.MachineClass) bool {
 	return class.DeletionTimestamp == nil || n.machines(class.Name) > 0
 }
 
-// machines counts the machines that refer to a class, including those that are being deleted.
+// machines counts the machines that refer to a class by its name, including those that are being deleted. A provider's calls find
+// the class by its name too, whatever kind the machine says.
 func (n Neighbours) machines(class string) int {
 	count := 0
 	for _, m := range n.Machines {
-		if NameOf(m) == class {
+		if m.Spec.Class.Name == class {
 			count++
 		}
 	}

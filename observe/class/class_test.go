@@ -81,8 +81,8 @@ func TestClassFacts(t *testing.T) {
 		{"U171: without finalizer", observetest.Class("small", func(c *v1alpha1.MachineClass) { c.Finalizers = []string{"other"} }), class.Neighbours{}, attention.ClassFacts{}},
 		{"U171: its Secret is missing", small, class.Neighbours{}, attention.ClassFacts{Finalizer: true}},
 		{"U170: machines that refer to it, terminating ones included", going, class.Neighbours{Machines: []*v1alpha1.Machine{
-			user, observetest.Machine("going", observetest.GoingMachine), observetest.Machine("large", ofClass("MachineClass", "large")), observetest.Machine("old", ofClass("OldClass", "small")),
-		}}, attention.ClassFacts{Deleting: true, Finalizer: true, Machines: 2}},
+			user, observetest.Machine("going", observetest.GoingMachine), observetest.Machine("large", ofClass("MachineClass", "large")), observetest.Machine("old", ofClass("AWSMachineClass", "small")),
+		}}, attention.ClassFacts{Deleting: true, Finalizer: true, Machines: 3}},
 		{"U170: its Secret lacks our finalizer", small, class.Neighbours{Secrets: secrets{
 			secret("keys", func(s *metav1.PartialObjectMetadata) { s.Finalizers = []string{v1alpha1.FinalizerMachine} }), secret("other"),
 		}}, attention.ClassFacts{Finalizer: true, Unguarded: 1}},

@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"millwright/api/v1alpha1"
 	"millwright/observe/deployment"
@@ -16,7 +14,6 @@ import (
 // What a set copies from its deployment, and what stays its own.
 func TestFollowDeployment(t *testing.T) {
 	stays := func(*v1alpha1.MachineSet) {}
-	remediation := &v1alpha1.MachineSetRemediation{MaxInFlight: new(intstr.FromInt32(2)), Backoff: &metav1.Duration{Duration: time.Minute}}
 	for _, row := range []struct {
 		name       string
 		deployment observetest.OnDeployment
@@ -37,9 +34,6 @@ func TestFollowDeployment(t *testing.T) {
 		{"minReadySeconds", func(d *v1alpha1.MachineDeployment) { d.Spec.MinReadySeconds = 5 }, stays, func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 5 }, false},
 		{"back to the default", func(*v1alpha1.MachineDeployment) {}, func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 5 }, func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 0 }, false},
 		{"how many failed ones are kept", func(d *v1alpha1.MachineDeployment) { d.Spec.AutoPreserveFailedMachineMax = 2 }, stays, func(s *v1alpha1.MachineSet) { s.Spec.AutoPreserveFailedMachineMax = 2 }, false},
-		{"which go first", func(d *v1alpha1.MachineDeployment) { d.Spec.DeletionOrder = v1alpha1.DeletionOrderOldest }, stays, func(s *v1alpha1.MachineSet) { s.Spec.DeletionOrder = v1alpha1.DeletionOrderOldest }, false},
-		{"remediation", func(d *v1alpha1.MachineDeployment) { d.Spec.Remediation = remediation }, stays, func(s *v1alpha1.MachineSet) { s.Spec.Remediation = remediation }, false},
-		{"no remediation any more", func(*v1alpha1.MachineDeployment) {}, func(s *v1alpha1.MachineSet) { s.Spec.Remediation = remediation }, func(s *v1alpha1.MachineSet) { s.Spec.Remediation = nil }, false},
 		{"timeouts", func(d *v1alpha1.MachineDeployment) {
 			d.Spec.Template.Spec.MachineConfiguration = observetest.Drained(time.Minute)
 		}, stays, func(s *v1alpha1.MachineSet) {
@@ -90,13 +84,12 @@ func TestFollowDeploymentCopiesNotEverything(t *testing.T) {
 // A change of the set must not change the deployment.
 func TestFollowDeploymentSharesNothing(t *testing.T) {
 	d := observetest.Deployment("d", noteDeployment("note", "x"), func(d *v1alpha1.MachineDeployment) {
-		d.Spec.Remediation = &v1alpha1.MachineSetRemediation{MaxInFlight: new(intstr.FromInt32(2))}
 		d.Spec.Template.Spec.MachineConfiguration = observetest.Drained(time.Minute)
 		d.Spec.Template.Spec.NodeTemplateSpec.Labels = map[string]string{"a": "b"}
 	})
 	before, s := d.DeepCopy(), observetest.Set("s")
 	assert.True(t, deployment.FollowDeployment(s, d))
 	s.Annotations["note"], s.Spec.Template.Spec.NodeTemplateSpec.Labels["a"] = "y", "y"
-	s.Spec.Remediation.MaxInFlight.IntVal, s.Spec.Template.Spec.MachineDrainTimeout.Duration = 9, 0
+	s.Spec.Template.Spec.MachineDrainTimeout.Duration = 0
 	assert.Equal(t, before, d)
 }

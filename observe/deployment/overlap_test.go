@@ -69,10 +69,13 @@ func TestLiveSetsOf(t *testing.T) {
 	owned := func(name string, owner metav1.Object) *v1alpha1.MachineSet {
 		return observetest.Set(name, func(s *v1alpha1.MachineSet) { s.OwnerReferences = observetest.OwnedBy(owner, "MachineDeployment") })
 	}
-	cluster, _ := observetest.Start(t, nil, d, owned("mine", d), owned("foreign", observetest.Deployment("other")), observetest.Set("orphan"))
-	sets, err := cluster.LiveSetsOf(t.Context(), d)
+	cluster, _ := observetest.Start(t, nil, d, owned("mine", d), owned("foreign", observetest.Deployment("other")), observetest.Set("orphan"),
+		owned("restored", observetest.Deployment("d", func(d *v1alpha1.MachineDeployment) { d.UID = "uid-before-the-restore" })))
+	sets, free, err := cluster.LiveSetsOf(t.Context(), d)
 	require.NoError(t, err)
 	assert.Equal(t, []string{"mine"}, observetest.Names(sets))
+	assert.Equal(t, []string{"orphan", "restored"}, observetest.Names(free))
+	assert.Equal(t, []string{"orphan", "restored"}, observetest.Names(cluster.FreeSets(d)))
 }
 
 func TestOverlappingDeployments(t *testing.T) {

@@ -14,6 +14,21 @@ import (
 	"millwright/observe/machine"
 )
 
+// Selects reports whether the selector of a deployment matches the labels of a set. An empty or unreadable selector matches
+// none.
+func Selects(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet) bool {
+	selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
+	return err == nil && !selector.Empty() && selector.Matches(labels.Set(set.Labels))
+}
+
+// DeploymentsSelecting returns the deployments of a set's namespace whose selector matches its labels, and the deployment that
+// released it, in no order.
+func DeploymentsSelecting(c *cache.Cluster, set *v1alpha1.MachineSet) []*v1alpha1.MachineDeployment {
+	return slices.DeleteFunc(cache.All[*v1alpha1.MachineDeployment](c.Informer(cache.Deployments)), func(d *v1alpha1.MachineDeployment) bool {
+		return d.Namespace != set.Namespace || !Selects(d, set) && set.Annotations[v1alpha1.AnnotationReleasedBy] != string(d.UID)
+	})
+}
+
 // OverlappingDeployments returns the sorted names of the other deployments of the namespace whose selector matches the
 // labels of this deployment's template: both would claim the same machines.
 func OverlappingDeployments(c *cache.Cluster, d *v1alpha1.MachineDeployment) []string {
@@ -34,7 +49,7 @@ func OverlappingDeployments(c *cache.Cluster, d *v1alpha1.MachineDeployment) []s
 // ReplaceObserved returns the facts from which the replacements of a deployment are decided. Members are the machines of its
 // sets.
 func ReplaceObserved(c *cache.Cluster, d *v1alpha1.MachineDeployment, members []*v1alpha1.Machine, now time.Time) replace.Observed {
-	o := replace.Observed{Budget: bound(d.Spec.EffectiveMaxReplacements()), Nodes: machine.JoinedNodes(c, d.Namespace, now), Now: now}
+	o := replace.Observed{Budget: bound(c.PolicyOf(d).PolicySpec().EffectiveMaxReplacements()), Nodes: machine.JoinedNodes(c, d.Namespace, now), Now: now}
 	active := 0 // members that are not being deleted
 	for _, m := range members {
 		class, _ := c.Class(m.Namespace + "/" + m.Spec.Class.Name)

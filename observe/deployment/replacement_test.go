@@ -122,7 +122,6 @@ func TestMachinesToReplace(t *testing.T) {
 }
 
 func TestReplacementBudget(t *testing.T) {
-	cluster, _ := observetest.Start(t, nil)
 	for _, row := range []struct {
 		name   string
 		wanted *intstr.IntOrString
@@ -137,7 +136,7 @@ func TestReplacementBudget(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := observetest.Deployment("d")
-			d.Spec.MaxReplacements = row.wanted
+			cluster, _ := observetest.Start(t, nil, observetest.Policy(v1alpha1.RolloutPolicySpec{MaxReplacements: row.wanted}))
 			assert.Equal(t, row.budget, deployment.ReplaceObserved(cluster, d, nil, observetest.Noon).Budget)
 		})
 	}

@@ -42,9 +42,6 @@ func onTheWay(change ...func(*v1alpha1.MachineDeployment)) deployment.Family {
 	d := observetest.Deployment("d", append([]func(*v1alpha1.MachineDeployment){func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Replicas, d.Annotations = 4, map[string]string{v1alpha1.AnnotationRevision: "7"}
 		d.Spec.Strategy.Type = v1alpha1.RollingUpdateMachineDeploymentStrategyType
-		d.Spec.Rollout = &v1alpha1.RolloutPolicy{Steps: []v1alpha1.RolloutStep{
-			{Replicas: intstr.FromInt32(1), Approve: true}, {Replicas: intstr.FromString("50%"), Wait: &metav1.Duration{Duration: time.Hour}},
-		}}
 	}}, change...)...)
 	oldest, _ := revised(d, "d-1", "3", 0, otherClass)
 	old, oldMachines := revised(d, "d-2", "6", 3, otherClass)
@@ -55,6 +52,10 @@ func onTheWay(change ...func(*v1alpha1.MachineDeployment)) deployment.Family {
 		s.Annotations[v1alpha1.AnnotationDesiredReplicas], s.Annotations[v1alpha1.AnnotationMaxReplicas] = "4", "5"
 	}
 	return deployment.Family{
+		Policy: stages(
+			v1alpha1.RolloutStep{Replicas: intstr.FromInt32(1), Approve: true},
+			v1alpha1.RolloutStep{Replicas: intstr.FromString("50%"), Wait: &metav1.Duration{Duration: time.Hour}},
+		),
 		Deployment: d, Sets: []*v1alpha1.MachineSet{old, current, leaving, oldest},
 		Members: append(append(oldMachines, newMachines...), leavingMachines...),
 	}

@@ -27,12 +27,16 @@ import (
 type Family struct {
 	Deployment *v1alpha1.MachineDeployment
 	Sets       []*v1alpha1.MachineSet // that it controls, in no order
+	Orphans    []*v1alpha1.MachineSet // sets of its namespace without a controller that exists, in no order
 	Members    []*v1alpha1.Machine    // that these sets control, in no order
 	Read       string                 // the machines are at least as new as this resource version; empty: not known
 	// Node returns the node of a machine, nil when it has none. A nil function means that nothing is known about nodes.
 	Node func(*v1alpha1.Machine) *corev1.Node
 	// Guard: rollouts keep the cluster autoscaler from scaling down nodes.
-	Guard bool
+	Guard  bool
+	Policy *v1alpha1.RolloutPolicy // that applies to the deployment; nil: none
+	// Absences are when no worker was at work.
+	Absences cache.Absences
 }
 
 // Read returns a deployment with its sets and machines from the caches.
@@ -44,7 +48,10 @@ func Read(c *cache.Cluster, d *v1alpha1.MachineDeployment) Family {
 		}
 		return c.NodeOf(m)
 	}
-	return Family{Deployment: d, Sets: sets, Members: c.MembersOf(sets), Read: read, Node: node, Guard: !c.Unguided}
+	return Family{
+		Deployment: d, Sets: sets, Orphans: c.FreeSets(d), Members: c.MembersOf(sets), Read: read, Node: node, Guard: !c.Unguided,
+		Policy: c.PolicyOf(d), Absences: c.Absences(),
+	}
 }
 
 // Observed returns the facts from which a rollout is planned.
@@ -54,7 +61,8 @@ func Observed(f Family, now time.Time) rollout.Observed {
 		Now:        now,
 		Replicas:   int(d.Spec.Replicas),
 		Deleting:   d.DeletionTimestamp != nil,
-		Invalid:    invalid(d),
+		Orphaning:  cache.IsOrphaning(d),
+		Invalid:    cmp.Or(invalid(d), invalidSteps(f.Policy)),
 		Frozen:     cache.IsFrozen(d),
 		Paused:     d.Spec.Paused,
 		Guard:      f.Guard,
@@ -71,8 +79,14 @@ func Observed(f Family, now time.Time) rollout.Observed {
 	if r := d.Status.Rollout; r != nil {
 		o.Progress = rollout.Progress{Revision: r.Revision, Step: int(r.Step), Reached: cache.TimeOf(r.ReachedAt), Failed: r.FailedMachines}
 	}
+	for _, c := range o.Reported.Conditions {
+		if c.Type == string(v1alpha1.MachineDeploymentProgressing) {
+			o.Absent = f.Absences.Between(c.Updated, now)
+		}
+	}
 	o.Strategy, o.Surge, o.Unavailable = strategy(&d.Spec.Strategy)
-	applyPolicy(&o, &d.Spec)
+	applySpec(&o, &d.Spec)
+	applyPolicy(&o, f.Policy.PolicySpec())
 	members := map[types.UID][]*v1alpha1.Machine{}
 	for _, m := range f.Members {
 		if machine.IsWaiting(m) {
@@ -85,12 +99,22 @@ func Observed(f Family, now time.Time) rollout.Observed {
 	for _, s := range f.Sets {
 		o.Sets = append(o.Sets, rolloutSet(f, s, members[s.UID], now))
 	}
-	o.Held, o.Approved = requests(d, currentRevision(o.Sets))
+	for _, s := range f.Orphans {
+		o.Orphans = append(o.Orphans, rollout.Orphan{
+			Name: s.Name, UID: string(s.UID), Version: s.ResourceVersion, Matches: Selects(d, s), Deleting: s.DeletionTimestamp != nil,
+			Released: s.Annotations[v1alpha1.AnnotationReleasedBy] == string(d.UID),
+		})
+	}
+	current := currentRevision(o.Sets)
+	if r := d.Status.Rollout; r != nil && r.Revision == current {
+		o.Steps = steps(r.Steps) // the rollout keeps the steps that it began with
+	}
+	o.Held, o.Approved = requests(d, current)
 	return o
 }
 
-// applyPolicy reads the parts of the spec beside the strategy that control a rollout.
-func applyPolicy(o *rollout.Observed, spec *v1alpha1.MachineDeploymentSpec) {
+// applySpec reads the parts of the spec beside the strategy that control a rollout.
+func applySpec(o *rollout.Observed, spec *v1alpha1.MachineDeploymentSpec) {
 	if limit := spec.RevisionHistoryLimit; limit != nil {
 		o.HistoryLimit = new(int(*limit))
 	}
@@ -100,24 +124,30 @@ func applyPolicy(o *rollout.Observed, spec *v1alpha1.MachineDeploymentSpec) {
 	if spec.RollbackTo != nil {
 		o.RollbackTo = new(spec.RollbackTo.Revision)
 	}
-	policy := spec.Rollout
-	if policy == nil {
-		return
-	}
+}
+
+// applyPolicy reads what a policy says about a rollout.
+func applyPolicy(o *rollout.Observed, policy *v1alpha1.RolloutPolicySpec) {
 	o.FreeWhenDeleting = policy.MachineReplacementPolicy == v1alpha1.MachineTerminationStarted
-	for _, s := range policy.Steps {
-		step := rollout.Step{Size: bound(s.Replicas), Approve: s.Approve}
-		if s.Wait != nil {
-			step.Wait = s.Wait.Duration
-		}
-		o.Steps = append(o.Steps, step)
-	}
+	o.Steps = steps(policy.Steps)
 	if auto := policy.AutomaticRollback; auto != nil {
 		o.Automatic.OnDeadline = auto.OnProgressDeadline
 		if auto.MaxFailedMachines != nil {
 			o.Automatic.Failed, o.Automatic.MaxFailed = true, int(*auto.MaxFailedMachines)
 		}
 	}
+}
+
+// steps reads the steps of a rollout.
+func steps(of []v1alpha1.RolloutStep) (steps []rollout.Step) {
+	for _, s := range of {
+		step := rollout.Step{Size: bound(s.Replicas), Approve: s.Approve}
+		if s.Wait != nil {
+			step.Wait = s.Wait.Duration
+		}
+		steps = append(steps, step)
+	}
+	return steps
 }
 
 // strategy reads how old machines are replaced by new ones.
@@ -171,7 +201,7 @@ func invalid(d *v1alpha1.MachineDeployment) string {
 	case !slices.Contains(strategies, kind):
 		return fmt.Sprintf("the strategy %q does not exist", kind)
 	default:
-		return invalidSteps(d.Spec.Rollout)
+		return ""
 	}
 }
 
@@ -187,13 +217,10 @@ func orchestrated(u *v1alpha1.InPlaceUpdateMachineDeployment) bool {
 // invalidSteps returns why a rollout step cannot be read; empty when all can. Admission cannot check so many steps within
 // its cost limit.
 func invalidSteps(policy *v1alpha1.RolloutPolicy) string {
-	if policy == nil {
-		return ""
-	}
-	for i, s := range policy.Steps {
+	for i, s := range policy.PolicySpec().Steps {
 		percent, err := strconv.Atoi(strings.TrimSuffix(s.Replicas.StrVal, "%"))
 		if s.Replicas.Type == intstr.String && (err != nil || percent < 0) {
-			return fmt.Sprintf("step %d of the rollout: replicas is %q, which is no percentage", i+1, s.Replicas.StrVal)
+			return fmt.Sprintf("step %d of RolloutPolicy %s: replicas is %q, which is no percentage", i+1, policy.Name, s.Replicas.StrVal)
 		}
 	}
 	return ""
@@ -269,8 +296,9 @@ func rolloutSet(f Family, set *v1alpha1.MachineSet, members []*v1alpha1.Machine,
 		UID:      string(set.UID),
 		Version:  set.ResourceVersion,
 		Created:  set.CreationTimestamp.Time,
+		Foreign:  !Selects(f.Deployment, set),
 		Current:  observeset.SameTemplate(&set.Spec.Template, &f.Deployment.Spec.Template),
-		Deleting: set.DeletionTimestamp != nil,
+		Deleting: set.DeletionTimestamp != nil, Orphaning: cache.IsOrphaning(set), Finalizer: cache.HasFinalizer(set.Finalizers),
 		Replicas: int(set.Spec.Replicas),
 		Counted:  f.counted(set),
 		Seen:     int(set.Status.ObservedReplicas),

@@ -26,7 +26,9 @@ type rolloutRow struct {
 	name       string
 	fact       string
 	deployment observetest.OnDeployment
+	policy     *v1alpha1.RolloutPolicy
 	sets       []*v1alpha1.MachineSet
+	orphans    []*v1alpha1.MachineSet
 	want       any
 }
 
@@ -64,21 +66,16 @@ func bounded(kind v1alpha1.MachineDeploymentStrategyType, who v1alpha1.Orchestra
 	return strategic(s)
 }
 
-func rolloutPolicy(change func(*v1alpha1.RolloutPolicy)) observetest.OnDeployment {
-	return func(d *v1alpha1.MachineDeployment) {
-		d.Spec.Rollout = &v1alpha1.RolloutPolicy{}
-		change(d.Spec.Rollout)
-	}
+func stages(steps ...v1alpha1.RolloutStep) *v1alpha1.RolloutPolicy {
+	return observetest.Policy(v1alpha1.RolloutPolicySpec{Steps: steps})
 }
 
-func stages(steps ...v1alpha1.RolloutStep) observetest.OnDeployment {
-	return rolloutPolicy(func(p *v1alpha1.RolloutPolicy) { p.Steps = steps })
+func failsAt(most *int32) *v1alpha1.RolloutPolicy {
+	return observetest.Policy(v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{MaxFailedMachines: most}})
 }
 
-func failsAt(most *int32) observetest.OnDeployment {
-	return rolloutPolicy(func(p *v1alpha1.RolloutPolicy) {
-		p.AutomaticRollback = &v1alpha1.AutomaticRollback{MaxFailedMachines: most}
-	})
+func freedWhen(when v1alpha1.MachineReplacementPolicy) *v1alpha1.RolloutPolicy {
+	return observetest.Policy(v1alpha1.RolloutPolicySpec{MachineReplacementPolicy: when})
 }
 
 func recordedAs(r v1alpha1.RolloutStatus) observetest.OnDeployment {
@@ -108,6 +105,13 @@ func TestRolloutObserved(t *testing.T) {
 		{fact: "Now", want: observetest.Noon},
 		{fact: "Replicas", deployment: spec(func(s *v1alpha1.MachineDeploymentSpec) { s.Replicas = 3 }), want: 3},
 		{fact: "Deleting", deployment: func(d *v1alpha1.MachineDeployment) { d.DeletionTimestamp = observetest.Now() }, want: true},
+		{fact: "Orphaning", deployment: func(d *v1alpha1.MachineDeployment) {
+			d.DeletionTimestamp, d.Finalizers = observetest.Now(), []string{"orphan"}
+		}, want: true},
+		{fact: "Orphans", orphans: []*v1alpha1.MachineSet{
+			observetest.Set("ours", func(s *v1alpha1.MachineSet) { s.ResourceVersion = "7" }),
+			observetest.Set("left", observetest.GoingSet, observetest.NoteSet(v1alpha1.AnnotationReleasedBy, "uid-d"), func(s *v1alpha1.MachineSet) { s.Labels = nil }),
+		}, want: []rollout.Orphan{{Name: "ours", UID: "uid-ours", Version: "7", Matches: true}, {Name: "left", UID: "uid-left", Deleting: true, Released: true}}},
 		{fact: "Frozen", deployment: func(d *v1alpha1.MachineDeployment) { d.Labels = map[string]string{v1alpha1.LabelFreeze: "True"} }, want: true},
 		{name: "with another value", fact: "Frozen", deployment: func(d *v1alpha1.MachineDeployment) { d.Labels = map[string]string{v1alpha1.LabelFreeze: "true"} }, want: false},
 		{fact: "Paused", deployment: spec(func(s *v1alpha1.MachineDeploymentSpec) { s.Paused = true }), want: true},
@@ -153,21 +157,21 @@ func TestRolloutObserved(t *testing.T) {
 		{name: "of no stage", fact: "Approved", sets: seven, deployment: noteDeployment(approve, "7 ann"), want: 0},
 		{name: "nonsense", fact: "Approved", sets: seven, deployment: noteDeployment(approve, "7/-1"), want: 0},
 
-		{fact: "Steps", deployment: stages(
+		{fact: "Steps", policy: stages(
 			v1alpha1.RolloutStep{Replicas: intstr.FromInt32(1), Approve: true},
 			v1alpha1.RolloutStep{Replicas: intstr.FromString("50%"), Wait: &metav1.Duration{Duration: time.Hour}},
 		), want: []rollout.Step{{Size: rollout.Bound{Value: 1}, Approve: true}, {Size: rollout.Bound{Value: 50, Percent: true}, Wait: time.Hour}}},
-		{fact: "FreeWhenDeleting", deployment: rolloutPolicy(func(p *v1alpha1.RolloutPolicy) { p.MachineReplacementPolicy = v1alpha1.MachineTerminationStarted }), want: true},
-		{name: "the other policy", fact: "FreeWhenDeleting", deployment: rolloutPolicy(func(p *v1alpha1.RolloutPolicy) { p.MachineReplacementPolicy = v1alpha1.MachineTerminationComplete }), want: false},
+		{fact: "FreeWhenDeleting", policy: freedWhen(v1alpha1.MachineTerminationStarted), want: true},
+		{name: "the other policy", fact: "FreeWhenDeleting", policy: freedWhen(v1alpha1.MachineTerminationComplete), want: false},
 		{fact: "HistoryLimit", deployment: spec(func(s *v1alpha1.MachineDeploymentSpec) { s.RevisionHistoryLimit = new(int32(0)) }), want: new(0)},
 		{name: "in seconds", fact: "Deadline", deployment: spec(func(s *v1alpha1.MachineDeploymentSpec) { s.ProgressDeadlineSeconds = new(int32(90)) }), want: new(90 * time.Second)},
-		{fact: "Automatic.OnDeadline", deployment: rolloutPolicy(func(p *v1alpha1.RolloutPolicy) {
-			p.AutomaticRollback = &v1alpha1.AutomaticRollback{OnProgressDeadline: true}
+		{fact: "Automatic.OnDeadline", policy: observetest.Policy(v1alpha1.RolloutPolicySpec{
+			AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true},
 		}), want: true},
-		{fact: "Automatic.MaxFailed", deployment: failsAt(new(int32(2))), want: 2},
-		{fact: "Automatic.Failed", deployment: failsAt(new(int32(2))), want: true},
-		{name: "none may fail", fact: "Automatic", deployment: failsAt(new(int32(0))), want: rollout.AutoRollback{Failed: true}},
-		{name: "they are not counted", fact: "Automatic", deployment: failsAt(nil), want: rollout.AutoRollback{}},
+		{fact: "Automatic.MaxFailed", policy: failsAt(new(int32(2))), want: 2},
+		{fact: "Automatic.Failed", policy: failsAt(new(int32(2))), want: true},
+		{name: "none may fail", fact: "Automatic", policy: failsAt(new(int32(0))), want: rollout.AutoRollback{Failed: true}},
+		{name: "they are not counted", fact: "Automatic", policy: failsAt(nil), want: rollout.AutoRollback{}},
 		{fact: "RollbackTo", deployment: spec(func(s *v1alpha1.MachineDeploymentSpec) { s.RollbackTo = &v1alpha1.RollbackConfig{Revision: 3} }), want: new(int64(3))},
 		{name: "to the one before", fact: "RollbackTo", deployment: spec(func(s *v1alpha1.MachineDeploymentSpec) { s.RollbackTo = &v1alpha1.RollbackConfig{} }), want: new(int64(0))},
 
@@ -194,9 +198,10 @@ func TestRolloutObserved(t *testing.T) {
 		{fact: "RolledBackTo", deployment: noteDeployment(v1alpha1.AnnotationAutomaticRollbackTo, "uid-s"), want: "uid-s"},
 	}
 	told := map[string][]any{
-		"Due":   {1},         // see TestWhoWaitsToBeReplaced
-		"Sets":  {nil},       // see TestRolloutSet
-		"NoSet": {"refused"}, // from its workflow: see TestReportDeploymentWhoseSetIsRefused
+		"Absent": {time.Minute}, // see TestAbsencesOfARollout
+		"Due":    {1},           // see TestWhoWaitsToBeReplaced
+		"Sets":   {nil},         // see TestRolloutSet
+		"NoSet":  {"refused"},   // from its workflow: see TestReportDeploymentWhoseSetIsRefused
 	}
 	for _, row := range rows {
 		t.Run(title(row.name, row.fact), func(t *testing.T) {
@@ -205,7 +210,7 @@ func TestRolloutObserved(t *testing.T) {
 				row.deployment(d)
 			}
 			before := d.DeepCopy()
-			assert.Equal(t, row.want, observetest.Fact(deployment.Observed(deployment.Family{Deployment: d, Sets: row.sets, Guard: true}, observetest.Noon), row.fact))
+			assert.Equal(t, row.want, observetest.Fact(deployment.Observed(deployment.Family{Deployment: d, Sets: row.sets, Orphans: row.orphans, Policy: row.policy, Guard: true}, observetest.Noon), row.fact))
 			assert.Equal(t, before, d, "what is looked at stays as it is")
 		})
 		told[row.fact] = append(told[row.fact], row.want)
@@ -217,9 +222,6 @@ func TestRolloutObserved(t *testing.T) {
 func TestU172_InvalidDeployments(t *testing.T) {
 	selecting := func(selector *metav1.LabelSelector) observetest.OnDeployment {
 		return func(d *v1alpha1.MachineDeployment) { d.Spec.Selector = selector }
-	}
-	size := func(replicas intstr.IntOrString) observetest.OnDeployment {
-		return stages(v1alpha1.RolloutStep{Replicas: intstr.FromString("10%")}, v1alpha1.RolloutStep{Replicas: replicas})
 	}
 	const inPlace = v1alpha1.InPlaceUpdateMachineDeploymentStrategyType
 	for name, row := range map[string]struct {
@@ -235,10 +237,6 @@ func TestU172_InvalidDeployments(t *testing.T) {
 		"U172: in place, and nobody picks":            {strategic(v1alpha1.MachineDeploymentStrategy{Type: inPlace}), "the strategy InPlaceUpdate needs an orchestrationType, Auto or Manual"},
 		"U172: no surge and no unavailable: defaults": {bounded("RollingUpdate", "", nil, nil), ""},
 		"U172: the same in place":                     {bounded(inPlace, v1alpha1.OrchestrationTypeAuto, nil, nil), ""},
-		"a step of no percentage":                     {size(intstr.FromString("half")), `step 2 of the rollout: replicas is "half", which is no percentage`},
-		"a step below zero":                           {size(intstr.FromString("-5%")), `step 2 of the rollout: replicas is "-5%", which is no percentage`},
-		"a step of a number":                          {size(intstr.FromInt32(3)), ""},
-		"a step of a percentage":                      {size(intstr.FromString("100%")), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := observetest.Deployment("d", row.deployment)
@@ -248,6 +246,32 @@ func TestU172_InvalidDeployments(t *testing.T) {
 			assert.Equal(t, row.invalid == "", next.Acts())
 			assert.Equal(t, row.invalid, next.Hold)
 		})
+	}
+}
+
+func TestStepsThatCannotBeRead(t *testing.T) {
+	for size, invalid := range map[intstr.IntOrString]string{
+		intstr.FromString("half"): `step 2 of RolloutPolicy careful: replicas is "half", which is no percentage`,
+		intstr.FromString("-5%"):  `step 2 of RolloutPolicy careful: replicas is "-5%", which is no percentage`,
+		intstr.FromInt32(3):       "", intstr.FromString("100%"): "",
+	} {
+		policy := stages(v1alpha1.RolloutStep{Replicas: intstr.FromString("10%")}, v1alpha1.RolloutStep{Replicas: size})
+		o := deployment.Observed(deployment.Family{Deployment: observetest.Deployment("d"), Policy: policy}, observetest.Noon)
+		assert.Equal(t, invalid, o.Invalid)
+	}
+}
+
+// A rollout keeps the steps that it began with, whatever becomes of the policy.
+func TestARolloutKeepsItsSteps(t *testing.T) {
+	recorded := v1alpha1.RolloutStatus{Revision: 7, Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(2), Approve: true}}}
+	sets := []*v1alpha1.MachineSet{revision("7")}
+	for name, policy := range map[string]*v1alpha1.RolloutPolicy{"deleted": nil, "changed": stages(v1alpha1.RolloutStep{Replicas: intstr.FromInt32(5), Approve: true})} {
+		d := observetest.Deployment("d", recordedAs(recorded))
+		o := deployment.Observed(deployment.Family{Deployment: d, Sets: sets, Policy: policy}, observetest.Noon)
+		assert.Equal(t, []rollout.Step{{Size: rollout.Bound{Value: 2}, Approve: true}}, o.Steps, name)
+		d.Status.Rollout.Revision = 6
+		o = deployment.Observed(deployment.Family{Deployment: d, Sets: sets, Policy: policy}, observetest.Noon)
+		assert.NotContains(t, o.Steps, rollout.Step{Size: rollout.Bound{Value: 2}, Approve: true}, "of another revision, %s", name)
 	}
 }
 
@@ -338,4 +362,13 @@ func TestFamilyAndSetSayHowFarMachinesWereRead(t *testing.T) {
 	live, err := set.ReadLive(t.Context(), cluster, s)
 	require.NoError(t, err)
 	assert.Equal(t, "40", live.Read, "the API server's list is newer")
+}
+
+// A time in which no worker was at work does not count for the progress deadline.
+func TestAbsencesOfARollout(t *testing.T) {
+	d := observetest.Deployment("d")
+	d.Status.Conditions = []v1alpha1.MachineDeploymentCondition{{Type: v1alpha1.MachineDeploymentProgressing, LastUpdateTime: observetest.Ago(10)}}
+	away := cache.Absences{{From: observetest.Ago(12).Time, To: observetest.Ago(4).Time}}
+	o := deployment.Observed(deployment.Family{Deployment: d, Absences: away}, observetest.Noon)
+	assert.Equal(t, 6*time.Minute, o.Absent)
 }

@@ -53,6 +53,10 @@ func TestRolloutSet(t *testing.T) {
 			d.Spec.Template.Spec.MachineConfiguration = observetest.Drained(time.Minute)
 		}, want: true},
 		{fact: "Deleting", set: observetest.GoingSet, want: true},
+		{fact: "Foreign", set: func(s *v1alpha1.MachineSet) { s.Labels = map[string]string{"app": "other"} }, want: true},
+		{name: "an empty selector", fact: "Foreign", deployment: func(d *v1alpha1.MachineDeployment) { d.Spec.Selector = &metav1.LabelSelector{} }, want: true},
+		{fact: "Orphaning", set: func(s *v1alpha1.MachineSet) { observetest.GoingSet(s); s.Finalizers = []string{"orphan"} }, want: true},
+		{fact: "Finalizer", set: func(s *v1alpha1.MachineSet) { s.Finalizers = []string{v1alpha1.FinalizerMachine} }, want: true},
 		{fact: "Replicas", set: func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 3 }, want: 3},
 		{fact: "Counted", set: func(s *v1alpha1.MachineSet) { s.Status.Replicas = 4 }, want: 4},
 		{name: "of machines up to a version", fact: "Counted", set: func(s *v1alpha1.MachineSet) { s.Status.Replicas, s.Status.ObservedMachines = 4, "7" }, want: 4},

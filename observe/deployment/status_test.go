@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"millwright/api/v1alpha1"
 	"millwright/decide/attention"
@@ -20,7 +21,10 @@ func reportedFamily(change ...observetest.OnDeployment) deployment.Family {
 	family := onTheWay(change...)
 	d := family.Deployment
 	d.Finalizers = []string{v1alpha1.FinalizerMachine}
-	d.Status.Rollout = &v1alpha1.RolloutStatus{Revision: 7, ReachedAt: new(metav1.NewTime(observetest.Noon))}
+	if d.Status.Rollout == nil {
+		d.Status.Rollout = &v1alpha1.RolloutStatus{Steps: family.Policy.Spec.Steps}
+	}
+	d.Status.Rollout.Revision, d.Status.Rollout.ReachedAt = 7, new(metav1.NewTime(observetest.Noon))
 	d.Status.ObservedGeneration = d.Generation
 	deployment.ApplyStatus(&d.Status, rollout.Report(deployment.Observed(family, observetest.Noon)), metav1.NewTime(observetest.Noon))
 	return family
@@ -40,7 +44,8 @@ func TestWhatADeploymentHasPending(t *testing.T) {
 	}{
 		"a rollout waits for people": {reportedFamily(), waits},
 		"it goes on by the clock": {reportedFamily(func(d *v1alpha1.MachineDeployment) {
-			d.Spec.Rollout.Steps[0] = v1alpha1.RolloutStep{Replicas: d.Spec.Rollout.Steps[0].Replicas, Wait: &metav1.Duration{Duration: time.Hour}}
+			an := v1alpha1.RolloutStep{Replicas: intstr.FromInt32(1), Wait: &metav1.Duration{Duration: time.Hour}}
+			d.Status.Rollout = &v1alpha1.RolloutStatus{Steps: []v1alpha1.RolloutStep{an, an}}
 		}), attention.Decision{Need: attention.Rollout, Why: "hold: step 1 of 2 has its 1 machine and waits until 2026-01-01T13:00:00Z"}},
 		"somebody cancelled it: nothing waits": {
 			reportedFamily(noteDeployment(v1alpha1.AnnotationRolloutHold, "7 ann: it burns")), attention.Decision{Why: "hold: held: ann: it burns"},
@@ -53,7 +58,7 @@ func TestWhatADeploymentHasPending(t *testing.T) {
 		},
 		"nobody cares for it yet": {after(func(d *v1alpha1.MachineDeployment) { d.Finalizers = nil }), scale("new: our finalizer is missing")},
 		"it says something else":  {after(func(d *v1alpha1.MachineDeployment) { d.Status.ReadyReplicas = 1 }), scale("status is out of date")},
-		"what is to be done next": {after(func(d *v1alpha1.MachineDeployment) { d.Spec.Rollout = nil }), scale("resize set d-4 1→2: room for 1 machine, 4 wanted")},
+		"what is to be done next": {after(func(d *v1alpha1.MachineDeployment) { d.Status.Rollout.Steps = nil }), scale("resize set d-4 1→2: room for 1 machine, 4 wanted")},
 		"it is being deleted":     {reportedFamily(func(d *v1alpha1.MachineDeployment) { d.DeletionTimestamp = observetest.Now() }), attention.Decision{Need: attention.Deletion, Why: "deletion was asked for; 4 machines left"}},
 	} {
 		t.Run(name, func(t *testing.T) {

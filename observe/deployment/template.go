@@ -34,7 +34,6 @@ func FollowDeployment(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) (
 	before := set.Spec.DeepCopy()
 	to, from := &set.Spec, &d.Spec
 	to.MinReadySeconds, to.AutoPreserveFailedMachineMax = from.MinReadySeconds, from.AutoPreserveFailedMachineMax
-	to.DeletionOrder, to.Remediation = from.DeletionOrder, from.Remediation.DeepCopy()
 	to.Template.Spec.NodeTemplateSpec = *from.Template.Spec.NodeTemplateSpec.DeepCopy()
 	to.Template.Spec.MachineConfiguration = from.Template.Spec.MachineConfiguration.DeepCopy()
 	to.Template.Spec.Class.Kind = from.Template.Spec.Class.Kind

@@ -20,15 +20,20 @@ import (
 // Around holds the objects that the facts about a machine need besides the machine. Nil means that the object does not
 // exist.
 type Around struct {
-	Node     *corev1.Node
+	Node *corev1.Node
+	// NodeGone: the API server of the target says that there is no such node. NodeUnknown: the cache has none, and that API server
+	// does not answer.
+	NodeGone, NodeUnknown bool
+
 	Class    *v1alpha1.MachineClass
 	Set      *v1alpha1.MachineSet // the set that controls the machine
 	NoTarget bool                 // the machine's node joins no cluster
+	Absences cache.Absences       // when no worker was at work
 }
 
 // Read returns the objects around a machine from the caches.
 func Read(c *cache.Cluster, m *v1alpha1.Machine) Around {
-	around := Around{Node: c.NodeOf(m), NoTarget: c.Target(m.Namespace) == nil}
+	around := Around{Node: c.NodeOf(m), NoTarget: c.Target(m.Namespace) == nil, Absences: c.Absences()}
 	around.Class, _ = c.Class(m.Namespace + "/" + m.Spec.Class.Name)
 	if owner := metav1.GetControllerOf(m); owner != nil {
 		if set, found := c.Set(m.Namespace + "/" + owner.Name); found && set.UID == owner.UID {
@@ -36,6 +41,15 @@ func Read(c *cache.Cluster, m *v1alpha1.Machine) Around {
 		}
 	}
 	return around
+}
+
+// DependsOnNode reports whether a decision about a machine depends on whether its node exists: its node has joined, or is to be
+// drained.
+func DependsOnNode(m *v1alpha1.Machine) bool {
+	if m.DeletionTimestamp != nil {
+		return !drain.IsOver(m)
+	}
+	return HasJoined(m) && m.Status.CurrentStatus.Phase != v1alpha1.MachineFailed
 }
 
 // Calling returns how many other machines of the same set call the cloud now for the same reason: to create their instance,
@@ -75,6 +89,7 @@ func Facts(m *v1alpha1.Machine, around Around, now time.Time) attention.MachineF
 
 		Preservation: PreserveFacts(m, around.Node, now),
 	}
+	f.NodeGone = around.NodeGone && f.NodeName != ""
 	if node := around.Node; node != nil {
 		f.NodeExists = true
 		f.Conditions, f.Bad = conditions(node), badConditions(m)
@@ -102,11 +117,11 @@ func healthFacts(m *v1alpha1.Machine, around Around, now time.Time) health.Facts
 		NoTarget:      around.NoTarget,
 		NodeName:      m.Labels[v1alpha1.LabelNode],
 		Created:       m.CreationTimestamp.Time,
-		CreateBy:      CreateBy(m, now),
+		CreateBy:      CreateBy(m, around.Absences, now),
 		Since:         m.Status.CurrentStatus.LastUpdateTime.Time,
 		Timeout:       m.Spec.EffectiveHealthTimeout(),
 		NoTimeout:     m.Spec.HealthTimeoutDisabled(),
-		UpdateTimeout: m.Spec.EffectiveInPlaceUpdateTimeout(),
+		UpdateTimeout: m.Spec.EffectiveInPlaceUpdateTimeout() + around.Absences.Between(m.Status.CurrentStatus.LastUpdateTime.Time, now),
 		Due:           IsDue(m),
 		Granted:       IsGranted(m),
 		Preserved:     IsPreserved(m),
@@ -128,16 +143,16 @@ func knownResult(result string) string {
 }
 
 // CreateBy returns when the creation timeout of a machine ends. It counts from the creation of the object, without the time
-// for which the creation was stopped. While it is stopped, the end moves with now.
-func CreateBy(m *v1alpha1.Machine, now time.Time) time.Time {
+// for which the creation was stopped and without the absences. While it is stopped, the end moves with now.
+func CreateBy(m *v1alpha1.Machine, absences cache.Absences, now time.Time) time.Time {
 	end := m.CreationTimestamp.Add(m.Spec.EffectiveCreationTimeout(m.Annotations))
 	if s := m.Status.CreationStopped; s != nil {
 		end = end.Add(s.Total.Duration)
 		if s.Since != nil {
-			end = end.Add(max(now.Sub(s.Since.Time), 0))
+			return end.Add(max(now.Sub(s.Since.Time), 0) + absences.Between(m.CreationTimestamp.Time, s.Since.Time))
 		}
 	}
-	return end
+	return end.Add(absences.Between(m.CreationTimestamp.Time, now))
 }
 
 // IsDue reports whether the condition ReplacementDue of a machine is True.

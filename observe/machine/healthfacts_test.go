@@ -13,6 +13,7 @@ import (
 	"millwright/api/v1alpha1"
 	"millwright/decide/attention"
 	"millwright/decide/health"
+	"millwright/observe/cache"
 	"millwright/observe/machine"
 	"millwright/observe/observetest"
 )
@@ -83,7 +84,7 @@ func TestU111_N16_CreateBy(t *testing.T) {
 			m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineCreationTimeout: row.timeout}
 			m.Annotations = map[string]string{v1alpha1.AnnotationEffectiveCreationTimeout: row.annotation}
 			m.Status.CreationStopped = row.stopped
-			assert.Equal(t, row.end, machine.CreateBy(m, observetest.Noon))
+			assert.Equal(t, row.end, machine.CreateBy(m, nil, observetest.Noon))
 		})
 	}
 	t.Run("N16: a clock that stands still never comes to its end", func(t *testing.T) {
@@ -92,7 +93,7 @@ func TestU111_N16_CreateBy(t *testing.T) {
 		m.Status.CreationStopped = &v1alpha1.CreationStopped{Since: &since}
 		for days := range 30 {
 			at := observetest.Noon.AddDate(0, 0, days)
-			assert.Equal(t, at.Add(time.Minute), machine.CreateBy(m, at))
+			assert.Equal(t, at.Add(time.Minute), machine.CreateBy(m, nil, at))
 			assert.Nil(t, attention.Machine(machine.Facts(m, machine.Around{}, at)).Health.Change)
 		}
 	})
@@ -195,4 +196,20 @@ func TestD27_FailedIsNotTakenBackWhenTheNodeComesBack(t *testing.T) {
 	around.Node = inSync()
 	assert.True(t, attention.Machine(machine.Facts(m, around, time.Time{})).Calm())
 	assert.Equal(t, health.Verdict{}, verdict(m, around, ""))
+}
+
+// A time in which no worker was at work does not count for the timeouts of a machine.
+func TestAbsencesDoNotCount(t *testing.T) {
+	away := cache.Absences{{From: observetest.Ago(90).Time, To: observetest.Ago(50).Time}, {From: observetest.Ago(20).Time, To: observetest.Ago(10).Time}}
+	m := observetest.Machine("m", joined) // an hour ago
+	assert.Equal(t, observetest.Noon.Add((-60+20+10+10)*time.Minute), machine.CreateBy(m, away, observetest.Noon))
+
+	since := observetest.Ago(30)
+	m.Status.CreationStopped = &v1alpha1.CreationStopped{Since: &since}
+	assert.Equal(t, observetest.Noon.Add((-60+20+10+30)*time.Minute), machine.CreateBy(m, away, observetest.Noon), "an absence while the clock stands still counts once")
+
+	updating := observetest.Machine("m", joined, observetest.Phase(v1alpha1.MachineInPlaceUpdating))
+	updating.Status.CurrentStatus.LastUpdateTime = observetest.Ago(15)
+	facts := machine.Facts(updating, machine.Around{Absences: away}, observetest.Noon)
+	assert.Equal(t, updating.Spec.EffectiveInPlaceUpdateTimeout()+5*time.Minute, facts.UpdateTimeout)
 }

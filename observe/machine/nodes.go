@@ -10,30 +10,44 @@ import (
 	"millwright/decide/nodesync"
 	"millwright/decide/replace"
 	"millwright/observe/cache"
+	"millwright/observe/drain"
 )
 
 // JoinedNodes returns the nodes of the machines that have joined the target of a namespace. It reads the nodes, because
-// phases may be older. Machines that are being deleted do not count, nor do machines whose instance is gone: their nodes are
-// dead for a known reason.
+// phases may be older. Machines whose node is dead for a known reason do not count: the instance is gone or being deleted, or the
+// machine is being replaced.
 func JoinedNodes(c *cache.Cluster, namespace string, now time.Time) replace.Nodes {
 	_ = namespace // see Target
 	var n replace.Nodes
 	for _, m := range cache.All[*v1alpha1.Machine](c.Informer(cache.Machines)) {
-		phase, health := m.Status.CurrentStatus.Phase, m.Status.Health
-		if m.DeletionTimestamp != nil || (phase != v1alpha1.MachineRunning && phase != v1alpha1.MachineUnknown) {
-			continue
-		}
-		if health != nil && health.InstanceGoneAt != nil {
+		node := c.NodeOf(m)
+		if !hasJoinedNode(m, node) {
 			continue
 		}
 		n.Joined++
-		if node := c.NodeOf(m); node != nil {
-			n.Unjudged = append(n.Unjudged, replace.Node{Conditions: conditions(node), Bad: badConditions(m), Recovered: recoveredAt(m, node, now)})
+		if node != nil {
+			n.Unjudged = append(n.Unjudged, replace.Node{
+				Conditions: conditions(node), Bad: badConditions(m), Deleting: node.DeletionTimestamp != nil, Recovered: recoveredAt(m, node, now),
+			})
 		} else {
 			n.Dead++
 		}
 	}
 	return n
+}
+
+// hasJoinedNode reports whether the node of a machine has joined, and no reason is known for which it would be dead. The nodes of
+// machines that are being deleted live until their drain is over.
+func hasJoinedNode(m *v1alpha1.Machine, node *corev1.Node) bool {
+	phase, health := m.Status.CurrentStatus.Phase, m.Status.Health
+	switch {
+	case health != nil && health.InstanceGoneAt != nil:
+		return false
+	case m.DeletionTimestamp != nil:
+		return node != nil && phase != v1alpha1.MachineFailed && HasJoined(m) && !IsDue(m) && !drain.IsOver(m)
+	default:
+		return phase == v1alpha1.MachineRunning || phase == v1alpha1.MachineUnknown
+	}
 }
 
 // recoveredAt returns when a machine whose node is healthy recovered: now when its phase is still Unknown, and zero when it

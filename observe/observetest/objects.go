@@ -133,6 +133,7 @@ func Machine(name string, change ...func(*v1alpha1.Machine)) *v1alpha1.Machine {
 
 func Set(name string, change ...func(*v1alpha1.MachineSet)) *v1alpha1.MachineSet {
 	s := &v1alpha1.MachineSet{ObjectMeta: Meta(name)}
+	s.Labels = map[string]string{"app": "web"}
 	s.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
 	s.Spec.Template = Template()
 	for _, f := range change {
@@ -149,6 +150,11 @@ func Deployment(name string, change ...func(*v1alpha1.MachineDeployment)) *v1alp
 		f(d)
 	}
 	return d
+}
+
+// Policy is a RolloutPolicy for all objects of the namespace.
+func Policy(spec v1alpha1.RolloutPolicySpec) *v1alpha1.RolloutPolicy {
+	return &v1alpha1.RolloutPolicy{ObjectMeta: Meta("careful"), Spec: spec}
 }
 
 func Template() v1alpha1.MachineTemplateSpec {

@@ -22,9 +22,10 @@ import (
 // Around holds what the facts about a set need besides the set.
 type Around struct {
 	Members    []*v1alpha1.Machine // machines that the set controls, in no order
-	Orphans    []*v1alpha1.Machine // machines of its namespace without a controller, in no order
+	Orphans    []*v1alpha1.Machine // machines of its namespace without a controller that exists, in no order
 	Read       string              // the machines are at most as new as this resource version; empty: not known
 	Deployment *v1alpha1.MachineDeployment
+	Policy     *v1alpha1.RolloutPolicy // that applies to its deployment, or to a set without one; nil: none
 	// Node returns the node of a machine, nil when it has none. A nil function means that nothing is known about nodes.
 	Node      func(*v1alpha1.Machine) *corev1.Node
 	Missing   []string           // kinds that the template names and that do not exist
@@ -39,17 +40,19 @@ type Around struct {
 func Read(c *cache.Cluster, set *v1alpha1.MachineSet) Around {
 	around := Around{
 		Members: c.MachinesOf(string(set.UID)),
-		Orphans: cache.Indexed[*v1alpha1.Machine](c.Informer(cache.Machines), cache.ByOwner, cache.OrphansOf(set.Namespace)),
+		Orphans: c.FreeMachines(set),
 		Node:    c.NodeOf,
 	}
 	around.Read = c.Applied(cache.Machines) // after the machines, so that it is never too old
 	if owner := metav1.GetControllerOf(set); owner != nil {
 		if d, found := c.Deployment(set.Namespace + "/" + owner.Name); found && d.UID == owner.UID {
-			around.Deployment = d
+			around.Deployment, around.Policy = d, c.PolicyOf(d)
 		}
+	} else {
+		around.Policy = c.PolicyOf(set)
 	}
 	class, _ := c.Class(cache.ClassOfSet(set))
-	around.addClass(set, class)
+	around.addClass(class)
 	read := c.ControlPlaneRead() // before the object, so that "filled" never goes with an object that was missed
 	around.addPreflight(c, set, c.ControlPlane(), read)
 	return around
@@ -94,7 +97,7 @@ func ReadLive(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet) (
 		switch {
 		case metav1.IsControlledBy(m, set):
 			members = append(members, m)
-		case metav1.GetControllerOf(m) == nil:
+		case cache.IsFree(m, set, cache.KindSet):
 			orphans = append(orphans, m)
 		}
 	}
@@ -122,14 +125,13 @@ func SetsSelecting(c *cache.Cluster, m *v1alpha1.Machine) []*v1alpha1.MachineSet
 }
 
 // addClass adds the facts about the class that the set's template names; nil: it does not exist.
-func (a *Around) addClass(set *v1alpha1.MachineSet, class *v1alpha1.MachineClass) {
+func (a *Around) addClass(class *v1alpha1.MachineClass) {
 	a.Missing, a.Class = nil, ""
-	switch {
-	case class != nil:
-		a.Class = class.ResourceVersion
-	case cache.ClassOfSet(set) != "":
+	if class == nil {
 		a.Missing = []string{cache.KindClass}
+		return
 	}
+	a.Class = class.ResourceVersion
 }
 
 // addLiveClass reads the API server for a class that the cache does not have.
@@ -144,7 +146,7 @@ func (a *Around) addLiveClass(ctx context.Context, c *cache.Cluster, set *v1alph
 	case err != nil:
 		return fmt.Errorf("get class of set %s: %w", set.Name, err)
 	}
-	a.addClass(set, class)
+	a.addClass(class)
 	return nil
 }
 

@@ -42,11 +42,15 @@ func TestObservedMember(t *testing.T) {
 		{fact: "Drift", set: moreLabels, want: "labels"},
 		{name: "as its deployment wants", fact: "UpToDate", deployment: observetest.Deployment("d"), want: scale.True},
 		{fact: "UpToDate", deployment: observetest.Deployment("d", observetest.RolledOut), want: scale.False},
-		{name: "by the set, whatever the machine still has", fact: "UpToDate", machine: func(m *v1alpha1.Machine) { m.Spec.Class.Name = "old" }, deployment: observetest.Deployment("d"), want: scale.True},
+		{name: "of another class than its set's template", fact: "UpToDate", machine: ofClassOld, want: scale.False},
+		{name: "of another class than its set's template", fact: "UpToDate", machine: ofClassOld, deployment: observetest.Deployment("d"), want: scale.False},
+		{name: "its kind is changed in place", fact: "UpToDate", machine: func(m *v1alpha1.Machine) { m.Spec.Class.Kind = "Other" }, want: scale.True},
+		{name: "of another class", fact: "UpToDateWhy", machine: ofClassOld, want: "MachineSet s has class small, the machine has class old"},
 		{fact: "UpToDateWhy", deployment: observetest.Deployment("d", observetest.RolledOut), want: "MachineDeployment d has another template"},
 
 		{fact: "Phase", machine: is(v1alpha1.MachinePending), want: "Pending"},
 		{fact: "Failed", machine: is(v1alpha1.MachineFailed), want: true},
+		{fact: "Troubled", machine: func(m *v1alpha1.Machine) { m.Status.LastOperation.State = v1alpha1.MachineStateFailed }, want: true},
 		{fact: "Crashing", machine: is(v1alpha1.MachineCrashLoopBackOff), want: true},
 		{fact: "Updating", machine: is(v1alpha1.MachineInPlaceUpdating), want: true},
 		{name: "handed over", fact: "Updated", machine: func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelUpdateResult] = "successful" }, want: true},
@@ -170,3 +174,5 @@ func TestFailedMachinesToReplace(t *testing.T) {
 		})
 	}
 }
+
+func ofClassOld(m *v1alpha1.Machine) { m.Spec.Class.Name = "old" }

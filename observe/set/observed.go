@@ -24,9 +24,9 @@ func Observed(set *v1alpha1.MachineSet, around Around, now time.Time, seed uint6
 	o := scale.Observed{
 		Now:      now,
 		Set:      set.Name,
-		Deleting: set.DeletionTimestamp != nil,
+		Deleting: set.DeletionTimestamp != nil, Orphaning: cache.IsOrphaning(set),
 		Replicas: int(set.Spec.Replicas),
-		Order:    scale.Order(set.Spec.DeletionOrder),
+		Order:    scale.Order(around.Policy.PolicySpec().DeletionOrder),
 		Keep:     int(set.Spec.AutoPreserveFailedMachineMax),
 		MinReady: time.Duration(set.Spec.MinReadySeconds) * time.Second,
 		Seed:     seed,
@@ -40,7 +40,7 @@ func Observed(set *v1alpha1.MachineSet, around Around, now time.Time, seed uint6
 
 		Missing:     around.Missing,
 		Preflight:   around.Preflight,
-		Remediation: remediation(set, around.Deployment),
+		Remediation: remediation(set, around),
 	}
 	_, o.Paused = set.Annotations[v1alpha1.AnnotationPaused]
 	_, o.NoScaleUp = set.Labels[v1alpha1.LabelScaleUpDisabled]
@@ -64,8 +64,8 @@ func Observed(set *v1alpha1.MachineSet, around Around, now time.Time, seed uint6
 	for _, m := range around.Members {
 		f := Member(m, set, selector)
 		f.Labelled, f.Drift = holds(m.Labels, set.Spec.Template.Labels), drift(m, set)
-		if o.Remediation.Outdated {
-			f.UpToDate, f.UpToDateWhy = scale.False, "MachineDeployment "+around.Deployment.Name+" has another template"
+		if why := outdated(m, set, around, o.Remediation.Outdated); why != "" {
+			f.UpToDate, f.UpToDateWhy = scale.False, why
 		}
 		if node := around.NodeAsked(m); node != nil && machine.IsProtected(m, node) { // whether or not that is recorded
 			f.Preserved, f.Replace = true, false
@@ -83,11 +83,25 @@ func Observed(set *v1alpha1.MachineSet, around Around, now time.Time, seed uint6
 	return o
 }
 
+// outdated returns why a machine of a set is not up to date; empty if it is. setOutdated says that the deployment has another
+// template than the set.
+func outdated(m *v1alpha1.Machine, set *v1alpha1.MachineSet, around Around, setOutdated bool) string {
+	have, want := m.Spec.Class, set.Spec.Template.Spec.Class
+	switch {
+	case setOutdated:
+		return "MachineDeployment " + around.Deployment.Name + " has another template"
+	case have.APIGroup != want.APIGroup || have.Name != want.Name:
+		return fmt.Sprintf("MachineSet %s has class %s, the machine has class %s", set.Name, want.Name, have.Name)
+	default:
+		return ""
+	}
+}
+
 // remediation returns the remediation policy of a set. Under a deployment there is no back-off: its replacement budget and
 // its own pauses decide when failed machines are replaced.
-func remediation(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) scale.Remediation {
+func remediation(set *v1alpha1.MachineSet, around Around) scale.Remediation {
 	r := scale.Remediation{Backoff: v1alpha1.DefaultRemediationBackoff, MaxBackoff: v1alpha1.DefaultRemediationMaxBackoff}
-	if spec := set.Spec.Remediation; spec != nil {
+	if spec := around.Policy.PolicySpec().Remediation; spec != nil {
 		if spec.Backoff != nil {
 			r.Backoff = spec.Backoff.Duration
 		}
@@ -102,6 +116,7 @@ func remediation(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) scale.
 	if machine.HasDeployment(set) {
 		r.Backoff = 0
 	}
+	d := around.Deployment
 	r.Outdated = d != nil && !SameTemplate(&set.Spec.Template, &d.Spec.Template)
 	return r
 }
@@ -117,6 +132,7 @@ func Member(m *v1alpha1.Machine, set *v1alpha1.MachineSet, selector labels.Selec
 
 		Phase:    string(phase),
 		Failed:   phase == v1alpha1.MachineFailed,
+		Troubled: m.Status.LastOperation.State == v1alpha1.MachineStateFailed,
 		Crashing: phase == v1alpha1.MachineCrashLoopBackOff,
 		Updating: phase == v1alpha1.MachineInPlaceUpdating,
 		Updated:  m.Labels[v1alpha1.LabelUpdateResult] == v1alpha1.ValueUpdateSuccessful,

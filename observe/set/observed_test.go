@@ -170,9 +170,13 @@ func TestWhatASetDoesAboutWhatItSees(t *testing.T) {
 	}
 	updated := func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelUpdateResult] = v1alpha1.ValueUpdateSuccessful }
 	nonsense := func(s *v1alpha1.MachineSet) {
-		atMost(intstr.FromString("many"))(s)
-		s.Spec.Replicas, s.Spec.DeletionOrder = 2, "Sideways"
+		s.Spec.Replicas = 2
 		observetest.NoteSet(v1alpha1.AnnotationLastScalerChange, "yesterday")(s)
+	}
+	senseless := func(around set.Around) set.Around {
+		around.Policy = atMost(intstr.FromString("many")).Policy
+		around.Policy.Spec.DeletionOrder = "Sideways"
+		return around
 	}
 	for _, row := range []struct {
 		name   string
@@ -181,7 +185,7 @@ func TestWhatASetDoesAboutWhatItSees(t *testing.T) {
 		want   string
 	}{
 		{"U40: one is missing", caredFor(1), observetest.Members(), "create"},
-		{"U41: fields that make no sense", caredFor(2, nonsense), observetest.Members(running("a"), chosen("b", "soon")), ""},
+		{"U41: fields that make no sense", caredFor(2, nonsense), senseless(observetest.Members(running("a"), chosen("b", "soon"))), ""},
 		{"U43: as many as wanted", caredFor(1), observetest.Members(running("a")), ""},
 		{"U44: the failed one goes", caredFor(1), observetest.Members(running("a"), running("b", observetest.Phase(v1alpha1.MachineFailed))), "delete b"},
 		{"U46: chosen before the size last changed", caredFor(2, scaled), observetest.Members(running("a"), chosen("b", "2026-01-01T11:29:00Z")), "delete b"},

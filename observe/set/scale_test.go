@@ -16,14 +16,20 @@ import (
 	"millwright/observe/set"
 )
 
-func remedied(change func(*v1alpha1.MachineSetRemediation)) observetest.OnSet {
-	return func(s *v1alpha1.MachineSet) {
-		s.Spec.Replicas, s.Spec.Remediation = 5, &v1alpha1.MachineSetRemediation{}
-		change(s.Spec.Remediation)
-	}
+// remedied is what is around a set with this remediation.
+func remedied(change func(*v1alpha1.MachineSetRemediation)) set.Around {
+	r := &v1alpha1.MachineSetRemediation{}
+	change(r)
+	return set.Around{Policy: observetest.Policy(v1alpha1.RolloutPolicySpec{Remediation: r})}
 }
 
-func atMost(n intstr.IntOrString) observetest.OnSet {
+func inOrder(order v1alpha1.DeletionOrder) set.Around {
+	return set.Around{Policy: observetest.Policy(v1alpha1.RolloutPolicySpec{DeletionOrder: order})}
+}
+
+func ofFive(s *v1alpha1.MachineSet) { s.Spec.Replicas = 5 }
+
+func atMost(n intstr.IntOrString) set.Around {
 	return remedied(func(r *v1alpha1.MachineSetRemediation) { r.MaxInFlight = &n })
 }
 
@@ -62,12 +68,15 @@ func TestScaleObserved(t *testing.T) {
 		{fact: "Now", want: observetest.Noon},
 		{fact: "Set", want: "s"},
 		{fact: "Replicas", set: func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 3 }, want: 3},
-		{fact: "Order", set: func(s *v1alpha1.MachineSet) { s.Spec.DeletionOrder = v1alpha1.DeletionOrderOldest }, want: scale.Oldest},
-		{fact: "Order", set: func(s *v1alpha1.MachineSet) { s.Spec.DeletionOrder = v1alpha1.DeletionOrderNewest }, want: scale.Newest},
-		{fact: "Order", set: func(s *v1alpha1.MachineSet) { s.Spec.DeletionOrder = v1alpha1.DeletionOrderRandom }, want: scale.Random},
+		{fact: "Order", around: inOrder(v1alpha1.DeletionOrderOldest), want: scale.Oldest},
+		{fact: "Order", around: inOrder(v1alpha1.DeletionOrderNewest), want: scale.Newest},
+		{fact: "Order", around: inOrder(v1alpha1.DeletionOrderRandom), want: scale.Random},
 		{fact: "Keep", set: func(s *v1alpha1.MachineSet) { s.Spec.AutoPreserveFailedMachineMax = 2 }, want: 2},
 		{name: "in seconds", fact: "MinReady", set: func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 90 }, want: 90 * time.Second},
 		{fact: "Deleting", set: observetest.GoingSet, want: true},
+		{fact: "Orphaning", set: func(s *v1alpha1.MachineSet) { observetest.GoingSet(s); s.Finalizers = []string{"orphan"} }, want: true},
+		{name: "not before the deletion", fact: "Orphaning", set: func(s *v1alpha1.MachineSet) { s.Finalizers = []string{"orphan"} }, want: false},
+		{name: "foreground deletion", fact: "Orphaning", set: func(s *v1alpha1.MachineSet) { observetest.GoingSet(s); s.Finalizers = []string{"foregroundDeletion"} }, want: false},
 		{fact: "Seed", want: uint64(7)},
 		{name: "unreadable", fact: "Invalid", set: selecting(observetest.Unreadable()), want: `the selector cannot be read: "Nonsense" is not a valid label selector operator`},
 		{name: "of other labels", fact: "Invalid", set: selecting(&metav1.LabelSelector{MatchLabels: map[string]string{"app": "api"}}), want: invalid},
@@ -98,19 +107,19 @@ func TestScaleObserved(t *testing.T) {
 		{name: "by its presence", fact: "NoScaleUp", set: observetest.LabelSet(v1alpha1.LabelScaleUpDisabled, ""), want: true},
 		{name: "when the size changed", fact: "Scaled", set: observetest.NoteSet(v1alpha1.AnnotationLastScalerChange, "2026-01-01T11:00:00Z"), want: observetest.Noon.Add(-time.Hour)},
 		{name: "no time", fact: "Scaled", set: observetest.NoteSet(v1alpha1.AnnotationLastScalerChange, "yesterday"), want: time.Time{}},
-		{fact: "Remediation.Limited", set: atMost(intstr.FromInt32(2)), want: true},
-		{name: "nothing said of it", fact: "Remediation.Limited", set: remedied(func(*v1alpha1.MachineSetRemediation) {}), want: false},
-		{fact: "Remediation.MaxInFlight", set: atMost(intstr.FromInt32(2)), want: 2},
-		{name: "rounded up", fact: "Remediation.MaxInFlight", set: atMost(intstr.FromString("21%")), want: 2},
-		{name: "neither number nor percentage", fact: "Remediation.MaxInFlight", set: atMost(intstr.FromString("many")), want: 0},
-		{name: "which is a limit, too", fact: "Remediation.Limited", set: atMost(intstr.FromString("many")), want: true},
+		{fact: "Remediation.Limited", set: ofFive, around: atMost(intstr.FromInt32(2)), want: true},
+		{name: "nothing said of it", fact: "Remediation.Limited", set: ofFive, around: remedied(func(*v1alpha1.MachineSetRemediation) {}), want: false},
+		{fact: "Remediation.MaxInFlight", set: ofFive, around: atMost(intstr.FromInt32(2)), want: 2},
+		{name: "rounded up", fact: "Remediation.MaxInFlight", set: ofFive, around: atMost(intstr.FromString("21%")), want: 2},
+		{name: "neither number nor percentage", fact: "Remediation.MaxInFlight", set: ofFive, around: atMost(intstr.FromString("many")), want: 0},
+		{name: "which is a limit, too", fact: "Remediation.Limited", set: ofFive, around: atMost(intstr.FromString("many")), want: true},
 		{name: "its default", fact: "Remediation.Backoff", want: time.Minute},
-		{fact: "Remediation.Backoff", set: remedied(func(r *v1alpha1.MachineSetRemediation) { r.Backoff = &metav1.Duration{Duration: time.Second} }), want: time.Second},
-		{name: "none", fact: "Remediation.Backoff", set: remedied(func(r *v1alpha1.MachineSetRemediation) { r.Backoff = &metav1.Duration{} }), want: time.Duration(0)},
+		{fact: "Remediation.Backoff", set: ofFive, around: remedied(func(r *v1alpha1.MachineSetRemediation) { r.Backoff = &metav1.Duration{Duration: time.Second} }), want: time.Second},
+		{name: "none", fact: "Remediation.Backoff", set: ofFive, around: remedied(func(r *v1alpha1.MachineSetRemediation) { r.Backoff = &metav1.Duration{} }), want: time.Duration(0)},
 		{name: "the deployment has one", fact: "Remediation.Backoff", set: observetest.OfDeployment, around: aroundD(), want: time.Duration(0)},
 		{name: "also one that is not there yet", fact: "Remediation.Backoff", set: observetest.OfDeployment, want: time.Duration(0)},
 		{name: "its default", fact: "Remediation.MaxBackoff", want: time.Hour},
-		{fact: "Remediation.MaxBackoff", set: remedied(func(r *v1alpha1.MachineSetRemediation) { r.MaxBackoff = &metav1.Duration{Duration: time.Minute} }), want: time.Minute},
+		{fact: "Remediation.MaxBackoff", set: ofFive, around: remedied(func(r *v1alpha1.MachineSetRemediation) { r.MaxBackoff = &metav1.Duration{Duration: time.Minute} }), want: time.Minute},
 		{fact: "Remediation.Outdated", around: aroundD(observetest.RolledOut), want: true},
 		{name: "the current set", fact: "Remediation.Outdated", around: aroundD(), want: false},
 		{fact: "Generations.Failed", set: generations, want: 2},
@@ -131,6 +140,7 @@ func TestScaleObserved(t *testing.T) {
 		{fact: "Missing", around: set.Around{Missing: []string{"MachineClass"}}, want: []string{"MachineClass"}},
 	}, map[string]string{
 		"Members":              "TestObservedMember",
+		"Reported.Failed":      "a status that names other machines is written with the next one",
 		"ListFailed":           "an activity that cannot read fails",
 		"LastFailure.Deleting": "the run knows what it was refused",
 		"LastFailure.Message":  "the run knows what it was refused",

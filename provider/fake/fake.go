@@ -73,7 +73,7 @@ func (p *Provider) CreateInstance(ctx context.Context, class provider.Class, mac
 		if machine.UID == "" || machine.Name == "" || machine.Cluster == "" {
 			return provider.Instance{}, provider.Errorf(provider.InvalidArgument, "the machine needs a name, a UID and a cluster")
 		}
-		if found := p.find(machine); len(found) > 0 {
+		if found := p.find(class, machine); len(found) > 0 {
 			return p.adopt(found, machine)
 		}
 		return p.add(class, machine).Instance, nil
@@ -83,7 +83,7 @@ func (p *Provider) CreateInstance(ctx context.Context, class provider.Class, mac
 // InitializeInstance implements provider.Provider.
 func (p *Provider) InitializeInstance(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
 	return call(ctx, p, provider.MethodInitializeInstance, class.Secret, func() (provider.Instance, error) {
-		found, err := single(p.find(machine), machine)
+		found, err := single(p.find(class, machine), machine)
 		switch {
 		case err != nil:
 			return provider.Instance{}, err
@@ -102,7 +102,7 @@ func (p *Provider) DeleteInstance(ctx context.Context, class provider.Class, mac
 		if machine.UID == "" && machine.ProviderID == "" {
 			return struct{}{}, provider.Errorf(provider.InvalidArgument, "the machine has neither a UID nor a provider ID")
 		}
-		found := p.find(machine)
+		found := p.find(provider.Class{}, machine) // of no class: a name deletes nothing
 		for _, i := range found {
 			i.State = provider.Terminating
 		}
@@ -120,7 +120,7 @@ func (p *Provider) DeleteInstance(ctx context.Context, class provider.Class, mac
 // InstanceStatus implements provider.Provider.
 func (p *Provider) InstanceStatus(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
 	return call(ctx, p, provider.MethodInstanceStatus, class.Secret, func() (provider.Instance, error) {
-		found, err := single(p.find(machine), machine)
+		found, err := single(p.find(class, machine), machine)
 		if err != nil {
 			return provider.Instance{}, err
 		}
@@ -164,9 +164,10 @@ func (p *Provider) VolumeIDs(ctx context.Context, volumes []provider.Volume) ([]
 	})
 }
 
-// find returns the instances of a machine: by UID tag, else by provider ID. The lock is held.
-func (p *Provider) find(machine provider.Machine) []*instance {
-	var byUID, byID []*instance
+// find returns the instances of a machine: by UID tag, else by provider ID, else by the name of those without a UID in the class. The
+// lock is held.
+func (p *Provider) find(class provider.Class, machine provider.Machine) []*instance {
+	var byUID, byID, byName []*instance
 	for _, i := range p.instances {
 		if i.cluster != machine.Cluster {
 			continue
@@ -177,11 +178,18 @@ func (p *Provider) find(machine provider.Machine) []*instance {
 		if machine.ProviderID != "" && i.ProviderID == machine.ProviderID {
 			byID = append(byID, i)
 		}
+		if machine.ProviderID == "" && machine.Name != "" && i.MachineUID == "" && i.MachineName == machine.Name && i.class == classKey(class) {
+			byName = append(byName, i)
+		}
 	}
-	if len(byUID) > 0 {
+	switch {
+	case len(byUID) > 0:
 		return byUID
+	case len(byID) > 0:
+		return byID
+	default:
+		return byName
 	}
-	return byID
 }
 
 func (p *Provider) adopt(found []*instance, machine provider.Machine) (provider.Instance, error) {

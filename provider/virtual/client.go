@@ -22,6 +22,7 @@ const maxErrorBody = 64 << 10
 // session is the client with the credentials of one call.
 type session struct {
 	*Provider
+	class  string // tag of the instances of the class
 	secret provider.Secret
 	token  string
 }
@@ -32,7 +33,7 @@ func (p *Provider) open(class provider.Class) (*session, error) {
 	if token == "" {
 		return nil, provider.Errorf(provider.Unauthenticated, "the secret of machine class %s has no key %q", classTag(class), SecretToken)
 	}
-	return &session{Provider: p, secret: class.Secret, token: token}, nil
+	return &session{Provider: p, class: classTag(class), secret: class.Secret, token: token}, nil
 }
 
 // list reads the instances of a cluster and class.

@@ -34,6 +34,8 @@ func (p *Provider) DeleteInstance(ctx context.Context, class provider.Class, mac
 // none.
 func (s *session) toTerminate(ctx context.Context, machine provider.Machine) ([]string, error) {
 	var ids []string
+	name := machine.Name
+	machine.Name = "" // a name alone deletes nothing
 	look := func() (ReadAnswer, error) { return s.outwait(ctx, machine, false) }
 	if machine.ProviderID != "" {
 		id, err := parseProviderID(machine.ProviderID)
@@ -45,7 +47,7 @@ func (s *session) toTerminate(ctx context.Context, machine provider.Machine) ([]
 	}
 	found, err := look()
 	if err != nil {
-		return nil, describe(err, "look for instance of machine %s", machine.Name)
+		return nil, describe(err, "look for instance of machine %s", name)
 	}
 	for _, item := range found.Items {
 		if !slices.Contains(ids, item.ID) {

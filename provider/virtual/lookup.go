@@ -9,7 +9,8 @@ import (
 )
 
 // read reads once: by the machine's UID tag, and by its provider ID if no instance has the tag (a Machine that was restored
-// from a backup has a new UID and its old instance).
+// from a backup has a new UID and its old instance). Without a provider ID, the same request also finds an instance of the class that
+// has the machine's name and no UID.
 func (s *session) read(ctx context.Context, machine provider.Machine) (ReadAnswer, error) {
 	if machine.UID == "" && machine.ProviderID == "" {
 		return ReadAnswer{}, provider.Errorf(provider.InvalidArgument, "the machine has neither a UID nor a provider ID")
@@ -18,7 +19,11 @@ func (s *session) read(ctx context.Context, machine provider.Machine) (ReadAnswe
 		if machine.Cluster == "" {
 			return ReadAnswer{}, provider.Errorf(provider.InvalidArgument, "the machine's cluster has no name")
 		}
-		answer, err := s.lookup(ctx, url.Values{"cluster": {machine.Cluster}, "uid": {machine.UID}})
+		query := url.Values{"cluster": {machine.Cluster}, "uid": {machine.UID}}
+		if machine.ProviderID == "" {
+			query["machine"], query["class"] = []string{machine.Name}, []string{s.class}
+		}
+		answer, err := s.lookup(ctx, query)
 		if err != nil || len(answer.Items) > 0 || machine.ProviderID == "" {
 			return answer, err
 		}

@@ -8,7 +8,7 @@ import (
 // Paths of the cloud's API. Every request carries "Authorization: Bearer TOKEN".
 const (
 	PathInstances = "/v1/instances" // POST creates; GET lists ?cluster=&class=; POST {id}/initialize; DELETE {id}?cluster=
-	PathLookup    = "/v1/lookup"    // GET ?id= or ?cluster=&uid=
+	PathLookup    = "/v1/lookup"    // GET ?id= or ?cluster=&uid=; with &machine=&class= also an instance of that name without a UID, if none has the UID
 	PathLimits    = "/v1/limits"    // GET
 )
 

@@ -61,14 +61,22 @@ func (s *snapshot) ask(ctx context.Context, t client.Client, address string) {
 // inDrain reports whether the node of a machine is being drained or about to be.
 func inDrain(m *v1alpha1.Machine) bool { return observe.InDrain(m) || staying(m) }
 
+// installation returns the installation whose workflow has last reported its step in the machine's status.
+func (s *snapshot) installation() run.Installation {
+	if operation := s.machine.Status.CurrentOperation; operation != nil {
+		return run.InstallationIn(operation.WorkflowID)
+	}
+	return ""
+}
+
 // readActivity reads the progress of the pending activity.
 func (s *snapshot) readActivity(ctx context.Context, t client.Client) error {
 	ref := kube.Ref{Namespace: s.machine.Namespace, Name: s.machine.Name, UID: string(s.machine.UID)}
 	if !inDrain(s.machine) {
-		_, err := s.readHeartbeat(ctx, t, run.ID(run.KindMachine, ref), vocabulary.StepAwaitDetach, &s.volumes)
+		_, err := s.readHeartbeat(ctx, t, s.installation().ID(run.KindMachine, ref), vocabulary.StepAwaitDetach, &s.volumes)
 		return err
 	}
-	id := run.ID(run.KindDrain, ref)
+	id := s.installation().ID(run.KindDrain, ref)
 	var progress activities.Progress
 	found, err := s.readHeartbeat(ctx, t, id, vocabulary.StepEvictPods, &progress)
 	if err != nil {
@@ -124,9 +132,9 @@ func (s *snapshot) noteSilence(a *workflowpb.PendingActivityInfo) {
 	case a.GetLastFailure() != nil && a.GetState() == enumspb.PENDING_ACTIVITY_STATE_SCHEDULED:
 		s.note = fmt.Sprintf("Attempt %d of %s has not begun yet; the attempt before failed: %s", a.GetAttempt(), a.GetActivityId(), kubecli.OneLine(a.GetLastFailure().GetMessage()))
 	case !s.seen.IsZero() && s.now.Sub(s.seen) > silent:
-		s.note = fmt.Sprintf("No worker has reported since %s: check that a worker polls the queue %s.", kubecli.Since(s.seen, s.now), run.QueueDrains)
+		s.note = fmt.Sprintf("No worker has reported since %s: check that a worker polls the queue %s.", kubecli.Since(s.seen, s.now), s.installation().Queue(run.QueueDrains))
 	case s.seen.IsZero() && a.GetScheduledTime() != nil && s.now.Sub(a.GetScheduledTime().AsTime()) > silent:
 		s.note = fmt.Sprintf("No worker has taken %s since %s: check that a worker polls the queue %s.",
-			a.GetActivityId(), kubecli.Since(a.GetScheduledTime().AsTime(), s.now), run.QueueDrains)
+			a.GetActivityId(), kubecli.Since(a.GetScheduledTime().AsTime(), s.now), s.installation().Queue(run.QueueDrains))
 	}
 }

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/util/intstr"
-
 	"millwright/api/v1alpha1"
 	"millwright/decide/list"
 	"millwright/decide/phrase"
@@ -23,6 +21,7 @@ func (s snapshot) lines() [][]any {
 		{"strategy", s.strategy()},
 		{"step", s.step()},
 		{"deadline", s.deadline()},
+		{"policy", s.policy()},
 		{"rollback", s.giveUp()},
 	}
 	for _, c := range s.status.Conditions {
@@ -49,6 +48,14 @@ func (s snapshot) made() string {
 	set := s.family.Sets[i]
 	return fmt.Sprintf("%d, set %s of class %s, created at %s", s.next.Revision, set.Name, cmp.Or(set.Spec.Template.Spec.Class.Name, "-"),
 		kubecli.Since(set.CreationTimestamp.Time, s.now))
+}
+
+// policy names the RolloutPolicy that applies; empty: none does.
+func (s snapshot) policy() string {
+	if s.family.Policy == nil {
+		return ""
+	}
+	return "RolloutPolicy " + s.family.Policy.Name
 }
 
 func (s snapshot) strategy() string {
@@ -106,12 +113,7 @@ func (s snapshot) step() string {
 
 // stepSize is how many new machines a rollout step wants.
 func (s snapshot) stepSize(step int) int {
-	size := s.family.Deployment.Spec.Rollout.Steps[step].Replicas
-	n, err := intstr.GetScaledValueFromIntOrPercent(&size, s.facts.Replicas, true)
-	if err != nil {
-		return 0 // admission refuses such a size
-	}
-	return min(n, s.facts.Replicas)
+	return min(s.facts.Steps[step].Size.Of(s.facts.Replicas, true), s.facts.Replicas)
 }
 
 // deadline says when the progress deadline passes.

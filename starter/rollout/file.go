@@ -3,10 +3,12 @@ package rollout
 import (
 	"fmt"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
 	"millwright/api/v1alpha1"
+	"millwright/observe/cache"
 	"millwright/starter/kubecli"
 )
 
@@ -34,6 +36,32 @@ func readSpec(file string, d *v1alpha1.MachineDeployment) (*v1alpha1.MachineDepl
 		return nil, fmt.Errorf("%s holds no MachineDeployment %s", file, kubecli.KeyOf(d))
 	}
 	return found, nil
+}
+
+// readPolicy returns the first RolloutPolicy by name in a file that selects the deployment; nil if there is none. An unknown field
+// is an error.
+func readPolicy(file string, d *v1alpha1.MachineDeployment) (*v1alpha1.RolloutPolicy, error) {
+	documents, err := kubecli.ReadDocuments(file)
+	if err != nil {
+		return nil, err
+	}
+	var policies []*v1alpha1.RolloutPolicy
+	for _, document := range documents {
+		var head metav1.PartialObjectMetadata
+		if err := yaml.Unmarshal(document, &head); err != nil {
+			return nil, fmt.Errorf("read %s: %w", file, err)
+		}
+		other := head.GroupVersionKind().Group != v1alpha1.SchemeGroupVersion.Group || head.Kind != "RolloutPolicy"
+		if other || head.Namespace != "" && head.Namespace != d.Namespace {
+			continue
+		}
+		policy := &v1alpha1.RolloutPolicy{}
+		if err := yaml.UnmarshalStrict(document, policy); err != nil {
+			return nil, fmt.Errorf("read RolloutPolicy %s in %s: %w", head.Name, file, err)
+		}
+		policies = append(policies, policy)
+	}
+	return cache.FirstPolicy(policies, d), nil
 }
 
 // specIn returns the spec that a document has for the deployment; nil if it is another object.

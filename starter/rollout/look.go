@@ -17,6 +17,7 @@ import (
 	"millwright/api/v1alpha1"
 	"millwright/decide/request"
 	"millwright/decide/rollout"
+	"millwright/observe/cache"
 	"millwright/observe/deployment"
 	"millwright/starter/kubecli"
 )
@@ -82,6 +83,9 @@ func (l reader) family(ctx context.Context) (deployment.Family, error) {
 		return deployment.Family{}, err
 	}
 	family := deployment.Family{Deployment: d}
+	if family.Policy, err = l.policyOf(ctx, d); err != nil {
+		return deployment.Family{}, err
+	}
 	if family.Sets, err = l.setsOf(ctx, d); err != nil {
 		return deployment.Family{}, err
 	}
@@ -94,6 +98,15 @@ func judge(family deployment.Family, now time.Time) snapshot {
 	facts := deployment.Observed(family, now)
 	plan := rollout.Look(facts)
 	return snapshot{family: family, facts: facts, next: plan.Decision, status: plan.Status, now: now}
+}
+
+// policyOf reads the RolloutPolicy that applies to a deployment; nil: none.
+func (l reader) policyOf(ctx context.Context, d *v1alpha1.MachineDeployment) (*v1alpha1.RolloutPolicy, error) {
+	list, err := l.machines.MachineV1alpha1().RolloutPolicies(d.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list rollout policies of namespace %s: %w", d.Namespace, err)
+	}
+	return cache.FirstPolicy(cache.Pointers(list.Items), d), nil
 }
 
 func (l reader) setsOf(ctx context.Context, d *v1alpha1.MachineDeployment) ([]*v1alpha1.MachineSet, error) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -31,6 +32,7 @@ type pool struct {
 	sets       []*v1alpha1.MachineSet
 	machines   []*v1alpha1.Machine
 	nodes      []runtime.Object
+	policy     *v1alpha1.RolloutPolicy // nil: none
 }
 
 var webKey = types.NamespacedName{Namespace: "shop", Name: "web"}
@@ -62,6 +64,13 @@ func webPool(edits ...poolEdit) *pool {
 	return &pool{deployment: d}
 }
 
+// under puts the deployment under a policy, with which the rollout on record began.
+func (p *pool) under(spec v1alpha1.RolloutPolicySpec) *pool {
+	p.policy = &v1alpha1.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "careful"}, Spec: spec}
+	p.deployment.Status.Rollout.Steps = spec.Steps
+	return p
+}
+
 // set adds a set: one of the deployment's class is the current one. Its status has its size.
 func (p *pool) set(name string, revision int, class string, replicas int32) *pool {
 	template := *p.deployment.Spec.Template.DeepCopy()
@@ -70,7 +79,7 @@ func (p *pool) set(name string, revision int, class string, replicas int32) *poo
 	s := &v1alpha1.MachineSet{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "shop", Name: name, UID: types.UID("u-" + name), CreationTimestamp: metav1.NewTime(begun.Add(time.Duration(revision-7) * time.Hour)),
-			Annotations: map[string]string{v1alpha1.AnnotationRevision: fmt.Sprint(revision)},
+			Labels: maps.Clone(template.Labels), Annotations: map[string]string{v1alpha1.AnnotationRevision: fmt.Sprint(revision)},
 			OwnerReferences: []metav1.OwnerReference{
 				{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "MachineDeployment", Name: "web", UID: p.deployment.UID, Controller: new(true)},
 			},
@@ -142,6 +151,9 @@ func rolled(edits ...poolEdit) *pool {
 
 func (p *pool) world() *world {
 	objects := []runtime.Object{p.deployment}
+	if p.policy != nil {
+		objects = append(objects, p.policy)
+	}
 	for _, s := range p.sets {
 		objects = append(objects, s)
 	}
@@ -153,7 +165,7 @@ func (p *pool) world() *world {
 
 // snapshot returns the snapshot of the pool.
 func (p *pool) snapshot() snapshot {
-	return judge(deployment.Family{Deployment: p.deployment, Sets: p.sets, Members: p.machines}, now)
+	return judge(deployment.Family{Deployment: p.deployment, Sets: p.sets, Members: p.machines, Policy: p.policy}, now)
 }
 
 // roll runs a rollout command.
@@ -261,7 +273,7 @@ func inPlace(kind v1alpha1.OrchestrationType) poolEdit {
 // updating is an in-place update: of three machines one is handed over, and the node of another is selected.
 func updating(kind v1alpha1.OrchestrationType) *pool {
 	p := webPool(inPlace(kind)).set("web-a", 6, "small", 2).running("a-1", "a-2").set("web-b", 7, "large", 1).running("b-1")
-	p.sets[0].Labels = map[string]string{v1alpha1.LabelScaleUpDisabled: v1alpha1.ValueLowerTrue}
+	p.sets[0].Labels[v1alpha1.LabelScaleUpDisabled] = v1alpha1.ValueLowerTrue
 	for _, m := range p.machines {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.Labels[v1alpha1.LabelNode], Labels: map[string]string{}}}
 		if m.Name != "b-1" {

@@ -98,6 +98,13 @@ func (s snapshot) suppose(w proposal) (snapshot, error) {
 		if spec, err = readSpec(w.file, s.family.Deployment); err != nil {
 			return snapshot{}, err
 		}
+		policy, err := readPolicy(w.file, s.family.Deployment)
+		if err != nil {
+			return snapshot{}, err
+		}
+		if policy != nil {
+			s.family.Policy = policy
+		}
 	}
 	return s.with(func(d *v1alpha1.MachineDeployment) {
 		spec.DeepCopyInto(&d.Spec)
@@ -109,12 +116,13 @@ func (s snapshot) suppose(w proposal) (snapshot, error) {
 
 // running returns the snapshot without pause, hold and automatic rollback.
 func (s snapshot) running() snapshot {
+	if s.family.Policy != nil {
+		s.family.Policy = s.family.Policy.DeepCopy()
+		s.family.Policy.Spec.AutomaticRollback = nil
+	}
 	return s.with(func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Paused = false
 		delete(d.Annotations, v1alpha1.AnnotationRolloutHold)
-		if d.Spec.Rollout != nil {
-			d.Spec.Rollout.AutomaticRollback = nil
-		}
 	})
 }
 

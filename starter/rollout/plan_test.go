@@ -55,9 +55,7 @@ func TestPlanLooksPastWhatStopsIt(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, note+steps, out)
 	}
-	out, err := midway(patient(600), func(d *v1alpha1.MachineDeployment) {
-		policy(d).AutomaticRollback = &v1alpha1.AutomaticRollback{OnProgressDeadline: true}
-	}).roll(t, "plan", "shop/web")
+	out, err := midway(patient(600)).under(atDeadline).roll(t, "plan", "shop/web")
 	require.NoError(t, err)
 	assert.Equal(t, steps, out, "it gives up, and the plan does not")
 	for want, p := range map[string]*pool{

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	clienttesting "k8s.io/client-go/testing"
 
 	"millwright/api/v1alpha1"
@@ -52,7 +51,7 @@ func web(changes ...change) *v1alpha1.MachineDeployment {
 // tier is a set of shop/web with as many machines as it wants.
 func tier(name, revision, class string, size int32) []runtime.Object {
 	s := &v1alpha1.MachineSet{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "shop", Name: name, UID: types.UID(name), Annotations: map[string]string{
+		Namespace: "shop", Name: name, UID: types.UID(name), Labels: web().Spec.Template.Labels, Annotations: map[string]string{
 			v1alpha1.AnnotationRevision: revision, v1alpha1.AnnotationDesiredReplicas: "2", v1alpha1.AnnotationMaxReplicas: "3",
 		},
 		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(web(), v1alpha1.SchemeGroupVersion.WithKind("MachineDeployment"))},
@@ -93,10 +92,9 @@ func heldBy(words string) change {
 	}
 }
 
-func staged(d *v1alpha1.MachineDeployment) {
-	d.Spec.Rollout = &v1alpha1.RolloutPolicy{Steps: []v1alpha1.RolloutStep{
-		{Replicas: intstr.FromInt32(1), Approve: true}, {Replicas: intstr.FromInt32(2), Approve: true},
-	}}
+// staged is a policy of two steps that a person approves.
+func staged(objects []runtime.Object) []runtime.Object {
+	return append(objects, &v1alpha1.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "careful"}, Spec: steps(approved(1), approved(2))})
 }
 
 // requestedBy is the one patch that a request writes on shop/web: the summary, other metadata, and the spec.
@@ -125,7 +123,7 @@ func TestRolloutRequestsWriteTheDeployment(t *testing.T) {
 				"To take it back: starter rollout undo shop/web" + follow,
 		},
 		{
-			"start in steps, by somebody else", ready(staged),
+			"start in steps, by somebody else", staged(ready()),
 			[]string{"start", "web", "-n", "shop", "--as-user", "bob"},
 			requestedBy("bob requested start", `"kubernetes.io/change-cause":"started by bob",`,
 				`,"spec":{"template":{"metadata":{"annotations":{"rollout.machine.sapcloud.io/restarted-at":"2026-11-21T14:06:07Z"}}}}`),
@@ -199,13 +197,13 @@ func TestRolloutRequestsWriteTheDeployment(t *testing.T) {
 				"To take it back: starter rollout undo shop/web --to-revision 2" + follow,
 		},
 		{
-			"approve", halfway(staged),
+			"approve", staged(halfway()),
 			[]string{"approve", "shop/web", "--reason", "well"},
 			requestedBy("ann requested approve: well", `"rollout.machine.sapcloud.io/approve":"2/1 ann: well",`, ""),
 			"the rollout of revision 2 of deployment shop/web passes step 1 of 2\nNext: the rollout continues." + follow,
 		},
 		{
-			"approve in advance, though paused", halfway(staged, stopped),
+			"approve in advance, though paused", staged(halfway(stopped)),
 			[]string{"approve", "shop/web", "--steps", "2"},
 			requestedBy("ann requested approve (steps: 2)", `"rollout.machine.sapcloud.io/approve":"2/2 ann",`, ""),
 			"the rollout of revision 2 of deployment shop/web passes step 2 of 2, once it is resumed\n" +

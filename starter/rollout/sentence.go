@@ -108,13 +108,25 @@ func (s snapshot) reached() string {
 	if s.next.NoSet {
 		return "its template is not rolled out"
 	}
-	return fmt.Sprintf("%d of %s up to date", s.status.Counts.Updated, phrase.Count(s.facts.Replicas, "machine"))
+	return fmt.Sprintf("%d of %s up to date", s.updated(), phrase.Count(s.facts.Replicas, "machine"))
+}
+
+// updated returns how many machines have the current template and are not being deleted. The status counts those that are being
+// deleted, too, as in MCM.
+func (s snapshot) updated() int {
+	n := s.status.Counts.Updated
+	for _, set := range s.facts.Sets {
+		if set.Current && !set.Deleting {
+			n -= list.Count(set.Machines, func(m rollout.Member) bool { return m.Deleting })
+		}
+	}
+	return n
 }
 
 // numbers says how many machines are wanted and how many there are.
 func (s snapshot) numbers() string {
 	c := s.status.Counts
-	text := fmt.Sprintf("%d wanted, %d up to date, %d ready, %d available", s.facts.Replicas, c.Updated, c.Ready, c.Available)
+	text := fmt.Sprintf("%d wanted, %d up to date, %d ready, %d available", s.facts.Replicas, s.updated(), c.Ready, c.Available)
 	if c.PreservedFailed > 0 {
 		text += fmt.Sprintf(", %d failed and preserved", c.PreservedFailed)
 	}

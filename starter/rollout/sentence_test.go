@@ -36,9 +36,6 @@ func TestRolloutSentence(t *testing.T) {
 		drains = "To see why machine a-2 is still there: starter drain explain shop/a-2"
 	)
 	held := annotated(v1alpha1.AnnotationRolloutHold, "7 ann: the image is bad")
-	givesUp := func(d *v1alpha1.MachineDeployment) {
-		policy(d).AutomaticRollback = &v1alpha1.AutomaticRollback{OnProgressDeadline: true}
-	}
 	unsaid := rolled()
 	unsaid.sets[2].Status.ObservedReplicas = 2
 	fewer := func(d *v1alpha1.MachineDeployment) { d.Spec.Replicas = 2 }
@@ -78,12 +75,12 @@ func TestRolloutSentence(t *testing.T) {
 		{"paused before it began", before(paused), "it is paused: its template is not rolled out.", []string{goOn}},
 		{"held", midway(held), "revision 7 is held (ann: the image is bad): 2 of 3 machines up to date.", []string{goOn, back}},
 		{
-			"a stage that a person passes", midway(steps(approved(1), approved(2))),
+			"a stage that a person passes", midway().under(steps(approved(1), approved(2))),
 			"revision 7 waits: step 1 of 2 has its 1 machine, and lasts until a person passes it.",
 			[]string{"To pass the step: starter rollout approve shop/web --reason …", back},
 		},
 		{
-			"a stage by the clock", midway(steps(lasting(intstr.FromInt32(1), time.Hour))),
+			"a stage by the clock", midway().under(steps(lasting(intstr.FromInt32(1), time.Hour))),
 			"revision 7 waits: step 1 of 1 has its 1 machine, and lasts until 15:06:07 UTC (in 60m).",
 			[]string{"To pass the step: starter rollout approve shop/web --reason …", back},
 		},
@@ -93,7 +90,7 @@ func TestRolloutSentence(t *testing.T) {
 			[]string{drains, stop, back},
 		},
 		{"late while paused", midway(patient(600), paused), "it is paused: 2 of 3 machines up to date.", []string{goOn}},
-		{"it gives up", midway(patient(600), givesUp), "revision 7 is given up; next: return to revision 6, set web-a: no progress for 10m0s.", []string{drains}},
+		{"it gives up", midway(patient(600)).under(atDeadline), "revision 7 is given up; next: return to revision 6, set web-a: no progress for 10m0s.", []string{drains}},
 		{"undo", midway(undone(0)), "an undo is asked for; next: return to revision 6, set web-a.", []string{drains}},
 		{"deleted", midway(deleted), "it is being deleted; sets left: 2.", []string{"To see why its machines are still there: starter drain list -n shop"}},
 		{
@@ -119,7 +116,7 @@ func TestAdviceForPeopleWhoChooseTheMachines(t *testing.T) {
 	assert.NotContains(t, strings.Join(manual.snapshot().advice(), "\n"), "kubectl label node", "its node is not known")
 	onDelete := webPool(strategy(v1alpha1.OnDeleteMachineDeploymentStrategyType)).
 		set("web-a", 6, "small", 2).machine("a-1", v1alpha1.MachineTerminating).running("a-2").set("web-b", 7, "large", 1).running("b-1")
-	onDelete.sets[0].Labels = map[string]string{v1alpha1.LabelScaleUpDisabled: v1alpha1.ValueLowerTrue}
+	onDelete.sets[0].Labels[v1alpha1.LabelScaleUpDisabled] = v1alpha1.ValueLowerTrue
 	assert.Contains(t, onDelete.snapshot().advice(), "To let an old machine go: kubectl delete machine -n shop a-2")
 	assert.NotContains(t, strings.Join(midway().snapshot().advice(), "\n"), "kubectl delete")
 }

@@ -64,11 +64,11 @@ const barWidth = 10
 func (s snapshot) bar() string {
 	done, of, c := barWidth, s.facts.Replicas, s.status.Counts
 	if of > 0 {
-		done = min(c.Updated, of) * barWidth / of
+		done = min(s.updated(), of) * barWidth / of
 	}
 	picture := strings.Repeat("=", done)
 	if done < barWidth {
 		picture += ">" + strings.Repeat(" ", barWidth-done-1)
 	}
-	return fmt.Sprintf("[%s] %d/%d up to date, %d available", picture, c.Updated, of, c.Available)
+	return fmt.Sprintf("[%s] %d/%d up to date, %d available", picture, s.updated(), of, c.Available)
 }

@@ -15,17 +15,13 @@ import (
 	"millwright/decide/rollout"
 )
 
-// steps gives a rollout steps.
-func steps(list ...v1alpha1.RolloutStep) poolEdit {
-	return func(d *v1alpha1.MachineDeployment) { policy(d).Steps = list }
+// steps is a policy with these steps.
+func steps(list ...v1alpha1.RolloutStep) v1alpha1.RolloutPolicySpec {
+	return v1alpha1.RolloutPolicySpec{Steps: list}
 }
 
-func policy(d *v1alpha1.MachineDeployment) *v1alpha1.RolloutPolicy {
-	if d.Spec.Rollout == nil {
-		d.Spec.Rollout = &v1alpha1.RolloutPolicy{}
-	}
-	return d.Spec.Rollout
-}
+// atDeadline is a policy that rolls back when the progress deadline passes.
+var atDeadline = v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true}}
 
 func lasting(size intstr.IntOrString, wait time.Duration) v1alpha1.RolloutStep {
 	return v1alpha1.RolloutStep{Replicas: size, Wait: &metav1.Duration{Duration: wait}}
@@ -159,9 +155,7 @@ func TestStatusLines(t *testing.T) {
 			d.Status.Rollout = &v1alpha1.RolloutStatus{Revision: revision, Step: step, ReachedAt: new(metav1.NewTime(begun)), FailedMachines: []string{"b-9"}}
 		}
 	}
-	automatic := func(d *v1alpha1.MachineDeployment) {
-		policy(d).AutomaticRollback = &v1alpha1.AutomaticRollback{OnProgressDeadline: true, MaxFailedMachines: new(int32(2))}
-	}
+	automatic := v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true, MaxFailedMachines: new(int32(2))}}
 	brought := func(d *v1alpha1.MachineDeployment) {
 		metav1.SetMetaDataAnnotation(&d.ObjectMeta, v1alpha1.AnnotationAutomaticRollbackTo, "u-web-b")
 	}
@@ -180,23 +174,23 @@ func TestStatusLines(t *testing.T) {
 		{"on delete", midway(strategy(v1alpha1.OnDeleteMachineDeploymentStrategyType)), "strategy   OnDelete\n"},
 		{"in place", updating(v1alpha1.OrchestrationTypeAuto), "strategy   InPlaceUpdate, Auto, maxSurge 0, maxUnavailable 1\n"},
 		{"in place, by hand", updating(v1alpha1.OrchestrationTypeManual), "strategy   InPlaceUpdate, Manual, maxUnavailable 1\n"},
-		{"a stage that is not reached", midway(steps(lasting(half, time.Hour))), "step       1 of 1 is to have 2 machines, and 1 available; then it lasts 1h0m0s\n"},
-		{"one that a person passes", midway(steps(approved(2))), "step       1 of 1 is to have 2 machines, and 1 available; then a person must approve it\n"},
-		{"a stage by the clock", midway(steps(lasting(intstr.FromInt32(1), time.Hour)), reached(7, 0)), "step       1 of 1 has its 1 machine, and lasts until 14:51:07 UTC (in 45m)\n"},
-		{"a record of another revision", midway(steps(approved(1), approved(2)), reached(6, 1)), "step       1 of 2 has its 1 machine, and lasts until a person passes it\n"},
-		{"the second stage", midway(steps(approved(1), approved(5)), reached(7, 1)), "step       2 of 2 has its 3 machines, and lasts until a person passes it\n"},
-		{"a stage that was approved", midway(steps(approved(1), approved(5)), annotated(v1alpha1.AnnotationRolloutApprove, "7/1 ann")), "step       2 of 2 is to have 3 machines, and 1 available; then a person must approve it\n"},
-		{"all stages", midway(steps(approved(1)), reached(7, 1)), "step       all 1 are passed\n"},
+		{"a stage that is not reached", midway().under(steps(lasting(half, time.Hour))), "step       1 of 1 is to have 2 machines, and 1 available; then it lasts 1h0m0s\n"},
+		{"one that a person passes", midway().under(steps(approved(2))), "step       1 of 1 is to have 2 machines, and 1 available; then a person must approve it\n"},
+		{"a stage by the clock", midway(reached(7, 0)).under(steps(lasting(intstr.FromInt32(1), time.Hour))), "step       1 of 1 has its 1 machine, and lasts until 14:51:07 UTC (in 45m)\n"},
+		{"a record of another revision", midway(reached(6, 1)).under(steps(approved(1), approved(2))), "step       1 of 2 has its 1 machine, and lasts until a person passes it\n"},
+		{"the second stage", midway(reached(7, 1)).under(steps(approved(1), approved(5))), "step       2 of 2 has its 3 machines, and lasts until a person passes it\n"},
+		{"a stage that was approved", midway(annotated(v1alpha1.AnnotationRolloutApprove, "7/1 ann")).under(steps(approved(1), approved(5))), "step       2 of 2 is to have 3 machines, and 1 available; then a person must approve it\n"},
+		{"all stages", midway(reached(7, 1)).under(steps(approved(1))), "step       all 1 are passed\n"},
 		{"a deadline that has passed", midway(patient(600)), "deadline   10m0s without progress: it has passed\n"},
 		{"a deadline that stands still", midway(patient(600), paused), "deadline   10m0s without progress; it does not count at the moment\n"},
-		{"automatic rollback", midway(automatic, reached(7, 0)), "rollback   by itself when the deadline passes, or when more than 2 new machines have failed, and 1 have\n"},
-		{"failures of another revision", midway(automatic, reached(6, 0)), "rollback   by itself when the deadline passes, or when more than 2 new machines have failed, and 0 have\n"},
-		{"brought by a rollback", midway(automatic, reached(7, 0), brought), "rollback   not by itself again: an automatic rollback brought this revision\n"},
+		{"automatic rollback", midway(reached(7, 0)).under(automatic), "rollback   by itself when the deadline passes, or when more than 2 new machines have failed, and 1 have\n"},
+		{"failures of another revision", midway(reached(6, 0)).under(automatic), "rollback   by itself when the deadline passes, or when more than 2 new machines have failed, and 0 have\n"},
+		{"brought by a rollback", midway(reached(7, 0), brought).under(automatic), "rollback   not by itself again: an automatic rollback brought this revision\n"},
 		{"frozen", midway(frozen), "frozen     No machine is created while the label freeze is True\n"},
 	} {
 		assert.Contains(t, c.pool.snapshot().text(nil), "\n"+c.want, c.name)
 	}
-	for _, p := range []*pool{rolled(steps(approved(1))), midway(steps(approved(1)), strategy(v1alpha1.RecreateMachineDeploymentStrategyType)), midway()} {
+	for _, p := range []*pool{rolled().under(steps(approved(1))), midway(strategy(v1alpha1.RecreateMachineDeploymentStrategyType)).under(steps(approved(1))), midway()} {
 		assert.NotContains(t, p.snapshot().text(nil), "\nstep", "no step is in force")
 	}
 	assert.NotContains(t, midway().snapshot().text(nil), "\nrollback")

@@ -115,7 +115,7 @@ func TestWatchEndsWhenTheRolloutDoesNotComeAbout(t *testing.T) {
 }
 
 func TestWatchGoesOnPastAStage(t *testing.T) {
-	lines, err := follow(t, nil, midway(steps(approved(1))), rolled())
+	lines, err := follow(t, nil, midway().under(steps(approved(1))), rolled())
 	require.NoError(t, err)
 	assert.Contains(t, lines[0], "revision 7 waits: step 1 of 1 has its 1 machine, and lasts until a person passes it")
 }

@@ -191,12 +191,16 @@ func TestMachineClassThatVanishesWhileItIsWritten(t *testing.T) {
 	require.Equal(t, run.Result{Outcome: run.OutcomeGone, Why: "the object is gone"}, w.run(t, run.Input{Ref: workflowstest.Ref}))
 }
 
-func TestMachineClassFailsWhenItsSecretIsRefused(t *testing.T) {
+func TestMachineClassWhoseSecretIsRefusedTriesAgain(t *testing.T) {
 	w := newClassWorld(t)
 	w.facts = attention.ClassFacts{Finalizer: true, Unguarded: 1}
+	attempts := 0
 	w.finalizeSecrets = func(class.SecretChanges) (kube.MinVersions, error) {
+		if attempts++; attempts > 1 {
+			w.gone = true
+		}
 		return nil, temporal.NewNonRetryableApplicationError("refused", kube.TypeRefused, nil)
 	}
-	w.env.ExecuteWorkflow(workflows.MachineClass, run.Input{Ref: workflowstest.Ref})
-	require.ErrorContains(t, w.env.GetWorkflowError(), "refused", "the resync tries again each minute")
+	w.run(t, run.Input{Ref: workflowstest.Ref})
+	require.Equal(t, 2, attempts)
 }

@@ -36,7 +36,7 @@ func (m *machineDeployment) Step(ctx workflow.Context, d deployment.Decision) (*
 	acted, err := m.do(ctx, d)
 	m.acted = m.acted || acted || m.marking != nil
 	if err != nil || acted {
-		return nil, m.handleRefusal(ctx, d, err)
+		return nil, m.reportRefusal(ctx, d, err)
 	}
 	if waits := m.resting(ctx, d); len(waits) > 0 || d.Pending.Need != attention.Nothing || !m.acted {
 		return nil, m.Awaken(ctx, waits...)
@@ -73,7 +73,7 @@ func (m *machineDeployment) roll(ctx workflow.Context, d deployment.Decision) er
 	m.Live = true // the next decision reads from the API server
 	if err := child.GetChildWorkflowExecution().Get(ctx, nil); err != nil {
 		if temporal.IsWorkflowExecutionAlreadyStartedError(err) {
-			return m.follow(ctx, run.ID(run.KindRollout, m.Ref, d.Rollout.Revision), d)
+			return m.follow(ctx, run.InstallationOf(ctx).ID(run.KindRollout, m.Ref, d.Rollout.Revision), d)
 		}
 		return err
 	}
@@ -89,7 +89,7 @@ func (m *machineDeployment) roll(ctx workflow.Context, d deployment.Decision) er
 			_ = child.SignalChildWorkflow(ctx, run.SignalChanged, run.Changed{UID: m.Ref.UID, Versions: m.Versions}).Get(ctx, nil)
 		}
 	}
-	m.over = run.ID(run.KindRollout, m.Ref, d.Rollout.Revision)
+	m.over = run.InstallationOf(ctx).ID(run.KindRollout, m.Ref, d.Rollout.Revision)
 	var result RolloutResult
 	if err := child.Get(ctx, &result); err != nil {
 		return m.Awaken(ctx, m.Timer(ctx, "again", "the rollout was terminated or has failed: it is started again", workflow.Now(ctx).Add(run.RolloutAgain)))

@@ -18,7 +18,7 @@ import (
 	"millwright/workflows/workflowstest"
 )
 
-var rolloutID = run.ID(run.KindRollout, workflowstest.Ref, 7)
+var rolloutID = run.Installation("").ID(run.KindRollout, workflowstest.Ref, 7)
 
 // child answers when the deployment starts its rollout, with the input and the number of starts.
 func (w *deploymentWorld) child(run func(ctx workflow.Context, in workflows.RolloutInput, start int) (workflows.RolloutResult, error)) {

@@ -21,7 +21,7 @@ import (
 	"millwright/workflows/workflowstest"
 )
 
-var deploymentID = run.ID(run.KindMachineDeployment, workflowstest.Ref)
+var deploymentID = run.Installation("").ID(run.KindMachineDeployment, workflowstest.Ref)
 
 // named makes a decision from a status that names the rollout to revision 7.
 func named(d deployment.Decision) deployment.Decision {

@@ -67,7 +67,7 @@ func TestAWriteThatIsRefusedAgainIsWaitedForAgain(t *testing.T) {
 			w.fails["ChangeSets"] = refusing()
 		}, 5*time.Second)
 		run()
-		require.Equal(t, []time.Duration{0, 10 * time.Second, 20 * time.Second}, w.looks)
+		require.Equal(t, []time.Duration{0, 10 * time.Second, 30 * time.Second}, w.looks, "the wait grows")
 	})
 }
 

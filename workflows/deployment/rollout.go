@@ -65,7 +65,7 @@ type rolled struct {
 // the current facts, so that a run may be terminated at any moment: the deployment starts another rollout, which continues the
 // work.
 func Rollout(ctx workflow.Context, in RolloutInput) (RolloutResult, error) {
-	id := run.ID(run.KindRollout, in.Ref, in.Revision)
+	id := run.InstallationOf(ctx).ID(run.KindRollout, in.Ref, in.Revision)
 	r := &rolled{setWriter: setWriter{Object: run.NewObject(ctx, run.KindRollout, in.Input), names: id, each: run.ReportEach}, revision: in.Revision, tally: in.Tally}
 	r.ID, r.Live, r.Tell = id, !in.Continued, in.Tell
 	if now := workflow.Now(ctx); r.tally.Began.IsZero() {
@@ -110,9 +110,12 @@ func (r *rolled) hold(ctx workflow.Context) (*RolloutResult, error) {
 	}
 }
 
-func (r *rolled) Decide(ctx workflow.Context) (deployment.Decision, error) {
-	d, err := r.setWriter.Decide(ctx)
-	if ctx.Err() != nil { // Step writes the hold
+// Decide decides nothing once the rollout is cancelled: Step then writes the hold, from no facts.
+func (r *rolled) Decide(ctx workflow.Context) (d deployment.Decision, err error) {
+	if ctx.Err() == nil {
+		d, err = r.setWriter.Decide(ctx)
+	}
+	if ctx.Err() != nil {
 		err = nil
 	}
 	return d, err
@@ -124,7 +127,7 @@ func (r *rolled) Step(ctx workflow.Context, d deployment.Decision) (*RolloutResu
 		return r.hold(ctx)
 	}
 	result, err := r.do(ctx, d)
-	if err = r.handleRefusal(ctx, d, err); ctx.Err() != nil {
+	if err = r.reportRefusal(ctx, d, err); ctx.Err() != nil {
 		err = nil // the next step writes the hold
 	}
 	return result, err

@@ -28,7 +28,6 @@ type setWriter struct {
 	marking    workflow.Future // marks that are being written on nodes; nil: none
 	marksAgain time.Time       // when marks that could not be written are tried again
 	noSet      string          // why the API server refused the set of the current template; empty: not refused, or no set is needed
-	refusedAt  time.Time       // since when the API server refuses writes; zero: it does not
 }
 
 // Decide asks an activity what is next for the sets.
@@ -74,7 +73,6 @@ func (w *setWriter) act(ctx workflow.Context, d deployment.Decision) (acted bool
 	if err != nil {
 		return acted, err
 	}
-	w.refusedAt = time.Time{}
 	if d.Replace {
 		granted, err := grantReplacements.Quick(ctx, w.Object, d.Pending.Why, w.Read())
 		if err != nil {
@@ -158,7 +156,7 @@ func (w *setWriter) carryOut(ctx workflow.Context, d deployment.Decision) (acted
 	started, atNodes := []run.Writing{}, w.atNodes(ctx, d.Rollout)
 	if ofSets > 0 || d.Rollout.Revise != nil {
 		sets := deployment.SetChanges{
-			Deployment: w.Ref, Open: d.Rollout.Open, Close: d.Rollout.Close, Revise: d.Rollout.Revise, Sync: d.Rollout.Sync, Resize: d.Rollout.Resize, Delete: d.Rollout.Delete,
+			Deployment: w.Ref, Release: d.Rollout.Release, Adopt: d.Rollout.Adopt, Open: d.Rollout.Open, Close: d.Rollout.Close, Revise: d.Rollout.Revise, Sync: d.Rollout.Sync, Resize: d.Rollout.Resize, Delete: d.Rollout.Delete,
 		}
 		started = append(started, changeSets.Start(ctx, run.Batch(ctx, why, ofSets), w.Object, why, ofSets, sets))
 	}
@@ -176,21 +174,13 @@ func (w *setWriter) carryOut(ctx workflow.Context, d deployment.Decision) (acted
 // Settle waits for marks that are being written: the next writer writes the same nodes.
 func (w *setWriter) Settle(ctx workflow.Context, _ bool) { w.awaitMarks(ctx) }
 
-// handleRefusal shows and reports a write that the API server refused, and waits RefusedAgain or until a signal arrives: an
-// immediate retry would be refused, too. It returns all other errors.
-func (w *setWriter) handleRefusal(ctx workflow.Context, d deployment.Decision, err error) error {
-	if !run.FailedWith(err, kube.TypeRefused) {
-		return err
+// reportRefusal shows and reports a write that the API server refused. It returns err: the run loop waits.
+func (w *setWriter) reportRefusal(ctx workflow.Context, d deployment.Decision, err error) error {
+	if run.FailedWith(err, kube.TypeRefused) {
+		w.ShowRefusal(ctx, err)
+		_ = w.report(ctx, d, nil) // an error is ignored: the status itself may be what is refused
 	}
-	why := run.Refused(err)
-	w.Show(ctx, run.Step{Name: "refused", Why: why, BlockedBy: []string{"Refused"}, Stuck: true})
-	if w.refusedAt.IsZero() {
-		w.refusedAt = workflow.Now(ctx)
-	}
-	w.Shown.Since = w.refusedAt // several attempts count as one refusal
-	_ = w.report(ctx, d, nil)   // an error is ignored: the status itself may be what is refused
-	w.Live = true
-	return w.Awaken(ctx, w.Timer(ctx, "again", "tries again then: "+why, workflow.Now(ctx).Add(run.RefusedAgain)))
+	return err
 }
 
 // takesLong reports whether the writes of a decision may take longer than a local attempt.
@@ -202,7 +192,7 @@ func (w *setWriter) takesLong(d rollout.Decision) bool {
 // setChanges is the number of sets that a decision changes. A new revision of one set is not counted: it is written together
 // with them.
 func setChanges(d rollout.Decision) int {
-	return len(d.Open) + len(d.Close) + len(d.Sync) + len(d.Resize) + len(d.Delete)
+	return len(d.Release) + len(d.Adopt) + len(d.Open) + len(d.Close) + len(d.Sync) + len(d.Resize) + len(d.Delete)
 }
 
 // await waits for all writes, raises the versions that they returned, and returns the first error.

@@ -31,7 +31,7 @@ func (m *machine) create(ctx workflow.Context, d activities.Decision) error {
 	if err != nil || answer == nil {
 		return err
 	}
-	call.ProviderID, call.NodeName, call.LastKnownState = answer.ProviderID, answer.NodeName, answer.LastKnownState
+	call.ProviderID, call.NodeName, call.LastKnownState, call.NeverTried = answer.ProviderID, answer.NodeName, answer.LastKnownState, false
 	if over, err := m.record(ctx, d, call); err != nil || over {
 		return err
 	}
@@ -63,7 +63,7 @@ func (m *machine) begin(ctx workflow.Context, d activities.Decision) (call cloud
 		return call, false, err
 	}
 	m.Wrote(begun.Version)
-	call.NeverTried = begun.NeverTried
+	call.NeverTried, call.IntentRun = begun.NeverTried, begun.RunID
 	return call, true, nil
 }
 

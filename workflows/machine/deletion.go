@@ -214,7 +214,7 @@ func (m *machine) deleteNode(ctx workflow.Context, d activities.Decision) error 
 }
 
 func (m *machine) removal(d activities.Decision) activities.NodeRemoval {
-	return activities.NodeRemoval{Machine: m.Ref, NodeName: d.NodeName, ProviderID: d.ProviderID}
+	return activities.NodeRemoval{Machine: m.Ref, NodeName: d.NodeName, ProviderID: d.ProviderID, InstanceStays: d.Deletion.Stays}
 }
 
 // release removes what is left in the target cluster, then the finalizer.

@@ -60,8 +60,18 @@ func (m *machine) writeStatus(ctx workflow.Context, summary string, report activ
 	return run.Write(ctx, m.Object, summary, reportMachine, report)
 }
 
-// Step does what the machine needs next. A result means that no work is left.
+// Step does what the machine needs next. A result means that no work is left. The status shows a write that the API server
+// refused.
 func (m *machine) Step(ctx workflow.Context, d activities.Decision) (*run.Result, error) {
+	result, err := m.step(ctx, d)
+	if run.FailedWith(err, kube.TypeRefused) {
+		m.ShowRefusal(ctx, err)
+		_ = m.writeStatus(ctx, m.Shown.Why, m.progress("", nil)) // an error is ignored: the status itself may be what is refused
+	}
+	return result, err
+}
+
+func (m *machine) step(ctx workflow.Context, d activities.Decision) (*run.Result, error) {
 	switch {
 	case d.Gone:
 		return run.Gone(d.Why)

@@ -56,6 +56,7 @@ type world struct {
 	load  drain.NodeLoad
 	drain workflowsdrain.Result
 
+	refuse  int    // number of times that the API server refuses the finalizer
 	drained func() // called when a drain has ended; may be nil
 
 	cancelled  bool   // a person cancels the drain
@@ -129,6 +130,9 @@ func newWorld(t *testing.T) *world {
 	env.OnActivity("AddFinalizer", any1...).Return(func(context.Context, kube.Read) (string, error) {
 		defer w.lock()()
 		w.note("prepare")
+		if w.refuse--; w.refuse >= 0 {
+			return "", kube.Refused("machines is forbidden")
+		}
 		w.decision.Prepare = false
 		return "2", nil
 	})
@@ -137,7 +141,7 @@ func newWorld(t *testing.T) *world {
 		w.note("begin")
 		never := w.decision.NeverTried
 		w.decision.NeverTried = false
-		return machine.Begun{Version: "2", NeverTried: never}, nil
+		return machine.Begun{Version: "2", NeverTried: never, RunID: "run-of-the-record"}, nil
 	})
 	env.OnActivity("CreateInstance", any1...).Return(func(ctx context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		defer w.lock()()
@@ -305,6 +309,7 @@ func TestMachineIsCreatedInitialisedAndJoins(t *testing.T) {
 		"decide", "decide", "report Running", "finish", "decide",
 	}, w.log)
 	require.True(t, w.calls[0].NeverTried, "the first call knows that there was none before")
+	require.Equal(t, "run-of-the-record", w.calls[0].IntentRun, "in this run")
 	require.Nil(t, w.reports[len(w.reports)-1].Step, "a calm machine has no operation")
 }
 
@@ -442,4 +447,15 @@ func TestMachineLooksOnceMoreAtItsDeadline(t *testing.T) {
 	w.env.RegisterDelayedCallback(w.joined, time.Minute) // and no signal
 	w.run(t)
 	require.Equal(t, "Running", w.reports[len(w.reports)-1].Phase)
+}
+
+// A refused write fails no run: the status shows it, and the write is tried again.
+func TestAMachineWhoseWriteIsRefused(t *testing.T) {
+	w := newWorld(t)
+	w.decision.Prepare, w.refuse = true, 1
+	w.after(time.Minute, w.joined)
+	require.Equal(t, run.OutcomeCalm, w.run(t).Outcome)
+	require.Equal(t, []string{"decide", "prepare", "report ", "decide", "prepare", "decide", "token"}, w.log[:7])
+	require.Equal(t, "refused", w.reports[0].Step.Name)
+	require.Equal(t, []string{"Refused"}, w.reports[0].Step.BlockedBy)
 }

@@ -107,6 +107,7 @@ func TestU66_MachineWhoseNodeNameIsTakenFailsAndItsInstanceGoes(t *testing.T) {
 	w.stale = "VM using old node obj: node m-1 belongs to instance i-0"
 	w.run(t)
 	require.Equal(t, []string{"record virtual:///i-1", "delete virtual:///i-1", "report Failed"}, w.log[4:7])
+	require.False(t, w.calls[len(w.calls)-1].NeverTried, "the provider is told that there may be an instance")
 	require.Equal(t, machine.Condition{Type: "ReplacementDue", True: true, Reason: "StaleNode", Message: w.stale}, w.last().Conditions[0])
 }
 

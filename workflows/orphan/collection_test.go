@@ -275,5 +275,5 @@ func TestU162_ASweepThatCannotMarkNodesHasSweptAllTheSame(t *testing.T) {
 }
 
 func TestIDsOfSweeps(t *testing.T) {
-	assert.Equal(t, "orphans/shoot--a/small/uid", run.ID(run.KindOrphanCollection, kube.Ref{Namespace: "shoot--a", Name: "small", UID: "uid"}))
+	assert.Equal(t, "garden/orphans/shoot--a/small/uid", run.Installation("garden").ID(run.KindOrphanCollection, kube.Ref{Namespace: "shoot--a", Name: "small", UID: "uid"}))
 }

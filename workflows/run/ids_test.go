@@ -10,20 +10,48 @@ import (
 	"millwright/workflows/run"
 )
 
+const garden run.Installation = "garden"
+
 func TestID(t *testing.T) {
 	short := kube.Ref{Namespace: "shoot--a", Name: "pool-x2", UID: "322f5550-1c4b-4eee-acba-eb54507c9eec"}
-	assert.Equal(t, "machine/shoot--a/pool-x2/322f5550-1c4b-4eee-acba-eb54507c9eec", run.ID(run.KindMachine, short))
+	assert.Equal(t, "garden/machine/shoot--a/pool-x2/322f5550-1c4b-4eee-acba-eb54507c9eec", garden.ID(run.KindMachine, short))
 
 	long := short
 	long.Name = strings.Repeat("a", 253)
 	other := long
 	other.Name = strings.Repeat("a", 252) + "b"
-	id := run.ID(run.KindMachineDeployment, long)
+	id := garden.ID(run.KindMachineDeployment, long)
 	assert.LessOrEqual(t, len(id), 200)
-	assert.True(t, strings.HasPrefix(id, "machinedeployment/shoot--a/aaaa"))
+	assert.True(t, strings.HasPrefix(id, "garden/machinedeployment/shoot--a/aaaa"))
 	assert.True(t, strings.HasSuffix(id, "/"+long.UID))
-	assert.NotEqual(t, id, run.ID(run.KindMachineDeployment, other), "names that differ only at the end")
-	assert.NotEqual(t, run.ID(run.KindMachine, short), run.ID(run.KindMachineSet, short))
+	assert.NotEqual(t, id, garden.ID(run.KindMachineDeployment, other), "names that differ only at the end")
+	assert.NotEqual(t, garden.ID(run.KindMachine, short), garden.ID(run.KindMachineSet, short))
+	assert.NotEqual(t, garden.ID(run.KindMachine, short), run.Installation("shoot").ID(run.KindMachine, short))
+
+	longest := run.Installation(strings.Repeat("i", 63))
+	for _, kind := range []run.Kind{run.KindMachineDeployment, run.KindRollout, run.KindOrphanCollection} {
+		full := kube.Ref{Namespace: strings.Repeat("n", 63), Name: strings.Repeat("a", 253), UID: short.UID}
+		assert.LessOrEqual(t, len("temporal-sys-scheduler:"+longest.ID(kind, full, 1234567)), 255, kind)
+	}
+}
+
+func TestInstallation(t *testing.T) {
+	ref := kube.Ref{Namespace: "machine", Name: "drain", UID: "u"}
+	for _, i := range []run.Installation{"garden", "machine", "a.b_c-9"} {
+		assert.NoError(t, i.Check())
+		assert.Equal(t, i, run.InstallationIn(i.ID(run.KindDrain, ref)))
+		kind, parsed, ours := i.ParseID(i.ID(run.KindRollout, ref, 7))
+		assert.Equal(t, []any{run.KindRollout, ref, true}, []any{kind, parsed, ours})
+		_, _, ours = i.ParseID(run.Installation("z").ID(run.KindRollout, ref, 7))
+		assert.False(t, ours)
+		_, _, ours = i.ParseID(i.MarkID())
+		assert.False(t, ours)
+		assert.Equal(t, string(i)+"/provider-virtual", i.ProviderQueue("virtual"))
+	}
+	assert.Empty(t, run.InstallationIn("machine/default/pool-x2/u"), "an ID from before the name was added")
+	for _, bad := range []run.Installation{"", "a/b", "a b", run.Installation(strings.Repeat("i", 64))} {
+		assert.Error(t, bad.Check(), string(bad))
+	}
 }
 
 func TestAttributesFitSQLStores(t *testing.T) {

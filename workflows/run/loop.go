@@ -1,9 +1,12 @@
 package run
 
 import (
+	"time"
+
 	"go.temporal.io/sdk/workflow"
 
 	"millwright/activities/kube"
+	"millwright/api/vocabulary"
 )
 
 // Procedure is what a kind of object supplies to its run loop. D is its decision, R the result of its workflow.
@@ -75,6 +78,32 @@ func (o *Object) awaitRequests(ctx workflow.Context) (waited bool, err error) {
 	return true, workflow.Await(ctx, func() bool { return o.requestsDone(ctx) })
 }
 
+// ShowRefusal shows that the API server refuses a write. The time since when does not change with each attempt.
+func (o *Object) ShowRefusal(ctx workflow.Context, err error) {
+	if o.refusedAt.IsZero() {
+		o.refusedAt = workflow.Now(ctx)
+	}
+	o.Show(ctx, Step{
+		Name: vocabulary.StepRefused, Why: "the API server refuses: " + Refused(err), Phase: o.Shown.Phase, Node: o.Shown.Node,
+		BlockedBy: []string{vocabulary.BlockedRefused}, Stuck: true,
+	})
+	o.Shown.Since = o.refusedAt
+}
+
+// awaitAcceptance waits until a signal arrives or a refused write may be tried again. A refusal is no failure of the run: a role,
+// a webhook or a quota that refuses now may accept later, and none of them reports when.
+func (o *Object) awaitAcceptance(ctx workflow.Context, err error) error {
+	o.ShowRefusal(ctx, err)
+	o.refusals++
+	o.Live = true
+	defer o.Disarm("refused")
+	err = o.Awaken(ctx, o.Timer(ctx, "refused", "tries again then: "+Refused(err), workflow.Now(ctx).Add(refusedAgain(o.refusals))))
+	if ctx.Err() != nil {
+		return nil // a kind that must write something before it ends does so in its next step; others end there
+	}
+	return err
+}
+
 // steps decides and takes steps until one ends the run. A nil result means that the run continues as new. If a run is calm only
 // after a later step, it has done something, and rests before it ends.
 func steps[D any, R result](ctx workflow.Context, p Procedure[D, R]) (*R, error) {
@@ -86,7 +115,14 @@ func steps[D any, R result](ctx workflow.Context, p Procedure[D, R]) (*R, error)
 		if err == nil {
 			over, err = p.Step(ctx, d)
 		}
+		if FailedWith(err, kube.TypeRefused) {
+			err = o.awaitAcceptance(ctx, err)
+		} else if err == nil {
+			o.refusals, o.refusedAt = 0, time.Time{}
+		}
 		switch {
+		case FailedWith(err, kube.TypeRewound):
+			o.Versions, o.Live = kube.MinVersions{}, true // no cache will reach them
 		case FailedWith(err, kube.TypeObjectGone), FailedWith(err, kube.TypeConflict), TimedOut(err):
 			o.Live = true // the object changed or is gone, or the decision is too old: the next decision reads from the API server
 		case err != nil || over != nil:

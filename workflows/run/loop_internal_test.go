@@ -19,6 +19,7 @@ import (
 	"millwright/activities"
 	"millwright/activities/kube"
 	"millwright/activities/request"
+	"millwright/api/vocabulary"
 )
 
 // course is a kind of object whose first step takes a minute and then ends as a test wants. The second one ends calm.
@@ -26,10 +27,12 @@ type course struct {
 	*Object
 	first   func() (*Result, error)
 	seen    []string // minimum versions of the machines in each decision
+	decided []time.Time
 	settled []bool
 }
 
-func (c *course) Decide(workflow.Context) (int, error) {
+func (c *course) Decide(ctx workflow.Context) (int, error) {
+	c.decided = append(c.decided, workflow.Now(ctx))
 	c.seen = append(c.seen, c.Versions[kube.MachinesResource])
 	return len(c.seen), nil
 }
@@ -234,4 +237,54 @@ func TestLoopDoesNotContinueARunThatWasCancelled(t *testing.T) {
 	w.endless = true
 	_, err := w.execute(t, func() { w.env.SetContinueAsNewSuggested(true); w.env.CancelWorkflow() })
 	require.True(t, temporal.IsCanceledError(err))
+}
+
+// refusing returns the failure of a write that the API server refuses.
+func refusing() (*Result, error) {
+	return nil, kube.Refused("machines \"m\" is forbidden: the worker may not patch it")
+}
+
+func TestARefusedWriteDoesNotFailARun(t *testing.T) {
+	t.Run("it is tried again later", func(t *testing.T) {
+		w := newCourse(t, refusing)
+		var during Step
+		w.env.RegisterDelayedCallback(func() { during = w.course.Shown }, time.Minute+RefusedAgain-1)
+		result, err := w.execute(t, func() {})
+		require.NoError(t, err)
+		require.Equal(t, "the second step", result.Why)
+		require.Equal(t, vocabulary.StepRefused, during.Name)
+		require.Equal(t, []string{vocabulary.BlockedRefused}, during.BlockedBy)
+		require.Contains(t, during.Why, "is forbidden")
+		require.True(t, during.Stuck)
+		require.True(t, w.course.Live, "what was decided from the caches was refused")
+		require.Equal(t, RefusedAgain, w.course.decided[1].Sub(w.course.decided[0])-time.Minute)
+	})
+	t.Run("a change ends the wait", func(t *testing.T) {
+		w := newCourse(t, refusing)
+		w.env.RegisterDelayedCallback(func() { w.env.SignalWorkflow(SignalChanged, Changed{}) }, time.Minute+time.Second)
+		_, err := w.execute(t, func() {})
+		require.NoError(t, err)
+		require.Equal(t, time.Second, w.course.decided[1].Sub(w.course.decided[0])-time.Minute)
+	})
+}
+
+func TestTheWaitAfterARefusalGrows(t *testing.T) {
+	waits := make([]time.Duration, 8)
+	for i := range waits {
+		waits[i] = refusedAgain(i + 1)
+	}
+	require.Equal(t, []time.Duration{
+		10 * time.Second, 20 * time.Second, 40 * time.Second, 80 * time.Second, 160 * time.Second, 5 * time.Minute, 5 * time.Minute, 5 * time.Minute,
+	}, waits)
+}
+
+// No cache reaches the versions of a state that was lost: a run forgets them.
+func TestARunForgetsTheVersionsOfAnAPIServerThatWasRestored(t *testing.T) {
+	w := newCourse(t, func() (*Result, error) {
+		return nil, temporal.NewNonRetryableApplicationError("restored", kube.TypeRewound, nil)
+	})
+	_, err := w.execute(t, func() { w.change("9") })
+	require.NoError(t, err)
+	require.Equal(t, []string{"", "9"}, w.course.seen, "a signal that comes later has versions of the restored state")
+	require.True(t, w.course.Live)
 }

@@ -45,21 +45,23 @@ func Gone(why string) (*Result, error) { return &Result{OutcomeGone, why}, nil }
 
 // Object is the state that the workflows of all objects share: minimum versions, timers, and the step that it shows.
 type Object struct {
-	ID       string
-	kind     Kind
-	Ref      kube.Ref
-	Versions kube.MinVersions
-	Live     bool // the next decision reads from the API server
-	Endless  bool // a calm run continues as new instead of ending
-	Changed  workflow.ReceiveChannel
-	orders   workflow.ReceiveChannel // requests by signal; nil for kinds without requests
-	writing  bool                    // a request that came by signal is being written
-	Tell     string                  // of a rollout: ID of the workflow to signal at its end; empty: none
-	Ended    string                  // of a deployment: ID of the rollout that last reported its end; empty: none
-	Timers   map[string]*timer
-	spent    map[string]int // by name of an activity: how many of its IDs this run cannot use again
-	Shown    Step
-	search   Step // the step that the search attributes show
+	ID        string
+	kind      Kind
+	Ref       kube.Ref
+	Versions  kube.MinVersions
+	Live      bool // the next decision reads from the API server
+	Endless   bool // a calm run continues as new instead of ending
+	Changed   workflow.ReceiveChannel
+	orders    workflow.ReceiveChannel // requests by signal; nil for kinds without requests
+	writing   bool                    // a request that came by signal is being written
+	Tell      string                  // of a rollout: ID of the workflow to signal at its end; empty: none
+	Ended     string                  // of a deployment: ID of the rollout that last reported its end; empty: none
+	Timers    map[string]*timer
+	spent     map[string]int // by name of an activity: how many of its IDs this run cannot use again
+	refusals  int            // writes in a row that the API server refused
+	refusedAt time.Time      // when it refused the first of them; zero: none
+	Shown     Step
+	search    Step // the step that the search attributes show
 }
 
 // timer is a durable timer that is started once and checked often.
@@ -72,7 +74,7 @@ type timer struct {
 // NewObject returns the state of an object's workflow at the start of a run.
 func NewObject(ctx workflow.Context, kind Kind, in Input) *Object {
 	o := &Object{
-		ID:       ID(kind, in.Ref),
+		ID:       InstallationOf(ctx).ID(kind, in.Ref),
 		kind:     kind,
 		Ref:      in.Ref,
 		Versions: kube.MinVersions{},

@@ -44,9 +44,21 @@ const SettledAfter = 20 * time.Second
 // object changes; this covers a change that no watch has reported. With one hour a stuck run costs eleven events an hour.
 const RecheckStuck = time.Hour
 
-// RefusedAgain is when a set retries a batch that the API server refused, if no signal arrives earlier. Quotas and webhooks do
+// RefusedAgain is when a write that the API server refused is tried again, if no signal arrives earlier. Quotas and webhooks do
 // not report when they would accept it. Source: a sixth of the bridge's resync interval.
 const RefusedAgain = 10 * time.Second
+
+// refusedMost is the longest wait before a refused write is tried again. Source: five times the bridge's resync interval.
+const refusedMost = 5 * time.Minute
+
+// refusedAgain is the wait after n refused writes in a row: RefusedAgain at first, doubled each time.
+func refusedAgain(n int) time.Duration {
+	wait := RefusedAgain
+	for ; n > 1 && wait < refusedMost; n-- {
+		wait *= 2
+	}
+	return min(wait, refusedMost)
+}
 
 // quickly is for decisions and small idempotent writes: one local attempt of at most two seconds. If it fails, the caller runs
 // the same activity as a regular one.
@@ -67,7 +79,7 @@ const FewWrites = 30
 // until it answers.
 func cluster(ctx workflow.Context, queue, summary string) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		TaskQueue:           queue,
+		TaskQueue:           InstallationOf(ctx).Queue(queue),
 		Summary:             Brief(summary),
 		StartToCloseTimeout: 20 * time.Second,
 		WaitForCancellation: true,
@@ -115,7 +127,7 @@ func Soon(ctx workflow.Context, summary string, n int) workflow.Context {
 // detects a dead worker: ten seconds instead of the usual thirty, because a machine waits that long for it.
 func Cloud(ctx workflow.Context, provider, id, summary string) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		TaskQueue:           ProviderQueue(provider),
+		TaskQueue:           InstallationOf(ctx).ProviderQueue(provider),
 		ActivityID:          id,
 		Summary:             Brief(summary),
 		StartToCloseTimeout: 10 * time.Minute,
@@ -159,14 +171,14 @@ func DrainOptions(ctx workflow.Context, machine kube.Ref, node string, purpose s
 	case vocabulary.DrainForPreservation:
 		why = "the machine has failed and is preserved: its node must be empty"
 	}
-	id, summary := ID(KindDrain, machine), fmt.Sprintf("Drain %s of machine %s", node, machine.Key())
+	id, summary := InstallationOf(ctx).ID(KindDrain, machine), fmt.Sprintf("Drain %s of machine %s", node, machine.Key())
 	return child(ctx, id, enumspb.PARENT_CLOSE_POLICY_REQUEST_CANCEL, summary, why)
 }
 
 // RolloutOptions are those of a deployment's rollout. When the parent run is terminated the rollout continues, and the next run
 // of the deployment's workflow finds it open. When the parent is cancelled, so is the rollout.
 func RolloutOptions(ctx workflow.Context, deployment kube.Ref, revision int64, why string) workflow.Context {
-	id, summary := ID(KindRollout, deployment, revision), fmt.Sprintf("Rollout of %s to revision %d", deployment.Key(), revision)
+	id, summary := InstallationOf(ctx).ID(KindRollout, deployment, revision), fmt.Sprintf("Rollout of %s to revision %d", deployment.Key(), revision)
 	return child(ctx, id, enumspb.PARENT_CLOSE_POLICY_ABANDON, summary, "started because: "+why)
 }
 
@@ -174,7 +186,7 @@ func RolloutOptions(ctx workflow.Context, deployment kube.Ref, revision int64, w
 func child(ctx workflow.Context, id string, closing enumspb.ParentClosePolicy, summary, details string) workflow.Context {
 	return workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{
 		WorkflowID:            id,
-		TaskQueue:             QueueMachines,
+		TaskQueue:             InstallationOf(ctx).Queue(QueueMachines),
 		WaitForCancellation:   true,
 		ParentClosePolicy:     closing,
 		WorkflowIDReusePolicy: enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,

@@ -83,7 +83,7 @@ func TestD30_EveryCallOfAProviderHasADeadline(t *testing.T) {
 			Glance(ctx, "fake", "1", "looks"), Sweeping(ctx, "fake", "1", "sweeps"),
 		} {
 			options := workflow.GetActivityOptions(call)
-			assert.Equal(t, ProviderQueue("fake"), options.TaskQueue)
+			assert.Equal(t, Installation("").ProviderQueue("fake"), options.TaskQueue)
 			assert.Equal(t, 10*time.Minute, options.StartToCloseTimeout)
 			assert.Equal(t, 10*time.Second, options.HeartbeatTimeout, "a worker that died is noticed before the deadline")
 		}

@@ -68,8 +68,8 @@ func (s *machineSet) act(ctx workflow.Context, d set.Decision) (acted bool, err 
 		return true, run.Write(ctx, s.Object, "finalizer: "+d.Pending.Why, finalizeSet, s.Read()) // decide again: new version
 	}
 	if d.Scale.Generations != nil { // generations are recorded before a machine that they count is deleted
-		if err := s.report(ctx, d); err != nil || !d.Scale.Acting() {
-			return true, err
+		if err := s.report(ctx, d); err != nil && run.Refused(err) == "" || !d.Scale.Acting() {
+			return true, s.unlessRefused(ctx, false, err)
 		}
 	}
 	failed, acted, err := s.carryOut(ctx, d)
@@ -79,7 +79,7 @@ func (s *machineSet) act(ctx workflow.Context, d set.Decision) (acted bool, err 
 	was := s.failure
 	if s.failure = failed; d.Report || was != failed {
 		if err := s.report(ctx, d); err != nil {
-			return true, err
+			return true, s.unlessRefused(ctx, acted && failed.Message == "", err)
 		}
 		acted = true
 	}
@@ -87,6 +87,21 @@ func (s *machineSet) act(ctx workflow.Context, d set.Decision) (acted bool, err 
 		return true, s.Awaken(ctx, s.Timer(ctx, "again", "tries again then: "+failed.Message, workflow.Now(ctx).Add(run.RefusedAgain)))
 	}
 	return acted, nil
+}
+
+// unlessRefused handles the error of a report: one that the API server refuses stops no creation and no deletion. If there was
+// nothing else to do, it waits before it reports again.
+func (s *machineSet) unlessRefused(ctx workflow.Context, acted bool, err error) error {
+	refused := run.Refused(err)
+	switch {
+	case refused == "":
+		return err
+	case acted:
+		return nil
+	}
+	s.Show(ctx, run.Step{Name: "refused", Why: refused, BlockedBy: []string{"Refused"}, Stuck: true})
+	s.Live = true
+	return s.Awaken(ctx, s.Timer(ctx, "again", "tries again then: "+refused, workflow.Now(ctx).Add(run.RefusedAgain)))
 }
 
 func (s *machineSet) report(ctx workflow.Context, d set.Decision) error {

@@ -37,6 +37,7 @@ type setWorld struct {
 	conflict int      // number of creations that meet a conflict
 	refuses  string   // why the API server refuses machines; empty: it does not
 	failures []string // the failures that were reported
+	noReport int      // number of reports that the API server refuses
 	onReport func()   // called with each report; may be nil
 }
 
@@ -65,6 +66,10 @@ func newSetWorld(t *testing.T) *setWorld {
 		return set.Written{}, nil
 	})
 	w.env.OnActivity("ReportSet", mock.Anything, mock.Anything).Return(func(_ context.Context, in set.Report) (string, error) {
+		if w.noReport > 0 {
+			w.noReport--
+			return "", temporal.NewNonRetryableApplicationError("request is too large", kube.TypeRefused, nil)
+		}
 		w.reported = w.machines
 		w.failures = append(w.failures, in.Failure.Message)
 		if w.onReport != nil {
@@ -141,6 +146,15 @@ func TestU50_MachineSetDeletesItsMachinesBeforeItGoes(t *testing.T) {
 	result := w.run(t, run.Input{Ref: workflowstest.Ref})
 	require.Equal(t, run.OutcomeGone, result.Outcome)
 	require.Equal(t, []string{"delete 50", "delete 20", "release"}, w.log)
+}
+
+// A status that the API server refuses stops no creation and no deletion.
+func TestMachineSetWorksOnWhenItsStatusIsRefused(t *testing.T) {
+	w := newSetWorld(t)
+	w.wanted, w.noReport = 60, 3
+	w.env.RegisterDelayedCallback(func() { w.deleting = true; workflowstest.Changed(w.env) }, 15*time.Second)
+	require.Equal(t, run.OutcomeGone, w.run(t, run.Input{Ref: workflowstest.Ref}).Outcome)
+	require.Equal(t, []string{"create 50", "create 10", "delete 50", "delete 10", "release"}, w.log)
 }
 
 // A refusal is removed from the status when the size has changed so that nothing must be written.

@@ -142,7 +142,7 @@ func (c *cluster) do(d rollout.Decision) {
 			s.Revision, s.History = d.Revise.Revision, d.Revise.History
 		}
 	}
-	c.Sets = slices.DeleteFunc(c.Sets, func(s rollout.Set) bool { return has(d.Delete, s.UID) })
+	c.Sets = slices.DeleteFunc(c.Sets, func(s rollout.Set) bool { return has(d.Delete, s.UID) || has(d.Release, s.UID) })
 	if d.Record != nil {
 		c.Progress = c.Progress.Recorded(*d.Record)
 	}

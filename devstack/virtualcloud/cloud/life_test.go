@@ -69,10 +69,10 @@ func TestStaleReadsShowThePastAndWritesMeetTheTruth(t *testing.T) {
 			b.Staleness, b.DeleteLatency = virtual.Duration(5*time.Second), virtual.Duration(2*time.Second)
 		})
 		make1(t, c, request("a"))
-		assert.Empty(t, c.lookupUID("c1", "uid-a").Items)
+		assert.Empty(t, c.lookupUID("c1", "uid-a", "", "").Items)
 		assert.Len(t, c.Instances(), 1, "the admin API shows the true state")
 		time.Sleep(5 * time.Second)
-		assert.Len(t, c.lookupUID("c1", "uid-a").Items, 1)
+		assert.Len(t, c.lookupUID("c1", "uid-a", "", "").Items, 1)
 		assert.Len(t, c.lookupID("c1", "i-1").Items, 1)
 
 		require.NoError(t, c.terminate("i-1", "c1"))

@@ -72,11 +72,17 @@ func (c *Cloud) list(cluster, class string) virtual.ReadAnswer {
 	})
 }
 
-// lookupUID shows the instances of a cluster with a machine's UID.
-func (c *Cloud) lookupUID(cluster, uid string) virtual.ReadAnswer {
+// lookupUID shows the instances of a cluster with a machine's UID; if there is none and a machine is named, those of the class that have
+// its name and no UID.
+func (c *Cloud) lookupUID(cluster, uid, machine, class string) virtual.ReadAnswer {
 	return c.read(func(w *world, then time.Time) []virtual.Instance {
-		numbers := w.byUID[uidKey(virtual.Tags{Cluster: cluster, MachineUID: uid})]
-		return w.visible(numbers, then, func(*record) bool { return true })
+		tagged := w.visible(w.byUID[uidKey(virtual.Tags{Cluster: cluster, MachineUID: uid})], then, func(*record) bool { return true })
+		if len(tagged) > 0 || machine == "" {
+			return tagged
+		}
+		return w.visible(w.byUID[uidKey(virtual.Tags{Cluster: cluster})], then, func(r *record) bool {
+			return r.Tags.Machine == machine && r.Tags.Class == class
+		})
 	})
 }
 

@@ -58,7 +58,7 @@ func (c *Cloud) serveLookup(w http.ResponseWriter, r *http.Request) {
 			if id != "" {
 				return c.lookupID(cluster, id), nil
 			}
-			return c.lookupUID(cluster, uid), nil
+			return c.lookupUID(cluster, uid, query.Get("machine"), query.Get("class")), nil
 		})
 }
 

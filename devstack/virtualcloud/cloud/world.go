@@ -91,7 +91,7 @@ func (w *world) apply(e entry) {
 func (w *world) count(r *record) {
 	w.counters.Creates++
 	for _, number := range w.byUID[uidKey(r.Tags)] {
-		if w.records[number].live(r.Accepted) {
+		if r.Tags.MachineUID != "" && w.records[number].live(r.Accepted) {
 			w.counters.DuplicateCreates++
 			break
 		}

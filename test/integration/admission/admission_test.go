@@ -238,6 +238,7 @@ func parse(t *testing.T, text []byte) map[string]any {
 // kinds holds the kind of each plural name.
 var kinds = map[string]string{
 	"machines": "Machine", "machinesets": "MachineSet", "machinedeployments": "MachineDeployment", "machineclasses": "MachineClass",
+	"rolloutpolicies": "RolloutPolicy",
 }
 
 // identify returns the plural name of an object's kind, and its name.

@@ -174,11 +174,12 @@ func testTables(t *testing.T, api *api) {
 		assert.True(t, r.Namespaced, r.Name)
 	}
 	assert.Equal(t, map[string][]string{
-		"machines": {"mc"}, "machinesets": {"mcs"}, "machinedeployments": {"mcd"}, "machineclasses": {"mcc"},
+		"machines": {"mc"}, "machinesets": {"mcs"}, "machinedeployments": {"mcd"}, "machineclasses": {"mcc"}, "rolloutpolicies": {"rop"},
 	}, shortNames)
 	assert.ElementsMatch(t, []string{
 		"machines", "machines/status", "machinesets", "machinesets/status", "machinesets/scale",
 		"machinedeployments", "machinedeployments/status", "machinedeployments/scale", "machineclasses", "machineclasses/status",
+		"rolloutpolicies",
 	}, subresources)
 
 	for plural, want := range map[string][]string{
@@ -186,6 +187,7 @@ func testTables(t *testing.T, api *api) {
 		"machinesets":        {"Name", "Desired", "Current", "Ready", "Age"},
 		"machinedeployments": {"Name", "Ready", "Desired", "Up-to-date", "Available", "Age"},
 		"machineclasses":     {"Name", "Age"},
+		"rolloutpolicies":    {"Name", "Rollback", "Max-Replacements", "Age"},
 	} {
 		raw, err := body(api.rest.Get().AbsPath(path(plural)).
 			SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").Do(t.Context()))

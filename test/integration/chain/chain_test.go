@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -223,6 +224,26 @@ func TestMissingClassAndSecretAreShown(t *testing.T) {
 	rig.Eventually(t, 30*time.Second, "the machine without a set is gone", func() (bool, any) { return len(alone()) == 0, alone() })
 	pool.Delete(t)
 	pool.AwaitGone(t, 30*time.Second)
+}
+
+// A class with a typo: no create call was ever made, so that nothing of the machine is in a cloud.
+func TestD17_AMachineWhoseClassNeverExistedCanBeDeleted(t *testing.T) {
+	t.Parallel()
+	_, err := r.Kube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "typo"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	machines := r.Machines.MachineV1alpha1().Machines("typo")
+	_, err = machines.Create(t.Context(), &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "typo"}, Spec: rig.Spec()}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	rig.Eventually(t, 20*time.Second, "its class is missing", func() (bool, any) {
+		m, err := machines.Get(t.Context(), "typo", metav1.GetOptions{})
+		require.NoError(t, err)
+		return m.Status.CurrentStatus.Phase == v1alpha1.MachineCrashLoopBackOff && m.Status.LastOperation.ErrorCode == v1alpha1.ReasonClassNotFound, m.Status
+	})
+	require.NoError(t, machines.Delete(t.Context(), "typo", metav1.DeleteOptions{}))
+	rig.Eventually(t, 20*time.Second, "it goes without its class", func() (bool, any) {
+		m, err := machines.Get(t.Context(), "typo", metav1.GetOptions{})
+		return apierrors.IsNotFound(err), m.Status
+	})
 }
 
 // A node that is lost after Running sets the phase Unknown, and a node that is well again heals it.

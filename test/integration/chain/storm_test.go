@@ -50,9 +50,9 @@ func TestStormAtCompletionLosesNoSignal(t *testing.T) {
 	machines := pool.Machines(t)
 	for _, m := range machines {
 		ref := kube.Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)}
-		id := run.ID(run.KindMachine, ref)
+		id := rig.Installation.ID(run.KindMachine, ref)
 		options := client.StartWorkflowOptions{
-			ID: id, TaskQueue: run.QueueMachines,
+			ID: id, TaskQueue: rig.Installation.Queue(run.QueueMachines),
 			TypedSearchAttributes: run.StartAttributes(m.Namespace, run.Owner{Machine: m.Name}),
 		}
 		signal := func() {

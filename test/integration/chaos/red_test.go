@@ -4,6 +4,7 @@ package chaos
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 
 	"millwright/devstack/component"
 	"millwright/devstack/stack"
+	"millwright/test/checker"
 	"millwright/test/integration/rig"
 )
 
@@ -27,6 +29,8 @@ func TestWithoutAdoptionTheKillMakesInstancesTwice(t *testing.T) {
 	})
 	weather{tokens: false}.apply(t, careless)
 	careless.Namespace(t, "careless", slowly)
+	watcher := checker.Watch(checker.Sources{Machines: careless.Machines, Kube: careless.Kube, Cloud: careless.Cloud, Temporal: careless.Temporal}, "careless", checker.Bounds{})
+	go watcher.Run(t.Context())
 	before := stats(t, careless)
 	pool := careless.Pool(t, "careless", "careless", size)
 	midway(t, careless, before)
@@ -34,4 +38,6 @@ func TestWithoutAdoptionTheKillMakesInstancesTwice(t *testing.T) {
 	require.NoError(t, careless.Stack.Start(t.Context(), component.Worker))
 	pool.AwaitRunning(t, size, 3*time.Minute)
 	require.Positive(t, stats(t, careless).DuplicateCreates, "nothing was made twice: the safety test proves nothing")
+	violations, _ := watcher.Violations()
+	require.True(t, slices.ContainsFunc(violations, func(v checker.Violation) bool { return v.Check == checker.CheckTwice }), "the checker sees it: %v", violations)
 }

@@ -72,7 +72,7 @@ func installedAccounts() []account {
 	core.mayNot = append(core.mayNot, "get secrets") // it serves no provider's queue
 	provider := account{
 		user: serviceAccounts + "millwright-provider-virtual",
-		may:  []string{"get machineclasses", "get machines", "list machines", "get secrets", "get secrets in kube-system"},
+		may:  []string{"get machineclasses", "list machines", "get secrets", "get secrets in kube-system"},
 		mayNot: []string{
 			"watch machines", "list nodes", "list secrets", "update secrets", "patch secrets", "create machines", "patch machines:status", "delete machines", "update nodes",
 			"delete nodes", "get leases in millwright",

@@ -3,6 +3,7 @@
 package drain
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -35,15 +36,22 @@ func TestN14_BudgetThatLoosensEndsTheDrainAtOnce(t *testing.T) {
 		time.Sleep(time.Second)
 	}
 	require.LessOrEqual(t, len(asked(t, p.Namespace)), 3, "P5: a budget that cannot allow any is not hammered")
-	p.Loosen(t, "web", 1)
-	begun := time.Now()
+	allowed := p.LoosenAndWatch(t, "web", 1)
 	rig.Eventually(t, 20*time.Second, "drained", func() (bool, any) {
 		now := machine(t, m)
 		return now == nil || drained(now).Status == corev1.ConditionTrue, nil
 	})
-	t.Logf("drained %s after the budget was loosened; %d pods, requests: %v", time.Since(begun).Round(10*time.Millisecond), len(here), asked(t, p.Namespace))
+	requests := asked(t, p.Namespace)
+	t.Logf("the budget allowed evictions from %s on; %d pods, requests: %v", allowed.Format("15:04:05"), len(here), requests)
+	first := slices.IndexFunc(requests, func(q request) bool { return q.Verb == "evict" && q.Code == 201 })
+	require.GreaterOrEqual(t, first, 0, "no eviction was accepted")
+	require.Less(t, requests[first].At.Sub(allowed), atOnce, "from the budget's status to the first eviction")
 	awaitGone(t, m, 30*time.Second)
 }
+
+// atOnce is the most that may pass from a budget's status, whose time has whole seconds, to the eviction that it allows. A drain that
+// is not woken asks again after a minute, and one that only looks with its heartbeats does so every few seconds.
+const atOnce = 3 * time.Second
 
 func TestD39_BudgetThatNeverLoosensMeetsTheLadder(t *testing.T) {
 	t.Parallel()
@@ -81,6 +89,7 @@ func TestD39_BudgetThatNeverLoosensMeetsTheLadder(t *testing.T) {
 	}
 	after := func(begin time.Time, q request) {
 		t.Helper()
+		t.Logf("%s of %s comes %s after its time", q.Verb, q.Pod, q.At.Sub(begin).Round(10*time.Millisecond))
 		require.False(t, q.At.Before(begin), "%s: %v comes too early", begin, q)
 		require.True(t, q.At.Before(begin.Add(late)), "%s: %v comes too late", begin, q)
 	}
@@ -90,5 +99,6 @@ func TestD39_BudgetThatNeverLoosensMeetsTheLadder(t *testing.T) {
 	require.Contains(t, deleted[2].Pod, "held-")
 }
 
-// late is the most by which a step of the ladder may be.
-const late = 30 * time.Second
+// late is the most by which a step of the ladder may be. Source: the activity ends with its time, and a report and the next activity
+// follow; on two stacks that share a machine each of the three waits for a second or two.
+const late = 10 * time.Second

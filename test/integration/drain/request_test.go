@@ -26,7 +26,7 @@ import (
 func asUpdate(kind run.Kind, m v1alpha1.Machine, in run.RequestInput) client.UpdateWorkflowOptions {
 	in.Actor = "ann"
 	return client.UpdateWorkflowOptions{
-		WorkflowID: run.ID(kind, refOf(m)), UpdateName: run.MessageRequest, Args: []any{in}, WaitForStage: client.WorkflowUpdateStageCompleted,
+		WorkflowID: rig.Installation.ID(kind, refOf(m)), UpdateName: run.MessageRequest, Args: []any{in}, WaitForStage: client.WorkflowUpdateStageCompleted,
 	}
 }
 
@@ -133,7 +133,7 @@ func TestStuckDrainTakesRequests(t *testing.T) {
 	patched := time.Now()
 	p.Patch(t, `{"spec":{"template":{"spec":{"drainTimeout":"5h"}}}}`)
 	rig.Eventually(t, 30*time.Second, "another activity", func() (bool, any) {
-		d, err := r.Temporal.DescribeWorkflowExecution(t.Context(), run.ID(run.KindDrain, refOf(m)), "")
+		d, err := r.Temporal.DescribeWorkflowExecution(t.Context(), rig.Installation.ID(run.KindDrain, refOf(m)), "")
 		require.NoError(t, err)
 		pending := d.GetPendingActivities()
 		// Whether it is called evict-pods or evict-pods-2 depends on where the cancellation met the one before.
@@ -143,7 +143,7 @@ func TestStuckDrainTakesRequests(t *testing.T) {
 	signal := func(in run.RequestInput) {
 		t.Helper()
 		in.Actor = "bob"
-		require.NoError(t, r.Temporal.SignalWorkflow(t.Context(), run.ID(run.KindDrain, refOf(m)), "", run.MessageRequest, in))
+		require.NoError(t, r.Temporal.SignalWorkflow(t.Context(), rig.Installation.ID(run.KindDrain, refOf(m)), "", run.MessageRequest, in))
 	}
 	signal(run.RequestInput{Command: "unpreserve"})
 	told(t, m, "RequestRefused", "bob requested unpreserve; refused: machine requests/"+m.Name+" is being deleted: unpreserve would change nothing")
@@ -221,7 +221,7 @@ func hearMachine(t *testing.T, m v1alpha1.Machine, in run.RequestInput) (answer,
 	t.Helper()
 	handle, err := r.Temporal.UpdateWithStartWorkflow(t.Context(), client.UpdateWithStartWorkflowOptions{
 		StartWorkflowOperation: r.Temporal.NewWithStartWorkflowOperation(client.StartWorkflowOptions{
-			ID: run.ID(run.KindMachine, refOf(m)), TaskQueue: run.QueueMachines,
+			ID: rig.Installation.ID(run.KindMachine, refOf(m)), TaskQueue: rig.Installation.Queue(run.QueueMachines),
 			WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
 		}, string(run.KindMachine), run.Input{Ref: refOf(m)}),
 		UpdateOptions: asUpdate(run.KindMachine, m, in),

@@ -91,7 +91,7 @@ func drainRuns(t *testing.T, namespace string) (runs []string) {
 // picture asks a machine's drain what it sees. One that cannot tell yet sees nothing.
 func picture(t *testing.T, m v1alpha1.Machine) (seen drain.Picture) {
 	t.Helper()
-	id := run.ID(run.KindDrain, kube.Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)})
+	id := rig.Installation.ID(run.KindDrain, kube.Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)})
 	answer, err := r.Temporal.QueryWorkflow(t.Context(), id, "", workflows.QueryPods)
 	if err == nil {
 		require.NoError(t, answer.Get(&seen))

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -309,8 +310,32 @@ func TestP23_VanishedInstanceIsReplacedEarly(t *testing.T) {
 	heard(t, p.Namespace, victim.Name, "InstanceGone")
 }
 
+// Without our finalizer a Node that is deleted is gone at once. Its instance runs, so its machine would wait for its health timeout.
+func TestN15_NodeThatIsGoneIsReplacedAtOnce(t *testing.T) {
+	t.Parallel()
+	pool(t, "beside", small, 2, "").AwaitRunning(t, 2, 60*time.Second)
+	p := pool(t, "nodegone", small, 1, "")
+	p.AwaitRunning(t, 1, 30*time.Second)
+	victim := p.Machines(t)[0]
+	node := victim.Labels[v1alpha1.LabelNode]
+	rig.Eventually(t, 20*time.Second, "the node is gone", func() (bool, any) {
+		_, err := r.Kube.CoreV1().Nodes().Patch(t.Context(), node, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+		if err == nil {
+			err = r.Kube.CoreV1().Nodes().Delete(t.Context(), node, metav1.DeleteOptions{})
+		}
+		_, gone := r.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
+		return apierrors.IsNotFound(gone), []any{err, gone}
+	})
+	rig.Eventually(t, 60*time.Second, "replaced long before the health timeout", func() (bool, any) {
+		return machine(t, p, victim.Name) == nil, names(p, t)
+	})
+	p.AwaitRunning(t, 1, 30*time.Second)
+	heard(t, p.Namespace, victim.Name, "ReplacementGranted") // only a deployment replaces it
+}
+
 func TestN15_NodeDeletedByHandIsReplaced(t *testing.T) {
 	t.Parallel()
+	pool(t, "others", small, 4, "").AwaitRunning(t, 4, 60*time.Second) // with three of three nodes gone, nothing would be replaced
 	p := pool(t, "byhand", small, 3, "")
 	p.AwaitRunning(t, 3, 30*time.Second)
 	before := p.Machines(t)

@@ -149,9 +149,8 @@ func TestRecord(t *testing.T) {
 
 	// A rollout that is paused, resumed and superseded, and one that is completed.
 	r.Namespace(t, "rolled", "")
-	rolled := r.Pool(t, "rolled", "rolled", 6, func(d *v1alpha1.MachineDeployment) {
-		d.Spec.Rollout = &v1alpha1.RolloutPolicy{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(2), Approve: true}}}
-	})
+	rolled := r.Pool(t, "rolled", "rolled", 6)
+	r.Policy(t, "rolled", "rolled", v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(2), Approve: true}}})
 	rolled.AwaitRunning(t, 6, time.Minute)
 	edition := func(value string) {
 		rolled.Patch(t, fmt.Sprintf(`{"spec":{"template":{"metadata":{"labels":{"edition":%q}}}}}`, value))

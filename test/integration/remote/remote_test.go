@@ -35,8 +35,8 @@ func TestMain(m *testing.M) {
 	os.Exit(rig.Main(m, options, func(up *rig.Rig) { r = up }))
 }
 
-// withoutSecrets takes every right on Secrets from the core worker's role, and gives the provider's worker what
-// docs/provider.md says that it needs.
+// withoutSecrets takes every right on Secrets from the core worker's role, and lets the provider's worker get them: in the stack
+// it has only the role that reads no Secrets.
 func withoutSecrets(t *testing.T) {
 	t.Helper()
 	roles := r.Kube.RbacV1().ClusterRoles()
@@ -53,18 +53,10 @@ func withoutSecrets(t *testing.T) {
 	_, err = roles.Update(t.Context(), role, metav1.UpdateOptions{})
 	require.NoError(t, err)
 
-	_, err = roles.Create(t.Context(), &rbacv1.ClusterRole{
-		ObjectMeta: metav1.ObjectMeta{Name: component.ProviderIdentity},
-		Rules: []rbacv1.PolicyRule{
-			{APIGroups: []string{v1alpha1.GroupName}, Resources: []string{"machineclasses"}, Verbs: []string{"get"}},
-			{APIGroups: []string{v1alpha1.GroupName}, Resources: []string{"machines"}, Verbs: []string{"get", "list"}},
-			{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get"}},
-		},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	const secrets = "millwright-provider-secrets"
 	_, err = r.Kube.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: component.ProviderIdentity},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: component.ProviderIdentity},
+		ObjectMeta: metav1.ObjectMeta{Name: secrets},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: secrets},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: component.ProviderIdentity}},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)

@@ -114,6 +114,33 @@ func (p *Pool) Loosen(t *testing.T, app string, keep int32) {
 	require.NoError(t, err)
 }
 
+// LoosenAndWatch is Loosen, and returns since when the budget allows evictions, by the clock of the controller that counts its pods.
+func (p *Pool) LoosenAndWatch(t *testing.T, app string, keep int32) time.Time {
+	t.Helper()
+	budgets := p.rig.Kube.PolicyV1().PodDisruptionBudgets(p.Namespace)
+	w, err := budgets.Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=" + app})
+	require.NoError(t, err)
+	defer w.Stop()
+	p.Loosen(t, app, keep)
+	for late := time.After(time.Minute); ; {
+		select {
+		case event, open := <-w.ResultChan():
+			require.True(t, open, "the watch of budget %s has ended", app)
+			b, isBudget := event.Object.(*policyv1.PodDisruptionBudget)
+			if !isBudget || b.Status.ObservedGeneration != b.Generation || b.Status.DisruptionsAllowed == 0 {
+				continue
+			}
+			for _, c := range b.Status.Conditions {
+				if c.Type == policyv1.DisruptionAllowedCondition && c.Status == metav1.ConditionTrue {
+					return c.LastTransitionTime.Time
+				}
+			}
+		case <-late:
+			require.Fail(t, "the budget allows no eviction")
+		}
+	}
+}
+
 // Host returns a machine of the pool whose node holds pods of the app, and those pods.
 func (p *Pool) Host(t *testing.T, app string) (v1alpha1.Machine, []corev1.Pod) {
 	t.Helper()

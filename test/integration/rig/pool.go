@@ -66,6 +66,15 @@ func (r *Rig) Pool(t *testing.T, namespace, name string, replicas int32, changes
 	return &Pool{rig: r, Namespace: namespace, Name: name}
 }
 
+// Policy makes a RolloutPolicy for the object of that name, in a namespace that exists.
+func (r *Rig) Policy(t *testing.T, namespace, name string, spec v1alpha1.RolloutPolicySpec) {
+	t.Helper()
+	spec.Targets = []v1alpha1.RolloutPolicyTarget{{Name: name}}
+	policy := &v1alpha1.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: spec}
+	_, err := r.Machines.MachineV1alpha1().RolloutPolicies(namespace).Create(t.Context(), policy, metav1.CreateOptions{})
+	require.NoError(t, err)
+}
+
 // Spec returns the spec of a machine of the class "small".
 func Spec() v1alpha1.MachineSpec {
 	return v1alpha1.MachineSpec{Class: v1alpha1.ClassSpec{Kind: "MachineClass", Name: "small"}}

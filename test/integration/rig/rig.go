@@ -32,6 +32,9 @@ import (
 	"millwright/workflows/run"
 )
 
+// Installation is the name of the stack's Millwright.
+const Installation run.Installation = component.ClusterName
+
 // Rig is a running stack with clients.
 type Rig struct {
 	Stack    *stack.Stack

@@ -23,13 +23,19 @@ import (
 // the cluster's name.
 func (r *Rig) Plant(t *testing.T, namespace, name string) virtual.Instance {
 	t.Helper()
+	return r.PlantTagged(t, namespace, name, "uid-of-"+name)
+}
+
+// PlantTagged is Plant with a UID, or without one, as another controller makes instances.
+func (r *Rig) PlantTagged(t *testing.T, namespace, name, uid string) virtual.Instance {
+	t.Helper()
 	all, err := r.Cloud.Instances(t.Context())
 	require.NoError(t, err)
 	at := slices.IndexFunc(all, func(i admin.Instance) bool { return i.Tags.Cluster != "" })
 	require.NotEqual(t, -1, at, "an instance that tells the cluster's name")
 	planted, err := r.Cloud.Plant(t.Context(), virtual.CreateRequest{
 		Name: name,
-		Tags: virtual.Tags{Cluster: all[at].Tags.Cluster, Class: namespace + "/small", Machine: name, MachineUID: "uid-of-" + name},
+		Tags: virtual.Tags{Cluster: all[at].Tags.Cluster, Class: namespace + "/small", Machine: name, MachineUID: uid},
 		Spec: virtual.Spec{Region: "eu", Zone: "eu-1", InstanceType: "small"},
 	})
 	require.NoError(t, err)
@@ -48,7 +54,7 @@ func (r *Rig) Sweeps(t *testing.T, namespace string, confirm time.Duration) sdk.
 		Spec:   sdk.ScheduleSpec{Intervals: []sdk.ScheduleIntervalSpec{{Every: 24 * time.Hour}}},
 		Paused: true,
 		Action: &sdk.ScheduleWorkflowAction{
-			ID: id, Workflow: string(run.KindOrphanCollection), TaskQueue: run.QueueMachines,
+			ID: id, Workflow: string(run.KindOrphanCollection), TaskQueue: Installation.Queue(run.QueueMachines),
 			TypedSearchAttributes: run.StartAttributes(namespace, run.Owner{Provider: class.Provider}),
 			Args: []any{orphan.Input{
 				Class:    kube.Ref{Namespace: namespace, Name: "small", UID: string(class.UID)},

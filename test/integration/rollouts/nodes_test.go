@@ -60,9 +60,8 @@ func TestU14_MS10_NodeTemplateReachesMachinesWithoutARollout(t *testing.T) {
 // stays, also afterwards.
 func TestU27_U28_U29_NodesDuringARollout(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "marked", 5, rolling(1, 0), func(d *v1alpha1.MachineDeployment) {
-		d.Spec.Rollout = &v1alpha1.RolloutPolicy{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}}
-	})
+	f := newFleet(t, "marked", 5, rolling(1, 0))
+	r.Policy(t, f.Namespace, f.Name, v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}})
 	former := f.names(t)
 	told := map[string]string{} // by node: what a person told the autoscaler
 	for i, n := range f.Nodes(t) {

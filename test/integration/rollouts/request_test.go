@@ -24,7 +24,7 @@ import (
 func (f fleet) request(t *testing.T, in run.RequestInput) string {
 	t.Helper()
 	d := f.Deployment(t)
-	id := run.ID(run.KindMachineDeployment, kube.Ref{Namespace: d.Namespace, Name: d.Name, UID: string(d.UID)})
+	id := rig.Installation.ID(run.KindMachineDeployment, kube.Ref{Namespace: d.Namespace, Name: d.Name, UID: string(d.UID)})
 	in.Actor = "ann"
 	handle, err := r.Temporal.UpdateWorkflow(t.Context(), client.UpdateWorkflowOptions{
 		WorkflowID: id, UpdateName: run.MessageRequest, WaitForStage: client.WorkflowUpdateStageCompleted, Args: []any{in},
@@ -116,7 +116,7 @@ func TestRequestedBySignal(t *testing.T) {
 	f.change(t, "2")
 	rig.Eventually(t, time.Minute, "the rollout has begun", func() (bool, any) { n := f.updated(t, "2"); return n >= 1, n })
 	d := f.Deployment(t)
-	id := run.ID(run.KindRollout, kube.Ref{Namespace: d.Namespace, Name: d.Name, UID: string(d.UID)}, 2)
+	id := rig.Installation.ID(run.KindRollout, kube.Ref{Namespace: d.Namespace, Name: d.Name, UID: string(d.UID)}, 2)
 	signal := func(command request.Command, reason string) error {
 		in := run.RequestInput{Command: command, Actor: "ann", Reason: reason}
 		return r.Temporal.SignalWorkflow(t.Context(), id, "", run.MessageRequest, in)

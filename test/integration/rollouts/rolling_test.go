@@ -94,9 +94,8 @@ func TestKillsInTheMiddleOfARollout(t *testing.T) {
 func TestTerminationStartedFreesThePlace(t *testing.T) {
 	t.Parallel()
 	const slowToGo = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"500ms","deleteLatency":"3s"}`
-	f := newFleetOf(t, "early", slowToGo, 4, rolling(1, 0), func(d *v1alpha1.MachineDeployment) {
-		d.Spec.Rollout = &v1alpha1.RolloutPolicy{MachineReplacementPolicy: v1alpha1.MachineTerminationStarted}
-	})
+	f := newFleetOf(t, "early", slowToGo, 4, rolling(1, 0))
+	r.Policy(t, f.Namespace, f.Name, v1alpha1.RolloutPolicySpec{MachineReplacementPolicy: v1alpha1.MachineTerminationStarted})
 	watch := f.watch(t, promise{replicas: 4, surge: 1, early: true})
 	f.change(t, "2")
 	f.awaitEdition(t, "2", 4, time.Minute)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"millwright/api/v1alpha1"
@@ -21,12 +22,12 @@ func TestStagesAndAutomaticRollback(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "staged", 10, rolling(2, 0), func(d *v1alpha1.MachineDeployment) {
 		d.Spec.ProgressDeadlineSeconds = new(int32(600))
-		d.Spec.Rollout = &v1alpha1.RolloutPolicy{
-			Steps: []v1alpha1.RolloutStep{
-				{Replicas: intstr.FromString("10%"), Approve: true}, {Replicas: intstr.FromInt32(5), Wait: &metav1.Duration{Duration: 3 * time.Second}},
-			},
-			AutomaticRollback: &v1alpha1.AutomaticRollback{MaxFailedMachines: new(int32)},
-		}
+	})
+	r.Policy(t, f.Namespace, f.Name, v1alpha1.RolloutPolicySpec{
+		Steps: []v1alpha1.RolloutStep{
+			{Replicas: intstr.FromString("10%"), Approve: true}, {Replicas: intstr.FromInt32(5), Wait: &metav1.Duration{Duration: 3 * time.Second}},
+		},
+		AutomaticRollback: &v1alpha1.AutomaticRollback{MaxFailedMachines: new(int32)},
 	})
 	f.change(t, "2")
 	f.awaitReason(t, v1alpha1.ReasonRolloutWaiting, time.Minute)
@@ -35,7 +36,9 @@ func TestStagesAndAutomaticRollback(t *testing.T) {
 	f.awaitEdition(t, "2", 10, 2*time.Minute)
 	require.Equal(t, int32(2), f.Deployment(t).Status.Rollout.Step)
 
-	f.Patch(t, `{"spec":{"template":{"spec":{"creationTimeout":"3s","class":{"name":"broken"}}},"rollout":{"steps":null}}}`)
+	_, err := r.Machines.MachineV1alpha1().RolloutPolicies(f.Namespace).Patch(t.Context(), f.Name, types.MergePatchType, []byte(`{"spec":{"steps":null}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	f.Patch(t, `{"spec":{"template":{"spec":{"creationTimeout":"3s","class":{"name":"broken"}}}}}`)
 	f.neverBoots(t)
 	rig.Eventually(t, 2*time.Minute, "it goes back by itself", func() (bool, any) {
 		d := f.Deployment(t)
@@ -53,8 +56,8 @@ func TestAutomaticRollbackAfterTheProgressDeadline(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "late", 3, rolling(1, 0), func(d *v1alpha1.MachineDeployment) {
 		d.Spec.ProgressDeadlineSeconds = new(int32(15))
-		d.Spec.Rollout = &v1alpha1.RolloutPolicy{AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true}}
 	})
+	r.Policy(t, f.Namespace, f.Name, v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true}})
 	f.neverBoots(t)
 	former := f.names(t)
 	watch := f.watch(t, promise{replicas: 3, surge: 1})

@@ -121,13 +121,71 @@ func TestU161_AnInstanceWithoutAMachineGoesAndNoOther(t *testing.T) {
 	set.remove(t)
 }
 
+// Machines were restored into another namespace, and the class with its instances stayed.
+func TestN7_AnInstanceWhoseMachineIsInAnotherNamespaceStays(t *testing.T) {
+	t.Parallel()
+	r.Namespace(t, "left", "")
+	r.Namespace(t, "moved-to", "")
+	set := newSet(t, "left", "left", 2)
+	set.awaitRunning(t, 2, time.Minute)
+	moved := r.Plant(t, "left", "left-moved")
+	machines := r.Machines.MachineV1alpha1().Machines("moved-to")
+	m := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "left-moved"}, Spec: rig.Spec()}
+	m.Spec.ProviderID = moved.ProviderID
+	_, err := machines.Create(t.Context(), m, metav1.CreateOptions{})
+	require.NoError(t, err)
+	s := newSweeper(t, "left")
+	for range 3 {
+		result := s.sweep(t)
+		require.Equal(t, []any{workflowsorphan.OutcomeSwept, 3, 2, 0}, []any{result.Outcome, result.Instances, result.Machines, result.Orphans}, "%+v", result)
+		time.Sleep(confirm + time.Second)
+	}
+	require.Contains(t, instances(t, "left"), moved.ProviderID)
+
+	require.NoError(t, machines.Delete(t.Context(), m.Name, metav1.DeleteOptions{}))
+	rig.Eventually(t, time.Minute, "the machine's own deletion takes the instance", func() (bool, any) {
+		left := instances(t, "left")
+		return !slices.Contains(left, moved.ProviderID), left
+	})
+	set.remove(t)
+}
+
+// Another controller made the instance and was stopped before it recorded the instance.
+func TestI1_AnInstanceOfAnotherControllerIsAdopted(t *testing.T) {
+	t.Parallel()
+	r.Namespace(t, "taken-over", "")
+	set := newSet(t, "taken-over", "taken-over", 1) // whose instance tells the cluster's name
+	set.awaitRunning(t, 1, time.Minute)
+	machines := r.Machines.MachineV1alpha1().Machines("taken-over")
+	adopted := r.PlantTagged(t, "taken-over", "adopted", "")
+	before := instances(t, "taken-over")
+	_, err := machines.Create(t.Context(), &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "adopted"}, Spec: rig.Spec()}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	rig.Eventually(t, time.Minute, "the machine runs", func() (bool, any) {
+		m, err := machines.Get(t.Context(), "adopted", metav1.GetOptions{})
+		require.NoError(t, err)
+		return m.Status.CurrentStatus.Phase == v1alpha1.MachineRunning && m.Spec.ProviderID == adopted.ProviderID, m.Status
+	})
+	require.Equal(t, before, instances(t, "taken-over"), "no second one")
+
+	left := r.PlantTagged(t, "taken-over", "left", "")
+	result := newSweeper(t, "taken-over").sweep(t)
+	require.Equal(t, []string{"instance " + left.ProviderID + " has no UID, and the name of Machine left, which does not exist: it is not deleted"}, result.Unclear)
+	require.NoError(t, machines.Delete(t.Context(), "adopted", metav1.DeleteOptions{}))
+	rig.Eventually(t, time.Minute, "it takes its instance along", func() (bool, any) {
+		now := instances(t, "taken-over")
+		return !slices.Contains(now, adopted.ProviderID), now
+	})
+	set.remove(t)
+}
+
 // The bridge keeps a schedule for each class.
 func TestTheBridgeKeepsASchedule(t *testing.T) {
 	t.Parallel()
 	r.Namespace(t, "scheduled", "")
 	class, err := r.Machines.MachineV1alpha1().MachineClasses("scheduled").Get(t.Context(), "small", metav1.GetOptions{})
 	require.NoError(t, err)
-	id := run.ID(run.KindOrphanCollection, kube.Ref{Namespace: "scheduled", Name: "small", UID: string(class.UID)})
+	id := rig.Installation.ID(run.KindOrphanCollection, kube.Ref{Namespace: "scheduled", Name: "small", UID: string(class.UID)})
 	handle := r.Temporal.ScheduleClient().GetHandle(t.Context(), id)
 	rig.Eventually(t, 20*time.Second, "there is a schedule", func() (bool, any) {
 		there, err := handle.Describe(t.Context())
@@ -160,7 +218,7 @@ func TestN7_ANamespaceWithoutMachinesLosesNothing(t *testing.T) {
 	}
 	require.ElementsMatch(t, lost, instances(t, "moved"))
 
-	_, err := r.Stack.Kubectl(t.Context(), "annotate", "-n", "moved", "machineclasses.machine.sapcloud.io", "small", v1alpha1.AnnotationCollectOrphans+"=2")
+	_, err := r.Stack.Kubectl(t.Context(), "annotate", "-n", "moved", "machineclasses.machine.sapcloud.io", "small", v1alpha1.AnnotationCollectOrphans+"=2 until "+time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
 	require.NoError(t, err)
 	require.Empty(t, s.sweep(t).Collected, "what was seen while it was held is no sighting")
 	time.Sleep(confirm + time.Second)

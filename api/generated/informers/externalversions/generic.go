@@ -47,6 +47,8 @@ func (f *sharedInformerFactory) ForResource(resource schema.GroupVersionResource
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Machine().V1alpha1().MachineDrainRules().Informer()}, nil
 	case v1alpha1.SchemeGroupVersion.WithResource("machinesets"):
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Machine().V1alpha1().MachineSets().Informer()}, nil
+	case v1alpha1.SchemeGroupVersion.WithResource("rolloutpolicies"):
+		return &genericInformer{resource: resource.GroupResource(), informer: f.Machine().V1alpha1().RolloutPolicies().Informer()}, nil
 
 	}
 

@@ -41,3 +41,11 @@ type MachineSetListerExpansion interface{}
 // MachineSetNamespaceListerExpansion allows custom methods to be added to
 // MachineSetNamespaceLister.
 type MachineSetNamespaceListerExpansion interface{}
+
+// RolloutPolicyListerExpansion allows custom methods to be added to
+// RolloutPolicyLister.
+type RolloutPolicyListerExpansion interface{}
+
+// RolloutPolicyNamespaceListerExpansion allows custom methods to be added to
+// RolloutPolicyNamespaceLister.
+type RolloutPolicyNamespaceListerExpansion interface{}

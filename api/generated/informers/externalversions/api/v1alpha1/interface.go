@@ -18,6 +18,8 @@ type Interface interface {
 	MachineDrainRules() TypedMachineDrainRuleInformer
 	// MachineSets returns a MachineSetInformer.
 	MachineSets() TypedMachineSetInformer
+	// RolloutPolicies returns a RolloutPolicyInformer.
+	RolloutPolicies() TypedRolloutPolicyInformer
 }
 
 type version struct {
@@ -54,4 +56,9 @@ func (v *version) MachineDrainRules() TypedMachineDrainRuleInformer {
 // MachineSets returns a TypedMachineSetInformer.
 func (v *version) MachineSets() TypedMachineSetInformer {
 	return &machineSetInformer{factory: v.factory, namespace: v.namespace, tweakListOptions: v.tweakListOptions}
+}
+
+// RolloutPolicies returns a TypedRolloutPolicyInformer.
+func (v *version) RolloutPolicies() TypedRolloutPolicyInformer {
+	return &rolloutPolicyInformer{factory: v.factory, namespace: v.namespace, tweakListOptions: v.tweakListOptions}
 }

@@ -17,6 +17,7 @@ type MachineV1alpha1Interface interface {
 	MachineDeploymentsGetter
 	MachineDrainRulesGetter
 	MachineSetsGetter
+	RolloutPoliciesGetter
 }
 
 // MachineV1alpha1Client is used to interact with features provided by the machine.sapcloud.io group.
@@ -42,6 +43,10 @@ func (c *MachineV1alpha1Client) MachineDrainRules(namespace string) MachineDrain
 
 func (c *MachineV1alpha1Client) MachineSets(namespace string) MachineSetInterface {
 	return newMachineSets(c, namespace)
+}
+
+func (c *MachineV1alpha1Client) RolloutPolicies(namespace string) RolloutPolicyInterface {
+	return newRolloutPolicies(c, namespace)
 }
 
 // NewForConfig creates a new MachineV1alpha1Client for the given config.

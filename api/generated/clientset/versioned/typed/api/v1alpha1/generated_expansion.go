@@ -11,3 +11,5 @@ type MachineDeploymentExpansion interface{}
 type MachineDrainRuleExpansion interface{}
 
 type MachineSetExpansion interface{}
+
+type RolloutPolicyExpansion interface{}

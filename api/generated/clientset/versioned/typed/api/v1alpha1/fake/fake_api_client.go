@@ -33,6 +33,10 @@ func (c *FakeMachineV1alpha1) MachineSets(namespace string) v1alpha1.MachineSetI
 	return newFakeMachineSets(c, namespace)
 }
 
+func (c *FakeMachineV1alpha1) RolloutPolicies(namespace string) v1alpha1.RolloutPolicyInterface {
+	return newFakeRolloutPolicies(c, namespace)
+}
+
 // RESTClient returns a RESTClient that is used to communicate
 // with API server by this client implementation.
 func (c *FakeMachineV1alpha1) RESTClient() rest.Interface {

@@ -1,0 +1,67 @@
+package cloud_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/kube"
+	"millwright/api/v1alpha1"
+	"millwright/provider"
+)
+
+// takenOver is a provider's worker after another controller has made an instance for machine m: with its name, without its UID.
+func takenOver(t *testing.T, machines ...runtime.Object) (o *activitiestest.Office, id string) {
+	t.Helper()
+	o = activitiestest.NewOffice(t, activitiestest.Class())
+	for _, m := range machines {
+		require.NoError(t, o.Classes.(activitiestest.FakeClient).Tracker().Add(m))
+	}
+	class := provider.Class{Namespace: activitiestest.Shop, Name: "small"}
+	return o, o.Cloud.Plant(class, provider.Machine{Cluster: "prod", Namespace: activitiestest.Shop, Name: "m"}).ProviderID
+}
+
+func named(id string) *v1alpha1.Machine {
+	return activitiestest.Machine("other", elsewhere("uid-other", id))
+}
+
+func TestI1_AnInstanceOfAnotherControllerIsAdoptedByItsName(t *testing.T) {
+	t.Parallel()
+	o, id := takenOver(t, activitiestest.Machine("m"), named("fake:///of-its-own"))
+	for range 2 {
+		answer, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+		require.NoError(t, err)
+		assert.Equal(t, id, answer.ProviderID)
+	}
+	assert.Equal(t, 1, o.Cloud.Creates())
+}
+
+func TestAnInstanceThatAnotherMachineNamesIsNotAdopted(t *testing.T) {
+	t.Parallel()
+	o, _ := takenOver(t, activitiestest.Machine("m"), named("fake:///i-1"))
+	answer, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+	require.NoError(t, err)
+	require.NotNil(t, answer.Problem)
+	assert.Equal(t, kube.Problem{
+		Reason: "AlreadyExists", Message: "instance fake:///i-1 has the name of this machine and no UID, and Machine moved/other names it",
+		React: kube.UntilSpec, Failures: 1,
+	}, *answer.Problem)
+	assert.Equal(t, 1, o.Cloud.Creates(), "nor is a second one made")
+
+	_, err = o.Ask(o.DeleteInstance, activitiestest.InstanceCall)
+	require.NoError(t, err)
+	assert.Len(t, o.Cloud.Instances(), 1, "it is not this machine's")
+}
+
+func TestAMachineOfAnotherControllerTakesItsInstanceAlong(t *testing.T) {
+	t.Parallel()
+	o, _ := takenOver(t, activitiestest.Machine("m"))
+	for range 2 {
+		_, err := o.Ask(o.DeleteInstance, activitiestest.InstanceCall)
+		require.NoError(t, err)
+	}
+	assert.Empty(t, o.Cloud.Instances())
+}

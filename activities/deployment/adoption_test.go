@@ -1,0 +1,135 @@
+package deployment_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/deployment"
+	"millwright/activities/kube"
+	"millwright/api/v1alpha1"
+	"millwright/decide/rollout"
+	"millwright/observe/cache"
+)
+
+// ofFormer gives a set the labels of a set that a deployment of the same name had created.
+func ofFormer(s *v1alpha1.MachineSet) {
+	s.Labels = map[string]string{"app": "web", v1alpha1.LabelMachineTemplateHash: "4711"}
+	s.Spec.Template.Labels = s.Labels
+}
+
+// ofRestored gives a set the reference to its deployment from before a restore.
+func ofRestored(s *v1alpha1.MachineSet) {
+	before := activitiestest.Deployment("d", 2)
+	before.UID = "uid-before-the-restore"
+	activitiestest.OwnedBy[*v1alpha1.MachineSet](before)(s)
+}
+
+func unselected(s *v1alpha1.MachineSet) { s.Labels = map[string]string{"app": "other"} }
+
+func changeOwners(w *activitiestest.World, d *v1alpha1.MachineDeployment, decision rollout.Decision) error {
+	_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeSets, deployment.SetChanges{
+		Deployment: activitiestest.Ref(d), Release: decision.Release, Adopt: decision.Adopt,
+	})
+	return err
+}
+
+func TestU18_AdoptSets(t *testing.T) {
+	t.Parallel()
+	d := activitiestest.Deployment("d", 2)
+	for name, restored := range map[string]func(*v1alpha1.MachineSet){"without a controller": func(*v1alpha1.MachineSet) {}, "of a deployment that is gone": ofRestored} {
+		for _, live := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, live %t", name, live), func(t *testing.T) {
+				s := activitiestest.Set("s", 2, ofFormer, restored)
+				w := activitiestest.NewWorld(t, d, s, activitiestest.Set("others", 2, unselected))
+				read := kube.Read{Ref: activitiestest.Ref(d), Live: live}
+				decision := activitiestest.DecideDeployment(w, read)
+				assert.Equal(t, []rollout.Target{{Name: "s", UID: "uid-s", Version: "900", Why: "the selector matches its labels, and it has no owner"}}, decision.Rollout.Adopt)
+				assert.Nil(t, decision.Rollout.Create)
+				require.NoError(t, changeOwners(w, d, decision.Rollout))
+				assert.True(t, metav1.IsControlledBy(w.Set("s"), d))
+				assert.Len(t, w.Set("s").OwnerReferences, 1)
+				assert.Equal(t, []string{"Normal SuccessfulAdopt Adopted MachineSet: s: the selector matches its labels, and it has no owner"}, w.Told())
+				assert.Equal(t, []string{"update machinesets"}, w.Writes())
+				w.Settle()
+				next := activitiestest.DecideDeployment(w, read).Rollout
+				assert.Nil(t, next.Create, "it has the template: it is the set of the deployment")
+				assert.Equal(t, int64(1), next.Revision)
+				assert.Equal(t, "s", next.Revise.Name)
+			})
+		}
+	}
+	s := activitiestest.Set("s", 2, ofFormer)
+	adopt := rollout.Decision{Adopt: []rollout.Target{{Name: "s", UID: "uid-s", Version: "900"}}}
+	t.Run("not for a deployment that is being deleted", func(t *testing.T) {
+		going := activitiestest.Deployment("d", 2, activitiestest.Going[*v1alpha1.MachineDeployment])
+		w := activitiestest.NewWorld(t, going, s)
+		assert.False(t, activitiestest.DecideDeployment(w, activitiestest.Read(going)).Rollout.Acts())
+		activitiestest.AssertFailure(t, changeOwners(w, going, adopt), kube.TypeConflict, false)
+		assert.Empty(t, w.Writes())
+	})
+	t.Run("not one that is being deleted", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, d, activitiestest.Set("s", 2, ofFormer, activitiestest.Going[*v1alpha1.MachineSet]))
+		assert.Empty(t, activitiestest.DecideDeployment(w, activitiestest.Read(d)).Rollout.Adopt)
+	})
+	t.Run("of two deployments the first takes it, and the second does not take it away", func(t *testing.T) {
+		other := activitiestest.Deployment("other", 2)
+		w := activitiestest.NewWorld(t, d, other, s)
+		require.NoError(t, changeOwners(w, d, adopt))
+		activitiestest.AssertFailure(t, changeOwners(w, other, adopt), kube.TypeConflict, false)
+		adopt.Adopt[0].Version = w.Set("s").ResourceVersion
+		require.NoError(t, changeOwners(w, other, adopt))
+		assert.True(t, metav1.IsControlledBy(w.Set("s"), d))
+	})
+	t.Run("a set that no cache has yet, and that has the name, is adopted later and is no collision", func(t *testing.T) {
+		name, _ := nameOf(t, d, nil)
+		w := activitiestest.NewWorld(t, d, activitiestest.Set(name, 2, ofFormer))
+		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).CreateSet, activitiestest.CreateSet(d))
+		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+		assert.Nil(t, w.Deployment("d").Status.CollisionCount)
+	})
+}
+
+func TestU18_ReleaseSets(t *testing.T) {
+	t.Parallel()
+	d := activitiestest.Deployment("d", 2)
+	s := activitiestest.Owned(d, "s", 2, unselected)
+	w := activitiestest.NewWorld(t, d, s)
+	decision := activitiestest.DecideDeployment(w, activitiestest.Read(d)).Rollout
+	assert.Equal(t, []rollout.Target{{Name: "s", UID: "uid-s", Version: "900", Why: "the selector does not match its labels"}}, decision.Release)
+	require.NoError(t, changeOwners(w, d, decision))
+	assert.Empty(t, w.Set("s").OwnerReferences)
+	assert.Equal(t, "uid-d", w.Set("s").Annotations[v1alpha1.AnnotationReleasedBy])
+	assert.Equal(t, []string{"Normal SuccessfulRelease Released MachineSet: s: the selector does not match its labels"}, w.Told())
+	w.Settle()
+	assert.NotNil(t, activitiestest.DecideDeployment(w, activitiestest.Read(d)).Rollout.Create)
+	t.Run("one that matches again is adopted again", func(t *testing.T) {
+		w.Edit(cache.Sets, "s", map[string]any{"metadata": map[string]any{"labels": map[string]any{"app": "web"}}})
+		w.Settle()
+		decision := activitiestest.DecideDeployment(w, activitiestest.Read(d)).Rollout
+		require.Len(t, decision.Adopt, 1)
+		require.NoError(t, changeOwners(w, d, decision))
+		assert.NotContains(t, w.Set("s").Annotations, v1alpha1.AnnotationReleasedBy)
+	})
+	t.Run("sets that lose their labels again and again do not become more and more", func(t *testing.T) {
+		lost := func(name string) *v1alpha1.MachineSet {
+			return activitiestest.Set(name, 2, unselected, releasedBy("uid-d"))
+		}
+		one := activitiestest.NewWorld(t, d, lost("a"))
+		assert.NotNil(t, activitiestest.DecideDeployment(one, activitiestest.Read(d)).Rollout.Create, "one may be what a person wants")
+		two := activitiestest.NewWorld(t, d, lost("a"), lost("b"))
+		stopped := activitiestest.DecideDeployment(two, activitiestest.Read(d)).Rollout
+		assert.Nil(t, stopped.Create)
+		assert.Equal(t, "hold: 2 sets that were released have no owner: something changes the labels of the sets that are created", stopped.Why)
+	})
+}
+
+func releasedBy(uid string) func(*v1alpha1.MachineSet) {
+	return func(s *v1alpha1.MachineSet) {
+		metav1.SetMetaDataAnnotation(&s.ObjectMeta, v1alpha1.AnnotationReleasedBy, uid)
+	}
+}

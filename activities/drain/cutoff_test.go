@@ -1,0 +1,89 @@
+package drain_test
+
+import (
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	clienttesting "k8s.io/client-go/testing"
+
+	"millwright/activities/activitiestest"
+	activities "millwright/activities/drain"
+	"millwright/activities/kube"
+	"millwright/observe/cache"
+)
+
+// While the watch of attachments is interrupted, an empty cache is no answer: an instance that is deleted with a volume attached
+// keeps that volume from other nodes.
+func TestD16_AwaitDetachWithACacheThatIsCutOff(t *testing.T) {
+	t.Parallel()
+	cutOff := func(t *testing.T, test func(t *testing.T, d *activitiestest.Desk, in activities.Detaching, back func() *watch.RaceFreeFakeWatcher)) {
+		detachingFrom(t, []runtime.Object{}, func(t *testing.T, d *activitiestest.Desk, in activities.Detaching) {
+			var now atomic.Pointer[watch.RaceFreeFakeWatcher]
+			var away atomic.Bool
+			d.Target.PrependWatchReactor("volumeattachments", func(clienttesting.Action) (bool, watch.Interface, error) {
+				if away.Load() {
+					return true, nil, syscall.ECONNREFUSED
+				}
+				w := watch.NewRaceFreeFake()
+				now.Store(w)
+				return true, w, nil
+			})
+			cluster, err := cache.NewCluster(d.Machines, d.Target, nil)
+			require.NoError(t, err)
+			require.NoError(t, cluster.WatchDrains())
+			require.NoError(t, cluster.Start(t.Context()))
+			d.Cluster = cluster
+			synctest.Wait()
+			away.Store(true)
+			now.Load().Stop()
+			synctest.Wait()
+			require.False(t, cluster.KnowsAttachments())
+			in.Since = time.Now()
+			test(t, d, in, func() *watch.RaceFreeFakeWatcher {
+				before := now.Load()
+				away.Store(false)
+				for now.Load() == before {
+					time.Sleep(10 * time.Millisecond)
+					synctest.Wait()
+				}
+				return now.Load()
+			})
+		})
+	}
+	t.Run("it waits for the watch, and ends without volumes", func(t *testing.T) {
+		cutOff(t, func(t *testing.T, d *activitiestest.Desk, in activities.Detaching, back func() *watch.RaceFreeFakeWatcher) {
+			a := d.AwaitDetach(in)
+			activitiestest.After(30 * time.Second)
+			a.GoesOn(t)
+			back()
+			got, took := a.Ends(t)
+			assert.Empty(t, got.Left)
+			assert.LessOrEqual(t, took, 2*cache.LinkSettles, "one until the cache counts, one until the next look")
+		})
+	})
+	t.Run("it waits for the volume that it did not see", func(t *testing.T) {
+		cutOff(t, func(t *testing.T, d *activitiestest.Desk, in activities.Detaching, back func() *watch.RaceFreeFakeWatcher) {
+			a := d.AwaitDetach(in)
+			a.GoesOn(t)
+			back().Add(activitiestest.Attached("a", "n"))
+			activitiestest.After(10 * time.Second)
+			a.GoesOn(t)
+			got, _ := a.Ends(t)
+			assert.Equal(t, []string{"pv-a"}, got.Left)
+		})
+	})
+	t.Run("but not without an end", func(t *testing.T) {
+		cutOff(t, func(t *testing.T, d *activitiestest.Desk, in activities.Detaching, _ func() *watch.RaceFreeFakeWatcher) {
+			got, took := d.AwaitDetach(in).Ends(t)
+			assert.Empty(t, got.Left)
+			assert.Equal(t, kube.DefaultDetachTimeout, took)
+		})
+	})
+}

@@ -1,0 +1,51 @@
+package drain_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/activities/activitiestest"
+	activities "millwright/activities/drain"
+	"millwright/decide/drain"
+)
+
+// A pod that came to the cordoned node after the drain began, because it tolerates the cordon, would come again after each
+// eviction: it stays. All others leave: those that were there before, whatever they tolerate, and a late pod that does not tolerate
+// the cordon, which somebody placed on the node by name.
+func TestPodsThatCameAfterTheDrainBegan(t *testing.T) {
+	t.Parallel()
+	created := func(after time.Duration) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(time.Now().Add(after)).Rfc3339Copy() }
+	}
+	tolerant := func(p *corev1.Pod) { p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}} }
+	for _, means := range []drain.Means{drain.Evict, drain.Delete, drain.Kill} {
+		t.Run(string(means), func(t *testing.T) {
+			// The pods are made in the bubble, whose clock dates them.
+			evicting(t, nil, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+				in.Means, in.Started = means, time.Now().Add(-time.Minute)
+				for _, pod := range []*corev1.Pod{
+					activitiestest.Pod("before", created(-time.Hour)),
+					activitiestest.Pod("before-tolerant", created(-time.Hour), tolerant),
+					activitiestest.Pod("late", created(0)),
+					activitiestest.Pod("late-tolerant", created(0), tolerant),
+				} {
+					assert.NoError(t, d.Target.Tracker().Add(pod))
+				}
+				e := d.Empty(in)
+				e.GoesOn(t)
+				var asked []string
+				for _, request := range d.Since() {
+					asked = append(asked, request.Pod)
+				}
+				assert.Equal(t, []string{"before", "before-tolerant", "late"}, asked)
+				d.End("before", "before-tolerant", "late")
+				seen, _ := e.Ends(t)
+				assert.Equal(t, activities.OutcomeEmpty, seen.Outcome, "the drain does not wait for a pod that stays")
+			})
+		})
+	}
+}

@@ -1,0 +1,141 @@
+package machine_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"millwright/activities/activitiestest"
+	"millwright/api/v1alpha1"
+	"millwright/decide/deletion"
+)
+
+// behind returns a world in which the cache lacks what the API server of the target has.
+func behind(t *testing.T, m *v1alpha1.Machine, there ...runtime.Object) *activitiestest.World {
+	t.Helper()
+	w := activitiestest.NewWorld(t, m, activitiestest.Class())
+	w.Hold()
+	for _, o := range there {
+		require.NoError(t, w.Target.Tracker().Add(o))
+	}
+	return w
+}
+
+// A cache may lack a node that joined a moment ago, because its watch is broken. The pods of the node are drained all the same.
+func TestDR31_ANodeThatTheCacheLacksIsDrained(t *testing.T) {
+	t.Parallel()
+	going := func(change ...func(*v1alpha1.Machine)) *v1alpha1.Machine {
+		return activitiestest.Machine("m", append(change, activitiestest.OnNode, activitiestest.Tried, activitiestest.Going[*v1alpha1.Machine])...)
+	}
+	for name, row := range map[string]struct {
+		there   []runtime.Object
+		err     error // of the read
+		stage   deletion.Stage
+		skipped string
+	}{
+		"DR-31: the API server has it":          {[]runtime.Object{activitiestest.Node()}, nil, deletion.Drain, ""},
+		"DR-31: the API server has none":        {nil, nil, deletion.Instance, "there is no node n"},
+		"DR-31: the API server does not answer": {[]runtime.Object{activitiestest.Node()}, errors.New("no answer"), deletion.Drain, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := going()
+			w := behind(t, m, row.there...)
+			if row.err != nil {
+				activitiestest.Failing(w.Target, "get", "nodes", 2, row.err, nil)
+			}
+			d := activitiestest.DecideMachine(w, activitiestest.Read(m))
+			require.NotNil(t, d.Deletion)
+			assert.Equal(t, row.stage, d.Deletion.Stage, d.Deletion.Why)
+			assert.Equal(t, row.skipped, d.Deletion.Skipped)
+		})
+	}
+	t.Run("it is asked for until the drain is over", func(t *testing.T) {
+		m := going(func(m *v1alpha1.Machine) {
+			m.Status.Deletion = &v1alpha1.MachineDeletion{Stage: v1alpha1.MachineDeletionInstance}
+		})
+		w := behind(t, m)
+		activitiestest.DecideMachine(w, activitiestest.Read(m))
+		assert.NotContains(t, w.Requests(), "get nodes")
+	})
+}
+
+// The health timeout is for nodes that may recover. A node that does not exist does not.
+func TestN15_ANodeThatIsGoneIsNoticedAtOnce(t *testing.T) {
+	t.Parallel()
+	now := time.Now().Truncate(time.Second)
+	sick := func(m *v1alpha1.Machine) { sickSince(now.Add(-time.Minute))(m) }
+	for name, row := range map[string]struct {
+		there []runtime.Object
+		err   error
+		fails bool
+	}{
+		"N15: it is gone":                     {nil, nil, true},
+		"N15: the cache lacks it":             {[]runtime.Object{activitiestest.Node()}, nil, false},
+		"N15: the API server does not answer": {nil, errors.New("no answer"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Tried, sick)
+			w := behind(t, m, row.there...)
+			if row.err != nil {
+				activitiestest.Failing(w.Target, "get", "nodes", 2, row.err, nil)
+			}
+			d := activitiestest.DecideMachine(w, activitiestest.Read(m))
+			assert.Equal(t, row.fails, activitiestest.Failed(d))
+			if row.fails {
+				assert.Equal(t, "NodeDeleted", d.Health.Due.Reason)
+				assert.Equal(t, "Machine m: node n does not exist any more", d.Health.Due.Message)
+			}
+		})
+	}
+}
+
+// If all nodes are gone at once, somebody made a mistake, or the API server of the target was restored to a former state.
+func TestD24_N15_NothingIsReplacedWhenMostNodesAreGone(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		gone, well int
+		going      bool // the nodes are being deleted, and not gone yet
+		fails      bool
+	}{
+		"D24, N15: most are gone":          {gone: 3, well: 2},
+		"D24, N15: most are being deleted": {gone: 3, well: 2, going: true},
+		"D24, N15: a few of many are gone": {gone: 1, well: 9, fails: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := activitiestest.Dead(row.gone, row.well)
+			m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Tried, sickSince(time.Now().Add(-time.Minute)))
+			if row.going {
+				dying := func(n *corev1.Node) { n.Finalizers = []string{activitiestest.Backup} }
+				objects = append(objects, activitiestest.Node(activitiestest.Going[*corev1.Node], dying))
+				for _, o := range objects[:row.gone] {
+					name := o.(*v1alpha1.Machine).Name
+					objects = append(objects, activitiestest.Node(activitiestest.Going[*corev1.Node], dying, func(n *corev1.Node) { n.Name = name }))
+				}
+			}
+			w := activitiestest.NewWorld(t, append(objects, m, activitiestest.Class())...)
+			d := activitiestest.DecideMachine(w, activitiestest.Read(m))
+			assert.Equal(t, row.fails, activitiestest.Failed(d))
+			require.NotNil(t, d.Health.Due)
+			assert.Equal(t, "NodeDeleted", d.Health.Due.Reason)
+			if !row.fails {
+				assert.Contains(t, d.Health.Due.Message, "nodes look dead at once")
+			}
+		})
+	}
+}
+
+// The workflow's time comes from the server. A worker whose clock is ten minutes ahead ends no timeout.
+func TestAWorkerWhoseClockIsAheadEndsNoTimeout(t *testing.T) {
+	t.Parallel()
+	server := time.Now().Add(-10 * time.Minute).Truncate(time.Second)
+	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Tried, sickSince(server.Add(-9*time.Minute)))
+	silent := activitiestest.Node(ready("Unknown", server.Add(-9*time.Minute)))
+	d := activitiestest.DecideMachine(activitiestest.NewWorld(t, m, silent, activitiestest.Class()), at(m, server))
+	assert.False(t, activitiestest.Failed(d))
+	assert.WithinDuration(t, server.Add(time.Minute), d.Health.Deadline, 0)
+}

@@ -1,0 +1,39 @@
+package machine_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/machine"
+	"millwright/api/v1alpha1"
+)
+
+// An attachment that an API server was too busy to delete is deleted later, and the node waits for that: without its node, the
+// attachment would keep its volume from other nodes for six minutes, or for ever.
+func TestD16_AnAPIServerThatIsTooBusyToDeleteAttachments(t *testing.T) {
+	t.Parallel()
+	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Going[*v1alpha1.Machine])
+	removal := machine.NodeRemoval{Machine: activitiestest.Ref(m), NodeName: "n", ProviderID: "fake:///n"}
+	for name, busy := range map[string]error{
+		"429": apierrors.NewTooManyRequests("later", 1),
+		"503": apierrors.NewServiceUnavailable("later"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := activitiestest.NewWorld(t, m, activitiestest.Node(), activitiestest.Attached("a", "n"))
+			activitiestest.Failing(w.Target, "delete", "volumeattachments", 1, busy, nil)
+			_, err := activitiestest.Run[any](w, acts(w.Kube).DeleteNode, removal)
+			require.ErrorContains(t, err, "delete attachment a-on-n of node n")
+			_, retryable := activitiestest.Failure(t, err)
+			assert.True(t, retryable)
+			assert.NotNil(t, w.Node(), "the node stays until its attachments are deleted")
+			assert.NotNil(t, w.Attachment("a", "n"))
+			activitiestest.Twice[any](w, acts(w.Kube).DeleteNode, removal)
+			assert.Nil(t, w.Attachment("a", "n"))
+			assert.Nil(t, w.Node())
+		})
+	}
+}

@@ -1,0 +1,87 @@
+package machine_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/machine"
+	"millwright/api/v1alpha1"
+	"millwright/decide/attention"
+)
+
+// classMissing is what the workflow reports of a machine whose class is missing.
+func classMissing(m *v1alpha1.Machine, operation string) machine.Report {
+	return machine.Report{Read: activitiestest.Live(m), Phase: "CrashLoopBackOff", Operation: &machine.LastOperation{
+		Type: operation, State: "Failed", Description: "Cloud provider message - MachineClass small does not exist", ErrorCode: v1alpha1.ReasonClassNotFound,
+	}}
+}
+
+// deleted decides about a machine after somebody has deleted it.
+func deleted(t *testing.T, m *v1alpha1.Machine) machine.Decision {
+	t.Helper()
+	m = m.DeepCopy()
+	activitiestest.Going(m)
+	d := activitiestest.DecideMachine(activitiestest.NewWorld(t, m), activitiestest.Read(m))
+	require.Equal(t, attention.Deletion, d.Need)
+	require.NotNil(t, d.Problem)
+	return d
+}
+
+func TestD17_AMachineWhoseClassNeverExistedNeedsNoneToGo(t *testing.T) {
+	t.Parallel()
+	m := activitiestest.Machine("m")
+	w := activitiestest.NewWorld(t, m)
+	for _, operation := range []string{"Create", "Create", "Delete"} { // it waits for its class, again, and then for its deletion
+		_, err := activitiestest.Run[string](w, acts(w.Kube).ReportMachine, classMissing(m, operation))
+		require.NoError(t, err)
+		assert.Equal(t, v1alpha1.MachineOperationType(operation), w.Machine("m").Status.LastOperation.Type, "people see the operation")
+		assert.True(t, deleted(t, w.Machine("m")).NeverTried, "no create call was begun: its provider has nothing to delete")
+	}
+
+	begun, err := activitiestest.Run[machine.Begun](w, acts(w.Kube).RecordCreateIntent, machine.Report{Read: activitiestest.Live(m)})
+	require.NoError(t, err)
+	assert.True(t, begun.NeverTried, "what was reported before was no creation")
+	assert.False(t, deleted(t, w.Machine("m")).NeverTried)
+	_, err = activitiestest.Run[string](w, acts(w.Kube).ReportMachine, classMissing(m, "Create"))
+	require.NoError(t, err)
+	assert.False(t, deleted(t, w.Machine("m")).NeverTried, "no report takes the mark away")
+}
+
+// MCM, and Millwright before it had the mark, leave an operation and no mark.
+func TestN5_AMachineOfAnotherControllerCountsAsTried(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*v1alpha1.Machine){
+		"being created":                       activitiestest.Tried,
+		"being deleted":                       func(m *v1alpha1.Machine) { m.Status.LastOperation.Type = v1alpha1.MachineOperationDelete },
+		"restored without its status":         func(m *v1alpha1.Machine) { m.Spec.ProviderID = "fake:///i-1" },
+		"restored, with the name of its node": func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelNode] = "n" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := activitiestest.Machine("m", change)
+			w := activitiestest.NewWorld(t, m)
+			assert.False(t, deleted(t, m).NeverTried)
+			_, err := activitiestest.Run[string](w, acts(w.Kube).ReportMachine, classMissing(m, "Create"))
+			require.NoError(t, err)
+			assert.False(t, deleted(t, w.Machine("m")).NeverTried, "a report says nothing about the time before")
+			begun, err := activitiestest.Run[machine.Begun](w, acts(w.Kube).RecordCreateIntent, machine.Report{Read: activitiestest.Live(m)})
+			require.NoError(t, err)
+			assert.False(t, begun.NeverTried)
+		})
+	}
+}
+
+// An API server that was restored to an older state may have forgotten the record of a create call.
+func TestN7_AnOldMachineWithoutARecordIsLookedForFirst(t *testing.T) {
+	t.Parallel()
+	for age, never := range map[time.Duration]bool{time.Minute: true, 3 * time.Minute: false} {
+		m := activitiestest.Machine("m", aged(age))
+		w := activitiestest.NewWorld(t, m)
+		begun, err := activitiestest.Run[machine.Begun](w, acts(w.Kube).RecordCreateIntent, begin(m))
+		require.NoError(t, err)
+		assert.Equal(t, never, begun.NeverTried, "%s", age)
+	}
+}

@@ -1,0 +1,56 @@
+package set_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/set"
+	"millwright/api/v1alpha1"
+	"millwright/decide/scale"
+)
+
+// An API server that is busy has rejected nothing: the activity is retried, and neither an event nor the status tells people that
+// machines cannot be created.
+func TestAWriteThatTheAPIServerThrottlesIsRetried(t *testing.T) {
+	t.Parallel()
+	s := activitiestest.Set("s", 2)
+	machines := schema.GroupResource{Resource: "machines"}
+	for name, busy := range map[string]error{
+		"429":                       apierrors.NewTooManyRequests("later", 1),
+		"503":                       apierrors.NewServiceUnavailable("later"),
+		"504":                       apierrors.NewTimeoutError("later", 1),
+		"500":                       apierrors.NewInternalError(assert.AnError),
+		"a server that is too slow": apierrors.NewServerTimeout(machines, "create", 1),
+	} {
+		t.Run("to create: "+name, func(t *testing.T) {
+			w := activitiestest.NewWorld(t, s)
+			activitiestest.Failing(w.Machines, "create", "machines", 1, busy, nil)
+			_, err := activitiestest.Run[set.Written](w, acts(w.Kube).CreateMachines, activitiestest.Create(s, "s-a", "s-b"))
+			require.Error(t, err)
+			_, retryable := activitiestest.Failure(t, err)
+			assert.True(t, retryable)
+			assert.Empty(t, w.Told())
+			done, err := activitiestest.Run[set.Written](w, acts(w.Kube).CreateMachines, activitiestest.Create(s, "s-a", "s-b"))
+			require.NoError(t, err)
+			assert.Zero(t, done.Failure)
+			assert.NotNil(t, w.Machine("s-a"))
+			assert.NotNil(t, w.Machine("s-b"))
+		})
+		t.Run("to delete: "+name, func(t *testing.T) {
+			m := activitiestest.Machine("a", activitiestest.OwnedBy[*v1alpha1.Machine](s))
+			w := activitiestest.NewWorld(t, s, m)
+			batch := set.Batch{Set: activitiestest.Ref(s), Machines: []scale.Target{{Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion}}}
+			activitiestest.Failing(w.Machines, "delete", "machines", 1, busy, nil)
+			_, err := activitiestest.Run[set.Written](w, acts(w.Kube).DeleteMachines, batch)
+			require.Error(t, err)
+			_, retryable := activitiestest.Failure(t, err)
+			assert.True(t, retryable)
+			assert.Empty(t, w.Told())
+		})
+	}
+}

@@ -1,0 +1,70 @@
+package set_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/set"
+	"millwright/api/v1alpha1"
+	"millwright/observe/cache"
+)
+
+// A set without any label, as an API server without our CRDs' rules would store it: it is read, decided about and reported, by
+// caches and live, and neither makes nor takes a machine.
+func TestMS04_ASetWithoutLabels(t *testing.T) {
+	t.Parallel()
+	for name, selector := range map[string]*metav1.LabelSelector{"no selector": nil, "an empty one": {}, "one that its template lacks": {MatchLabels: map[string]string{"app": "web"}}} {
+		t.Run(name, func(t *testing.T) {
+			s := activitiestest.Set("s", 2, func(s *v1alpha1.MachineSet) {
+				s.Labels, s.Annotations, s.Spec.Selector = nil, nil, selector
+				s.Spec.Template.Labels, s.Spec.Template.Annotations = nil, nil
+			})
+			bare := activitiestest.Machine("bare", func(m *v1alpha1.Machine) { m.Labels, m.Annotations = nil, nil })
+			own := activitiestest.Machine("own", activitiestest.OwnedBy[*v1alpha1.Machine](s), func(m *v1alpha1.Machine) { m.Labels, m.Annotations = nil, nil })
+			w := activitiestest.NewWorld(t, s, bare, own)
+			read := activitiestest.Read(s)
+			for _, live := range []bool{false, true} {
+				read.Live = live
+				d := decideScale(w, read)
+				assert.Empty(t, d.Scale.Adopt, "a set that selects everything adopts nothing")
+				assert.Empty(t, d.Scale.Release, "and loses nothing")
+				assert.Empty(t, d.Scale.Delete)
+				if selector == nil || len(selector.MatchLabels) > 0 {
+					assert.Empty(t, d.Scale.Create)
+				}
+			}
+			assert.Equal(t, int32(1), reportSet(w, set.Report{Input: activitiestest.SetRead(s)}).Replicas)
+		})
+	}
+}
+
+// A deletion that the API server refuses leaves the machine as it is: nothing calls it Terminating, its version does not change, and
+// the next decision wants the same deletion.
+func TestU57_ADeletionThatIsRefusedLeavesTheMachineAsItIs(t *testing.T) {
+	t.Parallel()
+	s := activitiestest.Set("s", 0)
+	m := activitiestest.Machine("m", activitiestest.OwnedBy[*v1alpha1.Machine](s), activitiestest.Phase(v1alpha1.MachineRunning))
+	w := activitiestest.NewWorld(t, s, m)
+	activitiestest.Failing(w.Machines, "delete", "machines", 1, apierrors.NewForbidden(schema.GroupResource{Resource: "machines"}, "m", assert.AnError), nil)
+	done, err := activitiestest.Run[set.Written](w, acts(w.Kube).DeleteMachines, batchOf(s, m))
+	require.NoError(t, err)
+	assert.Contains(t, done.Failure.Message, "forbidden")
+	assert.Equal(t, []string{"delete " + string(cache.Machines)}, w.Writes())
+	now := w.Machine("m")
+	assert.Nil(t, now.DeletionTimestamp)
+	assert.Equal(t, m.ResourceVersion, now.ResourceVersion)
+	assert.Equal(t, m.Status, now.Status)
+	again := decideScale(w, activitiestest.Read(s)).Scale.Delete
+	require.Len(t, again, 1)
+	assert.Equal(t, "m", again[0].Name)
+
+	_, err = activitiestest.Run[set.Written](w, acts(w.Kube).DeleteMachines, set.Batch{Set: activitiestest.Ref(s), Machines: again})
+	require.NoError(t, err)
+	assert.True(t, isGoing(w.Machine("m")))
+}

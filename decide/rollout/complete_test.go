@@ -1,0 +1,63 @@
+package rollout_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"millwright/api/vocabulary"
+	"millwright/decide/rollout"
+)
+
+// A rollout is complete when the current set has acted on its size, and all machines are available: a machine that is ready but
+// younger than minReadySeconds may still fail, and a set that has not seen its size may yet create or delete machines.
+func TestWhenARolloutIsComplete(t *testing.T) {
+	seen := func(n int, s rollout.Set) rollout.Set { s.Seen = n; return s }
+	tooYoung := func(m *rollout.Member) { m.Available = false }
+	for _, row := range []struct {
+		name string
+		set  rollout.Set
+		want bool
+	}{
+		{"all are available", now(2, 3, 3, 3), true},
+		{"all are ready, one is too young", with(now(2, 3, 3, 3), 1, tooYoung), false},
+		{"the set has not seen that it became larger", seen(2, now(2, 3, 3, 3)), false},
+		{"the set has not seen that it became smaller", seen(4, now(2, 3, 3, 3)), false},
+		{"one is Failed", with(now(2, 3, 3, 3), 1, failed), false},
+		{"one is Failed and preserved", with(now(2, 3, 3, 3), 1, failed, preserved), true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			assert.Equal(t, row.want, rollout.Decide(rolling(3, 1, 0, row.set)).Complete)
+		})
+	}
+	t.Run("the status says so only then, and the deadline runs until then", func(t *testing.T) {
+		o := rolling(3, 1, 0, with(now(2, 3, 3, 3), 1, tooYoung))
+		o.Deadline = new(time.Minute)
+		for _, c := range rollout.Report(o).Conditions {
+			if c.Type == vocabulary.ConditionProgressing {
+				assert.NotEqual(t, vocabulary.ReasonNewMachineSetAvailable, c.Reason)
+			}
+		}
+	})
+}
+
+// An unhealthy machine that is updated in place takes a place like any other: it costs no availability, but the step of the
+// rollout allows only so many machines with the new template.
+func TestUnhealthyMachinesTakePlacesOfAnInPlaceStep(t *testing.T) {
+	oldSet := with(ready(old(1, 6, 6, 6)), 5, sick)
+	for _, row := range []struct {
+		name string
+		step int
+		want []string
+	}{
+		{"one place: the unhealthy one takes it", 1, []string{"ms1-05"}},
+		{"two places: one is left", 2, []string{"ms1-05", "ms1-00"}},
+		{"three places: two are left", 3, []string{"ms1-05", "ms1-00", "ms1-01"}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			o := inSteps(inPlace(6, 0, 4, oldSet, now(2, 0, 0, 0)), rollout.Step{Size: count(row.step), Approve: true})
+			assert.Equal(t, row.want, names(rollout.Decide(o).Select))
+		})
+	}
+}

@@ -1,0 +1,61 @@
+package rollout_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"millwright/decide/rollout"
+)
+
+func TestOwnershipOfSets(t *testing.T) {
+	orphan := func(name string, change func(*rollout.Orphan)) rollout.Orphan {
+		o := rollout.Orphan{Name: name, UID: "uid-" + name, Version: "5", Matches: true}
+		if change != nil {
+			change(&o)
+		}
+		return o
+	}
+	foreign := func(s rollout.Set) rollout.Set { s.Foreign = true; return s }
+	for _, row := range []struct {
+		name           string
+		in             rollout.Observed
+		orphans        []rollout.Orphan
+		adopt, release []string
+	}{
+		{name: "one that matches", in: rolling(3, 1, 0), orphans: []rollout.Orphan{orphan("b", nil), orphan("a", nil)}, adopt: []string{"a", "b"}},
+		{name: "one that does not match", in: rolling(3, 1, 0), orphans: []rollout.Orphan{orphan("a", func(o *rollout.Orphan) { o.Matches = false })}},
+		{name: "one that is being deleted", in: rolling(3, 1, 0), orphans: []rollout.Orphan{orphan("a", func(o *rollout.Orphan) { o.Deleting = true })}},
+		{name: "also while the rollout is paused", in: paused(rolling(3, 1, 0)), orphans: []rollout.Orphan{orphan("a", nil)}, adopt: []string{"a"}},
+		{name: "not for an invalid deployment", in: invalid(rolling(3, 1, 0, foreign(old(1, 3, 3, 3)))), orphans: []rollout.Orphan{orphan("a", nil)}},
+		{name: "an owned one that does not match", in: rolling(3, 1, 0, foreign(old(1, 3, 3, 3)), now(2, 0, 0, 0)), release: []string{"ms1"}},
+		{name: "also the current one", in: rolling(3, 1, 0, foreign(now(1, 3, 3, 3))), release: []string{"ms1"}},
+		{name: "not one that is being deleted", in: rolling(3, 1, 0, going(foreign(old(1, 3, 3, 3))), now(2, 3, 3, 3))},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			row.in.Orphans = row.orphans
+			d := rollout.Decide(row.in)
+			assert.Equal(t, row.adopt, names(d.Adopt))
+			assert.Equal(t, row.release, names(d.Release))
+			if len(row.adopt)+len(row.release) > 0 {
+				assert.Nil(t, d.Create, "a decision of its own")
+				assert.Empty(t, d.Resize)
+				assert.True(t, d.Acts())
+			}
+		})
+	}
+	t.Run("a deployment that is being deleted does neither", func(t *testing.T) {
+		o := rolling(3, 1, 0, foreign(old(1, 3, 3, 3)))
+		o.Deleting, o.Orphans = true, []rollout.Orphan{orphan("a", nil)}
+		d := rollout.Decide(o)
+		assert.Empty(t, d.Adopt)
+		assert.Empty(t, d.Release)
+		o.Orphaning = true
+		assert.False(t, rollout.Decide(o).Acts())
+	})
+	t.Run("a rollback waits for them", func(t *testing.T) {
+		o := rolling(3, 1, 0, old(1, 0, 0, 0), now(2, 3, 3, 3))
+		o.RollbackTo, o.Orphans = new(int64(0)), []rollout.Orphan{orphan("a", nil)}
+		assert.Nil(t, rollout.Decide(o).Rollback)
+	})
+}

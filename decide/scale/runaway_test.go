@@ -1,0 +1,34 @@
+package scale_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"millwright/decide/scale"
+)
+
+// Where machines lose their labels as fast as the set makes them, the set stops at twice its size and two, counting the machines
+// that it has and those that it released: one earlier, and a set of one machine could not replace a second released one; one
+// later, and there is one more machine that nobody owns.
+func TestTheBoundOfMachinesThatASetReleases(t *testing.T) {
+	for _, row := range []struct {
+		replicas, active, released int
+		creates                    int
+	}{
+		{3, 0, 7, 3},
+		{3, 0, 8, 0},
+		{3, 2, 5, 1},
+		{3, 2, 6, 0},
+		{1, 0, 3, 1},
+		{1, 0, 4, 0},
+		{0, 0, 9, 0},
+	} {
+		t.Run(fmt.Sprintf("%d wanted, %d there, %d released", row.replicas, row.active, row.released), func(t *testing.T) {
+			o := set(row.replicas, running(row.active)...)
+			o.Released = row.released
+			assert.Len(t, scale.Decide(o).Create, row.creates)
+		})
+	}
+}

@@ -1,0 +1,78 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"millwright/workflows/installation"
+	"millwright/workflows/run"
+)
+
+// memoControlCluster is the key of the memo that names the control cluster of an installation. Its value is the UID of the
+// namespace kube-system, which every API server creates once.
+const memoControlCluster = "controlCluster"
+
+// claimAgain is the wait between two attempts of a claim. Source: that of the connection to Temporal.
+const claimAgain = time.Second
+
+// ErrClash says that another control cluster has the name of this installation.
+type ErrClash struct{ Name, Theirs, Ours string }
+
+func (e *ErrClash) Error() string {
+	return fmt.Sprintf("--cluster-name %s is taken: in this Temporal namespace it belongs to the control cluster %s (UID of its namespace kube-system), and ours is %s; "+
+		"choose another name, or cancel the workflow %s if that cluster is gone", e.Name, e.Theirs, e.Ours, run.Installation(e.Name).MarkID())
+}
+
+// Claim reserves the name of an installation for its control cluster: the first cluster that claims a name in a Temporal
+// namespace has it. It is safe to call again. While Temporal or the API server does not answer it tries again until ctx ends;
+// it returns an ErrClash if another cluster has the name.
+func Claim(ctx context.Context, name run.Installation, temporal client.Client, control kubernetes.Interface, logger *slog.Logger) error {
+	for {
+		theirs, ours, err := claim(ctx, name, temporal, control)
+		switch {
+		case err == nil && theirs == ours:
+			return nil
+		case err == nil:
+			return &ErrClash{Name: string(name), Theirs: theirs, Ours: ours}
+		}
+		logger.Warn("the name of the installation cannot be claimed yet, will try again", "cluster-name", name, "error", err)
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("claim the name %s of the installation: %w", name, err)
+		case <-time.After(claimAgain):
+		}
+	}
+}
+
+// claim marks the name as ours unless it is taken, and returns whose it is.
+func claim(ctx context.Context, name run.Installation, temporal client.Client, control kubernetes.Interface) (theirs, ours string, err error) {
+	system, err := control.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+	if err != nil {
+		return "", "", fmt.Errorf("read the namespace %s: %w", metav1.NamespaceSystem, err)
+	}
+	ours = string(system.UID)
+	mark, err := temporal.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
+		ID:                       name.MarkID(),
+		TaskQueue:                name.Queue(run.QueueMachines),
+		WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
+		Memo:                     map[string]any{memoControlCluster: ours},
+		StaticSummary:            "The name of installation " + string(name) + " is taken",
+	}, string(run.KindInstallation), installation.Input{ControlCluster: ours})
+	if err != nil {
+		return "", ours, fmt.Errorf("start workflow %s: %w", name.MarkID(), err)
+	}
+	there, err := temporal.DescribeWorkflowExecution(ctx, mark.GetID(), mark.GetRunID())
+	if err != nil {
+		return "", ours, fmt.Errorf("describe workflow %s: %w", name.MarkID(), err)
+	}
+	err = converter.GetDefaultDataConverter().FromPayload(there.GetWorkflowExecutionInfo().GetMemo().GetFields()[memoControlCluster], &theirs)
+	return theirs, ours, err
+}

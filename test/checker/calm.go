@@ -1,0 +1,159 @@
+package checker
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	enumspb "go.temporal.io/api/enums/v1"
+
+	"millwright/api/v1alpha1"
+	"millwright/devstack/virtualcloud/admin"
+	"millwright/workflows/run"
+)
+
+// Run is one run of a workflow as Temporal lists it.
+type Run struct {
+	ID     string
+	Type   string
+	Status enumspb.WorkflowExecutionStatus
+}
+
+// Durable is what Temporal holds for one namespace of Machines.
+type Durable struct {
+	Runs      []Run
+	Schedules []string // IDs
+}
+
+// BadEnds finds runs that no person ended and that did not end well. A sweep for orphans fails where the cloud or the API server does
+// not answer, which is documented, so it is left out.
+func BadEnds(d Durable) (found []Finding) {
+	bad := []enumspb.WorkflowExecutionStatus{
+		enumspb.WORKFLOW_EXECUTION_STATUS_FAILED, enumspb.WORKFLOW_EXECUTION_STATUS_TIMED_OUT, enumspb.WORKFLOW_EXECUTION_STATUS_TERMINATED,
+	}
+	for _, r := range d.Runs {
+		if slices.Contains(bad, r.Status) && r.Type != string(run.KindOrphanCollection) {
+			found = append(found, Finding{CheckRun, r.ID, r.Status.String()})
+		}
+	}
+	return found
+}
+
+// Restless finds all that moves, waits or is incomplete. After the last change and the last fault nothing may for long.
+func Restless(s Snapshot, d Durable, excused map[string]bool) (found []Finding) {
+	say := func(object, format string, values ...any) {
+		found = append(found, Finding{CheckCalm, object, fmt.Sprintf(format, values...)})
+	}
+	of := s.InstancesOf()
+	for _, m := range s.Machines {
+		if why := restless(s, m, of[string(m.UID)]); why != "" {
+			say("machine "+m.Name, "%s", why)
+		}
+	}
+	for _, i := range s.Instances {
+		if s.Machine(i.Tags.MachineUID) == nil && !excused[i.Tags.MachineUID] {
+			say("instance "+i.ID, "%s, of machine %s, which does not exist", i.State, i.Tags.Machine)
+		}
+	}
+	for _, md := range s.Deployments {
+		restlessDeployment(s, md, say)
+	}
+	for _, n := range s.Nodes {
+		if n.DeletionTimestamp != nil {
+			say("node "+n.Name, "is being deleted, finalizers %v", n.Finalizers)
+		}
+	}
+	for _, set := range s.Sets {
+		if set.DeletionTimestamp != nil {
+			say("set "+set.Name, "is being deleted, finalizers %v", set.Finalizers)
+		}
+	}
+	restlessTemporal(s, d, say)
+	return found
+}
+
+// restlessTemporal says which runs are open and which classes have no schedule.
+func restlessTemporal(s Snapshot, d Durable, say func(object, format string, values ...any)) {
+	for _, r := range d.Runs {
+		if open(r) && r.Type != string(run.KindMachineDeployment) && r.Type != string(run.KindInstallation) {
+			say("run "+r.ID, "is open")
+		}
+	}
+	for _, c := range s.Classes {
+		if !slices.ContainsFunc(d.Schedules, func(id string) bool { return strings.HasSuffix(id, "/"+string(c.UID)) }) {
+			say("class "+c.Name, "has no schedule of sweeps")
+		}
+	}
+}
+
+// restless returns why a machine is not at rest; empty if it is.
+func restless(s Snapshot, m v1alpha1.Machine, instances []admin.Instance) string {
+	phase := m.Status.CurrentStatus.Phase
+	switch {
+	case m.DeletionTimestamp != nil:
+		return fmt.Sprintf("is being deleted since %s, finalizers %v, phase %q", m.DeletionTimestamp.Format("15:04:05"), m.Finalizers, phase)
+	case len(instances) != 1:
+		return fmt.Sprintf("%d instances, phase %q, %s: %s", len(instances), phase, m.Status.LastOperation.Type, m.Status.LastOperation.Description)
+	case !Ready(s.NodeOf(instances[0])):
+		return fmt.Sprintf("its node is not ready, phase %q", phase)
+	case m.Spec.ProviderID != instances[0].ProviderID:
+		return fmt.Sprintf("names instance %q; the cloud has %q for it", m.Spec.ProviderID, instances[0].ProviderID)
+	case phase != v1alpha1.MachineRunning:
+		return fmt.Sprintf("phase %q", phase)
+	default:
+		return ""
+	}
+}
+
+// restlessDeployment says which machines a deployment lacks, has too many of, or has with other labels than its template's.
+func restlessDeployment(s Snapshot, md v1alpha1.MachineDeployment, say func(object, format string, values ...any)) {
+	machines := s.MachinesOf(&md)
+	if len(machines) != int(md.Spec.Replicas) {
+		say("deployment "+md.Name, "%d machines, wanted are %d", len(machines), md.Spec.Replicas)
+	}
+	for _, m := range machines {
+		for name, value := range md.Spec.Template.Labels {
+			if m.Labels[name] != value {
+				say("deployment "+md.Name, "machine %s has label %s=%q, the template has %q", m.Name, name, m.Labels[name], value)
+			}
+		}
+	}
+}
+
+// Remains finds all that is left of a namespace whose objects were deleted.
+func Remains(s Snapshot, d Durable, excused map[string]bool) (found []Finding) {
+	say := func(object, format string, values ...any) {
+		found = append(found, Finding{CheckGone, object, fmt.Sprintf(format, values...)})
+	}
+	for _, m := range s.Machines {
+		say("machine "+m.Name, "finalizers %v, phase %q, %s", m.Finalizers, m.Status.CurrentStatus.Phase, m.Status.LastOperation.Description)
+	}
+	for _, o := range s.Sets {
+		say("set "+o.Name, "finalizers %v", o.Finalizers)
+	}
+	for _, o := range s.Deployments {
+		say("deployment "+o.Name, "finalizers %v", o.Finalizers)
+	}
+	for _, o := range s.Classes {
+		say("class "+o.Name, "finalizers %v", o.Finalizers)
+	}
+	for _, i := range s.Instances {
+		if !excused[i.Tags.MachineUID] {
+			say("instance "+i.ID, "%s, of machine %s", i.State, i.Tags.Machine)
+		}
+	}
+	for _, n := range s.Nodes {
+		say("node "+n.Name, "finalizers %v", n.Finalizers)
+	}
+	for _, r := range d.Runs {
+		if open(r) && r.Type != string(run.KindInstallation) {
+			say("run "+r.ID, "is open")
+		}
+	}
+	for _, id := range d.Schedules {
+		say("schedule "+id, "is there")
+	}
+	return found
+}
+
+func open(r Run) bool { return r.Status == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING }

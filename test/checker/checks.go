@@ -1,0 +1,89 @@
+package checker
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"millwright/api/v1alpha1"
+)
+
+// The checks of snapshots.
+const (
+	CheckTwice      = "two instances of one machine"
+	CheckOrphan     = "instance without a Machine"
+	CheckNoInstance = "Machine without an instance"
+	CheckTooMany    = "more machines than allowed"
+	CheckTooFew     = "fewer ready nodes than promised"
+	CheckBudget     = "disruption budget broken"
+	CheckRun        = "run that ended badly"
+	CheckCalm       = "not calm"
+	CheckGone       = "left behind"
+	CheckPod        = "pod lost without an eviction"
+)
+
+// Limits says how long a finding may last before it is a violation. A check that is not in it allows none at all.
+func Limits() map[string]time.Duration {
+	return map[string]time.Duration{
+		// A person who removes a finalizer makes an orphan; all others are due to the time between the two reads of a snapshot.
+		CheckOrphan:     10 * time.Second,
+		CheckNoInstance: noInstanceSlack,
+		CheckBudget:     3 * time.Second, // a pod that becomes ready is counted later by the budget's controller
+		CheckTooFew:     time.Second,     // the API server deletes a Machine before its node is unready, but the reads are not one read
+	}
+}
+
+// Twice finds machine UIDs with more than one instance.
+func Twice(s Snapshot) (found []Finding) {
+	for uid, instances := range s.InstancesOf() {
+		if len(instances) < 2 || uid == "" {
+			continue
+		}
+		var saw []string
+		for _, i := range instances {
+			saw = append(saw, i.ID+" "+i.State)
+		}
+		found = append(found, Finding{CheckTwice, instances[0].Tags.Machine + "/" + uid, strings.Join(saw, ", ")})
+	}
+	return found
+}
+
+// Orphans finds instances whose machine does not exist. Those in excused are left out: a person removed the finalizer.
+func Orphans(s Snapshot, excused map[string]bool) (found []Finding) {
+	for _, i := range s.Instances {
+		uid := i.Tags.MachineUID
+		if s.Machine(uid) == nil && !excused[uid] {
+			found = append(found, Finding{CheckOrphan, i.ID, fmt.Sprintf("instance %s of machine %s (UID %s), which does not exist", i.State, i.Tags.Machine, uid)})
+		}
+	}
+	return found
+}
+
+const (
+	// defaultCreationTimeout is that of MCM.
+	defaultCreationTimeout = 20 * time.Minute
+	// noInstanceSlack is how long after its creation timeout a machine may be neither created nor Failed. It covers a fault that
+	// lasts until then, and the time that does not count because no worker was at work.
+	noInstanceSlack = 2 * time.Minute
+)
+
+// Unmade finds machines that have no instance although their creation timeout is over, and that neither are Failed nor say that they
+// are refused.
+func Unmade(s Snapshot) (found []Finding) {
+	of := s.InstancesOf()
+	for _, m := range s.Machines {
+		timeout := defaultCreationTimeout
+		if c := m.Spec.MachineConfiguration; c != nil && c.MachineCreationTimeout != nil {
+			timeout = c.MachineCreationTimeout.Duration
+		}
+		age := s.At.Sub(m.CreationTimestamp.Time)
+		shown := m.Status.CurrentStatus.Phase
+		if len(of[string(m.UID)]) > 0 || m.DeletionTimestamp != nil || age < timeout ||
+			shown == v1alpha1.MachineFailed || shown == v1alpha1.MachineCrashLoopBackOff {
+			continue
+		}
+		found = append(found, Finding{CheckNoInstance, m.Name, fmt.Sprintf("no instance after %s; timeout %s, phase %q", age.Round(time.Second), timeout, cmp.Or(string(shown), "none"))})
+	}
+	return found
+}

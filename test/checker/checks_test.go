@@ -1,0 +1,255 @@
+package checker
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	enumspb "go.temporal.io/api/enums/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"millwright/api/v1alpha1"
+	"millwright/devstack/virtualcloud/admin"
+	"millwright/provider/virtual"
+)
+
+var noon = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+
+func machine(name string, changes ...func(*v1alpha1.Machine)) v1alpha1.Machine {
+	m := v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{
+		Name: name, UID: types.UID("uid-" + name), Labels: map[string]string{"pool": "p"}, CreationTimestamp: metav1.NewTime(noon.Add(-time.Hour)),
+	}}
+	m.Spec.ProviderID = "virtual:///eu/i-" + name
+	m.Status.CurrentStatus.Phase = v1alpha1.MachineRunning
+	for _, change := range changes {
+		change(&m)
+	}
+	return m
+}
+
+func leaving(m *v1alpha1.Machine) { m.DeletionTimestamp = new(metav1.NewTime(noon)) }
+
+func instance(id, machine string) admin.Instance {
+	return admin.Instance{Instance: virtual.Instance{
+		ID: id, ProviderID: "virtual:///eu/" + id, State: virtual.StateRunning, Tags: virtual.Tags{Machine: machine, MachineUID: "uid-" + machine},
+	}}
+}
+
+func node(id string, status corev1.ConditionStatus) corev1.Node {
+	n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: id}, Spec: corev1.NodeSpec{ProviderID: "virtual:///eu/" + id}}
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status}}
+	return n
+}
+
+// fleet returns a snapshot in which these machines of deployment p run.
+func fleet(replicas int32, names ...string) Snapshot {
+	d := v1alpha1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "p", Generation: 1}}
+	d.Spec.Replicas = replicas
+	d.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"pool": "p"}}
+	d.Spec.Strategy.RollingUpdate = &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: v1alpha1.UpdateConfiguration{
+		MaxSurge: new(intstr.FromInt32(1)), MaxUnavailable: new(intstr.FromInt32(0)),
+	}}
+	s := Snapshot{At: noon, Settled: true, Deployments: []v1alpha1.MachineDeployment{d}}
+	for _, name := range names {
+		s.Machines = append(s.Machines, machine(name))
+		s.Instances = append(s.Instances, instance("i-"+name, name))
+		s.Nodes = append(s.Nodes, node("i-"+name, corev1.ConditionTrue))
+	}
+	return s
+}
+
+func objects(found []Finding) (names []string) {
+	for _, f := range found {
+		names = append(names, f.Object)
+	}
+	return names
+}
+
+func TestTwoInstancesOfOneMachine(t *testing.T) {
+	s := fleet(2, "a", "b")
+	assert.Empty(t, Twice(s))
+	s.Instances = append(s.Instances, instance("i-9", "a"))
+	assert.Equal(t, []string{"a/uid-a"}, objects(Twice(s)))
+}
+
+func TestInstanceWithoutMachine(t *testing.T) {
+	s := fleet(2, "a", "b")
+	assert.Empty(t, Orphans(s, nil))
+	s.Machines = s.Machines[:1]
+	assert.Equal(t, []string{"i-b"}, objects(Orphans(s, nil)))
+	assert.Empty(t, Orphans(s, map[string]bool{"uid-b": true}), "a person removed the finalizer")
+}
+
+func TestMachineWithoutInstance(t *testing.T) {
+	s := fleet(2, "a", "b")
+	s.Instances = s.Instances[:1]
+	s.Machines[1].Status.CurrentStatus.Phase = ""
+	assert.Equal(t, []string{"b"}, objects(Unmade(s)))
+	s.Machines[1].Status.CurrentStatus.Phase = v1alpha1.MachineFailed
+	assert.Empty(t, Unmade(s), "it shows that it failed")
+	s.Machines[1].Status.CurrentStatus.Phase = ""
+	s.Machines[1].Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineCreationTimeout: &metav1.Duration{Duration: 2 * time.Hour}}
+	assert.Empty(t, Unmade(s), "it has time left")
+}
+
+func TestMoreMachinesThanAllowed(t *testing.T) {
+	b := &Bounds{Leaving: true}
+	judge := func(s Snapshot) []string { return objects(b.Judge(s, &s.Deployments[0])) }
+	assert.Empty(t, judge(fleet(2, "a", "b", "c", "d")), "no bound is in force before it is first met")
+	assert.Empty(t, judge(fleet(2, "a", "b", "c")))
+	assert.Equal(t, []string{"p"}, judge(fleet(2, "a", "b", "c", "d")))
+	assert.Empty(t, judge(fleet(3, "a", "b", "c", "d")), "a looser bound counts at once")
+	assert.Empty(t, judge(fleet(1, "a", "b", "c", "d")), "a stricter bound counts from the moment it is met")
+	assert.Empty(t, judge(fleet(1, "a", "b")))
+	assert.Equal(t, []string{"p"}, judge(fleet(1, "a", "b", "c")))
+
+	s := fleet(1, "a", "b", "c")
+	leaving(&s.Machines[2])
+	assert.Equal(t, []string{"p"}, judge(s), "machines that are being deleted count")
+	b.Leaving = false
+	assert.Empty(t, judge(s), "or they do not")
+	b.Forget()
+	assert.Empty(t, judge(fleet(1, "a", "b", "c")), "nothing was seen for a while")
+	s = fleet(1, "a", "b", "c")
+	s.Settled = false
+	assert.Empty(t, judge(s))
+}
+
+func TestFewerReadyNodesThanPromised(t *testing.T) {
+	b := &Bounds{Nodes: true}
+	judge := func(s Snapshot) []string { return objects(b.Judge(s, &s.Deployments[0])) }
+	sick := fleet(2, "a", "b")
+	sick.Nodes[1] = node("i-b", corev1.ConditionUnknown)
+	assert.Empty(t, judge(sick), "no bound is in force before it is first met")
+	assert.Empty(t, judge(fleet(2, "a", "b")))
+	assert.Equal(t, []string{"p"}, judge(sick))
+	s := fleet(2, "a", "b")
+	leaving(&s.Machines[0])
+	assert.Equal(t, []string{"p"}, judge(s), "a machine that is being deleted gives no node")
+	b.Nodes = false
+	assert.Empty(t, judge(sick))
+}
+
+func TestBudgetIsBroken(t *testing.T) {
+	pod := func(status corev1.ConditionStatus) corev1.Pod {
+		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "x"}}}
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: status}}
+		return p
+	}
+	s := Snapshot{Pods: []corev1.Pod{pod(corev1.ConditionTrue), pod(corev1.ConditionTrue)}}
+	s.Budgets = []policyv1.PodDisruptionBudget{{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Spec: policyv1.PodDisruptionBudgetSpec{
+		MinAvailable: new(intstr.FromInt32(2)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "x"}},
+	}}}
+	assert.Empty(t, Budgets(s))
+	s.Pods[0] = pod(corev1.ConditionFalse)
+	assert.Equal(t, []string{"x"}, objects(Budgets(s)))
+	s.Pods[0] = pod(corev1.ConditionTrue)
+	s.Pods[1].DeletionTimestamp = new(metav1.NewTime(noon))
+	assert.Equal(t, []string{"x"}, objects(Budgets(s)), "a pod that goes does not count")
+}
+
+func TestPodsThatLeaveWithoutAnEviction(t *testing.T) {
+	pods := func(names ...string) (all []corev1.Pod) {
+		for _, name := range names {
+			all = append(all, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}, Spec: corev1.PodSpec{NodeName: "i-a"}})
+		}
+		return all
+	}
+	before, after := fleet(1, "a"), fleet(1, "a")
+	before.Pods, after.Pods = pods("x", "y", "z"), pods("x", "y")
+	assert.Empty(t, Departures(before, after), "the machine is to stay: a controller may delete pods")
+	leaving(&after.Machines[0])
+	after.Pods[1].DeletionTimestamp = new(metav1.NewTime(noon))
+	left := Departures(before, after)
+	assert.Equal(t, []Departure{{noon, "y", "i-a"}, {noon, "z", "i-a"}}, left)
+	assert.Len(t, Departures(before, fleet(0)), 3, "machine and pods are gone")
+
+	line := func(pod string, code int) string {
+		return fmt.Sprintf(`{"verb":"create","objectRef":{"resource":"pods","namespace":"n","name":%q,"subresource":"eviction"},"responseStatus":{"code":%d}}`+"\n", pod, code)
+	}
+	log := line("y", 429) + line("y", 201) + line("z", 429) + `{"verb":"cre`
+	assert.Equal(t, []string{"z"}, objects(Unevicted(left, Evicted(strings.NewReader(log), "n"))))
+}
+
+func TestRunsThatEndedBadly(t *testing.T) {
+	d := Durable{Runs: []Run{
+		{"a", "Machine", enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED},
+		{"b", "Machine", enumspb.WORKFLOW_EXECUTION_STATUS_FAILED},
+		{"c", "Drain", enumspb.WORKFLOW_EXECUTION_STATUS_TERMINATED},
+		{"d", "MachineSet", enumspb.WORKFLOW_EXECUTION_STATUS_TIMED_OUT},
+		{"e", "OrphanCollection", enumspb.WORKFLOW_EXECUTION_STATUS_FAILED},
+	}}
+	assert.Equal(t, []string{"b", "c", "d"}, objects(BadEnds(d)), "a sweep for orphans may fail")
+
+	w := Watch(Sources{}, "n", Bounds{})
+	w.AddRuns(d)
+	w.AddRuns(d)
+	violations, _ := w.Violations()
+	assert.Len(t, violations, 3, "each is told once")
+}
+
+func TestCalm(t *testing.T) {
+	calm := func() (Snapshot, Durable) {
+		s := fleet(2, "a", "b")
+		s.Classes = []v1alpha1.MachineClass{{ObjectMeta: metav1.ObjectMeta{Name: "small", UID: "class"}}}
+		return s, Durable{Schedules: []string{"x/orphans/n/small/class"}, Runs: []Run{
+			{"d", "MachineDeployment", enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING}, {"m", "Machine", enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED},
+		}}
+	}
+	s, d := calm()
+	require.Empty(t, Restless(s, d, nil))
+	for name, disturb := range map[string]func(*Snapshot, *Durable){
+		"a machine is missing":          func(s *Snapshot, _ *Durable) { s.Machines, s.Instances = s.Machines[:1], s.Instances[:1] },
+		"a machine is Pending":          func(s *Snapshot, _ *Durable) { s.Machines[0].Status.CurrentStatus.Phase = v1alpha1.MachinePending },
+		"a machine is being deleted":    func(s *Snapshot, _ *Durable) { leaving(&s.Machines[0]) },
+		"an instance is missing":        func(s *Snapshot, _ *Durable) { s.Instances = s.Instances[:1] },
+		"an instance is too many":       func(s *Snapshot, _ *Durable) { s.Instances = append(s.Instances, instance("i-9", "a")) },
+		"an orphan":                     func(s *Snapshot, _ *Durable) { s.Instances = append(s.Instances, instance("i-9", "z")) },
+		"another instance is on record": func(s *Snapshot, _ *Durable) { s.Machines[0].Spec.ProviderID = "virtual:///eu/i-9" },
+		"a node is not ready":           func(s *Snapshot, _ *Durable) { s.Nodes[0] = node("i-a", corev1.ConditionFalse) },
+		"a node is being deleted":       func(s *Snapshot, _ *Durable) { s.Nodes[0].DeletionTimestamp = new(metav1.NewTime(noon)) },
+		"a machine has a former template": func(s *Snapshot, _ *Durable) {
+			s.Deployments[0].Spec.Template.Labels = map[string]string{"edition": "2"}
+		},
+		"a set is being deleted": func(s *Snapshot, _ *Durable) {
+			s.Sets = []v1alpha1.MachineSet{{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: new(metav1.NewTime(noon))}}}
+		},
+		"the run of a machine is open": func(_ *Snapshot, d *Durable) { d.Runs[1].Status = enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING },
+		"the class has no schedule":    func(_ *Snapshot, d *Durable) { d.Schedules = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, d := calm()
+			disturb(&s, &d)
+			assert.NotEmpty(t, Restless(s, d, nil))
+		})
+	}
+}
+
+func TestRemains(t *testing.T) {
+	assert.Empty(t, Remains(Snapshot{}, Durable{Runs: []Run{{"m", "Machine", enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED}}}, nil))
+	s := fleet(1, "a")
+	d := Durable{Schedules: []string{"s"}, Runs: []Run{{"m", "Machine", enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING}}}
+	assert.Equal(t, []string{"machine a", "deployment p", "instance i-a", "node i-a", "run m", "schedule s"}, objects(Remains(s, d, nil)))
+}
+
+func TestAFindingIsAViolationWhenItHasLasted(t *testing.T) {
+	l, limits := NewLasting(), map[string]time.Duration{"slow": 2 * time.Second}
+	f := []Finding{{"slow", "x", "bad"}}
+	at := func(seconds int, found []Finding) int {
+		return len(l.Add(noon.Add(time.Duration(seconds)*time.Second), limits, found))
+	}
+	assert.Equal(t, 0, at(0, f))
+	assert.Equal(t, 0, at(1, f))
+	assert.Equal(t, 0, at(2, nil), "it was over meanwhile")
+	assert.Equal(t, 0, at(3, f))
+	assert.Equal(t, 1, at(5, f))
+	assert.Equal(t, 0, at(6, f), "it is told once")
+	assert.Equal(t, 1, at(6, []Finding{{"quick", "y", "bad"}}), "a check without a limit allows nothing")
+}

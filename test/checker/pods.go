@@ -1,0 +1,109 @@
+package checker
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Budgets finds disruption budgets that keep fewer ready pods than they should. It knows budgets with an absolute minAvailable only,
+// and counts pods by their own conditions.
+func Budgets(s Snapshot) (found []Finding) {
+	for _, b := range s.Budgets {
+		selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
+		if err != nil || b.Spec.MinAvailable == nil || b.DeletionTimestamp != nil {
+			continue
+		}
+		ready := 0
+		for _, p := range s.Pods {
+			if selector.Matches(labels.Set(p.Labels)) && runs(&p) {
+				ready++
+			}
+		}
+		if least := b.Spec.MinAvailable.IntValue(); ready < least {
+			found = append(found, Finding{CheckBudget, b.Name, fmt.Sprintf("%d pods ready, the budget keeps %d", ready, least)})
+		}
+	}
+	return found
+}
+
+// runs says whether a pod is ready and is to stay.
+func runs(p *corev1.Pod) bool {
+	if p.DeletionTimestamp != nil {
+		return false
+	}
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// Departure is a pod that was told to end, or vanished, while the Machine of its node was being deleted.
+type Departure struct {
+	At        time.Time
+	Pod, Node string
+}
+
+// Departures compares two snapshots that follow each other.
+func Departures(before, after Snapshot) (left []Departure) {
+	still := map[types.UID]bool{}
+	for _, p := range after.Pods {
+		still[p.UID] = p.DeletionTimestamp == nil
+	}
+	leaving := map[string]bool{} // nodes
+	for _, n := range before.Nodes {
+		for _, i := range before.Instances {
+			if i.ProviderID != n.Spec.ProviderID {
+				continue
+			}
+			m := after.Machine(i.Tags.MachineUID)
+			leaving[n.Name] = m == nil || m.DeletionTimestamp != nil
+		}
+	}
+	for _, p := range before.Pods {
+		if p.DeletionTimestamp == nil && leaving[p.Spec.NodeName] && !still[p.UID] {
+			left = append(left, Departure{At: after.At, Pod: p.Name, Node: p.Spec.NodeName})
+		}
+	}
+	return left
+}
+
+// Unevicted finds the departures of pods whose eviction the API server did not accept. It is for drains whose deadline is far away: after
+// the deadline pods are deleted.
+func Unevicted(left []Departure, evicted map[string]bool) (found []Finding) {
+	for _, d := range left {
+		if !evicted[d.Pod] {
+			found = append(found, Finding{CheckPod, d.Pod, fmt.Sprintf("left node %s at %s, and no eviction was accepted", d.Node, d.At.Format("15:04:05.0"))})
+		}
+	}
+	return found
+}
+
+// Evicted reads, from the API server's audit log, the pods of a namespace whose eviction was accepted. The names of the pods must never
+// be used twice. The API server writes the log in batches, at most 30 s late; a killed API server loses a batch.
+func Evicted(auditLog io.Reader, namespace string) map[string]bool {
+	evicted := map[string]bool{}
+	for decoder := json.NewDecoder(auditLog); ; {
+		var event struct {
+			Verb           string
+			ObjectRef      struct{ Resource, Namespace, Name, Subresource string }
+			ResponseStatus struct{ Code int }
+		}
+		if decoder.Decode(&event) != nil {
+			return evicted // the last line is being written
+		}
+		o := event.ObjectRef
+		if event.Verb == "create" && o.Resource == "pods" && o.Subresource == "eviction" && o.Namespace == namespace && event.ResponseStatus.Code == http.StatusCreated {
+			evicted[o.Name] = true
+		}
+	}
+}

@@ -1,0 +1,139 @@
+// Package checker watches a running Millwright from outside and reports what must never be: two instances of one machine, an
+// instance without a Machine, more machines than wanted. It reads the API server, the cloud and Temporal with clients of its own
+// and trusts no status that Millwright writes where the fact can be had elsewhere.
+//
+// Each check is a pure function over a snapshot. A Watcher takes the snapshots.
+package checker
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"millwright/api/v1alpha1"
+	"millwright/devstack/virtualcloud/admin"
+)
+
+// Snapshot is what exists for one namespace of Machines at one time.
+type Snapshot struct {
+	At          time.Time
+	Deployments []v1alpha1.MachineDeployment
+	Sets        []v1alpha1.MachineSet
+	Machines    []v1alpha1.Machine
+	Classes     []v1alpha1.MachineClass
+	Nodes       []corev1.Node
+	Pods        []corev1.Pod
+	Budgets     []policyv1.PodDisruptionBudget
+	Instances   []admin.Instance // whose class is in the namespace; read before the Machines
+
+	// Settled says that no deployment changed while the snapshot was taken. Without it, bounds cannot be judged.
+	Settled bool
+}
+
+// Machine returns the machine with a UID; nil if there is none.
+func (s Snapshot) Machine(uid string) *v1alpha1.Machine {
+	i := slices.IndexFunc(s.Machines, func(m v1alpha1.Machine) bool { return string(m.UID) == uid })
+	if i < 0 {
+		return nil
+	}
+	return &s.Machines[i]
+}
+
+// InstancesOf returns the instances of each machine UID.
+func (s Snapshot) InstancesOf() map[string][]admin.Instance {
+	of := map[string][]admin.Instance{}
+	for _, i := range s.Instances {
+		of[i.Tags.MachineUID] = append(of[i.Tags.MachineUID], i)
+	}
+	return of
+}
+
+// NodeOf returns the node of an instance; nil if there is none.
+func (s Snapshot) NodeOf(i admin.Instance) *corev1.Node {
+	at := slices.IndexFunc(s.Nodes, func(n corev1.Node) bool { return n.Spec.ProviderID == i.ProviderID })
+	if at < 0 {
+		return nil
+	}
+	return &s.Nodes[at]
+}
+
+// MachinesOf returns the machines that match a deployment's selector.
+func (s Snapshot) MachinesOf(d *v1alpha1.MachineDeployment) []v1alpha1.Machine {
+	selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
+	if err != nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(s.Machines), func(m v1alpha1.Machine) bool { return !selector.Matches(labels.Set(m.Labels)) })
+}
+
+// SetsOf returns the sets that a deployment controls.
+func (s Snapshot) SetsOf(d *v1alpha1.MachineDeployment) []v1alpha1.MachineSet {
+	return slices.DeleteFunc(slices.Clone(s.Sets), func(set v1alpha1.MachineSet) bool { return !metav1.IsControlledBy(&set, d) })
+}
+
+// Ready says whether a node is Ready by its own condition.
+func Ready(n *corev1.Node) bool {
+	return n != nil && slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// Finding is one thing in one snapshot that should not be.
+type Finding struct {
+	Check  string // name of the check
+	Object string // what it is about
+	Saw    string
+}
+
+// Violation is a finding that lasted longer than its check allows.
+type Violation struct {
+	Finding
+	Since time.Time // of the first snapshot that had it
+	At    time.Time // of the snapshot in which its time was over
+}
+
+func (v Violation) String() string {
+	return fmt.Sprintf("%s %s: %s: %s (since %s)", v.At.Format(time.TimeOnly), v.Check, v.Object, v.Saw, v.Since.Format("15:04:05.0"))
+}
+
+// key is what makes two findings the same one at two times.
+type key struct{ check, object string }
+
+// Lasting turns findings into violations once they have lasted. The zero value is not usable; see NewLasting.
+type Lasting struct {
+	since map[key]time.Time
+	told  map[key]bool
+}
+
+// NewLasting returns a memory without findings.
+func NewLasting() *Lasting { return &Lasting{since: map[key]time.Time{}, told: map[key]bool{}} }
+
+// Add takes the findings of one snapshot, complete for these checks, and returns the new violations: findings that were in all
+// snapshots for longer than the limit of their check. Each is returned once for as long as it lasts.
+func (l *Lasting) Add(at time.Time, limits map[string]time.Duration, findings []Finding) []Violation {
+	var out []Violation
+	present := map[key]bool{}
+	for _, f := range findings {
+		k := key{f.Check, f.Object}
+		present[k] = true
+		if _, known := l.since[k]; !known {
+			l.since[k] = at
+		}
+		if at.Sub(l.since[k]) >= limits[f.Check] && !l.told[k] {
+			l.told[k] = true
+			out = append(out, Violation{Finding: f, Since: l.since[k], At: at})
+		}
+	}
+	maps.DeleteFunc(l.since, func(k key, _ time.Time) bool { return !present[k] })
+	maps.DeleteFunc(l.told, func(k key, _ bool) bool { return !present[k] })
+	return out
+}
+
+// Forget drops all that has not become a violation: nothing was seen for a while.
+func (l *Lasting) Forget() { l.since = map[key]time.Time{}; l.told = map[key]bool{} }

@@ -1,0 +1,331 @@
+package checker
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/client"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"millwright/api/generated/clientset/versioned"
+	"millwright/api/v1alpha1"
+	"millwright/devstack/virtualcloud/admin"
+)
+
+const (
+	// every is the time between two snapshots.
+	every = 200 * time.Millisecond
+	// everyRuns is the time between two looks at the runs in Temporal, which may lose its data: less often, because Temporal's lists are late
+	// anyhow.
+	everyRuns = 5 * time.Second
+	// blind is how long no snapshot may succeed before bounds start anew: what happened meanwhile is not known.
+	blind = time.Second
+	// slow bounds one snapshot; a process that is stopped would otherwise hold it.
+	slow = 5 * time.Second
+)
+
+// Sources are the clients by which a watcher sees.
+type Sources struct {
+	Machines versioned.Interface
+	Kube     kubernetes.Interface
+	Cloud    *admin.Client
+	Temporal client.Client
+}
+
+// Watcher watches one namespace of Machines. The names of its deployments must begin with the name of the namespace: by this, the
+// watcher recognises nodes.
+type Watcher struct {
+	sources   Sources
+	namespace string
+	strict    Bounds // how each deployment is judged
+
+	mu         sync.Mutex
+	lasting    *Lasting
+	bounds     map[string]*Bounds // by deployment
+	excused    map[string]bool    // UIDs of machines whose instance a person has orphaned
+	last       Snapshot           // that succeeded; judged with the next one
+	blind      bool               // nothing was seen for a while
+	over       bool               // all is to go: numbers and pods are judged no more
+	snapshots  int
+	departures []Departure
+	ended      map[string]bool // runs whose bad end was told
+	violations []Violation
+}
+
+// Watch returns a watcher. The bounds say how strictly deployments are judged.
+func Watch(sources Sources, namespace string, strict Bounds) *Watcher {
+	return &Watcher{
+		sources: sources, namespace: namespace, strict: strict,
+		lasting: NewLasting(), bounds: map[string]*Bounds{}, excused: map[string]bool{}, ended: map[string]bool{},
+	}
+}
+
+// Run takes snapshots, and looks at the runs in Temporal, until the context ends.
+func (w *Watcher) Run(ctx context.Context) {
+	go w.followRuns(ctx)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(every):
+		}
+		s, err := w.Snapshot(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		w.mu.Lock()
+		if err != nil {
+			if !w.blind && w.snapshots > 0 && time.Since(w.last.At) > blind {
+				w.forget()
+			}
+		} else {
+			w.judge(s)
+		}
+		w.mu.Unlock()
+	}
+}
+
+// followRuns looks at the runs in Temporal until the context ends.
+func (w *Watcher) followRuns(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(everyRuns):
+		}
+		if d, err := w.Durable(ctx); err == nil {
+			w.AddRuns(d)
+		}
+	}
+}
+
+// AddRuns takes note of runs that ended badly.
+func (w *Watcher) AddRuns(d Durable) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, f := range BadEnds(d) {
+		if !w.ended[f.Object] {
+			w.ended[f.Object] = true
+			w.violations = append(w.violations, Violation{Finding: f, Since: time.Now(), At: time.Now()})
+		}
+	}
+}
+
+// forget is called while nothing can be seen.
+func (w *Watcher) forget() {
+	w.lasting.Forget()
+	for _, b := range w.bounds {
+		b.Forget()
+	}
+	w.blind = true
+}
+
+// judge applies the checks that hold at each moment.
+func (w *Watcher) judge(s Snapshot) {
+	if w.snapshots++; !w.over && w.snapshots > 1 {
+		w.departures = append(w.departures, Departures(w.last, s)...)
+	}
+	w.last, w.blind = s, false
+	found := append(Twice(s), Orphans(s, w.excused)...)
+	found = append(found, Unmade(s)...)
+	if !w.over {
+		found = append(found, Budgets(s)...)
+		found = append(found, w.bound(s)...)
+	}
+	w.violations = append(w.violations, w.lasting.Add(s.At, Limits(), found)...)
+}
+
+// bound judges how many machines and nodes each deployment has.
+func (w *Watcher) bound(s Snapshot) (found []Finding) {
+	for _, d := range s.Deployments {
+		b := w.bounds[d.Name]
+		if b == nil {
+			b = &Bounds{Leaving: w.strict.Leaving, Nodes: w.strict.Nodes}
+			w.bounds[d.Name] = b
+		}
+		found = append(found, b.Judge(s, &d)...)
+	}
+	return found
+}
+
+// Excuse says that a person has orphaned the instance of a machine.
+func (w *Watcher) Excuse(uid string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.excused[uid] = true
+}
+
+// Excused returns the UIDs of the machines whose instance a person has orphaned.
+func (w *Watcher) Excused() map[string]bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return maps.Clone(w.excused)
+}
+
+// Loosen says that all is to go: numbers, budgets and pods are judged no more.
+func (w *Watcher) Loosen() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.over = true
+}
+
+// Departures returns the pods that left the nodes of machines that were being deleted.
+func (w *Watcher) Departures() []Departure {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.departures)
+}
+
+// Violations returns what was found so far, and how many snapshots were taken.
+func (w *Watcher) Violations() (violations []Violation, snapshots int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.violations), w.snapshots
+}
+
+// Snapshot reads what exists now. The instances are read first: an instance that is listed had its Machine before.
+func (w *Watcher) Snapshot(ctx context.Context) (s Snapshot, err error) {
+	ctx, cancel := context.WithTimeout(ctx, slow)
+	defer cancel()
+	api := w.sources.Machines.MachineV1alpha1()
+	all := metav1.ListOptions{}
+	instances, err := w.sources.Cloud.Instances(ctx)
+	if err != nil {
+		return s, err
+	}
+	for _, i := range instances {
+		if strings.HasPrefix(i.Tags.Class, w.namespace+"/") {
+			s.Instances = append(s.Instances, i)
+		}
+	}
+	before, err := api.MachineDeployments(w.namespace).List(ctx, all)
+	if err != nil {
+		return s, err
+	}
+	sets, err := api.MachineSets(w.namespace).List(ctx, all)
+	if err != nil {
+		return s, err
+	}
+	machines, err := api.Machines(w.namespace).List(ctx, all)
+	if err != nil {
+		return s, err
+	}
+	nodes, err := w.sources.Kube.CoreV1().Nodes().List(ctx, all)
+	if err != nil {
+		return s, err
+	}
+	classes, err := api.MachineClasses(w.namespace).List(ctx, all)
+	if err != nil {
+		return s, err
+	}
+	pods, err := w.sources.Kube.CoreV1().Pods(w.namespace).List(ctx, all)
+	if err != nil {
+		return s, err
+	}
+	budgets, err := w.sources.Kube.PolicyV1().PodDisruptionBudgets(w.namespace).List(ctx, all)
+	if err != nil {
+		return s, err
+	}
+	after, err := api.MachineDeployments(w.namespace).List(ctx, all)
+	if err != nil {
+		return s, err
+	}
+	s.At, s.Sets, s.Machines, s.Classes, s.Pods, s.Budgets = time.Now(), sets.Items, machines.Items, classes.Items, pods.Items, budgets.Items
+	s.Deployments, s.Settled = after.Items, generations(before.Items) == generations(after.Items)
+	for _, n := range nodes.Items {
+		if strings.HasPrefix(n.Name, w.namespace+"-") {
+			s.Nodes = append(s.Nodes, n)
+		}
+	}
+	return s, nil
+}
+
+// Durable reads what Temporal holds.
+func (w *Watcher) Durable(ctx context.Context) (d Durable, err error) {
+	ctx, cancel := context.WithTimeout(ctx, slow)
+	defer cancel()
+	var page []byte
+	for {
+		answer, err := w.sources.Temporal.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{
+			Query: fmt.Sprintf("MachineNamespace = %q", w.namespace), PageSize: 1000, NextPageToken: page,
+		})
+		if err != nil {
+			return d, err
+		}
+		for _, e := range answer.Executions {
+			d.Runs = append(d.Runs, Run{ID: e.Execution.WorkflowId, Type: e.Type.Name, Status: e.Status})
+		}
+		if page = answer.NextPageToken; len(page) == 0 {
+			break
+		}
+	}
+	schedules, err := w.sources.Temporal.ScheduleClient().List(ctx, client.ScheduleListOptions{PageSize: 1000})
+	if err != nil {
+		return d, err
+	}
+	for schedules.HasNext() {
+		schedule, err := schedules.Next()
+		if err != nil {
+			return d, err
+		}
+		if strings.Contains(schedule.ID, "/orphans/"+w.namespace+"/") {
+			d.Schedules = append(d.Schedules, schedule.ID)
+		}
+	}
+	return d, nil
+}
+
+// Await reads until the check finds nothing twice in a row, a second apart. What it still finds after the time is returned as
+// violations.
+func (w *Watcher) Await(ctx context.Context, within time.Duration, check func(Snapshot, Durable) []Finding) ([]Violation, error) {
+	begun := time.Now()
+	for quiet := 0; ; {
+		s, err := w.Snapshot(ctx)
+		var d Durable
+		if err == nil {
+			d, err = w.Durable(ctx)
+		}
+		var found []Finding
+		if err == nil {
+			found = check(s, d)
+		}
+		if err == nil && len(found) == 0 {
+			if quiet++; quiet == 2 {
+				return nil, nil
+			}
+		} else {
+			quiet = 0
+		}
+		if time.Since(begun) > within {
+			if err != nil {
+				return nil, fmt.Errorf("look at what is left after %s: %w", within, err)
+			}
+			var out []Violation
+			for _, f := range found {
+				out = append(out, Violation{Finding: f, Since: begun, At: s.At})
+			}
+			return out, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// generations says which specs the deployments have.
+func generations(items []v1alpha1.MachineDeployment) string {
+	var text strings.Builder
+	for _, d := range items {
+		_, _ = fmt.Fprintf(&text, "%s=%d ", d.UID, d.Generation)
+	}
+	return text.String()
+}

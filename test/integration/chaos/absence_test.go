@@ -1,0 +1,37 @@
+//go:build integration
+
+package chaos
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/api/v1alpha1"
+	"millwright/devstack/component"
+	"millwright/test/integration/rig"
+)
+
+// No worker runs from the middle of the creations until after their timeout: that time does not count, and no machine fails.
+func TestNoWorkerRunsUntilTheCreationTimeoutHasPassed(t *testing.T) {
+	const made, timeout = 5, 70 * time.Second
+	r.Namespace(t, "absence", slowly)
+	before := stats(t, r)
+	pool := r.Pool(t, "absence", "absence", made, func(d *v1alpha1.MachineDeployment) {
+		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineCreationTimeout: &metav1.Duration{Duration: timeout}}
+	})
+	rig.Eventually(t, 30*time.Second, "creations are in flight", func() (bool, any) {
+		now := stats(t, r)
+		return now.Creating > 0, now
+	})
+	require.NoError(t, r.Stack.Kill(t.Context(), component.Worker))
+	time.Sleep(timeout + 5*time.Second) // the outage lasts this long
+	require.NoError(t, r.Stack.Start(t.Context(), component.Worker))
+	pool.AwaitRunning(t, made, time.Minute)
+	require.Equal(t, made, stats(t, r).Creates-before.Creates, "instances made")
+	require.Equal(t, made, machineCreations(t, r, "absence"), "no machine was replaced")
+	pool.Delete(t)
+	pool.AwaitGone(t, time.Minute)
+}

@@ -1,0 +1,85 @@
+//go:build integration
+
+package chaos
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	commonpb "go.temporal.io/api/common/v1"
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/workflowservice/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/activities/kube"
+	"millwright/api/v1alpha1"
+	"millwright/devstack/virtualcloud/admin"
+	"millwright/test/integration/rig"
+	"millwright/workflows/run"
+)
+
+// An operator resets or pauses what is in the middle of a create call. The cloud ignores client tokens, and shows nothing of the
+// request for ten seconds, longer than a worker needs to learn of the reset.
+func TestN5_AResetInTheMiddleOfACreationMakesNoSecondInstance(t *testing.T) {
+	weather{name: "no client tokens, requests without a record", accept: 10 * time.Second}.apply(t, r)
+	const createInstance = "create-instance"
+	service := r.Temporal.WorkflowService()
+	for name, act := range map[string]func(t *testing.T, e *commonpb.WorkflowExecution){
+		"activity-reset": func(t *testing.T, e *commonpb.WorkflowExecution) {
+			_, err := service.ResetActivity(t.Context(), &workflowservice.ResetActivityRequest{
+				Namespace: run.Namespace, Execution: e, Activity: &workflowservice.ResetActivityRequest_Id{Id: createInstance},
+			})
+			require.NoError(t, err)
+		},
+		"activity-pause": func(t *testing.T, e *commonpb.WorkflowExecution) {
+			_, err := service.PauseActivity(t.Context(), &workflowservice.PauseActivityRequest{
+				Namespace: run.Namespace, Execution: e, Activity: &workflowservice.PauseActivityRequest_Id{Id: createInstance},
+			})
+			require.NoError(t, err)
+			time.Sleep(2 * kube.HeartbeatEvery) // until the worker has learned of it
+			_, err = service.UnpauseActivity(t.Context(), &workflowservice.UnpauseActivityRequest{
+				Namespace: run.Namespace, Execution: e, Activity: &workflowservice.UnpauseActivityRequest_Id{Id: createInstance}, ResetAttempts: true,
+			})
+			require.NoError(t, err)
+		},
+		"workflow-reset": func(t *testing.T, e *commonpb.WorkflowExecution) {
+			last := int64(0)
+			for _, event := range r.History(t, e.WorkflowId, e.RunId).Events {
+				if event.EventType == enumspb.EVENT_TYPE_WORKFLOW_TASK_COMPLETED {
+					last = event.EventId
+				}
+			}
+			_, err := service.ResetWorkflowExecution(t.Context(), &workflowservice.ResetWorkflowExecutionRequest{
+				Namespace: run.Namespace, WorkflowExecution: e, Reason: "test", RequestId: "reset-" + e.RunId, WorkflowTaskFinishEventId: last,
+			})
+			require.NoError(t, err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r.Namespace(t, name, `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"12s"}`)
+			machines := r.Machines.MachineV1alpha1().Machines(name)
+			before := stats(t, r)
+			m, err := machines.Create(t.Context(), &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: rig.Spec()}, metav1.CreateOptions{})
+			require.NoError(t, err)
+			rig.Eventually(t, 20*time.Second, "the create call is under way", func() (bool, any) {
+				now := stats(t, r)
+				return now.Calls[admin.Create] > before.Calls[admin.Create], now
+			})
+			id := rig.Installation.ID(run.KindMachine, kube.Ref{Namespace: name, Name: m.Name, UID: string(m.UID)})
+			there, err := r.Temporal.DescribeWorkflowExecution(t.Context(), id, "")
+			require.NoError(t, err)
+			act(t, there.WorkflowExecutionInfo.Execution)
+
+			rig.Eventually(t, 2*time.Minute, "the machine runs", func() (bool, any) {
+				m, err := machines.Get(t.Context(), name, metav1.GetOptions{})
+				require.NoError(t, err)
+				return m.Status.CurrentStatus.Phase == v1alpha1.MachineRunning, m.Status
+			})
+			after := stats(t, r)
+			require.Equal(t, 1, after.Creates-before.Creates, "instances made")
+			require.Equal(t, before.DuplicateCreates, after.DuplicateCreates, "instances made twice")
+			require.NoError(t, machines.Delete(t.Context(), name, metav1.DeleteOptions{}))
+		})
+	}
+}

@@ -1,0 +1,42 @@
+//go:build integration
+
+package chaos
+
+import (
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/stretchr/testify/require"
+
+	"millwright/devstack/component"
+	"millwright/test/integration/rig"
+	"millwright/workflows/run"
+)
+
+// A deployment vanishes while no bridge runs: its run waits without a timer, and the next leader ends it.
+func TestARunWhoseObjectVanishedUnseenEnds(t *testing.T) {
+	r.Namespace(t, "vanished", "")
+	pool := r.Pool(t, "vanished", "vanished", 0)
+	open := func() int { return r.OpenWorkflows(t, "vanished")["MachineDeployment"] }
+	rig.Eventually(t, 20*time.Second, "the deployment has an open run and its finalizer", func() (bool, any) {
+		return open() == 1 && len(pool.Deployment(t).Finalizers) > 0, open()
+	})
+	time.Sleep(run.SettledAfter + 5*time.Second) // until then the run looks again by itself
+	for _, bridge := range []string{component.Bridge, component.SecondBridge} {
+		require.NoError(t, r.Stack.Stop(t.Context(), bridge))
+	}
+	pool.Delete(t)
+	pool.Patch(t, `{"metadata":{"finalizers":null}}`)
+	rig.Eventually(t, 10*time.Second, "the deployment is gone", func() (bool, any) {
+		_, err := r.Machines.MachineV1alpha1().MachineDeployments("vanished").Get(t.Context(), "vanished", metav1.GetOptions{})
+		return apierrors.IsNotFound(err), err
+	})
+	require.Equal(t, 1, open(), "nobody has told the run")
+	for _, bridge := range []string{component.Bridge, component.SecondBridge} {
+		require.NoError(t, r.Stack.Start(t.Context(), bridge))
+	}
+	rig.Eventually(t, 30*time.Second, "the run has ended", func() (bool, any) { return open() == 0, open() })
+}

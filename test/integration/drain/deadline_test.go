@@ -1,0 +1,91 @@
+//go:build integration
+
+package drain
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"millwright/api/v1alpha1"
+	"millwright/test/integration/rig"
+)
+
+// The deadline of a drain comes while a budget blocks all its pods with volumes: the pods are deleted with their own grace period,
+// none is taken for drained, and the instance goes when they have ended and their volumes are detached, not before.
+func TestN3_D3_TheDeadlineOfADrainWhosePodsWithVolumesAreBlocked(t *testing.T) {
+	t.Parallel()
+	const timeout = 40 * time.Second
+	p := pool(t, "deadline", 2, `{"drainTimeout":"40s"}`)
+	store(t, p, "db", 6)
+	p.Budget(t, "db", 6)
+	m, here := p.Host(t, "db")
+	require.GreaterOrEqual(t, len(here), 2, "the scheduler spreads six pods over two nodes")
+	node := m.Labels[v1alpha1.LabelNode]
+	p.Remove(t, m.Name)
+
+	var last *v1alpha1.MachineDeletion
+	blocked := ""
+	rig.Eventually(t, timeout+90*time.Second, "machine "+m.Name+" is gone", func() (bool, any) {
+		// The instance is read first: what is seen after it was gone was there without it.
+		instances := p.Instances(t)
+		now := machine(t, m)
+		if now != nil && now.Status.Deletion != nil {
+			last = now.Status.Deletion
+			if c := drained(now); c.Status == corev1.ConditionFalse && c.Reason == "Blocked" {
+				blocked = c.Message
+			}
+		}
+		for _, id := range instances {
+			if id == m.Spec.ProviderID {
+				return false, last
+			}
+		}
+		require.Empty(t, present(t, p, here), "pods whose instance is gone")
+		require.Empty(t, attachments(t, node), "volumes whose instance is gone")
+		return now == nil, last
+	})
+	require.Contains(t, blocked, "PodDisruptionBudget deadline/db allows none of its 6 healthy pods to go")
+	require.NotNil(t, last)
+	require.NotNil(t, last.Drain)
+	require.Empty(t, last.Drain.LeftBehind)
+
+	began, deleted := last.Drain.StartedAt.Time, map[string]int{}
+	for _, q := range asked(t, p.Namespace) {
+		t.Logf("%s %s %s %d", q.At.Format("15:04:05.000"), q.Verb, q.Pod, q.Code)
+		if q.Verb == "evict" {
+			require.Equal(t, 429, q.Code, "the budget allows no eviction")
+			require.False(t, q.At.After(began.Add(timeout+time.Second)), "no eviction after the deadline; a status has whole seconds")
+			continue
+		}
+		require.Equal(t, 200, q.Code)
+		require.False(t, q.At.Before(began.Add(timeout)), "no deletion before the deadline")
+		deleted[q.Pod]++
+	}
+	for _, pod := range here {
+		require.Equal(t, 1, deleted[pod.Name], "pod %s is deleted once: it ends within its grace period", pod.Name)
+	}
+	require.Len(t, deleted, len(here), "and no other pod")
+	p.AwaitPods(t, "db", 6, 60*time.Second)
+}
+
+// present returns the names of those pods that are there still, whatever pods have their names by now.
+func present(t *testing.T, p *rig.Pool, pods []corev1.Pod) (names []string) {
+	t.Helper()
+	list, err := r.Kube.CoreV1().Pods(p.Namespace).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	there := map[types.UID]bool{}
+	for _, pod := range list.Items {
+		there[pod.UID] = true
+	}
+	for _, pod := range pods {
+		if there[pod.UID] {
+			names = append(names, pod.Name)
+		}
+	}
+	return names
+}

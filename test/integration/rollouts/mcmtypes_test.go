@@ -1,0 +1,71 @@
+//go:build integration
+
+package rollouts
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"millwright/api/v1alpha1"
+	"millwright/test/integration/rig"
+)
+
+// fieldsOfMCM are the fields of a MachineDeployment's spec that MCM's types have. A client with these types drops all others.
+var fieldsOfMCM = []string{
+	"replicas", "selector", "template", "strategy", "minReadySeconds", "revisionHistoryLimit", "paused", "rollbackTo",
+	"progressDeadlineSeconds", "autoPreserveFailedMachineMax",
+}
+
+// putAsMCM updates the size as a client with MCM's types does: it writes the whole object, as far as it knows it.
+func putAsMCM(t *testing.T, f fleet, replicas int) {
+	t.Helper()
+	text, err := json.Marshal(f.Deployment(t))
+	require.NoError(t, err)
+	var object map[string]any
+	require.NoError(t, json.Unmarshal(text, &object))
+	spec := object["spec"].(map[string]any)
+	maps.DeleteFunc(spec, func(field string, _ any) bool { return !slices.Contains(fieldsOfMCM, field) })
+	spec["replicas"] = replicas
+	delete(object, "status")
+	text, err = json.Marshal(object)
+	require.NoError(t, err)
+	var known v1alpha1.MachineDeployment
+	require.NoError(t, json.Unmarshal(text, &known))
+	_, err = r.Machines.MachineV1alpha1().MachineDeployments(f.Namespace).Update(t.Context(), &known, metav1.UpdateOptions{})
+	require.NoError(t, err)
+}
+
+// The autoscaler writes with MCM's types in the middle of a rollout that waits for approval: the rollout goes on waiting, and goes
+// on doing so when the policy is deleted.
+func TestAGatedRolloutSurvivesAClientWithMCMsTypes(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "put", 4, rolling(1, 0))
+	r.Policy(t, f.Namespace, f.Name, v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}})
+	f.change(t, "2")
+	f.awaitReason(t, v1alpha1.ReasonRolloutWaiting, time.Minute)
+	for _, size := range []int{6, 5} {
+		putAsMCM(t, f, size)
+		rig.Eventually(t, time.Minute, "the pool has its size", func() (bool, any) {
+			d := f.Deployment(t)
+			return int(d.Status.AvailableReplicas) == size && int(d.Status.Replicas) == size && d.Status.ObservedGeneration == d.Generation, d.Status
+		})
+		time.Sleep(3 * time.Second) // in this time a rollout without steps replaces several machines
+		require.Equal(t, 1, f.updated(t, "2"), "machines of the new template, approved by nobody")
+		f.awaitReason(t, v1alpha1.ReasonRolloutWaiting, 10*time.Second)
+		if size == 6 {
+			require.NoError(t, r.Machines.MachineV1alpha1().RolloutPolicies(f.Namespace).Delete(t.Context(), f.Name, metav1.DeleteOptions{}))
+		}
+	}
+	_, err := r.Stack.Kubectl(t.Context(), "-n", f.Namespace, "annotate", "machinedeployment", f.Name, v1alpha1.AnnotationRolloutApprove+"=2/1 ann: looks well")
+	require.NoError(t, err)
+	f.awaitEdition(t, "2", 5, time.Minute)
+	f.Delete(t)
+	f.AwaitGone(t, time.Minute)
+}

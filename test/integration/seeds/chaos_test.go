@@ -1,0 +1,39 @@
+//go:build integration && chaos
+
+package seeds
+
+import (
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Seeds from CHAOS_SEED on (default: the time), as many as CHAOS_SEEDS says (default: 1, or no end with CHAOS_TIME), or until
+// CHAOS_TIME is over.
+func TestSeeds(t *testing.T) {
+	keepAlive(t)
+	begun := time.Now()
+	number := func(name string, otherwise uint64) uint64 {
+		text := os.Getenv(name)
+		if text == "" {
+			return otherwise
+		}
+		n, err := strconv.ParseUint(text, 10, 64)
+		require.NoError(t, err, name)
+		return n
+	}
+	limit, most := time.Duration(0), uint64(1)
+	if text := os.Getenv("CHAOS_TIME"); text != "" {
+		var err error
+		limit, err = time.ParseDuration(text)
+		require.NoError(t, err, "CHAOS_TIME")
+		most = 1 << 32
+	}
+	seed := number("CHAOS_SEED", uint64(begun.Unix()))
+	for end := seed + number("CHAOS_SEEDS", most); seed < end && (limit == 0 || time.Since(begun) < limit); seed++ {
+		runSeed(t, newPlan(seed, whole))
+	}
+}

@@ -1,0 +1,155 @@
+//go:build integration
+
+package seeds
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"millwright/api/v1alpha1"
+	"millwright/devstack/virtualcloud/admin"
+	"millwright/test/integration/rig"
+)
+
+// load does one load.
+func (a *arena) load(s step) {
+	p := a.pools[s.Pool]
+	switch s.What {
+	case loadScale:
+		a.patchPool(p, fmt.Sprintf(`{"spec":{"replicas":%d}}`, s.N))
+	case loadFlap:
+		for _, n := range []int{s.N, 1, s.N + 1, 2} {
+			a.patchPool(p, fmt.Sprintf(`{"spec":{"replicas":%d}}`, n))
+			time.Sleep(1500 * time.Millisecond)
+		}
+	case loadRoll:
+		a.patchPool(p, fmt.Sprintf(`{"spec":{"template":{"metadata":{"labels":{"edition":"%d"}}}}}`, s.At.Milliseconds()))
+	case loadDeleteMachine:
+		a.onMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
+			return r.Machines.MachineV1alpha1().Machines(a.namespace).Delete(ctx, m.Name, metav1.DeleteOptions{})
+		})
+	case loadDeleteNode:
+		a.onMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
+			return r.Kube.CoreV1().Nodes().Delete(ctx, m.Name, metav1.DeleteOptions{})
+		})
+	case loadOwner:
+		a.onMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
+			return a.patchMachine(ctx, m.Name, `{"metadata":{"ownerReferences":null}}`)
+		})
+	case loadFinalizer:
+		a.onMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
+			if m.DeletionTimestamp != nil {
+				return nil
+			}
+			// With the version that was read: a machine that is deleted in the meantime would lose its instance.
+			return a.patchMachine(ctx, m.Name, fmt.Sprintf(`{"metadata":{"resourceVersion":%q,"finalizers":null}}`, m.ResourceVersion))
+		})
+	case loadLabel:
+		name := ""
+		a.onMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
+			name = m.Name
+			return a.patchMachine(ctx, m.Name, `{"metadata":{"labels":{"pool":null}}}`)
+		})
+		time.Sleep(s.For)
+		if name != "" {
+			a.persist("delete the machine that left", func(ctx context.Context) error {
+				return known(r.Machines.MachineV1alpha1().Machines(a.namespace).Delete(ctx, name, metav1.DeleteOptions{}))
+			})
+		}
+	case loadPause:
+		a.patchPool(p, `{"spec":{"paused":true}}`)
+		time.Sleep(s.For)
+		a.patchPool(p, `{"spec":{"paused":false}}`)
+	case loadVanish:
+		a.onMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
+			// The cloud refuses where there is no instance, or not yet.
+			_ = r.Cloud.Vanish(ctx, admin.Vanish{Machine: m.Name, DeleteNode: s.N%2 == 1})
+			return nil
+		})
+	case loadOrphan:
+		a.orphan(s)
+	case loadSecret:
+		secrets := r.Kube.CoreV1().Secrets(a.namespace)
+		a.persist("delete the Secret", func(ctx context.Context) error {
+			if err := known(secrets.Delete(ctx, "small", metav1.DeleteOptions{})); err != nil {
+				return err
+			}
+			_, err := secrets.Patch(ctx, "small", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+			return known(err)
+		})
+		time.Sleep(s.For)
+		a.persist("restore the Secret", func(ctx context.Context) error {
+			_, err := secrets.Create(ctx, rig.Credentials(a.namespace), metav1.CreateOptions{})
+			return made(err) // two loads may overlap
+		})
+	default:
+		a.t.Errorf("no such load: %s", s.What)
+	}
+}
+
+// orphan deletes a machine and takes the finalizers of machine and node, as a person without patience would.
+func (a *arena) orphan(s step) {
+	bare := fmt.Appendf(nil, `{"metadata":{"finalizers":null}}`)
+	a.onMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
+		a.watcher.Excuse(string(m.UID))
+		if err := r.Machines.MachineV1alpha1().Machines(a.namespace).Delete(ctx, m.Name, metav1.DeleteOptions{}); err != nil {
+			return err
+		}
+		return a.patchMachine(ctx, m.Name, string(bare))
+	})
+	for uid := range a.watcher.Excused() {
+		a.persist("release the node of an orphan", func(ctx context.Context) error {
+			instances, err := r.Cloud.Instances(ctx)
+			if err != nil {
+				return err
+			}
+			for _, i := range instances {
+				if i.Tags.MachineUID != uid {
+					continue
+				}
+				if _, err := r.Kube.CoreV1().Nodes().Patch(ctx, i.Name, types.MergePatchType, bare, metav1.PatchOptions{}); err != nil {
+					return known(err)
+				}
+			}
+			return nil
+		})
+	}
+}
+
+// known makes nothing of an object that is gone.
+func known(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+func (a *arena) patchPool(p *rig.Pool, patch string) {
+	a.persist("change "+p.Name, func(ctx context.Context) error {
+		_, err := r.Machines.MachineV1alpha1().MachineDeployments(a.namespace).Patch(ctx, p.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		return err
+	})
+}
+
+func (a *arena) patchMachine(ctx context.Context, name, patch string) error {
+	_, err := r.Machines.MachineV1alpha1().Machines(a.namespace).Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	return err
+}
+
+// onMachine does something to one machine of a pool; nothing if there is none.
+func (a *arena) onMachine(s step, do func(context.Context, v1alpha1.Machine) error) {
+	a.persist(s.What, func(ctx context.Context) error {
+		list, err := r.Machines.MachineV1alpha1().Machines(a.namespace).List(ctx, metav1.ListOptions{LabelSelector: "pool=" + a.pools[s.Pool].Name})
+		if err != nil || len(list.Items) == 0 {
+			return err
+		}
+		slices.SortFunc(list.Items, func(x, y v1alpha1.Machine) int { return x.CreationTimestamp.Compare(y.CreationTimestamp.Time) })
+		return known(do(ctx, list.Items[s.N%len(list.Items)]))
+	})
+}

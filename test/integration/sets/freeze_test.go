@@ -1,0 +1,64 @@
+//go:build integration
+
+package sets
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/api/v1alpha1"
+	"millwright/test/integration/rig"
+)
+
+// A frozen set creates no machine, also none in the place of one that is lost, and still deletes what is surplus. The label's end and
+// the annotation unfreeze both end the freeze; each beginning and each end is an event.
+func TestI8_ASetIsFrozenAndUnfrozen(t *testing.T) {
+	t.Parallel()
+	r.Namespace(t, "frozen", "")
+	s := newSet(t, "frozen", "frozen", 3)
+	s.awaitRunning(t, 3, time.Minute)
+	told := func(reason string, times int) {
+		t.Helper()
+		rig.Eventually(t, 20*time.Second, "event "+reason, func() (bool, any) {
+			events, err := r.Kube.CoreV1().Events("frozen").List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=MachineSet,reason=" + reason})
+			require.NoError(t, err)
+			seen := 0
+			for _, e := range events.Items {
+				seen += max(int(e.Count), 1)
+			}
+			return seen == times, seen
+		})
+	}
+	s.patch(t, `{"metadata":{"labels":{"freeze":"True"}}}`)
+	s.shows(t, v1alpha1.MachineSetFrozen, v1alpha1.ConditionTrue, "FreezeLabel", 20*time.Second)
+	told("FrozeMachineSet", 1)
+	s.scale(t, 5)
+	lost := s.machines(t)[0]
+	require.NoError(t, r.Machines.MachineV1alpha1().Machines("frozen").Delete(t.Context(), lost.Name, metav1.DeleteOptions{}))
+	rig.Eventually(t, time.Minute, "the machine is gone, and the set has decided about its new size", func() (bool, any) {
+		status := s.read(t).Status
+		return len(s.machines(t)) == 2 && status.Replicas == 2 && status.ObservedGeneration == s.read(t).Generation, status
+	})
+	time.Sleep(3 * time.Second)
+	require.Len(t, s.machines(t), 2, "a frozen set creates no machine")
+	s.scale(t, 1)
+	s.awaitRunning(t, 1, time.Minute)
+
+	s.patch(t, `{"metadata":{"labels":{"freeze":null}}}`)
+	told("UnfrozeMachineSet", 1)
+	s.scale(t, 2)
+	s.awaitRunning(t, 2, time.Minute)
+
+	s.patch(t, `{"metadata":{"labels":{"freeze":"True"}}}`)
+	told("FrozeMachineSet", 2)
+	s.scale(t, 3)
+	time.Sleep(3 * time.Second)
+	require.Len(t, s.machines(t), 2)
+	s.patch(t, `{"metadata":{"annotations":{"safety.machine.sapcloud.io/unfreeze":""}}}`)
+	s.awaitRunning(t, 3, time.Minute)
+	told("UnfrozeMachineSet", 2)
+	s.remove(t)
+}

@@ -1,0 +1,167 @@
+// Mutate breaks the product on purpose, one known way at a time, and runs the tests that must notice. A breakage that no test
+// notices shows what the tests do not cover, however many of them there are.
+//
+//	go run ./test/mutate              all mutations
+//	go run ./test/mutate -run '^A|D8' those whose ID matches
+//
+// No file of the tree is written: the go command reads the broken file by its -overlay flag.
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// mutation is one way to break the product.
+type mutation struct {
+	id    string
+	file  string // relative to the root of the repository
+	old   string // occurs exactly once in the file
+	new   string
+	tests string // flags of go test, and packages of which at least one must fail, separated by spaces
+	why   string // what is broken
+}
+
+// verdict is the result of one mutation.
+type verdict string
+
+// The verdicts. Only a killed mutation is a good one.
+const (
+	killed       verdict = "killed"
+	survived     verdict = "SURVIVED"
+	doesNotApply verdict = "does not apply"
+	doesNotBuild verdict = "does not build"
+)
+
+func main() {
+	which := flag.String("run", "", "regular expression of the IDs to run; empty: all")
+	limit := flag.Duration("timeout", 5*time.Minute, "time for the tests of one mutation; one that makes them hang is killed")
+	flag.Parse()
+	bad, err := run(*which, *limit)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	if err != nil || bad > 0 {
+		os.Exit(1)
+	}
+}
+
+// run tries the mutations whose ID matches, one after the other, and returns how many were not killed.
+func run(which string, limit time.Duration) (bad int, err error) {
+	matches, err := regexp.Compile(which)
+	if err != nil {
+		return 0, err
+	}
+	root, err := root()
+	if err != nil {
+		return 0, err
+	}
+	var chosen []mutation
+	for _, m := range mutations() {
+		if matches.MatchString(m.id) {
+			chosen = append(chosen, m)
+		}
+	}
+	for i, m := range chosen {
+		begin := time.Now()
+		result, detail, err := try(root, m, limit)
+		if err != nil {
+			return bad, fmt.Errorf("mutation %s: %w", m.id, err)
+		}
+		if result != killed {
+			bad++
+		}
+		fmt.Printf("%2d/%d %-4s %-14s %3.0f s  %s: %s%s\n", i+1, len(chosen), m.id, result, time.Since(begin).Seconds(), m.file, m.why, detail)
+	}
+	fmt.Printf("%d of %d killed\n", len(chosen)-bad, len(chosen))
+	return bad, nil
+}
+
+// root returns the folder of go.mod.
+func root() (string, error) {
+	path, err := exec.Command("go", "env", "GOMOD").Output()
+	return filepath.Dir(strings.TrimSpace(string(path))), err
+}
+
+// try applies one mutation and runs its tests. detail is what killed it.
+func try(root string, m mutation, limit time.Duration) (result verdict, detail string, err error) {
+	source := filepath.Join(root, m.file)
+	text, err := os.ReadFile(source)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return doesNotApply, " (the file does not exist)", nil
+	case err != nil:
+		return "", "", err
+	}
+	broken, ok := apply(string(text), m)
+	if !ok {
+		return doesNotApply, fmt.Sprintf(" (the old text occurs %d times)", strings.Count(string(text), m.old)), nil
+	}
+	overlay, remove, err := overlayOf(source, broken)
+	if err != nil {
+		return "", "", err
+	}
+	defer remove()
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	args := append([]string{"test", "-overlay", overlay, "-vet=off", "-failfast", "-timeout", limit.String()}, strings.Fields(m.tests)...)
+	command := exec.CommandContext(ctx, "go", args...)
+	command.Dir, command.WaitDelay = root, time.Second
+	output, err := command.CombinedOutput()
+	_, exited := errors.AsType[*exec.ExitError](err)
+	switch {
+	case err == nil:
+		return survived, "", nil
+	case !exited && ctx.Err() == nil:
+		return "", "", err
+	}
+	result, detail = judge(string(output))
+	return result, detail, nil
+}
+
+// apply returns the text with its mutation, unless the old text does not occur exactly once or nothing changes.
+func apply(text string, m mutation) (string, bool) {
+	return strings.Replace(text, m.old, m.new, 1), m.old != m.new && m.old != "" && strings.Count(text, m.old) == 1
+}
+
+// overlayOf writes a broken file and the overlay that puts it in the place of its source.
+func overlayOf(source, broken string) (overlay string, remove func(), err error) {
+	dir, err := os.MkdirTemp("", "mutate-")
+	if err != nil {
+		return "", nil, err
+	}
+	remove = func() { _ = os.RemoveAll(dir) } // in the system's temporary folder
+	file := filepath.Join(dir, filepath.Base(source))
+	overlay = filepath.Join(dir, "overlay.json")
+	text, err := json.Marshal(map[string]any{"Replace": map[string]string{source: file}})
+	err = cmp.Or(err, os.WriteFile(file, []byte(broken), 0o600), os.WriteFile(overlay, text, 0o600))
+	if err != nil {
+		remove()
+		return "", nil, err
+	}
+	return overlay, remove, nil
+}
+
+// judge reads the output of tests that failed: which test did, or that the mutation cannot be compiled.
+func judge(output string) (result verdict, detail string) {
+	if strings.Contains(output, "[build failed]") || strings.Contains(output, "[setup failed]") {
+		return doesNotBuild, "\n" + output
+	}
+	for line := range strings.Lines(output) {
+		if rest, ok := strings.CutPrefix(line, "--- FAIL: "); ok {
+			name, _, _ := strings.Cut(rest, " ")
+			return killed, " (" + name + ")"
+		}
+	}
+	return killed, ""
+}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A mutation applies only where it is meant: a text that occurs twice could break the wrong place, and one that does not occur
+// breaks nothing, so that the tests would prove nothing.
+func TestApply(t *testing.T) {
+	for _, c := range []struct {
+		name, text, old, new, want string
+		ok                         bool
+	}{
+		{"once", "a < b", "<", "<=", "a <= b", true},
+		{"never", "a > b", "<", "<=", "", false},
+		{"twice", "a < b < c", "<", "<=", "", false},
+		{"no change", "a < b", "<", "<", "", false},
+		{"empty", "a < b", "", "x", "", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, ok := apply(c.text, mutation{old: c.old, new: c.new})
+			require.Equal(t, c.ok, ok)
+			if ok {
+				assert.Equal(t, c.want, got)
+			}
+		})
+	}
+}
+
+func TestJudge(t *testing.T) {
+	result, detail := judge("--- FAIL: TestScale (0.00s)\n    --- FAIL: TestScale/one (0.00s)\nFAIL\n")
+	assert.Equal(t, killed, result)
+	assert.Equal(t, " (TestScale)", detail)
+	result, _ = judge("# millwright/decide/scale\n./create.go:3:1: undefined: x\nFAIL\tmillwright/decide/scale [build failed]\n")
+	assert.Equal(t, doesNotBuild, result, "a mutation that cannot be compiled was noticed by no test")
+	result, _ = judge("panic: test timed out after 1m0s\n")
+	assert.Equal(t, killed, result, "tests that hang notice it")
+}
+
+// Every mutation still applies to today's code, and its packages exist: otherwise it would be found only when somebody runs them
+// all, which takes many minutes.
+func TestTheMutationsApply(t *testing.T) {
+	root, err := root()
+	require.NoError(t, err)
+	seen := map[string]bool{}
+	for _, m := range mutations() {
+		assert.False(t, seen[m.id], "two mutations %s", m.id)
+		seen[m.id] = true
+		text, err := os.ReadFile(filepath.Join(root, m.file))
+		if !assert.NoError(t, err, m.id) {
+			continue
+		}
+		_, ok := apply(string(text), m)
+		assert.True(t, ok, "%s: the old text occurs %d times in %s", m.id, strings.Count(string(text), m.old), m.file)
+		assert.NotEmpty(t, m.why, m.id)
+		require.NotEmpty(t, strings.Fields(m.tests), m.id)
+		for _, arg := range strings.Fields(m.tests) {
+			if !strings.HasPrefix(arg, "-") {
+				assert.DirExists(t, filepath.Join(root, arg), m.id)
+			}
+		}
+	}
+}

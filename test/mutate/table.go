@@ -1,0 +1,103 @@
+package main
+
+// mutations returns the known ways to break the product, by room. Add one for each defect that a review found and no test had
+// shown; remove one only with the code that it breaks.
+func mutations() []mutation {
+	const (
+		set      = "./activities/set"
+		cloud    = "./activities/cloud"
+		drain    = "./activities/drain"
+		machine  = "./activities/machine"
+		node     = "./activities/deployment"
+		bridge   = "./k8sbridge/watch"
+		scaling  = "./decide/scale"
+		draining = "./decide/drain"
+		rolling  = "-skip=^Test(P13|Promises|Decisions|Nothing|NoOld|Nobody|TheDecisions) ./decide/rollout" // without the simulations, which take a minute
+	)
+	return []mutation{
+		{"S1", "decide/scale/remove.go", ` && !m.Chosen.After(o.Scaled)`, ``, scaling, "a mark of the autoscaler that is later than the last change of the size counts at once"},
+		{"S2", "decide/scale/remove.go", `return m.Replace && !m.protected()`, `return m.Replace`, scaling, "preserved machines are replaced"},
+		{"S3", "decide/scale/create.go", `missing := o.Replicas - len(active)`, `missing := o.Replicas - len(o.Members)`, scaling, "machines that are being deleted count as existing"},
+		{"S4", "decide/scale/create.go", `>= 2*o.Replicas+2`, `>= 2*o.Replicas+3`, scaling, "one machine more is created and released without end"},
+		{"S5", "decide/scale/conditions.go", `len(o.Members) > o.wanted() && len(o.active()) >= o.wanted()`, `len(o.Members) > o.wanted()`, scaling, "ScalingDown is True while machines are missing"},
+
+		{"D1", "decide/drain/plan.go", `if protected, until := Protected(v.pod, p.Now); protected {`, `if protected, until := Protected(v.pod, p.Now); protected && until.IsZero() && false {`, draining, "do-not-disrupt is ignored"},
+		{"D2", "decide/drain/pods.go", ` || p.Tries.Result == Gone`, ``, draining, "a pod that the API server reported as gone is evicted again"},
+		{"D3", "decide/drain/pods.go", `b.allows() > l.taken[b.Key]`, `b.allows() > 0`, draining, "evictions of the same decision do not use up the budget"},
+		{"D4", "decide/drain/lanes.go", `own := l.lane(d.Pod)
+		own.busy = true`, `own := l.lane(d.Pod)`, draining, "a lane does not wait for the volumes of a pod that left"},
+		{"D5", "decide/drain/turn.go", `if i < most {`, `if i <= most {`, draining, "one drain more than allowed"},
+		{"D6", "decide/drain/ladder.go", `max(min(l.Grace, l.Timeout), 0)`, `max(l.Grace, 0)`, draining, "pods are deleted for longer than drainTimeout"},
+		{"D7", "decide/drain/plan.go", `case lane.busy, !permit.given && len(permit.probe) == 0 && permit.next.IsZero():`, `case lane.busy:`, draining, "a pod whose budget is used up is evicted"},
+		{"D8", "decide/drain/pods.go", `case p.Mirror, p.DaemonSet, p.Returned:`, `case p.Mirror, p.DaemonSet:`, draining, "pods that come back to a cordoned node are evicted for ever"},
+		{"D9", "decide/drain/pods.go", `if p.Pending || p.Finished || len(p.Budgets) == 0 {`, `if p.Finished || len(p.Budgets) == 0 {`, draining, "a pending pod waits for its budget"},
+
+		{"R1", "decide/rollout/planner.go", `max(o.Replicas-unavailable-preserved, 0)`, `max(o.Replicas-unavailable, 0)`, rolling, "preserved Failed machines block a rollout"},
+		{"R2", "decide/rollout/strategies.go", `- p.needed - waiting - sum(old,`, `- p.needed - 0*waiting - sum(old,`, rolling, "old machines go before new ones are available"},
+		{"R3", "decide/rollout/planner.go", `return max(here+set.terminating, set.Counted)`, `return here + set.terminating`, rolling, "the machines that a set counts itself take no places"},
+		{"R4", "decide/rollout/machines.go", `case !guard && m.Guarded && !m.Preserved:`, `case !guard && m.Guarded:`, rolling, "the autoscaler's annotation of a preserved machine is removed"},
+		{"R5", "decide/rollout/revisions.go", `if step.Approve || p.o.Now.Before(at.Until) {`, `if p.o.Now.Before(at.Until) {`, rolling, "a rollout step passes without approval"},
+		{"R6", "decide/rollout/report.go", ` && p.current.Seen == p.o.Replicas &&`, ` &&`, rolling, "a rollout is complete before the set has seen its size"},
+		{"R7", "decide/rollout/report.go", `c.Available+c.PreservedFailed >= p.o.Replicas`, `c.Ready+c.PreservedFailed >= p.o.Replicas`, rolling, "a rollout is complete with machines that are ready and not available"},
+		{"R8", "decide/rollout/machines.go", ` || m.Failed || m.Node == "":
+		case m.Available:`, ` || m.Node == "":
+		case m.Available:`, rolling, "a Failed machine is selected for an in-place update"},
+		{"R9", "decide/rollout/machines.go", `min(p.budget(), free-len(pick))`, `min(p.budget(), free)`, rolling, "unhealthy machines that are updated in place take no places"},
+		{"R10", "decide/rollout/machines.go", `serving[m.Name] || !m.Deleting && !m.Failed`, `serving[m.Name] || !m.Deleting`, rolling, "a Failed machine stays on the autoscaler's list"},
+
+		{"H1", "decide/health/health.go", `case f.Alone && f.Breaker == "":`, `case f.Alone:`, "./decide/health", "a machine without a deployment is replaced while the breaker is open"},
+		{"H2", "decide/replace/budget.go", `2*dead >= joined }`, `2*dead > joined }`, "./decide/replace", "half of the nodes do not open the breaker"},
+		{"O1", "decide/orphan/decide.go", `case d.Machines == 0:`, `case d.Machines < 0:`, "./decide/orphan", "a cluster without machines does not hold the sweep"},
+		{"L1", "decide/deletion/deletion.go", `PreDrainHooks, Drain, Detach, PreTerminateHooks, Instance`, `PreDrainHooks, Drain, PreTerminateHooks, Detach, Instance`, "./decide/deletion", "pre-terminate hooks run before the volumes are detached"},
+
+		{"B1", "observe/set/template.go", `if m.DeletionTimestamp != nil {
+		return parts
+	}`, ``, "./observe/set", "a machine that is being deleted takes labels and node template"},
+		{"B3", "observe/drain/pods.go", `observecache.Rules:    func(any) bool { return true },`, `observecache.Rules:    func(any) bool { return false },`, "./observe/drain", "a changed drain rule wakes no drain"},
+		{"B4", "observe/drain/pods.go", `attachment.Status.Attached && attachment.DeletionTimestamp == nil`, `attachment.DeletionTimestamp == nil`, "./observe/drain", "a volume that is only being attached elsewhere counts as attached"},
+		{"B5", "observe/cache/objects.go", `== v1alpha1.ValueTrue && !ended`, `== v1alpha1.ValueTrue && (ended || !ended)`, "./observe/cache ./observe/set ./observe/deployment", "the annotation unfreeze is ignored"},
+		{"B6", "observe/machine/nodes.go", `health != nil && health.InstanceGoneAt != nil`, `health != nil && health.InstanceGoneAt != nil && false`, "./observe/machine", "vanished instances count for the breaker"},
+
+		{"W1", "k8sbridge/watch/fingerprint.go", `n.Finalizers, n.Spec.Taints, `, `n.Finalizers, `, bridge, "taints of a node wake nobody"},
+		{"W2", "k8sbridge/watch/fingerprint.go", `blocked, machine.IsPreserved(m), `, `blocked, `, bridge, "preservation wakes no set"},
+		{"W3", "k8sbridge/watch/events.go", `b.seen[id] = now`, `_ = now`, bridge, "what was told is not remembered"},
+		{"W4", "k8sbridge/watch/send.go", `clear(b.notBefore) // Temporal answers: end all back-offs`, ``, bridge, "a back-off outlasts Temporal's absence"},
+		{"W5", "k8sbridge/watch/fingerprint.go", `n.Spec.Unschedulable, n.Spec.ProviderID,`, `n.Spec.Unschedulable,`, bridge, "a late providerID of a node wakes nobody"},
+		{"W6", "k8sbridge/watch/events.go", `if c.added || e.deleted || c.spec && !c.parentDebounced {`, `if c.added || e.deleted {`, bridge, "a rotated Secret wakes no machine"},
+		{"W7", "k8sbridge/watch/events.go", `if c.drained {`, `if c.drained && false {`, bridge, "a free place in the queue of drains wakes nobody"},
+
+		{"P1", "provider/redact.go", `return len(b) - len(a)`, `return len(a) - len(b)`, "./provider", "the rest of a longer secret is not redacted"},
+		{"P2", "provider/redact.go", `[]string{string(value), strings.TrimSpace(string(value))}`, `[]string{string(value), strings.Clone(string(value))}`, "./provider", "a secret that was pasted with a line break is not redacted"},
+
+		{"A1", "activities/set/set.go", `&metav1.Preconditions{UID: new(types.UID(target.UID)), ResourceVersion: new(target.Version)}`, `&metav1.Preconditions{UID: new(types.UID(target.UID))}`, set, "a machine that changed since the decision is deleted"},
+		{"A2", "activities/drain/send.go", `metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}}`, `metav1.DeleteOptions{}`, drain, "another pod of the same name is evicted"},
+		{"A3", "activities/set/set.go", `"Error creating: "+refused)
+		break`, `"Error creating: "+refused)
+		continue`, set, "creation goes on after a rejected batch"},
+		{"A5", "activities/cloud/provider.go", `provider.Secret{"whole": []byte(token), "half": []byte(half)}`, `provider.Secret{"whole": []byte(token + half)}`, cloud, "half of a bootstrap token is not redacted"},
+		{"A6", "activities/machine/node.go", `metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &node.UID, ResourceVersion: &node.ResourceVersion}}`, `metav1.DeleteOptions{}`, machine, "a node that was replaced since is deleted"},
+		{"A7", "activities/machine/token.go", `found.Labels[v1alpha1.LabelMachineUID] != wanted.Labels[v1alpha1.LabelMachineUID],`, `false,`, machine, "the token of another machine is taken"},
+		{"A8", "activities/drain/detach.go", `if known && len(left) == 0 ||`, `if len(left) == 0 ||`, drain, "attachments that are not known count as none"},
+		{"A9", "activities/drain/loop.go", `known && before != now {`, `known && before != now && false {`, drain, "a changed budget does not wake its pods"},
+		{"A10", "activities/kube/write.go", `case has && deleting && empty:`, `case has && deleting && (empty || !empty):`, set, "a set with machines loses its finalizer"},
+		{"A11", "activities/set/set.go", ` || (err == nil && !metav1.IsControlledBy(made, set))`, ``, set, "a machine of somebody else counts as created"},
+		{"A12", "activities/deployment/nodes.go", `{in.Settle, finishInPlace, true},`, `{in.Settle, finishInPlace, false},`, node, "an uncordon is decided by a machine from an old cache"},
+		{"A13", "activities/machine/token.go", `metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &token.UID}}`, `metav1.DeleteOptions{}`, machine, "another token of the same name is revoked"},
+		{"A14", "activities/cloud/provider.go", `case ctx.Err() != nil:
+		return InstanceAnswer{}, ctx.Err() // the provider's error for a cancelled call may be anything`, ``, cloud, "the provider's words of a cancelled call are returned"},
+		{"A15", "activities/set/set.go", `apierrors.IsNotFound(err), apierrors.IsTooManyRequests(err),`, `apierrors.IsNotFound(err),`, set, "a throttled write counts as rejected"},
+		{"A16", "activities/machine/node.go", `case kube.Unanswered(err), apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err):`, `case kube.Unanswered(err):`, machine, "an attachment stays when the API server was too busy to delete it"},
+		{"A18", "activities/cloud/provider.go", `case provider.OK, provider.NotInitialized, provider.OutOfRange: // one`, `case provider.OK, provider.NotInitialized: // one`, cloud, "several instances that are left fail the deletion"},
+		{"A19", "activities/drain/loop.go", ` && observedrain.ToleratesCordon(pods[i])`, ``, drain, "every pod that came after the drain began is left behind"},
+		{"A20", "activities/machine/preserve.go", `{p.writeCondition, p.markNode, p.annotate, p.writeExpiry}`, `{p.writeExpiry, p.writeCondition, p.markNode, p.annotate}`, machine, "the record of a preservation is removed before its traces"},
+		{"A21", "activities/deployment/nodes.go", ` || machine.IsPreserved(m) {`, ` || machine.IsPreserved(m) && false {`, node, "a preserved machine loses its autoscaler annotation"},
+		{"A22", "activities/kube/kube.go", `return r.At`, `return time.Now()`, machine, "a timer that fired meets a clock that is behind"},
+		{"A23", "activities/set/set.go", `if set.DeletionTimestamp != nil {
+		return nil, kube.Conflict(in.Set)
+	}`, ``, set, "a set that is being deleted adopts machines"},
+		{"A24", "activities/drain/loop.go", `			e.leave(pod)
+			continue`, `			continue`, drain, "a pod that the API server does not know stays on the node"},
+		{"A25", "activities/drain/send.go", `if ctx.Err() != nil || !locked && !e.over() {`, `if ctx.Err() != nil || !locked && !e.over() && false {`, drain, "an eviction whose turn did not come is sent"},
+		{"A26", "activities/drain/loop.go", `spent = spending{version: b.ResourceVersion, next: spent.next}`, `spent = spending{version: b.ResourceVersion, next: spent.next, used: spent.used}`, drain, "what was used of a budget is never reset"},
+	}
+}

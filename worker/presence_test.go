@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"millwright/observe/cache"
+)
+
+// server is an API server with one Lease, whose clock is ahead of that of the workers.
+type server struct {
+	client *fake.Clientset
+	skew   time.Duration
+	lease  *coordinationv1.Lease
+	fails  error // of the next writes
+}
+
+func newServer(skew time.Duration) *server {
+	s := &server{client: fake.NewClientset(), skew: skew}
+	write := func(action clienttesting.Action) (bool, runtime.Object, error) {
+		if s.fails != nil {
+			return true, nil, s.fails
+		}
+		at := metav1.NewTime(s.now())
+		s.lease = action.(interface{ GetObject() runtime.Object }).GetObject().(*coordinationv1.Lease).DeepCopy()
+		s.lease.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "worker", Time: &at}}
+		return true, s.lease.DeepCopy(), nil
+	}
+	s.client.PrependReactor("create", "leases", write)
+	s.client.PrependReactor("update", "leases", write)
+	s.client.PrependReactor("get", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+		if s.lease == nil {
+			return true, nil, apierrors.NewNotFound(schema.GroupResource{Resource: "leases"}, presenceLease)
+		}
+		return true, s.lease.DeepCopy(), nil
+	})
+	return s
+}
+
+// now is the time of the API server.
+func (s *server) now() time.Time { return time.Now().Add(s.skew).Truncate(time.Second) }
+
+// colleague is a worker that starts now.
+type colleague struct {
+	*presence
+	seen cache.Absences
+	away error // of Temporal
+}
+
+func (s *server) worker() *colleague {
+	c := &colleague{}
+	c.presence = &presence{
+		leases: s.client.CoordinationV1().Leases("millwright"), identity: "w", log: slog.New(slog.DiscardHandler),
+		answers: func(context.Context) error { return c.away }, known: func(a cache.Absences) { c.seen = a },
+	}
+	return c
+}
+
+// works renews the Lease for so long.
+func (c *colleague) works(t *testing.T, d time.Duration) {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	defer cancel()
+	require.NoError(t, c.begin(ctx))
+	c.keep(ctx)
+}
+
+func TestAbsencesOfWorkers(t *testing.T) {
+	t.Run("none runs for ten minutes", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := newServer(8 * time.Minute)
+			first := s.worker()
+			first.works(t, 61*time.Second)
+			require.Empty(t, first.seen)
+			from := s.now().Add(-time.Second) // of the last renewal
+			time.Sleep(10 * time.Minute)
+			second := s.worker()
+			require.NoError(t, second.begin(t.Context()))
+			require.Equal(t, cache.Absences{{From: from.UTC(), To: s.now().UTC()}}, second.seen)
+			third := s.worker()
+			require.NoError(t, third.begin(t.Context()))
+			require.Equal(t, second.seen, third.seen, "an absence is recorded once")
+		})
+	})
+	t.Run("a restart, or one of two workers", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := newServer(0)
+			one, two := s.worker(), s.worker()
+			one.works(t, 45*time.Second)
+			time.Sleep(50 * time.Second)
+			two.works(t, 5*time.Minute)
+			require.NoError(t, one.begin(t.Context()), "it was stopped for five minutes, while the other worked")
+			require.Empty(t, one.seen)
+			require.Empty(t, two.seen)
+		})
+	})
+	t.Run("Temporal or the API server does not answer", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := newServer(0)
+			w := s.worker()
+			require.NoError(t, w.begin(t.Context()))
+			w.goesOn(t, time.Minute)
+			w.away = errors.New("unavailable")
+			w.goesOn(t, 3*time.Minute)
+			w.away = nil
+			w.goesOn(t, 2*time.Minute)
+			s.fails = errors.New("connection refused")
+			w.goesOn(t, 2*time.Minute)
+			s.fails = nil
+			w.goesOn(t, 2*time.Minute)
+			require.Len(t, w.seen, 2)
+			assert.InDelta(t, 3, w.seen[0].To.Sub(w.seen[0].From).Minutes(), 0.4)
+			assert.InDelta(t, 2, w.seen[1].To.Sub(w.seen[1].From).Minutes(), 0.4)
+		})
+	})
+	t.Run("a worker that dies between the two writes", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := newServer(0)
+			s.worker().works(t, time.Second)
+			from := s.now()
+			time.Sleep(10 * time.Minute)
+			writes := 0
+			s.client.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+				if writes++; writes == 2 {
+					return true, nil, errors.New("killed")
+				}
+				return false, nil, nil
+			})
+			require.Error(t, s.worker().renew(t.Context()))
+			time.Sleep(30 * time.Second)
+			next := s.worker()
+			require.NoError(t, next.begin(t.Context()))
+			require.Len(t, next.seen, 1)
+			assert.Equal(t, 10*time.Minute+30*time.Second, next.seen[0].To.Sub(next.seen[0].From).Round(10*time.Second))
+			assert.WithinDuration(t, from, next.seen[0].From, 2*time.Second)
+		})
+	})
+	t.Run("another worker is faster", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := newServer(0)
+			w := s.worker()
+			require.NoError(t, w.begin(t.Context()))
+			s.fails = apierrors.NewConflict(schema.GroupResource{Resource: "leases"}, presenceLease, errors.New("changed"))
+			w.goesOn(t, 30*time.Second)
+			require.False(t, w.failing)
+		})
+	})
+}
+
+// goesOn renews the Lease for so long, after begin.
+func (c *colleague) goesOn(t *testing.T, d time.Duration) {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	defer cancel()
+	c.keep(ctx)
+}
