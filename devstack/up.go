@@ -24,7 +24,7 @@ func upCommand(p *places) *cobra.Command {
 running stack it starts what has died and says the same again. Ctrl-C stops what it has started.
 
 Components: ` + strings.Join(component.Names(), ", ") + `
-(and, only when named: ` + component.ProviderWorker + `, ` + component.SecondBridge + `).`,
+(and, only when named: ` + component.ProviderWorker + `, ` + component.SecondBridge + `, ` + component.SecondWorker + `).`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			var err error

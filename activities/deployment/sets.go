@@ -300,10 +300,6 @@ func (w setWriter) resize(ctx context.Context, r rollout.Resize) error {
 	return nil
 }
 
-// resizeWithin is the age up to which the decision to resize a set still holds when only its resourceVersion has changed.
-// Source: the timeout of one local attempt.
-const resizeWithin = 2 * time.Second
-
 // sameSize returns the present version of a set whose size is still the one that the decision saw; empty when it is not. During a
 // rollout the status of a set changes several times a second, which does not affect the decision.
 func (w setWriter) sameSize(ctx context.Context, r rollout.Resize) (version string) {

@@ -7,17 +7,6 @@ import (
 	"millwright/decide/phrase"
 )
 
-// The times of the ladder.
-const (
-	// unusableFor is how long a node must be unusable before its pods are killed, because no kubelet confirms that a pod ended. Source:
-	// MCM, 5 min for a node that is not Ready or has a read-only file system.
-	unusableFor = 5 * time.Minute
-	// perRetry is the time for one of maxEvictRetries. Source: MCM's pause between two evictions of a pod.
-	perRetry = 20 * time.Second
-	// afterGrace is the time for a deletion beyond the grace period. Source: MCM's wait for a pod to end.
-	afterGrace = 30 * time.Second
-)
-
 // Ladder is what determines the means of a drain at one moment.
 type Ladder struct {
 	Now     time.Time
@@ -72,9 +61,6 @@ func Climb(l Ladder) Step {
 		return l.evict()
 	}
 }
-
-// Overdue is how long after a deadline the next step may be missing before that is reported. Source: a worker restarts in less.
-const Overdue = time.Minute
 
 // Deadlines are the deadlines of the present step of a machine's deletion or drain.
 type Deadlines struct {

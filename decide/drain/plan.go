@@ -159,9 +159,6 @@ func (p *plan) send(v *view, probe []string) {
 	p.act = append(p.act, Action{UID: v.pod.UID, Means: cmp.Or(p.Means, Evict), Probe: probe})
 }
 
-// late is how long after the end of its grace period a terminating pod counts as stuck. Source: Karpenter.
-const late = time.Minute
-
 // waitFor waits for a pod whose removal was accepted or has begun.
 func (p *plan) waitFor(v *view) {
 	v.state, v.since, v.cause = Evicting, v.pod.Tries.Last, cause{}
@@ -183,22 +180,6 @@ func (p *plan) lookAt(t time.Time) {
 		p.earliest = t
 	}
 }
-
-// Pauses before the next request for a pod. The sender adds jitter.
-const (
-	// A budget refused the eviction. Normally the budget's status decides when the pod is tried again; this pause applies if status and
-	// answer differ. Source: the API server's Retry-After for a budget whose pods are not counted yet, 10 s.
-	refusedPause = 10 * time.Second
-	// Several budgets select the pod. The drain notices when one of them is changed.
-	severalPause = time.Minute
-	// The API server was busy, and asked for a shorter pause or none. Source: kubectl drain's pause after a 429.
-	throttledPause = 5 * time.Second
-	// Its namespace is being deleted, and the pod with it. Another request only notices if it is not.
-	goingPause = 30 * time.Second
-	// Failures in a row: the pause doubles. Sources: MCM tries again after 5 s; one minute is short compared with any drain timeout.
-	firstFailedPause   = 5 * time.Second
-	longestFailedPause = time.Minute
-)
 
 // Answer is the answer to a request for a pod.
 type Answer struct {

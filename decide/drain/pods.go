@@ -10,13 +10,6 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Pauses between two probes of a budget. A probe is an eviction although the status, which may be old, allows none. One request a minute
-// costs the API server little, even if many nodes are drained at once (P5).
-const (
-	ProbePause    = time.Minute
-	BadProbePause = 5 * time.Minute // of a misconfigured budget: the drain notices when it is changed
-)
-
 // AfterProbe returns the Next of a budget after an eviction of one of its pods was sent. bad: the budget is misconfigured, or
 // several budgets select the pod. It applies also after an eviction that the status allowed: until the status is updated, a
 // probe would certainly be refused.

@@ -121,11 +121,6 @@ type Due struct {
 	Message string
 }
 
-// steadyAtMost bounds how long a node must be healthy before the health clock starts anew. After a recovery shorter than this,
-// or shorter than a tenth of the health timeout, the earlier clock continues, so that a node that flaps does not postpone its
-// timeout for ever. Source: MCM's issue was about nodes that flapped several times a minute.
-const steadyAtMost = time.Minute
-
 // Next returns the next phase of a machine. Each timeout counts from a recorded time of its own, so that no other write
 // restarts it, and it ends whatever else happens.
 func Next(f Facts) Verdict {

@@ -129,10 +129,6 @@ func limit(f Facts, d Decision) (most int, held string) {
 	}
 }
 
-// maxAllowedFor is how far the end of the annotation collect-orphans may be away. Source: many times the two sweeps that it takes, and
-// no more than a day of an operator who forgets it.
-const maxAllowedFor = 24 * time.Hour
-
 // allowed returns the number of the annotation collect-orphans, in the form "5 until 2026-11-24T12:00:00Z"; nil when there is none or its
 // time is over. 0 needs no end. wrong says why the annotation cannot be obeyed.
 func (f Facts) allowed() (n *int, wrong string) {

@@ -55,13 +55,6 @@ type Settings struct {
 	MaxPerSweep int           // most instances that one sweep deletes, at most MostPerSweep
 }
 
-// Defaults of Settings. Sources: the period of MCM's sweep, MCM's creation timeout, and a fifth of what a set deletes at a time.
-const (
-	DefaultConfirm     = 15 * time.Minute
-	DefaultMinAge      = 20 * time.Minute
-	DefaultMaxPerSweep = 10
-)
-
 // MostPerSweep is the most that one sweep deletes, whatever is configured, because its history names them all.
 const MostPerSweep = 25
 

@@ -75,12 +75,6 @@ func inDomains(o Observed, r records, waiting []Machine) map[string]*domain {
 // Ready (--unhealthy-zone-threshold).
 const fewestDead = 3
 
-// recoveryWindow is how long a recovered node still counts as part of an outage. Nodes recover one after the other, and the
-// last ones must not be replaced because most others are back. Source: 50 s, the default of kube-controller-manager's
-// --node-monitor-grace-period, after which a node that is still silent has a problem of its own, and 10 s, a kubelet's lease
-// interval.
-const recoveryWindow = time.Minute
-
 // Breaker reports whether so many nodes look dead at once, or did within the last recoveryWindow, that the machines are hardly
 // the cause: at least fewestDead, and at least half of all. While it is open nothing is replaced; why says so in one sentence.
 // Until is when it closes if nothing else changes; zero: nodes must recover first. It keeps no state, so that an unstable API
@@ -208,7 +202,3 @@ func (r *records) follow(gone []Grant, o Observed) {
 		r.gone[g.UID] = true
 	}
 }
-
-// clockSlack is how far the worker's clock, which dates grants, may be ahead of the API server's, which dates machines. A
-// machine that a scale-up created so shortly before a grant may be taken for its substitute, which only delays the next grant.
-const clockSlack = 10 * time.Second

@@ -117,10 +117,6 @@ func splitMix(state uint64) (next, value uint64) {
 	return next, z ^ (z >> 31)
 }
 
-// clockSlack is how far the worker's clock, which dates Generations, may be ahead of the API server's, which dates machines.
-// Source: as for the replacement budget. A machine created so shortly before a generation ended only waits longer.
-const clockSlack = 10 * time.Second
-
 // ripe reports whether a machine that is to be replaced may be deleted now. A machine that never joined, and that was created
 // after the last generation failed, is the next generation. It waits for the pause after that failure, so that a class that
 // makes no usable machine costs less and less. All other machines are deleted at once.
@@ -168,12 +164,6 @@ func notYet(o Observed) string {
 	until, n := nextGeneration(o).UTC().Format(time.RFC3339), phrase.Count(failures(o), "generation")
 	return fmt.Sprintf("Waiting until %s because %s of machines failed in a row before they had joined", until, n)
 }
-
-// Times after which a condition changes by the clock alone. Source: Cluster API.
-const (
-	staleAfter = 15 * time.Minute // a deletion that lasts longer is reported by name
-	youngUntil = 10 * time.Second // until this age, a machine without an answer is not reported as unknown
-)
 
 // recheck returns the next time at which the clock alone changes the decision or the status; zero: none.
 func recheck(o Observed) time.Time {

@@ -24,6 +24,7 @@ const (
 	Bridge            = "bridge"
 	ProviderWorker    = "worker-provider" // only on demand: a worker that serves the provider's queue alone, as a user of its own
 	SecondBridge      = "bridge-2"        // only on demand: for tests of failover
+	SecondWorker      = "worker-2"        // only on demand: the same
 )
 
 // Component is what the supervisor must know about a component. Its command line is in kubernetes.go or ours.go, its
@@ -53,6 +54,7 @@ func All() []Component {
 		{Name: Bridge, Needs: []string{Bootstrap, Temporal}, Folder: build.Bridge},
 		{Name: ProviderWorker, Needs: []string{Bootstrap, Temporal, VirtualCloud}, Folder: build.Worker, OnDemand: true},
 		{Name: SecondBridge, Needs: []string{Bridge}, Folder: build.Bridge, OnDemand: true},
+		{Name: SecondWorker, Needs: []string{Worker}, Folder: build.Worker, OnDemand: true},
 	}
 }
 

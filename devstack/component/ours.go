@@ -62,7 +62,7 @@ func (p Plan) Command(name string) []string {
 		flags = p.virtualCloudFlags()
 	case Bootstrap:
 		flags = p.bootstrapFlags()
-	case Worker:
+	case Worker, SecondWorker:
 		flags = p.workerFlags(name, WorkerIdentity)
 	case ProviderWorker:
 		flags = append(p.workerFlags(name, ProviderIdentity), "--queues", "provider-virtual")

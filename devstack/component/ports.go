@@ -47,10 +47,11 @@ func portTable() []port {
 		{Temporal, Temporal, 7233, 6},
 		{temporalUIPort, Temporal, 8233, 7},
 		{VirtualCloud, VirtualCloud, 16480, 8},
-		{Worker, Worker, 16490, 9}, // these four: metrics and health
+		{Worker, Worker, 16490, 9}, // these five: metrics and health
 		{Bridge, Bridge, 16491, 10},
 		{ProviderWorker, ProviderWorker, 16492, 11},
 		{SecondBridge, SecondBridge, 16493, 12},
+		{SecondWorker, SecondWorker, 16494, 21},
 		{temporalInternalPort, Temporal, 16234, 13},
 	}
 	for i := 1; i < temporalInternalPorts; i++ {

@@ -37,6 +37,8 @@ type Options struct {
 	Env map[string][]string
 	// Args adds flags to a component's command line, by component name; they come last, so they override others.
 	Args map[string][]string
+	// Binaries are paths of binaries to run instead of those of the clone, by component name: another version of ours.
+	Binaries map[string]string
 	// Quiet makes nodes renew their leases six times less often, and be found dead later accordingly: for benchmarks, where
 	// 5,000 idle nodes would otherwise use a core. Without it, a dead node is found after a minute.
 	Quiet bool

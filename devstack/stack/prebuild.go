@@ -47,6 +47,7 @@ func prebuild(ctx context.Context, o Options) (component.Plan, string, error) {
 			plan.Binaries[user] = ours[folder]
 		}
 	}
+	maps.Copy(plan.Binaries, o.Binaries)
 	if o.Supervisor != "" {
 		return plan, o.Supervisor, nil
 	}

@@ -95,15 +95,6 @@ func (c *Cluster) AttachedTo(node string) []string {
 	return names
 }
 
-// LinkSettles is how long after a watch was resumed the cache may still lack events of the interruption. Source: the API
-// server sends them at once, so a second is ample, and short for a wait for volumes.
-const LinkSettles = time.Second
-
-// linkRenewed is the longest gap between two watches that is no interruption: the API server ends each watch after some
-// minutes, and the next one continues where it ended. Source: longer than a request, shorter than the first pause of
-// client-go after a failure (800 ms).
-const linkRenewed = 500 * time.Millisecond
-
 // link records whether the watch of a cache runs. After an API server was unavailable, a cache can miss changes for up to a
 // minute, the longest pause of client-go between two attempts. The resource versions that activities wait for do not reveal
 // that, because the attachments are written by others.

@@ -1,52 +1,18 @@
 package cache
 
-import (
-	"cmp"
-	"context"
-	"fmt"
-	"slices"
+import "time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/client-go/tools/cache"
+// This file holds the intervals of this room.
 
-	"millwright/api/v1alpha1"
-)
+// versionsPoll is how often a waiting decision checks the caches, which have no notification. Source: a tenth of the time
+// that an event takes from one process to another.
+const versionsPoll = 5 * time.Millisecond
 
-// PolicyOf returns the RolloutPolicy that applies to a MachineDeployment, or to a MachineSet without one, from the cache; nil when
-// none does.
-func (c *Cluster) PolicyOf(o metav1.Object) *v1alpha1.RolloutPolicy {
-	return FirstPolicy(Indexed[*v1alpha1.RolloutPolicy](c.Informers[Policies], cache.NamespaceIndex, o.GetNamespace()), o)
-}
+// LinkSettles is how long after a watch was resumed the cache may still lack events of the interruption. Source: the API
+// server sends them at once, so a second is ample, and short for a wait for volumes.
+const LinkSettles = time.Second
 
-// LivePolicyOf is PolicyOf from the API server.
-func (c *Cluster) LivePolicyOf(ctx context.Context, o metav1.Object) (*v1alpha1.RolloutPolicy, error) {
-	list, err := c.client.MachineV1alpha1().RolloutPolicies(o.GetNamespace()).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("list rollout policies of namespace %s: %w", o.GetNamespace(), err)
-	}
-	return FirstPolicy(Pointers(list.Items), o), nil
-}
-
-// FirstPolicy returns the first policy by name that selects an object; nil when none does.
-func FirstPolicy(policies []*v1alpha1.RolloutPolicy, o metav1.Object) *v1alpha1.RolloutPolicy {
-	selecting := slices.DeleteFunc(slices.Clone(policies), func(p *v1alpha1.RolloutPolicy) bool { return !selects(p, o) })
-	if len(selecting) == 0 {
-		return nil
-	}
-	return slices.MinFunc(selecting, func(a, b *v1alpha1.RolloutPolicy) int { return cmp.Compare(a.Name, b.Name) })
-}
-
-// selects reports whether a policy applies to an object of its namespace. An entry that cannot be read selects nothing.
-func selects(p *v1alpha1.RolloutPolicy, o metav1.Object) bool {
-	return len(p.Spec.Targets) == 0 || slices.ContainsFunc(p.Spec.Targets, func(t v1alpha1.RolloutPolicyTarget) bool {
-		if t.Name != "" && t.Name != o.GetName() {
-			return false
-		}
-		if t.Selector == nil {
-			return true
-		}
-		selector, err := metav1.LabelSelectorAsSelector(t.Selector)
-		return err == nil && selector.Matches(labels.Set(o.GetLabels()))
-	})
-}
+// linkRenewed is the longest gap between two watches that is no interruption: the API server ends each watch after some
+// minutes, and the next one continues where it ended. Source: longer than a request, shorter than the first pause of
+// client-go after a failure (800 ms).
+const linkRenewed = 500 * time.Millisecond

@@ -32,10 +32,6 @@ func Newer(a, b string) bool {
 	return err == nil && order > 0
 }
 
-// versionsPoll is how often a waiting decision checks the caches, which have no notification. Source: a tenth of the time
-// that an event takes from one process to another.
-const versionsPoll = 5 * time.Millisecond
-
 // Await waits until the caches have reached these versions, for limit at most, and reports whether they have.
 func (c *Cluster) Await(ctx context.Context, versions MinVersions, limit time.Duration) bool {
 	err := wait.PollUntilContextTimeout(ctx, versionsPoll, limit, true, func(context.Context) (bool, error) {

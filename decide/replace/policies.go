@@ -1,0 +1,15 @@
+package replace
+
+import "time"
+
+// This file holds the times of replacements that no object configures.
+
+// recoveryWindow is how long a recovered node still counts as part of an outage. Nodes recover one after the other, and the
+// last ones must not be replaced because most others are back. Source: 50 s, the default of kube-controller-manager's
+// --node-monitor-grace-period, after which a node that is still silent has a problem of its own, and 10 s, a kubelet's lease
+// interval.
+const recoveryWindow = time.Minute
+
+// clockSlack is how far the worker's clock, which dates grants, may be ahead of the API server's, which dates machines. A
+// machine that a scale-up created so shortly before a grant may be taken for its substitute, which only delays the next grant.
+const clockSlack = 10 * time.Second
