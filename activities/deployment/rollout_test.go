@@ -1,6 +1,7 @@
 package deployment_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"testing"
@@ -171,7 +172,10 @@ func TestReportDeploymentPutsARolloutOnRecord(t *testing.T) {
 	})
 	t.Run("is another one as a whole", func(t *testing.T) {
 		status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d), Record: &rollout.Progress{Revision: 3}})
-		assert.Equal(t, &v1alpha1.RolloutStatus{Revision: 3}, status.Rollout)
+		assert.Equal(t, &v1alpha1.RolloutStatus{Revision: 3, Steps: []v1alpha1.RolloutStep{}}, status.Rollout)
+		text, err := json.Marshal(status.Rollout)
+		require.NoError(t, err)
+		assert.Contains(t, string(text), `"steps":[]`, "a rollout without steps says so: a policy that comes later does not change it")
 	})
 	t.Run("is on record where it is decided again", func(t *testing.T) {
 		w, d := rolling(t)

@@ -87,9 +87,9 @@ func (a *Activities) applyReport(family deployment.Family, in Report, now time.T
 	if p := in.Record; p != nil {
 		observed.Progress = observed.Progress.Recorded(*p)
 		p = &observed.Progress
-		steps := family.Policy.PolicySpec().Steps
-		if was := s.Rollout; was != nil && was.Revision == p.Revision {
-			steps = was.Steps
+		steps := deployment.RecordedSteps(s, p.Revision)
+		if steps == nil {
+			steps = append([]v1alpha1.RolloutStep{}, family.Policy.PolicySpec().Steps...)
 		}
 		s.Rollout = &v1alpha1.RolloutStatus{Revision: p.Revision, Step: int32(p.Step), Steps: steps, FailedMachines: p.Failed}
 		if !p.Reached.IsZero() {

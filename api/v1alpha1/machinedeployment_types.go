@@ -213,11 +213,12 @@ type RolloutStatus struct {
 	// The rollout step in force, counted from 0; the number of steps when all are over.
 	// +optional
 	Step int32 `json:"step,omitempty"`
-	// The steps of the policy when the rollout began. A rollout keeps its steps, also if the policy is changed or deleted.
+	// The steps of the policy when the rollout began. A rollout keeps its steps, also if the policy is changed or deleted. Empty: it
+	// has none. Absent: an earlier version of Millwright began the rollout, and the steps of the policy apply.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=20
-	Steps []RolloutStep `json:"steps,omitempty"`
+	Steps []RolloutStep `json:"steps,omitzero"`
 	// When the step had its machines. Absent until then.
 	// +optional
 	ReachedAt *metav1.Time `json:"reachedAt,omitempty"`

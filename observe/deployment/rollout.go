@@ -106,11 +106,20 @@ func Observed(f Family, now time.Time) rollout.Observed {
 		})
 	}
 	current := currentRevision(o.Sets)
-	if r := d.Status.Rollout; r != nil && r.Revision == current {
-		o.Steps = steps(r.Steps) // the rollout keeps the steps that it began with
+	if kept := RecordedSteps(&d.Status, current); kept != nil {
+		o.Steps = steps(kept)
 	}
 	o.Held, o.Approved = requests(d, current)
 	return o
+}
+
+// RecordedSteps returns the steps that the rollout to a revision began with and keeps; nil when none are recorded, because the
+// record is of another revision or of a version of Millwright that recorded no steps. A rollout without steps has an empty list.
+func RecordedSteps(s *v1alpha1.MachineDeploymentStatus, revision int64) []v1alpha1.RolloutStep {
+	if s.Rollout == nil || s.Rollout.Revision != revision {
+		return nil
+	}
+	return s.Rollout.Steps
 }
 
 // applySpec reads the parts of the spec beside the strategy that control a rollout.

@@ -275,6 +275,22 @@ func TestARolloutKeepsItsSteps(t *testing.T) {
 	}
 }
 
+// A version that kept the steps in spec.rollout recorded none. Its rollout must not pass the gates of the policy that took their place.
+func TestARolloutWithoutRecordedStepsFollowsThePolicy(t *testing.T) {
+	policy := stages(v1alpha1.RolloutStep{Replicas: intstr.FromInt32(2), Approve: true})
+	for name, row := range map[string]struct {
+		recorded []v1alpha1.RolloutStep
+		want     []rollout.Step
+	}{
+		"recorded by an earlier version": {nil, []rollout.Step{{Size: rollout.Bound{Value: 2}, Approve: true}}},
+		"began without steps":            {[]v1alpha1.RolloutStep{}, nil},
+	} {
+		d := observetest.Deployment("d", recordedAs(v1alpha1.RolloutStatus{Revision: 7, Steps: row.recorded}))
+		o := deployment.Observed(deployment.Family{Deployment: d, Sets: []*v1alpha1.MachineSet{revision("7")}, Policy: policy}, observetest.Noon)
+		assert.Equal(t, row.want, o.Steps, name)
+	}
+}
+
 // Machines count with the set that controls them, whatever their labels say.
 func TestRolloutObservedGivesEachSetItsMachines(t *testing.T) {
 	a, b := observetest.Set("a"), observetest.Set("b", otherClass)

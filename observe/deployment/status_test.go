@@ -58,7 +58,7 @@ func TestWhatADeploymentHasPending(t *testing.T) {
 		},
 		"nobody cares for it yet": {after(func(d *v1alpha1.MachineDeployment) { d.Finalizers = nil }), scale("new: our finalizer is missing")},
 		"it says something else":  {after(func(d *v1alpha1.MachineDeployment) { d.Status.ReadyReplicas = 1 }), scale("status is out of date")},
-		"what is to be done next": {after(func(d *v1alpha1.MachineDeployment) { d.Status.Rollout.Steps = nil }), scale("resize set d-4 1→2: room for 1 machine, 4 wanted")},
+		"what is to be done next": {after(func(d *v1alpha1.MachineDeployment) { d.Status.Rollout.Steps = []v1alpha1.RolloutStep{} }), scale("resize set d-4 1→2: room for 1 machine, 4 wanted")},
 		"it is being deleted":     {reportedFamily(func(d *v1alpha1.MachineDeployment) { d.DeletionTimestamp = observetest.Now() }), attention.Decision{Need: attention.Deletion, Why: "deletion was asked for; 4 machines left"}},
 	} {
 		t.Run(name, func(t *testing.T) {
