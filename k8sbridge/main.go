@@ -35,6 +35,7 @@ type options struct {
 	orphanPeriod time.Duration
 	preflight    process.PreflightFlags
 	rollout      process.RolloutFlags
+	mcm          process.MCMFlags
 }
 
 func main() {
@@ -42,6 +43,7 @@ func main() {
 	o.Register(flag.CommandLine)
 	o.preflight.Register(flag.CommandLine)
 	o.rollout.Register(flag.CommandLine)
+	o.mcm.Register(flag.CommandLine)
 	host, _ := os.Hostname() // if it fails, the process ID remains
 	flag.StringVar(&o.identity, "identity", fmt.Sprintf("%s-%d", host, os.Getpid()), "identity of this process in the leader election")
 	flag.BoolVar(&o.guardSecrets, "guard-secrets", true, "the worker puts a finalizer on each Secret that a MachineClass names; set the same value on worker and bridge")
@@ -118,6 +120,7 @@ func caches(ctx context.Context, o options, config *rest.Config) (*cache.Cluster
 	}
 	cluster.Unguarded = !o.guardSecrets
 	o.rollout.Apply(cluster)
+	o.mcm.Apply(cluster)
 	if err := o.preflight.Watch(cluster, config); err != nil {
 		return nil, err
 	}

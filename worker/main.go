@@ -38,6 +38,7 @@ type options struct {
 	cloudCalls   int
 	preflight    process.PreflightFlags
 	rollout      process.RolloutFlags
+	mcm          process.MCMFlags
 }
 
 func main() {
@@ -45,6 +46,7 @@ func main() {
 	o.Register(flag.CommandLine)
 	o.preflight.Register(flag.CommandLine)
 	o.rollout.Register(flag.CommandLine)
+	o.mcm.Register(flag.CommandLine)
 	flag.StringVar(&o.queues, "queues", "machines,kubernetes,drains,provider-virtual", "task queues that this worker polls, separated by commas")
 	flag.StringVar(&o.virtualcloud, "virtualcloud-address", "", "URL of the virtual cloud; required when --queues has provider-virtual")
 	flag.BoolVar(&o.adopt, "adopt-before-create", true, "before a create call, search the cloud for an instance that has the machine's UID; false only in tests: it can create two instances for one machine")
@@ -145,6 +147,7 @@ func watch(ctx context.Context, o options, clients clients) (*cache.Cluster, err
 		return nil, err
 	}
 	o.rollout.Apply(cluster)
+	o.mcm.Apply(cluster)
 	if err := o.preflight.Watch(cluster, clients.config); err != nil {
 		return nil, err
 	}

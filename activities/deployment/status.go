@@ -9,13 +9,16 @@ import (
 	"go.temporal.io/sdk/temporal"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"millwright/activities/kube"
 	"millwright/api/v1alpha1"
+	"millwright/decide/list"
 	"millwright/decide/phrase"
 	"millwright/decide/replace"
 	"millwright/decide/rollout"
+	"millwright/observe/cache"
 	"millwright/observe/deployment"
 	"millwright/observe/machine"
 )
@@ -33,6 +36,8 @@ type Report struct {
 // wait for, or ObjectGone. An API server that drops the record is an error of TypeOldCRDs.
 func (a *Activities) ReportDeployment(ctx context.Context, in Report) (string, error) {
 	var recorded *v1alpha1.RolloutStatus
+	var frozen []*v1alpha1.MachineSet
+	thaw := false
 	look := func(read kube.Read) (d, changed *v1alpha1.MachineDeployment, err error) {
 		family, err := Family(ctx, a.Kube, read)
 		if d = family.Deployment; err != nil || d == nil {
@@ -43,7 +48,7 @@ func (a *Activities) ReportDeployment(ctx context.Context, in Report) (string, e
 		}
 		changed = d.DeepCopy()
 		family.Deployment = changed
-		a.applyReport(family, in, phrase.Later(time.Now(), in.At))
+		thaw, frozen = a.applyReport(family, in, phrase.Later(time.Now(), in.At)), frozenSets(family.Sets)
 		if equality.Semantic.DeepEqual(timeless(changed.Status), timeless(d.Status)) {
 			return d, d, nil
 		}
@@ -62,7 +67,29 @@ func (a *Activities) ReportDeployment(ctx context.Context, in Report) (string, e
 	if overlap != "" && messageOf(before, v1alpha1.MachineDeploymentSelectorOverlap) == "" {
 		a.Kube.Recorder.Event(after, corev1.EventTypeWarning, v1alpha1.ReasonSelectorOverlap, overlap)
 	}
+	if thaw {
+		return a.thaw(ctx, in.Ref, after, frozen)
+	}
 	return after.ResourceVersion, nil
+}
+
+// thaw ends the freeze of a deployment. The annotation unfreeze ends that of its sets too: each set gets the annotation first, and
+// its own workflow removes its label.
+func (a *Activities) thaw(ctx context.Context, ref kube.Ref, d *v1alpha1.MachineDeployment, frozen []*v1alpha1.MachineSet) (string, error) {
+	if value, asked := d.Annotations[v1alpha1.AnnotationUnfreeze]; asked {
+		for _, set := range frozen {
+			annotation := map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationUnfreeze: value}}}
+			if _, err := kube.Patch(ctx, a.Kube.Sets(set.Namespace), set, annotation); err != nil && !apierrors.IsNotFound(err) {
+				return "", kube.WriteError(kube.Ref{Namespace: set.Namespace, Name: set.Name, UID: string(set.UID)}, err)
+			}
+		}
+	}
+	return kube.Thaw(ctx, a.Kube.Deployments(d.Namespace), ref, d)
+}
+
+// frozenSets returns the sets whose label freeze no annotation has ended.
+func frozenSets(sets []*v1alpha1.MachineSet) []*v1alpha1.MachineSet {
+	return list.Where(sets, func(s *v1alpha1.MachineSet) bool { return cache.IsFrozen(s) })
 }
 
 // timeless returns a status without the time of its last progress, which is not worth a write: any progress changes another field.
@@ -76,12 +103,15 @@ func timeless(s v1alpha1.MachineDeploymentStatus) v1alpha1.MachineDeploymentStat
 	return s
 }
 
-// applyReport changes the status of a family's deployment as a report says.
-func (a *Activities) applyReport(family deployment.Family, in Report, now time.Time) {
+// applyReport changes the status of a family's deployment as a report says, and reports whether a freeze of the deployment is over.
+func (a *Activities) applyReport(family deployment.Family, in Report, now time.Time) (thaw bool) {
 	d, at := family.Deployment, metav1.NewTime(now).Rfc3339Copy()
 	s := &d.Status
 	observed := deployment.Observed(family, now)
 	observed.NoSet = in.NoSet
+	if thaw = rollout.Look(observed).Thaw; thaw {
+		observed = observed.Thawed()
+	}
 	observed.Reported = rollout.Report(observed) // before the record of a new revision, which restarts the progress deadline
 	want := observed.Reported
 	if p := in.Record; p != nil {
@@ -112,6 +142,7 @@ func (a *Activities) applyReport(family deployment.Family, in Report, now time.T
 	if rollout.Look(observed).Pending.Calm() { // often this report was the last work
 		s.CurrentOperation = nil
 	}
+	return thaw
 }
 
 // withMessage puts a condition with this message into the list; with an empty message it removes the condition.

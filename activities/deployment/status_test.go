@@ -72,6 +72,23 @@ func TestReportDeployment(t *testing.T) {
 	})
 }
 
+// The annotation unfreeze of a deployment ends the freeze of its sets, too.
+func TestAnUnfrozenDeploymentUnfreezesItsSets(t *testing.T) {
+	t.Parallel()
+	d := activitiestest.Deployment("d", 1, revised[*v1alpha1.MachineDeployment]("1"))
+	w := activitiestest.NewWorld(t, append(staffed(settled(d, "s", 1)), d)...)
+	freeze := map[string]any{"metadata": map[string]any{"labels": map[string]any{v1alpha1.LabelFreeze: "True"}}}
+	w.Edit(cache.Deployments, "d", freeze)
+	w.Edit(cache.Sets, "s", freeze)
+	status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)})
+	assert.Contains(t, said(status), "Frozen True MachineDeploymentStateSync")
+	w.Edit(cache.Deployments, "d", map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationUnfreeze: "now"}}})
+	activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)})
+	assert.NotContains(t, w.Deployment("d").Labels, v1alpha1.LabelFreeze)
+	assert.NotContains(t, w.Deployment("d").Annotations, v1alpha1.AnnotationUnfreeze)
+	assert.Equal(t, "now", w.Set("s").Annotations[v1alpha1.AnnotationUnfreeze], "its own workflow removes its label")
+}
+
 func TestReportDeploymentWhoseSetIsRefused(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 1)

@@ -119,6 +119,18 @@ func WriteStatus[O object](
 	return none, none, Contended(in.Ref)
 }
 
+// Thaw removes the label freeze and the annotation unfreeze from a set or deployment that still has the version of o. It returns
+// the version to wait for, or Conflict.
+func Thaw[O object](ctx context.Context, client patcher[O], ref Ref, o O) (string, error) {
+	written, err := Patch(ctx, client, o, map[string]any{"metadata": map[string]any{
+		"labels": map[string]any{v1alpha1.LabelFreeze: nil}, "annotations": map[string]any{v1alpha1.AnnotationUnfreeze: nil},
+	}})
+	if err != nil {
+		return "", WriteError(ref, err)
+	}
+	return written.GetResourceVersion(), nil
+}
+
 // ChangeMachine writes a machine as change leaves it, except its status. When another writer was faster, it reads the
 // machine live and calls change again. It returns the version that the machine has now, or ObjectGone.
 func (a *Kube) ChangeMachine(ctx context.Context, in Read, change func(*v1alpha1.Machine)) (string, error) {

@@ -179,10 +179,10 @@ func providerOf(m *v1alpha1.Machine, class *v1alpha1.MachineClass) (string, *kub
 	if class == nil {
 		return "", kube.ClassNotFound(m.Namespace, name)
 	}
-	if err := provider.ValidateName(class.Provider); err != nil { // no worker could ever poll its task queue
+	if err := provider.ValidateName(class.ProviderName()); err != nil { // no worker could ever poll its task queue
 		return "", kube.ClassProblem(v1alpha1.ReasonClassInvalid, "MachineClass %s cannot be used: %v", name, err)
 	}
-	return class.Provider, nil
+	return class.ProviderName(), nil
 }
 
 // neverTried reports whether no create call can have been begun for a machine: neither RecordCreateIntent has run for it, nor

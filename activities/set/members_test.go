@@ -136,6 +136,28 @@ func TestMS31_DeletionThatFailsForOneMachine(t *testing.T) {
 	}))
 }
 
+// The annotation unfreeze ends a freeze once: label and annotation go, so that a later freeze holds.
+func TestAnUnfrozenSetLosesLabelAndAnnotation(t *testing.T) {
+	t.Parallel()
+	s := activitiestest.Set("s", 1)
+	w := activitiestest.NewWorld(t, s)
+	report := func() {
+		reportSet(w, set.Report{Input: set.Input{Read: kube.Read{Ref: activitiestest.Ref(s), Live: true}}})
+	}
+	w.Edit(cache.Sets, "s", map[string]any{"metadata": map[string]any{"labels": map[string]any{v1alpha1.LabelFreeze: "True", "team": "a"}}})
+	report()
+	require.Contains(t, w.Set("s").Labels, v1alpha1.LabelFreeze)
+	w.Edit(cache.Sets, "s", map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationUnfreeze: "", "note": "b"}}})
+	report()
+	assert.NotContains(t, w.Set("s").Labels, v1alpha1.LabelFreeze)
+	assert.NotContains(t, w.Set("s").Annotations, v1alpha1.AnnotationUnfreeze)
+	assert.Equal(t, []string{"a", "b"}, []string{w.Set("s").Labels["team"], w.Set("s").Annotations["note"]})
+	assert.Contains(t, w.Told(), "Normal UnfrozeMachineSet Unfroze MachineSet s")
+	w.Forget()
+	report()
+	assert.Empty(t, w.Writes())
+}
+
 func TestI8_FreezeIsTold(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.Set("s", 1)

@@ -335,16 +335,18 @@ type Report struct {
 	Generations *scale.Generations // to record; nil keeps the recorded ones
 }
 
-// ReportSet counts a set's machines and writes its status, unless it says so already. It returns the version to wait for, or
+// ReportSet counts a set's machines and writes its status, unless it says so already. If a freeze of the set is over, it removes
+// the label and the annotation of the freeze. It returns the version to wait for, or
 // ObjectGone.
 func (a *Activities) ReportSet(ctx context.Context, in Report) (string, error) {
+	thaw := false
 	look := func(read kube.Read) (set, changed *v1alpha1.MachineSet, err error) {
 		set, around, err := a.set(ctx, read)
 		if err != nil || set == nil {
 			return nil, nil, err
 		}
 		changed = set.DeepCopy()
-		applyReport(changed, around, in)
+		thaw = applyReport(changed, around, in)
 		if equality.Semantic.DeepEqual(changed.Status, set.Status) {
 			return set, set, nil
 		}
@@ -356,6 +358,9 @@ func (a *Activities) ReportSet(ctx context.Context, in Report) (string, error) {
 		return "", err
 	}
 	a.recordEvents(before, after)
+	if thaw {
+		return kube.Thaw(ctx, a.Kube.Sets(in.Ref.Namespace), in.Ref, after)
+	}
 	return after.ResourceVersion, nil
 }
 
@@ -378,8 +383,8 @@ func (a *Activities) recordEvents(before, after *v1alpha1.MachineSet) {
 	}
 }
 
-// applyReport changes the status of a set as a report says.
-func applyReport(set *v1alpha1.MachineSet, around observeset.Around, in Report) {
+// applyReport changes the status of a set as a report says, and reports whether a freeze of the set is over.
+func applyReport(set *v1alpha1.MachineSet, around observeset.Around, in Report) (thaw bool) {
 	s := &set.Status
 	if g := in.Generations; g != nil {
 		s.FailedGenerations = nil
@@ -398,6 +403,7 @@ func applyReport(set *v1alpha1.MachineSet, around observeset.Around, in Report) 
 	if plan.Calm { // often this report was the last work
 		s.CurrentOperation = nil
 	}
+	return plan.Thaw
 }
 
 // FinalizeSet adds our finalizer to a set, or removes it from a set that is being deleted and has no machine left. It

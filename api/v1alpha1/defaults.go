@@ -169,3 +169,7 @@ func durationOr(d *metav1.Duration, fallback time.Duration) time.Duration {
 	}
 	return d.Duration
 }
+
+// ProviderName returns the name of the provider of a class, in lower case: MCM reads no name, and its manifests have names such as
+// AWS. Empty: the class has none.
+func (c *MachineClass) ProviderName() string { return strings.ToLower(c.Provider) }

@@ -129,3 +129,8 @@ func TestEffectiveStrategy(t *testing.T) {
 		})
 	}
 }
+
+func TestTheNameOfAProviderIsInLowerCase(t *testing.T) {
+	assert.Equal(t, "openstack", (&MachineClass{Provider: "OpenStack"}).ProviderName())
+	assert.Empty(t, (&MachineClass{}).ProviderName())
+}

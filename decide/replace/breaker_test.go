@@ -1,6 +1,7 @@
 package replace_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -90,6 +91,31 @@ func TestTheOpenBreakerHoldsEverything(t *testing.T) {
 
 	o.Machines, o.Grants, o.Nodes = []replace.Machine{running("y")}, nil, replace.Nodes{Joined: 4, Dead: 3}
 	assert.Equal(t, replace.Decision{Why: "no machine is due; 0 replacements in progress"}, replace.Decide(o))
+}
+
+// With --as-mcm, machines whose Nodes a person deletes are replaced at once, all of them.
+func TestFreeMachinesNeedNeitherBudgetNorBreaker(t *testing.T) {
+	free := func(name string) replace.Machine {
+		return with(overdue(name, time.Minute), func(m *replace.Machine) { m.Free, m.Reason = true, "NodeDeleted" })
+	}
+	o := one(free("a"), free("b"), free("recorded"), overdue("x", time.Hour))
+	o.Grants = []replace.Grant{grantOf("recorded", time.Hour)}
+	o.Nodes = replace.Nodes{Joined: 4, Dead: 3}
+	d := replace.Decide(o)
+	assert.ElementsMatch(t, []string{"uid-a", "uid-b", "uid-recorded"}, d.Mark)
+	assert.ElementsMatch(t, []string{"recorded", "a", "b"}, names(d.Grants))
+	assert.Contains(t, d.Hold, "1 machine is due; 3 of 4 nodes look dead at once")
+	assert.Contains(t, d.Why, "grant replacement of machine a: NodeDeleted, beside the budget")
+
+	o.Nodes = fine
+	d = replace.Decide(o)
+	assert.ElementsMatch(t, []string{"uid-a", "uid-b", "uid-recorded"}, d.Mark, "what is free uses the budget of the others")
+	assert.Contains(t, d.Hold, "the replacement budget of zone a (1) is used by")
+
+	for i := range 2 * replace.MaxBatch {
+		o.Machines = append(o.Machines, free(fmt.Sprintf("m-%02d", i)))
+	}
+	assert.Len(t, replace.Decide(o).Mark, replace.MaxBatch)
 }
 
 // While the API server of the target cluster is away, every node falls silent and the health timeout of all of them ends. When it

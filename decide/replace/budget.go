@@ -46,6 +46,24 @@ func (d *Decision) grant(o Observed, r records, waiting []Machine) (steps []stri
 	return steps
 }
 
+// grantFree grants the replacement of each waiting machine that needs neither budget nor breaker, and annotates those that were
+// granted before.
+func (d *Decision) grantFree(o Observed, r *records, waiting []Machine) (steps []string) {
+	free := map[string]bool{} // by UID
+	for _, m := range o.Machines {
+		free[m.UID] = m.Free
+	}
+	again := list.Where(r.unmarked, func(uid string) bool { return free[uid] })
+	d.Mark = append(d.Mark, again[:min(len(again), MaxBatch)]...)
+	r.unmarked = slices.DeleteFunc(r.unmarked, func(uid string) bool { return free[uid] })
+	waiting = list.Where(waiting, func(m Machine) bool { return m.Free })
+	for _, m := range waiting[:min(len(waiting), MaxBatch-len(d.Mark))] {
+		d.Grants, d.Mark = append(d.Grants, newGrant(m, o.Now)), append(d.Mark, m.UID)
+		steps = append(steps, fmt.Sprintf("grant replacement of machine %s: %s, beside the budget", m.Name, cmp.Or(m.Reason, "due")))
+	}
+	return steps
+}
+
 // inDomains returns the failure domains by name. Only those with waiting machines have a limit.
 func inDomains(o Observed, r records, waiting []Machine) map[string]*domain {
 	domains := map[string]*domain{}

@@ -32,6 +32,7 @@ type Machine struct {
 	Deleting  bool
 	Joined    bool // its node has joined, or it is Available without a target cluster; false while it is being created
 	Failed    bool // phase Failed
+	Free      bool // it is replaced at once, without budget and although the breaker is open: a person deletes its Node
 	Created   time.Time
 }
 
@@ -97,20 +98,21 @@ type Decision struct {
 }
 
 // Decide grants the rest of each domain's budget to the machines that are due for the longest time, and ends grants that are
-// complete. A grant never ends by time. While the breaker is open, it grants and annotates nothing. The same facts in any order
-// give the same decision.
+// complete. A grant never ends by time. While the breaker is open, it grants and annotates nothing. Free machines are granted in any
+// case. The same facts in any order give the same decision.
 func Decide(o Observed) Decision {
 	o.Machines, o.Grants = list.Sorted(o.Machines, byDue), list.Sorted(o.Grants, byAge)
 	r := review(o)
 	waiting := list.Where(o.Machines, func(m Machine) bool { return m.Due && !m.Preserved && !m.Deleting && !recorded(r.grants, m) })
 	d := Decision{Grants: r.grants}
-	steps := r.steps
+	steps := append(d.grantFree(o, &r, waiting), r.steps...)
+	waiting = list.Where(waiting, func(m Machine) bool { return !recorded(d.Grants, m) })
 	if open, why, until := Breaker(o.Nodes, o.Now); open {
 		if held := len(waiting) + len(r.unmarked); held > 0 {
 			d.Hold, d.HoldUntil = due(held)+"; "+why, until
 		}
 	} else {
-		d.Mark = r.unmarked[:min(len(r.unmarked), MaxBatch)]
+		d.Mark = append(d.Mark, r.unmarked[:min(len(r.unmarked), MaxBatch-len(d.Mark))]...)
 		steps = append(d.grant(o, r, waiting), steps...)
 	}
 	slices.SortFunc(d.Grants, byAge)

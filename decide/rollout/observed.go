@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"millwright/decide/list"
@@ -110,6 +111,16 @@ type Set struct {
 	Failure   Problem
 }
 
+// Thawed returns the facts as they are once the freeze has ended, also that of the sets if an annotation ends it.
+func (o Observed) Thawed() Observed {
+	o.Sets = slices.Clone(o.Sets)
+	for i := range o.Sets {
+		o.Sets[i].Frozen = o.Sets[i].Frozen && !o.Unfreeze
+	}
+	o.Frozen, o.Unfreeze, o.Thaws = false, false, false
+	return o
+}
+
 // Orphan is a set of the namespace that no existing object controls.
 type Orphan struct {
 	Name, UID, Version string
@@ -144,6 +155,8 @@ type Observed struct {
 	Invalid     string // why the deployment is invalid, in one sentence; empty: it is valid
 	NoSet       string // why the last creation of the current set failed; empty: it did not fail
 	Frozen      bool   // label freeze
+	Unfreeze    bool   // annotation unfreeze: the freeze of the deployment and of its sets ends
+	Thaws       bool   // the freeze of the deployment ends with those of its sets
 
 	Paused   bool   // spec.paused
 	Held     string // why this revision is held, such as who cancelled it; empty: it is not

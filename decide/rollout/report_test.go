@@ -118,6 +118,28 @@ func TestProgressing(t *testing.T) {
 	})
 }
 
+// What ends the freeze of a deployment.
+func TestThaw(t *testing.T) {
+	for _, row := range []struct {
+		name                          string
+		frozen, unfreeze, thaws, sets bool
+		want                          bool
+	}{
+		{"frozen", true, false, false, false, false},
+		{"the annotation ends it", true, true, false, true, true},
+		{"an annotation without a freeze is removed, too", false, true, false, false, true},
+		{"as MCM: a set is frozen", true, false, true, true, false},
+		{"as MCM: no set is frozen any more", true, false, true, false, true},
+		{"as MCM: nothing is frozen", false, false, true, false, false},
+	} {
+		o := rolling(3, 1, 0, now(3, 3, 3, 3))
+		o.Frozen, o.Unfreeze, o.Thaws, o.Sets[0].Frozen = row.frozen, row.unfreeze, row.thaws, row.sets
+		plan := rollout.Look(o)
+		assert.Equal(t, row.want, plan.Thaw, row.name)
+		assert.True(t, !plan.Thaw || plan.Unreported, row.name)
+	}
+}
+
 func TestAlarms(t *testing.T) {
 	o := rolling(3, 1, 0, old(1, 2, 2, 2), now(2, 2, 2, 1))
 	o.Sets[0].Failure = rollout.Problem{Reason: "FailedDelete", Message: "old"}

@@ -19,7 +19,8 @@ import (
 type Plan struct {
 	Decision   Decision
 	Status     Status
-	Unreported bool               // the present status differs from Status, or observedGeneration is old
+	Unreported bool               // the present status differs from Status, or observedGeneration is old, or Thaw
+	Thaw       bool               // the freeze is over: the label freeze and the annotation unfreeze have to be removed
 	Pending    attention.Decision // the most urgent pending work
 }
 
@@ -31,7 +32,8 @@ type Plan struct {
 func Look(o Observed) Plan {
 	p := open(o.Sorted())
 	plan := Plan{Status: p.report()} // before the decision changes sizes
-	plan.Unreported = o.Generation != o.ObservedGeneration || !o.reports(plan.Status)
+	plan.Thaw = o.Unfreeze || o.Thaws && o.Frozen && !slices.ContainsFunc(o.Sets, func(s Set) bool { return s.Frozen })
+	plan.Unreported = plan.Thaw || o.Generation != o.ObservedGeneration || !o.reports(plan.Status)
 	plan.Decision = p.decide()
 	plan.Pending = o.pending(plan)
 	return plan

@@ -47,7 +47,7 @@ func TestScalingUp(t *testing.T) {
 			"ST-17: blocked by everything", with(set(3), func(o *scale.Observed) {
 				o.Missing = []string{"MachineClass", "Secret"}
 				o.Preflight = upgrading()
-				o.Frozen, o.NoScaleUp, o.Paused, o.Invalid = true, true, true, "the selector is empty"
+				o.Freeze.Label, o.NoScaleUp, o.Paused, o.Invalid = true, true, true, "the selector is empty"
 			}),
 			says{scale.True, "ScalingUp", "Scaling up from 0 to 3 replicas is blocked because:\n* ControlPlane cp is upgrading (\"ControlPlaneIsStable\" preflight check failed)\n* MachineClass and Secret do not exist\n* MachineSet is frozen\n* MachineSet has the label scale-up-disabled\n* MachineSet has the cluster.x-k8s.io/paused annotation\n* the selector is empty"},
 		},
@@ -179,10 +179,11 @@ func TestMachinesCreated(t *testing.T) {
 			scale.False, "PreflightCheckFailed", `ControlPlane cp is upgrading ("ControlPlaneIsStable" preflight check failed); ` +
 				`version "latest" of ControlPlane cp cannot be read ("KubernetesVersionSkew" preflight check failed)`,
 		}},
-		{"frozen", with(set(1), func(o *scale.Observed) { o.Frozen = true }), says{scale.False, "ScaleUpStopped", "MachineSet is frozen"}},
+		{"as MCM, more than MCM would freeze", with(set(1, running(0)...), func(o *scale.Observed) { o.Freeze = scale.Freeze{Label: true, EndsAt: 1} }), says{scale.True, "MachinesCreated", ""}},
+		{"frozen", with(set(1), func(o *scale.Observed) { o.Freeze.Label = true }), says{scale.False, "ScaleUpStopped", "MachineSet is frozen"}},
 		{"invalid", with(set(1), func(o *scale.Observed) { o.Invalid = "the selector is empty" }), says{scale.False, "MachineSetInvalid", "the selector is empty"}},
 		{"creation failed", with(set(1), func(o *scale.Observed) { o.LastFailure.Message = "quota" }), says{scale.False, "MachineCreationFailed", "quota"}},
 		{"deletion failed", with(set(1), func(o *scale.Observed) { o.LastFailure = scale.Failure{Deleting: true, Message: "quota"} }), says{scale.True, "MachinesCreated", ""}},
-		{"what blocks is of no interest when none is missing", with(set(0), func(o *scale.Observed) { o.Missing, o.Frozen = []string{"MachineClass"}, true }), says{scale.True, "MachinesCreated", ""}},
+		{"what blocks is of no interest when none is missing", with(set(0), func(o *scale.Observed) { o.Missing, o.Freeze.Label = []string{"MachineClass"}, true }), says{scale.True, "MachinesCreated", ""}},
 	})
 }

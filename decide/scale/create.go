@@ -44,7 +44,7 @@ func blockers(o Observed) []string {
 	runaway := o.Released > 0 && len(o.active())+o.Released >= 2*o.Replicas+2
 	return append(list.Map(preflight.Decide(o.Preflight), func(f preflight.Failure) string { return f.Why }), phrase.Parts(
 		missing(o),
-		phrase.If(o.Frozen, "MachineSet is frozen"),
+		phrase.If(o.frozen(), "MachineSet is frozen"),
 		phrase.If(o.NoScaleUp, "MachineSet has the label scale-up-disabled"),
 		phrase.If(runaway, "%d Machines that the MachineSet released have no owner", o.Released),
 	)...)

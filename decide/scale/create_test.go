@@ -34,7 +34,7 @@ func TestCreate(t *testing.T) {
 		{name: "U41: a size below zero wants none", o: set(-2)},
 		{name: "paused", o: with(set(3), func(o *scale.Observed) { o.Paused = true }), hold: "MachineSet has the cluster.x-k8s.io/paused annotation"},
 		{name: "paused by its owner", o: with(set(3), func(o *scale.Observed) { o.OwnerPaused = "MachineDeployment" }), hold: "MachineDeployment has the cluster.x-k8s.io/paused annotation"},
-		{name: "frozen", o: with(set(3, running(1)...), func(o *scale.Observed) { o.Frozen = true }), hold: "3 wanted, 1 there; none is created: MachineSet is frozen"},
+		{name: "frozen", o: with(set(3, running(1)...), func(o *scale.Observed) { o.Freeze.Label = true }), hold: "3 wanted, 1 there; none is created: MachineSet is frozen"},
 		{name: "not to scale up", o: with(set(1), func(o *scale.Observed) { o.NoScaleUp = true }), hold: "1 wanted, 0 there; none is created: MachineSet has the label scale-up-disabled"},
 		{name: "MS-08: what the template names is missing", o: with(set(1), func(o *scale.Observed) { o.Missing = []string{"MachineClass"} }), hold: "1 wanted, 0 there; none is created: MachineClass does not exist"},
 		{name: "MS-25: a preflight check fails", o: with(set(1), func(o *scale.Observed) { o.Preflight = upgrading() }), hold: `1 wanted, 0 there; none is created: ControlPlane cp is upgrading ("ControlPlaneIsStable" preflight check failed)`},
@@ -126,7 +126,7 @@ func TestMS10_TheTemplateReachesLiveMachines(t *testing.T) {
 		{"MS-10: no write without a difference", set(2, running(2)...), nil},
 		{"MS-10: one that is being deleted, too: its timeouts are told to it", set(0, member("a", 0, stale, deleting)), []string{"a"}},
 		{"MS-10: creation comes before", set(2, member("a", 0, stale)), nil},
-		{"MS-10: what waits is no hindrance", with(set(2, member("a", 0, stale)), func(o *scale.Observed) { o.Frozen = true }), []string{"a"}},
+		{"MS-10: what waits is no hindrance", with(set(2, member("a", 0, stale)), func(o *scale.Observed) { o.Freeze.Label = true }), []string{"a"}},
 		{"MS-10: a set that is being deleted still hurries its machines", with(set(1, member("a", 0, stale, deleting)), func(o *scale.Observed) { o.Deleting = true }), []string{"a"}},
 		{"MS-10: a paused one does not", with(set(1, member("a", 0, stale)), func(o *scale.Observed) { o.Paused = true }), nil},
 	} {

@@ -66,7 +66,7 @@ func TestDelete(t *testing.T) {
 
 func TestU50_ASetThatGoesDeletesItsMachines(t *testing.T) {
 	o := set(5, append(running(2, preserved), member("u", 0, updated), member("z", 0, deleting))...)
-	o.Deleting, o.Frozen, o.Remediation.Outdated = true, true, true
+	o.Deleting, o.Freeze.Label, o.Remediation.Outdated = true, true, true
 	d := scale.Decide(o)
 	assert.ElementsMatch(t, []string{"m-1", "m-2", "u"}, targets(d.Delete))
 	assert.Equal(t, "delete all 3 machines: the set is being deleted", d.Why)

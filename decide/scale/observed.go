@@ -112,6 +112,22 @@ type Generations struct {
 	Last   time.Time // when the last of them was deleted; in whole seconds, like all times of a status
 }
 
+// Freeze is the label freeze of a set, which stops the creation of machines, and what may end it.
+type Freeze struct {
+	Label    bool // the set has the label
+	Owner    bool // its deployment has the label, and nothing has ended that
+	Unfreeze bool // the set has the annotation unfreeze
+	EndsAt   int  // the freeze ends with so many machines or fewer; zero: only the annotation ends it
+}
+
+// thaw reports whether the freeze of the set is over, and its label or annotation has to be removed.
+func (o Observed) thaw() bool {
+	return o.Freeze.Unfreeze || o.Freeze.Label && o.Freeze.EndsAt > 0 && len(o.Members) <= o.Freeze.EndsAt
+}
+
+// frozen reports whether no machine is created.
+func (o Observed) frozen() bool { return o.Freeze.Owner || o.Freeze.Label && !o.thaw() }
+
 // Failure is an error of the last batch of writes. The zero Failure: it had none.
 type Failure struct {
 	Deleting bool // it was a deletion; false: a creation
@@ -137,9 +153,9 @@ type Observed struct {
 	Orphans    []Orphan      // in any order
 	Released   int           // number of machines that this set released, that have no controller and are not being deleted
 
-	Paused      bool               // by its own annotation
-	OwnerPaused string             // kind of the owner with the annotation; empty: none
-	Frozen      bool               // no machine is created, for safety
+	Paused      bool   // by its own annotation
+	OwnerPaused string // kind of the owner with the annotation; empty: none
+	Freeze      Freeze
 	NoScaleUp   bool               // no machine is created, because other sets replace this one
 	Missing     []string           // kinds of objects that the template refers to and that do not exist
 	Preflight   preflight.Observed // zero: no control plane is configured, and nothing is checked

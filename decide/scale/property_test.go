@@ -43,7 +43,7 @@ func anySet(d *dice, most int) scale.Observed {
 		o.Orphans = append(o.Orphans, m)
 	}
 	o.Seed, o.Keep, o.Order = uint64(*d), d.below(3), pick(d, scale.Newest, scale.Oldest, scale.Random, "")
-	o.Deleting, o.Paused, o.Frozen, o.NoScaleUp = d.oneIn(10), d.oneIn(15), d.oneIn(10), d.oneIn(15)
+	o.Deleting, o.Paused, o.Freeze.Label, o.NoScaleUp = d.oneIn(10), d.oneIn(15), d.oneIn(10), d.oneIn(15)
 	o.ListFailed, o.SelectsAll = d.oneIn(30), d.oneIn(10)
 	if d.oneIn(10) {
 		o.Preflight = upgrading()
@@ -58,7 +58,7 @@ func anySet(d *dice, most int) scale.Observed {
 
 // stuck reports whether a set makes no machines now.
 func stuck(o scale.Observed) bool {
-	return o.Paused || o.Frozen || o.NoScaleUp || o.ListFailed || o.Deleting || o.Preflight.ControlPlane != nil
+	return o.Paused || o.Freeze.Label || o.NoScaleUp || o.ListFailed || o.Deleting || o.Preflight.ControlPlane != nil
 }
 
 // lawful fails when a decision does what no decision may.

@@ -36,10 +36,10 @@ func TestRemediation(t *testing.T) {
 			nil, `* Machines m-1, m-2: ControlPlane cp is upgrading ("ControlPlaneIsStable" preflight check failed)`,
 		},
 		{
-			"MS-12: blocked, and a limit", sick(3), func(o *scale.Observed) { limit(1)(o); o.Frozen = true }, nil,
+			"MS-12: blocked, and a limit", sick(3), func(o *scale.Observed) { limit(1)(o); o.Freeze.Label = true }, nil,
 			"* Machines m-1, m-2: Waiting because there are already too many remediations in progress (spec.strategy.remediation.maxInFlight is 1)\n* Machine m-3: MachineSet is frozen",
 		},
-		{"MS-12: a frozen set makes no other", sick(1), func(o *scale.Observed) { o.Frozen = true }, nil, "* Machine m-1: MachineSet is frozen"},
+		{"MS-12: a frozen set makes no other", sick(1), func(o *scale.Observed) { o.Freeze.Label = true }, nil, "* Machine m-1: MachineSet is frozen"},
 		{
 			"MS-13: a set of an old revision", sick(2), func(o *scale.Observed) { o.Remediation.Outdated = true }, nil,
 			"* Machines m-1, m-2: Machine won't be remediated because it is pending removal due to rollout",

@@ -143,7 +143,7 @@ func alarms(o Observed, s Status) []Condition {
 	beyond := fmt.Sprintf("%s more than the %d wanted at most; the surplus is deleted", machines(s.Overshoot), s.Peak)
 	return list.Where([]Condition{
 		failure,
-		list.When(o.Frozen, Condition{vocabulary.ConditionFrozen, True, "FreezeLabel", frozen}),
+		list.When(o.frozen(), Condition{vocabulary.ConditionFrozen, True, "FreezeLabel", frozen}),
 		list.When(s.Overshoot > 0, Condition{vocabulary.ConditionOvershoot, True, vocabulary.ReasonOverShootingReplicaCount, beyond}),
 	}, func(c Condition) bool { return c.Reason != "" })
 }

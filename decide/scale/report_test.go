@@ -165,7 +165,7 @@ func TestAlarms(t *testing.T) {
 	})
 	t.Run("frozen", func(t *testing.T) {
 		o := set(1)
-		o.Frozen = true
+		o.Freeze.Label = true
 		assert.Equal(t, "FreezeLabel", condition(t, o, "Frozen").Reason)
 	})
 	t.Run("no instance", func(t *testing.T) {

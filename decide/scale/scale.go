@@ -55,7 +55,8 @@ func (d Decision) Acting() bool {
 type Plan struct {
 	Decision   Decision
 	Status     Status
-	Unreported bool               // the present status differs from Status, or observedGeneration is old
+	Unreported bool               // the present status differs from Status, or observedGeneration is old, or Thaw
+	Thaw       bool               // the freeze is over: the label freeze and the annotation unfreeze have to be removed
 	Pending    attention.Decision // the most urgent pending work
 	Calm       bool               // no work is pending once Status is written
 }
@@ -68,7 +69,8 @@ func Look(o Observed) Plan {
 	o = o.sorted()
 	plan := Plan{Decision: decide(o)}
 	plan.Status = report(o, plan.Decision)
-	plan.Unreported = o.Generation != o.ObservedGeneration || !o.Reported.says(plan.Status)
+	plan.Thaw = o.thaw()
+	plan.Unreported = plan.Thaw || o.Generation != o.ObservedGeneration || !o.Reported.says(plan.Status)
 	plan.Pending = o.pending(plan.Decision, plan.Unreported)
 	o.ObservedGeneration = o.Generation
 	plan.Calm = o.pending(plan.Decision, false).Calm()

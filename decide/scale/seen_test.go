@@ -32,8 +32,8 @@ func TestWhichSizeASetHasSeen(t *testing.T) {
 		{"more than wanted were handed over: the size follows", set(2, running(3, updated)...), true},
 		{"scaled to none, and none is left", set(0), true},
 
-		{"frozen, one is missing", with(set(3, running(2)...), func(o *scale.Observed) { o.Frozen = true }), true},
-		{"frozen, one is too many", with(set(3, running(4)...), func(o *scale.Observed) { o.Frozen = true }), false},
+		{"frozen, one is missing", with(set(3, running(2)...), func(o *scale.Observed) { o.Freeze.Label = true }), true},
+		{"frozen, one is too many", with(set(3, running(4)...), func(o *scale.Observed) { o.Freeze.Label = true }), false},
 		{"closed", with(set(3), func(o *scale.Observed) { o.NoScaleUp = true }), true},
 		{"preflight fails", with(set(3), func(o *scale.Observed) { o.Preflight = upgrading() }), true},
 		{"its class is missing", with(set(3), func(o *scale.Observed) { o.Missing = []string{"MachineClass"} }), true},

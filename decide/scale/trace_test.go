@@ -73,11 +73,11 @@ func TestTraceOfWhatBlocks(t *testing.T) {
 	w.note("the control plane is not stable").run(2).note("it is")
 	w.Preflight = preflight.Observed{}
 	w.run(3).note("frozen, and scaled to 3")
-	w.Frozen, w.Replicas = true, 3
+	w.Freeze.Label, w.Replicas = true, 3
 	w.run(2).note("frozen, and scaled to 1")
 	w.Replicas = 1
 	w.run(4).note("no longer frozen, but paused, and scaled to 2")
-	w.Frozen, w.Paused, w.Replicas = false, true, 2
+	w.Freeze.Label, w.Paused, w.Replicas = false, true, 2
 	w.run(2).note("the pause ends")
 	w.Paused = false
 	w.run(3)

@@ -24,7 +24,7 @@ const skip = enumspb.SCHEDULE_OVERLAP_POLICY_SKIP
 func (s *sweeps) wanted(class *v1alpha1.MachineClass) client.ScheduleOptions {
 	ref := refOf(class)
 	id := s.installation.ID(run.KindOrphanCollection, ref)
-	owner := run.Owner{Provider: class.Provider}
+	owner := run.Owner{Provider: class.ProviderName()}
 	return client.ScheduleOptions{
 		ID:            id,
 		Spec:          client.ScheduleSpec{Intervals: []client.ScheduleIntervalSpec{{Every: s.every}}, Jitter: min(s.every/jitterShare, jitterMost)},
@@ -33,7 +33,7 @@ func (s *sweeps) wanted(class *v1alpha1.MachineClass) client.ScheduleOptions {
 		Action: &client.ScheduleWorkflowAction{
 			ID:                    id,
 			Workflow:              string(run.KindOrphanCollection),
-			Args:                  []any{orphan.Input{Class: ref, Provider: class.Provider}},
+			Args:                  []any{orphan.Input{Class: ref, Provider: class.ProviderName()}},
 			TaskQueue:             s.installation.Queue(run.QueueMachines),
 			TypedSearchAttributes: run.StartAttributes(class.Namespace, owner),
 			Priority:              run.Priority(run.KindOrphanCollection, class.Namespace, owner),

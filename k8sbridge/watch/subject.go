@@ -87,7 +87,7 @@ func (b *Bridge) class(c *v1alpha1.MachineClass) subject {
 	for resource, version := range neighbours.Versions() {
 		s.versions.Raise(resource, version)
 	}
-	s.owner = run.Owner{Provider: c.Provider}
+	s.owner = run.Owner{Provider: c.ProviderName()}
 	return s
 }
 
@@ -124,7 +124,7 @@ func (b *Bridge) machine(m *v1alpha1.Machine) subject {
 		s.owner.MachineDeployment = controller(set)
 	}
 	if class, found := b.cluster.Class(m.Namespace + "/" + m.Spec.Class.Name); found {
-		s.owner.Provider = class.Provider
+		s.owner.Provider = class.ProviderName()
 		s.versions.Raise(cache.Classes, class.ResourceVersion)
 	}
 	return s

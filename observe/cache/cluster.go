@@ -73,6 +73,8 @@ type Cluster struct {
 	Unguarded bool
 	// Unguided: rollouts do not keep the cluster autoscaler from scaling down nodes. Set it before Start.
 	Unguided bool
+	// AsMCM: behave as machine-controller-manager where Millwright differs (docs/migration.md). Set it before Start.
+	AsMCM bool
 }
 
 // NewCluster prepares caches that read with these clients; Start fills them. A nil target means that machines join no

@@ -53,7 +53,9 @@ func ReplaceObserved(c *cache.Cluster, d *v1alpha1.MachineDeployment, members []
 	active := 0 // members that are not being deleted
 	for _, m := range members {
 		class, _ := c.Class(m.Namespace + "/" + m.Spec.Class.Name)
-		o.Machines = append(o.Machines, replaceFacts(m, machine.FailureDomain(m, class)))
+		f := replaceFacts(m, machine.FailureDomain(m, class))
+		f.Free = machine.IsNodeDeletedByHand(c, m)
+		o.Machines = append(o.Machines, f)
 		if m.DeletionTimestamp == nil {
 			active++
 		}

@@ -34,6 +34,7 @@ type Family struct {
 	Node func(*v1alpha1.Machine) *corev1.Node
 	// Guard: rollouts keep the cluster autoscaler from scaling down nodes.
 	Guard  bool
+	AsMCM  bool                    // see cache.Cluster
 	Policy *v1alpha1.RolloutPolicy // that applies to the deployment; nil: none
 	// Absences are when no worker was at work.
 	Absences cache.Absences
@@ -50,7 +51,7 @@ func Read(c *cache.Cluster, d *v1alpha1.MachineDeployment) Family {
 	}
 	return Family{
 		Deployment: d, Sets: sets, Orphans: c.FreeSets(d), Members: c.MembersOf(sets), Read: read, Node: node, Guard: !c.Unguided,
-		Policy: c.PolicyOf(d), Absences: c.Absences(),
+		AsMCM: c.AsMCM, Policy: c.PolicyOf(d), Absences: c.Absences(),
 	}
 }
 
@@ -64,6 +65,7 @@ func Observed(f Family, now time.Time) rollout.Observed {
 		Orphaning:  cache.IsOrphaning(d),
 		Invalid:    cmp.Or(invalid(d), invalidSteps(f.Policy)),
 		Frozen:     cache.IsFrozen(d),
+		Thaws:      f.AsMCM,
 		Paused:     d.Spec.Paused,
 		Guard:      f.Guard,
 		Trigger:    d.Annotations[v1alpha1.AnnotationTriggerDeletion],
@@ -76,6 +78,7 @@ func Observed(f Family, now time.Time) rollout.Observed {
 		RolledBackTo:       d.Annotations[v1alpha1.AnnotationAutomaticRollbackTo],
 		Reported:           reportedRollout(&d.Status),
 	}
+	_, o.Unfreeze = d.Annotations[v1alpha1.AnnotationUnfreeze]
 	if r := d.Status.Rollout; r != nil {
 		o.Progress = rollout.Progress{Revision: r.Revision, Step: int(r.Step), Reached: cache.TimeOf(r.ReachedAt), Failed: r.FailedMachines}
 	}
@@ -335,7 +338,7 @@ func rolloutSet(f Family, set *v1alpha1.MachineSet, members []*v1alpha1.Machine,
 		if f.Node != nil {
 			node = f.Node(m)
 		}
-		s.Machines = append(s.Machines, rolloutMember(m, set, selector, node, now))
+		s.Machines = append(s.Machines, rolloutMember(m, set, selector, node, observeset.MinReady(set, f.AsMCM), now))
 	}
 	return s
 }
@@ -350,7 +353,7 @@ func numberIn(text string) int {
 
 // rolloutMember returns the facts about a machine. Its availability and deletion order come from decide/scale, so that a
 // deployment and its sets agree.
-func rolloutMember(m *v1alpha1.Machine, set *v1alpha1.MachineSet, selector labels.Selector, node *corev1.Node, now time.Time) rollout.Member {
+func rolloutMember(m *v1alpha1.Machine, set *v1alpha1.MachineSet, selector labels.Selector, node *corev1.Node, minReady time.Duration, now time.Time) rollout.Member {
 	seen := observeset.Member(m, set, selector)
 	r := rollout.Member{
 		Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion, Created: m.CreationTimestamp.Time,
@@ -378,6 +381,6 @@ func rolloutMember(m *v1alpha1.Machine, set *v1alpha1.MachineSet, selector label
 		r.Guarded = r.Guard != "" && node.Annotations[v1alpha1.AnnotationScaleDownDisabledByMCM] != ""
 		r.Tainted = cache.HasTaint(node, v1alpha1.TaintPreferNoSchedule)
 	}
-	r.Available = !r.Deleting && !r.Updating && seen.Available(now, time.Duration(set.Spec.MinReadySeconds)*time.Second)
+	r.Available = !r.Deleting && !r.Updating && seen.Available(now, minReady)
 	return r
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -114,6 +115,7 @@ func TestRolloutObserved(t *testing.T) {
 		}, want: []rollout.Orphan{{Name: "ours", UID: "uid-ours", Version: "7", Matches: true}, {Name: "left", UID: "uid-left", Deleting: true, Released: true}}},
 		{fact: "Frozen", deployment: func(d *v1alpha1.MachineDeployment) { d.Labels = map[string]string{v1alpha1.LabelFreeze: "True"} }, want: true},
 		{name: "with another value", fact: "Frozen", deployment: func(d *v1alpha1.MachineDeployment) { d.Labels = map[string]string{v1alpha1.LabelFreeze: "true"} }, want: false},
+		{fact: "Unfreeze", deployment: noteDeployment(v1alpha1.AnnotationUnfreeze, ""), want: true},
 		{fact: "Paused", deployment: spec(func(s *v1alpha1.MachineDeploymentSpec) { s.Paused = true }), want: true},
 		{name: "its sets are paused, and not its rollout", fact: "Paused", deployment: noteDeployment(v1alpha1.AnnotationPaused, ""), want: false},
 		{fact: "Guard", want: true},
@@ -201,6 +203,7 @@ func TestRolloutObserved(t *testing.T) {
 		"Absent": {time.Minute}, // see TestAbsencesOfARollout
 		"Due":    {1},           // see TestWhoWaitsToBeReplaced
 		"Sets":   {nil},         // see TestRolloutSet
+		"Thaws":  {true},        // see TestAsMCM
 		"NoSet":  {"refused"},   // from its workflow: see TestReportDeploymentWhoseSetIsRefused
 	}
 	for _, row := range rows {
@@ -216,6 +219,21 @@ func TestRolloutObserved(t *testing.T) {
 		told[row.fact] = append(told[row.fact], row.want)
 	}
 	forgetsNone(t, deployment.Observed(deployment.Family{Deployment: observetest.Deployment("plain")}, time.Time{}), told)
+}
+
+// With --as-mcm, a deployment ignores minReadySeconds and thaws with its sets.
+func TestAsMCM(t *testing.T) {
+	set := observetest.Set("s", func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 500 })
+	ready := observetest.Machine("m", observetest.Of(set), func(m *v1alpha1.Machine) {
+		m.Status.CurrentStatus = v1alpha1.CurrentStatus{Phase: v1alpha1.MachineRunning, LastUpdateTime: observetest.Ago(1)}
+		m.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: observetest.Ago(1)}}
+	})
+	for _, asMCM := range []bool{false, true} {
+		family := deployment.Family{Deployment: observetest.Deployment("d"), Sets: []*v1alpha1.MachineSet{set}, Members: []*v1alpha1.Machine{ready}, AsMCM: asMCM}
+		o := deployment.Observed(family, observetest.Noon)
+		assert.Equal(t, asMCM, o.Sets[0].Machines[0].Available)
+		assert.Equal(t, asMCM, o.Thaws)
+	}
 }
 
 // Admission rejects most of these. An invalid deployment that was stored nevertheless is not rolled out.

@@ -27,13 +27,20 @@ func JoinedNodes(c *cache.Cluster, namespace string, now time.Time) replace.Node
 		n.Joined++
 		if node != nil {
 			n.Unjudged = append(n.Unjudged, replace.Node{
-				Conditions: conditions(node), Bad: badConditions(m), Deleting: node.DeletionTimestamp != nil, Recovered: recoveredAt(m, node, now),
+				Conditions: conditions(node), Bad: badConditions(m), Deleting: node.DeletionTimestamp != nil && !c.AsMCM, Recovered: recoveredAt(m, node, now),
 			})
 		} else {
 			n.Dead++
 		}
 	}
 	return n
+}
+
+// IsNodeDeletedByHand reports whether a machine is replaced like by machine-controller-manager because a person deletes its Node:
+// at once, each one. Without the flag --as-mcm, such a machine needs a grant within the budget like any other.
+func IsNodeDeletedByHand(c *cache.Cluster, m *v1alpha1.Machine) bool {
+	node := c.NodeOf(m)
+	return c.AsMCM && node != nil && node.DeletionTimestamp != nil
 }
 
 // hasJoinedNode reports whether the node of a machine has joined, and no reason is known for which it would be dead. The nodes of

@@ -32,6 +32,7 @@ type Around struct {
 	Preflight preflight.Observed // facts for the preflight checks; zero: no control plane is configured
 	// ControlPlane is the resource version of the control plane that was read; empty when there is none.
 	ControlPlane string
+	AsMCM        bool // see cache.Cluster
 	// Class is the resource version of the class that the template names; empty when there is none.
 	Class string
 }
@@ -42,6 +43,7 @@ func Read(c *cache.Cluster, set *v1alpha1.MachineSet) Around {
 		Members: c.MachinesOf(string(set.UID)),
 		Orphans: c.FreeMachines(set),
 		Node:    c.NodeOf,
+		AsMCM:   c.AsMCM,
 	}
 	around.Read = c.Applied(cache.Machines) // after the machines, so that it is never too old
 	if owner := metav1.GetControllerOf(set); owner != nil {

@@ -26,11 +26,11 @@ func Observed(set *v1alpha1.MachineSet, around Around, now time.Time, seed uint6
 		Set:      set.Name,
 		Deleting: set.DeletionTimestamp != nil, Orphaning: cache.IsOrphaning(set),
 		Replicas: int(set.Spec.Replicas),
-		Order:    scale.Order(around.Policy.PolicySpec().DeletionOrder),
+		Order:    order(around),
 		Keep:     int(set.Spec.AutoPreserveFailedMachineMax),
-		MinReady: time.Duration(set.Spec.MinReadySeconds) * time.Second,
+		MinReady: MinReady(set, around.AsMCM),
 		Seed:     seed,
-		Frozen:   cache.IsFrozen(set),
+		Freeze:   freeze(set, around),
 		Scaled:   cache.TimeIn(set.Annotations[v1alpha1.AnnotationLastScalerChange]),
 		Reported: reportedSet(&set.Status),
 
@@ -48,7 +48,7 @@ func Observed(set *v1alpha1.MachineSet, around Around, now time.Time, seed uint6
 		if _, paused := d.Annotations[v1alpha1.AnnotationPaused]; paused {
 			o.OwnerPaused = "MachineDeployment"
 		}
-		o.Frozen = o.Frozen || cache.IsFrozen(d)
+		o.Freeze.Owner = cache.IsFrozen(d)
 	}
 	if g := set.Status.FailedGenerations; g != nil {
 		o.Generations = scale.Generations{Failed: int(g.Count), Last: g.LastFailedAt.Time}
@@ -81,6 +81,51 @@ func Observed(set *v1alpha1.MachineSet, around Around, now time.Time, seed uint6
 		}
 	}
 	return o
+}
+
+// MinReady returns how long a machine of a set must have been ready to be available. machine-controller-manager ignores the field.
+func MinReady(set *v1alpha1.MachineSet, asMCM bool) time.Duration {
+	if asMCM {
+		return 0
+	}
+	return time.Duration(set.Spec.MinReadySeconds) * time.Second
+}
+
+// order returns which machines are deleted first if nothing else decides. Without a policy, machine-controller-manager deletes the
+// oldest.
+func order(around Around) scale.Order {
+	if order := around.Policy.PolicySpec().DeletionOrder; order != "" || !around.AsMCM {
+		return scale.Order(order)
+	}
+	return scale.Oldest
+}
+
+// freeze reads the label freeze of a set, and what may end it.
+func freeze(set *v1alpha1.MachineSet, around Around) scale.Freeze {
+	f := scale.Freeze{Label: set.Labels[v1alpha1.LabelFreeze] == v1alpha1.ValueTrue}
+	_, f.Unfreeze = set.Annotations[v1alpha1.AnnotationUnfreeze]
+	if around.AsMCM {
+		f.EndsAt = mcmFreezeEndsAt(set, around.Deployment)
+	}
+	return f
+}
+
+// Flag defaults of machine-controller-manager: --machine-safety-up and --machine-safety-down.
+const safetyUp, safetyDown = 2, 1
+
+// mcmFreezeEndsAt returns at how many machines machine-controller-manager ends a freeze. Source: its overshoot safety; it
+// freezes a set that has safetyUp machines more than its deployment may have, or without one twice the replicas.
+func mcmFreezeEndsAt(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) int {
+	most := 2 * int(set.Spec.Replicas)
+	if d != nil {
+		surge, _ := d.Spec.Strategy.EffectiveRollingUpdate()
+		more, err := intstr.GetScaledValueFromIntOrPercent(&surge, int(d.Spec.Replicas), true)
+		if err != nil {
+			more = 0
+		}
+		most = int(d.Spec.Replicas) + more
+	}
+	return most + safetyUp - safetyDown
 }
 
 // outdated returns why a machine of a set is not up to date; empty if it is. setOutdated says that the deployment has another

@@ -46,6 +46,11 @@ func releasedBy(uid string) func(*v1alpha1.Machine) {
 	return observetest.Noted(v1alpha1.AnnotationReleasedBy, uid)
 }
 
+func asMCM(around set.Around) set.Around {
+	around.AsMCM = true
+	return around
+}
+
 // Each fact about a set, with a value that differs from that of an empty set.
 func TestScaleObserved(t *testing.T) {
 	pausing := func(d *v1alpha1.MachineDeployment) {
@@ -56,6 +61,10 @@ func TestScaleObserved(t *testing.T) {
 	}
 	ending := func(d *v1alpha1.MachineDeployment) {
 		metav1.SetMetaDataAnnotation(&d.ObjectMeta, v1alpha1.AnnotationUnfreeze, "")
+	}
+	surging := func(d *v1alpha1.MachineDeployment) {
+		d.Spec.Replicas = 3
+		d.Spec.Strategy.RollingUpdate = &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: v1alpha1.UpdateConfiguration{MaxSurge: new(intstr.FromInt32(2))}}
 	}
 	selecting := func(selector *metav1.LabelSelector) observetest.OnSet {
 		return func(s *v1alpha1.MachineSet) { s.Spec.Selector = selector }
@@ -95,14 +104,17 @@ func TestScaleObserved(t *testing.T) {
 		{name: "its deployment", fact: "Paused", around: aroundD(pausing), want: false},
 		{fact: "OwnerPaused", around: aroundD(pausing), want: "MachineDeployment"},
 		{name: "a deployment that is not paused", fact: "OwnerPaused", set: observetest.NoteSet(v1alpha1.AnnotationPaused, ""), around: aroundD(), want: ""},
-		{fact: "Frozen", set: observetest.LabelSet(v1alpha1.LabelFreeze, "True"), want: true},
-		{name: "another value", fact: "Frozen", set: observetest.LabelSet(v1alpha1.LabelFreeze, "true"), want: false},
-		{name: "ended", fact: "Frozen", set: observetest.Both(observetest.LabelSet(v1alpha1.LabelFreeze, "True"), observetest.NoteSet(v1alpha1.AnnotationUnfreeze, "")), want: false},
-		{name: "nothing to end", fact: "Frozen", set: observetest.NoteSet(v1alpha1.AnnotationUnfreeze, ""), want: false},
-		{name: "I8: its deployment", fact: "Frozen", around: aroundD(freezing), want: true},
-		{name: "I8: its deployment's freeze ended", fact: "Frozen", around: aroundD(freezing, ending), want: false},
-		{name: "I8: only that of its deployment ended", fact: "Frozen", set: observetest.LabelSet(v1alpha1.LabelFreeze, "True"), around: aroundD(freezing, ending), want: true},
-		{name: "a deployment that is not frozen", fact: "Frozen", around: aroundD(), want: false},
+		{fact: "Freeze.Label", set: observetest.LabelSet(v1alpha1.LabelFreeze, "True"), want: true},
+		{name: "another value", fact: "Freeze.Label", set: observetest.LabelSet(v1alpha1.LabelFreeze, "true"), want: false},
+		{fact: "Freeze.Unfreeze", set: observetest.NoteSet(v1alpha1.AnnotationUnfreeze, ""), want: true},
+		{name: "I8: its deployment", fact: "Freeze.Owner", around: aroundD(freezing), want: true},
+		{name: "I8: its deployment's freeze ended", fact: "Freeze.Owner", around: aroundD(freezing, ending), want: false},
+		{name: "a deployment that is not frozen", fact: "Freeze.Owner", around: aroundD(), want: false},
+		{name: "as MCM: 3 replicas, surge 2 and 1 more", fact: "Freeze.EndsAt", around: asMCM(aroundD(surging)), want: 6},
+		{name: "as MCM: a set alone, twice 3 and 1 more", fact: "Freeze.EndsAt", set: func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 3 }, around: asMCM(set.Around{}), want: 7},
+		{name: "as MCM", fact: "Order", around: asMCM(set.Around{}), want: scale.Oldest},
+		{name: "as MCM, with a policy", fact: "Order", around: asMCM(inOrder(v1alpha1.DeletionOrderNewest)), want: scale.Newest},
+		{name: "as MCM", fact: "MinReady", set: func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 500 }, around: asMCM(set.Around{}), want: time.Duration(0)},
 		{fact: "NoScaleUp", set: observetest.LabelSet(v1alpha1.LabelScaleUpDisabled, "true"), want: true},
 		{name: "by its presence", fact: "NoScaleUp", set: observetest.LabelSet(v1alpha1.LabelScaleUpDisabled, ""), want: true},
 		{name: "when the size changed", fact: "Scaled", set: observetest.NoteSet(v1alpha1.AnnotationLastScalerChange, "2026-01-01T11:00:00Z"), want: observetest.Noon.Add(-time.Hour)},

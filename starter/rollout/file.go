@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"errors"
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -8,9 +9,11 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"millwright/api/v1alpha1"
-	"millwright/observe/cache"
 	"millwright/starter/kubecli"
 )
+
+// errNotInFile is the error of a file that lacks the deployment.
+var errNotInFile = errors.New("no MachineDeployment")
 
 // readSpec reads a new spec of a deployment from a file, which may hold other objects, too. The file must have one
 // MachineDeployment of that name, in that namespace or without one. An unknown field is an error. Replicas that are left out
@@ -33,14 +36,13 @@ func readSpec(file string, d *v1alpha1.MachineDeployment) (*v1alpha1.MachineDepl
 		}
 	}
 	if found == nil {
-		return nil, fmt.Errorf("%s holds no MachineDeployment %s", file, kubecli.KeyOf(d))
+		return nil, fmt.Errorf("%s holds %w %s", file, errNotInFile, kubecli.KeyOf(d))
 	}
 	return found, nil
 }
 
-// readPolicy returns the first RolloutPolicy by name in a file that selects the deployment; nil if there is none. An unknown field
-// is an error.
-func readPolicy(file string, d *v1alpha1.MachineDeployment) (*v1alpha1.RolloutPolicy, error) {
+// readPolicies returns the RolloutPolicies of a namespace in a file. A policy without a namespace counts. An unknown field is an error.
+func readPolicies(file, namespace string) ([]*v1alpha1.RolloutPolicy, error) {
 	documents, err := kubecli.ReadDocuments(file)
 	if err != nil {
 		return nil, err
@@ -52,7 +54,7 @@ func readPolicy(file string, d *v1alpha1.MachineDeployment) (*v1alpha1.RolloutPo
 			return nil, fmt.Errorf("read %s: %w", file, err)
 		}
 		other := head.GroupVersionKind().Group != v1alpha1.SchemeGroupVersion.Group || head.Kind != "RolloutPolicy"
-		if other || head.Namespace != "" && head.Namespace != d.Namespace {
+		if other || head.Namespace != "" && head.Namespace != namespace {
 			continue
 		}
 		policy := &v1alpha1.RolloutPolicy{}
@@ -61,7 +63,7 @@ func readPolicy(file string, d *v1alpha1.MachineDeployment) (*v1alpha1.RolloutPo
 		}
 		policies = append(policies, policy)
 	}
-	return cache.FirstPolicy(policies, d), nil
+	return policies, nil
 }
 
 // specIn returns the spec that a document has for the deployment; nil if it is another object.

@@ -26,6 +26,7 @@ import (
 type rollouts struct {
 	kubecli.Objects
 	target string // kubeconfig of the target cluster; empty: nodes are not read
+	asMCM  bool   // worker and bridge run with --as-mcm
 }
 
 // reader reads one deployment for the rollout commands.
@@ -33,12 +34,13 @@ type reader struct {
 	key      types.NamespacedName
 	machines versioned.Interface
 	nodes    typedcorev1.NodesGetter // nil: nodes are not read
+	asMCM    bool
 	now      func() time.Time
 }
 
 // open makes a reader of the named deployment. Its clients connect on their first use.
 func (f *rollouts) open(c *cobra.Command, name string) (l reader, err error) {
-	l.now = f.Now
+	l.now, l.asMCM = f.Now, f.asMCM
 	if l.key, err = f.Key(c, name); err != nil {
 		return l, err
 	}
@@ -54,43 +56,46 @@ func (f *rollouts) open(c *cobra.Command, name string) (l reader, err error) {
 
 // snapshot is a rollout at one moment: what was read, and the decision of decide/rollout about it. Temporal is not asked.
 type snapshot struct {
-	family deployment.Family // sets from the oldest to the newest
-	facts  rollout.Observed  // its sets in the same order
-	next   rollout.Decision
-	status rollout.Status
-	now    time.Time
-	idle   time.Time // since when its next step has been overdue; zero: not known
+	family   deployment.Family         // sets from the oldest to the newest
+	policies []*v1alpha1.RolloutPolicy // of the namespace
+	facts    rollout.Observed          // its sets in the same order
+	next     rollout.Decision
+	status   rollout.Status
+	now      time.Time
+	idle     time.Time // since when its next step has been overdue; zero: not known
 }
 
 // look reads a deployment with its sets, machines and nodes, and decides.
 func (l reader) look(ctx context.Context) (snapshot, error) {
-	family, err := l.family(ctx)
+	family, policies, err := l.family(ctx)
 	if err != nil {
 		return snapshot{}, err
 	}
 	if family.Node, err = l.nodesOf(ctx); err != nil {
 		return snapshot{}, err
 	}
-	return judge(family, l.now()), nil
+	s := judge(family, l.now())
+	s.policies = policies
+	return s, nil
 }
 
-// family reads a deployment with its sets and machines from the API server, without nodes. Objects that are created or deleted
-// between two requests may be missing; the next look has them.
-func (l reader) family(ctx context.Context) (deployment.Family, error) {
+// family reads a deployment with its sets and machines from the API server, without nodes, and the policies of its namespace.
+// Objects that are created or deleted between two requests may be missing; the next look has them.
+func (l reader) family(ctx context.Context) (family deployment.Family, policies []*v1alpha1.RolloutPolicy, err error) {
 	deployments := l.machines.MachineV1alpha1().MachineDeployments(l.key.Namespace)
 	d, err := kubecli.Find(ctx, request.MachineDeployment, l.key, deployments.Get)
 	if err != nil {
-		return deployment.Family{}, err
+		return family, nil, err
 	}
-	family := deployment.Family{Deployment: d}
-	if family.Policy, err = l.policyOf(ctx, d); err != nil {
-		return deployment.Family{}, err
+	if policies, err = l.policies(ctx); err != nil {
+		return family, nil, err
 	}
+	family = deployment.Family{Deployment: d, AsMCM: l.asMCM, Policy: cache.FirstPolicy(policies, d)}
 	if family.Sets, err = l.setsOf(ctx, d); err != nil {
-		return deployment.Family{}, err
+		return family, nil, err
 	}
 	family.Members, family.Read, err = l.membersOf(ctx, d.Namespace, family.Sets)
-	return family, err
+	return family, policies, err
 }
 
 // judge makes a snapshot with the decision of decide/rollout.
@@ -100,13 +105,13 @@ func judge(family deployment.Family, now time.Time) snapshot {
 	return snapshot{family: family, facts: facts, next: plan.Decision, status: plan.Status, now: now}
 }
 
-// policyOf reads the RolloutPolicy that applies to a deployment; nil: none.
-func (l reader) policyOf(ctx context.Context, d *v1alpha1.MachineDeployment) (*v1alpha1.RolloutPolicy, error) {
-	list, err := l.machines.MachineV1alpha1().RolloutPolicies(d.Namespace).List(ctx, metav1.ListOptions{})
+// policies reads the RolloutPolicies of the deployment's namespace.
+func (l reader) policies(ctx context.Context) ([]*v1alpha1.RolloutPolicy, error) {
+	list, err := l.machines.MachineV1alpha1().RolloutPolicies(l.key.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("list rollout policies of namespace %s: %w", d.Namespace, err)
+		return nil, fmt.Errorf("list rollout policies of namespace %s: %w", l.key.Namespace, err)
 	}
-	return cache.FirstPolicy(cache.Pointers(list.Items), d), nil
+	return cache.Pointers(list.Items), nil
 }
 
 func (l reader) setsOf(ctx context.Context, d *v1alpha1.MachineDeployment) ([]*v1alpha1.MachineSet, error) {

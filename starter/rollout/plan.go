@@ -13,6 +13,7 @@ import (
 	"millwright/api/v1alpha1"
 	"millwright/decide/rollout"
 	"millwright/decide/rollout/simulate"
+	"millwright/observe/cache"
 )
 
 // proposal is the input of a plan besides the deployment.
@@ -33,7 +34,8 @@ func (f *rollouts) planCommand() *cobra.Command {
 		Long: `plan shows which size each set would get, step by step, as if machines appeared and disappeared at once and people approved
 every step that waits for them. It ignores pause and hold.
 
---file reads the deployment's spec from a file: what would happen if that were applied. Replicas that it leaves out stay as they are.
+--file reads the deployment's spec and RolloutPolicies from a file: what would happen if it were applied. It may hold policies only.
+Replicas that it leaves out stay as they are.
 --replicas replaces the number of machines. With --create and --delete, the times until one machine is available and until one is
 gone, it also shows the least time that the rollout takes: no system can be faster under the same bounds.`,
 		Example: `  starter rollout plan shop/web
@@ -94,17 +96,18 @@ func (s snapshot) with(change func(d *v1alpha1.MachineDeployment)) snapshot {
 func (s snapshot) suppose(w proposal) (snapshot, error) {
 	spec := &s.family.Deployment.Spec
 	if w.file != "" {
-		var err error
-		if spec, err = readSpec(w.file, s.family.Deployment); err != nil {
-			return snapshot{}, err
-		}
-		policy, err := readPolicy(w.file, s.family.Deployment)
+		policies, err := readPolicies(w.file, s.family.Deployment.Namespace)
 		if err != nil {
 			return snapshot{}, err
 		}
-		if policy != nil {
-			s.family.Policy = policy
+		read, err := readSpec(w.file, s.family.Deployment)
+		switch {
+		case err != nil && !(errors.Is(err, errNotInFile) && len(policies) > 0):
+			return snapshot{}, err
+		case err == nil:
+			spec = read
 		}
+		s.family.Policy = cache.FirstPolicy(applied(s.policies, policies), s.family.Deployment)
 	}
 	return s.with(func(d *v1alpha1.MachineDeployment) {
 		spec.DeepCopyInto(&d.Spec)
@@ -112,6 +115,14 @@ func (s snapshot) suppose(w proposal) (snapshot, error) {
 			d.Spec.Replicas = *w.replicas
 		}
 	}), nil
+}
+
+// applied returns the policies of a namespace after those of a file are applied.
+func applied(present, file []*v1alpha1.RolloutPolicy) []*v1alpha1.RolloutPolicy {
+	kept := slices.DeleteFunc(slices.Clone(present), func(p *v1alpha1.RolloutPolicy) bool {
+		return slices.ContainsFunc(file, func(f *v1alpha1.RolloutPolicy) bool { return f.Name == p.Name })
+	})
+	return append(kept, file...)
 }
 
 // running returns the snapshot without pause, hold and automatic rollback.
@@ -154,6 +165,9 @@ func (s snapshot) plan(w proposal) (string, error) {
 		_, _ = fmt.Fprintln(&out, "It is paused: these steps follow when it resumes.")
 	case o.Held != "":
 		_, _ = fmt.Fprintf(&out, "It is held (%s): these steps follow when it resumes.\n", o.Held)
+	}
+	if policy := s.policy(); policy != "" {
+		_, _ = fmt.Fprintf(&out, "%s applies.\n", policy)
 	}
 	s = s.running()
 	if s.next.Rollback != nil {

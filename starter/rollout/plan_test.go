@@ -57,7 +57,7 @@ func TestPlanLooksPastWhatStopsIt(t *testing.T) {
 	}
 	out, err := midway(patient(600)).under(atDeadline).roll(t, "plan", "shop/web")
 	require.NoError(t, err)
-	assert.Equal(t, steps, out, "it gives up, and the plan does not")
+	assert.Equal(t, "RolloutPolicy careful applies.\n"+steps, out, "it gives up, and the plan does not")
 	for want, p := range map[string]*pool{
 		"shop/web: it is being deleted; sets left: 2.\n":                                midway(deleted),
 		"shop/web: nothing can be done with it: the template names no machine class.\n": midway(classless),
@@ -162,6 +162,27 @@ func TestPlanOfAFile(t *testing.T) {
 	same, err := rolled().roll(t, "plan", "shop/web", "-f", saved(t, strings.Replace(poolFile, "huge", "large", 1)))
 	require.NoError(t, err)
 	assert.Contains(t, same, "nothing to do")
+}
+
+// The policies of the namespace count as they are once the file is applied.
+func TestPlanOfAFileWithPolicies(t *testing.T) {
+	policy := func(name, target string) string {
+		return "apiVersion: machine.sapcloud.io/v1alpha1\nkind: RolloutPolicy\nmetadata: {name: " + name + ", namespace: shop}\n" +
+			"spec: {targets: [{name: " + target + "}], steps: [{replicas: 1, approve: true}]}\n---\n"
+	}
+	for name, row := range map[string]struct{ file, want string }{
+		"the present one comes first by name": {policy("late", "web") + poolFile, "RolloutPolicy careful applies."},
+		"another one comes first":             {policy("able", "web") + poolFile, "RolloutPolicy able applies."},
+		"the present one selects no more":     {policy("careful", "other") + policy("late", "web") + poolFile, "RolloutPolicy late applies."},
+		"policies only":                       {policy("able", "web"), "RolloutPolicy able applies."},
+	} {
+		out, err := rolled().under(v1alpha1.RolloutPolicySpec{}).roll(t, "plan", "shop/web", "-f", saved(t, row.file))
+		require.NoError(t, err, name)
+		assert.Contains(t, out, row.want, name)
+	}
+	out, err := rolled().under(v1alpha1.RolloutPolicySpec{}).roll(t, "plan", "shop/web", "-f", saved(t, policy("careful", "other")+poolFile))
+	require.NoError(t, err)
+	assert.NotContains(t, out, "RolloutPolicy")
 }
 
 func TestPlanOfAFileThatDoesNotHoldTheDeployment(t *testing.T) {

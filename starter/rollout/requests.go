@@ -122,7 +122,7 @@ func rollsBack(r kubecli.Request, f request.DeploymentFacts) string {
 func deploymentSubject(
 	ctx context.Context, machines versioned.Interface, now time.Time, key types.NamespacedName, r kubecli.Request,
 ) (s kubecli.Subject, err error) {
-	family, err := reader{key: key, machines: machines}.family(ctx)
+	family, _, err := reader{key: key, machines: machines}.family(ctx)
 	if err != nil {
 		return s, err
 	}

@@ -27,6 +27,7 @@ A deployment is given as NAMESPACE/NAME, or as NAME with --namespace. All clock 
 	}
 	f.Register(c)
 	c.PersistentFlags().StringVar(&f.target, "target-kubeconfig", "", "kubeconfig of the cluster that the machines join as nodes; only in-place updates read nodes; empty means that nodes are not read")
+	c.PersistentFlags().BoolVar(&f.asMCM, "as-mcm", false, "worker and bridge run with --as-mcm: minReadySeconds has no effect")
 	c.AddCommand(f.statusCommand(), f.watchCommand(), f.historyCommand(), f.planCommand())
 	for _, h := range rolloutCommands() {
 		c.AddCommand(f.RequestCommand(h, deploymentSubject))
