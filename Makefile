@@ -6,7 +6,7 @@ SHELL := /bin/bash
 TOOL := go tool -modfile=tools.mod
 BINARIES := ./worker ./k8sbridge ./starter ./devstack ./devstack/virtualcloud
 
-.PHONY: help build test test-unit integration demo up down generate golden replay record bench chaos endurance mutate lint verify vulncheck stack
+.PHONY: help build test test-unit integration demo up down generate golden replay record bench chaos endurance mutate upgrade lint verify vulncheck stack
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}'
@@ -54,6 +54,9 @@ chaos: stack ## random loads and faults with everything checked: CHAOS_SEED=n CH
 
 mutate: ## break the product in known ways; the tests must notice each. Some minutes; MUTATIONS=regexp runs some
 	go run ./test/mutate -run "$(MUTATIONS)"
+
+upgrade: stack ## take over the work of another version and back: UPGRADE_FROM=commit
+	go test -tags integration,upgrade -count=1 -timeout 30m -v ./test/integration/upgrade
 
 bench: stack ## measure scale-up, drain and rollouts; on an otherwise quiet machine
 	go test -tags integration,bench -count=1 -timeout 20m -v ./test/integration/bench 2>&1 | grep _test.go:

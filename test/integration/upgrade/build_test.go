@@ -1,0 +1,70 @@
+//go:build integration && upgrade
+
+package upgrade
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"millwright/devstack/build"
+)
+
+// other is another version of worker and bridge.
+type other struct {
+	worker, bridge string // paths of scripts that run them
+	named          bool   // its queues and workflow IDs begin with the name of the installation
+}
+
+// checkOut builds worker and bridge of a commit below a folder.
+func checkOut(ctx context.Context, commit, folder string) (o other, err error) {
+	repo, err := build.FindRepo("")
+	if err != nil {
+		return o, err
+	}
+	source := filepath.Join(folder, "source")
+	if err := os.MkdirAll(source, 0o755); err != nil {
+		return o, err
+	}
+	archive := fmt.Sprintf("git -C %q archive %q | tar -x -C %q", repo, commit, source)
+	if out, err := exec.CommandContext(ctx, "bash", "-c", "set -o pipefail; "+archive).CombinedOutput(); err != nil {
+		return o, fmt.Errorf("check out %s: %w: %s", commit, err, out)
+	}
+	compile := exec.CommandContext(ctx, "go", "build", "-o", folder+string(filepath.Separator), "./worker", "./k8sbridge")
+	compile.Dir = source
+	if out, err := compile.CombinedOutput(); err != nil {
+		return o, fmt.Errorf("build %s: %w: %s", commit, err, out)
+	}
+	if o.worker, err = script(folder, build.Worker); err != nil {
+		return o, err
+	}
+	if o.bridge, err = script(folder, build.Bridge); err != nil {
+		return o, err
+	}
+	help, err := exec.CommandContext(ctx, filepath.Join(folder, build.Bridge), "--help").CombinedOutput()
+	if exit := (&exec.ExitError{}); err != nil && !errors.As(err, &exit) {
+		return o, err
+	}
+	o.named = strings.Contains(string(help), "-cluster-name")
+	return o, nil
+}
+
+// script writes a script that runs a binary without the flags that it does not know: the stack passes those of this version.
+func script(folder, name string) (string, error) {
+	path := filepath.Join(folder, name+".sh")
+	text := fmt.Sprintf(`#!/usr/bin/env bash
+binary=%q
+known=$("$binary" --help 2>&1)
+arguments=()
+while [ $# -gt 1 ]; do
+	if grep -q -- "^  -${1#--} " <<<"$known"; then arguments+=("$1" "$2"); fi
+	shift 2
+done
+exec "$binary" "${arguments[@]}"
+`, filepath.Join(folder, name))
+	return path, os.WriteFile(path, []byte(text), 0o755) //nolint:gosec // a script is executable
+}
