@@ -33,6 +33,7 @@ type Report struct {
 // wait for, or ObjectGone. An API server that drops the record is an error of TypeOldCRDs.
 func (a *Activities) ReportDeployment(ctx context.Context, in Report) (string, error) {
 	var recorded *v1alpha1.RolloutStatus
+	stamp := in.Stamp(ctx)
 	look := func(read kube.Read) (d, changed *v1alpha1.MachineDeployment, err error) {
 		family, err := Family(ctx, a.Kube, read)
 		if d = family.Deployment; err != nil || d == nil {
@@ -43,7 +44,7 @@ func (a *Activities) ReportDeployment(ctx context.Context, in Report) (string, e
 		}
 		changed = d.DeepCopy()
 		family.Deployment = changed
-		a.applyReport(family, in, phrase.Later(time.Now(), in.At))
+		a.applyReport(family, in, stamp)
 		if equality.Semantic.DeepEqual(timeless(changed.Status), timeless(d.Status)) {
 			return d, d, nil
 		}

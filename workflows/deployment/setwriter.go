@@ -270,7 +270,7 @@ func (w *setWriter) resting(ctx workflow.Context, d deployment.Decision) (future
 			w.Disarm(at.name)
 			continue
 		}
-		soon := workflow.Now(ctx).Add(time.Second) // no busy loop if a worker's clock is behind the workflow's
+		soon := workflow.Now(ctx).Add(time.Second) // no busy loop if that time has come
 		futures = append(futures, w.Timer(ctx, at.name, "then it looks again: "+d.Pending.Why, phrase.Later(at.time, soon)))
 	}
 	return futures
