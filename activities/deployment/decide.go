@@ -10,7 +10,6 @@ import (
 	"millwright/activities/kube"
 	"millwright/api/v1alpha1"
 	"millwright/decide/attention"
-	"millwright/decide/phrase"
 	"millwright/decide/replace"
 	"millwright/decide/rollout"
 	"millwright/observe/cache"
@@ -83,7 +82,7 @@ func (a *Activities) DecideDeployment(ctx context.Context, in Input) (Decision, 
 	if deployment == nil {
 		return Decision{Gone: true, Pending: kube.ObjectIsGone}, nil
 	}
-	now := phrase.Later(time.Now(), in.At)
+	now := in.Time()
 	observed := observedeployment.Observed(family, now)
 	plan := rollout.Look(observed)
 	d := Decision{

@@ -36,7 +36,8 @@ func (a *Activities) GrantReplacements(ctx context.Context, in kube.Read) (Grant
 	if d == nil {
 		return Granted{}, kube.ObjectGone(in.Ref)
 	}
-	plan := replace.Decide(deployment.ReplaceObserved(a.Kube.Cluster, d, members, time.Now()))
+	now := in.Stamp(ctx) // a grant is compared with the creation of the substitute
+	plan := replace.Decide(deployment.ReplaceObserved(a.Kube.Cluster, d, members, now))
 	granted := Granted{Versions: kube.MinVersions{}, Why: plan.Why}
 	if plan.Changed {
 		d = d.DeepCopy()
@@ -55,7 +56,7 @@ func (a *Activities) GrantReplacements(ctx context.Context, in kube.Read) (Grant
 		if !slices.Contains(plan.Mark, string(m.UID)) {
 			continue
 		}
-		version, marked, err := a.mark(ctx, m)
+		version, marked, err := a.mark(ctx, m, now)
 		if err != nil {
 			return Granted{}, err
 		}
@@ -70,11 +71,11 @@ func (a *Activities) GrantReplacements(ctx context.Context, in kube.Read) (Grant
 
 // mark annotates a machine whose replacement was granted, and reports whether it did. A machine that has the annotation, has
 // recovered or is gone is left alone.
-func (a *Activities) mark(ctx context.Context, m *v1alpha1.Machine) (version string, marked bool, err error) {
+func (a *Activities) mark(ctx context.Context, m *v1alpha1.Machine, now time.Time) (version string, marked bool, err error) {
 	in := kube.Read{Ref: kube.Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)}}
 	version, err = a.Kube.ChangeMachine(ctx, in, func(m *v1alpha1.Machine) {
 		if marked = machine.IsWaiting(m); marked {
-			metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationReplacementGranted, time.Now().UTC().Format(time.RFC3339))
+			metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationReplacementGranted, now.UTC().Format(time.RFC3339))
 		}
 	})
 	if _, gone := kube.Failure(err, kube.TypeObjectGone); gone {

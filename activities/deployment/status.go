@@ -37,7 +37,7 @@ type Report struct {
 func (a *Activities) ReportDeployment(ctx context.Context, in Report) (string, error) {
 	var recorded *v1alpha1.RolloutStatus
 	var frozen []*v1alpha1.MachineSet
-	thaw := false
+	thaw, stamp := false, in.Stamp(ctx)
 	look := func(read kube.Read) (d, changed *v1alpha1.MachineDeployment, err error) {
 		family, err := Family(ctx, a.Kube, read)
 		if d = family.Deployment; err != nil || d == nil {
@@ -48,7 +48,7 @@ func (a *Activities) ReportDeployment(ctx context.Context, in Report) (string, e
 		}
 		changed = d.DeepCopy()
 		family.Deployment = changed
-		thaw, frozen = a.applyReport(family, in, phrase.Later(time.Now(), in.At)), frozenSets(family.Sets)
+		thaw, frozen = a.applyReport(family, in, stamp), frozenSets(family.Sets)
 		if equality.Semantic.DeepEqual(timeless(changed.Status), timeless(d.Status)) {
 			return d, d, nil
 		}

@@ -62,20 +62,11 @@ type Read struct {
 	Versions MinVersions
 	Live     bool // read from the API server, not from caches: the first decision about a group in a run, and the one after a conflict
 
-	// At is the workflow's time, which comes from the server of Temporal; see Time.
+	// At is the workflow's time, which comes from the server of Temporal; see Time and Stamp.
 	At time.Time
 
 	// Done is the stage of a deletion that the run has finished although the status may not say so yet; empty when none.
 	Done deletion.Stage
-}
-
-// Time returns the time for which a decision about deadlines is made: the workflow's time, because the clock of a worker may be
-// minutes ahead or behind. It is the worker's own time if the workflow does not say its time.
-func (r Read) Time() time.Time {
-	if r.At.IsZero() {
-		return time.Now()
-	}
-	return r.At
 }
 
 // Machines returns the client of the machines of a namespace.

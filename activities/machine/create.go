@@ -143,6 +143,6 @@ func (a *Activities) RecordCreateIntent(ctx context.Context, in Report) (Begun, 
 	if err != nil {
 		return Begun{}, err
 	}
-	isNew := time.Since(before.CreationTimestamp.Time) < kube.NewMachineFor
+	isNew := in.Read.Stamp(ctx).Sub(before.CreationTimestamp.Time) < kube.NewMachineFor
 	return Begun{Version: after.ResourceVersion, NeverTried: neverTried(before) && isNew, RunID: in.run}, nil
 }

@@ -82,7 +82,7 @@ func (a *Activities) decideMachine(ctx context.Context, in kube.Read, m *v1alpha
 	}
 	if report != nil {
 		m = m.DeepCopy()
-		applyReport(m, around.Node, *report, metav1.Now())
+		applyReport(m, around.Node, *report, in.Time())
 	}
 	now := in.Time()
 	facts := machine.Facts(m, around, now)

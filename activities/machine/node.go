@@ -131,7 +131,7 @@ func (a *Activities) MarkInPlace(ctx context.Context, in InPlaceMark) (kube.MinV
 			return c.Type == v1alpha1.NodeInPlaceUpdate && c.Reason != in.Reason // its status is always True: a new step needs a new time
 		})
 		c := Condition{Type: string(v1alpha1.NodeInPlaceUpdate), True: true, Reason: in.Reason, Message: in.Message}
-		node.Status.Conditions = setCondition(others, c, metav1.Now().Rfc3339Copy())
+		node.Status.Conditions = setCondition(others, c, metav1.NewTime(in.Read.Stamp(ctx)).Rfc3339Copy())
 	}, "status")
 }
 
@@ -164,7 +164,7 @@ func (a *Activities) AnnounceTermination(ctx context.Context, in kube.Read) (kub
 		if m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed || machine.IsDue(m) { // the phase may already be Terminating (D36)
 			c.Reason, c.Message = v1alpha1.ReasonUnhealthy, v1alpha1.MessageTerminatingUnhealthy
 		}
-		node.Status.Conditions = setCondition(node.Status.Conditions, c, metav1.Now().Rfc3339Copy())
+		node.Status.Conditions = setCondition(node.Status.Conditions, c, metav1.NewTime(in.Stamp(ctx)).Rfc3339Copy())
 	}, "status")
 	if err != nil || !known {
 		return kube.MinVersions{}, err

@@ -16,6 +16,7 @@ import (
 	"millwright/decide/attention"
 	"millwright/decide/deletion"
 	"millwright/decide/health"
+	"millwright/decide/phrase"
 	"millwright/observe/cache"
 	"millwright/observe/machine"
 )
@@ -68,7 +69,7 @@ func (a *Activities) ReportMachine(ctx context.Context, in Report) (string, erro
 
 // report writes the status of a Machine and returns the machine before and after.
 func (a *Activities) report(ctx context.Context, in Report) (before, after *v1alpha1.Machine, err error) {
-	machines := a.Kube.Machines(in.Read.Ref.Namespace)
+	machines, stamp := a.Kube.Machines(in.Read.Ref.Namespace), in.Read.Stamp(ctx)
 	before, after, err = kube.WriteStatus(ctx, in.Read, machines, func(read kube.Read) (m, changed *v1alpha1.Machine, err error) {
 		m, live, err := a.Kube.Machine(ctx, read)
 		if err != nil || m == nil {
@@ -79,7 +80,7 @@ func (a *Activities) report(ctx context.Context, in Report) (before, after *v1al
 			return nil, nil, err
 		}
 		changed = m.DeepCopy()
-		applyReport(changed, node, in, metav1.Now())
+		applyReport(changed, node, in, stamp)
 		if equality.Semantic.DeepEqual(changed.Status, m.Status) {
 			return m, m, nil
 		}
@@ -90,15 +91,16 @@ func (a *Activities) report(ctx context.Context, in Report) (before, after *v1al
 	}
 	a.Kube.RecordEvent(after, in.Before)
 	a.Kube.RecordEvent(after, in.Event)
-	if result, took := drainEnded(before, after); result != "" {
+	if result, took := drainEnded(before, after, stamp); result != "" {
 		a.Kube.Metrics.Drained(result, took)
 	}
 	return before, after, nil
 }
 
-// applyReport changes the status as the report says. A time changes only with the value that it belongs to.
-func applyReport(m *v1alpha1.Machine, node *corev1.Node, in Report, now metav1.Time) {
-	status := &m.Status
+// applyReport changes the status as the report says. A time changes only with the value that it belongs to. None is before the
+// creation of the machine, whose time is the API server's, which may be a little ahead of Temporal's.
+func applyReport(m *v1alpha1.Machine, node *corev1.Node, in Report, stamp time.Time) {
+	status, now := &m.Status, metav1.NewTime(phrase.Later(stamp, m.CreationTimestamp.Time))
 	if in.Phase != "" && string(status.CurrentStatus.Phase) != in.Phase {
 		status.CurrentStatus.Phase = v1alpha1.MachinePhase(in.Phase)
 		status.CurrentStatus.LastUpdateTime = now
@@ -300,7 +302,7 @@ func (d *StayingDrain) applied(was *v1alpha1.StayingDrain, now metav1.Time) *v1a
 }
 
 // drainEnded returns how a drain ended by this write, and its duration; both are zero when none ended.
-func drainEnded(before, after *v1alpha1.Machine) (result string, took time.Duration) {
+func drainEnded(before, after *v1alpha1.Machine, now time.Time) (result string, took time.Duration) {
 	of := func(m *v1alpha1.Machine) *v1alpha1.MachineDrain {
 		switch s := m.Status; {
 		case s.Deletion != nil:
@@ -315,5 +317,5 @@ func drainEnded(before, after *v1alpha1.Machine) (result string, took time.Durat
 	if is == nil || is.Result == "" || (was != nil && was.Result != "" && was.StartedAt.Equal(&is.StartedAt)) {
 		return "", 0
 	}
-	return is.Result, time.Since(is.StartedAt.Time)
+	return is.Result, now.Sub(is.StartedAt.Time)
 }

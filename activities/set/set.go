@@ -22,7 +22,6 @@ import (
 	"millwright/api/v1alpha1"
 	"millwright/api/vocabulary"
 	"millwright/decide/attention"
-	"millwright/decide/phrase"
 	"millwright/decide/scale"
 	"millwright/observe/cache"
 	observeset "millwright/observe/set"
@@ -58,7 +57,7 @@ func (a *Activities) DecideScale(ctx context.Context, in Input) (Decision, error
 	if set == nil {
 		return Decision{Gone: true, Pending: kube.ObjectIsGone}, nil
 	}
-	observed := observeset.Observed(set, around, phrase.Later(time.Now(), in.At), rand.Uint64())
+	observed := observeset.Observed(set, around, in.Time(), rand.Uint64())
 	observed.LastFailure = in.Failure
 	plan := scale.Look(observed)
 	d := Decision{
@@ -339,14 +338,14 @@ type Report struct {
 // the label and the annotation of the freeze. It returns the version to wait for, or
 // ObjectGone.
 func (a *Activities) ReportSet(ctx context.Context, in Report) (string, error) {
-	thaw := false
+	thaw, stamp := false, in.Stamp(ctx)
 	look := func(read kube.Read) (set, changed *v1alpha1.MachineSet, err error) {
 		set, around, err := a.set(ctx, read)
 		if err != nil || set == nil {
 			return nil, nil, err
 		}
 		changed = set.DeepCopy()
-		thaw = applyReport(changed, around, in)
+		thaw = applyReport(changed, around, in, stamp)
 		if equality.Semantic.DeepEqual(changed.Status, set.Status) {
 			return set, set, nil
 		}
@@ -384,7 +383,7 @@ func (a *Activities) recordEvents(before, after *v1alpha1.MachineSet) {
 }
 
 // applyReport changes the status of a set as a report says, and reports whether a freeze of the set is over.
-func applyReport(set *v1alpha1.MachineSet, around observeset.Around, in Report) (thaw bool) {
+func applyReport(set *v1alpha1.MachineSet, around observeset.Around, in Report, stamp time.Time) (thaw bool) {
 	s := &set.Status
 	if g := in.Generations; g != nil {
 		s.FailedGenerations = nil
@@ -392,7 +391,7 @@ func applyReport(set *v1alpha1.MachineSet, around observeset.Around, in Report) 
 			s.FailedGenerations = &v1alpha1.FailedGenerations{Count: int32(g.Failed), LastFailedAt: metav1.NewTime(g.Last).Rfc3339Copy()}
 		}
 	}
-	observed := observeset.Observed(set, around, phrase.Later(time.Now(), in.At), 0)
+	observed := observeset.Observed(set, around, stamp, 0)
 	observed.LastFailure = in.Failure
 	plan := scale.Look(observed)
 	observeset.ApplyStatus(s, plan.Status, metav1.NewTime(observed.Now).Rfc3339Copy())

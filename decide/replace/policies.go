@@ -10,6 +10,6 @@ import "time"
 // interval.
 const recoveryWindow = time.Minute
 
-// clockSlack is how far the worker's clock, which dates grants, may be ahead of the API server's, which dates machines. A
+// clockSlack is how far the clock of Temporal's server, which dates grants, may be ahead of the API server's, which dates machines. A
 // machine that a scale-up created so shortly before a grant may be taken for its substitute, which only delays the next grant.
 const clockSlack = 10 * time.Second

@@ -29,7 +29,7 @@ func MachineClass(ctx workflow.Context, in run.Input) (run.Result, error) {
 // that is not in a cache yet must not lose its class, nor another class its Secret.
 func (c *machineClass) Decide(ctx workflow.Context) (class.Decision, error) {
 	live := c.Live
-	d, err := decideClass.Quick(ctx, c.Object, "which finalizers are missing, and which must be removed?", c.Read())
+	d, err := decideClass.Quick(ctx, c.Object, "which finalizers are missing, and which must be removed?", c.Read(ctx))
 	if err != nil {
 		return d, err
 	}
@@ -51,7 +51,7 @@ func (c *machineClass) Step(ctx workflow.Context, d class.Decision) (*run.Result
 	secrets := slices.Concat(d.Guard, d.Unguard)
 	switch {
 	case d.Prepare || d.Release && len(secrets) == 0:
-		return nil, run.Write(ctx, c.Object, "finalizer: "+d.Why, finalizeClass, c.Read())
+		return nil, run.Write(ctx, c.Object, "finalizer: "+d.Why, finalizeClass, c.Read(ctx))
 	case len(secrets) > 0:
 		changes := class.SecretChanges{Class: c.Ref, Secrets: secrets}
 		made, err := finalizeSecrets.Quick(ctx, c.Object, "finalizers of Secrets: "+d.Why, changes)

@@ -35,6 +35,7 @@ type deploymentWorld struct {
 	orders  []any              // their inputs
 	fails   map[string]error   // by activity: error of its next call
 	both    bool               // the call after that fails, too: the regular activity after the local one
+	timed   func(kube.Read)    // checks the time of a write of the deployment
 	shown   map[string]any     // the last value of each search attribute, after a call of show
 }
 
@@ -52,6 +53,7 @@ func newDeploymentWorld(t *testing.T, script ...deployment.Decision) *deployment
 		w.script = w.script[min(1, len(w.script)-1):]
 		return d, w.failure("DecideDeployment")
 	})
+	w.timed = func(in kube.Read) { workflowstest.Timed(t, w.env, in) }
 	for name, answer := range map[string]any{
 		"FinalizeDeployment": writes[kube.Read](w, "FinalizeDeployment", "20"),
 		"ReportDeployment":   writes[deployment.Report](w, "ReportDeployment", "21"),
@@ -93,6 +95,12 @@ func writes[In, Out any](w *deploymentWorld, name string, out Out) func(context.
 	return func(_ context.Context, in In) (Out, error) {
 		defer w.lock()()
 		w.log, w.orders = append(w.log, name), append(w.orders, in)
+		switch in := any(in).(type) {
+		case kube.Read:
+			w.timed(in)
+		case deployment.Report:
+			w.timed(in.Read)
+		}
 		return out, w.failure(name)
 	}
 }

@@ -45,16 +45,14 @@ func (w *setWriter) Decide(ctx workflow.Context) (d deployment.Decision, err err
 }
 
 func (w *setWriter) deploymentRead(ctx workflow.Context) deployment.Input {
-	read := w.Read()
-	read.At = workflow.Now(ctx)
-	return deployment.Input{Read: read, WorkflowID: w.names, Over: w.over}
+	return deployment.Input{Read: w.Read(ctx), WorkflowID: w.names, Over: w.over}
 }
 
 // act carries out a decision, and reports whether there was anything to do. The rollout's record is written before its
 // consequences.
 func (w *setWriter) act(ctx workflow.Context, d deployment.Decision) (acted bool, err error) {
 	if d.Prepare || d.Release {
-		return true, run.Write(ctx, w.Object, "finalizer: "+d.Pending.Why, finalizeDeployment, w.Read())
+		return true, run.Write(ctx, w.Object, "finalizer: "+d.Pending.Why, finalizeDeployment, w.Read(ctx))
 	}
 	if d.Rollout.Record != nil {
 		if err := w.report(ctx, d, d.Rollout.Record); err != nil {
@@ -74,7 +72,7 @@ func (w *setWriter) act(ctx workflow.Context, d deployment.Decision) (acted bool
 		return acted, err
 	}
 	if d.Replace {
-		granted, err := grantReplacements.Quick(ctx, w.Object, d.Pending.Why, w.Read())
+		granted, err := grantReplacements.Quick(ctx, w.Object, d.Pending.Why, w.Read(ctx))
 		if err != nil {
 			return true, err
 		}
@@ -272,7 +270,7 @@ func (w *setWriter) resting(ctx workflow.Context, d deployment.Decision) (future
 			w.Disarm(at.name)
 			continue
 		}
-		soon := workflow.Now(ctx).Add(time.Second) // no busy loop if a worker's clock is behind the workflow's
+		soon := workflow.Now(ctx).Add(time.Second) // no busy loop if that time has come
 		futures = append(futures, w.Timer(ctx, at.name, "then it looks again: "+d.Pending.Why, phrase.Later(at.time, soon)))
 	}
 	return futures

@@ -108,8 +108,8 @@ func (d *nodeDrain) Step(ctx workflow.Context, next activities.Decision) (*Resul
 const QueryPods = "pods"
 
 func (d *nodeDrain) Decide(ctx workflow.Context) (next activities.Decision, err error) {
-	in := activities.Input{Read: d.Read(), Purpose: d.Purpose, Grace: d.seen.Grace, Unasked: d.seen.Outcome == ""}
-	in.At = phrase.Later(workflow.Now(ctx), d.until)
+	in := activities.Input{Read: d.Read(ctx), Purpose: d.Purpose, Grace: d.seen.Grace, Unasked: d.seen.Outcome == ""}
+	in.At = phrase.Later(in.At, d.until)
 	next, err = decideDrain.Quick(ctx, d.Object, "by which means, and until when?", in)
 	d.Live = false
 	d.last = next
@@ -132,7 +132,7 @@ func (d *nodeDrain) hold(ctx workflow.Context, next activities.Decision) (bool, 
 	if next.Hold == "" { // the deadline may have passed meanwhile: the pods are read first
 		d.Held, d.seen.Outcome = false, ""
 		d.show(ctx, next)
-		report := d.report(vocabulary.ReasonDraining, next.Why)
+		report := d.report(ctx, vocabulary.ReasonDraining, next.Why)
 		report.Event = &kube.Event{Reason: d.holdReason("Resumed"), Message: "node " + d.NodeName + ": " + next.Why}
 		return true, d.writeStatus(ctx, next.Why, report)
 	}
@@ -140,7 +140,7 @@ func (d *nodeDrain) hold(ctx workflow.Context, next activities.Decision) (bool, 
 	d.Show(ctx, s)
 	if !d.Held {
 		d.Held = true
-		report := d.report(vocabulary.ReasonBlocked, s.Why)
+		report := d.report(ctx, vocabulary.ReasonBlocked, s.Why)
 		report.Event = &kube.Event{Reason: d.holdReason("Held"), Message: s.Why}
 		if err := d.writeStatus(ctx, s.Why, report); err != nil {
 			return false, err
@@ -168,7 +168,7 @@ func (d *nodeDrain) begin(ctx workflow.Context, next activities.Decision) (bool,
 	}
 	d.begun = next.Step.Means
 	d.show(ctx, next)
-	report := d.report(vocabulary.ReasonDraining, next.Why)
+	report := d.report(ctx, vocabulary.ReasonDraining, next.Why)
 	d.record(&report, string(next.Step.Means), "", nil)
 	if next.Step.Means != drain.Evict {
 		report.Conditions[0].Reason = vocabulary.ReasonForcing
@@ -220,7 +220,7 @@ func (d *nodeDrain) note(ctx workflow.Context, next activities.Decision, seen ac
 	if next.Step.Means != drain.Evict {
 		reason = vocabulary.ReasonForcing
 	}
-	report := d.report(reason, seen.Picture.Why)
+	report := d.report(ctx, reason, seen.Picture.Why)
 	if len(seen.Blockers) > 0 || len(before.Blockers) > 0 {
 		report.Event = &event
 	}
@@ -264,9 +264,9 @@ func clock(t time.Time) string {
 	return t.UTC().Format(time.TimeOnly)
 }
 
-func (d *nodeDrain) report(reason, message string) machine.Report {
+func (d *nodeDrain) report(ctx workflow.Context, reason, message string) machine.Report {
 	return machine.Report{
-		Read: d.Read(), Step: d.Operation(),
+		Read: d.Read(ctx), Step: d.Operation(),
 		Conditions: []machine.Condition{{Type: vocabulary.ConditionDrained, Reason: reason, Message: message}},
 	}
 }
@@ -296,7 +296,7 @@ func (d *nodeDrain) end(ctx workflow.Context, outcome, why string) (*Result, err
 	if err := d.Publish(ctx); err != nil {
 		return result, err
 	}
-	report := d.report(outcome, result.Why)
+	report := d.report(ctx, outcome, result.Why)
 	report.Conditions[0].True = true
 	d.record(&report, "", outcome, result.LeftBehind)
 	report.Event = &kube.Event{Warning: outcome == vocabulary.DrainForced, Reason: "Drain" + outcome, Message: "node " + d.NodeName + ": " + result.Why}

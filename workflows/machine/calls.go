@@ -186,7 +186,7 @@ func (m *machine) showProblem(ctx workflow.Context, d activities.Decision, p kub
 		s.Deadline = time.Time{}
 	}
 	m.Show(ctx, s)
-	report := m.progress(phase, lastOperation(operation, vocabulary.StateFailed, "Cloud provider message - "+p.Message))
+	report := m.progress(ctx, phase, lastOperation(operation, vocabulary.StateFailed, "Cloud provider message - "+p.Message))
 	report.Operation.ErrorCode = p.Reason
 	report.LastKnownState = lastKnownState
 	report.Stopped = stuck && d.Need == attention.Instance

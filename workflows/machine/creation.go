@@ -20,7 +20,7 @@ func (m *machine) create(ctx workflow.Context, d activities.Decision) error {
 		return m.awaitRepair(ctx, d, *d.Problem)
 	}
 	if d.Prepare {
-		return run.Write(ctx, m.Object, "puts the finalizer on", addFinalizer, m.Read())
+		return run.Write(ctx, m.Object, "puts the finalizer on", addFinalizer, m.Read(ctx))
 	}
 	m.Show(ctx, run.Step{Name: vocabulary.StepCreateInstance, Why: fmt.Sprintf("provider %s makes the instance from class %s", d.Provider, d.Class), Phase: d.Phase, Deadline: d.CreateBy})
 	call, ready, err := m.begin(ctx, d)
@@ -56,7 +56,7 @@ func (m *machine) begin(ctx workflow.Context, d activities.Decision) (call cloud
 	if ready, err := m.issueToken(ctx, d, &call); err != nil || !ready {
 		return call, false, err
 	}
-	begin := m.progress("", lastOperation(vocabulary.OperationCreate, vocabulary.StateProcessing, "Creating machine on cloud provider"))
+	begin := m.progress(ctx, "", lastOperation(vocabulary.OperationCreate, vocabulary.StateProcessing, "Creating machine on cloud provider"))
 	begin.Conditions = []activities.Condition{{Type: vocabulary.ConditionInstanceReady, Reason: vocabulary.ReasonCreating, Message: m.Shown.Why}}
 	begun, err := recordCreateIntent.Quick(ctx, m.Object, "puts on record that a creation begins", begin)
 	if err != nil {
@@ -73,7 +73,7 @@ func (m *machine) issueToken(ctx workflow.Context, d activities.Decision, call *
 	if !d.Token {
 		return true, nil
 	}
-	request := activities.TokenRequest{Read: m.Read(), Expires: d.CreateBy, Attempt: m.attempt}
+	request := activities.TokenRequest{Read: m.Read(ctx), Expires: d.CreateBy, Attempt: m.attempt}
 	timeout := m.creationTimer(ctx, d.CreateBy)
 	token, ready, err := issueToken.UnlessChanged(ctx, m.Object, "makes the bootstrap token", request, timeout)
 	if run.FailedWith(err, kube.TypeTokenGone) { // too late for a token: wait for the timeout
@@ -101,7 +101,7 @@ func (m *machine) record(ctx workflow.Context, d activities.Decision, call cloud
 		return true, err
 	}
 	return true, m.writeStatus(ctx, stale, activities.Report{
-		Read: m.Read(), Phase: vocabulary.PhaseFailed, Operation: lastOperation(vocabulary.OperationCreate, vocabulary.StateFailed, stale),
+		Read: m.Read(ctx), Phase: vocabulary.PhaseFailed, Operation: lastOperation(vocabulary.OperationCreate, vocabulary.StateFailed, stale),
 		Conditions: []activities.Condition{
 			{Type: vocabulary.ConditionReplacementDue, True: true, Reason: vocabulary.ReasonStaleNode, Message: stale},
 			{Type: vocabulary.ConditionInstanceReady, Reason: vocabulary.ReasonStaleNode, Message: stale},
@@ -113,7 +113,7 @@ func (m *machine) record(ctx workflow.Context, d activities.Decision, call cloud
 // recordNames writes the names of an instance to the object. stale says why its node name belongs to another node; empty: it
 // does not.
 func (m *machine) recordNames(ctx workflow.Context, providerID, nodeName string) (stale string, err error) {
-	in := activities.Recorded{Read: m.Read(), ProviderID: providerID, NodeName: nodeName}
+	in := activities.Recorded{Read: m.Read(ctx), ProviderID: providerID, NodeName: nodeName}
 	record, err := recordInstance.Quick(ctx, m.Object, "records instance "+providerID, in)
 	if err == nil {
 		m.Wrote(record.Version)
@@ -131,8 +131,8 @@ func (m *machine) made(ctx workflow.Context, d activities.Decision, call cloud.I
 		operation = lastOperation(vocabulary.OperationCreate, vocabulary.StateSuccessful, "Created machine on cloud provider")
 	}
 	m.Show(ctx, s)
-	report := m.progress(s.Phase, operation)
-	report.Read.At, report.LastKnownState = workflow.Now(ctx), answer.LastKnownState
+	report := m.progress(ctx, s.Phase, operation)
+	report.LastKnownState = answer.LastKnownState
 	if !d.Target {
 		report.Step = nil
 		report.Addresses = append([]kube.Address{{Type: "Hostname", Address: call.NodeName}}, answer.Addresses...)
@@ -151,5 +151,6 @@ func (m *machine) made(ctx workflow.Context, d activities.Decision, call cloud.I
 			return m.reportVerdict(ctx, next, *v, report)
 		}
 	}
+	report.Read.At = workflow.Now(ctx) // the decision may have taken long
 	return m.writeStatus(ctx, "phase "+s.Phase+": "+s.Why, report)
 }

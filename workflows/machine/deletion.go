@@ -83,7 +83,7 @@ func (m *machine) announce(ctx workflow.Context, d activities.Decision) (announc
 	if !d.Deletion.Announce || m.announced == d.NodeName {
 		return true, nil
 	}
-	made, announced, err := onTarget(ctx, m, d, "node "+d.NodeName+" gets the condition that its machine is deleted", announceTermination, m.Read())
+	made, announced, err := onTarget(ctx, m, d, "node "+d.NodeName+" gets the condition that its machine is deleted", announceTermination, m.Read(ctx))
 	m.Raise(made)
 	if len(made) > 0 { // if no node could be written, the next decision tries again
 		m.announced = d.NodeName
@@ -123,7 +123,7 @@ func (m *machine) enter(ctx workflow.Context, d activities.Decision, s deletion.
 		return nil
 	}
 	_, description := named(s.Stage)
-	report := m.progress(vocabulary.PhaseTerminating, lastOperation(vocabulary.OperationDelete, vocabulary.StateProcessing, description))
+	report := m.progress(ctx, vocabulary.PhaseTerminating, lastOperation(vocabulary.OperationDelete, vocabulary.StateProcessing, description))
 	report.Deletion = &activities.DeletionProgress{Stage: s.Stage}
 	switch {
 	case s.Empty:
@@ -219,7 +219,7 @@ func (m *machine) removal(d activities.Decision) activities.NodeRemoval {
 
 // release removes what is left in the target cluster, then the finalizer.
 func (m *machine) release(ctx workflow.Context, d activities.Decision, summary string) error {
-	in := activities.Releasing{Read: m.Read(), Hurry: d.Deletion.Hurry}
+	in := activities.Releasing{Read: m.Read(ctx), Hurry: d.Deletion.Hurry}
 	_, done, err := onTarget(ctx, m, d, summary, releaseMachine, in)
 	if done {
 		m.done = deletion.Release
@@ -243,7 +243,7 @@ func onTarget[In, Out any](
 	s.Why, s.Node, s.Phase = "the target cluster does not answer: "+summary, d.NodeName, vocabulary.PhaseTerminating
 	s.Name, s.BlockedBy, s.Stuck = cmp.Or(s.Name, "announce"), []string{vocabulary.BlockedTargetUnavailable}, true
 	m.Show(ctx, s)
-	report := m.progress(vocabulary.PhaseTerminating, lastOperation(vocabulary.OperationDelete, vocabulary.StateProcessing, s.Why))
+	report := m.progress(ctx, vocabulary.PhaseTerminating, lastOperation(vocabulary.OperationDelete, vocabulary.StateProcessing, s.Why))
 	if err := m.writeStatus(ctx, s.Why, report); err != nil {
 		return out, false, err
 	}

@@ -16,7 +16,7 @@ import (
 // drain empties the node of a machine that is being deleted, in a child workflow. A node without pods and attached volumes
 // needs no drain: its machine skips the stage.
 func (m *machine) drain(ctx workflow.Context, d activities.Decision) error {
-	load, done, err := onTarget(ctx, m, d, "cordons node "+d.NodeName+", and counts its pods", cordonAndCountPods, m.Read())
+	load, done, err := onTarget(ctx, m, d, "cordons node "+d.NodeName+", and counts its pods", cordonAndCountPods, m.Read(ctx))
 	if err != nil || !done {
 		return err
 	}
@@ -44,7 +44,7 @@ func (m *machine) queue(ctx workflow.Context, d activities.Decision, why string)
 	again := m.Shown.Name == vocabulary.StepQueued
 	m.Show(ctx, run.Step{Name: vocabulary.StepQueued, Why: why, Phase: vocabulary.PhaseTerminating, Node: d.NodeName})
 	if !again { // then decide again: a turn that became free before this record woke no run
-		return m.writeStatus(ctx, why, m.progress(vocabulary.PhaseTerminating, lastOperation(vocabulary.OperationDelete, vocabulary.StateProcessing, why)))
+		return m.writeStatus(ctx, why, m.progress(ctx, vocabulary.PhaseTerminating, lastOperation(vocabulary.OperationDelete, vocabulary.StateProcessing, why)))
 	}
 	return m.Awaken(ctx)
 }
@@ -61,7 +61,7 @@ func (m *machine) drainPreserved(ctx workflow.Context, d activities.Decision) er
 // drainForUpdate cordons and drains the node that is updated in place. It reports false when the machine needs something else
 // first.
 func (m *machine) drainForUpdate(ctx workflow.Context, d activities.Decision) (bool, error) {
-	made, done, err := cordonNode.UnlessChanged(ctx, m.Object, "cordons node "+d.NodeName, m.Read())
+	made, done, err := cordonNode.UnlessChanged(ctx, m.Object, "cordons node "+d.NodeName, m.Read(ctx))
 	if err != nil || !done {
 		return false, err
 	}
@@ -97,11 +97,11 @@ func (m *machine) handover(ctx workflow.Context, why string) error {
 // holdDrain records on the object that a person stopped the drain. The node of a machine that is being deleted stays cordoned
 // until another request; a node that waits for an update may get new pods.
 func (m *machine) holdDrain(ctx workflow.Context, d activities.Decision, purpose string) error {
-	hold := drain.Holding{Read: m.Read(), Why: "the drain was cancelled in Temporal"}
+	hold := drain.Holding{Read: m.Read(ctx), Why: "the drain was cancelled in Temporal"}
 	if err := run.Write(ctx, m.Object, "holds the drain: "+hold.Why, holdDrain, hold); err != nil || purpose != vocabulary.DrainForUpdate {
 		return err
 	}
-	made, _, err := uncordonNode.UnlessChanged(ctx, m.Object, "uncordons node "+d.NodeName, m.Read())
+	made, _, err := uncordonNode.UnlessChanged(ctx, m.Object, "uncordons node "+d.NodeName, m.Read(ctx))
 	m.Raise(made)
 	return err
 }

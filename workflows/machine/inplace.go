@@ -16,7 +16,7 @@ func (m *machine) updateInPlace(ctx workflow.Context, d activities.Decision) err
 	changes := s.Name != m.Shown.Name
 	m.Show(ctx, s)
 	if changes || (d.Health != nil && d.Health.Due != nil) {
-		report := verdictReport(m.Read(), *d.Health)
+		report := verdictReport(m.Read(ctx), *d.Health)
 		report.Step = m.Operation()
 		if err := m.writeStatus(ctx, d.InPlace.Why, report); err != nil {
 			return err
@@ -31,12 +31,12 @@ func (m *machine) updateInPlace(ctx workflow.Context, d activities.Decision) err
 			return err
 		}
 	case inplace.Update:
-		report := m.progress(vocabulary.PhaseInPlaceUpdating, lastOperation(vocabulary.OperationInPlaceUpdate, vocabulary.StateProcessing, "Machine "+m.Ref.Name+": its node is updated in place"))
+		report := m.progress(ctx, vocabulary.PhaseInPlaceUpdating, lastOperation(vocabulary.OperationInPlaceUpdate, vocabulary.StateProcessing, "Machine "+m.Ref.Name+": its node is updated in place"))
 		report.Event = &kube.Event{Reason: vocabulary.PhaseInPlaceUpdating, Message: report.Operation.Description}
 		return m.writeStatus(ctx, "phase InPlaceUpdating", report)
 	default: // only the condition must be written
 	}
-	mark := activities.InPlaceMark{Read: m.Read(), Reason: d.InPlace.Reason, Message: d.InPlace.Message}
+	mark := activities.InPlaceMark{Read: m.Read(ctx), Reason: d.InPlace.Reason, Message: d.InPlace.Message}
 	made, err := markInPlace.Quick(ctx, m.Object, "the node says "+mark.Reason, mark)
 	if err != nil {
 		return err

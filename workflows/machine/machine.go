@@ -49,8 +49,8 @@ func (m *machine) Settle(ctx workflow.Context, again bool) {
 }
 
 func (m *machine) Decide(ctx workflow.Context) (activities.Decision, error) {
-	in := m.Read()
-	in.At, in.Done = workflow.Now(ctx), m.done
+	in := m.Read(ctx)
+	in.Done = m.done
 	m.Live = false
 	return decideMachine.Quick(ctx, m.Object, "what does it need next?", in)
 }
@@ -66,7 +66,7 @@ func (m *machine) Step(ctx workflow.Context, d activities.Decision) (*run.Result
 	result, err := m.step(ctx, d)
 	if run.FailedWith(err, kube.TypeRefused) {
 		m.ShowRefusal(ctx, err)
-		_ = m.writeStatus(ctx, m.Shown.Why, m.progress("", nil)) // an error is ignored: the status itself may be what is refused
+		_ = m.writeStatus(ctx, m.Shown.Why, m.progress(ctx, "", nil)) // an error is ignored: the status itself may be what is refused
 	}
 	return result, err
 }
@@ -87,7 +87,7 @@ func (m *machine) step(ctx workflow.Context, d activities.Decision) (*run.Result
 	}
 	m.Show(ctx, shown(d, "", d.Why))
 	if d.Busy { // the status still shows a step that is finished
-		return nil, m.writeStatus(ctx, "calm: "+d.Why, activities.Report{Read: m.Read()})
+		return nil, m.writeStatus(ctx, "calm: "+d.Why, activities.Report{Read: m.Read(ctx)})
 	}
 	if m.running != nil && !m.running.IsReady() { // the next run would not know of a call that was given up
 		return nil, m.Awaken(ctx, m.running)
@@ -139,7 +139,7 @@ func (m *machine) reportVerdict(ctx workflow.Context, d activities.Decision, v h
 	if err := m.withdraw(ctx, d); err != nil {
 		return err
 	}
-	report := verdictReport(m.Read(), v)
+	report := verdictReport(m.Read(ctx), v)
 	report.LastKnownState, report.Before = before.LastKnownState, before.Event
 	report.Conditions = append(before.Conditions, report.Conditions...)
 	if v.Change.Phase == vocabulary.PhaseFailed {
@@ -151,7 +151,7 @@ func (m *machine) reportVerdict(ctx workflow.Context, d activities.Decision, v h
 	m.askedGone = false
 	if v.Change.Joined || (v.Change.Phase == vocabulary.PhaseFailed && d.Phase != vocabulary.PhaseUnknown) {
 		// If this is interrupted because the target cluster does not answer, the remaining tokens expire.
-		version, _, err := finishJoin.UnlessChanged(ctx, m.Object, "the bootstrap tokens go", m.Read())
+		version, _, err := finishJoin.UnlessChanged(ctx, m.Object, "the bootstrap tokens go", m.Read(ctx))
 		m.Wrote(version)
 		return err
 	}
@@ -163,13 +163,13 @@ func (m *machine) withdraw(ctx workflow.Context, d activities.Decision) error {
 	if !d.Withdraw {
 		return nil
 	}
-	return run.Write(ctx, m.Object, "the granted replacement is withdrawn", withdrawReplacement, m.Read())
+	return run.Write(ctx, m.Object, "the granted replacement is withdrawn", withdrawReplacement, m.Read(ctx))
 }
 
 // copyConditions writes the conditions of the node into the status. If they are written already, the node has changed since the
 // decision, and the bridge's signal about it wakes the run.
 func (m *machine) copyConditions(ctx workflow.Context, d activities.Decision) error {
-	report := activities.Report{Read: m.Read()}
+	report := activities.Report{Read: m.Read(ctx)}
 	if m.Shown.Name != "" {
 		report.Step = m.Operation()
 	}
@@ -231,7 +231,7 @@ func (m *machine) awaitRecovery(ctx workflow.Context, d activities.Decision, v h
 	changes := s.Name != m.Shown.Name || s.Why != m.Shown.Why
 	m.Show(ctx, s)
 	if changes || d.Need == attention.Health || v.Due != nil {
-		report := verdictReport(m.Read(), v)
+		report := verdictReport(m.Read(ctx), v)
 		report.Step = m.Operation()
 		if err := m.writeStatus(ctx, v.Why, report); err != nil {
 			return err
@@ -281,7 +281,7 @@ func (m *machine) askProvider(ctx workflow.Context, d activities.Decision) error
 	}
 	message := "the provider has no instance " + d.ProviderID + " any more"
 	return m.writeStatus(ctx, message, activities.Report{
-		Read: m.Read(), InstanceGone: true, Step: m.Operation(),
+		Read: m.Read(ctx), InstanceGone: true, Step: m.Operation(),
 		Conditions: []activities.Condition{{Type: vocabulary.ConditionInstanceReady, Reason: vocabulary.ReasonInstanceGone, Message: message}},
 		Event:      &kube.Event{Warning: true, Reason: vocabulary.ReasonInstanceGone, Message: message},
 	})
@@ -315,7 +315,7 @@ func (m *machine) sync(ctx workflow.Context, d activities.Decision) error {
 	s := m.Shown
 	s.Phase, s.Node, s.Why, s.BlockedBy = d.Phase, d.NodeName, d.Why, nil
 	m.Show(ctx, s)
-	made, err := syncNode.Quick(ctx, m.Object, d.Why, m.Read())
+	made, err := syncNode.Quick(ctx, m.Object, d.Why, m.Read(ctx))
 	switch refused := run.FailedWith(err, kube.TypeRefused); {
 	case err != nil && !refused:
 		return err
@@ -338,9 +338,7 @@ func (m *machine) preserve(ctx workflow.Context, d activities.Decision) error {
 		return err
 	}
 	m.Show(ctx, shown(d, vocabulary.StepPreserve, d.Why))
-	in := m.Read()
-	in.At = workflow.Now(ctx)
-	made, err := preserveMachine.Quick(ctx, m.Object, d.Why, in)
+	made, err := preserveMachine.Quick(ctx, m.Object, d.Why, m.Read(ctx))
 	if run.FailedWith(err, kube.TypeRefused) {
 		err = nil
 		s := shown(d, vocabulary.StepPreserve, "the API server refuses: "+d.Why)
@@ -365,11 +363,11 @@ func (m *machine) showKept(ctx workflow.Context, d activities.Decision, name str
 	if !changes {
 		return nil
 	}
-	return m.writeStatus(ctx, d.Why, activities.Report{Read: m.Read(), Step: m.Operation()})
+	return m.writeStatus(ctx, d.Why, activities.Report{Read: m.Read(ctx), Step: m.Operation()})
 }
 
-func (m *machine) progress(phase string, operation *activities.LastOperation) activities.Report {
-	return activities.Report{Read: m.Read(), Phase: phase, Operation: operation, Step: m.Operation()}
+func (m *machine) progress(ctx workflow.Context, phase string, operation *activities.LastOperation) activities.Report {
+	return activities.Report{Read: m.Read(ctx), Phase: phase, Operation: operation, Step: m.Operation()}
 }
 
 func (m *machine) call(d activities.Decision) cloud.InstanceCall {

@@ -136,8 +136,9 @@ func newWorld(t *testing.T) *world {
 		w.decision.Prepare = false
 		return "2", nil
 	})
-	env.OnActivity("RecordCreateIntent", any1...).Return(func(context.Context, machine.Report) (machine.Begun, error) {
+	env.OnActivity("RecordCreateIntent", any1...).Return(func(_ context.Context, in machine.Report) (machine.Begun, error) {
 		defer w.lock()()
+		workflowstest.Timed(t, env, in.Read)
 		w.note("begin")
 		never := w.decision.NeverTried
 		w.decision.NeverTried = false
@@ -164,6 +165,7 @@ func newWorld(t *testing.T) *world {
 	})
 	env.OnActivity("ReportMachine", any1...).Return(func(_ context.Context, in machine.Report) (string, error) {
 		defer w.lock()()
+		workflowstest.Timed(t, env, in.Read)
 		w.reports = append(w.reports, in)
 		w.note("report " + in.Phase)
 		switch in.Phase {

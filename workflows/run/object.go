@@ -97,10 +97,10 @@ func (o *Object) Settle(workflow.Context, bool) {}
 // Next returns the input of the run that continues this one, for kinds that keep nothing but the versions.
 func (o *Object) Next() any { return Input{Ref: o.Ref, Versions: o.Versions, Continued: true} }
 
-// Read says how fresh the next facts must be. The map is copied: a local activity gets its input without serialization, and may
-// still read it after the workflow has continued.
-func (o *Object) Read() kube.Read {
-	return kube.Read{Ref: o.Ref, Versions: maps.Clone(o.Versions), Live: o.Live}
+// Read says how fresh the next facts must be, and the time for which activities decide and write; see kube.Read. The map is copied:
+// a local activity gets its input without serialization, and may still read it after the workflow has continued.
+func (o *Object) Read(ctx workflow.Context) kube.Read {
+	return kube.Read{Ref: o.Ref, Versions: maps.Clone(o.Versions), Live: o.Live, At: workflow.Now(ctx)}
 }
 
 // Wrote makes later decisions wait until the cache has the version that this run wrote to the object.

@@ -36,9 +36,7 @@ func (s *machineSet) Decide(ctx workflow.Context) (set.Decision, error) {
 }
 
 func (s *machineSet) setRead(ctx workflow.Context) set.Input {
-	read := s.Read()
-	read.At = workflow.Now(ctx)
-	return set.Input{Read: read, Failure: s.failure}
+	return set.Input{Read: s.Read(ctx), Failure: s.failure}
 }
 
 // Step carries out a decision. If there is nothing to do it waits until something changes, or until a time at which something
@@ -65,7 +63,7 @@ func (s *machineSet) Step(ctx workflow.Context, d set.Decision) (*run.Result, er
 func (s *machineSet) act(ctx workflow.Context, d set.Decision) (acted bool, err error) {
 	s.Show(ctx, s.doing(d))
 	if d.Prepare || d.Free {
-		return true, run.Write(ctx, s.Object, "finalizer: "+d.Pending.Why, finalizeSet, s.Read()) // decide again: new version
+		return true, run.Write(ctx, s.Object, "finalizer: "+d.Pending.Why, finalizeSet, s.Read(ctx)) // decide again: new version
 	}
 	if d.Scale.Generations != nil { // generations are recorded before a machine that they count is deleted
 		if err := s.report(ctx, d); err != nil && run.Refused(err) == "" || !d.Scale.Acting() {

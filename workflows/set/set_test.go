@@ -66,6 +66,7 @@ func newSetWorld(t *testing.T) *setWorld {
 		return set.Written{}, nil
 	})
 	w.env.OnActivity("ReportSet", mock.Anything, mock.Anything).Return(func(_ context.Context, in set.Report) (string, error) {
+		workflowstest.Timed(t, w.env, in.Read)
 		if w.noReport > 0 {
 			w.noReport--
 			return "", temporal.NewNonRetryableApplicationError("request is too large", kube.TypeRefused, nil)

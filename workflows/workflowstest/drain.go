@@ -47,6 +47,7 @@ func NewDrainWorld(t *testing.T) *drainWorld {
 	e.Env.OnActivity("ReportMachine", mock.Anything, mock.Anything).Return(func(_ context.Context, in machine.Report) (string, error) {
 		defer e.Lock()()
 		e.Reports = append(e.Reports, in)
+		Timed(t, e.Env, in.Read)
 		if d := in.Deletion; d != nil && d.Means != "" {
 			if e.Ladder.Started.IsZero() {
 				e.Ladder.Started = e.Env.Now()

@@ -1,7 +1,19 @@
 package workflowstest
 
 import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"go.temporal.io/sdk/testsuite"
+
 	"millwright/activities/kube"
 )
 
 var Ref = kube.Ref{Namespace: "default", Name: "m-1", UID: "uid-1"}
+
+// Timed asserts that the time in the input of an activity is the present time of the workflow.
+func Timed(t *testing.T, env *testsuite.TestWorkflowEnvironment, in kube.Read) {
+	t.Helper()
+	assert.WithinDuration(t, env.Now(), in.At, time.Second, "the time of %s", in.Ref.Key())
+}

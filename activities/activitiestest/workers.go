@@ -1,0 +1,98 @@
+package activitiestest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/interceptor"
+	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/worker"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/activities/kube"
+)
+
+// Worker is a worker whose clock may be wrong. The clock of the test is the worker's.
+type Worker struct {
+	Ahead time.Duration // of the clocks of Temporal's server and of the API servers; negative: behind
+	Local bool          // it runs activities as local ones: then nothing but the input says the time of the server
+}
+
+// OnWrongClocks runs a test on workers whose clocks are wrong by ten minutes, with local and with regular activities.
+func OnWrongClocks(t *testing.T, test func(t *testing.T, k Worker)) {
+	t.Helper()
+	for way, local := range map[string]bool{"local": true, "regular": false} {
+		for name, ahead := range map[string]time.Duration{"ahead": 10 * time.Minute, "right": 0, "behind": -10 * time.Minute} {
+			t.Run(way+", "+name, func(t *testing.T) {
+				t.Parallel()
+				test(t, Worker{Ahead: ahead, Local: local})
+			})
+		}
+	}
+}
+
+// Server is the time now, by the clock of the servers.
+func (k Worker) Server() time.Time { return time.Now().Add(-k.Ahead) }
+
+// Stamp is a time by the clock of the servers, as an API server writes it.
+func (k Worker) Stamp(ago time.Duration) metav1.Time {
+	return metav1.NewTime(k.Server().Add(-ago)).Rfc3339Copy()
+}
+
+// Read reads an object at the present time of the servers, which a workflow gives to its activities.
+func (k Worker) Read(o metav1.Object) kube.Read { return kube.Read{Ref: Ref(o), At: k.Server()} }
+
+// RunOn runs an activity on a worker.
+func RunOn[T any](w *World, k Worker, activity, in any) (T, error) {
+	w.T.Helper()
+	w.Settle()
+	if k.Local {
+		return Local[T](w, activity, in)
+	}
+	return Execute[T](w.T, activity, in, func(env *testsuite.TestActivityEnvironment, activity any, in ...any) (converter.EncodedValue, error) {
+		k.Prepare(env)
+		return env.ExecuteActivity(activity, in...)
+	})
+}
+
+// Prepare makes an environment that of this worker.
+func (k Worker) Prepare(env *testsuite.TestActivityEnvironment) {
+	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{&serverTimes{ahead: k.Ahead}}})
+}
+
+// serverTimes makes the times of a regular activity those of the server: the test environment takes them from the worker's clock.
+type serverTimes struct {
+	interceptor.WorkerInterceptorBase
+	ahead time.Duration
+}
+
+func (s *serverTimes) InterceptActivity(_ context.Context, next interceptor.ActivityInboundInterceptor) interceptor.ActivityInboundInterceptor {
+	in := &inbound{ahead: s.ahead}
+	in.Next = next
+	return in
+}
+
+type inbound struct {
+	interceptor.ActivityInboundInterceptorBase
+	ahead time.Duration
+}
+
+func (i *inbound) Init(next interceptor.ActivityOutboundInterceptor) error {
+	out := &outbound{ahead: i.ahead}
+	out.Next = next
+	return i.Next.Init(out)
+}
+
+type outbound struct {
+	interceptor.ActivityOutboundInterceptorBase
+	ahead time.Duration
+}
+
+func (o *outbound) GetInfo(ctx context.Context) activity.Info {
+	info := o.Next.GetInfo(ctx)
+	info.ScheduledTime, info.StartedTime = info.ScheduledTime.Add(-o.ahead), info.StartedTime.Add(-o.ahead)
+	return info
+}

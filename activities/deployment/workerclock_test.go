@@ -1,0 +1,96 @@
+package deployment_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/deployment"
+	"millwright/api/v1alpha1"
+	"millwright/decide/rollout"
+)
+
+// delay is what a test may take on a busy machine: its clock goes on.
+const delay = 30 * time.Second
+
+// onWorker decides about and reports the deployment d on one worker, at a time of the servers.
+type onWorker struct {
+	*activitiestest.World
+	worker activitiestest.Worker
+	server time.Time
+}
+
+func (o onWorker) input(after time.Duration) deployment.Input {
+	in := deployment.Input{Read: o.worker.Read(o.Deployment("d"))}
+	in.At = o.server.Add(after)
+	return in
+}
+
+func (o onWorker) decides(after time.Duration) rollout.Decision {
+	o.T.Helper()
+	d, err := activitiestest.RunOn[deployment.Decision](o.World, o.worker, acts(o.Kube).DecideDeployment, o.input(after))
+	require.NoError(o.T, err)
+	return d.Rollout
+}
+
+func (o onWorker) reports(record rollout.Progress) {
+	o.T.Helper()
+	_, err := activitiestest.RunOn[string](o.World, o.worker, acts(o.Kube).ReportDeployment, deployment.Report{Input: o.input(0), Record: &record})
+	require.NoError(o.T, err)
+	for _, c := range o.Deployment("d").Status.Conditions {
+		assert.WithinDuration(o.T, o.server, c.LastTransitionTime.Time, delay, c.Type)
+		assert.WithinDuration(o.T, o.server, c.LastUpdateTime.Time, delay, c.Type)
+	}
+	o.Settle()
+}
+
+// The progress deadline, which may roll back automatically, passes by the workflow's time.
+func TestTheClockOfAWorkerDoesNotEndAProgressDeadline(t *testing.T) {
+	t.Parallel()
+	activitiestest.OnWrongClocks(t, func(t *testing.T, k activitiestest.Worker) {
+		w, d := rolling(t)
+		w.Edit("machinedeployments", d.Name, map[string]any{"spec": map[string]any{"progressDeadlineSeconds": 300}})
+		o := onWorker{w, k, k.Server()}
+		o.reports(rollout.Progress{Revision: 2})
+		assert.False(t, o.decides(4*time.Minute).Late)
+		assert.True(t, o.decides(6*time.Minute).Late)
+	})
+}
+
+// A step that waits for a time ends by the workflow's time.
+func TestTheClockOfAWorkerDoesNotEndAStep(t *testing.T) {
+	t.Parallel()
+	activitiestest.OnWrongClocks(t, func(t *testing.T, k activitiestest.Worker) {
+		w, _ := rolling(t)
+		careful := activitiestest.Policy(v1alpha1.RolloutPolicySpec{
+			Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Wait: activitiestest.Duration(5 * time.Minute)}},
+		})
+		_, err := w.Machines.MachineV1alpha1().RolloutPolicies(activitiestest.Shop).Create(t.Context(), careful, metav1.CreateOptions{})
+		require.NoError(t, err)
+		o := onWorker{w, k, k.Server()}
+		o.reports(rollout.Progress{Revision: 2, Reached: o.server})
+		require.NotNil(t, o.decides(4*time.Minute).Pause)
+		assert.Nil(t, o.decides(6*time.Minute).Pause)
+	})
+}
+
+// A grant is compared with the creation of the machine that substitutes the granted one.
+func TestTheClockOfAWorkerDoesNotDateAGrant(t *testing.T) {
+	t.Parallel()
+	activitiestest.OnWrongClocks(t, func(t *testing.T, k activitiestest.Worker) {
+		d := activitiestest.Deployment("d", 0)
+		w := activitiestest.NewWorld(t, troubled(d, 2, 0)...)
+		_, err := activitiestest.RunOn[deployment.Granted](w, k, acts(w.Kube).GrantReplacements, k.Read(d))
+		require.NoError(t, err)
+		require.Len(t, w.Deployment("d").Status.Replacements, 1)
+		assert.WithinDuration(t, k.Server(), w.Deployment("d").Status.Replacements[0].GrantedAt.Time, delay)
+		mark, err := time.Parse(time.RFC3339, w.Machine("d-0").Annotations[v1alpha1.AnnotationReplacementGranted])
+		require.NoError(t, err)
+		assert.WithinDuration(t, k.Server(), mark, delay)
+	})
+}

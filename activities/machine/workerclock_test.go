@@ -1,0 +1,176 @@
+package machine_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"millwright/activities/activitiestest"
+	activitiesdrain "millwright/activities/drain"
+	"millwright/activities/kube"
+	"millwright/activities/machine"
+	"millwright/api/v1alpha1"
+	"millwright/api/vocabulary"
+	"millwright/decide/drain"
+)
+
+// delay is what a test may take on a busy machine: its clock goes on.
+const delay = 30 * time.Second
+
+// born makes a machine that old, by the clock of the servers.
+func born(k activitiestest.Worker, ago time.Duration) func(*v1alpha1.Machine) {
+	return func(m *v1alpha1.Machine) { m.CreationTimestamp = k.Stamp(ago) }
+}
+
+// report writes a status on a worker, at the present time of the servers or so much later.
+func report(t *testing.T, w *activitiestest.World, k activitiestest.Worker, after time.Duration, in machine.Report) {
+	t.Helper()
+	in.Read = k.Read(w.Machine("m"))
+	in.Read.At = in.Read.At.Add(after)
+	_, err := activitiestest.RunOn[string](w, k, acts(w.Kube).ReportMachine, in)
+	require.NoError(t, err)
+	w.Settle()
+}
+
+// decides decides about the machine m at a time.
+func decides(w *activitiestest.World, when time.Time) machine.Decision {
+	w.T.Helper()
+	return activitiestest.DecideMachine(w, at(w.Machine("m"), when))
+}
+
+// A creation stands still from the time that its workflow has, however wrong the clock of the worker is that writes it.
+func TestTheClockOfAWorkerDoesNotEndACreationThatStandsStill(t *testing.T) {
+	t.Parallel()
+	activitiestest.OnWrongClocks(t, func(t *testing.T, k activitiestest.Worker) {
+		server := k.Server()
+		m := activitiestest.Machine("m", born(k, 15*time.Minute))
+		w := activitiestest.NewWorld(t, m, activitiestest.Class())
+		end := m.CreationTimestamp.Add(20 * time.Minute)
+
+		report(t, w, k, 0, machine.Report{Phase: "CrashLoopBackOff", Stopped: true})
+		assert.WithinDuration(t, server, w.Machine("m").Status.CreationStopped.Since.Time, delay)
+		d := decides(w, server.Add(time.Hour))
+		assert.False(t, activitiestest.Failed(d))
+		assert.WithinDuration(t, end.Add(time.Hour), d.CreateBy, delay, "it has five minutes left")
+
+		report(t, w, k, time.Hour, machine.Report{Phase: "CrashLoopBackOff"})
+		d = decides(w, server.Add(time.Hour+4*time.Minute))
+		assert.False(t, activitiestest.Failed(d))
+		assert.WithinDuration(t, end.Add(time.Hour), d.CreateBy, delay)
+		assert.True(t, activitiestest.Failed(decides(w, server.Add(time.Hour+6*time.Minute))), "and no more than that")
+	})
+}
+
+// The timeouts of an in-place update and after a failed one count from the time of the phase.
+func TestTheClockOfAWorkerDoesNotShortenAnInPlaceUpdate(t *testing.T) {
+	t.Parallel()
+	const timeout = 5 * time.Minute
+	activitiestest.OnWrongClocks(t, func(t *testing.T, k activitiestest.Worker) {
+		for phase, over := range map[string]string{"InPlaceUpdating": "InPlaceUpdateFailed", "InPlaceUpdateFailed": "Failed"} {
+			server := k.Server()
+			m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Tried, born(k, time.Hour), activitiestest.Phase("Running"))
+			m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
+				MachineInPlaceUpdateTimeout: activitiestest.Duration(timeout), MachineHealthTimeout: activitiestest.Duration(timeout),
+			}
+			w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node(activitiestest.IsChosen))
+			report(t, w, k, 0, machine.Report{Phase: phase})
+
+			d := decides(w, server.Add(timeout-delay))
+			require.NotNil(t, d.Health, phase)
+			assert.Nil(t, d.Health.Change, phase)
+			assert.WithinDuration(t, server.Add(timeout), d.Health.Deadline, delay, phase)
+			d = decides(w, server.Add(timeout+delay))
+			require.NotNil(t, d.Health, phase)
+			require.NotNil(t, d.Health.Change, phase)
+			assert.Equal(t, over, d.Health.Change.Phase)
+		}
+	})
+}
+
+// The timeout of a drain counts from the time at which its first evictions were put on record.
+func TestTheClockOfAWorkerDoesNotShortenADrain(t *testing.T) {
+	t.Parallel()
+	const timeout = 5 * time.Minute
+	for name, purpose := range map[string]string{"of a deletion": "", "of a preservation": vocabulary.DrainForPreservation} {
+		t.Run(name, func(t *testing.T) {
+			activitiestest.OnWrongClocks(t, func(t *testing.T, k activitiestest.Worker) {
+				server := k.Server()
+				m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Tried, born(k, time.Hour))
+				m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineDrainTimeout: activitiestest.Duration(timeout)}
+				if purpose == "" {
+					activitiestest.Going(m)
+				} else {
+					keptUntilLater(k.Server().Add(time.Hour))(m)
+				}
+				w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node())
+				step := func(after time.Duration) activitiesdrain.Decision {
+					in := activitiesdrain.Input{Read: at(w.Machine("m"), server.Add(after)), Purpose: purpose}
+					d, err := activitiestest.RunOn[activitiesdrain.Decision](w, k, (&activitiesdrain.Activities{Kube: w.Kube}).DecideDrain, in)
+					require.NoError(t, err)
+					return d
+				}
+				begins := machine.Report{Deletion: &machine.DeletionProgress{Stage: "Drain", Means: "Evict"}}
+				if purpose != "" {
+					begins = machine.Report{Drain: &machine.StayingDrain{Purpose: step(0).Purpose, Means: "Evict"}}
+				}
+				report(t, w, k, 0, begins)
+
+				d := step(time.Second)
+				assert.Equal(t, drain.Evict, d.Step.Means, d.Why)
+				assert.WithinDuration(t, server.Add(timeout), d.Step.Until, delay)
+				assert.Equal(t, drain.Delete, step(timeout+delay).Step.Means)
+			})
+		})
+	}
+}
+
+// An API server that was restored may have forgotten the record of a create call: a machine that is not new is searched for first.
+func TestTheClockOfAWorkerMakesNoMachineNew(t *testing.T) {
+	t.Parallel()
+	for age, never := range map[time.Duration]bool{time.Minute: true, 5 * time.Minute: false} {
+		t.Run(age.String(), func(t *testing.T) {
+			activitiestest.OnWrongClocks(t, func(t *testing.T, k activitiestest.Worker) {
+				m := activitiestest.Machine("m", born(k, age))
+				w := activitiestest.NewWorld(t, m, activitiestest.Class())
+				in := begin(m)
+				in.Read = k.Read(m)
+				begun, err := activitiestest.RunOn[machine.Begun](w, k, acts(w.Kube).RecordCreateIntent, in)
+				require.NoError(t, err)
+				assert.Equal(t, never, begun.NeverTried)
+			})
+		})
+	}
+}
+
+// A regular activity may be retried for hours: what it writes then is not as old as its workflow's question.
+func TestAStatusThatIsWrittenLateHasTheTimeOfTheLastAttempt(t *testing.T) {
+	t.Parallel()
+	k := activitiestest.Worker{Ahead: 10 * time.Minute}
+	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Tried, born(k, 5*time.Hour))
+	w := activitiestest.NewWorld(t, m, activitiestest.Class())
+	report(t, w, k, -time.Hour, machine.Report{Phase: "InPlaceUpdating"})
+	assert.WithinDuration(t, k.Server(), w.Machine("m").Status.CurrentStatus.LastUpdateTime.Time, delay)
+
+	late := activitiestest.Machine("m", born(k, 3*time.Minute))
+	w = activitiestest.NewWorld(t, late, activitiestest.Class())
+	in := begin(late)
+	in.Read = kube.Read{Ref: activitiestest.Ref(late), At: late.CreationTimestamp.Time}
+	begun, err := activitiestest.RunOn[machine.Begun](w, k, acts(w.Kube).RecordCreateIntent, in)
+	require.NoError(t, err)
+	assert.False(t, begun.NeverTried, "the machine is not new any more")
+}
+
+// The clocks of Temporal and of the API server differ a little: no time of a machine is before its creation.
+func TestNoTimeOfAMachineIsBeforeItsCreation(t *testing.T) {
+	t.Parallel()
+	m := activitiestest.Machine("m")
+	w := activitiestest.NewWorld(t, m)
+	in := machine.Report{Read: at(m, m.CreationTimestamp.Add(-2*time.Second)), Phase: "Pending", Stopped: true}
+	_, err := activitiestest.Local[string](w, acts(w.Kube).ReportMachine, in)
+	require.NoError(t, err)
+	status := w.Machine("m").Status
+	assert.True(t, status.CurrentStatus.LastUpdateTime.Equal(&m.CreationTimestamp))
+	assert.True(t, status.CreationStopped.Since.Equal(&m.CreationTimestamp))
+}

@@ -1,0 +1,50 @@
+package set_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/set"
+	"millwright/api/v1alpha1"
+	"millwright/decide/scale"
+)
+
+// delay is what a test may take on a busy machine: its clock goes on.
+const delay = 30 * time.Second
+
+// The pause before the next generation of machines ends by the workflow's time, and so do the times in the status.
+func TestTheClockOfAWorkerDoesNotEndTheBackOffOfASet(t *testing.T) {
+	t.Parallel()
+	activitiestest.OnWrongClocks(t, func(t *testing.T, k activitiestest.Worker) {
+		server := k.Server()
+		s := activitiestest.Set("s", 1)
+		w := activitiestest.NewWorld(t, append(members(s, 1, activitiestest.Phase(v1alpha1.MachineFailed), func(m *v1alpha1.Machine) {
+			m.CreationTimestamp = k.Stamp(-time.Second)
+		}), activitiestest.Class())...)
+		decides := func(after time.Duration) set.Decision {
+			in := set.Input{Read: k.Read(s)}
+			in.At = server.Add(after)
+			d, err := activitiestest.RunOn[set.Decision](w, k, acts(w.Kube).DecideScale, in)
+			require.NoError(t, err)
+			return d
+		}
+		failed := decides(0).Scale.Generations
+		require.NotNil(t, failed)
+		assert.WithinDuration(t, server, failed.Last, delay)
+
+		_, err := activitiestest.RunOn[string](w, k, acts(w.Kube).ReportSet, set.Report{
+			Input: set.Input{Read: k.Read(s)}, Generations: &scale.Generations{Failed: 4, Last: server}, // eight minutes
+		})
+		require.NoError(t, err)
+		for _, c := range w.Set("s").Status.Conditions {
+			assert.WithinDuration(t, server, c.LastTransitionTime.Time, delay, c.Type)
+		}
+		w.Settle()
+		assert.Empty(t, decides(7*time.Minute).Scale.Delete)
+		assert.Len(t, decides(9*time.Minute).Scale.Delete, 1)
+	})
+}
