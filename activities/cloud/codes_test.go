@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"millwright/activities/activitiestest"
+	"millwright/activities/cloud"
 	"millwright/activities/kube"
 	"millwright/provider"
 )
@@ -56,6 +57,8 @@ func TestP23_OnlyACloudThatIsSureSaysThatAnInstanceIsGone(t *testing.T) {
 		answer, err := o.Ask(o.InstanceStatus, activitiestest.InstanceCall)
 		require.NoError(t, err)
 		assert.Equal(t, code == provider.NotFound, answer.Gone, code)
+		settled := code == provider.NotFound || code == provider.Unimplemented || code == provider.AlreadyExists
+		assert.Equal(t, settled, answer.Nameless(), code)
 	}
 	t.Run("P23: an instance that is there is not", func(t *testing.T) {
 		o := activitiestest.NewOffice(t, activitiestest.Class())
@@ -69,6 +72,16 @@ func TestP23_OnlyACloudThatIsSureSaysThatAnInstanceIsGone(t *testing.T) {
 		answer, err = o.Ask(o.InstanceStatus, activitiestest.InstanceCall)
 		require.NoError(t, err)
 		assert.True(t, answer.Gone)
+	})
+	t.Run("P23: one that waits to be initialised exists, and has its names", func(t *testing.T) {
+		o := activitiestest.NewOffice(t, activitiestest.Class())
+		waits := provider.Errorf(provider.NotInitialized, "it waits")
+		waits.Instance = &provider.Instance{ProviderID: "fake:///i-1", NodeName: "n", State: provider.Uninitialized}
+		o.Cloud.Fail(provider.MethodInstanceStatus, 0, waits)
+		answer, err := o.Ask(o.InstanceStatus, activitiestest.InstanceCall)
+		require.NoError(t, err)
+		assert.Equal(t, cloud.InstanceAnswer{ProviderID: "fake:///i-1", NodeName: "n", Uninitialized: true}, answer)
+		assert.False(t, answer.Nameless())
 	})
 	t.Run("P23: nothing is known of it without its class", func(t *testing.T) {
 		in := activitiestest.InstanceCall

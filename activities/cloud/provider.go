@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -63,6 +64,12 @@ type InstanceAnswer struct {
 	Problem        *kube.Problem
 }
 
+// Nameless reports whether the answer to InstanceStatus settles that the provider has no name of an instance to tell: there is no
+// instance, the provider cannot say, or the instance of that name is another Machine's. All other problems leave the question open.
+func (a InstanceAnswer) Nameless() bool {
+	return a.Gone || a.Problem != nil && slices.Contains([]string{provider.Unimplemented.String(), provider.AlreadyExists.String()}, a.Problem.Reason)
+}
+
 // CreateInstance creates the machine's instance, or adopts the one that carries its UID. Running it twice creates one.
 func (p *Provider) CreateInstance(ctx context.Context, in InstanceCall) (InstanceAnswer, error) {
 	return p.call(ctx, in, true, func(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
@@ -102,10 +109,14 @@ func (p *Provider) InitializeInstance(ctx context.Context, in InstanceCall) (Ins
 	})
 }
 
-// InstanceStatus asks the provider whether the machine's instance is gone. A provider that cannot tell is no failure.
+// InstanceStatus asks the provider for the machine's instance: whether it is gone, and its names. An instance that waits to be
+// initialised exists. A provider that cannot tell is no failure.
 func (p *Provider) InstanceStatus(ctx context.Context, in InstanceCall) (InstanceAnswer, error) {
 	return p.call(ctx, in, false, func(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
 		instance, err := p.Cloud.InstanceStatus(ctx, class, machine)
+		if waits, is := errors.AsType[*provider.Error](err); is && waits.Code == provider.NotInitialized && waits.Instance != nil {
+			instance, err = *waits.Instance, nil
+		}
 		if err == nil {
 			err = p.unclaimed(ctx, in, instance)
 		}

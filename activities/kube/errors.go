@@ -133,6 +133,11 @@ func ClassNotFound(namespace, name string) *Problem {
 	return ClassProblem(v1alpha1.ReasonClassNotFound, "MachineClass %s does not exist in namespace %s", name, namespace)
 }
 
+// NoAnswer is the problem of a provider that has not answered in time, or whose task queue no worker serves.
+func NoAnswer(message string) *Problem {
+	return &Problem{Reason: provider.DeadlineExceeded.String(), Message: message, React: ReactionTo(provider.DeadlineExceeded), Failures: 1}
+}
+
 // Reaction is what Millwright does about an error code of a provider.
 type Reaction string
 

@@ -30,7 +30,7 @@ func (m *machine) provide(ctx workflow.Context, d activities.Decision, activity 
 			return nil, nil
 		case end == hurried:
 			call.Known = nil // something changed: call again at once, and show the outcome
-		case answer.Problem == nil:
+		case answer.Problem == nil, m.unasked(d) && answer.Nameless():
 			return &answer, nil
 		case d.Need == attention.Deletion && call.NeverTried && waitsForPeople(*answer.Problem):
 			return &cloud.InstanceAnswer{}, nil // no instance was ever created
@@ -90,13 +90,10 @@ func (m *machine) interruptible(ctx workflow.Context, d activities.Decision, act
 	if d.Need == attention.Instance {
 		futures = append(futures, m.creationTimer(ctx, d.CreateBy))
 	}
-	options := run.Cloud(ctx, d.Provider, m.ActivityID(m.Shown.Name), m.Shown.Why)
-	if d.Yields {
-		options = run.Yielding(options)
-	}
+	options, name := m.callOptions(ctx, d, call)
 	options, cancel := workflow.WithCancel(options)
 	defer cancel()
-	future, name := workflow.ExecuteActivity(options, activity, call), m.Shown.Name
+	future := workflow.ExecuteActivity(options, activity, call)
 	futures = append(futures, future)
 	for {
 		if err := m.Awaken(ctx, futures...); err != nil {
@@ -123,6 +120,21 @@ func (m *machine) interruptible(ctx workflow.Context, d activities.Decision, act
 	}
 }
 
+// callOptions returns the options of a provider's call, and the name from which its activity ID is made.
+func (m *machine) callOptions(ctx workflow.Context, d activities.Decision, call cloud.InstanceCall) (options workflow.Context, name string) {
+	name, why, of := m.Shown.Name, m.Shown.Why, run.Cloud
+	if m.unasked(d) {
+		if name, why = vocabulary.StepInstanceStatus, "is there an instance that is not on record?"; call.Known == nil {
+			of = run.Glance
+		}
+	}
+	options = of(ctx, d.Provider, m.ActivityID(name), why)
+	if d.Yields {
+		options = run.Yielding(options)
+	}
+	return options, name
+}
+
 func (m *machine) creationTimer(ctx workflow.Context, at time.Time) workflow.Future {
 	return m.Timer(ctx, "creation", "gives up making the instance: the creation timeout", at)
 }
@@ -137,8 +149,9 @@ func (m *machine) reconsider(ctx workflow.Context, d activities.Decision, call c
 		d.CreateBy = now.CreateBy
 	} else if d.Deletion == nil { // the instance of a stale node is deleted, the machine stays: no change cancels that
 		return overtaken, d.CreateBy, nil
-	} else if now, err := m.Decide(ctx); err != nil || now.Deletion == nil || now.Deletion.BlockedBy != nil || now.Deletion.Stage != d.Deletion.Stage {
-		return aborted, time.Time{}, err // a person holds the deletion, or has abandoned the instance
+	} else if now, err := m.Decide(ctx); err != nil || now.Deletion == nil || now.Deletion.BlockedBy != nil || now.Deletion.Stage != d.Deletion.Stage ||
+		m.unasked(d) && now.Deletion.Hurry && !d.Deletion.Hurry {
+		return aborted, time.Time{}, err // a person holds the deletion, has abandoned the instance, or wants no drain
 	}
 	if call.Known != nil {
 		return hurried, d.CreateBy, nil
@@ -180,6 +193,9 @@ func (m *machine) showProblem(ctx workflow.Context, d activities.Decision, p kub
 		phase, operation = vocabulary.PhaseTerminating, vocabulary.OperationDelete
 	}
 	s := m.Shown
+	if m.unasked(d) {
+		s.Name = vocabulary.StepInstanceStatus
+	}
 	s.Name = cmp.Or(s.Name, map[attention.Need]string{attention.Instance: vocabulary.StepCreateInstance, attention.Deletion: vocabulary.StepDeleteInstance}[d.Need])
 	s.Why, s.Phase, s.BlockedBy, s.Stuck = p.Message, phase, run.Reasons(p.Reason), stuck
 	if stuck {

@@ -91,26 +91,6 @@ func (m *machine) announce(ctx workflow.Context, d activities.Decision) (announc
 	return announced, err
 }
 
-// identify records the names of an instance whose creation was interrupted before its names were recorded: its node may still
-// join, and is then drained and removed like any other. It reports true when the names are new facts to decide from. A failed
-// lookup is treated as "no instance": DeleteInstance searches by the machine's UID anyway.
-func (m *machine) identify(ctx workflow.Context, d activities.Decision) (again bool, err error) {
-	if d.NodeName != "" || d.NeverTried || !d.Target || d.Problem != nil || d.Deletion.Abandoned != "" || m.askedNames {
-		return false, nil
-	}
-	m.askedNames = true
-	var answer cloud.InstanceAnswer
-	if err := m.callEnded(ctx); err != nil {
-		return false, err
-	}
-	ask := run.Glance(ctx, d.Provider, m.ActivityID(vocabulary.StepInstanceStatus), "is there an instance that is not on record?")
-	if err := workflow.ExecuteActivity(ask, new(cloud.Provider).InstanceStatus, m.call(d)).Get(ctx, &answer); err != nil || answer.NodeName == "" {
-		return false, ctx.Err()
-	}
-	stale, err := m.recordNames(ctx, answer.ProviderID, answer.NodeName)
-	return err == nil && stale == "", err
-}
-
 // enter shows the stage that begins, and records it in the status if it is not on record.
 func (m *machine) enter(ctx workflow.Context, d activities.Decision, s deletion.Step) error {
 	if s.Stage == deletion.Drain && !s.Record && s.BlockedBy == nil && m.Shown.Name == vocabulary.StepQueued {

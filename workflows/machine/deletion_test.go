@@ -253,18 +253,3 @@ func TestWaitForVolumesEndsWhenAPersonWantsSomethingElse(t *testing.T) {
 		})
 	}
 }
-
-func TestInstanceThatNobodyRecordedIsDrainedToo(t *testing.T) {
-	w := newGoing(t)
-	w.decision.ProviderID, w.decision.NodeName, w.decision.Target = "", "", true
-	w.unrecorded = "virtual:///m-1"
-	require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
-	require.Equal(t, []string{"decide", "look", "record virtual:///m-1", "decide", "announce", "weigh", "report Terminating", "decide", "weigh", "drain m-1"}, w.log[:10])
-}
-
-func TestInstanceThatWasNeverMadeIsAskedForOnce(t *testing.T) {
-	w := newGoing(t)
-	w.decision.ProviderID, w.decision.NodeName, w.decision.Target, w.going.Node = "", "", true, false
-	require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
-	require.Equal(t, []string{"decide", "look", "report Terminating", "delete ", "decide", "release"}, w.log)
-}

@@ -28,9 +28,10 @@ type machine struct {
 	unsyncable string // what the node lacks and cannot get at present; empty: not known
 	marked     string // the in-place update state that was last written to the node's condition
 
-	done       deletion.Stage // the last stage of the deletion that this run has finished
-	askedNames bool           // the provider was asked for the names of an instance that is not on record
-	announced  string         // the node on which this run has written the condition that its machine is deleted
+	done      deletion.Stage // the last stage of the deletion that this run has finished
+	asked     bool           // the provider was asked for the names of an instance that is not on record
+	answered  bool           // and the question is settled
+	announced string         // the node on which this run has written the condition that its machine is deleted
 }
 
 // Machine reconciles one Machine while it is in motion: it creates and initialises the instance, waits for the node, follows

@@ -59,10 +59,11 @@ type world struct {
 	refuse  int    // number of times that the API server refuses the finalizer
 	drained func() // called when a drain has ended; may be nil
 
-	cancelled  bool   // a person cancels the drain
-	away       bool   // the target cluster does not answer
-	attached   bool   // a volume stays attached to the node
-	unrecorded string // instance that the provider knows and the object does not have
+	cancelled  bool                                                      // a person cancels the drain
+	away       bool                                                      // the target cluster does not answer
+	attached   bool                                                      // a volume stays attached to the node
+	unrecorded string                                                    // instance that the provider knows and the object does not have
+	look       func(in cloud.InstanceCall) (cloud.InstanceAnswer, error) // answers InstanceStatus; nil: unrecorded does
 }
 
 // decide returns what DecideMachine would: a creation whose timeout has ended is Failed.
@@ -122,9 +123,12 @@ func newWorld(t *testing.T) *world {
 		w.note("sync")
 		return w.synced, nil
 	})
-	env.OnActivity("InstanceStatus", any1...).Return(func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
+	env.OnActivity("InstanceStatus", any1...).Return(func(_ context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		defer w.lock()()
 		w.note("look")
+		if w.look != nil {
+			return w.look(in)
+		}
 		return cloud.InstanceAnswer{Gone: w.gone, ProviderID: w.unrecorded, NodeName: strings.TrimPrefix(w.unrecorded, "virtual:///")}, nil
 	})
 	env.OnActivity("AddFinalizer", any1...).Return(func(context.Context, kube.Read) (string, error) {

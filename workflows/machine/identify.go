@@ -1,0 +1,93 @@
+package machine
+
+import (
+	"errors"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"millwright/activities/cloud"
+	"millwright/activities/kube"
+	activities "millwright/activities/machine"
+	"millwright/api/vocabulary"
+)
+
+// unasked reports whether the provider has yet to be asked for the names of an instance whose creation was interrupted before
+// its names were recorded: its node may still join, and is then drained and removed like any other. A decision that skips the
+// drain for want of a name must wait for the answer. ADR 0030.
+func (m *machine) unasked(d activities.Decision) bool {
+	s := d.Deletion
+	return s != nil && !m.answered && d.NodeName == "" && d.Target && !d.NeverTried && s.Skipped != "" && !s.Stays
+}
+
+// identify asks the provider for the names of an instance that is not on record, until it answers, and records them. It reports
+// true when a new decision must follow. A person ends the question with the requests skip and abandon-instance.
+func (m *machine) identify(ctx workflow.Context, d activities.Decision) (again bool, err error) {
+	switch hurry := d.Deletion.Hurry; {
+	case !m.unasked(d):
+		return false, nil
+	case d.Deletion.Held():
+		return true, m.holdUnasked(ctx, d)
+	case hurry && (m.asked || d.Problem != nil):
+		m.answered = true
+		return false, nil
+	case d.Problem != nil:
+		m.asked = true
+		return true, m.awaitRepair(ctx, d, *d.Problem)
+	}
+	answer, err := m.ask(ctx, d)
+	if err != nil || answer == nil {
+		return true, err
+	}
+	m.answered = true
+	if answer.NodeName == "" {
+		return false, nil
+	}
+	stale, err := m.recordNames(ctx, answer.ProviderID, answer.NodeName)
+	return err == nil && stale == "", err
+}
+
+// ask asks the provider until it answers; nil without an error when the machine must be decided anew. If a person wants no
+// drain, it asks once, and no answer counts as "there is none".
+func (m *machine) ask(ctx workflow.Context, d activities.Decision) (*cloud.InstanceAnswer, error) {
+	call := m.call(d)
+	m.asked = true
+	if d.Deletion.Hurry {
+		answer, end, err := m.interruptible(ctx, d, new(cloud.Provider).InstanceStatus, call)
+		if ctx.Err() != nil || end == aborted {
+			return nil, ctx.Err()
+		}
+		if err != nil {
+			answer = cloud.InstanceAnswer{}
+		}
+		return &answer, nil
+	}
+	for {
+		answer, err := m.provide(ctx, d, new(cloud.Provider).InstanceStatus, call)
+		if call.Known != nil || ctx.Err() != nil || !silent(err) {
+			return answer, err
+		}
+		call.Known = kube.NoAnswer("provider " + d.Provider + " has not said whether there is an instance")
+		if err := m.showProblem(ctx, d, *call.Known, "", false); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// silent reports whether the first half minute of the question has passed without an answer.
+func silent(err error) bool {
+	failed, is := errors.AsType[*temporal.ActivityError](err)
+	return is && failed.ActivityType().GetName() == "InstanceStatus"
+}
+
+// holdUnasked waits for the end of an operator's hold. No stage begins before the provider has answered: a later stage would skip
+// the drain for good.
+func (m *machine) holdUnasked(ctx workflow.Context, d activities.Decision) error {
+	m.Show(ctx, stageOf(*d.Deletion, d))
+	report := m.progress(vocabulary.PhaseTerminating, lastOperation(vocabulary.OperationDelete, vocabulary.StateProcessing, m.Shown.Why))
+	report.Event = &kube.Event{Reason: vocabulary.ReasonDeletionHeld, Message: m.Shown.Why}
+	if err := m.writeStatus(ctx, m.Shown.Why, report); err != nil {
+		return err
+	}
+	return m.Awaken(ctx)
+}
