@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -18,14 +19,23 @@ func (p promise) most() int  { return p.replicas + p.surge }
 func (p promise) least() int { return p.replicas - p.unavailable }
 
 // promised reads the promise of a deployment, with the roundings of Kubernetes: surge up, unavailable down, and one unavailable if
-// both are none.
+// both are none. A strategy that recreates promises no node in between.
 func promised(d *v1alpha1.MachineDeployment) promise {
-	p := promise{replicas: int(d.Spec.Replicas), surge: 1, unavailable: 1}
-	if r := d.Spec.Strategy.RollingUpdate; r != nil {
-		if n, err := intstr.GetScaledValueFromIntOrPercent(r.MaxSurge, p.replicas, true); err == nil && r.MaxSurge != nil {
+	p := promise{replicas: int(d.Spec.Replicas), surge: 1}
+	var bounds *v1alpha1.UpdateConfiguration
+	switch s := d.Spec.Strategy; {
+	case s.Type == v1alpha1.RecreateMachineDeploymentStrategyType:
+		return promise{replicas: p.replicas, unavailable: p.replicas}
+	case s.Type == v1alpha1.InPlaceUpdateMachineDeploymentStrategyType && s.InPlaceUpdate != nil:
+		bounds = &s.InPlaceUpdate.UpdateConfiguration
+	case s.RollingUpdate != nil:
+		bounds = &s.RollingUpdate.UpdateConfiguration
+	}
+	if bounds != nil {
+		if n, err := intstr.GetScaledValueFromIntOrPercent(bounds.MaxSurge, p.replicas, true); err == nil && bounds.MaxSurge != nil {
 			p.surge = n
 		}
-		if n, err := intstr.GetScaledValueFromIntOrPercent(r.MaxUnavailable, p.replicas, false); err == nil && r.MaxUnavailable != nil {
+		if n, err := intstr.GetScaledValueFromIntOrPercent(bounds.MaxUnavailable, p.replicas, false); err == nil && bounds.MaxUnavailable != nil {
 			p.unavailable = n
 		}
 	}
@@ -43,8 +53,14 @@ type Bounds struct {
 	// Leaving counts machines that are being deleted as well. A machine that a person deletes, or that failed, may still be there when
 	// its substitute is made, so it must be false where that happens.
 	Leaving bool
-	// Nodes judges the number of ready nodes. It must be false while something hurts nodes.
+	// Nodes judges the number of serving nodes. It must be false while something hurts nodes.
 	Nodes bool
+}
+
+// InForce reports whether both bounds of a deployment are those that its spec promises.
+func (b *Bounds) InForce(d *v1alpha1.MachineDeployment) bool {
+	wanted := promised(d)
+	return b.above != nil && b.below != nil && *b.above == wanted && *b.below == wanted
 }
 
 // Forget puts the bounds out of force until they are met again: nothing was seen for a while.
@@ -66,9 +82,9 @@ func (b *Bounds) Judge(s Snapshot, d *v1alpha1.MachineDeployment) (found []Findi
 		found = append(found, Finding{CheckTooMany, d.Name, fmt.Sprintf("%d machines and %d that are being deleted; %d replicas and maxSurge %d allow %d; wanted are %d",
 			v.live, v.going, b.above.replicas, b.above.surge, b.above.most(), wanted.replicas)})
 	}
-	if b.Nodes && b.below != nil && v.ready < b.below.least() {
-		found = append(found, Finding{CheckTooFew, d.Name, fmt.Sprintf("%d ready nodes of machines that are not being deleted; %d replicas and maxUnavailable %d need %d; wanted are %d",
-			v.ready, b.below.replicas, b.below.unavailable, b.below.least(), wanted.replicas)})
+	if b.Nodes && b.below != nil && v.serving < b.below.least() {
+		found = append(found, Finding{CheckTooFew, d.Name, fmt.Sprintf("%d serving nodes of machines that are not being deleted; %d replicas and maxUnavailable %d need %d; wanted are %d",
+			v.serving, b.below.replicas, b.below.unavailable, b.below.least(), wanted.replicas)})
 	}
 	b.tighten(wanted, v, places)
 	return found
@@ -89,7 +105,7 @@ func (b *Bounds) tighten(wanted promise, v view, places int) {
 	if v.sized && places <= wanted.most() {
 		b.above = &wanted
 	}
-	if v.sized && v.settled && v.ready >= wanted.least() {
+	if v.sized && v.settled && v.serving >= wanted.least() {
 		b.below = &wanted
 	}
 }
@@ -98,7 +114,7 @@ func (b *Bounds) tighten(wanted promise, v view, places int) {
 type view struct {
 	live, going int  // machines
 	places      int  // that live machines hold, or those will that are yet to be made
-	ready       int  // ready nodes of live machines
+	serving     int  // nodes of live machines that take pods
 	sized       bool // all sets have the size that follows from what is wanted now
 	settled     bool // no set has machines left to delete
 }
@@ -118,8 +134,8 @@ func viewOf(s Snapshot, d *v1alpha1.MachineDeployment) view {
 			live[owner.UID]++
 		}
 		for _, i := range of[string(m.UID)] {
-			if Ready(s.NodeOf(i)) {
-				v.ready++
+			if s.Left[m.UID] || serves(s.NodeOf(i)) {
+				v.serving++
 				break
 			}
 		}
@@ -133,3 +149,6 @@ func viewOf(s Snapshot, d *v1alpha1.MachineDeployment) view {
 	}
 	return v
 }
+
+// serves says whether a node takes pods. The node of a machine that is updated in place is cordoned.
+func serves(n *corev1.Node) bool { return Ready(n) && !n.Spec.Unschedulable }

@@ -15,6 +15,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	"millwright/api/v1alpha1"
 	"millwright/devstack/virtualcloud/admin"
@@ -34,6 +35,10 @@ type Snapshot struct {
 
 	// Settled says that no deployment changed while the snapshot was taken. Without it, bounds cannot be judged.
 	Settled bool
+
+	// Left are the machines whose deletion began while the snapshot was taken. They may have been live and well when the others were read,
+	// and their nodes, which are read later, cordoned.
+	Left map[types.UID]bool
 }
 
 // Machine returns the machine with a UID; nil if there is none.
