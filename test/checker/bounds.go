@@ -3,6 +3,7 @@ package checker
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"millwright/api/v1alpha1"
+	"millwright/devstack/virtualcloud/admin"
 )
 
 // promise is what the spec of a deployment promises at each moment.
@@ -83,8 +85,8 @@ func (b *Bounds) Judge(s Snapshot, d *v1alpha1.MachineDeployment) (found []Findi
 			v.live, v.going, b.above.replicas, b.above.surge, b.above.most(), wanted.replicas)})
 	}
 	if b.Nodes && b.below != nil && v.serving < b.below.least() {
-		found = append(found, Finding{CheckTooFew, d.Name, fmt.Sprintf("%d serving nodes of machines that are not being deleted; %d replicas and maxUnavailable %d need %d; wanted are %d",
-			v.serving, b.below.replicas, b.below.unavailable, b.below.least(), wanted.replicas)})
+		found = append(found, Finding{CheckTooFew, d.Name, fmt.Sprintf("%d serving nodes of machines that are not being deleted; %d replicas and maxUnavailable %d need %d; wanted are %d; %s",
+			v.serving, b.below.replicas, b.below.unavailable, b.below.least(), wanted.replicas, strings.Join(v.idle, ", "))})
 	}
 	b.tighten(wanted, v, places)
 	return found
@@ -112,11 +114,12 @@ func (b *Bounds) tighten(wanted promise, v view, places int) {
 
 // view is what one snapshot shows of a deployment.
 type view struct {
-	live, going int  // machines
-	places      int  // that live machines hold, or those will that are yet to be made
-	serving     int  // nodes of live machines that take pods
-	sized       bool // all sets have the size that follows from what is wanted now
-	settled     bool // no set has machines left to delete
+	live, going int      // machines
+	places      int      // that live machines hold, or those will that are yet to be made
+	serving     int      // nodes of live machines that take pods
+	idle        []string // live machines without one, and why
+	sized       bool     // all sets have the size that follows from what is wanted now
+	settled     bool     // no set has machines left to delete
 }
 
 // viewOf uses the status of sets only to learn when a new bound is in force, never to learn what exists.
@@ -133,11 +136,10 @@ func viewOf(s Snapshot, d *v1alpha1.MachineDeployment) view {
 		if owner := metav1.GetControllerOf(&m); owner != nil {
 			live[owner.UID]++
 		}
-		for _, i := range of[string(m.UID)] {
-			if s.Left[m.UID] || serves(s.NodeOf(i)) {
-				v.serving++
-				break
-			}
+		if why := idle(s, m, of[string(m.UID)]); why == "" {
+			v.serving++
+		} else {
+			v.idle = append(v.idle, m.Name+" "+why)
 		}
 	}
 	v.places = v.live
@@ -150,5 +152,32 @@ func viewOf(s Snapshot, d *v1alpha1.MachineDeployment) view {
 	return v
 }
 
-// serves says whether a node takes pods. The node of a machine that is updated in place is cordoned.
-func serves(n *corev1.Node) bool { return Ready(n) && !n.Spec.Unschedulable }
+// idle says why the node of a machine takes no pods; empty: it does. The instance may be younger than the cloud's list, which is read first:
+// then the Machine tells which node it is. The node of a machine that is updated in place is cordoned.
+func idle(s Snapshot, m v1alpha1.Machine, instances []admin.Instance) string {
+	var node *corev1.Node
+	for _, id := range append(ids(instances), m.Spec.ProviderID) {
+		if node == nil && id != "" {
+			node = s.NodeBy(id)
+		}
+	}
+	switch {
+	case s.Left[m.UID]:
+		return ""
+	case node == nil:
+		return "has no node"
+	case !Ready(node):
+		return "is not ready"
+	case node.Spec.Unschedulable:
+		return "is cordoned"
+	default:
+		return ""
+	}
+}
+
+func ids(instances []admin.Instance) (ids []string) {
+	for _, i := range instances {
+		ids = append(ids, i.ProviderID)
+	}
+	return ids
+}

@@ -146,6 +146,9 @@ func TestNodesThatServe(t *testing.T) {
 	assert.Equal(t, []string{"p"}, judge(cordoned), "a node that takes no pods does not serve")
 	cordoned.Left = left(cordoned.Machines, cordoned.Machines[:1])
 	assert.Empty(t, judge(cordoned), "its machine was deleted between two reads: it may have served at the first one")
+	young := fleet(2, "a", "b")
+	young.Instances = young.Instances[:1]
+	assert.Empty(t, judge(young), "the list of the cloud was read before it had the instance")
 	b.Forget()
 	assert.False(t, b.InForce(&cordoned.Deployments[0]))
 	judge(fleet(2, "a", "b"))

@@ -60,8 +60,11 @@ func (s Snapshot) InstancesOf() map[string][]admin.Instance {
 }
 
 // NodeOf returns the node of an instance; nil if there is none.
-func (s Snapshot) NodeOf(i admin.Instance) *corev1.Node {
-	at := slices.IndexFunc(s.Nodes, func(n corev1.Node) bool { return n.Spec.ProviderID == i.ProviderID })
+func (s Snapshot) NodeOf(i admin.Instance) *corev1.Node { return s.NodeBy(i.ProviderID) }
+
+// NodeBy returns the node with a provider ID; nil if there is none.
+func (s Snapshot) NodeBy(providerID string) *corev1.Node {
+	at := slices.IndexFunc(s.Nodes, func(n corev1.Node) bool { return n.Spec.ProviderID == providerID })
 	if at < 0 {
 		return nil
 	}

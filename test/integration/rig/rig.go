@@ -22,6 +22,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -60,6 +61,8 @@ func Up(ctx context.Context, dir string, options stack.Options) (*Rig, error) {
 	if r.Machines, err = versioned.NewForConfig(config); err != nil {
 		return nil, err
 	}
+	config.ContentType = runtime.ContentTypeProtobuf // test/checker lists all nodes several times a second
+	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	if r.Kube, err = kubernetes.NewForConfig(config); err != nil {
 		return nil, err
 	}
