@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// waits are the functions of a worker that may wait for something else than an answer, and why each of them may. All others use a timer
-// of a workflow, or the delay of a retry, which occupy no slot.
+// waits are the functions of a worker that may wait for something else than an answer, and why each of them may. All others use
+// a timer of a workflow, or the delay of a retry, which occupy no slot.
 var waits = map[string]string{
 	"activities/drain.wait":        "evictions wait for pods and budgets, on the queue of the drains",
 	"activities/drain.takeArrived": "takes what has arrived, and never waits",
@@ -27,7 +27,7 @@ var waits = map[string]string{
 	"activities/kube.InParallel":   "so many writes at a time; each has an answer",
 	"observe/cache.Await":          "for a cache that is behind, for 2 s at most",
 	"observe/drain.Subscribe":      "tells that something has changed, and never waits",
-	"provider/virtual.pause":       "looks again until the earlier request of a killed worker would show, within the deadline of the call",
+	"provider/virtual.pause":       "looks again until the request of a killed worker would show, within the call",
 	"provider/virtual.do":          "waits for a creation of the same machine that is under way in this process",
 	"worker.begin":                 "the start of the process",
 	"worker.keep":                  "the presence of the process, beside its workers",
@@ -39,7 +39,8 @@ var waits = map[string]string{
 func TestD28_NoWorkerSleeps(t *testing.T) {
 	seen := map[string]bool{}
 	for _, room := range []string{"activities", "decide", "observe", "workflows", "worker", "provider/virtual"} {
-		require.NoError(t, filepath.WalkDir(filepath.Join("..", filepath.FromSlash(room)), func(path string, entry fs.DirEntry, err error) error {
+		root := filepath.Join("..", filepath.FromSlash(room))
+		require.NoError(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 			if err == nil && entry.IsDir() && strings.HasSuffix(path, "test") {
 				return filepath.SkipDir // helpers of tests
 			}

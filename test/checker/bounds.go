@@ -37,7 +37,8 @@ func promised(d *v1alpha1.MachineDeployment) promise {
 		if n, err := intstr.GetScaledValueFromIntOrPercent(bounds.MaxSurge, p.replicas, true); err == nil && bounds.MaxSurge != nil {
 			p.surge = n
 		}
-		if n, err := intstr.GetScaledValueFromIntOrPercent(bounds.MaxUnavailable, p.replicas, false); err == nil && bounds.MaxUnavailable != nil {
+		n, err := intstr.GetScaledValueFromIntOrPercent(bounds.MaxUnavailable, p.replicas, false)
+		if err == nil && bounds.MaxUnavailable != nil {
 			p.unavailable = n
 		}
 	}
@@ -152,8 +153,8 @@ func viewOf(s Snapshot, d *v1alpha1.MachineDeployment) view {
 	return v
 }
 
-// idle says why the node of a machine takes no pods; empty: it does. The instance may be younger than the cloud's list, which is read first:
-// then the Machine tells which node it is. The node of a machine that is updated in place is cordoned.
+// idle says why the node of a machine takes no pods; empty: it does. The instance may be younger than the cloud's list, which is
+// read first: then the Machine tells which node it is. The node of a machine that is updated in place is cordoned.
 func idle(s Snapshot, m v1alpha1.Machine, instances []admin.Instance) string {
 	var node *corev1.Node
 	for _, id := range append(ids(instances), m.Spec.ProviderID) {

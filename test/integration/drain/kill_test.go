@@ -156,7 +156,9 @@ func evictions(t *testing.T, namespace string) (evicted func() map[string][]time
 }
 
 // watchOn notes each object of a watch until the test ends, and goes on with another watch where one breaks.
-func watchOn[O metav1.Object](t *testing.T, open func(ctx context.Context, version string) (watch.Interface, error), note func(O)) {
+func watchOn[O metav1.Object](
+	t *testing.T, open func(ctx context.Context, version string) (watch.Interface, error), note func(O),
+) {
 	ctx, stop := context.WithCancel(t.Context())
 	t.Cleanup(stop)
 	go func() {

@@ -282,7 +282,8 @@ func TestN16_WrongCredentialsHealWithTheSecret(t *testing.T) {
 	}
 	token("expired-" + rig.Canary)
 	p := r.Pool(t, namespace, namespace, 2, func(d *v1alpha1.MachineDeployment) {
-		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineCreationTimeout: &metav1.Duration{Duration: timeout}}
+		limits := &v1alpha1.MachineConfiguration{MachineCreationTimeout: &metav1.Duration{Duration: timeout}}
+		d.Spec.Template.Spec.MachineConfiguration = limits
 	})
 	rig.Eventually(t, 20*time.Second, "two machines are stuck", func() (bool, any) {
 		stuck := 0
@@ -305,16 +306,19 @@ func TestN16_WrongCredentialsHealWithTheSecret(t *testing.T) {
 	require.Equal(t, before, names(p, t), "nobody was replaced for it")
 }
 
-// A cloud quotes the token of a request in its error, as it is and in the forms in which requests carry it. Without this test, no error of
-// the cloud would hold the canary, which is looked for in all that is written down.
+// A cloud quotes the token of a request in its error, as it is and in the forms in which requests carry it. Without this
+// test, no error of the cloud would hold the canary, which is looked for in all that is written down.
 func TestN16_WhatTheCloudQuotesOfASecretIsNotRepeated(t *testing.T) {
 	t.Parallel()
 	const namespace = "quoted"
 	message := fmt.Sprintf("token %s may not do that; Authorization: Basic %s; GET /instances?token=%s", odd,
 		base64.StdEncoding.EncodeToString([]byte("millwright:"+odd)), url.QueryEscape(odd))
-	require.NoError(t, r.Cloud.AddFault(t.Context(), admin.Fault{Operation: admin.Create, Code: "PermissionDenied", Message: message, Class: namespace + "/small"}))
+	require.NoError(t, r.Cloud.AddFault(t.Context(), admin.Fault{
+		Operation: admin.Create, Code: "PermissionDenied", Message: message, Class: namespace + "/small",
+	}))
 	r.Namespace(t, namespace, small)
-	_, err := r.Kube.CoreV1().Secrets(namespace).Patch(t.Context(), "small", types.MergePatchType, fmt.Appendf(nil, `{"stringData":{"token":%q}}`, odd), metav1.PatchOptions{})
+	patch := fmt.Appendf(nil, `{"stringData":{"token":%q}}`, odd)
+	_, err := r.Kube.CoreV1().Secrets(namespace).Patch(t.Context(), "small", types.MergePatchType, patch, metav1.PatchOptions{})
 	require.NoError(t, err)
 	p := r.Pool(t, namespace, namespace, 1)
 	rig.Eventually(t, 30*time.Second, "the machine says what the cloud said, without the token", func() (bool, any) {
@@ -357,8 +361,9 @@ func TestP23_VanishedInstanceIsReplacedEarly(t *testing.T) {
 	heard(t, p.Namespace, victim.Name, "InstanceGone")
 }
 
-// atOnce is the most that may pass from the deletion of a Node to that of its machine. Four workflows follow each other: the machine's
-// says that it is due, the deployment's grants, the machine's fails, the set's deletes. The next look by the clock comes after a minute.
+// atOnce is the most that may pass from the deletion of a Node to that of its machine. Four workflows follow each other: the
+// machine's says that it is due, the deployment's grants, the machine's fails, the set's deletes. The next look by the clock
+// comes after a minute.
 const atOnce = 5 * time.Second
 
 // Without our finalizer a Node that is deleted is gone at once. Its instance runs, so its machine would wait for its health timeout.

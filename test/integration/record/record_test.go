@@ -244,7 +244,8 @@ func kind(k run.Kind, namespace string) string {
 	return fmt.Sprintf("WorkflowType = %q AND MachineNamespace = %q", k, namespace)
 }
 
-// frozen returns why a history may not be recorded anew; nil: it may. From v0.1 on, workflows with such a history may be open somewhere.
+// frozen returns why a history may not be recorded anew; nil: it may. From v0.1 on, workflows with such a history may be
+// open somewhere.
 func frozen(repo, path string) error {
 	tags, err := exec.Command("git", "-C", repo, "tag", "--merged", "HEAD", "--list", "v0.1*").Output()
 	if err != nil {
@@ -253,7 +254,8 @@ func frozen(repo, path string) error {
 	if _, err := os.Stat(path); len(tags) == 0 || errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return fmt.Errorf("%s is frozen since %s: today's workflows must replay it; record what is new under another name", path, strings.Fields(string(tags))[0])
+	since := strings.Fields(string(tags))[0]
+	return fmt.Errorf("%s is frozen since %s: today's workflows must replay it, record what is new under another name", path, since)
 }
 
 // save writes the longest history that a query finds, of an open run or of any.
@@ -276,7 +278,10 @@ func save(t *testing.T, name, query string, open bool) {
 	repo, err := build.FindRepo("")
 	require.NoError(t, err)
 	path := filepath.Join(repo, "workflows", "testdata", "replay", filepath.FromSlash(name)+".json.gz")
-	require.NoError(t, frozen(repo, path))
+	if err := frozen(repo, path); err != nil {
+		t.Error(err) // and record what is new all the same
+		return
+	}
 	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
 	file, err := os.Create(path)
 	require.NoError(t, err)

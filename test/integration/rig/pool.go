@@ -167,8 +167,8 @@ func (p *Pool) AwaitGone(t *testing.T, within time.Duration) {
 	})
 }
 
-// AwaitDeleted waits until a machine that was read is gone, and returns when its deletion began, by the clock of the API server: a test
-// that waits for a slow machine sees the end late, and this time all the same. It has whole seconds.
+// AwaitDeleted waits until a machine that was read is gone, and returns when its deletion began, by the clock of the API
+// server: a test that waits for a slow machine sees the end late, and this time all the same. It has whole seconds.
 func (p *Pool) AwaitDeleted(t *testing.T, m v1alpha1.Machine, within time.Duration) time.Time {
 	t.Helper()
 	w, err := p.rig.Machines.MachineV1alpha1().Machines(p.Namespace).Watch(t.Context(), metav1.ListOptions{

@@ -120,9 +120,9 @@ func (r *Rig) checkCanary() int {
 // 1.1 to 2.9 times as long.
 const patience = 3
 
-// Eventually waits until the condition holds, looking ten times a second: for as long as that takes where nothing else runs, times
-// patience. The condition returns what it saw, which is in the failure when time runs out. It is no measure of a promise of time: for
-// that, compare the times that the API server and Millwright have written.
+// Eventually waits until the condition holds, looking ten times a second: for as long as that takes where nothing else runs,
+// times patience. The condition returns what it saw, which is in the failure when time runs out. It is no measure of a
+// promise of time: for that, compare the times that the API server and Millwright have written.
 func Eventually(t *testing.T, within time.Duration, what string, condition func() (done bool, saw any)) {
 	t.Helper()
 	within *= patience

@@ -14,8 +14,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// The whole life of a set without a deployment: it is created, a machine that a person deletes is replaced, labels of the template are
-// passed on in place, the machines are counted, and with the set all is deleted.
+// The whole life of a set without a deployment: it is created, a machine that a person deletes is replaced, labels of the
+// template are passed on in place, the machines are counted, and with the set all is deleted.
 func TestMS01_TheWholeLifeOfASet(t *testing.T) {
 	t.Parallel()
 	r.Namespace(t, "life", "")
