@@ -61,7 +61,7 @@ upgrade: stack ## take over the work of another version and back: UPGRADE_FROM=c
 bench: stack ## measure scale-up, drain and rollouts; on an otherwise quiet machine
 	go test -tags integration,bench -count=1 -timeout 20m -v ./test/integration/bench 2>&1 | grep _test.go:
 
-record: stack ## record histories anew into workflows/testdata/replay (allowed until v0.1)
+record: stack ## record histories anew into workflows/testdata/replay (from v0.1 on, only new ones)
 	go test -tags integration -count=1 -timeout 20m -run TestRecord ./test/integration/record -record
 
 lint: ## golangci-lint with the import rules, and workflowcheck

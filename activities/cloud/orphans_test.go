@@ -281,14 +281,23 @@ func TestU161_CollectOrphan(t *testing.T) {
 
 func TestD23_TheLastLookKeepsWhatHasAMachineAfterAll(t *testing.T) {
 	t.Parallel()
-	s := newSweeper(t, activitiestest.Class(), activitiestest.Machine("back"), activitiestest.Machine("restored", func(m *v1alpha1.Machine) { m.UID, m.Spec.ProviderID = "other", "fake:///i-2" }))
-	ids := s.plant("back", "restored")
-	end, err := s.collect(targetOf("back", ids[0]))
-	require.NoError(t, err)
-	assert.Equal(t, "Machine back exists", end.Kept)
-	end, err = s.collect(targetOf("restored", ids[1]))
-	require.NoError(t, err)
-	assert.Equal(t, "Machine restored names instance fake:///i-2", end.Kept)
+	s := newSweeper(t, activitiestest.Class(), activitiestest.Machine("back"),
+		activitiestest.Machine("restored", func(m *v1alpha1.Machine) { m.UID, m.Spec.ProviderID = "other", "fake:///i-2" }),
+		activitiestest.Machine("leaving", func(m *v1alpha1.Machine) { m.DeletionTimestamp = new(metav1.Now()) }))
+	ids := s.plant("back", "restored", "leaving")
+	for _, row := range []struct {
+		name, machine, id, want string
+	}{
+		{"exists again", "back", ids[0], "Machine back exists"},
+		{"has another UID by now", "restored", ids[1], "Machine restored names instance fake:///i-2"},
+		{"is being deleted", "leaving", ids[2], "Machine leaving exists"}, // its pods may still run
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			end, err := s.collect(targetOf(row.machine, row.id))
+			require.NoError(t, err)
+			assert.Equal(t, row.want, end.Kept)
+		})
+	}
 	assert.Equal(t, ids, s.left())
 	assert.Zero(t, s.cloud.Calls(provider.MethodDeleteInstance))
 }

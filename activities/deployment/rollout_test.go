@@ -177,6 +177,17 @@ func TestReportDeploymentPutsARolloutOnRecord(t *testing.T) {
 		require.NoError(t, err)
 		assert.Contains(t, string(text), `"steps":[]`, "a rollout without steps says so: a policy that comes later does not change it")
 	})
+	t.Run("keeps the steps with which it began", func(t *testing.T) {
+		w, d := rolling(t)
+		begun := []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}
+		live := w.Deployment("d")
+		live.Status.Rollout = &v1alpha1.RolloutStatus{Revision: 2, Steps: begun}
+		w.Rewrite(live)
+		report := deployment.Report{Input: activitiestest.DeploymentRead(d), Record: &rollout.Progress{Revision: 2, Step: 1}}
+		assert.Equal(t, begun, activitiestest.ReportDeployment(w, report).Rollout.Steps, "there is no policy any more")
+		report.Record.Revision = 3
+		assert.Empty(t, activitiestest.ReportDeployment(w, report).Rollout.Steps, "the next rollout follows the policy")
+	})
 	t.Run("is on record where it is decided again", func(t *testing.T) {
 		w, d := rolling(t)
 		decision := activitiestest.DecideDeployment(w, activitiestest.Read(d))

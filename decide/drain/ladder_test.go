@@ -39,6 +39,8 @@ func extended(until time.Duration) func(*drain.Ladder) {
 
 func forced(l *drain.Ladder) { l.Force = "label force-deletion" }
 
+func open(l *drain.Ladder) { l.Breaker = "most nodes look dead" }
+
 func unasked(l *drain.Ladder) { l.Unasked = true }
 
 func notStarted(l *drain.Ladder) { l.Started = time.Time{} }
@@ -107,6 +109,9 @@ func TestTheLadder(t *testing.T) {
 		{"U88: while deleting", twoHours(2*h+m, reached(remove, 2*h), unusable(readOnly, 2*h-220*s)), remove, 2*h + 80*s},
 		{"U89: nothing is wrong", twoHours(10*m, func(l *drain.Ladder) { l.UnusableSince = at(-h) }), evict, 2 * h},
 		{"unusable, and nobody knows since when", twoHours(10*m, func(l *drain.Ladder) { l.Unusable = notReady }), evict, 2 * h},
+		{"unusable for long, and so are most nodes: evicts on, and asks again", twoHours(12*m, unusable(notReady, 5*m), open), evict, 15 * m},
+		{"unusable for long, and so are most nodes: deletes to the end", twoHours(2*h+m, reached(remove, 2*h), unusable(notReady, h), open), remove, 2*h + 90*s},
+		{"by force, although most nodes are unusable", twoHours(0, notStarted, forced, open), kill, 30 * s},
 		{"by force, at once", twoHours(0, notStarted, forced), kill, 30 * s},
 		{"by force, since then", twoHours(20*s, forced, reached(kill, 0)), kill, 30 * s},
 		{"by force, while deleting", twoHours(2*h+m, forced, reached(remove, 2*h)), kill, 2*h + 90*s},

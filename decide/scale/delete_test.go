@@ -72,6 +72,13 @@ func TestU50_ASetThatGoesDeletesItsMachines(t *testing.T) {
 	assert.Equal(t, "delete all 3 machines: the set is being deleted", d.Why)
 	assert.False(t, d.Done)
 
+	t.Run("with --cascade=orphan it deletes none", func(t *testing.T) {
+		orphaning := o
+		orphaning.Orphaning = true
+		d := scale.Decide(orphaning)
+		assert.True(t, idle(d))
+		assert.False(t, d.Done)
+	})
 	t.Run("MS-63: its finalizer stays while machines are left", func(t *testing.T) {
 		o.Members = []scale.Member{member("z", 0, deleting)}
 		d := scale.Decide(o)

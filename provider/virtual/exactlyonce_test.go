@@ -186,7 +186,7 @@ func TestFrozenRequestIsRefusedWhenItThaws(t *testing.T) {
 	assert.Equal(t, taken.ProviderID, late.instance.ProviderID, "refused, it looks again and adopts")
 	stats := c.Stats()
 	assert.Equal(t, 1, stats.Creates)
-	assert.Positive(t, stats.Expired)
+	assert.Positive(t, stats.Expired, "on a slow machine, requests of the other process expire before their time, too")
 }
 
 type result struct {

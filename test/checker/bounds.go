@@ -3,12 +3,15 @@ package checker
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"millwright/api/v1alpha1"
+	"millwright/devstack/virtualcloud/admin"
 )
 
 // promise is what the spec of a deployment promises at each moment.
@@ -18,14 +21,24 @@ func (p promise) most() int  { return p.replicas + p.surge }
 func (p promise) least() int { return p.replicas - p.unavailable }
 
 // promised reads the promise of a deployment, with the roundings of Kubernetes: surge up, unavailable down, and one unavailable if
-// both are none.
+// both are none. A strategy that recreates promises no node in between.
 func promised(d *v1alpha1.MachineDeployment) promise {
-	p := promise{replicas: int(d.Spec.Replicas), surge: 1, unavailable: 1}
-	if r := d.Spec.Strategy.RollingUpdate; r != nil {
-		if n, err := intstr.GetScaledValueFromIntOrPercent(r.MaxSurge, p.replicas, true); err == nil && r.MaxSurge != nil {
+	p := promise{replicas: int(d.Spec.Replicas), surge: 1}
+	var bounds *v1alpha1.UpdateConfiguration
+	switch s := d.Spec.Strategy; {
+	case s.Type == v1alpha1.RecreateMachineDeploymentStrategyType:
+		return promise{replicas: p.replicas, unavailable: p.replicas}
+	case s.Type == v1alpha1.InPlaceUpdateMachineDeploymentStrategyType && s.InPlaceUpdate != nil:
+		bounds = &s.InPlaceUpdate.UpdateConfiguration
+	case s.RollingUpdate != nil:
+		bounds = &s.RollingUpdate.UpdateConfiguration
+	}
+	if bounds != nil {
+		if n, err := intstr.GetScaledValueFromIntOrPercent(bounds.MaxSurge, p.replicas, true); err == nil && bounds.MaxSurge != nil {
 			p.surge = n
 		}
-		if n, err := intstr.GetScaledValueFromIntOrPercent(r.MaxUnavailable, p.replicas, false); err == nil && r.MaxUnavailable != nil {
+		n, err := intstr.GetScaledValueFromIntOrPercent(bounds.MaxUnavailable, p.replicas, false)
+		if err == nil && bounds.MaxUnavailable != nil {
 			p.unavailable = n
 		}
 	}
@@ -43,8 +56,14 @@ type Bounds struct {
 	// Leaving counts machines that are being deleted as well. A machine that a person deletes, or that failed, may still be there when
 	// its substitute is made, so it must be false where that happens.
 	Leaving bool
-	// Nodes judges the number of ready nodes. It must be false while something hurts nodes.
+	// Nodes judges the number of serving nodes. It must be false while something hurts nodes.
 	Nodes bool
+}
+
+// InForce reports whether both bounds of a deployment are those that its spec promises.
+func (b *Bounds) InForce(d *v1alpha1.MachineDeployment) bool {
+	wanted := promised(d)
+	return b.above != nil && b.below != nil && *b.above == wanted && *b.below == wanted
 }
 
 // Forget puts the bounds out of force until they are met again: nothing was seen for a while.
@@ -66,9 +85,9 @@ func (b *Bounds) Judge(s Snapshot, d *v1alpha1.MachineDeployment) (found []Findi
 		found = append(found, Finding{CheckTooMany, d.Name, fmt.Sprintf("%d machines and %d that are being deleted; %d replicas and maxSurge %d allow %d; wanted are %d",
 			v.live, v.going, b.above.replicas, b.above.surge, b.above.most(), wanted.replicas)})
 	}
-	if b.Nodes && b.below != nil && v.ready < b.below.least() {
-		found = append(found, Finding{CheckTooFew, d.Name, fmt.Sprintf("%d ready nodes of machines that are not being deleted; %d replicas and maxUnavailable %d need %d; wanted are %d",
-			v.ready, b.below.replicas, b.below.unavailable, b.below.least(), wanted.replicas)})
+	if b.Nodes && b.below != nil && v.serving < b.below.least() {
+		found = append(found, Finding{CheckTooFew, d.Name, fmt.Sprintf("%d serving nodes of machines that are not being deleted; %d replicas and maxUnavailable %d need %d; wanted are %d; %s",
+			v.serving, b.below.replicas, b.below.unavailable, b.below.least(), wanted.replicas, strings.Join(v.idle, ", "))})
 	}
 	b.tighten(wanted, v, places)
 	return found
@@ -89,18 +108,19 @@ func (b *Bounds) tighten(wanted promise, v view, places int) {
 	if v.sized && places <= wanted.most() {
 		b.above = &wanted
 	}
-	if v.sized && v.settled && v.ready >= wanted.least() {
+	if v.sized && v.settled && v.serving >= wanted.least() {
 		b.below = &wanted
 	}
 }
 
 // view is what one snapshot shows of a deployment.
 type view struct {
-	live, going int  // machines
-	places      int  // that live machines hold, or those will that are yet to be made
-	ready       int  // ready nodes of live machines
-	sized       bool // all sets have the size that follows from what is wanted now
-	settled     bool // no set has machines left to delete
+	live, going int      // machines
+	places      int      // that live machines hold, or those will that are yet to be made
+	serving     int      // nodes of live machines that take pods
+	idle        []string // live machines without one, and why
+	sized       bool     // all sets have the size that follows from what is wanted now
+	settled     bool     // no set has machines left to delete
 }
 
 // viewOf uses the status of sets only to learn when a new bound is in force, never to learn what exists.
@@ -117,11 +137,10 @@ func viewOf(s Snapshot, d *v1alpha1.MachineDeployment) view {
 		if owner := metav1.GetControllerOf(&m); owner != nil {
 			live[owner.UID]++
 		}
-		for _, i := range of[string(m.UID)] {
-			if Ready(s.NodeOf(i)) {
-				v.ready++
-				break
-			}
+		if why := idle(s, m, of[string(m.UID)]); why == "" {
+			v.serving++
+		} else {
+			v.idle = append(v.idle, m.Name+" "+why)
 		}
 	}
 	v.places = v.live
@@ -132,4 +151,34 @@ func viewOf(s Snapshot, d *v1alpha1.MachineDeployment) view {
 		v.sized = v.sized && (size == 0 || set.Annotations[v1alpha1.AnnotationDesiredReplicas] == strconv.Itoa(int(d.Spec.Replicas)))
 	}
 	return v
+}
+
+// idle says why the node of a machine takes no pods; empty: it does. The instance may be younger than the cloud's list, which is
+// read first: then the Machine tells which node it is. The node of a machine that is updated in place is cordoned.
+func idle(s Snapshot, m v1alpha1.Machine, instances []admin.Instance) string {
+	var node *corev1.Node
+	for _, id := range append(ids(instances), m.Spec.ProviderID) {
+		if node == nil && id != "" {
+			node = s.NodeBy(id)
+		}
+	}
+	switch {
+	case s.Left[m.UID]:
+		return ""
+	case node == nil:
+		return "has no node"
+	case !Ready(node):
+		return "is not ready"
+	case node.Spec.Unschedulable:
+		return "is cordoned"
+	default:
+		return ""
+	}
+}
+
+func ids(instances []admin.Instance) (ids []string) {
+	for _, i := range instances {
+		ids = append(ids, i.ProviderID)
+	}
+	return ids
 }

@@ -15,7 +15,7 @@ const (
 	CheckOrphan     = "instance without a Machine"
 	CheckNoInstance = "Machine without an instance"
 	CheckTooMany    = "more machines than allowed"
-	CheckTooFew     = "fewer ready nodes than promised"
+	CheckTooFew     = "fewer serving nodes than promised"
 	CheckBudget     = "disruption budget broken"
 	CheckRun        = "run that ended badly"
 	CheckCalm       = "not calm"
@@ -30,7 +30,6 @@ func Limits() map[string]time.Duration {
 		CheckOrphan:     10 * time.Second,
 		CheckNoInstance: noInstanceSlack,
 		CheckBudget:     3 * time.Second, // a pod that becomes ready is counted later by the budget's controller
-		CheckTooFew:     time.Second,     // the API server deletes a Machine before its node is unready, but the reads are not one read
 	}
 }
 

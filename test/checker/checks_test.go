@@ -137,6 +137,58 @@ func TestFewerReadyNodesThanPromised(t *testing.T) {
 	assert.Empty(t, judge(sick))
 }
 
+func TestNodesThatServe(t *testing.T) {
+	b := &Bounds{Nodes: true}
+	judge := func(s Snapshot) []string { return objects(b.Judge(s, &s.Deployments[0])) }
+	assert.Empty(t, judge(fleet(2, "a", "b")))
+	cordoned := fleet(2, "a", "b")
+	cordoned.Nodes[1].Spec.Unschedulable = true
+	assert.Equal(t, []string{"p"}, judge(cordoned), "a node that takes no pods does not serve")
+	cordoned.Left = left(cordoned.Machines, cordoned.Machines[:1])
+	assert.Empty(t, judge(cordoned), "its machine was deleted between two reads: it may have served at the first one")
+	young := fleet(2, "a", "b")
+	young.Instances = young.Instances[:1]
+	assert.Empty(t, judge(young), "the list of the cloud was read before it had the instance")
+	b.Forget()
+	assert.False(t, b.InForce(&cordoned.Deployments[0]))
+	judge(fleet(2, "a", "b"))
+	assert.True(t, b.InForce(&cordoned.Deployments[0]))
+	assert.False(t, b.InForce(&fleet(3).Deployments[0]), "of another size")
+}
+
+func TestMachinesThatLeftMeanwhile(t *testing.T) {
+	first := []v1alpha1.Machine{machine("stays"), machine("gone"), machine("leaves"), machine("going", leaving)}
+	later := []v1alpha1.Machine{machine("stays"), machine("leaves", leaving), machine("going", leaving), machine("new"), machine("brief", leaving)}
+	assert.Equal(t, map[types.UID]bool{
+		"uid-stays": false, "uid-gone": true, "uid-leaves": true, "uid-going": false, "uid-new": false, "uid-brief": false,
+	}, left(first, later))
+}
+
+func TestWhatIsPromised(t *testing.T) {
+	bounds := func(surge, unavailable int32) v1alpha1.UpdateConfiguration {
+		return v1alpha1.UpdateConfiguration{MaxSurge: new(intstr.FromInt32(surge)), MaxUnavailable: new(intstr.FromInt32(unavailable))}
+	}
+	for name, row := range map[string]struct {
+		strategy v1alpha1.MachineDeploymentStrategy
+		want     promise
+	}{
+		"nothing is said": {v1alpha1.MachineDeploymentStrategy{}, promise{10, 1, 0}},
+		"rolling":         {v1alpha1.MachineDeploymentStrategy{RollingUpdate: &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: bounds(3, 2)}}, promise{10, 3, 2}},
+		"neither":         {v1alpha1.MachineDeploymentStrategy{RollingUpdate: &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: bounds(0, 0)}}, promise{10, 0, 1}},
+		"percentages": {v1alpha1.MachineDeploymentStrategy{RollingUpdate: &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: v1alpha1.UpdateConfiguration{
+			MaxSurge: new(intstr.FromString("25%")), MaxUnavailable: new(intstr.FromString("25%")),
+		}}}, promise{10, 3, 2}},
+		"in place": {v1alpha1.MachineDeploymentStrategy{
+			Type: v1alpha1.InPlaceUpdateMachineDeploymentStrategyType, InPlaceUpdate: &v1alpha1.InPlaceUpdateMachineDeployment{UpdateConfiguration: bounds(0, 4)},
+		}, promise{10, 0, 4}},
+		"anew": {v1alpha1.MachineDeploymentStrategy{Type: v1alpha1.RecreateMachineDeploymentStrategyType}, promise{10, 0, 10}},
+	} {
+		d := v1alpha1.MachineDeployment{}
+		d.Spec.Replicas, d.Spec.Strategy = 10, row.strategy
+		assert.Equal(t, row.want, promised(&d), name)
+	}
+}
+
 func TestBudgetIsBroken(t *testing.T) {
 	pod := func(status corev1.ConditionStatus) corev1.Pod {
 		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "x"}}}

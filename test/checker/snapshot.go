@@ -15,6 +15,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	"millwright/api/v1alpha1"
 	"millwright/devstack/virtualcloud/admin"
@@ -34,6 +35,10 @@ type Snapshot struct {
 
 	// Settled says that no deployment changed while the snapshot was taken. Without it, bounds cannot be judged.
 	Settled bool
+
+	// Left are the machines whose deletion began while the snapshot was taken. They may have been live and well when the others
+	// were read, and their nodes, which are read later, cordoned.
+	Left map[types.UID]bool
 }
 
 // Machine returns the machine with a UID; nil if there is none.
@@ -55,8 +60,11 @@ func (s Snapshot) InstancesOf() map[string][]admin.Instance {
 }
 
 // NodeOf returns the node of an instance; nil if there is none.
-func (s Snapshot) NodeOf(i admin.Instance) *corev1.Node {
-	at := slices.IndexFunc(s.Nodes, func(n corev1.Node) bool { return n.Spec.ProviderID == i.ProviderID })
+func (s Snapshot) NodeOf(i admin.Instance) *corev1.Node { return s.NodeBy(i.ProviderID) }
+
+// NodeBy returns the node with a provider ID; nil if there is none.
+func (s Snapshot) NodeBy(providerID string) *corev1.Node {
+	at := slices.IndexFunc(s.Nodes, func(n corev1.Node) bool { return n.Spec.ProviderID == providerID })
 	if at < 0 {
 		return nil
 	}

@@ -12,6 +12,7 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"millwright/api/generated/clientset/versioned"
@@ -54,6 +55,7 @@ type Watcher struct {
 	blind      bool               // nothing was seen for a while
 	over       bool               // all is to go: numbers and pods are judged no more
 	snapshots  int
+	peak       int // most machines that were seen, those that are being deleted included
 	departures []Departure
 	ended      map[string]bool // runs whose bad end was told
 	violations []Violation
@@ -132,7 +134,7 @@ func (w *Watcher) judge(s Snapshot) {
 	if w.snapshots++; !w.over && w.snapshots > 1 {
 		w.departures = append(w.departures, Departures(w.last, s)...)
 	}
-	w.last, w.blind = s, false
+	w.last, w.blind, w.peak = s, false, max(w.peak, len(s.Machines))
 	found := append(Twice(s), Orphans(s, w.excused)...)
 	found = append(found, Unmade(s)...)
 	if !w.over {
@@ -190,6 +192,22 @@ func (w *Watcher) Violations() (violations []Violation, snapshots int) {
 	return slices.Clone(w.violations), w.snapshots
 }
 
+// Peak returns the most machines that existed at a time, those that are being deleted included.
+func (w *Watcher) Peak() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.peak
+}
+
+// InForce reports whether the bounds of all deployments are those that their specs promise.
+func (w *Watcher) InForce() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.snapshots > 0 && !slices.ContainsFunc(w.last.Deployments, func(d v1alpha1.MachineDeployment) bool {
+		return w.bounds[d.Name] == nil || !w.bounds[d.Name].InForce(&d)
+	})
+}
+
 // Snapshot reads what exists now. The instances are read first: an instance that is listed had its Machine before.
 func (w *Watcher) Snapshot(ctx context.Context) (s Snapshot, err error) {
 	ctx, cancel := context.WithTimeout(ctx, slow)
@@ -221,6 +239,10 @@ func (w *Watcher) Snapshot(ctx context.Context) (s Snapshot, err error) {
 	if err != nil {
 		return s, err
 	}
+	later, err := api.Machines(w.namespace).List(ctx, all)
+	if err != nil {
+		return s, err
+	}
 	classes, err := api.MachineClasses(w.namespace).List(ctx, all)
 	if err != nil {
 		return s, err
@@ -239,12 +261,25 @@ func (w *Watcher) Snapshot(ctx context.Context) (s Snapshot, err error) {
 	}
 	s.At, s.Sets, s.Machines, s.Classes, s.Pods, s.Budgets = time.Now(), sets.Items, machines.Items, classes.Items, pods.Items, budgets.Items
 	s.Deployments, s.Settled = after.Items, generations(before.Items) == generations(after.Items)
+	s.Left = left(machines.Items, later.Items)
 	for _, n := range nodes.Items {
 		if strings.HasPrefix(n.Name, w.namespace+"-") {
 			s.Nodes = append(s.Nodes, n)
 		}
 	}
 	return s, nil
+}
+
+// left returns the machines that were live at first, and later gone or being deleted.
+func left(first, later []v1alpha1.Machine) map[types.UID]bool {
+	all := map[types.UID]bool{}
+	for _, m := range first {
+		all[m.UID] = m.DeletionTimestamp == nil
+	}
+	for _, m := range later {
+		all[m.UID] = all[m.UID] && m.DeletionTimestamp != nil
+	}
+	return all
 }
 
 // Durable reads what Temporal holds.

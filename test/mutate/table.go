@@ -53,6 +53,7 @@ func mutations() []mutation {
 		{"B1", "observe/set/template.go", `if m.DeletionTimestamp != nil {
 		return parts
 	}`, ``, "./observe/set", "a machine that is being deleted takes labels and node template"},
+		{"B2", "observe/machine/nodes.go", `return node != nil && phase != v1alpha1.MachineFailed`, `return false && phase != v1alpha1.MachineFailed`, "./observe/machine", "nodes of machines that are being deleted do not count for the breaker"},
 		{"B3", "observe/drain/pods.go", `observecache.Rules:    func(any) bool { return true },`, `observecache.Rules:    func(any) bool { return false },`, "./observe/drain", "a changed drain rule wakes no drain"},
 		{"B4", "observe/drain/pods.go", `attachment.Status.Attached && attachment.DeletionTimestamp == nil`, `attachment.DeletionTimestamp == nil`, "./observe/drain", "a volume that is only being attached elsewhere counts as attached"},
 		{"B5", "observe/cache/objects.go", `== v1alpha1.ValueTrue && !ended`, `== v1alpha1.ValueTrue && (ended || !ended)`, "./observe/cache ./observe/set ./observe/deployment", "the annotation unfreeze is ignored"},
@@ -74,6 +75,9 @@ func mutations() []mutation {
 		{"A3", "activities/set/set.go", `"Error creating: "+refused)
 		break`, `"Error creating: "+refused)
 		continue`, set, "creation goes on after a rejected batch"},
+		{"A4", "activities/cloud/provider.go", ` && info.StartedTime.Sub(info.ScheduledTime) < kube.FirstCallWithin`, ``, cloud, "the attempt of a reset activity looks for no instance before it creates one"},
+		{"A4b", "activities/cloud/provider.go", ` && in.IntentRun == info.WorkflowExecution.RunID`, ``, cloud, "a reset run believes that no create call was begun"},
+		{"A4c", "activities/cloud/provider.go", `info.Attempt == 1 && !hasDetails`, `info.Attempt == 1 && (hasDetails || !hasDetails)`, cloud, "an attempt that has details of another one looks for no instance"},
 		{"A5", "activities/cloud/provider.go", `provider.Secret{"whole": []byte(token), "half": []byte(half)}`, `provider.Secret{"whole": []byte(token + half)}`, cloud, "half of a bootstrap token is not redacted"},
 		{"A6", "activities/machine/node.go", `metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &node.UID, ResourceVersion: &node.ResourceVersion}}`, `metav1.DeleteOptions{}`, machine, "a node that was replaced since is deleted"},
 		{"A7", "activities/machine/token.go", `found.Labels[v1alpha1.LabelMachineUID] != wanted.Labels[v1alpha1.LabelMachineUID],`, `false,`, machine, "the token of another machine is taken"},
@@ -87,6 +91,12 @@ func mutations() []mutation {
 		return InstanceAnswer{}, ctx.Err() // the provider's error for a cancelled call may be anything`, ``, cloud, "the provider's words of a cancelled call are returned"},
 		{"A15", "activities/set/set.go", `apierrors.IsNotFound(err), apierrors.IsTooManyRequests(err),`, `apierrors.IsNotFound(err),`, set, "a throttled write counts as rejected"},
 		{"A16", "activities/machine/node.go", `case kube.Unanswered(err), apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err):`, `case kube.Unanswered(err):`, machine, "an attachment stays when the API server was too busy to delete it"},
+		{"A17", "activities/cloud/orphans.go", `func(m *v1alpha1.Machine) {
+`, `func(m *v1alpha1.Machine) {
+		if m.DeletionTimestamp != nil {
+			return
+		}
+`, "-run=^TestD23_TheLastLook ./activities/cloud", "the last look lets the instance go of a machine that is being deleted"},
 		{"A18", "activities/cloud/provider.go", `case provider.OK, provider.NotInitialized, provider.OutOfRange: // one`, `case provider.OK, provider.NotInitialized: // one`, cloud, "several instances that are left fail the deletion"},
 		{"A19", "activities/drain/loop.go", ` && observedrain.ToleratesCordon(pods[i])`, ``, drain, "every pod that came after the drain began is left behind"},
 		{"A20", "activities/machine/preserve.go", `{p.writeCondition, p.markNode, p.annotate, p.writeExpiry}`, `{p.writeExpiry, p.writeCondition, p.markNode, p.annotate}`, machine, "the record of a preservation is removed before its traces"},
@@ -99,5 +109,24 @@ func mutations() []mutation {
 			continue`, `			continue`, drain, "a pod that the API server does not know stays on the node"},
 		{"A25", "activities/drain/send.go", `if ctx.Err() != nil || !locked && !e.over() {`, `if ctx.Err() != nil || !locked && !e.over() && false {`, drain, "an eviction whose turn did not come is sent"},
 		{"A26", "activities/drain/loop.go", `spent = spending{version: b.ResourceVersion, next: spent.next}`, `spent = spending{version: b.ResourceVersion, next: spent.next, used: spent.used}`, drain, "what was used of a budget is never reset"},
+
+		{"F1", "observe/deployment/rollout.go", `Orphaning:  cache.IsOrphaning(d),`, ``, "./observe/deployment ./activities/deployment", "--cascade=orphan of a deployment deletes its sets"},
+		{"F2", "decide/rollout/rollout.go", `if p.o.Orphaning {`, `if p.o.Orphaning && false {`, rolling, "--cascade=orphan of a deployment deletes its sets, by the decision"},
+		{"F3", "observe/set/observed.go", `, Orphaning: cache.IsOrphaning(set),`, `,`, "./observe/set ./activities/set", "--cascade=orphan of a set deletes its machines"},
+		{"F4", "decide/scale/scale.go", `case o.Orphaning:`, `case o.Orphaning && false:`, scaling, "--cascade=orphan of a set deletes its machines, by the decision"},
+		{"F5", "activities/cloud/provider.go", `m.ProviderID == instance.ProviderID && m.UID != in.Machine.UID`, `m.ProviderID == instance.ProviderID && m.UID != in.Machine.UID && false`, cloud, "an instance is adopted by its name although another machine names it"},
+		{"F6", "activities/cloud/orphans.go", `cache.EachMachine(ctx, p.Classes, metav1.NamespaceAll`, `cache.EachMachine(ctx, p.Classes, namespace+metav1.NamespaceAll`, cloud, "a machine of another namespace claims no instance"},
+		{"F7", "decide/drain/ladder.go", `l.Breaker != "" && !l.Now.Before(at)`, `l.Breaker != "" && !l.Now.Before(at) && false`, draining, "an unreachable node is emptied by force while the breaker is open"},
+		{"F8", "workflows/machine/deletion.go", `d.Problem != nil && d.NeverTried`, `d.Problem != nil && d.NeverTried && false`, "./workflows/machine", "a machine without a class that was never tried waits for one to be deleted"},
+		{"F9", "activities/kube/status.go", `phrase.Cut(summary.LastOperation.Description, longestSummary)`, `phrase.Cut(summary.LastOperation.Description, 100*longestSummary)`, "./activities/kube ./activities/set ./activities/deployment", "the descriptions in a status are not bounded"},
+		{"F10", "decide/scale/report.go", `all[:min(len(all), mostNames)]`, `all`, "./activities/set ./activities/deployment", "the names in a status are not bounded"},
+		{"F11", "decide/rollout/rollout.go", `return s.Matches && !s.Deleting`, `return s.Matches && !s.Deleting && false`, rolling, "no set is adopted"},
+		{"F12", "decide/rollout/rollout.go", `return set.Foreign })`, `return set.Foreign && false })`, rolling, "no set is released"},
+		{"F13", "activities/deployment/sets.go", `range in.Adopt {`, `range in.Adopt[:0] {`, node, "a set that is to be adopted is not"},
+		{"F14", "activities/deployment/sets.go", `range in.Release {`, `range in.Release[:0] {`, node, "a set that is to be released is not"},
+		{"F15", "observe/deployment/rollout.go", `o.Steps = steps(r.Steps)`, `_ = r`, "./observe/deployment", "the steps of a rollout follow the policy while it is under way"},
+		{"F16", "activities/deployment/status.go", `steps = was.Steps`, `_ = was`, node, "a report replaces the steps with which a rollout began"},
+		{"F17", "observe/machine/facts.go", `return end.Add(absences.Between(m.CreationTimestamp.Time, now))`, `return end`, "./observe/machine", "the creation clock goes on while no worker is at work"},
+		{"F18", "observe/machine/facts.go", ` + absences.Between(m.CreationTimestamp.Time, s.Since.Time)`, ``, "./observe/machine", "absences before a stop of the creation clock count"},
 	}
 }

@@ -35,8 +35,8 @@ func TestDrainOf50NodesWith10PodsEach(t *testing.T) {
 			evictions = n
 		}
 	}
-	// A request has 20 s, its wait for the client's own rate limiter included, and is sent again after them. A loop would send tens for a pod.
-	require.LessOrEqual(t, float64(evictions), 2.5*pods, "nothing blocks: an eviction is sent again only where its time was over")
+	// A request has 20 s, its wait for the client's own rate limiter included, and is sent again after them. docs/benchmarks.md has 1.00.
+	require.LessOrEqual(t, float64(evictions), 1.5*pods, "nothing blocks: an eviction is sent again only where its time was over")
 	t.Logf("%d nodes with %d pods in all, deleted at once: %.1f s", nodes, pods, took.Seconds())
 	t.Logf("requests to the API server by worker and bridge: %.1f a node (%d in all), %.2f evictions a pod", float64(total)/nodes, total, float64(evictions)/pods)
 	for _, what := range sorted(counts) {

@@ -55,8 +55,8 @@ const atOnce = 3 * time.Second
 
 func TestD39_BudgetThatNeverLoosensMeetsTheLadder(t *testing.T) {
 	t.Parallel()
-	const timeout, grace = 40 * time.Second, 2 * time.Second
-	p := pool(t, "ladder", 2, `{"drainTimeout":"40s"}`)
+	const timeout, grace = 20 * time.Second, 2 * time.Second
+	p := pool(t, "ladder", 2, `{"drainTimeout":"20s"}`)
 	stuck := func(pod *corev1.PodTemplateSpec) { pod.Labels["stuck-terminating"] = "true" }
 	p.Deploy(t, "web", 2)
 	p.Deploy(t, "held", 2, stuck)

@@ -4,6 +4,7 @@ package drain
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"millwright/api/v1alpha1"
 	"millwright/devstack/component"
@@ -40,7 +42,7 @@ func killInEachStage(t *testing.T, victim string) {
 	m, here := p.Host(t, "web")
 	hooks := []string{v1alpha1.AnnotationPreDrainHook + "/test", v1alpha1.AnnotationPreTerminateHook + "/test"}
 	annotate(t, m, hooks[0]+"=", hooks[1]+"=")
-	stages := follow(t, m)
+	stages, evicted := follow(t, m), evictions(t, name)
 	p.Remove(t, m.Name)
 
 	kill := func(stage v1alpha1.MachineDeletionStage) {
@@ -58,16 +60,15 @@ func killInEachStage(t *testing.T, victim string) {
 	awaitGone(t, m, 2*time.Minute)
 
 	requireOrder(t, stages())
-	accepted := map[string]int{}
+	for _, pod := range here {
+		require.Len(t, evicted()[pod.Name], 1, "when pod %s was told to go, by an eviction", pod.Name)
+	}
+	require.Len(t, evicted(), len(here), "and no other pod was")
+	accepted := map[string]int{} // without what a killed API server had not written to the log yet
 	for _, q := range asked(t, name) {
 		if q.Verb == "evict" && q.Code == 201 {
 			accepted[q.Pod]++
 		}
-	}
-	if victim != component.Temporal { // an eviction that was under way when one side died may be in no log, or as an error, although the pod goes
-		require.LessOrEqual(t, len(accepted), len(here))
-	} else {
-		require.Len(t, accepted, len(here))
 	}
 	for pod, times := range accepted {
 		require.Equal(t, 1, times, "pod %s was evicted again", pod)
@@ -109,40 +110,74 @@ func annotate(t *testing.T, m v1alpha1.Machine, changes ...string) {
 
 // follow notes the stages that a machine's status says, each when it changes; also while the API server is away in between.
 func follow(t *testing.T, m v1alpha1.Machine) (stages func() []v1alpha1.MachineDeletionStage) {
-	ctx, stop := context.WithCancel(t.Context())
-	t.Cleanup(stop)
 	var mu sync.Mutex
 	var seen []v1alpha1.MachineDeletionStage
-	note := func(now *v1alpha1.Machine) {
+	machines := r.Machines.MachineV1alpha1().Machines(m.Namespace)
+	watchOn(t, func(ctx context.Context, version string) (watch.Interface, error) {
+		return machines.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + m.Name, ResourceVersion: version})
+	}, func(now *v1alpha1.Machine) {
 		mu.Lock()
 		defer mu.Unlock()
 		if d := now.Status.Deletion; now.UID == m.UID && d != nil && (len(seen) == 0 || seen[len(seen)-1] != d.Stage) {
 			seen = append(seen, d.Stage)
 		}
-	}
-	machines := r.Machines.MachineV1alpha1().Machines(m.Namespace)
-	go func() {
-		version := "" // of the last event: the next watch goes on there, so that no stage is missed, however short
-		for ctx.Err() == nil {
-			w, err := machines.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + m.Name, ResourceVersion: version})
-			if err != nil {
-				time.Sleep(100 * time.Millisecond)
-				continue
-			}
-			for event := range w.ResultChan() {
-				now, ok := event.Object.(*v1alpha1.Machine)
-				if !ok { // the API server has forgotten that version
-					version = ""
-					break
-				}
-				version = now.ResourceVersion
-				note(now)
-			}
-		}
-	}()
+	})
 	return func() []v1alpha1.MachineDeletionStage {
 		mu.Lock()
 		defer mu.Unlock()
 		return slices.Clone(seen)
 	}
+}
+
+// evictions notes the times by which the pods of a namespace were told to be gone, of those that say that they were evicted.
+func evictions(t *testing.T, namespace string) (evicted func() map[string][]time.Time) {
+	var mu sync.Mutex
+	seen := map[string][]time.Time{}
+	watchOn(t, func(ctx context.Context, version string) (watch.Interface, error) {
+		return r.Kube.CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{ResourceVersion: version})
+	}, func(now *corev1.Pod) {
+		mu.Lock()
+		defer mu.Unlock()
+		byEviction := slices.ContainsFunc(now.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue && c.Reason == "EvictionByEvictionAPI"
+		})
+		if !byEviction || now.DeletionTimestamp == nil || *now.DeletionGracePeriodSeconds == 0 { // 0: the kubelet confirms the end
+			return
+		}
+		if at := now.DeletionTimestamp.Time; !slices.ContainsFunc(seen[now.Name], at.Equal) {
+			seen[now.Name] = append(seen[now.Name], at)
+		}
+	})
+	return func() map[string][]time.Time {
+		mu.Lock()
+		defer mu.Unlock()
+		return maps.Clone(seen)
+	}
+}
+
+// watchOn notes each object of a watch until the test ends, and goes on with another watch where one breaks.
+func watchOn[O metav1.Object](
+	t *testing.T, open func(ctx context.Context, version string) (watch.Interface, error), note func(O),
+) {
+	ctx, stop := context.WithCancel(t.Context())
+	t.Cleanup(stop)
+	go func() {
+		version := "" // of the last event: the next watch goes on there, so that nothing is missed, however short
+		for ctx.Err() == nil {
+			w, err := open(ctx, version)
+			if err != nil {
+				time.Sleep(100 * time.Millisecond)
+				continue
+			}
+			for event := range w.ResultChan() {
+				now, ok := event.Object.(O)
+				if !ok { // the API server has forgotten that version
+					version = ""
+					break
+				}
+				version = now.GetResourceVersion()
+				note(now)
+			}
+		}
+	}()
 }

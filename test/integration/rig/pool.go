@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"millwright/api/v1alpha1"
 )
@@ -164,6 +165,30 @@ func (p *Pool) AwaitGone(t *testing.T, within time.Duration) {
 		instances := len(p.Instances(t))
 		return machines+sets+nodes+instances == 0, fmt.Sprintf("%d machines, %d sets, %d nodes, %d instances", machines, sets, nodes, instances)
 	})
+}
+
+// AwaitDeleted waits until a machine that was read is gone, and returns when its deletion began, by the clock of the API
+// server: a test that waits for a slow machine sees the end late, and this time all the same. It has whole seconds.
+func (p *Pool) AwaitDeleted(t *testing.T, m v1alpha1.Machine, within time.Duration) time.Time {
+	t.Helper()
+	w, err := p.rig.Machines.MachineV1alpha1().Machines(p.Namespace).Watch(t.Context(), metav1.ListOptions{
+		FieldSelector: "metadata.name=" + m.Name, ResourceVersion: m.ResourceVersion,
+	})
+	require.NoError(t, err)
+	defer w.Stop()
+	for late := time.After(patience * within); ; {
+		select {
+		case event, open := <-w.ResultChan():
+			require.True(t, open, "the watch of machine %s has ended", m.Name)
+			if last, isMachine := event.Object.(*v1alpha1.Machine); isMachine && event.Type == watch.Deleted {
+				require.Equal(t, m.UID, last.UID)
+				require.NotNil(t, last.DeletionTimestamp)
+				return last.DeletionTimestamp.Time
+			}
+		case <-late:
+			require.Failf(t, "not in time", "machine %s is gone: not within %s", m.Name, patience*within)
+		}
+	}
 }
 
 // Instances returns the provider IDs of the instances that the cloud has for the pool's machines.

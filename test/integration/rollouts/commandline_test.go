@@ -48,7 +48,7 @@ func TestRolloutFromTheCommandLine(t *testing.T) {
 	t.Parallel()
 	f, c := newFleet(t, "typed", 3, rolling(1, 0)), starter(t)
 	former, before := f.names(t), f.Deployment(t)
-	watch := f.watch(t, promise{replicas: 3, surge: 1})
+	watch := f.watch(t)
 
 	steps := c.rollout(t, "plan", "typed/typed", "-f", f.file(t, "2"))
 	require.Equal(t, []string{"0", "3"}, strings.Fields(steps[len(steps)-1])[1:3], "sizes after the last step")

@@ -29,20 +29,20 @@ func (f fleet) reaches(t *testing.T, edition string, n int) {
 // rollout is cancelled, and goes back.
 func TestEndurance_N17_AHundredMachinesAndEverythingChanges(t *testing.T) {
 	f := newFleetOf(t, "hundred", slowly, 100, rolling(10, 0))
-	watch := f.watch(t, promise{replicas: 100, surge: 10})
+	watch := f.watch(t)
 	begun := time.Now()
 	said := func(what string) { t.Logf("%6.1f s: %s", time.Since(begun).Seconds(), what) }
 
 	f.change(t, "2")
 	f.reaches(t, "2", 20)
 	said("20 of edition 2; scaled to 120")
-	watch.scale(t, 120)
+	f.Scale(t, 120)
 	f.reaches(t, "2", 50)
 	said("50 of edition 2; edition 3 begins")
 	f.change(t, "3")
 	f.reaches(t, "3", 20)
 	said("20 of edition 3; scaled to 80")
-	watch.scale(t, 80)
+	f.Scale(t, 80)
 	f.reaches(t, "3", 50)
 	said("50 of edition 3; paused")
 	f.request(t, run.RequestInput{Command: "pause", Reason: "lunch"})
@@ -74,7 +74,7 @@ func TestEndurance_KillsAtRandom(t *testing.T) {
 	f := newFleetOf(t, "random", slowly, 100, rolling(10, 0))
 	before, err := r.Cloud.Stats(t.Context())
 	require.NoError(t, err)
-	watch := f.watch(t, promise{replicas: 100, surge: 10})
+	watch := f.watch(t)
 	seed := uint64(time.Now().UnixNano())
 	dice := rand.New(rand.NewPCG(seed, 0))
 	t.Logf("seed %d", seed)

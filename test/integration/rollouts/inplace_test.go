@@ -121,7 +121,7 @@ func TestD22_InPlaceUpdateAndBack(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "kept", 4, inPlace(v1alpha1.OrchestrationTypeAuto, 2))
 	former := f.names(t)
-	watch := f.watch(t, promise{replicas: 4, unavailable: 2})
+	watch := f.watch(t)
 	rolls := func(edition string) {
 		rig.Eventually(t, 3*time.Minute, "all machines are updated", func() (bool, any) {
 			require.LessOrEqual(t, len(f.selected(t)), 2, "nodes under update at a time")
@@ -137,7 +137,7 @@ func TestD22_InPlaceUpdateAndBack(t *testing.T) {
 	rolls("2")
 	f.Patch(t, `{"spec":{"rollbackTo":{"revision":1}}}`)
 	rolls("") // a label that the former template had not is gone again
-	watch.scale(t, 5)
+	f.Scale(t, 5)
 	f.awaitEdition(t, "", 5, time.Minute)
 	require.Subset(t, f.names(t), former)
 	require.Len(t, f.Sets(t), 2)
@@ -152,16 +152,16 @@ func TestN1_SizeChangesDuringAnInPlaceUpdate(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "resized", 4, inPlace(v1alpha1.OrchestrationTypeAuto, 1))
 	former := f.names(t)
-	watch := f.watch(t, promise{replicas: 4, unavailable: 1})
+	watch := f.watch(t)
 	f.change(t, "2")
 	f.awaitReady(t, 1)
-	watch.scale(t, 6)
+	f.Scale(t, 6)
 	rig.Eventually(t, 30*time.Second, "two machines come, and the node still waits for its agent", func() (bool, any) {
 		s := f.Deployment(t).Status
 		return len(f.Machines(t)) == 6 && f.updated(t, "2") == 2 && s.AvailableReplicas == 5 && len(f.selected(t)) == 1, s
 	})
 	f.awaitUpdated(t, 3)
-	watch.scale(t, 5)
+	f.Scale(t, 5)
 	rig.Eventually(t, 30*time.Second, "an old machine goes", func() (bool, any) { n := len(f.Machines(t)); return n == 5, n })
 	require.Equal(t, 3, f.updated(t, "2"), "in the middle of it")
 	f.awaitUpdated(t, 5)
@@ -179,7 +179,7 @@ func TestInPlaceUpdateThatBecomesARollingUpdate(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "switched", 4, inPlace(v1alpha1.OrchestrationTypeAuto, 1))
 	former := f.names(t)
-	watch := f.watch(t, promise{replicas: 4, surge: 1, unavailable: 1})
+	watch := f.watch(t)
 	f.change(t, "2")
 	f.awaitUpdated(t, 1)
 	f.awaitReady(t, 1)

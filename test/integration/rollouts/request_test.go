@@ -39,7 +39,7 @@ func (f fleet) request(t *testing.T, in run.RequestInput) string {
 func TestU12_PausedAndResumed(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "paused", 10, rolling(2, 0))
-	watch := f.watch(t, promise{replicas: 10, surge: 2})
+	watch := f.watch(t)
 	f.change(t, "2")
 	rig.Eventually(t, time.Minute, "the rollout has begun", func() (bool, any) { n := f.updated(t, "2"); return n >= 2, n })
 	require.Contains(t, f.request(t, run.RequestInput{Command: "pause", Reason: "lunch"}), "pause")
@@ -49,7 +49,7 @@ func TestU12_PausedAndResumed(t *testing.T) {
 		return open["Machine"] == 0, open
 	})
 	before := f.updated(t, "2")
-	watch.scale(t, 12)
+	f.Scale(t, 12)
 	rig.Eventually(t, time.Minute, "it is scaled while it is paused", func() (bool, any) {
 		s := f.Deployment(t).Status
 		return s.AvailableReplicas >= 12, s
@@ -73,7 +73,7 @@ func TestU12_PausedAndResumed(t *testing.T) {
 // A rollout is cancelled: it stays where it is, also after Temporal has lost all its data. Then it goes back, and forward again.
 func TestU11_CancelledRolledBackAndUndone(t *testing.T) {
 	f := newFleet(t, "cancelled", 8, rolling(2, 0))
-	watch := f.watch(t, promise{replicas: 8, surge: 2})
+	watch := f.watch(t)
 	f.change(t, "2")
 	rig.Eventually(t, time.Minute, "the rollout has begun", func() (bool, any) { n := f.updated(t, "2"); return n >= 2, n })
 	f.request(t, run.RequestInput{Command: "cancel", Reason: "the image is bad"})

@@ -10,6 +10,7 @@ import (
 
 	"millwright/api/v1alpha1"
 	"millwright/devstack/component"
+	"millwright/test/checker"
 	"millwright/test/integration/rig"
 	"millwright/workflows/deployment"
 )
@@ -17,7 +18,7 @@ import (
 func TestU9_U10_AllMachinesAreReplacedWithinTheBounds(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "plain", 12, rolling(3, 1))
-	watch := f.watch(t, promise{replicas: 12, surge: 3, unavailable: 1})
+	watch := f.watch(t)
 	f.change(t, "2")
 	f.awaitEdition(t, "2", 12, 3*time.Minute)
 	watch.verdict(t)
@@ -45,14 +46,14 @@ func TestU9_U10_AllMachinesAreReplacedWithinTheBounds(t *testing.T) {
 func TestN17_SizeAndTemplateChangeInTheMiddle(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "restless", 20, rolling(4, 0))
-	watch := f.watch(t, promise{replicas: 20, surge: 4})
+	watch := f.watch(t)
 	f.change(t, "2")
 	rig.Eventually(t, time.Minute, "the rollout has begun", func() (bool, any) { n := f.updated(t, "2"); return n >= 4, n })
-	watch.scale(t, 24)
+	f.Scale(t, 24)
 	rig.Eventually(t, time.Minute, "it goes on", func() (bool, any) { n := f.updated(t, "2"); return n >= 10, n })
 	f.change(t, "3")
 	rig.Eventually(t, time.Minute, "the next one has begun", func() (bool, any) { n := f.updated(t, "3"); return n >= 4, n })
-	watch.scale(t, 16)
+	f.Scale(t, 16)
 	rig.Eventually(t, time.Minute, "it goes on", func() (bool, any) { n := f.updated(t, "3"); return n >= 8, n })
 	f.change(t, "2")
 	f.awaitEdition(t, "2", 16, 3*time.Minute)
@@ -72,7 +73,7 @@ func TestKillsInTheMiddleOfARollout(t *testing.T) {
 	f := newFleet(t, "killed", 24, rolling(4, 0))
 	before, err := r.Cloud.Stats(t.Context())
 	require.NoError(t, err)
-	watch := f.watch(t, promise{replicas: 24, surge: 4})
+	watch := f.watch(t)
 	f.change(t, "2")
 	for i, component := range []string{component.Worker, component.Bridge, component.Temporal, component.Worker} {
 		rig.Eventually(t, 2*time.Minute, "the rollout continues", func() (bool, any) { n := f.updated(t, "2"); return n >= 3+5*i, n })
@@ -96,11 +97,11 @@ func TestTerminationStartedFreesThePlace(t *testing.T) {
 	const slowToGo = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"500ms","deleteLatency":"3s"}`
 	f := newFleetOf(t, "early", slowToGo, 4, rolling(1, 0))
 	r.Policy(t, f.Namespace, f.Name, v1alpha1.RolloutPolicySpec{MachineReplacementPolicy: v1alpha1.MachineTerminationStarted})
-	watch := f.watch(t, promise{replicas: 4, surge: 1, early: true})
+	watch := f.watchBy(t, checker.Bounds{Nodes: true})
 	f.change(t, "2")
 	f.awaitEdition(t, "2", 4, time.Minute)
 	watch.verdict(t)
-	require.Greater(t, watch.peak, 5, "machines at a time, those on their way out included")
+	require.Greater(t, watch.Peak(), 5, "machines at a time, those on their way out included")
 	f.Delete(t)
 	f.AwaitGone(t, time.Minute)
 }

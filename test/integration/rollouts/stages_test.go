@@ -60,7 +60,7 @@ func TestAutomaticRollbackAfterTheProgressDeadline(t *testing.T) {
 	r.Policy(t, f.Namespace, f.Name, v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true}})
 	f.neverBoots(t)
 	former := f.names(t)
-	watch := f.watch(t, promise{replicas: 3, surge: 1})
+	watch := f.watch(t)
 	f.Patch(t, `{"spec":{"template":{"spec":{"class":{"name":"broken"}}}}}`)
 	rig.Eventually(t, time.Minute, "a machine of the new template", func() (bool, any) { n := len(f.Machines(t)); return n == 4, n })
 	rig.Eventually(t, time.Minute, "it goes back by itself", func() (bool, any) {

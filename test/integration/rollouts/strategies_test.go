@@ -21,7 +21,7 @@ func strategy(kind v1alpha1.MachineDeploymentStrategyType) func(*v1alpha1.Machin
 func TestU7_D7_Recreate(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "recreated", 5, strategy(v1alpha1.RecreateMachineDeploymentStrategyType))
-	watch := f.watch(t, promise{replicas: 5, unavailable: 5})
+	watch := f.watch(t)
 	f.change(t, "2")
 	rig.Eventually(t, time.Minute, "the first new machine", func() (bool, any) {
 		machines, updated := f.Machines(t), 0 // one look: in between, the last old machine may go and the first new one come

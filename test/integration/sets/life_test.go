@@ -1,0 +1,55 @@
+//go:build integration
+
+package sets
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/api/v1alpha1"
+	"millwright/test/integration/rig"
+)
+
+// The whole life of a set without a deployment: it is created, a machine that a person deletes is replaced, labels of the
+// template are passed on in place, the machines are counted, and with the set all is deleted.
+func TestMS01_TheWholeLifeOfASet(t *testing.T) {
+	t.Parallel()
+	r.Namespace(t, "life", "")
+	s := newSet(t, "life", "life", 2)
+	s.awaitRunning(t, 2, time.Minute)
+	first := s.machines(t)
+
+	victim, stays := first[0], first[1]
+	require.NoError(t, r.Machines.MachineV1alpha1().Machines("life").Delete(t.Context(), victim.Name, metav1.DeleteOptions{}))
+	has := func(name string) bool {
+		return slices.ContainsFunc(s.machines(t), func(m v1alpha1.Machine) bool { return m.Name == name })
+	}
+	rig.Eventually(t, time.Minute, "it is gone", func() (bool, any) { return !has(victim.Name), everybody(t, "life") })
+	s.awaitRunning(t, 2, time.Minute)
+	require.True(t, has(stays.Name), "the other one stays")
+
+	second := everybody(t, "life")
+	s.patch(t, `{"spec":{"template":{"metadata":{"labels":{"team":"a"}}}}}`)
+	rig.Eventually(t, 20*time.Second, "both carry the label", func() (bool, any) {
+		n := 0
+		for _, m := range s.machines(t) {
+			if m.Labels["team"] == "a" {
+				n++
+			}
+		}
+		return n == 2, n
+	})
+	require.Equal(t, second, everybody(t, "life"), "the same machines")
+	rig.Eventually(t, 20*time.Second, "both are counted as fully labelled", func() (bool, any) {
+		status := s.read(t).Status
+		return status.FullyLabeledReplicas == 2 && status.ObservedGeneration == s.read(t).Generation, status
+	})
+	created, _ := made(t, "life")
+	require.Equal(t, 3, created)
+	s.remove(t)
+	require.Empty(t, instances(t, "life"))
+}
