@@ -15,7 +15,7 @@ import (
 var r *rig.Rig
 
 func TestMain(m *testing.M) {
-	components := append(component.Names(), component.SecondBridge)
+	components := append(component.Names(), component.SecondBridge, component.SecondWorker)
 	os.Exit(rig.Main(m, stack.Options{Components: components}, func(up *rig.Rig) { r = up }))
 }
 
@@ -28,4 +28,4 @@ func TestFixedSeeds(t *testing.T) {
 }
 
 // whole is how much happens in a seed of the long form.
-var whole = lengths{loads: 9, faults: 6, time: 40 * time.Second}
+var whole = lengths{loads: 9, faults: 6, time: 40 * time.Second, long: true}
