@@ -43,16 +43,19 @@ func TestN5_ARestoredAPIServerCostsNoSecondInstance(t *testing.T) {
 	require.Len(t, pool.Instances(t), made+more)
 
 	require.NoError(t, r.RestoreStore(t.Context(), copied))
+	require.NoError(t, r.Cloud.Rejoin(t.Context()))
 	watcher := checker.Watch(checker.Sources{Machines: r.Machines, Kube: r.Kube, Cloud: r.Cloud, Temporal: r.Temporal}, name, checker.Bounds{})
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	excuse(t, watcher, more+1)
 	go watcher.Run(ctx)
+	begun := time.Now()
 	restless, err := watcher.Await(ctx, 4*time.Minute, func(s checker.Snapshot, d checker.Durable) []checker.Finding {
 		return checker.Restless(s, d, watcher.Excused())
 	})
 	require.NoError(t, err)
 	require.Empty(t, restless)
+	t.Logf("calm %s after the restore", time.Since(begun))
 	pool.AwaitRunning(t, made, time.Minute)
 	require.Len(t, pool.Instances(t), made+more+1, "an instance for each machine, and the orphans")
 

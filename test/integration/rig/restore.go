@@ -24,8 +24,8 @@ func (r *Rig) SaveStore(ctx context.Context, to string) error {
 }
 
 // RestoreStore puts the API server's store back to a copy, as an administrator would: no API server runs meanwhile, and afterwards
-// Kubernetes' components and the kubelets are restarted, because they believe in versions that do not exist any more. Worker and
-// bridge keep running.
+// Kubernetes' components are restarted, because they believe in versions that do not exist any more. Worker and bridge keep running.
+// Kubelets must be restarted too: see Rejoin of the cloud's client.
 func (r *Rig) RestoreStore(ctx context.Context, from string) error {
 	for _, name := range []string{component.APIServer, component.Etcd} {
 		if err := r.Stack.Kill(ctx, name); err != nil {
@@ -54,7 +54,7 @@ func (r *Rig) RestoreStore(ctx context.Context, from string) error {
 			return fmt.Errorf("restart %s: %w", name, err)
 		}
 	}
-	return r.Cloud.Rejoin(ctx)
+	return nil
 }
 
 // store is the folder of etcd's data.

@@ -236,11 +236,16 @@ func (a *arena) writeToken(token string) {
 // any more then.
 func (a *arena) restore(s step) {
 	copied := filepath.Join(a.t.TempDir(), "etcd")
-	a.persist("save the store", func(ctx context.Context) error { return r.SaveStore(ctx, copied) })
+	ctx := context.WithoutCancel(a.t.Context())
+	if err := r.SaveStore(ctx, copied); err != nil {
+		a.t.Errorf("save the store: %v", err)
+		return
+	}
 	time.Sleep(s.For)
-	if err := r.RestoreStore(context.WithoutCancel(a.t.Context()), copied); err != nil {
+	if err := r.RestoreStore(ctx, copied); err != nil {
 		a.t.Errorf("restore the store: %v", err)
 	}
+	a.persist("let all Nodes join again", func(ctx context.Context) error { return r.Cloud.Rejoin(ctx) })
 	for begun := time.Now(); time.Since(begun) < 20*time.Second; time.Sleep(200 * time.Millisecond) { // creations in progress may still end
 		now, err := a.watcher.Snapshot(a.t.Context())
 		if err != nil {
