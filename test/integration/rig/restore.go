@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"millwright/devstack/component"
 )
@@ -23,9 +24,9 @@ func (r *Rig) SaveStore(ctx context.Context, to string) error {
 	return r.Stack.Start(ctx, component.Etcd)
 }
 
-// RestoreStore puts the API server's store back to a copy, as an administrator would: no API server runs meanwhile, and afterwards
-// Kubernetes' components are restarted, because they believe in versions that do not exist any more. Worker and bridge keep running.
-// Kubelets must be restarted too: see Rejoin of the cloud's client.
+// RestoreStore puts the API server's store back to a copy, as an administrator would: no API server runs meanwhile, and afterwards all
+// clients with caches are restarted, ours too. Their watches would go on from a version that the API server has yet to reach, and
+// tell nothing until then. Kubelets must be restarted too: see Rejoin of the cloud's client.
 func (r *Rig) RestoreStore(ctx context.Context, from string) error {
 	for _, name := range []string{component.APIServer, component.Etcd} {
 		if err := r.Stack.Kill(ctx, name); err != nil {
@@ -49,7 +50,17 @@ func (r *Rig) RestoreStore(ctx context.Context, from string) error {
 			return fmt.Errorf("start %s: %w", name, err)
 		}
 	}
-	for _, name := range []string{component.ControllerManager, component.Scheduler, component.Kwok} {
+	state, err := r.Stack.State()
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{
+		component.ControllerManager, component.Scheduler, component.Kwok,
+		component.Worker, component.SecondWorker, component.Bridge, component.SecondBridge,
+	} {
+		if !slices.Contains(state.Plan.Components, name) {
+			continue
+		}
 		if err := r.Stack.Restart(ctx, name); err != nil {
 			return fmt.Errorf("restart %s: %w", name, err)
 		}
