@@ -6,7 +6,7 @@ SHELL := /bin/bash
 TOOL := go tool -modfile=tools.mod
 BINARIES := ./worker ./k8sbridge ./starter ./devstack ./devstack/virtualcloud
 
-.PHONY: help build test test-unit integration demo up down generate golden replay record bench chaos endurance mutate upgrade lint verify vulncheck stack
+.PHONY: help build test test-unit integration demo up down generate golden replay record bench chaos chaos-report endurance mutate upgrade lint verify vulncheck stack
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}'
@@ -51,6 +51,9 @@ endurance: stack ## a hundred machines, changed, paused, cancelled and killed at
 
 chaos: stack ## random loads and faults with everything checked: CHAOS_SEED=n CHAOS_SEEDS=k CHAOS_TIME=10m CHAOS_LOGS=folder
 	go test -tags integration,chaos -count=1 -timeout 0 -v -run 'TestSeeds$$' ./test/integration/seeds
+
+chaos-report: ## table of the seeds that CHAOS_LOGS=folder has reports of: faults by loads
+	@go run ./test/chaosreport
 
 mutate: ## break the product in known ways; the tests must notice each. Some minutes; MUTATIONS=regexp runs some
 	go run ./test/mutate -run "$(MUTATIONS)"

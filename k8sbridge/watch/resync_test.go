@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"millwright/api/v1alpha1"
@@ -89,6 +90,24 @@ func TestAResyncThatFails(t *testing.T) {
 		asked := w.asked()
 		assert.Contains(t, asked, "start "+idOf(waiting), "the next minute")
 		assert.Contains(t, asked, awake(waiting), "Temporal was away: everything is looked at")
+	})
+}
+
+// A Temporal whose data are lost has no namespace until it is bootstrapped again.
+func TestATemporalWithoutItsNamespaceWasAway(t *testing.T) {
+	waiting := changed(aMachine(), uncreated)
+	f := newTimetable()
+	sweeping(t, f, []runtime.Object{waiting, aClass()}, func(w *world) {
+		w.took()
+		w.reply(serviceerror.NewNamespaceNotFound("millwright"), 0)
+		w.pass(aResync)
+		w.reply(nil, 0)
+		f.change(func(there map[string]client.Schedule) { delete(there, smallSweeps) })
+		w.took()
+		f.did()
+		w.pass(aResync)
+		assert.Contains(t, w.asked(), awake(waiting), "everything is looked at")
+		assert.Contains(t, f.did(), "create "+smallSweeps)
 	})
 }
 

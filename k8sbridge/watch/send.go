@@ -113,11 +113,12 @@ func (b *Bridge) signalDeleted(ctx context.Context, d deleted, versions cache.Mi
 	return nil
 }
 
-// failed records that Temporal did not answer.
+// failed records that Temporal did not answer, or that it has no namespace: its data are lost, and somebody is about to bootstrap it.
 func (b *Bridge) failed(err error) {
 	_, unavailable := errors.AsType[*serviceerror.Unavailable](err)
 	_, late := errors.AsType[*serviceerror.DeadlineExceeded](err)
-	if unavailable || late || errors.Is(err, context.DeadlineExceeded) {
+	_, empty := errors.AsType[*serviceerror.NamespaceNotFound](err)
+	if unavailable || late || empty || errors.Is(err, context.DeadlineExceeded) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.unreachable = true

@@ -53,8 +53,8 @@ func promised(d *v1alpha1.MachineDeployment) promise {
 // promise.
 type Bounds struct {
 	above, below *promise // whose bounds are in force; nil: none yet
-	// Leaving counts machines that are being deleted as well. A machine that a person deletes, or that failed, may still be there when
-	// its substitute is made, so it must be false where that happens.
+	// Leaving counts machines that are being deleted as well, and judges the number of instances. A machine that a person deletes, or
+	// that failed, may still be there when its substitute is made, so it must be false where that happens.
 	Leaving bool
 	// Nodes judges the number of serving nodes. It must be false while something hurts nodes.
 	Nodes bool
@@ -84,6 +84,10 @@ func (b *Bounds) Judge(s Snapshot, d *v1alpha1.MachineDeployment) (found []Findi
 	if b.above != nil && existing > b.above.most() {
 		found = append(found, Finding{CheckTooMany, d.Name, fmt.Sprintf("%d machines and %d that are being deleted; %d replicas and maxSurge %d allow %d; wanted are %d",
 			v.live, v.going, b.above.replicas, b.above.surge, b.above.most(), wanted.replicas)})
+	}
+	if n := len(s.InstancesFor(d)); b.Leaving && b.above != nil && n > b.above.most() {
+		found = append(found, Finding{CheckSurplus, d.Name, fmt.Sprintf("%d instances; %d replicas and maxSurge %d allow %d; wanted are %d",
+			n, b.above.replicas, b.above.surge, b.above.most(), wanted.replicas)})
 	}
 	if b.Nodes && b.below != nil && v.serving < b.below.least() {
 		found = append(found, Finding{CheckTooFew, d.Name, fmt.Sprintf("%d serving nodes of machines that are not being deleted; %d replicas and maxUnavailable %d need %d; wanted are %d; %s",

@@ -15,6 +15,7 @@ const (
 	CheckOrphan     = "instance without a Machine"
 	CheckNoInstance = "Machine without an instance"
 	CheckTooMany    = "more machines than allowed"
+	CheckSurplus    = "more instances than allowed"
 	CheckTooFew     = "fewer serving nodes than promised"
 	CheckBudget     = "disruption budget broken"
 	CheckRun        = "run that ended badly"

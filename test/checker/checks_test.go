@@ -122,6 +122,28 @@ func TestMoreMachinesThanAllowed(t *testing.T) {
 	assert.Empty(t, judge(s))
 }
 
+func TestMoreInstancesThanAllowed(t *testing.T) {
+	b := &Bounds{Leaving: true}
+	judge := func(s Snapshot) (checks []string) {
+		for _, f := range b.Judge(s, &s.Deployments[0]) {
+			checks = append(checks, f.Check)
+		}
+		return checks
+	}
+	with := func(s Snapshot, machine string) Snapshot {
+		s.Instances = append(s.Instances, instance("i-9", machine))
+		return s
+	}
+	full := fleet(2, "p-a", "p-b", "p-c")
+	assert.Empty(t, judge(with(full, "p-x")), "no bound is in force before it is first met")
+	assert.Equal(t, []string{CheckSurplus}, judge(with(full, "p-a")), "a second instance")
+	assert.Equal(t, []string{CheckSurplus}, judge(with(full, "p-x")), "an instance whose machine is gone")
+	assert.Empty(t, judge(with(full, "q-x")), "another deployment's")
+	assert.Empty(t, judge(with(fleet(2, "p-a", "p-b"), "p-x")))
+	b.Leaving = false
+	assert.Empty(t, judge(with(full, "p-x")))
+}
+
 func TestFewerReadyNodesThanPromised(t *testing.T) {
 	b := &Bounds{Nodes: true}
 	judge := func(s Snapshot) []string { return objects(b.Judge(s, &s.Deployments[0])) }
@@ -205,6 +227,35 @@ func TestBudgetIsBroken(t *testing.T) {
 	s.Pods[0] = pod(corev1.ConditionTrue)
 	s.Pods[1].DeletionTimestamp = new(metav1.NewTime(noon))
 	assert.Equal(t, []string{"x"}, objects(Budgets(s)), "a pod that goes does not count")
+}
+
+func TestHowManyPodsABudgetKeeps(t *testing.T) {
+	number, percent := func(n int32) *intstr.IntOrString { return new(intstr.FromInt32(n)) }, func(s string) *intstr.IntOrString { return new(intstr.FromString(s)) }
+	for name, c := range map[string]struct {
+		min, max *intstr.IntOrString
+		expected int32
+		least    int
+		known    bool
+	}{
+		"minAvailable":                  {number(3), nil, 0, 3, true},
+		"minAvailable in percent":       {percent("70%"), nil, 5, 4, true},
+		"maxUnavailable":                {nil, number(1), 4, 3, true},
+		"maxUnavailable in percent":     {nil, percent("30%"), 4, 2, true},
+		"more than there are":           {nil, number(9), 4, 0, true},
+		"a percentage of what":          {percent("70%"), nil, 0, 0, false},
+		"unavailable of how many":       {nil, number(1), 0, 0, false},
+		"a number that is no number":    {percent("x"), nil, 4, 0, false},
+		"a budget that says nothing":    {nil, nil, 4, 0, false},
+		"minAvailable 100%, so no pods": {percent("100%"), nil, 4, 4, true},
+	} {
+		b := policyv1.PodDisruptionBudget{Spec: policyv1.PodDisruptionBudgetSpec{MinAvailable: c.min, MaxUnavailable: c.max}}
+		b.Status.ExpectedPods = c.expected
+		least, known := keeps(&b)
+		assert.Equal(t, c.known, known, name)
+		if known {
+			assert.Equal(t, c.least, least, name)
+		}
+	}
 }
 
 func TestPodsThatLeaveWithoutAnEviction(t *testing.T) {

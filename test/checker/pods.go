@@ -8,17 +8,20 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Budgets finds disruption budgets that keep fewer ready pods than they should. It knows budgets with an absolute minAvailable only,
-// and counts pods by their own conditions.
+// Budgets finds disruption budgets that keep fewer ready pods than they should. It counts pods by their own conditions. How many pods
+// there should be is Kubernetes' own number, in the budget's status.
 func Budgets(s Snapshot) (found []Finding) {
 	for _, b := range s.Budgets {
 		selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
-		if err != nil || b.Spec.MinAvailable == nil || b.DeletionTimestamp != nil {
+		least, known := keeps(&b)
+		if err != nil || !known || b.DeletionTimestamp != nil {
 			continue
 		}
 		ready := 0
@@ -27,11 +30,27 @@ func Budgets(s Snapshot) (found []Finding) {
 				ready++
 			}
 		}
-		if least := b.Spec.MinAvailable.IntValue(); ready < least {
+		if ready < least {
 			found = append(found, Finding{CheckBudget, b.Name, fmt.Sprintf("%d pods ready, the budget keeps %d", ready, least)})
 		}
 	}
 	return found
+}
+
+// keeps returns how many ready pods a budget keeps, with the roundings of Kubernetes: both fields up. It is not known as long as
+// Kubernetes has not counted the pods of a budget that needs their number.
+func keeps(b *policyv1.PodDisruptionBudget) (least int, known bool) {
+	expected := int(b.Status.ExpectedPods)
+	switch {
+	case b.Spec.MaxUnavailable != nil:
+		most, err := intstr.GetScaledValueFromIntOrPercent(b.Spec.MaxUnavailable, expected, true)
+		return max(0, expected-most), err == nil && expected > 0
+	case b.Spec.MinAvailable != nil:
+		least, err := intstr.GetScaledValueFromIntOrPercent(b.Spec.MinAvailable, expected, true)
+		return least, err == nil && (expected > 0 || b.Spec.MinAvailable.Type == intstr.Int)
+	default:
+		return 0, false
+	}
 }
 
 // runs says whether a pod is ready and is to stay.

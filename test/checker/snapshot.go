@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -78,6 +79,12 @@ func (s Snapshot) MachinesOf(d *v1alpha1.MachineDeployment) []v1alpha1.Machine {
 		return nil
 	}
 	return slices.DeleteFunc(slices.Clone(s.Machines), func(m v1alpha1.Machine) bool { return !selector.Matches(labels.Set(m.Labels)) })
+}
+
+// InstancesFor returns the instances that were made for machines of a deployment, whether or not these exist: the names of the machines
+// begin with that of the deployment, and no other deployment's name may.
+func (s Snapshot) InstancesFor(d *v1alpha1.MachineDeployment) []admin.Instance {
+	return slices.DeleteFunc(slices.Clone(s.Instances), func(i admin.Instance) bool { return !strings.HasPrefix(i.Tags.Machine, d.Name+"-") })
 }
 
 // SetsOf returns the sets that a deployment controls.

@@ -10,6 +10,7 @@
 //	POST   /admin/faults      adds a Fault
 //	DELETE /admin/faults      removes all of them
 //	POST   /admin/vanish      Vanish: an instance is gone at once, without a delete call
+//	POST   /admin/rejoin      Nodes are created and ended again, as after a restart of all kubelets
 //	POST   /admin/plant       an instance from a CreateRequest, regardless of faults, quotas and client tokens
 //	GET    /admin/instances   []Instance: the true state, without staleness
 //	GET    /admin/userdata    ?id=i-N: the bytes that the instance was started with
@@ -31,6 +32,7 @@ const (
 	PathFaults    = "/admin/faults"
 	PathVanish    = "/admin/vanish"
 	PathPlant     = "/admin/plant"
+	PathRejoin    = "/admin/rejoin"
 	PathInstances = "/admin/instances"
 	PathUserData  = "/admin/userdata"
 	PathStats     = "/admin/stats"

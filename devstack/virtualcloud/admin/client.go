@@ -67,6 +67,12 @@ func (c *Client) Vanish(ctx context.Context, v Vanish) error {
 	return c.do(ctx, http.MethodPost, PathVanish, v, nil)
 }
 
+// Rejoin registers the Node of each live instance again if it is absent, and ends the Nodes of instances that are gone: for an API
+// server that was restored to an older state. Kubelets that are restarted and a cloud-controller-manager do the same.
+func (c *Client) Rejoin(ctx context.Context) error {
+	return c.do(ctx, http.MethodPost, PathRejoin, nil, nil)
+}
+
 // Plant creates an instance regardless of faults, quotas and client tokens: a foreign one, an orphan or a duplicate.
 func (c *Client) Plant(ctx context.Context, request virtual.CreateRequest) (virtual.Instance, error) {
 	return ask[virtual.Instance](ctx, c, http.MethodPost, PathPlant, request)

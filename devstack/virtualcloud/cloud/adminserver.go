@@ -35,6 +35,7 @@ func (c *Cloud) handleAdmin(mux *http.ServeMux) {
 		}
 		return struct{}{}, c.Vanish(v)
 	}))
+	mux.HandleFunc("POST "+admin.PathRejoin, answer(c, func(*http.Request) (any, error) { return struct{}{}, c.Rejoin() }))
 	mux.HandleFunc("POST "+admin.PathPlant, answer(c, func(r *http.Request) (any, error) {
 		var request virtual.CreateRequest
 		if err := decode(r, &request); err != nil {

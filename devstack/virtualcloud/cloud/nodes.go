@@ -174,6 +174,25 @@ func (c *Cloud) mark(number int, what kind, change func(*record)) error {
 	return c.commit(what, r, nil)
 }
 
+// Rejoin processes the Node of each instance from the start: it is registered again, or ended again if the instance is gone.
+func (c *Cloud) Rejoin() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	for _, number := range c.world.order {
+		r := *c.world.records[number]
+		r.NodeEnded = false
+		if r.live(now) {
+			r.Registered = time.Time{}
+		}
+		if err := c.commit(rejoined, r, nil); err != nil {
+			return err
+		}
+		c.registry.look(number, 0)
+	}
+	return nil
+}
+
 func (c *Cloud) countCleaned(removed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -120,6 +120,30 @@ func TestNodeIsCleanedUpSomeTimeAfterItsInstance(t *testing.T) {
 	})
 }
 
+// An API server that was restored to an older state lacks one Node, and has one whose instance is gone.
+func TestNodesRejoinARestoredAPIServer(t *testing.T) {
+	withNodes(t, func(t *testing.T, dir string, nodes *memoryNodes) {
+		c := open(t, dir, nodes)
+		defer crash(t, c)
+		make1(t, c, request("gone"))
+		pass(time.Second)
+		require.NoError(t, c.terminate("i-1", "c1"))
+		pass(time.Minute)
+		made := make1(t, c, request("lost"))
+		pass(time.Second)
+		_, err := nodes.Remove(t.Context(), made)
+		require.NoError(t, err)
+		gone := made
+		gone.Name, gone.ProviderID = "gone", virtual.ProviderID("eu", "i-1")
+		require.NoError(t, nodes.Register(t.Context(), gone, virtual.Spec{}))
+		pass(time.Hour)
+		assert.Equal(t, []string{"gone"}, nodes.names(), "nothing happens by itself")
+		require.NoError(t, c.Rejoin())
+		pass(time.Second)
+		assert.Equal(t, []string{"lost"}, nodes.names())
+	})
+}
+
 func TestCleanUpLeavesASuccessorsNodeAlone(t *testing.T) {
 	withNodes(t, func(t *testing.T, dir string, nodes *memoryNodes) {
 		c := open(t, dir, nodes)

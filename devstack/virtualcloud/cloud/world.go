@@ -56,6 +56,7 @@ const (
 	vanished    kind = "vanished"
 	registered  kind = "registered"
 	nodeEnded   kind = "nodeEnded"
+	rejoined    kind = "rejoined" // its Node is processed from the start
 )
 
 // apply applies an entry.

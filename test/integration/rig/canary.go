@@ -6,9 +6,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"millwright/devstack/component"
 
@@ -56,12 +59,8 @@ func (r *Rig) Leaks(ctx context.Context, secret string) (places []string, histor
 			break
 		}
 	}
-	for _, component := range []string{component.Worker, component.Bridge, component.Temporal, component.VirtualCloud} {
-		text, err := os.ReadFile(r.Stack.LogPath(component))
-		if err != nil {
-			return nil, 0, fmt.Errorf("read log: %w", err)
-		}
-		look("log "+filepath.Base(r.Stack.LogPath(component)), text)
+	if err := r.eachLog(look); err != nil {
+		return nil, 0, err
 	}
 	objects := []string{"events", "machines", "machinesets", "machinedeployments", "machineclasses"}
 	for _, kind := range objects {
@@ -72,6 +71,22 @@ func (r *Rig) Leaks(ctx context.Context, secret string) (places []string, histor
 		look(kind, text)
 	}
 	return places, histories, nil
+}
+
+// eachLog calls look with the logs of Millwright's processes and of those that it calls.
+func (r *Rig) eachLog(look func(where string, text []byte)) error {
+	onDemand := []string{component.SecondWorker, component.SecondBridge, component.ProviderWorker}
+	for _, name := range append([]string{component.Worker, component.Bridge, component.Temporal, component.VirtualCloud}, onDemand...) {
+		text, err := os.ReadFile(r.Stack.LogPath(name))
+		if errors.Is(err, fs.ErrNotExist) && slices.Contains(onDemand, name) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("read log: %w", err)
+		}
+		look("log "+filepath.Base(r.Stack.LogPath(name)), text)
+	}
+	return nil
 }
 
 // disguises returns the forms in which bytes may stand in a text: as they are, and in base64 at each of the three offsets.

@@ -88,15 +88,19 @@ func (p *Pool) Pods(t *testing.T, app string) []corev1.Pod {
 	return list.Items
 }
 
-// Budget makes a disruption budget that keeps so many pods of an app, and returns when it counts them.
-func (p *Pool) Budget(t *testing.T, app string, keep int32) {
+// Budget makes a disruption budget that keeps so many pods of an app, changed before it is made, and returns when it counts them.
+func (p *Pool) Budget(t *testing.T, app string, keep int32, changes ...func(*policyv1.PodDisruptionBudgetSpec)) {
 	t.Helper()
-	_, err := p.rig.Kube.PolicyV1().PodDisruptionBudgets(p.Namespace).Create(t.Context(), &policyv1.PodDisruptionBudget{
+	budget := &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Name: app},
 		Spec: policyv1.PodDisruptionBudgetSpec{
 			MinAvailable: new(intstr.FromInt32(keep)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}},
 		},
-	}, metav1.CreateOptions{})
+	}
+	for _, change := range changes {
+		change(&budget.Spec)
+	}
+	_, err := p.rig.Kube.PolicyV1().PodDisruptionBudgets(p.Namespace).Create(t.Context(), budget, metav1.CreateOptions{})
 	require.NoError(t, err)
 	Eventually(t, 20*time.Second, "the budget counts its pods", func() (bool, any) {
 		b, err := p.rig.Kube.PolicyV1().PodDisruptionBudgets(p.Namespace).Get(t.Context(), app, metav1.GetOptions{})

@@ -8,14 +8,19 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/client"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"millwright/api/v1alpha1"
@@ -44,6 +49,9 @@ type arena struct {
 	namespace string
 	pools     []*rig.Pool
 	watcher   *checker.Watcher
+
+	changing sync.Mutex  // held while a deployment is changed or handed over
+	ending   atomic.Bool // the namespace is being deleted in the middle of the work
 }
 
 // runs counts the seeds of this process, for names of namespaces.
@@ -60,6 +68,7 @@ func runSeed(t *testing.T, p plan) {
 		_, snapshots := a.watcher.Violations()
 		t.Logf("seed %d: %s; %.0f s, %d snapshots, %d pods drained; %d violations",
 			p.seed, p, time.Since(begun).Seconds(), snapshots, len(a.watcher.Departures()), len(violations))
+		a.report(begun, snapshots, violations)
 		if len(violations) > 0 {
 			a.keep()
 		}
@@ -74,6 +83,7 @@ func (a *arena) run() (violations []checker.Violation) {
 	ctx, t := a.t.Context(), a.t
 	b := admin.DefaultBehaviour()
 	b.ClientTokens, b.Staleness, b.AcceptLatency = a.plan.tokens, virtual.Duration(a.plan.staleness), virtual.Duration(a.plan.accept)
+	b.Tokens = []string{rig.Canary}
 	require.NoError(t, r.Cloud.SetBehaviour(ctx, b))
 	r.Namespace(t, a.namespace, slowly)
 	a.watcher = checker.Watch(checker.Sources{Machines: r.Machines, Kube: r.Kube, Cloud: r.Cloud, Temporal: r.Temporal}, a.namespace,
@@ -81,8 +91,41 @@ func (a *arena) run() (violations []checker.Violation) {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	go a.watcher.Run(watching)
+	a.makePools()
+	if len(a.plan.loads)%2 == 0 { // otherwise the first steps come while the first machines are made
+		for i, p := range a.pools {
+			p.AwaitRunning(t, int(a.plan.pools[i].replicas), time.Minute)
+		}
+	}
+
+	a.steps(ctx)
+	if a.plan.early == 0 {
+		violations = append(violations, a.calm(ctx)...)
+		violations = append(violations, a.collectOrphans()...)
+		a.watcher.Loosen()
+	}
+	violations = append(violations, a.unevicted()...)
+	if a.plan.early == 0 {
+		a.persist("delete everything", func(ctx context.Context) error { return a.deleteAll(ctx) })
+	}
+	remains, err := a.watcher.Await(ctx, calmWithin, func(s checker.Snapshot, d checker.Durable) []checker.Finding {
+		return checker.Remains(s, d, a.watcher.Excused())
+	})
+	require.NoError(t, err)
+	violations = append(violations, remains...)
+	durable, err := a.watcher.Durable(ctx)
+	require.NoError(t, err)
+	a.watcher.AddRuns(durable)
+	stop()
+	seen, snapshots := a.watcher.Violations()
+	require.NotZero(t, snapshots)
+	return append(violations, seen...)
+}
+
+// makePools makes the deployments of the plan, and pods with a disruption budget on the first one.
+func (a *arena) makePools() {
 	for i, wanted := range a.plan.pools {
-		a.pools = append(a.pools, r.Pool(t, a.namespace, fmt.Sprintf("%s-%c", a.namespace, 'a'+i), wanted.replicas, func(d *v1alpha1.MachineDeployment) {
+		a.pools = append(a.pools, r.Pool(a.t, a.namespace, fmt.Sprintf("%s-%c", a.namespace, 'a'+i), wanted.replicas, func(d *v1alpha1.MachineDeployment) {
 			rig.Hosting(d)
 			if a.plan.hasty {
 				d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
@@ -97,44 +140,29 @@ func (a *arena) run() (violations []checker.Violation) {
 			}
 		}))
 	}
-	if a.plan.pods {
-		const pods, keep = 4, 3
-		a.pools[0].Deploy(t, "held", pods)
-		a.pools[0].Budget(t, "held", keep)
+	if a.plan.pods != "" {
+		const pods = 4
+		a.pools[0].Deploy(a.t, "held", pods)
+		a.pools[0].Budget(a.t, "held", 0, func(spec *policyv1.PodDisruptionBudgetSpec) {
+			field, value, _ := strings.Cut(a.plan.pods, " ")
+			limit := new(intstr.Parse(value))
+			if spec.MinAvailable = limit; field == "maxUnavailable" {
+				spec.MinAvailable, spec.MaxUnavailable = nil, limit
+			}
+		})
 	}
-	if len(a.plan.loads)%2 == 0 { // otherwise the first steps come while the first machines are made
-		for i, p := range a.pools {
-			p.AwaitRunning(t, int(a.plan.pools[i].replicas), time.Minute)
-		}
-	}
+}
 
-	a.steps(ctx)
+// calm returns what still moves or is incomplete long after the last load and the last fault.
+func (a *arena) calm(ctx context.Context) []checker.Violation {
 	restless, err := a.watcher.Await(ctx, calmWithin, func(s checker.Snapshot, d checker.Durable) []checker.Finding {
 		return checker.Restless(s, d, a.watcher.Excused())
 	})
-	require.NoError(t, err)
-	violations = append(violations, restless...)
+	require.NoError(a.t, err)
 	if len(restless) > 0 {
 		a.keep()
 	}
-
-	violations = append(violations, a.collectOrphans()...)
-
-	a.watcher.Loosen()
-	violations = append(violations, a.unevicted()...)
-	a.persist("delete everything", func(ctx context.Context) error { return a.deleteAll(ctx) })
-	remains, err := a.watcher.Await(ctx, calmWithin, func(s checker.Snapshot, d checker.Durable) []checker.Finding {
-		return checker.Remains(s, d, a.watcher.Excused())
-	})
-	require.NoError(t, err)
-	violations = append(violations, remains...)
-	durable, err := a.watcher.Durable(ctx)
-	require.NoError(t, err)
-	a.watcher.AddRuns(durable)
-	stop()
-	seen, snapshots := a.watcher.Violations()
-	require.NotZero(t, snapshots)
-	return append(violations, seen...)
+	return restless
 }
 
 // steps does all loads and faults of the plan, each at its time, and returns when the last one is taken back.
@@ -151,6 +179,14 @@ func (a *arena) steps(ctx context.Context) {
 		all.Go(func() {
 			time.Sleep(time.Until(begun.Add(s.At)))
 			a.fault(ctx, s)
+		})
+	}
+	if a.plan.early > 0 {
+		all.Go(func() {
+			time.Sleep(time.Until(begun.Add(a.plan.early)))
+			a.watcher.Loosen()
+			a.ending.Store(true)
+			a.persist("delete the namespace", func(ctx context.Context) error { return a.deleteAll(ctx) })
 		})
 	}
 	all.Wait()
@@ -186,6 +222,12 @@ func (a *arena) collectOrphans() []checker.Violation {
 	if len(excused) == 0 {
 		return nil
 	}
+	collect := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"25 until %s"}}}`,
+		v1alpha1.AnnotationCollectOrphans, time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
+	a.persist("let sweeps collect many orphans", func(ctx context.Context) error {
+		_, err := r.Machines.MachineV1alpha1().MachineClasses(a.namespace).Patch(ctx, "small", types.MergePatchType, collect, metav1.PatchOptions{})
+		return err
+	})
 	sweeps := r.Sweeps(a.t, a.namespace, time.Second)
 	last := time.Time{}
 	left, err := a.watcher.Await(a.t.Context(), time.Minute, func(s checker.Snapshot, _ checker.Durable) []checker.Finding {
@@ -229,7 +271,8 @@ func (a *arena) persist(what string, do func(context.Context) error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(a.t.Context()), 10*time.Second)
 		err := do(ctx)
 		cancel()
-		if err == nil {
+		gone := apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
+		if err == nil || gone && a.ending.Load() {
 			return
 		}
 		if time.Since(begun) > 3*time.Minute {
@@ -258,7 +301,7 @@ func hold(name string) *sync.Mutex {
 
 // keepAlive starts each component of ours that has ended by itself, as a kubelet would.
 func keepAlive(t *testing.T) {
-	ours := []string{component.Worker, component.Bridge, component.SecondBridge}
+	ours := []string{component.Worker, component.SecondWorker, component.Bridge, component.SecondBridge}
 	ctx, cancel := context.WithCancel(context.Background())
 	var over sync.WaitGroup
 	over.Go(func() {
@@ -299,5 +342,23 @@ func (a *arena) keep() {
 		if err != nil {
 			a.t.Log(err)
 		}
+	}
+}
+
+// report appends what this seed did and found to report.jsonl in the folder CHAOS_LOGS.
+func (a *arena) report(begun time.Time, snapshots int, violations []checker.Violation) {
+	root := os.Getenv("CHAOS_LOGS")
+	if root == "" {
+		return
+	}
+	line := Report{
+		Seed: a.plan.seed, Loads: kinds(a.plan.loads), Faults: kinds(a.plan.faults), Early: a.plan.early > 0,
+		Seconds: int(time.Since(begun).Seconds()), Snapshots: snapshots, Violations: []string{},
+	}
+	for _, v := range violations {
+		line.Violations = append(line.Violations, v.String())
+	}
+	if err := line.Append(filepath.Join(root, "report.jsonl")); err != nil {
+		a.t.Log(err)
 	}
 }

@@ -16,11 +16,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"millwright/api/v1alpha1"
 	"millwright/devstack/component"
 	"millwright/devstack/virtualcloud/admin"
 	"millwright/provider/virtual"
+	"millwright/test/integration/rig"
 )
 
 // fault does one fault and takes it back. It waits until no other fault holds the same part.
@@ -29,7 +31,7 @@ func (a *arena) fault(ctx context.Context, s step) {
 	switch s.What {
 	case faultWipe:
 		part = component.Temporal
-	case faultErrors, faultLate, faultLatency, faultHang, faultRate:
+	case faultErrors, faultLate, faultLatency, faultHang, faultRate, faultFull, faultNoBoot:
 		part = "behaviour of the cloud"
 	}
 	mutex := hold(part)
@@ -54,6 +56,12 @@ func (a *arena) fault(ctx context.Context, s step) {
 		a.refuse(s)
 	case faultQuota:
 		a.exhaust(s)
+	case faultCredentials:
+		a.writeToken("wrong")
+		time.Sleep(s.For)
+		a.writeToken(rig.Canary)
+	case faultRestore:
+		a.restore(s)
 	case faultWipe:
 		a.persist("kill Temporal", func(ctx context.Context) error { return r.Stack.Kill(ctx, component.Temporal) })
 		files, _ := filepath.Glob(filepath.Join(r.Stack.Dir(), component.Temporal, "*"))
@@ -201,7 +209,52 @@ func (a *arena) disturbCloud(s step) {
 		})
 		time.Sleep(s.For)
 		change(func(b *admin.Behaviour) { b.RateLimits = nil })
+	case faultFull:
+		change(func(b *admin.Behaviour) { b.Quotas = map[string]int{"total": 1} })
+		time.Sleep(s.For)
+		change(func(b *admin.Behaviour) { b.Quotas = nil })
+	case faultNoBoot:
+		change(func(b *admin.Behaviour) { b.BootLatency = virtual.Duration(24 * time.Hour) })
+		time.Sleep(s.For)
+		change(func(b *admin.Behaviour) { b.BootLatency = 0 })
 	default:
 		a.t.Errorf("no such fault: %s", s.What)
+	}
+}
+
+// writeToken writes the credentials into the Secret. A Secret that is absent, because of a load, is left alone: whoever restores it
+// writes the right ones.
+func (a *arena) writeToken(token string) {
+	a.persist("write credentials", func(ctx context.Context) error {
+		patch := fmt.Appendf(nil, `{"stringData":{"token":%q}}`, token)
+		_, err := r.Kube.CoreV1().Secrets(a.namespace).Patch(ctx, "small", types.MergePatchType, patch, metav1.PatchOptions{})
+		return known(err)
+	})
+}
+
+// restore takes a copy of the API server's store and puts it back after a while. It excuses the instances whose Machine does not exist
+// any more then.
+func (a *arena) restore(s step) {
+	copied := filepath.Join(a.t.TempDir(), "etcd")
+	ctx := context.WithoutCancel(a.t.Context())
+	if err := r.SaveStore(ctx, copied); err != nil {
+		a.t.Errorf("save the store: %v", err)
+		return
+	}
+	time.Sleep(s.For)
+	if err := r.RestoreStore(ctx, copied); err != nil {
+		a.t.Errorf("restore the store: %v", err)
+	}
+	a.persist("let all Nodes join again", func(ctx context.Context) error { return r.Cloud.Rejoin(ctx) })
+	for begun := time.Now(); time.Since(begun) < 20*time.Second; time.Sleep(200 * time.Millisecond) { // creations in progress may still end
+		now, err := a.watcher.Snapshot(a.t.Context())
+		if err != nil {
+			continue
+		}
+		for _, i := range now.Instances {
+			if now.Machine(i.Tags.MachineUID) == nil {
+				a.watcher.Excuse(i.Tags.MachineUID)
+			}
+		}
 	}
 }

@@ -88,6 +88,20 @@ func (a *arena) load(s step) {
 			_, err := secrets.Create(ctx, rig.Credentials(a.namespace), metav1.CreateOptions{})
 			return made(err) // two loads may overlap
 		})
+	case loadHandOver:
+		a.handOver(p)
+	case loadOwnerOfSet:
+		a.persist("take the owner of a set", func(ctx context.Context) error {
+			sets, err := r.Machines.MachineV1alpha1().MachineSets(a.namespace).List(ctx, metav1.ListOptions{LabelSelector: "pool=" + p.Name})
+			if err != nil || len(sets.Items) == 0 {
+				return err
+			}
+			_, err = r.Machines.MachineV1alpha1().MachineSets(a.namespace).Patch(ctx, sets.Items[s.N%len(sets.Items)].Name, types.MergePatchType,
+				[]byte(`{"metadata":{"ownerReferences":null}}`), metav1.PatchOptions{})
+			return known(err)
+		})
+	case loadGate:
+		a.gate(p, s.For)
 	default:
 		a.t.Errorf("no such load: %s", s.What)
 	}
@@ -131,6 +145,8 @@ func known(err error) error {
 }
 
 func (a *arena) patchPool(p *rig.Pool, patch string) {
+	a.changing.Lock()
+	defer a.changing.Unlock()
 	a.persist("change "+p.Name, func(ctx context.Context) error {
 		_, err := r.Machines.MachineV1alpha1().MachineDeployments(a.namespace).Patch(ctx, p.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 		return err

@@ -27,6 +27,9 @@ const (
 	loadOrphan        = "orphan"         // a machine is deleted and loses its finalizer
 	loadPause         = "pause-rollout"  // for a while
 	loadVanish        = "vanish"         // an instance is gone without a call; its node is, too, if the number is odd
+	loadHandOver      = "hand-over"      // a deployment is deleted with --cascade=orphan and applied again
+	loadOwnerOfSet    = "take-set-owner" // the deployment takes the set back
+	loadGate          = "gate"           // a policy holds each rollout at half until it is approved, so long after it got there
 )
 
 // Faults: what breaks.
@@ -42,6 +45,11 @@ const (
 	faultWipe    = "wipe-temporal"
 	faultPolicy  = "refuse" // a policy of the API server refuses one kind of write of the worker
 	faultQuota   = "quota"  // no more machines may be created in the namespace
+
+	faultFull        = "cloud-quota"   // no more instances may be created
+	faultNoBoot      = "cloud-no-boot" // the instances that are created get no node
+	faultCredentials = "wrong-secret"  // the Secret has credentials that the cloud refuses
+	faultRestore     = "restore-etcd"  // after a while the API server's store is put back to its former state
 )
 
 // step is one load or one fault.
@@ -78,85 +86,172 @@ type plan struct {
 	tokens            bool
 	staleness, accept time.Duration
 
-	byNamespace bool // at the end the namespace is deleted, otherwise each object
-	pods        bool // pods with a disruption budget run on the first pool
-	hasty       bool // short timeouts of creation and health, so that machines fail
+	byNamespace bool          // at the end the namespace is deleted, otherwise each object
+	early       time.Duration // when the namespace is deleted, in the middle of the work; zero: not before all is calm
+	pods        string        // the disruption budget of pods on the first pool, one of budgets(); empty: there are no pods
+	hasty       bool          // short timeouts of creation and health, so that machines fail
+}
+
+// budgets are disruption budgets that let one of four pods go: the field of the budget and its value.
+func budgets() []string {
+	return []string{"minAvailable 3", "minAvailable 75%", "maxUnavailable 1", "maxUnavailable 25%"}
 }
 
 // lengths says how much happens.
 type lengths struct {
 	loads, faults int           // at the most
 	time          time.Duration // until the last one begins
+	long          bool          // faults may last a minute or two
+}
+
+// maker makes the plan of one seed from its dice.
+type maker struct {
+	dice *rand.Rand
+	l    lengths
+	p    plan
 }
 
 // newPlan makes the plan of a seed.
 func newPlan(seed uint64, l lengths) plan {
-	dice := rand.New(rand.NewPCG(seed, 7))
-	between := func(low, high int) int { return low + dice.IntN(high-low+1) }
-	seconds := func(low, high int) time.Duration { return time.Duration(between(low, high)) * time.Second }
-	pick := func(from []string) string { return from[dice.IntN(len(from))] }
-
-	p := plan{seed: seed, tokens: dice.IntN(3) > 0, byNamespace: dice.IntN(3) == 0}
-	p.staleness, p.accept = seconds(0, 2), seconds(0, 1)
-	for range between(1, 2) {
-		p.pools = append(p.pools, pool{replicas: int32(between(2, 5)), surge: int32(between(1, 2)), unavailable: int32(between(0, 1))})
+	m := maker{dice: rand.New(rand.NewPCG(seed, 7)), l: l, p: plan{seed: seed}}
+	p := &m.p
+	p.tokens, p.byNamespace, p.hasty = m.dice.IntN(3) > 0, m.oneOf(3), m.oneOf(3)
+	p.staleness, p.accept = m.seconds(0, 2), m.seconds(0, 1)
+	if p.byNamespace && m.oneOf(3) {
+		p.early = m.seconds(5, max(5, int(l.time.Seconds())))
 	}
-	themes := [][]string{
-		{loadRoll},
-		{loadScale, loadFlap, loadRoll, loadPause},
-		{loadScale, loadRoll, loadDeleteMachine, loadDeleteNode, loadLabel, loadOwner, loadFinalizer, loadSecret, loadOrphan, loadVanish},
+	for range m.between(1, 2) {
+		p.pools = append(p.pools, pool{replicas: int32(m.between(2, 5)), surge: int32(m.between(1, 2)), unavailable: int32(m.between(0, 1))})
 	}
-	theme := themes[dice.IntN(len(themes))]
-	for range between(2, l.loads) {
-		s := step{At: time.Duration(dice.Int64N(int64(l.time))), What: pick(theme), N: between(1, 7), Pool: dice.IntN(len(p.pools))}
-		if slices.Contains([]string{loadSecret, loadLabel, loadPause}, s.What) {
-			s.For = seconds(5, 15)
-		}
-		p.loads = append(p.loads, s)
+	if l.long && p.early == 0 && m.oneOf(10) {
+		p.faults = append(p.faults, step{At: m.moment() / 2, For: m.seconds(125, 140), What: faultRestore, On: component.Etcd})
 	}
-	kinds := []string{faultKill, faultKill, faultKill, faultPause, faultPause, faultRole, faultErrors, faultLate, faultLatency, faultHang, faultRate, faultWipe, faultPolicy, faultQuota}
-	victims := []string{
-		component.Worker, component.Worker, component.Bridge, component.SecondBridge, component.Temporal, component.VirtualCloud,
-		component.APIServer, component.Etcd, component.ControllerManager,
+	m.addLoads()
+	m.addFaults()
+	if budget := m.pick(budgets()); m.oneOf(2) && !p.hurtsNodes() {
+		p.pods = budget
 	}
-	for range between(1, l.faults) {
-		s := step{At: time.Duration(dice.Int64N(int64(l.time))), What: pick(kinds)}
-		switch s.What {
-		case faultKill:
-			s.On, s.For = pick(victims), seconds(0, 15)
-		case faultPause:
-			s.On, s.For = pick(victims), seconds(3, 25)
-		case faultRole:
-			s.On, s.For = pick([]string{component.WorkerIdentity, component.WorkerIdentity, component.BridgeIdentity}), seconds(20, 40)
-		case faultErrors, faultLate:
-			s.On, s.For = pick([]string{"create", "delete", "status", "list"}), seconds(5, 20)
-		case faultHang:
-			s.On, s.For = pick([]string{"create", "delete", "status"}), seconds(5, 15)
-		case faultPolicy:
-			s.On, s.For = pick([]string{"machines", "machines/status", "machinesets", "machinesets/status", "machinedeployments/status", "nodes"}), seconds(5, 30)
-		case faultLatency, faultRate, faultQuota:
-			s.For = seconds(5, 20)
-		}
-		p.faults = append(p.faults, s)
-	}
-	p.hasty = dice.IntN(3) == 0
-	p.pods = dice.IntN(2) == 0 && !p.hurtsNodes()
 	for _, steps := range [][]step{p.loads, p.faults} {
 		slices.SortStableFunc(steps, func(a, b step) int { return cmp.Compare(a.At, b.At) })
 	}
-	return p
+	return *p
+}
+
+func (m *maker) between(low, high int) int { return low + m.dice.IntN(high-low+1) }
+func (m *maker) oneOf(n int) bool          { return m.dice.IntN(n) == 0 }
+func (m *maker) pick(from []string) string { return from[m.dice.IntN(len(from))] }
+func (m *maker) moment() time.Duration     { return time.Duration(m.dice.Int64N(int64(m.l.time))) }
+func (m *maker) seconds(low, high int) time.Duration {
+	return time.Duration(m.between(low, high)) * time.Second
+}
+
+// possible leaves out what does not fit the rest of the plan.
+func (m *maker) possible(kinds ...string) []string {
+	return slices.DeleteFunc(kinds, func(kind string) bool {
+		switch kind {
+		case loadOrphan, loadFinalizer:
+			return m.p.early > 0 || m.p.restores() // the class is gone before the orphan is found; a restored machine is no orphan
+		case loadSecret, faultCredentials:
+			return m.p.early > 0 || m.p.restores() // without credentials nothing can be deleted
+		case loadLabel, loadPause, loadGate, faultRole, faultPolicy, faultQuota:
+			return m.p.restores() // what is taken back would be restored
+		case faultNoBoot:
+			return !m.p.hasty // each of these machines would wait for 20 minutes
+		default:
+			return false
+		}
+	})
+}
+
+func (m *maker) addLoads() {
+	themes := [][]string{
+		{loadRoll, loadRoll, loadGate, loadHandOver},
+		{loadScale, loadFlap, loadRoll, loadPause, loadGate, loadHandOver, loadOwnerOfSet},
+		{
+			loadScale, loadRoll, loadDeleteMachine, loadDeleteNode, loadLabel, loadOwner, loadFinalizer, loadSecret, loadOrphan, loadVanish,
+			loadHandOver, loadOwnerOfSet,
+		},
+	}
+	theme := m.possible(themes[m.dice.IntN(len(themes))]...)
+	for range m.between(2, m.l.loads) {
+		s := step{At: m.moment(), What: m.pick(theme), N: m.between(1, 7), Pool: m.dice.IntN(len(m.p.pools))}
+		if slices.Contains([]string{loadSecret, loadLabel, loadPause, loadGate}, s.What) {
+			s.For = m.seconds(5, 15)
+		}
+		m.p.loads = append(m.p.loads, s)
+	}
+}
+
+func (m *maker) addFaults() {
+	kinds := m.possible(
+		faultKill, faultKill, faultKill, faultPause, faultPause, faultRole, faultErrors, faultLate, faultLatency, faultHang, faultRate, faultWipe,
+		faultPolicy, faultQuota, faultFull, faultNoBoot, faultCredentials,
+	)
+	for range m.between(1, m.l.faults) {
+		s := step{At: m.moment(), What: m.pick(kinds)}
+		m.fill(&s)
+		m.p.faults = append(m.p.faults, s)
+	}
+}
+
+// fill chooses where a fault is, and for how long.
+func (m *maker) fill(s *step) {
+	switch s.What {
+	case faultKill:
+		s.On, s.For = m.victim(), m.seconds(0, 15)
+	case faultPause:
+		s.On, s.For = m.victim(), m.seconds(3, 25)
+		if m.oneOf(4) && m.l.long {
+			s.For = m.seconds(60, 70)
+		}
+	case faultRole:
+		s.On, s.For = m.pick([]string{component.WorkerIdentity, component.WorkerIdentity, component.BridgeIdentity}), m.seconds(10, 30)
+		if m.oneOf(3) && m.l.long {
+			s.For = time.Minute
+		}
+	case faultErrors, faultLate:
+		s.On, s.For = m.pick([]string{"create", "delete", "status", "list"}), m.seconds(5, 20)
+	case faultHang:
+		s.On, s.For = m.pick([]string{"create", "delete", "status"}), m.seconds(5, 15)
+	case faultPolicy:
+		s.On = m.pick([]string{"machines", "machines/status", "machinesets", "machinesets/status", "machinedeployments/status", "nodes"})
+		s.For = m.seconds(5, 30)
+	case faultLatency, faultRate, faultQuota, faultFull, faultCredentials:
+		s.For = m.seconds(5, 20)
+	case faultNoBoot:
+		s.For = m.seconds(3, 8) // the machines of this time are replaced one after the other
+	}
+}
+
+// victim chooses a component to be killed or stopped.
+func (m *maker) victim() string {
+	victims := []string{
+		component.Worker, component.SecondWorker, component.Bridge, component.SecondBridge, component.Temporal, component.VirtualCloud,
+	}
+	if !m.p.restores() {
+		victims = append(victims, component.APIServer, component.Etcd, component.ControllerManager)
+	}
+	return m.pick(victims)
+}
+
+// restores says that the API server's store is put back.
+func (p plan) restores() bool {
+	return slices.ContainsFunc(p.faults, func(s step) bool { return s.What == faultRestore })
+}
+
+// only says that the plan has no other loads than these.
+func (p plan) only(loads ...string) bool {
+	return !slices.ContainsFunc(p.loads, func(s step) bool { return !slices.Contains(loads, s.What) })
 }
 
 // leaving says that machines are deleted by rollouts only, so that those that are on their way out count too.
 func (p plan) leaving() bool {
-	return !p.hasty && !slices.ContainsFunc(p.loads, func(s step) bool { return s.What != loadRoll })
+	return !p.hasty && !p.restores() && p.only(loadRoll, loadGate, loadHandOver)
 }
 
 // nodes says that only rollouts and changes of size take nodes, and that nothing which nodes need is disturbed.
 func (p plan) nodes() bool {
-	return !p.hasty && !p.hurtsNodes() && !slices.ContainsFunc(p.loads, func(s step) bool {
-		return !slices.Contains([]string{loadRoll, loadScale, loadFlap, loadPause}, s.What)
-	})
+	return !p.hasty && !p.hurtsNodes() && p.only(loadRoll, loadScale, loadFlap, loadPause, loadGate, loadHandOver, loadOwnerOfSet)
 }
 
 // hurtsNodes says that something which nodes and pods need is disturbed.
@@ -175,6 +270,14 @@ func (p plan) String() string {
 		}
 		return strings.Join(texts, ", ")
 	}
+	end := "each object is deleted"
+	if p.byNamespace {
+		end = "the namespace is deleted"
+	}
+	if p.early > 0 {
+		end += fmt.Sprintf(" after %.0fs", p.early.Seconds())
+	}
 	cloud := fmt.Sprintf("client tokens %t, reads %s old, requests without a record for %s", p.tokens, p.staleness, p.accept)
-	return fmt.Sprintf("%d pools, pods %t, short timeouts %t; cloud: %s; loads: %s; faults: %s", len(p.pools), p.pods, p.hasty, cloud, describe(p.loads), describe(p.faults))
+	return fmt.Sprintf("%d pools, budget %q, short timeouts %t, at the end %s; cloud: %s; loads: %s; faults: %s",
+		len(p.pools), p.pods, p.hasty, end, cloud, describe(p.loads), describe(p.faults))
 }

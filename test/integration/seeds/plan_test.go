@@ -5,18 +5,49 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"millwright/devstack/component"
 )
 
 func TestASeedGivesOnePlan(t *testing.T) {
-	l := lengths{loads: 7, faults: 4, time: time.Minute}
-	kinds := map[string]bool{}
+	l := lengths{loads: 7, faults: 4, time: time.Minute, long: true}
+	found := map[string]bool{}
 	for seed := range uint64(300) {
 		p := newPlan(seed, l)
 		assert.Equal(t, p, newPlan(seed, l))
 		for _, s := range append(p.loads, p.faults...) {
-			kinds[s.What] = true
+			found[s.What] = true
 			assert.Less(t, s.At, l.time)
 		}
 	}
-	assert.Len(t, kinds, 23, "each load and each fault is in some plan")
+	assert.Len(t, found, 30, "each load and each fault is in some plan")
+}
+
+func TestWhatDoesNotFitARestore(t *testing.T) {
+	restores := 0
+	for seed := range uint64(500) {
+		p := newPlan(seed, lengths{loads: 9, faults: 6, time: time.Minute, long: true})
+		if !p.restores() {
+			continue
+		}
+		restores++
+		assert.Zero(t, p.early)
+		assert.Empty(t, p.pods)
+		assert.False(t, p.leaving() || p.nodes())
+		for _, s := range p.faults {
+			assert.True(t, s.What == faultRestore || s.On != component.Etcd && s.On != component.APIServer && s.On != component.ControllerManager, s)
+		}
+		for _, s := range p.loads {
+			assert.Zero(t, s.For, s)
+		}
+	}
+	assert.Greater(t, restores, 10)
+}
+
+func TestTheShortFormIsShort(t *testing.T) {
+	for seed := range uint64(300) {
+		for _, s := range newPlan(seed, lengths{loads: 7, faults: 4, time: time.Minute}).faults {
+			assert.LessOrEqual(t, s.For, 30*time.Second, s)
+		}
+	}
 }

@@ -1,0 +1,33 @@
+// Command chaosreport prints a Markdown table of the seeds that a folder CHAOS_LOGS reports: faults by loads, with the numbers of seeds
+// and of those with violations.
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"millwright/test/integration/seeds"
+)
+
+func main() {
+	if err := render(os.Getenv("CHAOS_LOGS")); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// render prints the table of a folder.
+func render(folder string) error {
+	file, err := os.Open(filepath.Join(folder, "report.jsonl"))
+	if err != nil {
+		return fmt.Errorf("open reports: %w", err)
+	}
+	defer func() { _ = file.Close() }()
+	reports, err := seeds.ReadReports(file)
+	if err != nil {
+		return err
+	}
+	fmt.Print(seeds.Table(reports))
+	return nil
+}

@@ -1,0 +1,72 @@
+//go:build integration
+
+package rig
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"millwright/devstack/component"
+)
+
+// SaveStore copies the data of the API server's store to a folder that does not exist yet. It stops etcd for this, because a copy of
+// files that are being written may not be readable.
+func (r *Rig) SaveStore(ctx context.Context, to string) error {
+	if err := r.Stack.Stop(ctx, component.Etcd); err != nil {
+		return fmt.Errorf("stop etcd: %w", err)
+	}
+	if err := os.CopyFS(to, os.DirFS(r.store())); err != nil {
+		return fmt.Errorf("copy the store: %w", err)
+	}
+	return r.Stack.Start(ctx, component.Etcd)
+}
+
+// RestoreStore puts the API server's store back to a copy, as an administrator would: no API server runs meanwhile, and afterwards all
+// clients with caches are restarted, ours too. Their watches would go on from a version that the API server has yet to reach, and
+// tell nothing until then. Kubelets must be restarted too: see Rejoin of the cloud's client.
+func (r *Rig) RestoreStore(ctx context.Context, from string) error {
+	for _, name := range []string{component.APIServer, component.Etcd} {
+		if err := r.Stack.Kill(ctx, name); err != nil {
+			return fmt.Errorf("kill %s: %w", name, err)
+		}
+	}
+	files, err := filepath.Glob(filepath.Join(r.store(), "*"))
+	if err != nil {
+		return fmt.Errorf("list the store: %w", err)
+	}
+	for _, file := range files {
+		if err := os.RemoveAll(file); err != nil {
+			return fmt.Errorf("empty the store: %w", err)
+		}
+	}
+	if err := os.CopyFS(r.store(), os.DirFS(from)); err != nil {
+		return fmt.Errorf("copy the store back: %w", err)
+	}
+	for _, name := range []string{component.Etcd, component.APIServer} {
+		if err := r.Stack.Start(ctx, name); err != nil {
+			return fmt.Errorf("start %s: %w", name, err)
+		}
+	}
+	state, err := r.Stack.State()
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{
+		component.ControllerManager, component.Scheduler, component.Kwok,
+		component.Worker, component.SecondWorker, component.Bridge, component.SecondBridge,
+	} {
+		if !slices.Contains(state.Plan.Components, name) {
+			continue
+		}
+		if err := r.Stack.Restart(ctx, name); err != nil {
+			return fmt.Errorf("restart %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// store is the folder of etcd's data.
+func (r *Rig) store() string { return filepath.Join(r.Stack.Dir(), component.Etcd) }
