@@ -43,6 +43,7 @@ type Rig struct {
 	Kube     kubernetes.Interface
 	Cloud    *admin.Client
 	Temporal client.Client
+	Proxies  *Proxies // nil unless the stack was started behind them
 }
 
 // Up starts a stack that ends with this process, and connects to it. Call it from TestMain; its error is fatal.
@@ -73,13 +74,23 @@ func Up(ctx context.Context, dir string, options stack.Options) (*Rig, error) {
 // Main runs the tests of a package on one stack and takes it down behind them. When they have passed it looks for the
 // canary in everything that was written down. On failure the stack's logs are printed.
 func Main(m *testing.M, options stack.Options, use func(*Rig)) int {
+	return onStack(m, options, Up, use)
+}
+
+// MainBehindProxies is Main on a stack whose workers and bridges reach the API server through the rig's proxies.
+func MainBehindProxies(m *testing.M, options stack.Options, use func(*Rig)) int {
+	return onStack(m, options, UpBehindProxies, use)
+}
+
+// onStack is Main with a function that starts the stack.
+func onStack(m *testing.M, options stack.Options, up func(context.Context, string, stack.Options) (*Rig, error), use func(*Rig)) int {
 	dir, err := os.MkdirTemp("", "millwright-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	r, err := Up(context.Background(), dir, options)
+	r, err := up(context.Background(), dir, options)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "start stack:", err)
 		return 1

@@ -1,0 +1,84 @@
+//go:build integration
+
+// Package apifaults shows that an API server that refuses, forgets to answer or tells late costs time and nothing else.
+package apifaults
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
+
+	"millwright/api/v1alpha1"
+	"millwright/devstack/component"
+	"millwright/devstack/stack"
+	"millwright/devstack/virtualcloud/admin"
+	"millwright/test/checker"
+	"millwright/test/integration/rig"
+)
+
+var r *rig.Rig
+
+func TestMain(m *testing.M) {
+	components := append(component.Names(), component.SecondBridge)
+	os.Exit(rig.MainBehindProxies(m, stack.Options{Components: components}, func(up *rig.Rig) { r = up }))
+}
+
+// watched starts a checker for a namespace. The returned function fails the test if anything was violated until then, or a run ended
+// badly.
+func watched(t *testing.T, namespace string) (verify func()) {
+	t.Helper()
+	sources := checker.Sources{Machines: r.Machines, Kube: r.Kube, Cloud: r.Cloud, Temporal: r.Temporal}
+	watcher := checker.Watch(sources, namespace, checker.Bounds{})
+	ctx, stop := context.WithCancel(t.Context())
+	t.Cleanup(stop)
+	go watcher.Run(ctx)
+	return func() {
+		t.Helper()
+		durable, err := watcher.Durable(ctx)
+		require.NoError(t, err)
+		watcher.AddRuns(durable)
+		violations, snapshots := watcher.Violations()
+		require.NotZero(t, snapshots)
+		require.Empty(t, violations)
+	}
+}
+
+func stats(t *testing.T) admin.Stats {
+	t.Helper()
+	s, err := r.Cloud.Stats(t.Context())
+	require.NoError(t, err)
+	return s
+}
+
+// made checks how many instances were made since then, none of them twice.
+func made(t *testing.T, before admin.Stats, n int) {
+	t.Helper()
+	after := stats(t)
+	require.Equal(t, n, after.Creates-before.Creates, "instances made")
+	require.Equal(t, before.DuplicateCreates, after.DuplicateCreates, "instances made twice")
+}
+
+// phases returns the phase of each machine of a pool.
+func phases(t *testing.T, p *rig.Pool) map[types.UID]v1alpha1.MachinePhase {
+	t.Helper()
+	all := map[types.UID]v1alpha1.MachinePhase{}
+	for _, m := range p.Machines(t) {
+		all[m.UID] = m.Status.CurrentStatus.Phase
+	}
+	return all
+}
+
+// told says which faults were met, and fails the test if one of those was not.
+func told(t *testing.T, names ...string) {
+	t.Helper()
+	for who, counts := range map[string]map[string]int{"worker": r.Proxies.Worker.Counts(), "bridge": r.Proxies.Bridge.Counts()} {
+		t.Log(fmt.Sprintf("faults of the %s so far: %v", who, counts))
+		for _, name := range names {
+			require.Positive(t, counts[name], "no fault %q of the %s: the test shows nothing", name, who)
+		}
+	}
+}

@@ -1,0 +1,46 @@
+//go:build integration
+
+package apifaults
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"millwright/api/v1alpha1"
+	"millwright/test/integration/rig"
+)
+
+// While a pool is made and rolled, many requests get 429, many writes get 409, and some have their effect without an answer. Each machine
+// is made once, and replaced once.
+func TestStormOfConflictsAndRefusalsWhileAPoolIsMadeAndRolled(t *testing.T) {
+	const size = 6
+	r.Namespace(t, "storm", "")
+	verify, before := watched(t, "storm"), stats(t)
+	r.Proxies.SetFor(t, rig.APIFaults{Busy: 0.1, Conflict: 0.25, Lost: 0.08})
+	pool := r.Pool(t, "storm", "storm", size)
+	pool.AwaitRunning(t, size, 2*time.Minute)
+	made(t, before, size)
+
+	pool.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"edition":"2"}}},"strategy":{"rollingUpdate":{"maxSurge":3,"maxUnavailable":1}}}}`)
+	rig.Eventually(t, 3*time.Minute, "the rollout has ended", func() (bool, any) {
+		machines := pool.Machines(t)
+		fresh := 0
+		for _, m := range machines {
+			if m.Labels["edition"] == "2" && m.Status.CurrentStatus.Phase == v1alpha1.MachineRunning {
+				fresh++
+			}
+		}
+		return fresh == size && len(machines) == size, fresh
+	})
+	pool.AwaitRunning(t, size, time.Minute)
+	made(t, before, 2*size)
+	require.Len(t, pool.Instances(t), size)
+	told(t, "busy", "conflict", "lost")
+	r.Proxies.Set(rig.APIFaults{})
+
+	pool.Delete(t)
+	pool.AwaitGone(t, 2*time.Minute)
+	verify()
+}

@@ -1,0 +1,50 @@
+//go:build integration
+
+package rig
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const tells = `package main
+
+import (
+	"fmt"
+	"time"
+)
+
+func main() {
+	begun := time.Now()
+	time.Sleep(10 * time.Millisecond)
+	if d := time.Since(begun); d < 10*time.Millisecond || d > 10*time.Second {
+		panic(d)
+	}
+	fmt.Print(time.Now().Format(time.RFC3339))
+}
+`
+
+func TestABinaryWithAWrongClock(t *testing.T) {
+	folder := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "main.go"), []byte(tells), 0o600))
+	require.NoError(t, buildSkewed(folder, folder, "main.go", filepath.Join(folder, "main")))
+	for _, by := range []time.Duration{0, 10 * time.Minute, -10 * time.Minute} {
+		command := exec.Command(filepath.Join(folder, "main"))
+		command.Env = Clock(by)
+		text, err := command.Output()
+		require.NoError(t, err)
+		told, err := time.Parse(time.RFC3339, string(text))
+		require.NoError(t, err)
+		require.WithinDuration(t, time.Now().Add(by), told, 30*time.Second)
+	}
+}
+
+func TestAnUnknownVersionOfGoIsNamed(t *testing.T) {
+	_, err := patchNow("package time")
+	require.ErrorContains(t, err, "adapt clock.go")
+}
