@@ -125,8 +125,8 @@ func mutations() []mutation {
 		{"F12", "decide/rollout/rollout.go", `return set.Foreign })`, `return set.Foreign && false })`, rolling, "no set is released"},
 		{"F13", "activities/deployment/sets.go", `range in.Adopt {`, `range in.Adopt[:0] {`, node, "a set that is to be adopted is not"},
 		{"F14", "activities/deployment/sets.go", `range in.Release {`, `range in.Release[:0] {`, node, "a set that is to be released is not"},
-		{"F15", "observe/deployment/rollout.go", `o.Steps = steps(r.Steps)`, `_ = r`, "./observe/deployment", "the steps of a rollout follow the policy while it is under way"},
-		{"F16", "activities/deployment/status.go", `steps = was.Steps`, `_ = was`, node, "a report replaces the steps with which a rollout began"},
+		{"F15", "observe/deployment/rollout.go", `o.Steps = steps(kept)`, `_ = kept`, "./observe/deployment", "the steps of a rollout follow the policy while it is under way"},
+		{"F16", "activities/deployment/status.go", `steps := deployment.RecordedSteps(s, p.Revision)`, `var steps []v1alpha1.RolloutStep`, node, "a report replaces the steps with which a rollout began"},
 		{"F17", "observe/machine/facts.go", `return end.Add(absences.Between(m.CreationTimestamp.Time, now))`, `return end`, "./observe/machine", "the creation clock goes on while no worker is at work"},
 		{"F18", "observe/machine/facts.go", ` + absences.Between(m.CreationTimestamp.Time, s.Since.Time)`, ``, "./observe/machine", "absences before a stop of the creation clock count"},
 	}

@@ -84,7 +84,7 @@ func silent(err error) bool {
 // the drain for good.
 func (m *machine) holdUnasked(ctx workflow.Context, d activities.Decision) error {
 	m.Show(ctx, stageOf(*d.Deletion, d))
-	report := m.progress(vocabulary.PhaseTerminating, lastOperation(vocabulary.OperationDelete, vocabulary.StateProcessing, m.Shown.Why))
+	report := m.progress(ctx, vocabulary.PhaseTerminating, lastOperation(vocabulary.OperationDelete, vocabulary.StateProcessing, m.Shown.Why))
 	report.Event = &kube.Event{Reason: vocabulary.ReasonDeletionHeld, Message: m.Shown.Why}
 	if err := m.writeStatus(ctx, m.Shown.Why, report); err != nil {
 		return err

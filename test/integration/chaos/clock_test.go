@@ -194,7 +194,7 @@ func (w wrongClock) drains(t *testing.T, pool *rig.Pool, size int) int {
 	}
 	require.NotEmpty(t, held)
 	var deleted map[string]time.Time
-	rig.Within(t, auditDelay, "the audit log has the deletions of all pods of these machines", func() (bool, any) {
+	rig.Eventually(t, auditDelay, "the audit log has the deletions of all pods of these machines", func() (bool, any) {
 		deleted = w.deletions(t)
 		missing := slices.DeleteFunc(slices.Clone(held), func(pod string) bool { return !deleted[pod].IsZero() })
 		return len(missing) == 0, missing
