@@ -53,14 +53,13 @@ func RunOn[T any](w *World, k Worker, activity, in any) (T, error) {
 		return Local[T](w, activity, in)
 	}
 	return Execute[T](w.T, activity, in, func(env *testsuite.TestActivityEnvironment, activity any, in ...any) (converter.EncodedValue, error) {
-		k.Prepare(env)
+		env.SetWorkerOptions(worker.Options{Interceptors: k.interceptors()})
 		return env.ExecuteActivity(activity, in...)
 	})
 }
 
-// Prepare makes an environment that of this worker.
-func (k Worker) Prepare(env *testsuite.TestActivityEnvironment) {
-	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{&serverTimes{ahead: k.Ahead}}})
+func (k Worker) interceptors() []interceptor.WorkerInterceptor {
+	return []interceptor.WorkerInterceptor{&serverTimes{ahead: k.Ahead}}
 }
 
 // serverTimes makes the times of a regular activity those of the server: the test environment takes them from the worker's clock.
