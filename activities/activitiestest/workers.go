@@ -52,15 +52,17 @@ func RunOn[T any](w *World, k Worker, activity, in any) (T, error) {
 	if k.Local {
 		return Local[T](w, activity, in)
 	}
-	return Execute[T](w.T, activity, in, func(env *testsuite.TestActivityEnvironment, activity any, in ...any) (converter.EncodedValue, error) {
-		k.Prepare(env)
-		return env.ExecuteActivity(activity, in...)
-	})
+	return Execute[T](w.T, activity, in, k.Execute)
 }
 
-// Prepare makes an environment that of this worker.
-func (k Worker) Prepare(env *testsuite.TestActivityEnvironment) {
-	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{&serverTimes{ahead: k.Ahead}}})
+// Execute runs an activity as a regular one of this worker, in an environment that is used for nothing else.
+func (k Worker) Execute(env *testsuite.TestActivityEnvironment, activity any, in ...any) (converter.EncodedValue, error) {
+	env.SetWorkerOptions(worker.Options{Interceptors: k.interceptors()})
+	return env.ExecuteActivity(activity, in...)
+}
+
+func (k Worker) interceptors() []interceptor.WorkerInterceptor {
+	return []interceptor.WorkerInterceptor{&serverTimes{ahead: k.Ahead}}
 }
 
 // serverTimes makes the times of a regular activity those of the server: the test environment takes them from the worker's clock.

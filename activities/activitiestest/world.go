@@ -42,6 +42,7 @@ type World struct {
 	Meta     *metadatafake.FakeMetadataClient // of Secrets
 	Recorder *record.FakeRecorder
 	*kube.Kube
+	Ahead time.Duration // how far the clock of the worker that makes attempts is ahead of the servers'; see Worker
 }
 
 // NewWorld returns a world that holds these objects, machine objects and nodes alike, in its API server and its caches.

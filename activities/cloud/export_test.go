@@ -2,6 +2,7 @@ package cloud
 
 import (
 	"context"
+	"time"
 
 	"millwright/activities/kube"
 	"millwright/provider"
@@ -15,6 +16,6 @@ var Render = render
 
 // UserData returns the user data of an instance, without the token.
 func UserData(ctx context.Context, p *Provider, class provider.Class, machine string, ref kube.TokenRef) ([]byte, *kube.Problem, error) {
-	data, _, problem, err := p.userData(ctx, class, machine, ref)
+	data, _, problem, err := p.userData(ctx, class, machine, ref, time.Now())
 	return data, problem, err
 }

@@ -163,7 +163,8 @@ func (p *Provider) DeleteInstance(ctx context.Context, in InstanceCall) (Instanc
 
 // terminating makes Temporal run the activity again when the instance may be gone. It raises no alarm.
 func terminating(ctx context.Context, machine string) error {
-	wait := kube.DeletePoll(time.Since(activity.GetInfo(ctx).ScheduledTime))
+	info := activity.GetInfo(ctx) // both of its times are the server's
+	wait := kube.DeletePoll(info.StartedTime.Sub(info.ScheduledTime))
 	return temporal.NewApplicationErrorWithOptions(fmt.Sprintf("instance of machine %s is still terminating", machine), kube.TypeTerminating,
 		temporal.ApplicationErrorOptions{NextRetryDelay: wait, Category: temporal.ApplicationErrorCategoryBenign})
 }
@@ -246,7 +247,7 @@ func (p *Provider) addUserData(ctx context.Context, class *boundClass, in Instan
 	if !class.boots {
 		return nil, nil
 	}
-	data, token, problem, err := p.userData(ctx, class.Class, in.Machine.Name, in.Token)
+	data, token, problem, err := p.userData(ctx, class.Class, in.Machine.Name, in.Token, kube.ServerClock(ctx).Now())
 	if err != nil || problem != nil {
 		return problem, err
 	}

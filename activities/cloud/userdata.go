@@ -27,13 +27,13 @@ const (
 // userData returns the user data of a machine's instance: that of its class with the placeholders replaced. A Secret without
 // the key is a problem for people; an empty value is not. A token that does not exist or is not usable is a problem that may
 // pass, because the next attempt makes another token. The result is secret, and so is the token, which is returned too.
-func (p *Provider) userData(ctx context.Context, class provider.Class, machine string, ref kube.TokenRef) (data []byte, token string, problem *kube.Problem, err error) {
+func (p *Provider) userData(ctx context.Context, class provider.Class, machine string, ref kube.TokenRef, now time.Time) (data []byte, token string, problem *kube.Problem, err error) {
 	template, found := class.Secret[userDataKey]
 	if !found {
 		problem = kube.ClassProblem(v1alpha1.ReasonSecretInvalid, "the Secret of MachineClass %s has no key %s", class.Name, userDataKey)
 		return nil, "", problem, nil
 	}
-	token, err = p.token(ctx, ref)
+	token, err = p.token(ctx, ref, now)
 	if gone, is := kube.Failure(err, kube.TypeTokenGone); is {
 		return nil, "", &kube.Problem{Reason: kube.ReasonTokenGone, Message: gone.Message(), React: kube.Retry, Failures: 1}, nil
 	}
@@ -44,7 +44,7 @@ func (p *Provider) userData(ctx context.Context, class provider.Class, machine s
 }
 
 // token reads a bootstrap token in the form that an instance presents; empty when the machine needs none.
-func (p *Provider) token(ctx context.Context, ref kube.TokenRef) (string, error) {
+func (p *Provider) token(ctx context.Context, ref kube.TokenRef, now time.Time) (string, error) {
 	if ref == (kube.TokenRef{}) {
 		return "", nil
 	}
@@ -58,7 +58,7 @@ func (p *Provider) token(ctx context.Context, ref kube.TokenRef) (string, error)
 	case err != nil:
 		return "", fmt.Errorf("get secret %s/%s: %w", ref.Namespace, ref.Name, err)
 	}
-	token, _, usable := kube.ReadToken(secret, time.Now())
+	token, _, usable := kube.ReadToken(secret, now)
 	if !usable {
 		return "", kube.TokenGone(fmt.Sprintf("bootstrap token %s/%s has expired or was changed", ref.Namespace, ref.Name))
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"time"
 
 	"go.temporal.io/sdk/activity"
 	corev1 "k8s.io/api/core/v1"
@@ -157,7 +156,7 @@ type SetChanges struct {
 // of the decision a resize also succeeds if only the resourceVersion changed and spec.replicas is still From. Running it
 // twice changes once, and is a Conflict then. It returns the versions to wait for.
 func (a *Activities) ChangeSets(ctx context.Context, in SetChanges) (kube.MinVersions, error) {
-	w := setWriter{Activities: a, deployment: in.Deployment, versions: kube.MinVersions{}}
+	w := setWriter{Activities: a, clock: kube.ServerClock(ctx), deployment: in.Deployment, versions: kube.MinVersions{}}
 	if err := w.changeOwners(ctx, in); err != nil {
 		return nil, err
 	}
@@ -189,6 +188,7 @@ func (a *Activities) ChangeSets(ctx context.Context, in SetChanges) (kube.MinVer
 // setWriter changes sets of one deployment, and collects their new versions.
 type setWriter struct {
 	*Activities
+	clock      kube.Clock
 	deployment kube.Ref
 	versions   kube.MinVersions
 }
@@ -286,7 +286,7 @@ func (w setWriter) resize(ctx context.Context, r rollout.Resize) error {
 		}},
 	}
 	err := w.patch(ctx, r.Name, r.UID, r.Version, change)
-	if apierrors.IsConflict(err) && r.From != r.To && time.Since(activity.GetInfo(ctx).ScheduledTime) < resizeWithin {
+	if apierrors.IsConflict(err) && r.From != r.To && w.clock.Now().Sub(activity.GetInfo(ctx).ScheduledTime) < resizeWithin {
 		if version := w.sameSize(ctx, r); version != "" {
 			err = w.patch(ctx, r.Name, r.UID, version, change)
 		}

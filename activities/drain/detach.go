@@ -18,7 +18,7 @@ import (
 type Detaching struct {
 	Machine  kube.Ref
 	NodeName string
-	Since    time.Time // when the wait began
+	Since    time.Time // when the wait began, by the clock of the server
 }
 
 // Detached is how the wait ended.
@@ -29,9 +29,9 @@ type Detached struct {
 // AwaitDetach returns when no volume is attached to a node any more, or when its time is over. Volumes of pods that stay on
 // the node, such as those of DaemonSets, do not count. It changes nothing.
 func (a *Activities) AwaitDetach(ctx context.Context, in Detaching) (Detached, error) {
-	until := in.Since.Add(a.Kube.Draining.Detach)
+	clock, until := kube.ServerClock(ctx), in.Since.Add(a.Kube.Draining.Detach)
 	stay, err := a.staying(ctx, in)
-	if err != nil && time.Now().Before(until) {
+	if err != nil && clock.Now().Before(until) {
 		return Detached{}, err
 	}
 	here := func(node, _ string) bool { return node == in.NodeName }
@@ -44,7 +44,7 @@ func (a *Activities) AwaitDetach(ctx context.Context, in Detaching) (Detached, e
 		left := slices.DeleteFunc(a.Kube.Cluster.AttachedTo(in.NodeName), stay.Has)
 		activity.RecordHeartbeat(ctx, left[:min(len(left), drain.MaxRows)])
 		known, next := a.Kube.Cluster.KnowsAttachments(), kube.HeartbeatEvery
-		if known && len(left) == 0 || !time.Now().Before(until) {
+		if known && len(left) == 0 || !clock.Now().Before(until) {
 			return Detached{Left: left[:min(len(left), drain.MaxRows)]}, nil
 		}
 		if !known { // no event reports that the watch has resumed
@@ -55,7 +55,7 @@ func (a *Activities) AwaitDetach(ctx context.Context, in Detaching) (Detached, e
 			return Detached{}, ctx.Err()
 		case <-activity.GetWorkerStopChannel(ctx):
 			return Detached{}, lookAgain(ctx, "the worker stops while it waits for the volumes of node "+in.NodeName)
-		case <-time.After(min(next, max(time.Until(until), shortestWait))):
+		case <-time.After(min(next, max(until.Sub(clock.Now()), shortestWait))):
 		case <-changes:
 		}
 	}

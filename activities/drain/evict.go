@@ -58,9 +58,8 @@ const (
 // pods once before it returns because its time is over. Its heartbeats hold the progress with which the next attempt continues.
 // Running it twice tries no pod again that is being deleted already.
 func (a *Activities) EvictPods(ctx context.Context, in Eviction) (Evicted, error) {
-	in.Until = byOwnClock(in.Until, activity.GetInfo(ctx).StartedTime, time.Now())
 	e := &evictionLoop{
-		Activities: a, client: a.Kube.Cluster.Target(in.Machine.Namespace), in: in,
+		Activities: a, clock: kube.ServerClock(ctx), client: a.Kube.Cluster.Target(in.Machine.Namespace), in: in,
 		Progress: Progress{Gone: in.Gone, Departed: in.Departed},
 		facts:    map[string]drain.Pod{}, namespaces: namespaces{}, tries: map[string]drain.Tries{},
 		volumes: map[string][]string{}, spent: map[string]spending{}, asked: map[string]string{},
@@ -92,6 +91,7 @@ func (a *Activities) EvictPods(ctx context.Context, in Eviction) (Evicted, error
 // evictionLoop is one attempt to empty a node.
 type evictionLoop struct {
 	*Activities
+	clock  kube.Clock // all times of the loop are the server's: they are compared with those of the drain, of pods and of other workers
 	client kubernetes.Interface
 	in     Eviction
 	Progress
@@ -139,7 +139,7 @@ func (e *evictionLoop) run(ctx context.Context, changes <-chan watch.Event, noti
 		e.Kube.Metrics.Blocks(e.blocking, d.Blockers)
 		e.Picture, e.blocking = d.Picture, d.Blockers
 		activity.RecordHeartbeat(ctx, e.Progress)
-		now := time.Now()
+		now := e.clock.Now()
 		switch {
 		case d.Done:
 			return e.result(OutcomeEmpty, d), nil
@@ -169,16 +169,7 @@ func givenUp(ctx context.Context) bool {
 }
 
 // over reports whether the time of the means is over.
-func (e *evictionLoop) over() bool { return !e.in.Until.IsZero() && !time.Now().Before(e.in.Until) }
-
-// byOwnClock converts a time of the server to the clock of this worker, if that is ahead: a worker whose clock is wrong must not kill
-// pods early. Started is when the attempt started, by the clock of the server.
-func byOwnClock(at, started, now time.Time) time.Time {
-	if at.IsZero() || started.IsZero() || !now.After(started) {
-		return at
-	}
-	return at.Add(now.Sub(started))
-}
+func (e *evictionLoop) over() bool { return !e.in.Until.IsZero() && !e.clock.Now().Before(e.in.Until) }
 
 // act decides and sends requests until there is nothing to send, and returns the last decision. It also returns after
 // requests that waited for their budget in vain, because the facts may have changed.

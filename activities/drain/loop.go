@@ -73,7 +73,7 @@ func (e *evictionLoop) decide(ctx context.Context) (drain.Decision, error) {
 			facts := observedrain.BudgetFacts(b)
 			spent, known := e.spent[facts.Key]
 			if !known && facts.Current && !e.in.Hurry { // a budget whose status is up to date needs no probe
-				spent.next = drain.AfterProbe(time.Now(), facts.Misconfigured())
+				spent.next = drain.AfterProbe(e.clock.Now(), facts.Misconfigured())
 			}
 			if spent.version != b.ResourceVersion { // its status now includes what was used
 				spent = spending{version: b.ResourceVersion, next: spent.next}
@@ -84,7 +84,7 @@ func (e *evictionLoop) decide(ctx context.Context) (drain.Decision, error) {
 		}
 	}
 	d := drain.Decide(drain.Observed{
-		Pods: slices.Collect(maps.Values(e.facts)), Departed: e.Departed, Means: e.in.Means, Settings: e.Kube.Draining, Now: time.Now(), Gone: e.Gone,
+		Pods: slices.Collect(maps.Values(e.facts)), Departed: e.Departed, Means: e.in.Means, Settings: e.Kube.Draining, Now: e.clock.Now(), Gone: e.Gone,
 		Budgets: slices.Collect(maps.Values(budgets)),
 		Volumes: observedrain.VolumeFacts(e.Kube.Cluster, e.in.NodeName, e.volumeNames()),
 	})
@@ -132,7 +132,7 @@ func (e *evictionLoop) retryChanged() {
 // record takes the answers to requests, and reports whether all were sent. The wait after a refusal gets up to 20 % longer at
 // random, because the drains of many nodes use the same budgets.
 func (e *evictionLoop) record(answers []answer) (all bool) {
-	now := time.Now()
+	now := e.clock.Now()
 	all = true
 	for _, a := range answers {
 		pod := e.pods[a.action.UID]
@@ -188,7 +188,7 @@ func (e *evictionLoop) leave(pod *corev1.Pod) {
 	if f, known := e.facts[uid]; known && mustLeave(f) {
 		e.Gone++
 		f.Volumes = e.volumes[uid]
-		e.Departed = append(e.Departed, drain.Leave(f, time.Now()))
+		e.Departed = append(e.Departed, drain.Leave(f, e.clock.Now()))
 	}
 	delete(e.pods, uid)
 	delete(e.tries, uid)
@@ -202,7 +202,7 @@ func (e *evictionLoop) wait(ctx context.Context, look time.Time, changes <-chan 
 	next := kube.HeartbeatEvery
 	for _, at := range []time.Time{look, e.in.Until, e.due} {
 		if at.After(time.Unix(0, 0)) {
-			next = min(next, max(time.Until(at), shortestWait))
+			next = min(next, max(at.Sub(e.clock.Now()), shortestWait))
 		}
 	}
 	timer := time.NewTimer(next)

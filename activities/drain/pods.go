@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -86,12 +85,12 @@ func (e *evictionLoop) findVolumes(ctx context.Context) {
 	}
 	users := map[string]int{}
 	for uid, pod := range e.pods {
-		if _, known := e.volumes[uid]; known || e.tries[uid].Next.After(time.Now()) {
+		if _, known := e.volumes[uid]; known || e.tries[uid].Next.After(e.clock.Now()) {
 			continue
 		}
 		names, err := volumesOf(ctx, e.client, pod)
 		if err != nil && e.tries[uid].Failures < mostLookups {
-			e.tries[uid] = drain.After(e.tries[uid], drain.Answer{Means: e.in.Means, Result: drain.Failed, Message: kube.Brief(err.Error())}, time.Now())
+			e.tries[uid] = drain.After(e.tries[uid], drain.Answer{Means: e.in.Means, Result: drain.Failed, Message: kube.Brief(err.Error())}, e.clock.Now())
 			continue
 		}
 		e.volumes[uid] = slices.DeleteFunc(names, func(name string) bool { return !attached.Has(name) })

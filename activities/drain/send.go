@@ -69,7 +69,7 @@ func (e *evictionLoop) lockBudget(ctx context.Context, action drain.Action) (unl
 	}
 	most := budgetLockTimeout
 	if !e.in.Until.IsZero() {
-		most = min(most, max(time.Until(e.in.Until), 0))
+		most = min(most, max(e.in.Until.Sub(e.clock.Now()), 0))
 	}
 	return e.Kube.Evictions.Lock(ctx, budgets[0].Namespace+"/"+budgets[0].Name, most)
 }

@@ -38,7 +38,7 @@ func (a *Activities) IssueToken(ctx context.Context, in TokenRequest) (kube.Toke
 	case m == nil:
 		return kube.TokenRef{}, kube.ObjectGone(in.Read.Ref)
 	}
-	return a.issueToken(ctx, m, in.Attempt, in.Expires)
+	return a.issueToken(ctx, m, in.Attempt, in.Expires, in.Read.Stamp(ctx))
 }
 
 // maxTokenNames is how many taken names are tried. There are two thousand million names, so one taken by chance is rare, and
@@ -49,13 +49,13 @@ const maxTokenNames = 10
 // for the same attempt it finds the same Secret, and extends it if needed. A token is for one machine and one attempt, and
 // an expired one is never used again (D4). The tokens of earlier attempts stay, because an interrupted attempt may have
 // created an instance that boots with one of them. RevokeTokens deletes them all.
-func (a *Activities) issueToken(ctx context.Context, m *v1alpha1.Machine, attempt string, expires time.Time) (kube.TokenRef, error) {
+func (a *Activities) issueToken(ctx context.Context, m *v1alpha1.Machine, attempt string, expires, now time.Time) (kube.TokenRef, error) {
 	target := a.Kube.Cluster.Target(m.Namespace)
 	if target == nil {
 		return kube.TokenRef{}, nil
 	}
 	expires = expires.UTC().Truncate(time.Second) // as the Secret stores it, so that a second run finds no difference
-	if !time.Now().Before(expires) {
+	if !now.Before(expires) {
 		return kube.TokenRef{}, kube.TokenGone(fmt.Sprintf("a bootstrap token of machine %s/%s would have expired at %s", m.Namespace, m.Name, expires.Format(time.RFC3339)))
 	}
 	secrets := target.CoreV1().Secrets(metav1.NamespaceSystem)
@@ -69,7 +69,7 @@ func (a *Activities) issueToken(ctx context.Context, m *v1alpha1.Machine, attemp
 		if !apierrors.IsAlreadyExists(err) {
 			return kube.TokenRef{}, kube.WithoutWords("create secret "+wanted.Name, err)
 		}
-		kept, err := keepToken(ctx, secrets, wanted, expires)
+		kept, err := keepToken(ctx, secrets, wanted, expires, now)
 		if err != nil {
 			return kube.TokenRef{}, err
 		}
@@ -122,12 +122,12 @@ func tokenID(uid types.UID, attempt string, n int) string {
 
 // keepToken reports whether the existing Secret of the wanted name is a usable token of the same machine and attempt. If it
 // is, it is extended until expires.
-func keepToken(ctx context.Context, secrets corev1client.SecretInterface, wanted *corev1.Secret, expires time.Time) (bool, error) {
+func keepToken(ctx context.Context, secrets corev1client.SecretInterface, wanted *corev1.Secret, expires, now time.Time) (bool, error) {
 	found, err := secrets.Get(ctx, wanted.Name, metav1.GetOptions{})
 	if err != nil {
 		return false, fmt.Errorf("get secret %s: %w", wanted.Name, err)
 	}
-	_, until, usable := kube.ReadToken(found, time.Now())
+	_, until, usable := kube.ReadToken(found, now)
 	switch {
 	case !usable,
 		found.Labels[v1alpha1.LabelMachineUID] != wanted.Labels[v1alpha1.LabelMachineUID],

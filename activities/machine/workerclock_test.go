@@ -174,3 +174,23 @@ func TestNoTimeOfAMachineIsBeforeItsCreation(t *testing.T) {
 	assert.True(t, status.CurrentStatus.LastUpdateTime.Equal(&m.CreationTimestamp))
 	assert.True(t, status.CreationStopped.Since.Equal(&m.CreationTimestamp))
 }
+
+// A machine whose bootstrap token is refused before its time waits for the creation timeout, and fails.
+func TestTheClockOfAWorkerDoesNotExpireABootstrapToken(t *testing.T) {
+	t.Parallel()
+	activitiestest.OnWrongClocks(t, func(t *testing.T, k activitiestest.Worker) {
+		m := activitiestest.Machine("m", born(k, 15*time.Minute))
+		w := activitiestest.NewWorld(t, m, activitiestest.Class())
+		issue := func(expires time.Time) (kube.TokenRef, error) {
+			in := machine.TokenRequest{Read: k.Read(m), Attempt: "1", Expires: expires}
+			return activitiestest.RunOn[kube.TokenRef](w, k, acts(w.Kube).IssueToken, in)
+		}
+		first, err := issue(k.Server().Add(5 * time.Minute))
+		require.NoError(t, err)
+		again, err := issue(k.Server().Add(5 * time.Minute))
+		require.NoError(t, err)
+		assert.Equal(t, first, again)
+		_, err = issue(k.Server().Add(-time.Minute))
+		activitiestest.AssertFailure(t, err, kube.TypeTokenGone, false)
+	})
+}

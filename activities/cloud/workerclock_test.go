@@ -1,0 +1,37 @@
+package cloud_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/cloud"
+	"millwright/activities/kube"
+)
+
+// An instance boots with a token that is valid by the clock of the server, and with no other.
+func TestTheClockOfAWorkerDoesNotExpireTheTokenOfAnInstance(t *testing.T) {
+	t.Parallel()
+	for name, ahead := range map[string]time.Duration{"ahead": 10 * time.Minute, "right": 0, "behind": -10 * time.Minute} {
+		for left, reason := range map[time.Duration]string{5 * time.Minute: "", -5 * time.Minute: kube.ReasonTokenGone} {
+			t.Run(name+", "+left.String()+" left", func(t *testing.T) {
+				k := activitiestest.Worker{Ahead: ahead}
+				o, in := booting(t, map[string]string{"userData": bootTemplate}, activitiestest.TokenSecret(func(s *corev1.Secret) {
+					s.Data["expiration"] = []byte(k.Server().Add(left).Format(time.RFC3339))
+				}))
+				answer, err := activitiestest.Execute[cloud.InstanceAnswer](t, o.CreateInstance, in, k.Execute)
+				require.NoError(t, err)
+				if reason == "" {
+					assert.Nil(t, answer.Problem)
+					return
+				}
+				require.NotNil(t, answer.Problem)
+				assert.Equal(t, reason, answer.Problem.Reason)
+			})
+		}
+	}
+}
