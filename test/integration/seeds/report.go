@@ -76,6 +76,9 @@ func Table(reports []Report) string {
 	loads, faults := map[string]bool{}, map[string]bool{}
 	seeds, bad := map[[2]string]int{}, map[[2]string]int{}
 	for _, r := range reports {
+		if r.Early {
+			r.Loads = append(slices.Clone(r.Loads), "delete-namespace")
+		}
 		for _, fault := range append([]string{all}, r.Faults...) {
 			for _, load := range append([]string{all}, r.Loads...) {
 				loads[load], faults[fault] = load != all, fault != all

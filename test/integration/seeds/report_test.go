@@ -13,7 +13,7 @@ func TestReportsOfSeedsBecomeATable(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "logs", "report.jsonl")
 	for _, r := range []Report{
 		{Seed: 1, Loads: []string{"roll"}, Faults: []string{"kill", "pause"}, Seconds: 60},
-		{Seed: 2, Loads: []string{"roll", "scale"}, Faults: []string{"kill"}, Violations: []string{"two instances"}},
+		{Seed: 2, Loads: []string{"roll", "scale"}, Faults: []string{"kill"}, Early: true, Violations: []string{"two instances"}},
 	} {
 		require.NoError(t, r.Append(path))
 	}
@@ -22,11 +22,11 @@ func TestReportsOfSeedsBecomeATable(t *testing.T) {
 	defer func() { _ = file.Close() }()
 	reports, err := ReadReports(file)
 	require.NoError(t, err)
-	assert.Equal(t, `| fault | all | roll | scale |
-|---|---|---|---|
-| all | 2/1 | 2/1 | 1/1 |
-| kill | 2/1 | 2/1 | 1/1 |
-| pause | 1 | 1 | 0 |
+	assert.Equal(t, `| fault | all | delete-namespace | roll | scale |
+|---|---|---|---|---|
+| all | 2/1 | 1/1 | 2/1 | 1/1 |
+| kill | 2/1 | 1/1 | 2/1 | 1/1 |
+| pause | 1 | 0 | 1 | 0 |
 `, Table(reports))
 }
 
