@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
+	"google.golang.org/grpc"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -133,7 +134,10 @@ func (f *Flags) Temporal(ctx context.Context, logger *slog.Logger, registry prom
 		Logger:         log.NewStructuredLogger(logger),
 		MetricsHandler: NewTemporalMetrics(registry),
 		// Requests to Temporal have a few kilobytes, and the server is near: compressing them costs more than sending them.
-		ConnectionOptions: client.ConnectionOptions{GrpcCompression: &client.GrpcCompressionNone{}},
+		ConnectionOptions: client.ConnectionOptions{
+			GrpcCompression: &client.GrpcCompressionNone{},
+			DialOptions:     []grpc.DialOption{grpc.WithChainUnaryInterceptor(lengthen)},
+		},
 	}
 	for {
 		c, err := client.DialContext(ctx, options)
