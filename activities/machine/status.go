@@ -99,6 +99,7 @@ func (a *Activities) report(ctx context.Context, in Report) (before, after *v1al
 // applyReport changes the status as the report says. A time changes only with the value that it belongs to.
 func applyReport(m *v1alpha1.Machine, node *corev1.Node, in Report, now metav1.Time) {
 	status := &m.Status
+	status.NodeName = cache.NodeNameOf(m)
 	if in.Phase != "" && string(status.CurrentStatus.Phase) != in.Phase {
 		status.CurrentStatus.Phase = v1alpha1.MachinePhase(in.Phase)
 		status.CurrentStatus.LastUpdateTime = now
