@@ -83,7 +83,9 @@ func Phase(p v1alpha1.MachinePhase) func(*v1alpha1.Machine) {
 }
 
 // OnNode gives a machine an instance and the node n.
-func OnNode(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelNode], m.Spec.ProviderID = "n", "fake:///n" }
+func OnNode(m *v1alpha1.Machine) {
+	m.Labels[v1alpha1.LabelNode], m.Status.NodeName, m.Spec.ProviderID = "n", "n", "fake:///n"
+}
 
 // OwnedBy makes a set or deployment the controller of an object.
 func OwnedBy[T metav1.Object](owner metav1.Object) func(T) {

@@ -130,6 +130,24 @@ func TestDR17_APodThatIsNotFoundIsGone(t *testing.T) {
 	}
 }
 
+// An API server without the eviction subresource answers 404 as well.
+func TestU140_AMissingSubresourceIsNoPodThatIsGone(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]error{
+		"in JSON":       &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 404, Reason: metav1.StatusReasonNotFound, Details: &metav1.StatusDetails{}}},
+		"in plain text": apierrors.NewGenericServerResponse(404, "post", corev1.Resource("pods"), "a", "404 page not found", 0, true),
+	} {
+		t.Run(name, func(t *testing.T) {
+			evicting(t, pods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+				d.Answer(answer, "a")
+				e := d.Empty(in)
+				e.GoesOn(t)
+				assert.Len(t, d.Since(), 1)
+			})
+		})
+	}
+}
+
 func TestABusyAPIServerBlocksNothing(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {

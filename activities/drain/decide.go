@@ -13,6 +13,7 @@ import (
 	"millwright/decide/attention"
 	"millwright/decide/drain"
 	"millwright/decide/replace"
+	"millwright/observe/cache"
 	observedrain "millwright/observe/drain"
 	"millwright/observe/machine"
 )
@@ -134,11 +135,11 @@ func (a *Activities) CordonAndCountPods(ctx context.Context, in kube.Read) (Node
 	if m == nil || len(versions) == 0 {
 		return NodeLoad{Versions: versions}, nil // there is no such node
 	}
-	pods, _, err := listPods(ctx, a.Kube.Cluster.Target(m.Namespace), m.Labels[v1alpha1.LabelNode])
+	pods, _, err := listPods(ctx, a.Kube.Cluster.Target(m.Namespace), cache.NodeNameOf(m))
 	if err != nil {
 		return NodeLoad{}, err
 	}
-	load := NodeLoad{Versions: versions, Attached: a.Kube.Cluster.Attached(m.Labels[v1alpha1.LabelNode])}
+	load := NodeLoad{Versions: versions, Attached: a.Kube.Cluster.Attached(cache.NodeNameOf(m))}
 	facts, err := a.podFacts(ctx, in.Ref, pods, namespaces{}, drain.Delete)
 	if err != nil {
 		return NodeLoad{}, err

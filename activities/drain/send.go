@@ -105,7 +105,7 @@ func classify(err error) drain.Answer {
 	}
 	refusal, refused := apierrors.StatusCause(err, policyv1.DisruptionBudgetCause)
 	switch {
-	case apierrors.IsNotFound(err):
+	case apierrors.IsNotFound(err) && namesObject(status.Status(), err):
 		a.Result = drain.Gone
 	case refused:
 		a.Result, a.Message = drain.Refused, kube.Brief(refusal.Message)
@@ -117,4 +117,10 @@ func classify(err error) drain.Answer {
 		a.Result = drain.Several
 	}
 	return a
+}
+
+// namesObject reports whether an answer "not found" is about an object. Without the eviction subresource, an API server answers 404
+// too, and the pod is there.
+func namesObject(s metav1.Status, err error) bool {
+	return s.Details != nil && s.Details.Name != "" && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }

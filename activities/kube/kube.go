@@ -183,7 +183,7 @@ func (a *Kube) Node(ctx context.Context, m *v1alpha1.Machine, live bool) (*corev
 // ExistingNode is Node for a decision that depends on whether the node exists. A cache may lack a node that joined a moment ago,
 // so the API server of the target is asked about a node that the cache lacks. If it does not answer, that is an error.
 func (a *Kube) ExistingNode(ctx context.Context, m *v1alpha1.Machine, live bool) (*corev1.Node, error) {
-	name, target, cached := m.Labels[v1alpha1.LabelNode], a.Cluster.Target(m.Namespace), a.Cluster.NodeOf(m)
+	name, target, cached := cache.NodeNameOf(m), a.Cluster.Target(m.Namespace), a.Cluster.NodeOf(m)
 	if name == "" || target == nil || cached != nil && !live {
 		return cached, nil
 	}
@@ -208,7 +208,7 @@ func (a *Kube) ExistingNode(ctx context.Context, m *v1alpha1.Machine, live bool)
 // Own returns the node of a machine that is being deleted; nil when the node belongs to another instance, or another machine
 // that stays names it too.
 func (a *Kube) Own(m *v1alpha1.Machine, node *corev1.Node) *corev1.Node {
-	if node == nil || a.Claimed(string(m.UID), m.Labels[v1alpha1.LabelNode]) ||
+	if node == nil || a.Claimed(string(m.UID), cache.NodeNameOf(m)) ||
 		m.Spec.ProviderID != "" && node.Spec.ProviderID != "" && node.Spec.ProviderID != m.Spec.ProviderID {
 		return nil
 	}

@@ -188,7 +188,7 @@ func (a *Kube) ChangeNode(ctx context.Context, in Read, live bool, change func(*
 	if err != nil {
 		return nil, err
 	}
-	if m == nil || a.Claimed(in.Ref.UID, m.Labels[v1alpha1.LabelNode]) {
+	if m == nil || a.Claimed(in.Ref.UID, cache.NodeNameOf(m)) {
 		return versions, nil
 	}
 	for attempt := range MaxConflicts {

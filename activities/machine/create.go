@@ -8,6 +8,7 @@ import (
 	"go.temporal.io/sdk/activity"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"millwright/activities/kube"
 	"millwright/api/v1alpha1"
@@ -38,7 +39,8 @@ type Record struct {
 }
 
 // RecordInstance writes the names of the instance to the machine: spec.providerID, the label node, and the default deletion
-// priority if there is none. It does not record an instance whose node name belongs to the node of another instance, because
+// priority if there is none. A node name that is no value of a label goes into the status at once; all others get there with the
+// next report. It does not record an instance whose node name belongs to the node of another instance, because
 // the kubelet would take over that node.
 func (a *Activities) RecordInstance(ctx context.Context, in Recorded) (Record, error) {
 	var stale string
@@ -47,14 +49,41 @@ func (a *Activities) RecordInstance(ctx context.Context, in Recorded) (Record, e
 			return
 		}
 		m.Spec.ProviderID = in.ProviderID
-		if in.NodeName != "" {
+		switch {
+		case in.NodeName == "":
+		case isLabelValue(in.NodeName):
 			m.Labels = labels.Merge(m.Labels, labels.Set{v1alpha1.LabelNode: in.NodeName})
+		default:
+			delete(m.Labels, v1alpha1.LabelNode)
 		}
 		if _, prioritised := m.Annotations[v1alpha1.AnnotationMachinePriority]; !prioritised {
 			metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationMachinePriority, fmt.Sprint(v1alpha1.PriorityDefault))
 		}
 	})
+	if err == nil && stale == "" && !isLabelValue(in.NodeName) {
+		version, err = a.recordNodeName(ctx, in)
+	}
 	return Record{Version: version, Stale: stale}, err
+}
+
+func isLabelValue(name string) bool { return len(validation.IsValidLabelValue(name)) == 0 }
+
+// recordNodeName writes the name of a machine's node into its status. It returns the version to wait for.
+func (a *Activities) recordNodeName(ctx context.Context, in Recorded) (string, error) {
+	in.Read.Live = true // the caches may not have the write before yet
+	_, after, err := kube.WriteStatus(ctx, in.Read, a.Kube.Machines(in.Read.Ref.Namespace), func(read kube.Read) (m, changed *v1alpha1.Machine, err error) {
+		m, _, err = a.Kube.Machine(ctx, read)
+		if err != nil || m == nil || m.Status.NodeName == in.NodeName {
+			return m, m, err
+		}
+		changed = m.DeepCopy()
+		changed.Status.NodeName = in.NodeName
+		return m, changed, nil
+	})
+	if err != nil {
+		return "", err
+	}
+	return after.ResourceVersion, nil
 }
 
 // stale returns why the node name of a new instance belongs to another instance; empty when it does not. The provider ID of

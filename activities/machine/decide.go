@@ -15,6 +15,7 @@ import (
 	"millwright/decide/attention"
 	"millwright/decide/deletion"
 	"millwright/decide/replace"
+	"millwright/observe/cache"
 	"millwright/observe/machine"
 	"millwright/provider"
 )
@@ -189,7 +190,7 @@ func providerOf(m *v1alpha1.Machine, class *v1alpha1.MachineClass) (string, *kub
 // another controller, nor does it name an instance or a node. A cached machine may be out of date.
 func neverTried(m *v1alpha1.Machine) bool {
 	switch intent := m.Status.CreationIntent; {
-	case m.Spec.ProviderID != "" || m.Labels[v1alpha1.LabelNode] != "": // also without a status, when it comes from a backup
+	case m.Spec.ProviderID != "" || cache.NodeNameOf(m) != "": // also without a status, when it comes from a backup
 		return false
 	case intent != nil:
 		return intent.RunID == ""

@@ -29,12 +29,12 @@ func (a *Activities) SyncNode(ctx context.Context, in kube.Read) (kube.MinVersio
 	if err != nil {
 		return nil, err
 	}
-	if m == nil || m.DeletionTimestamp != nil || m.Labels[v1alpha1.LabelNode] == "" {
+	if m == nil || m.DeletionTimestamp != nil || cache.NodeNameOf(m) == "" {
 		return versions, nil
 	}
 	// If two machines that name one node both wrote to it, the node would change back and forth without end. So it stays as it
 	// is until one of them is deleted.
-	if a.Kube.Claimed(in.Ref.UID, m.Labels[v1alpha1.LabelNode]) {
+	if a.Kube.Claimed(in.Ref.UID, cache.NodeNameOf(m)) {
 		return versions, nil
 	}
 	around, err := a.around(ctx, m, live)

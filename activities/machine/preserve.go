@@ -61,7 +61,7 @@ func (a *Activities) preservation(ctx context.Context, in kube.Read) (*preservat
 		return nil, err
 	}
 	// If two machines decided for one node, each would undo what the other wrote.
-	if name := m.Labels[v1alpha1.LabelNode]; name != "" && a.Kube.Claimed(in.Ref.UID, name) {
+	if name := cache.NodeNameOf(m); name != "" && a.Kube.Claimed(in.Ref.UID, name) {
 		return nil, nil
 	}
 	node, err := a.Kube.Node(ctx, m, true)

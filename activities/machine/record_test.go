@@ -1,6 +1,7 @@
 package machine_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -43,6 +44,29 @@ func TestU60_RecordInstance(t *testing.T) {
 		activitiestest.Twice[machine.Record](w, acts(w.Kube).RecordInstance, in)
 		assert.Equal(t, "fake:///n", w.Machine("m").Spec.ProviderID)
 		assert.Equal(t, map[string]string{"app": "web"}, w.Machine("m").Labels)
+	})
+	t.Run("a node name that is longer than a label's value is in the status alone", func(t *testing.T) {
+		m := activitiestest.Machine("m")
+		w := activitiestest.NewWorld(t, m)
+		in := recorded(m)
+		in.NodeName = strings.Repeat("a.", 126) + "a" // 253 bytes, the most that a Node may have
+		record := activitiestest.Twice[machine.Record](w, acts(w.Kube).RecordInstance, in)
+		now := w.Machine("m")
+		assert.Equal(t, "fake:///n", now.Spec.ProviderID)
+		assert.NotContains(t, now.Labels, v1alpha1.LabelNode)
+		assert.Equal(t, in.NodeName, now.Status.NodeName)
+		assert.Equal(t, in.NodeName, cache.NodeNameOf(now))
+		assert.Equal(t, machine.Record{Version: now.ResourceVersion}, record)
+		assert.Equal(t, []string{"patch machines", "update machines/status"}, w.Writes())
+	})
+	t.Run("and takes the place of a shorter one", func(t *testing.T) {
+		m := activitiestest.Machine("m", activitiestest.OnNode)
+		m.Status.NodeName = "n"
+		w := activitiestest.NewWorld(t, m)
+		in := recorded(m)
+		in.NodeName = strings.Repeat("a", 64)
+		activitiestest.Twice[machine.Record](w, acts(w.Kube).RecordInstance, in)
+		assert.Equal(t, in.NodeName, cache.NodeNameOf(w.Machine("m")))
 	})
 	t.Run("keeps the priority that somebody gave it", func(t *testing.T) {
 		m := activitiestest.Machine("m")

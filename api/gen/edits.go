@@ -32,7 +32,7 @@ func edits() map[string][]edit {
 	drainRule = append(drainRule, anySelector("spec.pods.*.selector")...)
 	drainRule = append(drainRule, anySelector("spec.pods.*.namespaceSelector")...)
 	return map[string][]edit{
-		"rolloutpolicies":    anySelector("spec.targets.*.selector"),
+		"rolloutpolicies":    rolloutPolicy(),
 		"machinedrainrules":  drainRule,
 		"machines":           machineSpec("spec"),
 		"machinesets":        set,
@@ -83,10 +83,19 @@ func machineSpec(path string) []edit {
 	for _, name := range []string{
 		"drainTimeout", "healthTimeout", "creationTimeout", "inPlaceUpdateTimeout", "machinePreserveTimeout",
 	} {
-		edits = append(edits,
-			edit{path + "." + name, schema{"maxLength": maxDuration}},
-			edit{path + "." + name, durationRule(name)},
-		)
+		edits = append(edits, duration(path, name)...)
 	}
 	return edits
+}
+
+// rolloutPolicy bounds and checks the selectors and durations of a RolloutPolicy.
+func rolloutPolicy() []edit {
+	edits := append(anySelector("spec.targets.*.selector"), duration("spec.steps.*", "wait")...)
+	edits = append(edits, duration("spec.remediation", "backoff")...)
+	return append(edits, duration("spec.remediation", "maxBackoff")...)
+}
+
+// duration bounds and checks a field that holds a duration.
+func duration(path, name string) []edit {
+	return []edit{{path + "." + name, schema{"maxLength": maxDuration}}, {path + "." + name, durationRule(name)}}
 }

@@ -20,7 +20,7 @@ func TestJSONNamesAreTheContract(t *testing.T) {
 		{Machine{}, "kind apiVersion metadata spec status"},
 		{MachineSpec{}, `class providerID nodeTemplate drainTimeout healthTimeout creationTimeout inPlaceUpdateTimeout
 			machinePreserveTimeout disableHealthTimeout maxEvictRetries nodeConditions`},
-		{MachineStatus{}, "addresses conditions lastOperation currentStatus lastKnownState | currentOperation health creationStopped creationIntent deletion drain"},
+		{MachineStatus{}, "addresses conditions lastOperation currentStatus lastKnownState | nodeName currentOperation health creationStopped creationIntent deletion drain"},
 		{CreationIntent{}, "| runID time"},
 		{MachineDeletion{}, "| stage since queued drain"},
 		{MachineDrain{}, "| startedAt means meansSince result leftBehind"},

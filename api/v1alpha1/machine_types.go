@@ -48,6 +48,10 @@ type MachineSpec struct {
 
 // MachineStatus is the observed state of a machine.
 type MachineStatus struct {
+	// Name of the node. The label node has it too, if it is no longer than 63 bytes. Absent while the name is not known, and
+	// without a target cluster.
+	// +optional
+	NodeName string `json:"nodeName,omitempty"`
 	// Addresses of the instance. Only set without a target cluster, where no node has them.
 	// +optional
 	Addresses []corev1.NodeAddress `json:"addresses,omitempty"`

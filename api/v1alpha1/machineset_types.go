@@ -95,7 +95,7 @@ type MachineSetStatus struct {
 	// Conditions of the set.
 	// +optional
 	Conditions []MachineSetCondition `json:"machineSetCondition,omitempty"`
-	// Legacy, never written, as in MCM: the conditions and currentOperation say what the set does.
+	// Legacy, never written (ADR 0069): the conditions and currentOperation say what the set does.
 	// +optional
 	LastOperation LastOperation `json:"lastOperation,omitempty,omitzero"`
 	// Machines whose last operation failed, without preserved ones.

@@ -134,6 +134,7 @@ const (
 type MachineSetRemediation struct {
 	// How many marked machines are replaced at a time: a number, or a percentage of replicas, rounded up. Absent: all of them.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule=`type(self) == int ? self >= 0 && self <= 2147483647 : type(self) == string && self.matches('^[0-9]{1,9}%$')`,messageExpression=`'maxInFlight is ' + (type(self) == string ? '"' + string(self) + '"' : string(self)) + '; allowed is a number of machines from 0 to 2147483647, such as 2, or a percentage of replicas, such as "20%"'`
 	MaxInFlight *intstr.IntOrString `json:"maxInFlight,omitempty"`
 	// The least time between the replacements of two consecutive generations of machines that failed before they had joined;
 	// it doubles with each further one. Default 1m; 0 means no pause.

@@ -21,7 +21,8 @@ const (
 
 // Labels on Machine, MachineSet and MachineDeployment.
 const (
-	// LabelNode holds the name of the machine's node. Written on a Machine when its node is known.
+	// LabelNode holds the name of the machine's node. Written on a Machine when its node is known, if the name is a valid value
+	// of a label. Read it with cache.NodeNameOf.
 	LabelNode = "node"
 	// LabelName holds the name of the deployment, by Gardener's convention. Millwright never writes it.
 	LabelName = "name"

@@ -98,7 +98,7 @@ func nodeOf(m *v1alpha1.Machine) string {
 	if machine.IsEmptied(m) || !created && !deleting(m) {
 		return ""
 	}
-	return m.Labels[v1alpha1.LabelNode]
+	return cache.NodeNameOf(m)
 }
 
 // outOfRange is the provider's code that starts a sweep for orphans, as in MCM.

@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -11,9 +12,15 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// NodeOf returns the node that the label of a machine names, from the cache; nil when there is none.
+// NodeNameOf returns the name of a machine's node; empty while it has none. The label counts if it is there, also for a machine
+// of another controller or from a backup. A name of more than 63 bytes is no label value: it is in the status alone.
+func NodeNameOf(m *v1alpha1.Machine) string {
+	return cmp.Or(m.Labels[v1alpha1.LabelNode], m.Status.NodeName)
+}
+
+// NodeOf returns the node that a machine names, from the cache; nil when there is none.
 func (c *Cluster) NodeOf(m *v1alpha1.Machine) *corev1.Node {
-	node, _ := c.Node(m.Labels[v1alpha1.LabelNode])
+	node, _ := c.Node(NodeNameOf(m))
 	return node
 }
 

@@ -44,7 +44,7 @@ type Family struct {
 func Read(c *cache.Cluster, d *v1alpha1.MachineDeployment) Family {
 	sets, read := c.SetsOf(string(d.UID)), c.Applied(cache.Machines) // the version first, so that it is never too new
 	node := func(m *v1alpha1.Machine) *corev1.Node {
-		if len(c.MachinesOfNode(m.Labels[v1alpha1.LabelNode])) > 1 { // a node that two machines name is written for neither
+		if len(c.MachinesOfNode(cache.NodeNameOf(m))) > 1 { // a node that two machines name is written for neither
 			return nil
 		}
 		return c.NodeOf(m)

@@ -50,7 +50,7 @@ func Staying(m *v1alpha1.Machine) *v1alpha1.StayingDrain {
 // copiedNode returns the node of a machine as far as the machine's status has copied it.
 func copiedNode(m *v1alpha1.Machine) *corev1.Node {
 	return &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: m.Labels[v1alpha1.LabelNode]},
+		ObjectMeta: metav1.ObjectMeta{Name: cache.NodeNameOf(m)},
 		Status:     corev1.NodeStatus{Conditions: m.Status.Conditions},
 	}
 }

@@ -115,7 +115,7 @@ func healthFacts(m *v1alpha1.Machine, around Around, now time.Time) health.Facts
 		Name:          m.Name,
 		Phase:         string(m.Status.CurrentStatus.Phase),
 		NoTarget:      around.NoTarget,
-		NodeName:      m.Labels[v1alpha1.LabelNode],
+		NodeName:      cache.NodeNameOf(m),
 		Created:       m.CreationTimestamp.Time,
 		CreateBy:      CreateBy(m, around.Absences, now),
 		Since:         m.Status.CurrentStatus.LastUpdateTime.Time,
@@ -230,9 +230,9 @@ func ReadySince(m *v1alpha1.Machine) time.Time {
 func DeletionFacts(c *cache.Cluster, m *v1alpha1.Machine, node *corev1.Node, done deletion.Stage) deletion.Facts {
 	f := deletion.Facts{
 		Done:              done,
-		NodeName:          m.Labels[v1alpha1.LabelNode],
+		NodeName:          cache.NodeNameOf(m),
 		Node:              node != nil,
-		Attached:          c.Attached(m.Labels[v1alpha1.LabelNode]),
+		Attached:          c.Attached(cache.NodeNameOf(m)),
 		PreDrainHooks:     hooks(m, v1alpha1.AnnotationPreDrainHook),
 		PreTerminateHooks: hooks(m, v1alpha1.AnnotationPreTerminateHook),
 	}

@@ -53,7 +53,7 @@ func Request(m *v1alpha1.Machine, command request.Command, now time.Time) reques
 		Means:      drain.Means(m),
 		Deadlines:  drain.Deadlines(m, now),
 		Extended:   drain.Extended(m),
-		Node:       m.Labels[v1alpha1.LabelNode],
+		Node:       cache.NodeNameOf(m),
 		NodeSays:   m.Annotations[v1alpha1.AnnotationLastAppliedPreserve],
 		Keeps:      m.Spec.EffectivePreserveTimeout(),
 		KeptTill:   cache.TimeOf(m.Status.CurrentStatus.PreserveExpiryTime),

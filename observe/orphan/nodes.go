@@ -48,5 +48,5 @@ func LiveOwners(ctx context.Context, c *cache.Cluster) ([]orphan.NodeOwner, erro
 }
 
 func nodeOwner(m *v1alpha1.Machine) orphan.NodeOwner {
-	return orphan.NodeOwner{Name: m.Name, Node: m.Labels[v1alpha1.LabelNode], ProviderID: m.Spec.ProviderID}
+	return orphan.NodeOwner{Name: m.Name, Node: cache.NodeNameOf(m), ProviderID: m.Spec.ProviderID}
 }

@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"millwright/api/generated/clientset/versioned"
-	"millwright/api/v1alpha1"
 	"millwright/decide/drain"
 	"millwright/decide/request"
+	"millwright/observe/cache"
 	observe "millwright/observe/drain"
 	"millwright/observe/machine"
 	"millwright/starter/kubecli"
@@ -116,7 +116,7 @@ func (s snapshot) text() string {
 // headline names machine, node and stage.
 func (s snapshot) headline() string {
 	parts := []string{kubecli.KeyOf(s.machine)}
-	if node := s.machine.Labels[v1alpha1.LabelNode]; node != "" {
+	if node := cache.NodeNameOf(s.machine); node != "" {
 		parts = append(parts, "node "+node)
 	}
 	if word := stageWord(s.machine); word != "" {

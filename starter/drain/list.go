@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"millwright/api/v1alpha1"
+	"millwright/observe/cache"
 	observe "millwright/observe/drain"
 	"millwright/starter/kubecli"
 )
@@ -71,7 +72,7 @@ func (f *drains) list(ctx context.Context, out io.Writer, onlyStuck bool) error 
 	for i := range going {
 		m := &going[i]
 		rows = append(rows, []any{
-			m.Namespace, m.Name, m.Labels[v1alpha1.LabelNode], stageWord(m), kubecli.Age(stageSince(m), now), observe.Means(m),
+			m.Namespace, m.Name, cache.NodeNameOf(m), stageWord(m), kubecli.Age(stageSince(m), now), observe.Means(m),
 			kubecli.Clock(observe.Deadlines(m, now).Next(), now), strings.Join(blockers(m), ", "),
 		})
 	}

@@ -16,6 +16,7 @@ import (
 	"millwright/decide/drain"
 	"millwright/decide/phrase"
 	"millwright/decide/request"
+	"millwright/observe/cache"
 	observe "millwright/observe/drain"
 	"millwright/observe/machine"
 	"millwright/starter/kubecli"
@@ -99,7 +100,7 @@ func whatNext(r kubecli.Request, m *v1alpha1.Machine, now time.Time, d request.D
 }
 
 func effect(r kubecli.Request, m *v1alpha1.Machine, now time.Time, d request.Decision) string {
-	node := cmp.Or(m.Labels[v1alpha1.LabelNode], "of the machine")
+	node := cmp.Or(cache.NodeNameOf(m), "of the machine")
 	switch r.Command {
 	case request.Force:
 		return "all pods of node " + node + " are deleted without a grace period, regardless of disruption budgets"
@@ -190,7 +191,7 @@ func instanceGone(m *v1alpha1.Machine) bool {
 // notDone says what a person has to remove after an instance is abandoned.
 func notDone(m *v1alpha1.Machine) string {
 	if instanceGone(m) {
-		return "The instance is gone; what cannot be removed in the cluster of node " + cmp.Or(m.Labels[v1alpha1.LabelNode], "of the machine") + " is left there for good"
+		return "The instance is gone; what cannot be removed in the cluster of node " + cmp.Or(cache.NodeNameOf(m), "of the machine") + " is left there for good"
 	}
 	what := "Whatever instance the machine has at the provider"
 	if m.Spec.ProviderID != "" {

@@ -11,6 +11,7 @@ import (
 	"millwright/decide/drain"
 	"millwright/decide/phrase"
 	"millwright/decide/request"
+	"millwright/observe/cache"
 	observe "millwright/observe/drain"
 	"millwright/starter/kubecli"
 )
@@ -101,7 +102,7 @@ func anyOf(commands []string) string {
 
 func (s snapshot) sinceStage() string { return kubecli.Since(stageSince(s.machine), s.now) }
 
-func (s snapshot) node() string { return cmp.Or(s.machine.Labels[v1alpha1.LabelNode], "-") }
+func (s snapshot) node() string { return cmp.Or(cache.NodeNameOf(s.machine), "-") }
 
 // command is the command line of a request.
 func (s snapshot) command(name request.Command, flags ...string) string {

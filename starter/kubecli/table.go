@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"millwright/api/v1alpha1"
+	"millwright/observe/cache"
 )
 
 // WriteTable writes rows in columns. A cell without text becomes a dash.
@@ -70,7 +71,7 @@ func (t *table) redraw(machines []v1alpha1.Machine) {
 	rows := [][]any{{"NAME", "STATUS", "AGE", "NODE", "PROVIDER ID", "STEP"}}
 	for _, m := range machines {
 		age := Age(m.CreationTimestamp.Time, time.Now())
-		rows = append(rows, []any{m.Name, Status(m), age, m.Labels[v1alpha1.LabelNode], m.Spec.ProviderID, step(m)})
+		rows = append(rows, []any{m.Name, Status(m), age, cache.NodeNameOf(&m), m.Spec.ProviderID, step(m)})
 	}
 	if t.rows > 0 {
 		_, _ = fmt.Fprintf(t.out, "\x1b[%dA\x1b[J", t.rows)

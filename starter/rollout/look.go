@@ -159,7 +159,7 @@ func (l reader) nodesOf(ctx context.Context) (func(*v1alpha1.Machine) *corev1.No
 	for i := range list.Items {
 		byName[list.Items[i].Name] = &list.Items[i]
 	}
-	return func(m *v1alpha1.Machine) *corev1.Node { return byName[m.Labels[v1alpha1.LabelNode]] }, nil
+	return func(m *v1alpha1.Machine) *corev1.Node { return byName[cache.NodeNameOf(m)] }, nil
 }
 
 // current is the index of the set with the deployment's template; -1 if there is none. Of several it is the oldest, as in

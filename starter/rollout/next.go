@@ -6,6 +6,7 @@ import (
 
 	"millwright/api/v1alpha1"
 	"millwright/decide/rollout"
+	"millwright/observe/cache"
 	"millwright/starter/kubecli"
 )
 
@@ -63,9 +64,9 @@ func (s snapshot) help() []string {
 	case m == nil:
 	case s.facts.Strategy == rollout.OnDelete:
 		list = append(list, fmt.Sprintf("To let an old machine go: kubectl delete machine -n %s %s", m.Namespace, m.Name))
-	case s.facts.Strategy == rollout.InPlaceManual && m.Labels[v1alpha1.LabelNode] != "":
+	case s.facts.Strategy == rollout.InPlaceManual && cache.NodeNameOf(m) != "":
 		list = append(list, fmt.Sprintf("To select a node, in its own cluster: kubectl label node %s %s=%s",
-			m.Labels[v1alpha1.LabelNode], v1alpha1.LabelSelectedForUpdate, v1alpha1.ValueLowerTrue))
+			cache.NodeNameOf(m), v1alpha1.LabelSelectedForUpdate, v1alpha1.ValueLowerTrue))
 	}
 	return list
 }

@@ -3,6 +3,7 @@ package drain
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -141,6 +142,7 @@ func (d *nodeDrain) hold(ctx workflow.Context, next activities.Decision) (bool, 
 	if !d.Held {
 		d.Held = true
 		report := d.report(ctx, vocabulary.ReasonBlocked, s.Why)
+		report.Operation = nil // a hold is no failure
 		report.Event = &kube.Event{Reason: d.holdReason("Held"), Message: s.Why}
 		if err := d.writeStatus(ctx, s.Why, report); err != nil {
 			return false, err
@@ -168,10 +170,13 @@ func (d *nodeDrain) begin(ctx workflow.Context, next activities.Decision) (bool,
 	}
 	d.begun = next.Step.Means
 	d.show(ctx, next)
-	report := d.report(ctx, vocabulary.ReasonDraining, next.Why)
+	reason := vocabulary.ReasonDraining
+	if next.Step.Means != drain.Evict {
+		reason = vocabulary.ReasonForcing
+	}
+	report := d.report(ctx, reason, next.Why)
 	d.record(&report, string(next.Step.Means), "", nil)
 	if next.Step.Means != drain.Evict {
-		report.Conditions[0].Reason = vocabulary.ReasonForcing
 		report.Event = &kube.Event{Warning: true, Reason: vocabulary.ReasonDrainForced, Message: "node " + d.NodeName + ": " + next.Why}
 	}
 	return true, d.writeStatus(ctx, next.Why, report)
@@ -265,10 +270,27 @@ func clock(t time.Time) string {
 }
 
 func (d *nodeDrain) report(ctx workflow.Context, reason, message string) machine.Report {
-	return machine.Report{
+	report := machine.Report{
 		Read: d.Read(ctx), Step: d.Operation(),
 		Conditions: []machine.Condition{{Type: vocabulary.ConditionDrained, Reason: reason, Message: message}},
 	}
+	if d.Purpose == "" {
+		report.Operation = &machine.LastOperation{Type: vocabulary.OperationDelete, State: vocabulary.StateProcessing, Description: initiated}
+		if d.failing(reason) {
+			report.Operation.State, report.Operation.Description = vocabulary.StateFailed, message
+		}
+	}
+	return report
+}
+
+// initiated is the description of a deletion whose drain is under way, in MCM's words.
+const initiated = "Initiate node drain"
+
+// failing reports whether lastOperation shows the drain as failed, as MCM does while it tries again: somebody has to change what
+// blocks it, or its deadline has passed and pods are left.
+func (d *nodeDrain) failing(reason string) bool {
+	bad := func(b drain.Blocker) bool { return b.Bad || reason == vocabulary.ReasonForcing }
+	return (reason == vocabulary.ReasonBlocked || reason == vocabulary.ReasonForcing) && slices.ContainsFunc(d.seen.Blockers, bad)
 }
 
 // record adds the progress of the drain to a report.

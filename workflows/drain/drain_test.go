@@ -135,3 +135,39 @@ func TestRetryAsksEverybodyAgain(t *testing.T) {
 	require.Equal(t, vocabulary.DrainDrained, e.Run(t).Outcome)
 	require.Equal(t, []bool{false, false, true}, []bool{e.Asked[0].Hurry, e.Asked[1].Hurry, e.Asked[2].Hurry})
 }
+
+// lastOperation is Failed, as in MCM, where somebody has to change what blocks the drain, and where its deadline has passed and
+// pods are left; it is Processing again when the drain moves.
+func TestADrainThatIsStuckHasFailed(t *testing.T) {
+	blocked := func(bad bool) activities.Evicted {
+		return activities.Evicted{
+			Outcome: activities.OutcomeChanged, Picture: drain.Picture{Why: "1 pod is blocked"},
+			Blockers: []drain.Blocker{{Kind: drain.BlockedByBudget, Name: "shop/web", Pods: 1, Bad: bad}},
+		}
+	}
+	moves, late, empty := activities.Evicted{Outcome: activities.OutcomeChanged, Picture: drain.Picture{Why: "moves"}}, blocked(false), activities.Evicted{Outcome: activities.OutcomeEmpty}
+	late.Outcome = activities.OutcomeDeadline
+	for name, row := range map[string]struct {
+		seen []activities.Evicted
+		want []string
+	}{
+		"a budget that allows nothing at present": {[]activities.Evicted{blocked(false), empty}, []string{"Processing", "Processing", "Processing"}},
+		"a budget that somebody has to change":    {[]activities.Evicted{blocked(true), moves, empty}, []string{"Processing", "Failed", "Processing", "Processing"}},
+		"its deadline has passed":                 {[]activities.Evicted{late, empty}, []string{"Processing", "Failed", "Processing"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := workflowstest.NewDrainWorld(t)
+			e.Answer(row.seen...)
+			e.Run(t)
+			var states []string
+			for _, r := range e.Reports {
+				require.Equal(t, vocabulary.OperationDelete, r.Operation.Type)
+				states = append(states, r.Operation.State)
+				if r.Operation.State == vocabulary.StateFailed {
+					require.Equal(t, r.Conditions[0].Message, r.Operation.Description)
+				}
+			}
+			require.Equal(t, row.want, states)
+		})
+	}
+}

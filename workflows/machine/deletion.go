@@ -208,7 +208,7 @@ func (m *machine) release(ctx workflow.Context, d activities.Decision, summary s
 }
 
 // onTarget runs an activity in the target cluster, and reports whether it was done. While that cluster does not answer, the
-// status shows it, and each signal leads to a new decision. With the request to hurry, it does not wait for that cluster.
+// status shows it as Failed, and each signal leads to a new decision. With the request to hurry, it does not wait for that cluster.
 func onTarget[In, Out any](
 	ctx workflow.Context, m *machine, d activities.Decision, summary string, activity run.Local[In, Out], in In,
 ) (out Out, done bool, err error) {
@@ -223,7 +223,7 @@ func onTarget[In, Out any](
 	s.Why, s.Node, s.Phase = "the target cluster does not answer: "+summary, d.NodeName, vocabulary.PhaseTerminating
 	s.Name, s.BlockedBy, s.Stuck = cmp.Or(s.Name, "announce"), []string{vocabulary.BlockedTargetUnavailable}, true
 	m.Show(ctx, s)
-	report := m.progress(ctx, vocabulary.PhaseTerminating, lastOperation(vocabulary.OperationDelete, vocabulary.StateProcessing, s.Why))
+	report := m.progress(ctx, vocabulary.PhaseTerminating, lastOperation(vocabulary.OperationDelete, vocabulary.StateFailed, s.Why))
 	if err := m.writeStatus(ctx, s.Why, report); err != nil {
 		return out, false, err
 	}

@@ -209,6 +209,7 @@ func TestDeletionShowsThatTheTargetClusterIsAway(t *testing.T) {
 				last := w.reports[len(w.reports)-1]
 				require.Equal(t, []string{"TargetUnavailable"}, last.Step.BlockedBy)
 				require.Contains(t, last.Operation.Description, "the target cluster does not answer: ")
+				require.Equal(t, "Failed", last.Operation.State, "as in MCM")
 				require.NotContains(t, w.log, "release")
 				w.away = false
 			})
