@@ -5,7 +5,6 @@ package apifaults
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"testing"
 
@@ -76,7 +75,7 @@ func phases(t *testing.T, p *rig.Pool) map[types.UID]v1alpha1.MachinePhase {
 func told(t *testing.T, names ...string) {
 	t.Helper()
 	for who, counts := range map[string]map[string]int{"worker": r.Proxies.Worker.Counts(), "bridge": r.Proxies.Bridge.Counts()} {
-		t.Log(fmt.Sprintf("faults of the %s so far: %v", who, counts))
+		t.Logf("faults of the %s so far: %v", who, counts)
 		for _, name := range names {
 			require.Positive(t, counts[name], "no fault %q of the %s: the test shows nothing", name, who)
 		}
