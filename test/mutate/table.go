@@ -102,7 +102,7 @@ func mutations() []mutation {
 		{"A19", "activities/drain/loop.go", ` && observedrain.ToleratesCordon(pods[i])`, ``, drain, "every pod that came after the drain began is left behind"},
 		{"A20", "activities/machine/preserve.go", `{p.writeCondition, p.markNode, p.annotate, p.writeExpiry}`, `{p.writeExpiry, p.writeCondition, p.markNode, p.annotate}`, machine, "the record of a preservation is removed before its traces"},
 		{"A21", "activities/deployment/nodes.go", ` || machine.IsPreserved(m) {`, ` || machine.IsPreserved(m) && false {`, node, "a preserved machine loses its autoscaler annotation"},
-		{"A22", "activities/kube/kube.go", `return r.At`, `return time.Now()`, machine, "a timer that fired meets a clock that is behind"},
+		{"A22", "activities/kube/clock.go", `return r.At`, `return time.Now()`, machine, "a timer that fired meets a clock that is behind"},
 		{"A23", "activities/set/set.go", `if set.DeletionTimestamp != nil {
 		return nil, kube.Conflict(in.Set)
 	}`, ``, set, "a set that is being deleted adopts machines"},
