@@ -110,7 +110,7 @@ func NewCluster(client versioned.Interface, target kubernetes.Interface, meta me
 	err := c.Informers[Machines].AddIndexers(cache.Indexers{
 		ByOwner: index(ownerOf), byOwnerName: index(ownerNameOf),
 		byClass: index(func(m *v1alpha1.Machine) string { return m.Namespace + "/" + m.Spec.Class.Name }),
-		byNode:  index(func(m *v1alpha1.Machine) string { return NodeNameOf(m) }),
+		byNode:  index(NodeNameOf),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("index machines: %w", err)
