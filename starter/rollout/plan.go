@@ -102,7 +102,7 @@ func (s snapshot) suppose(w proposal) (snapshot, error) {
 		}
 		read, err := readSpec(w.file, s.family.Deployment)
 		switch {
-		case err != nil && !(errors.Is(err, errNotInFile) && len(policies) > 0):
+		case err != nil && (!errors.Is(err, errNotInFile) || len(policies) == 0):
 			return snapshot{}, err
 		case err == nil:
 			spec = read

@@ -31,7 +31,10 @@ var (
 	old other
 )
 
-func TestMain(m *testing.M) {
+func TestMain(m *testing.M) { os.Exit(withOther(m)) }
+
+// withOther runs the tests on a stack that has the other version too, and returns the exit code.
+func withOther(m *testing.M) int {
 	folder, err := os.MkdirTemp("", "millwright-upgrade-")
 	if err == nil {
 		defer func() { _ = os.RemoveAll(folder) }()
@@ -39,15 +42,13 @@ func TestMain(m *testing.M) {
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "UPGRADE_FROM must name a commit:", err)
-		os.Exit(1)
+		return 1
 	}
 	options := stack.Options{
 		Components: append(component.Names(), component.SecondWorker, component.SecondBridge),
 		Binaries:   map[string]string{component.SecondWorker: old.worker, component.SecondBridge: old.bridge},
 	}
-	code := rig.Main(m, options, func(up *rig.Rig) { r = up })
-	_ = os.RemoveAll(folder)
-	os.Exit(code) //nolint:gocritic // the folder is removed
+	return rig.Main(m, options, func(up *rig.Rig) { r = up })
 }
 
 // version is one of the two that run on the stack.
