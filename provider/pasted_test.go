@@ -1,0 +1,22 @@
+package provider_test
+
+import (
+	"encoding/base64"
+	"net/url"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"millwright/provider"
+)
+
+// A token that was pasted with a line break is sent without it: the escaped forms are those of the token alone.
+func TestRedactATokenWithALineBreak(t *testing.T) {
+	t.Parallel()
+	const token = "a/short+token?"
+	secret := provider.Secret{"token": []byte(token + "\n")}
+	for _, form := range []string{token, url.QueryEscape(token), base64.StdEncoding.EncodeToString([]byte(token))} {
+		assert.NotContains(t, secret.Redact("refused: "+form+"."), form)
+	}
+	assert.Equal(t, "refused: [redacted].", provider.Secret{"pin": []byte("123456\n")}.Redact("refused: 123456."), "shorter than a line")
+}
