@@ -53,7 +53,7 @@ func main() {
 	flag.BoolVar(&o.guardSecrets, "guard-secrets", true, "put a finalizer on each Secret that a MachineClass names; requires the rights to list, watch and patch Secrets; set the same value on worker and bridge")
 	flag.StringVar(&o.tokenGroups, "bootstrap-token-auth-extra-groups", "", "additional groups of bootstrap tokens, separated by commas; each must begin with system:bootstrappers:")
 	flag.DurationVar(&o.exhausted, "resource-exhausted-retry", kube.DefaultExhaustedRetry, "longest wait before the next create call after a provider reported ResourceExhausted")
-	flag.DurationVar(&o.draining.Detach, "pv-detach-timeout", kube.DefaultDetachTimeout, "after the grace period of an evicted pod, how long the drain waits until its volumes are detached from the node")
+	flag.DurationVar(&o.draining.Detach, "pv-detach-timeout", kube.DefaultDetachTimeout, "how long a drain waits until the volumes of a pod that has left the node are detached from the node, and longest time of the stage Detach of a deletion")
 	flag.DurationVar(&o.draining.Attach, "pv-reattach-timeout", kube.DefaultAttachTimeout, "how long the drain waits until the volumes of an evicted pod are attached to another node, before it evicts the next pod with volumes")
 	flag.BoolVar(&o.draining.Parallel, "drain-volumes-in-parallel", false, "evict pods with volumes in parallel if they share no StatefulSet, no PodDisruptionBudget and no volume")
 	flag.IntVar(&o.maxDrains, "max-drains", activitiesdrain.DefaultMaxDrains, "largest number of nodes that are drained at the same time; other drains are queued; 0 means no limit")
