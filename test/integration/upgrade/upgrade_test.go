@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"millwright/api/v1alpha1"
-	"millwright/api/vocabulary"
 	"millwright/devstack/component"
 	"millwright/devstack/stack"
 	"millwright/test/checker"
@@ -154,7 +153,7 @@ func begin(t *testing.T, namespace string) *work {
 			return false, machines
 		}
 		operation := machines[0].Status.CurrentOperation
-		return operation.Step == vocabulary.StepEvictPods && len(operation.BlockedBy) > 0, operation
+		return len(operation.BlockedBy) > 0, operation
 	})
 	w.made = r.Pool(t, namespace+"-late", namespace+"-late-made", made)
 	w.rolled.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"edition":"2"}}}}}`)
