@@ -26,7 +26,7 @@ func behind(t *testing.T, m *v1alpha1.Machine, there ...runtime.Object) *activit
 	return w
 }
 
-// A cache may lack a node that joined a moment ago, because its watch is broken. The pods of the node are drained all the same.
+// A cache may lack a node that joined a moment ago, because its watch is broken. The pods of the node must be drained nevertheless.
 func TestDR31_ANodeThatTheCacheLacksIsDrained(t *testing.T) {
 	t.Parallel()
 	going := func(change ...func(*v1alpha1.Machine)) *v1alpha1.Machine {

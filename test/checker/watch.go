@@ -32,7 +32,7 @@ const (
 	slow = 5 * time.Second
 )
 
-// Sources are the clients by which a watcher sees.
+// Sources are the clients with which a watcher reads.
 type Sources struct {
 	Machines versioned.Interface
 	Kube     kubernetes.Interface
@@ -53,7 +53,7 @@ type Watcher struct {
 	excused    map[string]bool    // UIDs of machines whose instance a person has orphaned
 	last       Snapshot           // that succeeded; judged with the next one
 	blind      bool               // nothing was seen for a while
-	over       bool               // all is to go: numbers and pods are judged no more
+	over       bool               // everything is deleted: numbers, budgets and pods are not judged any more
 	snapshots  int
 	peak       int // most machines that were seen, those that are being deleted included
 	departures []Departure
@@ -171,7 +171,7 @@ func (w *Watcher) Excused() map[string]bool {
 	return maps.Clone(w.excused)
 }
 
-// Loosen says that all is to go: numbers, budgets and pods are judged no more.
+// Loosen says that everything is deleted from now on: numbers, budgets and pods are not judged any more.
 func (w *Watcher) Loosen() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -99,6 +99,6 @@ func TestD39_BudgetThatNeverLoosensMeetsTheLadder(t *testing.T) {
 	require.Contains(t, deleted[2].Pod, "held-")
 }
 
-// late is the most by which a step of the ladder may be. Source: the activity ends with its time, and a report and the next activity
+// late is how long after its time a step of the ladder may come, at most. Source: the activity ends with its time, and a report and the next activity
 // follow; on two stacks that share a machine each of the three waits for a second or two.
 const late = 10 * time.Second

@@ -129,7 +129,7 @@ func follow(t *testing.T, m v1alpha1.Machine) (stages func() []v1alpha1.MachineD
 	}
 }
 
-// evictions notes the times by which the pods of a namespace were told to be gone, of those that say that they were evicted.
+// evictions records, for each evicted pod of a namespace, its deletion timestamps, each once.
 func evictions(t *testing.T, namespace string) (evicted func() map[string][]time.Time) {
 	var mu sync.Mutex
 	seen := map[string][]time.Time{}
