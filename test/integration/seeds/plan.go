@@ -50,6 +50,11 @@ const (
 	faultNoBoot      = "cloud-no-boot" // the instances that are created get no node
 	faultCredentials = "wrong-secret"  // the Secret has credentials that the cloud refuses
 	faultRestore     = "restore-etcd"  // after a while the API server's store is put back to its former state
+
+	// The way from workers or bridges to the API server. On is the identity.
+	faultAway  = "api-away"         // 503 for everything, and watches break
+	faultStorm = "api-storm"        // 429, conflicts, and writes whose answer is lost
+	faultSlow  = "api-slow-watches" // watches tell everything late, and break
 )
 
 // step is one load or one fault.
@@ -185,7 +190,7 @@ func (m *maker) addLoads() {
 func (m *maker) addFaults() {
 	kinds := m.possible(
 		faultKill, faultKill, faultKill, faultPause, faultPause, faultRole, faultErrors, faultLate, faultLatency, faultHang, faultRate, faultWipe,
-		faultPolicy, faultQuota, faultFull, faultNoBoot, faultCredentials,
+		faultPolicy, faultQuota, faultFull, faultNoBoot, faultCredentials, faultAway, faultStorm, faultSlow,
 	)
 	for range m.between(1, m.l.faults) {
 		s := step{At: m.moment(), What: m.pick(kinds)}
@@ -218,6 +223,8 @@ func (m *maker) fill(s *step) {
 		s.For = m.seconds(5, 30)
 	case faultLatency, faultRate, faultQuota, faultFull, faultCredentials:
 		s.For = m.seconds(5, 20)
+	case faultAway, faultStorm, faultSlow:
+		s.On, s.For = m.pick([]string{component.WorkerIdentity, component.BridgeIdentity}), m.seconds(5, 20)
 	case faultNoBoot:
 		s.For = m.seconds(3, 8) // the machines of this time are replaced one after the other
 	}

@@ -16,7 +16,7 @@ var r *rig.Rig
 
 func TestMain(m *testing.M) {
 	components := append(component.Names(), component.SecondBridge, component.SecondWorker)
-	os.Exit(rig.Main(m, stack.Options{Components: components}, func(up *rig.Rig) { r = up }))
+	os.Exit(rig.MainBehindProxies(m, stack.Options{Components: components}, func(up *rig.Rig) { r = up }))
 }
 
 // The short form of the suite: always the same seeds, two minutes in all.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 
 	"millwright/api/v1alpha1"
 	"millwright/test/integration/rig"
@@ -50,15 +51,26 @@ func TestD12_MinReadySecondsAreWaitedFor(t *testing.T) {
 	r.Namespace(t, "minready", "")
 	const wait = 8 * time.Second
 	s := newSet(t, "minready", "minready", 3, func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = int32(wait.Seconds()) })
+	readyFrom := map[string]time.Time{} // by machine: the first transition of its node to Ready, in whole seconds as a status has it
 	rig.Eventually(t, time.Minute, "three are available", func() (bool, any) {
 		status := s.read(t).Status
-		long := 0 // machines that have been ready for long enough by now, in whole seconds as a status has them
 		for _, m := range s.machines(t) {
-			if c := m.Status.CurrentStatus; c.Phase == v1alpha1.MachineRunning && time.Since(c.LastUpdateTime.Time) >= wait {
+			i := slices.IndexFunc(m.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue })
+			if i < 0 {
+				continue
+			}
+			ready := m.Status.Conditions[i].LastTransitionTime.Time
+			if first, seen := readyFrom[m.Name]; !seen || ready.Before(first) {
+				readyFrom[m.Name] = ready
+			}
+		}
+		long := 0 // machines that have been ready for long enough by now
+		for _, since := range readyFrom {
+			if time.Since(since) >= wait {
 				long++
 			}
 		}
-		require.LessOrEqual(t, int(status.AvailableReplicas), long)
+		require.LessOrEqual(t, int(status.AvailableReplicas), long, "ready from: %v", readyFrom)
 		return status.AvailableReplicas == 3, status
 	})
 	s.remove(t)
