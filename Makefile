@@ -49,7 +49,7 @@ replay: ## replay the recorded histories against today's workflows
 endurance: stack ## a hundred machines, changed, paused, cancelled and killed at random: ten minutes
 	go test -tags integration,endurance -count=1 -timeout 40m -v -run TestEndurance ./test/integration/rollouts ./test/integration/chaos ./test/integration/seeds
 
-chaos: stack ## random loads and faults with everything checked: CHAOS_SEED=n CHAOS_SEEDS=k CHAOS_TIME=10m CHAOS_LOGS=folder
+chaos: stack ## random loads and faults with everything checked: CHAOS_SEED=n CHAOS_SEEDS=k CHAOS_TIME=10m CHAOS_CLOCK=10m CHAOS_LOGS=folder
 	go test -tags integration,chaos -count=1 -timeout 0 -v -run 'TestSeeds$$' ./test/integration/seeds
 
 chaos-report: ## table of the seeds that CHAOS_LOGS=folder has reports of: faults by loads

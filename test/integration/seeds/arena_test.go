@@ -357,6 +357,9 @@ func (a *arena) report(begun time.Time, snapshots int, violations []checker.Viol
 		Seed: a.plan.seed, Loads: kinds(a.plan.loads), Faults: kinds(a.plan.faults), Early: a.plan.early > 0,
 		Seconds: int(time.Since(begun).Seconds()), Snapshots: snapshots, Violations: []string{},
 	}
+	if clock != 0 {
+		line.Clock = clock.String()
+	}
 	for _, v := range violations {
 		line.Violations = append(line.Violations, v.String())
 	}

@@ -19,6 +19,7 @@ type Report struct {
 	Faults     []string `json:"faults"`          // kinds, each once
 	Early      bool     `json:"early,omitempty"` // the namespace was deleted in the middle of the work
 	Seconds    int      `json:"seconds"`
+	Clock      string   `json:"clock,omitempty"` // by how much the clock of the second worker was wrong
 	Snapshots  int      `json:"snapshots"`
 	Violations []string `json:"violations"`
 }
@@ -78,6 +79,9 @@ func Table(reports []Report) string {
 	for _, r := range reports {
 		if r.Early {
 			r.Loads = append(slices.Clone(r.Loads), "delete-namespace")
+		}
+		if r.Clock != "" {
+			r.Faults = append(slices.Clone(r.Faults), "worker-clock")
 		}
 		for _, fault := range append([]string{all}, r.Faults...) {
 			for _, load := range append([]string{all}, r.Loads...) {

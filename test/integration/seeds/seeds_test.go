@@ -3,6 +3,7 @@
 package seeds
 
 import (
+	"fmt"
 	"os"
 	"testing"
 	"time"
@@ -14,9 +15,37 @@ import (
 
 var r *rig.Rig
 
-func TestMain(m *testing.M) {
-	components := append(component.Names(), component.SecondBridge, component.SecondWorker)
-	os.Exit(rig.MainBehindProxies(m, stack.Options{Components: components}, func(up *rig.Rig) { r = up }))
+// clock is by how much the clock of the second worker is wrong: CHAOS_CLOCK, zero without it.
+var clock time.Duration
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	options := stack.Options{Components: append(component.Names(), component.SecondBridge, component.SecondWorker)}
+	if text := os.Getenv("CHAOS_CLOCK"); text != "" {
+		folder, err := os.MkdirTemp("", "millwright-clock-")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer func() { _ = os.RemoveAll(folder) }()
+		if err := skewSecondWorker(&options, text, folder); err != nil {
+			fmt.Fprintln(os.Stderr, "CHAOS_CLOCK:", err)
+			return 1
+		}
+	}
+	return rig.MainBehindProxies(m, options, func(up *rig.Rig) { r = up })
+}
+
+// skewSecondWorker gives the second worker a wrong clock.
+func skewSecondWorker(options *stack.Options, text, folder string) (err error) {
+	if clock, err = time.ParseDuration(text); err != nil {
+		return err
+	}
+	binary, err := rig.SkewedWorker(folder)
+	options.Binaries = map[string]string{component.SecondWorker: binary}
+	options.Env = map[string][]string{component.SecondWorker: rig.Clock(clock)}
+	return err
 }
 
 // The short form of the suite: always the same seeds, two minutes in all.

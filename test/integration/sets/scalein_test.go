@@ -55,7 +55,9 @@ func TestD12_MinReadySecondsAreWaitedFor(t *testing.T) {
 	rig.Eventually(t, time.Minute, "three are available", func() (bool, any) {
 		status := s.read(t).Status
 		for _, m := range s.machines(t) {
-			i := slices.IndexFunc(m.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue })
+			i := slices.IndexFunc(m.Status.Conditions, func(c corev1.NodeCondition) bool {
+				return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+			})
 			if i < 0 {
 				continue
 			}
