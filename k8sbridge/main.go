@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -93,11 +94,19 @@ func execute(o options) error {
 	p.Ready()
 	metrics := watch.NewMetrics(p.Registry)
 	watch.NewSetMetrics(cluster, p.Registry)
-	return lead(ctx, o, client, p.Logger, p.Registry, func(ctx context.Context) error {
+	ctx, end := context.WithCancel(ctx)
+	rewound := make(chan error, 1)
+	go func() {
+		rewound <- cluster.AwaitRewind(ctx)
+		end()
+	}()
+	err = lead(ctx, o, client, p.Logger, p.Registry, func(ctx context.Context) error {
 		b := watch.New(name, cluster, temporal, metrics, p.Logger)
 		b.SweepOrphans(temporal.ScheduleClient(), o.orphanPeriod)
 		return b.Run(ctx)
 	})
+	end()
+	return errors.Join(err, <-rewound)
 }
 
 // caches fills the caches of the bridge. Of Secrets they hold only the metadata.

@@ -110,6 +110,11 @@ func execute(o options) error {
 			return err
 		}
 		go here.keep(ctx)
+		go func() {
+			if err := cluster.AwaitRewind(ctx); err != nil {
+				fail(fatal, err)
+			}
+		}()
 	}
 	workers, err := serve(o, name, temporal, cluster, clients, p.Registry, fatal)
 	if err != nil {
@@ -118,6 +123,14 @@ func execute(o options) error {
 	p.Ready()
 	p.Logger.Info("serving", "installation", name, "queues", o.queues)
 	return untilStopped(ctx, workers, fatal)
+}
+
+// fail gives an error to fatal, which has a buffer of one, if it is the first.
+func fail(fatal chan<- error, err error) {
+	select {
+	case fatal <- err:
+	default:
+	}
 }
 
 // untilStopped stops the workers when ctx ends, or at a fatal error, which it returns: the process ends, and can be started again.

@@ -37,8 +37,8 @@ const (
 )
 
 // serve starts one SDK worker for each queue. An SDK worker stops polling for good when Temporal has refused its polls for two
-// minutes, for example because the namespace is gone. fatal gets the error of
-// the first one; it needs a buffer.
+// minutes, for example because the namespace is gone. fatal gets the error of the
+// first one.
 func serve(
 	o options, installation run.Installation, temporal client.Client, cluster *cache.Cluster, clients clients, registry prometheus.Registerer, fatal chan<- error,
 ) ([]worker.Worker, error) {
@@ -59,12 +59,7 @@ func serve(
 	var workers []worker.Worker
 	for queue := range strings.SplitSeq(o.queues, ",") {
 		options := workerOptions()
-		options.OnFatalError = func(err error) {
-			select {
-			case fatal <- fmt.Errorf("poll queue %s: %w", queue, err):
-			default: // another queue was first
-			}
-		}
+		options.OnFatalError = func(err error) { fail(fatal, fmt.Errorf("poll queue %s: %w", queue, err)) }
 		name, isProvider := strings.CutPrefix(queue, provider.TaskQueue(""))
 		switch {
 		case queue == run.QueueMachines: // small batches of writes must not delay decisions that fall back to this queue

@@ -57,6 +57,14 @@ func TestDeleteMachines(t *testing.T) {
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Equal(t, before, w.Snapshot())
 	})
+	t.Run("a machine without our finalizer gets it first: its instance must not be left", func(t *testing.T) {
+		m := activitiestest.Machine("m", activitiestest.OwnedBy[*v1alpha1.Machine](s), func(m *v1alpha1.Machine) { m.Finalizers = nil })
+		w := activitiestest.NewWorld(t, s, m)
+		_, err := activitiestest.Run[any](w, acts(w.Kube).DeleteMachines, remove(s, m))
+		require.NoError(t, err)
+		assert.True(t, isGoing(w.Machine("m")))
+		assert.Equal(t, []string{v1alpha1.FinalizerMachine}, w.Machine("m").Finalizers)
+	})
 	t.Run("a machine that is gone is deleted", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, s)
 		activitiestest.Twice[any](w, acts(w.Kube).DeleteMachines, remove(s, activitiestest.Machine("m")))

@@ -228,9 +228,16 @@ func (a *Activities) DeleteMachines(ctx context.Context, in Batch) (Written, err
 // deleteMachine deletes a machine that still is as the decision saw it. It returns the version that the machine has then;
 // empty when it is not known, because the machine is gone already or the client does not return it.
 func (a *Activities) deleteMachine(ctx context.Context, namespace string, target scale.Target) (version string, err error) {
+	guarded, err := a.guardMachine(ctx, namespace, target)
+	switch {
+	case err != nil:
+		return "", err
+	case guarded == "":
+		return "", apierrors.NewNotFound(v1alpha1.SchemeGroupVersion.WithResource("machines").GroupResource(), target.Name)
+	}
 	api := a.Kube.Cluster.Client().MachineV1alpha1()
 	options := metav1.DeleteOptions{
-		Preconditions: &metav1.Preconditions{UID: new(types.UID(target.UID)), ResourceVersion: new(target.Version)},
+		Preconditions: &metav1.Preconditions{UID: new(types.UID(target.UID)), ResourceVersion: new(guarded)},
 	}
 	client, _ := api.RESTClient().(*rest.RESTClient)
 	if client == nil {
@@ -245,6 +252,24 @@ func (a *Activities) deleteMachine(ctx context.Context, namespace string, target
 		return "", nil //nolint:nilerr // it was deleted
 	}
 	return m.ResourceVersion, nil
+}
+
+// guardMachine puts our finalizer back on a machine that a person took it from: without it the object would be gone at once, and its
+// instance would stay. It returns the version that the machine has then; empty when it is gone.
+func (a *Activities) guardMachine(ctx context.Context, namespace string, target scale.Target) (version string, err error) {
+	ref := kube.Ref{Namespace: namespace, Name: target.Name, UID: target.UID}
+	m, found := a.Kube.Cluster.Machine(ref.Key())
+	if found && m.ResourceVersion == target.Version && cache.HasFinalizer(m.Finalizers) {
+		return target.Version, nil
+	}
+	version, _, err = a.Kube.ChangeMember(ctx, ref, target.Version, func(m *v1alpha1.Machine) bool {
+		if m.DeletionTimestamp != nil || cache.HasFinalizer(m.Finalizers) {
+			return false
+		}
+		m.Finalizers = append(m.Finalizers, v1alpha1.FinalizerMachine)
+		return true
+	})
+	return version, err
 }
 
 // AdoptMachines makes a set the controller of machines without a controller that exists, and that still are as the decision saw them. It

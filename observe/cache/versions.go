@@ -3,6 +3,7 @@ package cache
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -50,8 +51,46 @@ func (c *Cluster) reached(versions MinVersions) bool {
 }
 
 // Rewound reports whether an API server is older than these versions: it was restored to a former state. The versions will not be
-// reached for a long time, if ever. It asks the API server for each machine resource and for nodes that a cache has not reached.
+// reached for a long time, if ever. It asks the API server for each resource that a cache has not reached, but not for the control
+// plane, whose kind may not be installed.
 func (c *Cluster) Rewound(ctx context.Context, versions MinVersions) (bool, error) {
+	ahead := maps.Clone(versions)
+	maps.DeleteFunc(ahead, func(resource Resource, version string) bool { return c.reached(MinVersions{resource: version}) })
+	resource, err := c.older(ctx, ahead)
+	return resource != "", err
+}
+
+// AwaitRewind returns an error when an API server is older than the caches: it was restored to a former state. Their watches show no
+// change until the API server has reached their versions, and what the restore changed they never show. The process has to end: its
+// next start fills the caches anew. It returns nil when ctx ends. An API server that does not answer is asked again.
+//
+// A restore remains unnoticed if, before the first check after it, as much was written as the restore took away.
+func (c *Cluster) AwaitRewind(ctx context.Context) error {
+	for pause := rewindCheck; ; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pause):
+		}
+		versions := MinVersions{}
+		for resource := range c.Informers {
+			versions[resource] = c.Applied(resource) // read before the API server's version, which only grows
+		}
+		resource, err := c.older(ctx, versions)
+		if resource != "" {
+			return fmt.Errorf("the API server was restored to a former state: it is older than version %s in the cache of %s", versions[resource], resource)
+		}
+		pause = rewindCheck
+		if err != nil {
+			pause = rewindRetry
+		}
+	}
+}
+
+// older returns a resource of which the API server has not reached the version; empty if it has reached all of them.
+func (c *Cluster) older(ctx context.Context, versions MinVersions) (Resource, error) {
+	ctx, cancel := context.WithTimeout(ctx, versionRequest)
+	defer cancel()
 	one := metav1.ListOptions{Limit: 1} // its version is that of the whole store
 	v1 := c.client.MachineV1alpha1()
 	for resource, list := range map[Resource]func() (metav1.ListInterface, error){
@@ -61,19 +100,20 @@ func (c *Cluster) Rewound(ctx context.Context, versions MinVersions) (bool, erro
 		Policies:    func() (metav1.ListInterface, error) { return v1.RolloutPolicies(metav1.NamespaceAll).List(ctx, one) },
 		Classes:     func() (metav1.ListInterface, error) { return v1.MachineClasses(metav1.NamespaceAll).List(ctx, one) },
 		Nodes:       func() (metav1.ListInterface, error) { return c.target.CoreV1().Nodes().List(ctx, one) },
+		Secrets:     func() (metav1.ListInterface, error) { return c.SecretMetadata(metav1.NamespaceAll).List(ctx, one) },
 	} {
-		if c.reached(MinVersions{resource: versions[resource]}) {
+		if versions[resource] == "" || c.Informers[resource] == nil {
 			continue
 		}
 		newest, err := list()
 		if err != nil {
-			return false, fmt.Errorf("read the version of %s: %w", resource, err)
+			return "", fmt.Errorf("read the version of %s: %w", resource, err)
 		}
 		if Newer(versions[resource], newest.GetResourceVersion()) {
-			return true, nil
+			return resource, nil
 		}
 	}
-	return false, nil
+	return "", nil
 }
 
 // Applied returns the version that the cache of a resource has reached; empty when the resource is not watched.

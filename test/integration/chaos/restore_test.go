@@ -5,7 +5,9 @@ package chaos
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -15,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"millwright/api/v1alpha1"
+	"millwright/devstack/component"
+	"millwright/devstack/stack"
 	"millwright/test/checker"
 	"millwright/test/integration/rig"
 )
@@ -44,6 +48,18 @@ func TestN5_ARestoredAPIServerCostsNoSecondInstance(t *testing.T) {
 
 	require.NoError(t, r.RestoreStore(t.Context(), copied))
 	require.NoError(t, r.Cloud.Rejoin(t.Context()))
+	for _, name := range []string{component.Worker, component.Bridge, component.SecondBridge} {
+		rig.Eventually(t, 20*time.Second, name+" ends", func() (bool, any) {
+			status, err := r.Stack.Status(t.Context())
+			require.NoError(t, err)
+			i := slices.IndexFunc(status, func(s stack.ComponentStatus) bool { return s.Name == name })
+			return status[i].State == stack.StateExited, status[i]
+		})
+		text, err := os.ReadFile(r.Stack.LogPath(name))
+		require.NoError(t, err)
+		require.Contains(t, string(text), "restored to a former state")
+		require.NoError(t, r.Stack.Start(t.Context(), name))
+	}
 	watcher := checker.Watch(checker.Sources{Machines: r.Machines, Kube: r.Kube, Cloud: r.Cloud, Temporal: r.Temporal}, name, checker.Bounds{})
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"millwright/devstack/component"
 )
@@ -24,9 +23,10 @@ func (r *Rig) SaveStore(ctx context.Context, to string) error {
 	return r.Stack.Start(ctx, component.Etcd)
 }
 
-// RestoreStore puts the API server's store back to a copy, as an administrator would: no API server runs meanwhile, and afterwards all
-// clients with caches are restarted, ours too. Their watches would go on from a version that the API server has yet to reach, and
-// tell nothing until then. Kubelets must be restarted too: see Rejoin of the cloud's client.
+// RestoreStore puts the API server's store back to a copy, as an administrator would: no API server runs meanwhile, and afterwards all of
+// Kubernetes' clients with caches are restarted. Their watches would go on from a version that the API server has yet to reach, and
+// tell nothing until then. Kubelets must be restarted too: see Rejoin of the cloud's client. Workers and bridges notice by themselves and
+// end; start them again.
 func (r *Rig) RestoreStore(ctx context.Context, from string) error {
 	for _, name := range []string{component.APIServer, component.Etcd} {
 		if err := r.Stack.Kill(ctx, name); err != nil {
@@ -50,17 +50,7 @@ func (r *Rig) RestoreStore(ctx context.Context, from string) error {
 			return fmt.Errorf("start %s: %w", name, err)
 		}
 	}
-	state, err := r.Stack.State()
-	if err != nil {
-		return err
-	}
-	for _, name := range []string{
-		component.ControllerManager, component.Scheduler, component.Kwok,
-		component.Worker, component.SecondWorker, component.Bridge, component.SecondBridge,
-	} {
-		if !slices.Contains(state.Plan.Components, name) {
-			continue
-		}
+	for _, name := range []string{component.ControllerManager, component.Scheduler, component.Kwok} {
 		if err := r.Stack.Restart(ctx, name); err != nil {
 			return fmt.Errorf("restart %s: %w", name, err)
 		}

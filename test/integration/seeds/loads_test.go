@@ -4,6 +4,7 @@ package seeds
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -32,6 +33,9 @@ func (a *arena) load(s step) {
 		a.patchPool(p, fmt.Sprintf(`{"spec":{"template":{"metadata":{"labels":{"edition":"%d"}}}}}`, s.At.Milliseconds()))
 	case loadDeleteMachine:
 		a.onMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
+			if len(m.Finalizers) == 0 {
+				return errors.New("its finalizer is not back yet: its instance would be left")
+			}
 			return r.Machines.MachineV1alpha1().Machines(a.namespace).Delete(ctx, m.Name, metav1.DeleteOptions{})
 		})
 	case loadDeleteNode:
@@ -109,31 +113,29 @@ func (a *arena) load(s step) {
 
 // orphan deletes a machine and takes the finalizers of machine and node, as a person without patience would.
 func (a *arena) orphan(s step) {
-	bare := fmt.Appendf(nil, `{"metadata":{"finalizers":null}}`)
+	bare, node := fmt.Appendf(nil, `{"metadata":{"finalizers":null}}`), ""
 	a.onMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
+		instances, err := r.Cloud.Instances(ctx)
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(instances, func(i admin.Instance) bool { return i.Tags.MachineUID == string(m.UID) }) {
+			return nil // nobody deletes the node of an instance that vanished
+		}
 		a.watcher.Excuse(string(m.UID))
 		if err := r.Machines.MachineV1alpha1().Machines(a.namespace).Delete(ctx, m.Name, metav1.DeleteOptions{}); err != nil {
 			return err
 		}
+		node = m.Name
 		return a.patchMachine(ctx, m.Name, string(bare))
 	})
-	for uid := range a.watcher.Excused() {
-		a.persist("release the node of an orphan", func(ctx context.Context) error {
-			instances, err := r.Cloud.Instances(ctx)
-			if err != nil {
-				return err
-			}
-			for _, i := range instances {
-				if i.Tags.MachineUID != uid {
-					continue
-				}
-				if _, err := r.Kube.CoreV1().Nodes().Patch(ctx, i.Name, types.MergePatchType, bare, metav1.PatchOptions{}); err != nil {
-					return known(err)
-				}
-			}
-			return nil
-		})
+	if node == "" {
+		return
 	}
+	a.persist("release the node of an orphan", func(ctx context.Context) error {
+		_, err := r.Kube.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, bare, metav1.PatchOptions{})
+		return known(err)
+	})
 }
 
 // known makes nothing of an object that is gone.
