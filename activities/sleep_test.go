@@ -26,12 +26,13 @@ var waits = map[string]string{
 	"activities/kube.Beat":         "heartbeats, beside the call",
 	"activities/kube.InParallel":   "so many writes at a time; each has an answer",
 	"observe/cache.Await":          "for a cache that is behind, for 2 s at most",
+	"observe/cache.AwaitRewind":    "between two checks of the API server's version, beside the workers",
 	"observe/drain.Subscribe":      "tells that something has changed, and never waits",
 	"provider/virtual.pause":       "looks again until the request of a killed worker would show, within the call",
 	"provider/virtual.do":          "waits for a creation of the same machine that is under way in this process",
 	"worker.begin":                 "the start of the process",
 	"worker.keep":                  "the presence of the process, beside its workers",
-	"worker.serve":                 "tells a fatal error, and never waits",
+	"worker.fail":                  "tells a fatal error, and never waits",
 	"worker.untilStopped":          "the end of the process",
 }
 
