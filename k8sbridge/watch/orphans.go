@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -45,8 +46,8 @@ type task struct {
 	start bool // start a sweep now; false: check the schedule
 }
 
-// leftovers is the task that deletes the schedules of classes that are gone.
-var leftovers = task{}
+// list is the task that compares the list of all schedules with the classes.
+var list = task{}
 
 // SweepOrphans makes the bridge keep a schedule of sweeps for each class, with this interval. Zero deletes all schedules. Call
 // it before Run; without it the bridge changes no schedule.
@@ -60,7 +61,7 @@ func (s *sweeps) run(ctx context.Context, group *sync.WaitGroup) {
 		s.queue.ShutDown()
 		return
 	}
-	s.queue.Add(leftovers)
+	s.queue.Add(list)
 	group.Go(func() {
 		for {
 			t, shutdown := s.queue.Get()
@@ -73,12 +74,17 @@ func (s *sweeps) run(ctx context.Context, group *sync.WaitGroup) {
 	})
 	group.Go(func() {
 		defer s.queue.ShutDown()
+		checks, lists := time.NewTicker(checkSchedules), time.NewTicker(listSchedules)
+		defer checks.Stop()
+		defer lists.Stop()
 		for {
 			select {
 			case <-ctx.Done():
 				return
-			case <-time.After(checkSchedules):
+			case <-checks.C:
 				s.checkAll()
+			case <-lists.C:
+				s.queue.Add(list)
 			}
 		}
 	})
@@ -121,8 +127,8 @@ func (s *sweeps) trigger(namespace, name string) {
 func (s *sweeps) do(ctx context.Context, t task) {
 	var err error
 	switch {
-	case t == leftovers:
-		err = s.dropLeftovers(ctx)
+	case t == list:
+		err = s.compare(ctx)
 	case t.start:
 		err = s.start(ctx, t.class)
 	default:
@@ -168,27 +174,36 @@ func (s *sweeps) drop(ctx context.Context, id string) error {
 	return unlessAbsent(s.schedules.GetHandle(ctx, id).Delete(ctx))
 }
 
-// dropLeftovers deletes the schedules of classes that were deleted while no bridge ran. Each existing class has a check of its
-// own.
-func (s *sweeps) dropLeftovers(ctx context.Context) error {
-	known := map[string]bool{}
+// compare deletes the schedules of classes that were deleted while no bridge ran, and enqueues a check of each class that has no schedule
+// in the list: somebody deleted it, or Temporal has lost its data. A schedule gets into the list a little after its creation.
+func (s *sweeps) compare(ctx context.Context) error {
+	missing := map[string]cache.Ref{}
 	for _, item := range s.cluster.Informer(cache.Classes).GetStore().List() {
-		known[s.installation.ID(run.KindOrphanCollection, refOf(item.(*v1alpha1.MachineClass)))] = true
+		ref := refOf(item.(*v1alpha1.MachineClass))
+		missing[s.installation.ID(run.KindOrphanCollection, ref)] = ref
 	}
-	list, err := s.schedules.List(ctx, client.ScheduleListOptions{})
+	known := maps.Clone(missing)
+	entries, err := s.schedules.List(ctx, client.ScheduleListOptions{})
 	if err != nil {
 		return err
 	}
-	for list.HasNext() {
-		entry, err := list.Next()
+	for entries.HasNext() {
+		entry, err := entries.Next()
 		if err != nil {
 			return err
 		}
-		if strings.HasPrefix(entry.ID, s.installation.OrphanIDs()) && !known[entry.ID] {
+		delete(missing, entry.ID)
+		if _, found := known[entry.ID]; !found && strings.HasPrefix(entry.ID, s.installation.OrphanIDs()) {
 			if err := s.drop(ctx, entry.ID); err != nil {
 				return err
 			}
 		}
+	}
+	if s.every == 0 {
+		return nil
+	}
+	for _, ref := range missing {
+		s.check(ref)
 	}
 	return nil
 }

@@ -287,7 +287,7 @@ func TestSchedulesThatTemporalDoesNotTake(t *testing.T) {
 		w.pass(scheduleRetry)
 		assert.Equal(t, []string{"create " + smallSweeps}, f.did())
 		f.change(func(there map[string]client.Schedule) { delete(there, smallSweeps) }) // Temporal has lost its data
-		w.pass(checkSchedules + time.Second)
+		w.pass(listSchedules + time.Second)
 		assert.Equal(t, []string{"create " + smallSweeps}, f.did())
 	})
 }

@@ -20,7 +20,8 @@ const DefaultOrphanPeriod = 15 * time.Minute
 
 // Intervals of the schedules of sweeps. Source: docs/adr/0016-orphans.md.
 const (
-	checkSchedules  = 10 * time.Minute // interval of the check of each schedule: it may have been deleted, or Temporal may have lost its data
+	checkSchedules  = 10 * time.Minute // interval of the check of each schedule: somebody may have changed it
+	listSchedules   = time.Minute      // interval of one list of all schedules: one may have been deleted, or Temporal may have lost its data
 	scheduleRetry   = time.Minute      // after a failed request about a schedule
 	triggerInterval = time.Minute      // least time between two sweeps that are triggered early for one class
 	catchUp         = time.Minute      // a sweep that is later than this, because Temporal was unavailable, is skipped

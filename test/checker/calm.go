@@ -72,9 +72,6 @@ func Restless(s Snapshot, d Durable, excused map[string]bool) (found []Finding) 
 	return found
 }
 
-// NoSchedule is what Restless says of a class that nothing sweeps. After a loss of Temporal's data the bridge may find it ten minutes late.
-const NoSchedule = "has no schedule of sweeps"
-
 // restlessTemporal says which runs are open and which classes have no schedule.
 func restlessTemporal(s Snapshot, d Durable, say func(object, format string, values ...any)) {
 	for _, r := range d.Runs {
@@ -84,7 +81,7 @@ func restlessTemporal(s Snapshot, d Durable, say func(object, format string, val
 	}
 	for _, c := range s.Classes {
 		if !slices.ContainsFunc(d.Schedules, func(id string) bool { return strings.HasSuffix(id, "/"+string(c.UID)) }) {
-			say("class "+c.Name, NoSchedule)
+			say("class "+c.Name, "has no schedule of sweeps")
 		}
 	}
 }

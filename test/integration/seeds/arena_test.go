@@ -153,12 +153,10 @@ func (a *arena) makePools() {
 	}
 }
 
-// calm returns what still moves or is incomplete long after the last load and the last fault. A bridge that signaled nothing while
-// Temporal lost its data finds lost schedules by its check every ten minutes only.
+// calm returns what still moves or is incomplete long after the last load and the last fault.
 func (a *arena) calm(ctx context.Context) []checker.Violation {
-	wiped := slices.Contains(kinds(a.plan.faults), faultWipe)
 	restless, err := a.watcher.Await(ctx, calmWithin, func(s checker.Snapshot, d checker.Durable) []checker.Finding {
-		return slices.DeleteFunc(checker.Restless(s, d, a.watcher.Excused()), func(f checker.Finding) bool { return wiped && f.Saw == checker.NoSchedule })
+		return checker.Restless(s, d, a.watcher.Excused())
 	})
 	require.NoError(a.t, err)
 	if len(restless) > 0 {
