@@ -27,7 +27,7 @@ func (d *Decision) grant(o Observed, r records, waiting []Machine) (steps []stri
 	domains := inDomains(o, r, waiting)
 	for _, m := range waiting {
 		in := domains[m.Domain]
-		if len(in.users) >= in.limit || len(d.Mark) >= MaxBatch {
+		if len(in.users) >= in.limit || len(d.Mark) >= MaxBatch || len(d.Grants) >= MaxGrants {
 			in.waiting++
 			continue
 		}
@@ -38,7 +38,11 @@ func (d *Decision) grant(o Observed, r records, waiting []Machine) (steps []stri
 	}
 	var holds []string
 	for _, name := range slices.Sorted(maps.Keys(domains)) {
-		if in := domains[name]; in.waiting > 0 {
+		switch in := domains[name]; {
+		case in.waiting == 0:
+		case len(d.Grants) >= MaxGrants && len(in.users) < in.limit:
+			holds = append(holds, fmt.Sprintf("%s%s; %d replacements are in progress, and a deployment may have no more", due(in.waiting), zone(" in", name), len(d.Grants)))
+		default:
 			holds = append(holds, holdReason(name, *in, o.Budget))
 		}
 	}
@@ -57,7 +61,7 @@ func (d *Decision) grantFree(o Observed, r *records, waiting []Machine) (steps [
 	d.Mark = append(d.Mark, again[:min(len(again), MaxBatch)]...)
 	r.unmarked = slices.DeleteFunc(r.unmarked, func(uid string) bool { return free[uid] })
 	waiting = list.Where(waiting, func(m Machine) bool { return m.Free })
-	for _, m := range waiting[:min(len(waiting), MaxBatch-len(d.Mark))] {
+	for _, m := range waiting[:max(0, min(len(waiting), MaxBatch-len(d.Mark), MaxGrants-len(d.Grants)))] {
 		d.Grants, d.Mark = append(d.Grants, newGrant(m, o.Now)), append(d.Mark, m.UID)
 		steps = append(steps, fmt.Sprintf("grant replacement of machine %s: %s, beside the budget", m.Name, cmp.Or(m.Reason, "due")))
 	}

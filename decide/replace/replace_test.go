@@ -311,6 +311,24 @@ func TestDecideIsBounded(t *testing.T) {
 	assert.True(t, strings.HasSuffix(replace.Decide(o).Hold, ", machine m-4 and 2 more"))
 }
 
+// A status has an entry for each grant, and etcd bounds its size.
+func TestTheGrantsOfADeploymentAreBounded(t *testing.T) {
+	o := one(overdue("x", time.Minute), overdue("y", time.Minute), with(overdue("free", time.Minute), func(m *replace.Machine) { m.Free = true }))
+	o.Budget = rollout.Bound{Value: 2 * replace.MaxGrants}
+	for i := range replace.MaxGrants - 2 {
+		name := fmt.Sprintf("m-%03d", i)
+		o.Machines, o.Grants = append(o.Machines, marked(running(name))), append(o.Grants, grantOf(name, time.Minute))
+	}
+	d := replace.Decide(o)
+	assert.Equal(t, []string{"uid-free", "uid-x"}, d.Mark)
+	assert.Len(t, d.Grants, replace.MaxGrants)
+	assert.Equal(t, "1 machine is due in zone a; 500 replacements are in progress, and a deployment may have no more", d.Hold)
+	o.Grants = d.Grants
+	o.Machines[2] = with(overdue("free", time.Minute), func(m *replace.Machine) { m.Free, m.Granted = true, true })
+	o.Machines = append(o.Machines, with(overdue("another", time.Minute), func(m *replace.Machine) { m.Free = true }))
+	assert.Equal(t, []string{"uid-x"}, replace.Decide(o).Mark, "beside the budget there is no room either")
+}
+
 func TestDecideLeavesItsInputAlone(t *testing.T) {
 	o := one(overdue("b", time.Minute), overdue("a", time.Hour), substitute("s", epoch))
 	o.Grants = []replace.Grant{grantOf("y", time.Minute), grantOf("x", time.Hour)}
