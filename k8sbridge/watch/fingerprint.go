@@ -142,7 +142,7 @@ func deploymentFingerprints(d *v1alpha1.MachineDeployment) fingerprints {
 	_, unfrozen := d.Annotations[v1alpha1.AnnotationUnfreeze]
 	return fingerprints{
 		spec:     hash(d.UID, d.Spec, d.Generation, deleting(d), cache.IsOrphaning(d), foreign(d)),
-		children: hash(d.UID, d.Spec.Template, paused, d.Labels[v1alpha1.LabelFreeze], unfrozen),
+		children: hash(d.UID, d.Spec.Template, paused, d.Labels, unfrozen), // a policy selects by labels
 		guarded:  cache.HasFinalizer(d.Finalizers),
 	}
 }

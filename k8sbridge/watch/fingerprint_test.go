@@ -157,7 +157,7 @@ func TestGroupFingerprints(t *testing.T) {
 		{"paused with its sets", annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationPaused, ""), []string{"spec", "children"}},
 		{"I8: frozen with its sets", func(d *v1alpha1.MachineDeployment) { d.Labels[v1alpha1.LabelFreeze] = v1alpha1.ValueTrue }, []string{"spec", "children"}},
 		{"I8: a person ends the freeze", annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationUnfreeze, ""), []string{"spec", "children"}},
-		{"another label", func(d *v1alpha1.MachineDeployment) { d.Labels["color"] = "red" }, []string{"spec"}},
+		{"another label, by which a policy may select it", func(d *v1alpha1.MachineDeployment) { d.Labels["color"] = "red" }, []string{"spec", "children"}},
 		{"template", func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "large" }, []string{"spec", "children"}},
 		{"another one of that name", func(d *v1alpha1.MachineDeployment) { d.UID = "other" }, []string{"spec", "children"}},
 		{"deletion", toBeDeleted[*v1alpha1.MachineDeployment], []string{"spec"}},

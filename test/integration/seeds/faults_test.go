@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -244,12 +245,21 @@ func (a *arena) restore(s step) {
 		return
 	}
 	time.Sleep(s.For)
+	excusing, stop := context.WithCancel(ctx)
+	var excused sync.WaitGroup
+	excused.Go(func() { a.excuseOrphans(excusing) })
+	defer func() { stop(); excused.Wait() }()
 	if err := r.RestoreStore(ctx, copied); err != nil {
 		a.t.Errorf("restore the store: %v", err)
 	}
 	a.persist("let all Nodes join again", func(ctx context.Context) error { return r.Cloud.Rejoin(ctx) })
-	for begun := time.Now(); time.Since(begun) < 20*time.Second; time.Sleep(200 * time.Millisecond) { // creations in progress may still end
-		now, err := a.watcher.Snapshot(a.t.Context())
+	time.Sleep(20 * time.Second) // creations in progress may still end
+}
+
+// excuseOrphans takes note, until ctx ends, of the instances whose Machines a restore took away.
+func (a *arena) excuseOrphans(ctx context.Context) {
+	for ; ctx.Err() == nil; time.Sleep(200 * time.Millisecond) {
+		now, err := a.watcher.Snapshot(ctx)
 		if err != nil {
 			continue
 		}
