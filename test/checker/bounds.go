@@ -58,6 +58,8 @@ type Bounds struct {
 	Leaving bool
 	// Nodes judges the number of serving nodes. It must be false while something hurts nodes.
 	Nodes bool
+	// Forced does not judge disruption budgets: drains reach their deadlines, and delete pods then.
+	Forced bool
 }
 
 // InForce reports whether both bounds of a deployment are those that its spec promises.

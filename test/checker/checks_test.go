@@ -269,9 +269,11 @@ func TestPodsThatLeaveWithoutAnEviction(t *testing.T) {
 	before.Pods, after.Pods = pods("x", "y", "z"), pods("x", "y")
 	assert.Empty(t, Departures(before, after), "the machine is to stay: a controller may delete pods")
 	leaving(&after.Machines[0])
+	after.Machines[0].Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineDrainTimeout: &metav1.Duration{Duration: time.Minute}}
+	deadline := after.Machines[0].DeletionTimestamp.Add(time.Minute)
 	after.Pods[1].DeletionTimestamp = new(metav1.NewTime(noon))
 	left := Departures(before, after)
-	assert.Equal(t, []Departure{{noon, "y", "i-a"}, {noon, "z", "i-a"}}, left)
+	assert.Equal(t, []Departure{{noon, "y", "i-a", deadline}, {noon, "z", "i-a", deadline}}, left)
 	assert.Len(t, Departures(before, fleet(0)), 3, "machine and pods are gone")
 
 	line := func(pod string, code int) string {
@@ -279,6 +281,8 @@ func TestPodsThatLeaveWithoutAnEviction(t *testing.T) {
 	}
 	log := line("y", 429) + line("y", 201) + line("z", 429) + `{"verb":"cre`
 	assert.Equal(t, []string{"z"}, objects(Unevicted(left, Evicted(strings.NewReader(log), "n"))))
+	left[1].Deadline = noon
+	assert.Empty(t, Unevicted(left, Evicted(strings.NewReader(log), "n")), "the drain's time is over")
 }
 
 func TestRunsThatEndedBadly(t *testing.T) {

@@ -1,6 +1,7 @@
 package checker
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -70,6 +71,7 @@ func runs(p *corev1.Pod) bool {
 type Departure struct {
 	At        time.Time
 	Pod, Node string
+	Deadline  time.Time // before it the drain may not force anything; zero: the Machine is not known
 }
 
 // Departures compares two snapshots that follow each other.
@@ -78,29 +80,34 @@ func Departures(before, after Snapshot) (left []Departure) {
 	for _, p := range after.Pods {
 		still[p.UID] = p.DeletionTimestamp == nil
 	}
-	leaving := map[string]bool{} // nodes
+	leaving := map[string]time.Time{} // by node, the deadline of its drain
 	for _, n := range before.Nodes {
 		for _, i := range before.Instances {
 			if i.ProviderID != n.Spec.ProviderID {
 				continue
 			}
-			m := after.Machine(i.Tags.MachineUID)
-			leaving[n.Name] = m == nil || m.DeletionTimestamp != nil
+			now, last := after.Machine(i.Tags.MachineUID), before.Machine(i.Tags.MachineUID)
+			switch m := cmp.Or(now, last); {
+			case m != nil && m.DeletionTimestamp != nil: // the drain begins later, and its time with it
+				leaving[n.Name] = m.DeletionTimestamp.Add(m.Spec.EffectiveDrainTimeout())
+			case now == nil:
+				leaving[n.Name] = time.Time{}
+			}
 		}
 	}
 	for _, p := range before.Pods {
-		if p.DeletionTimestamp == nil && leaving[p.Spec.NodeName] && !still[p.UID] {
-			left = append(left, Departure{At: after.At, Pod: p.Name, Node: p.Spec.NodeName})
+		if deadline, leaves := leaving[p.Spec.NodeName]; p.DeletionTimestamp == nil && leaves && !still[p.UID] {
+			left = append(left, Departure{At: after.At, Pod: p.Name, Node: p.Spec.NodeName, Deadline: deadline})
 		}
 	}
 	return left
 }
 
-// Unevicted finds the departures of pods whose eviction the API server did not accept. It is for drains whose deadline is far away: after
-// the deadline pods are deleted.
+// Unevicted finds the departures of pods whose eviction the API server did not accept, and that left before the drain's deadline: after it
+// pods are deleted.
 func Unevicted(left []Departure, evicted map[string]bool) (found []Finding) {
 	for _, d := range left {
-		if !evicted[d.Pod] {
+		if forced := !d.Deadline.IsZero() && !d.At.Before(d.Deadline); !evicted[d.Pod] && !forced {
 			found = append(found, Finding{CheckPod, d.Pod, fmt.Sprintf("left node %s at %s, and no eviction was accepted", d.Node, d.At.Format("15:04:05.0"))})
 		}
 	}

@@ -137,8 +137,10 @@ func (w *Watcher) judge(s Snapshot) {
 	w.last, w.blind, w.peak = s, false, max(w.peak, len(s.Machines))
 	found := append(Twice(s), Orphans(s, w.excused)...)
 	found = append(found, Unmade(s)...)
-	if !w.over {
+	if !w.over && !w.strict.Forced {
 		found = append(found, Budgets(s)...)
+	}
+	if !w.over {
 		found = append(found, w.bound(s)...)
 	}
 	w.violations = append(w.violations, w.lasting.Add(s.At, Limits(), found)...)

@@ -87,7 +87,7 @@ func (a *arena) run() (violations []checker.Violation) {
 	require.NoError(t, r.Cloud.SetBehaviour(ctx, b))
 	r.Namespace(t, a.namespace, slowly)
 	a.watcher = checker.Watch(checker.Sources{Machines: r.Machines, Kube: r.Kube, Cloud: r.Cloud, Temporal: r.Temporal}, a.namespace,
-		checker.Bounds{Leaving: a.plan.leaving(), Nodes: a.plan.nodes()})
+		checker.Bounds{Leaving: a.plan.leaving(), Nodes: a.plan.nodes(), Forced: a.plan.forced})
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	go a.watcher.Run(watching)
@@ -127,11 +127,14 @@ func (a *arena) makePools() {
 	for i, wanted := range a.plan.pools {
 		a.pools = append(a.pools, r.Pool(a.t, a.namespace, fmt.Sprintf("%s-%c", a.namespace, 'a'+i), wanted.replicas, func(d *v1alpha1.MachineDeployment) {
 			rig.Hosting(d)
+			configuration := &v1alpha1.MachineConfiguration{}
 			if a.plan.hasty {
-				d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
-					MachineCreationTimeout: &metav1.Duration{Duration: 30 * time.Second}, MachineHealthTimeout: &metav1.Duration{Duration: 15 * time.Second},
-				}
+				configuration.MachineCreationTimeout, configuration.MachineHealthTimeout = &metav1.Duration{Duration: 30 * time.Second}, &metav1.Duration{Duration: 15 * time.Second}
 			}
+			if a.plan.forced {
+				configuration.MachineDrainTimeout = &metav1.Duration{Duration: 15 * time.Second}
+			}
+			d.Spec.Template.Spec.MachineConfiguration = configuration
 			d.Spec.Strategy = v1alpha1.MachineDeploymentStrategy{
 				Type: v1alpha1.RollingUpdateMachineDeploymentStrategyType,
 				RollingUpdate: &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: v1alpha1.UpdateConfiguration{

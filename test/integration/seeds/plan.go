@@ -95,6 +95,7 @@ type plan struct {
 	early       time.Duration // when the namespace is deleted, in the middle of the work; zero: not before all is calm
 	pods        string        // the disruption budget of pods on the first pool, one of budgets(); empty: there are no pods
 	hasty       bool          // short timeouts of creation and health, so that machines fail
+	forced      bool          // the budget lets no pod go, and each drain reaches its deadline, which is near
 }
 
 // budgets are disruption budgets that let one of four pods go: the field of the budget and its value.
@@ -135,6 +136,9 @@ func newPlan(seed uint64, l lengths) plan {
 	m.addFaults()
 	if budget := m.pick(budgets()); m.oneOf(2) && !p.hurtsNodes() {
 		p.pods = budget
+		if p.forced = m.oneOf(3); p.forced {
+			p.pods = "maxUnavailable 0"
+		}
 	}
 	for _, steps := range [][]step{p.loads, p.faults} {
 		slices.SortStableFunc(steps, func(a, b step) int { return cmp.Compare(a.At, b.At) })
@@ -285,6 +289,6 @@ func (p plan) String() string {
 		end += fmt.Sprintf(" after %.0fs", p.early.Seconds())
 	}
 	cloud := fmt.Sprintf("client tokens %t, reads %s old, requests without a record for %s", p.tokens, p.staleness, p.accept)
-	return fmt.Sprintf("%d pools, budget %q, short timeouts %t, at the end %s; cloud: %s; loads: %s; faults: %s",
-		len(p.pools), p.pods, p.hasty, end, cloud, describe(p.loads), describe(p.faults))
+	return fmt.Sprintf("%d pools, budget %q, drains forced %t, short timeouts %t, at the end %s; cloud: %s; loads: %s; faults: %s",
+		len(p.pools), p.pods, p.forced, p.hasty, end, cloud, describe(p.loads), describe(p.faults))
 }
