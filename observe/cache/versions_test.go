@@ -126,7 +126,11 @@ func TestAwaitRewind(t *testing.T) {
 				time.Sleep(time.Hour)
 				require.Empty(t, ended, "nothing is older than the caches")
 				row.after(cancel, &version)
-				err = <-ended
+				select {
+				case err = <-ended:
+				case <-time.After(time.Minute):
+					require.Fail(t, "it goes on")
+				}
 				if row.want == "" {
 					require.NoError(t, err)
 				} else {

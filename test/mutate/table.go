@@ -129,5 +129,10 @@ func mutations() []mutation {
 		{"F16", "activities/deployment/status.go", `steps := deployment.RecordedSteps(s, p.Revision)`, `var steps []v1alpha1.RolloutStep`, node, "a report replaces the steps with which a rollout began"},
 		{"F17", "observe/machine/facts.go", `return end.Add(absences.Between(m.CreationTimestamp.Time, now))`, `return end`, "./observe/machine", "the creation clock goes on while no worker is at work"},
 		{"F18", "observe/machine/facts.go", ` + absences.Between(m.CreationTimestamp.Time, s.Since.Time)`, ``, "./observe/machine", "absences before a stop of the creation clock count"},
+		{"F19", "activities/set/set.go", `m.ResourceVersion == target.Version && cache.HasFinalizer(m.Finalizers)`, `m.ResourceVersion == target.Version`, set, "a machine without our finalizer is deleted, and its instance stays"},
+		{"F20", "observe/cache/versions.go", `if Newer(versions[resource], newest.GetResourceVersion()) {`, `if Newer(newest.GetResourceVersion(), versions[resource]) && false {`, "./observe/cache", "a restored API server is not noticed"},
+		{"F21", "k8sbridge/watch/orphans.go", `for _, ref := range missing {`, `for _, ref := range map[string]cache.Ref{} {`, bridge, "schedules that Temporal lost come back late"},
+		{"F22", "k8sbridge/watch/fingerprint.go", `paused, d.Labels, unfrozen)`, `paused, d.Labels[v1alpha1.LabelFreeze], unfrozen)`, bridge, "a label by which a policy selects a deployment wakes no set"},
+		{"F23", "decide/replace/budget.go", ` || len(d.Grants) >= MaxGrants {`, ` {`, "./decide/replace", "the replacements in a status are not bounded"},
 	}
 }
