@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	enumspb "go.temporal.io/api/enums/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"millwright/api/v1alpha1"
 	"millwright/devstack/virtualcloud/admin"
@@ -105,11 +107,18 @@ func restless(s Snapshot, m v1alpha1.Machine, instances []admin.Instance) string
 	}
 }
 
-// restlessDeployment says which machines a deployment lacks, has too many of, or has with other labels than its template's.
+// restlessDeployment says which machines a deployment lacks, has too many of, or has with other labels than its template's, and which
+// sets it has to adopt.
 func restlessDeployment(s Snapshot, md v1alpha1.MachineDeployment, say func(object, format string, values ...any)) {
 	machines := s.MachinesOf(&md)
 	if len(machines) != int(md.Spec.Replicas) {
 		say("deployment "+md.Name, "%d machines, wanted are %d", len(machines), md.Spec.Replicas)
+	}
+	selector, err := metav1.LabelSelectorAsSelector(md.Spec.Selector)
+	for _, set := range s.Sets {
+		if err == nil && selector.Matches(labels.Set(set.Labels)) && metav1.GetControllerOf(&set) == nil {
+			say("deployment "+md.Name, "set %s has no controller", set.Name)
+		}
 	}
 	for _, m := range machines {
 		for name, value := range md.Spec.Template.Labels {

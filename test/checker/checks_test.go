@@ -325,6 +325,9 @@ func TestCalm(t *testing.T) {
 		"a machine has a former template": func(s *Snapshot, _ *Durable) {
 			s.Deployments[0].Spec.Template.Labels = map[string]string{"edition": "2"}
 		},
+		"a set is not adopted": func(s *Snapshot, _ *Durable) {
+			s.Sets = []v1alpha1.MachineSet{{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"pool": "p"}}}}
+		},
 		"a set is being deleted": func(s *Snapshot, _ *Durable) {
 			s.Sets = []v1alpha1.MachineSet{{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: new(metav1.NewTime(noon))}}}
 		},

@@ -71,7 +71,7 @@ func mutations() []mutation {
 		{"P1", "provider/redact.go", `return len(b) - len(a)`, `return len(a) - len(b)`, "./provider", "the rest of a longer secret is not redacted"},
 		{"P2", "provider/redact.go", `[]string{string(value), strings.TrimSpace(string(value))}`, `[]string{string(value), strings.Clone(string(value))}`, "./provider", "a secret that was pasted with a line break is not redacted"},
 
-		{"A1", "activities/set/set.go", `&metav1.Preconditions{UID: new(types.UID(target.UID)), ResourceVersion: new(target.Version)}`, `&metav1.Preconditions{UID: new(types.UID(target.UID))}`, set, "a machine that changed since the decision is deleted"},
+		{"A1", "activities/set/set.go", `&metav1.Preconditions{UID: new(types.UID(target.UID)), ResourceVersion: new(guarded)}`, `&metav1.Preconditions{UID: new(types.UID(target.UID))}`, set, "a machine that changed since the decision is deleted"},
 		{"A2", "activities/drain/send.go", `metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}}`, `metav1.DeleteOptions{}`, drain, "another pod of the same name is evicted"},
 		{"A3", "activities/set/set.go", `"Error creating: "+refused)
 		break`, `"Error creating: "+refused)
