@@ -131,6 +131,7 @@ func newPlan(seed uint64, l lengths) plan {
 	}
 	if l.long && p.early == 0 && m.oneOf(10) {
 		p.faults = append(p.faults, step{At: m.moment() / 2, For: m.seconds(125, 140), What: faultRestore, On: component.Etcd})
+		p.hasty = true // a machine may come back that waits for the node of an instance that is gone
 	}
 	m.addLoads()
 	m.addFaults()
