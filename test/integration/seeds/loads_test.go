@@ -70,6 +70,18 @@ func (a *arena) load(s step) {
 		a.patchPool(p, `{"spec":{"paused":true}}`)
 		time.Sleep(s.For)
 		a.patchPool(p, `{"spec":{"paused":false}}`)
+	case loadPreserve:
+		name := ""
+		a.onMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
+			name = m.Name
+			return a.patchMachine(ctx, m.Name, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveNow))
+		})
+		time.Sleep(s.For)
+		if name != "" {
+			a.persist("end the preservation", func(ctx context.Context) error {
+				return known(a.patchMachine(ctx, name, fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, v1alpha1.AnnotationPreserve)))
+			})
+		}
 	case loadVanish:
 		a.onMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
 			// The cloud refuses where there is no instance, or not yet.

@@ -26,6 +26,7 @@ const (
 	loadSecret        = "delete-secret"  // for a while
 	loadOrphan        = "orphan"         // a machine is deleted and loses its finalizer
 	loadPause         = "pause-rollout"  // for a while
+	loadPreserve      = "preserve"       // a machine, for a while
 	loadVanish        = "vanish"         // an instance is gone without a call; its node is, too, if the number is odd
 	loadHandOver      = "hand-over"      // a deployment is deleted with --cascade=orphan and applied again
 	loadOwnerOfSet    = "take-set-owner" // the deployment takes the set back
@@ -163,7 +164,7 @@ func (m *maker) possible(kinds ...string) []string {
 			return m.p.early > 0 || m.p.restores() // the class is gone before the orphan is found; a restored machine is no orphan
 		case loadSecret, faultCredentials:
 			return m.p.early > 0 || m.p.restores() // without credentials nothing can be deleted
-		case loadLabel, loadPause, loadGate, faultRole, faultPolicy, faultQuota:
+		case loadLabel, loadPause, loadGate, loadPreserve, faultRole, faultPolicy, faultQuota:
 			return m.p.restores() // what is taken back would be restored
 		case faultNoBoot:
 			return !m.p.hasty // each of these machines would wait for 20 minutes
@@ -179,13 +180,13 @@ func (m *maker) addLoads() {
 		{loadScale, loadFlap, loadRoll, loadPause, loadGate, loadHandOver, loadOwnerOfSet},
 		{
 			loadScale, loadRoll, loadDeleteMachine, loadDeleteNode, loadLabel, loadOwner, loadFinalizer, loadSecret, loadOrphan, loadVanish,
-			loadHandOver, loadOwnerOfSet,
+			loadHandOver, loadOwnerOfSet, loadPreserve,
 		},
 	}
 	theme := m.possible(themes[m.dice.IntN(len(themes))]...)
 	for range m.between(2, m.l.loads) {
 		s := step{At: m.moment(), What: m.pick(theme), N: m.between(1, 7), Pool: m.dice.IntN(len(m.p.pools))}
-		if slices.Contains([]string{loadSecret, loadLabel, loadPause, loadGate}, s.What) {
+		if slices.Contains([]string{loadSecret, loadLabel, loadPause, loadGate, loadPreserve}, s.What) {
 			s.For = m.seconds(5, 15)
 		}
 		m.p.loads = append(m.p.loads, s)

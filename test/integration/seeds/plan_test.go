@@ -20,7 +20,7 @@ func TestASeedGivesOnePlan(t *testing.T) {
 			assert.Less(t, s.At, l.time)
 		}
 	}
-	assert.Len(t, found, 33, "each load and each fault is in some plan")
+	assert.Len(t, found, 34, "each load and each fault is in some plan")
 }
 
 func TestWhatDoesNotFitARestore(t *testing.T) {
