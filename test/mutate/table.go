@@ -134,5 +134,8 @@ func mutations() []mutation {
 		{"F21", "k8sbridge/watch/orphans.go", `for _, ref := range missing {`, `for _, ref := range map[string]cache.Ref{} {`, bridge, "schedules that Temporal lost come back late"},
 		{"F22", "k8sbridge/watch/fingerprint.go", `paused, d.Labels, unfrozen)`, `paused, d.Labels[v1alpha1.LabelFreeze], unfrozen)`, bridge, "a label by which a policy selects a deployment wakes no set"},
 		{"F23", "decide/replace/budget.go", ` || len(d.Grants) >= MaxGrants {`, ` {`, "./decide/replace", "the replacements in a status are not bounded"},
+		{"F24", "workflows/machine/inquiry.go", `		q.known = answer.Problem
+`, `		q.settled = true
+`, "-run P23 ./workflows/machine", "a provider that does not answer once is never asked again whether an instance is gone"},
 	}
 }

@@ -164,6 +164,10 @@ func (m *machine) callEnded(ctx workflow.Context) error {
 	if m.running == nil {
 		return nil
 	}
+	if m.inquiry.end != nil {
+		m.inquiry.end()
+		m.inquiry.end = nil
+	}
 	if err := m.Publish(ctx); err != nil { // the call may take long to learn that it was given up
 		return err
 	}

@@ -22,7 +22,7 @@ type machine struct {
 	attempt   string          // name of the creation attempt, for its bootstrap token
 	running   workflow.Future // a call of the provider that was given up and has not ended yet; nil: none
 	calling   string          // the name of that activity
-	askedGone bool            // this run has asked the provider whether the instance is gone
+	inquiry   inquiry         // the question to the provider whether the instance is gone
 
 	readAgain  bool   // a sync of the node wrote nothing, and the facts were read again live
 	unsyncable string // what the node lacks and cannot get at present; empty: not known
@@ -149,7 +149,7 @@ func (m *machine) reportVerdict(ctx workflow.Context, d activities.Decision, v h
 	if err := m.writeStatus(ctx, "phase "+v.Change.Phase+": "+v.Why, report); err != nil {
 		return err
 	}
-	m.askedGone = false
+	m.inquiry.settled = false
 	if v.Change.Joined || (v.Change.Phase == vocabulary.PhaseFailed && d.Phase != vocabulary.PhaseUnknown) {
 		// If this is interrupted because the target cluster does not answer, the remaining tokens expire.
 		version, _, err := finishJoin.UnlessChanged(ctx, m.Object, "the bootstrap tokens go", m.Read(ctx))
@@ -220,7 +220,7 @@ func (m *machine) awaitNode(ctx workflow.Context, d activities.Decision) error {
 }
 
 // awaitRecovery waits until the node is healthy again or the health timeout has ended. Once per outage it asks the provider
-// whether the instance is gone: then the timeout ends early.
+// whether the instance is gone, until it answers: if it is, the timeout ends early.
 func (m *machine) awaitRecovery(ctx workflow.Context, d activities.Decision, v health.Verdict) error {
 	s := shown(d, vocabulary.StepAwaitRecovery, v.Why)
 	if s.Deadline = v.Deadline; d.Phase == vocabulary.PhaseInPlaceUpdating {
@@ -238,15 +238,21 @@ func (m *machine) awaitRecovery(ctx workflow.Context, d activities.Decision, v h
 			return err
 		}
 	}
-	if v.Look && !m.askedGone && d.Provider != "" {
-		m.askedGone = true
-		return m.askProvider(ctx, d)
+	if v.Look && !m.inquiry.settled && d.Provider != "" {
+		return m.inquire(ctx, d, v)
 	}
+	err := m.awaitHealth(ctx, d, v)
+	m.inquiry.resume()
+	return err
+}
+
+// awaitHealth waits until a signal arrives, one of the futures is ready, or one of the machine's deadlines has passed.
+func (m *machine) awaitHealth(ctx workflow.Context, d activities.Decision, v health.Verdict, futures ...workflow.Future) error {
 	if v.Deadline.IsZero() {
 		m.Disarm("health")
-		return m.awaitDeadline(ctx, d)
+		return m.awaitDeadline(ctx, d, futures...)
 	}
-	return m.awaitDeadline(ctx, d, m.Timer(ctx, "health", "the health timeout of node "+d.NodeName+" ends", v.Deadline))
+	return m.awaitDeadline(ctx, d, append(futures, m.Timer(ctx, "health", "the health timeout of node "+d.NodeName+" ends", v.Deadline))...)
 }
 
 // awaitDeadline waits until a signal arrives or one of the machine's deadlines has passed. The awaited change may have come
@@ -262,30 +268,6 @@ func (m *machine) awaitDeadline(ctx workflow.Context, d activities.Decision, dea
 		m.Live = m.Live || deadline.IsReady()
 	}
 	return nil
-}
-
-// askProvider asks the provider whether the instance is gone. A failed call counts as "no".
-func (m *machine) askProvider(ctx workflow.Context, d activities.Decision) error {
-	if err := m.callEnded(ctx); err != nil {
-		return err
-	}
-	options, cancel := workflow.WithCancel(run.Glance(ctx, d.Provider, m.ActivityID(vocabulary.StepInstanceStatus), "is instance "+d.ProviderID+" still there?"))
-	defer cancel()
-	future := workflow.ExecuteActivity(options, new(cloud.Provider).InstanceStatus, m.call(d))
-	if err := m.awaitMachine(ctx, d, future); err != nil || !future.IsReady() {
-		m.running, m.calling = future, vocabulary.StepInstanceStatus // a provider that does not answer delays nothing
-		return err
-	}
-	var answer cloud.InstanceAnswer
-	if err := future.Get(ctx, &answer); err != nil || !answer.Gone {
-		return ctx.Err()
-	}
-	message := "the provider has no instance " + d.ProviderID + " any more"
-	return m.writeStatus(ctx, message, activities.Report{
-		Read: m.Read(ctx), InstanceGone: true, Step: m.Operation(),
-		Conditions: []activities.Condition{{Type: vocabulary.ConditionInstanceReady, Reason: vocabulary.ReasonInstanceGone, Message: message}},
-		Event:      &kube.Event{Warning: true, Reason: vocabulary.ReasonInstanceGone, Message: message},
-	})
 }
 
 // syncOr brings the node to what template and class want. If that is impossible at present, it does what else the machine

@@ -64,6 +64,7 @@ type world struct {
 	attached   bool                                                      // a volume stays attached to the node
 	unrecorded string                                                    // instance that the provider knows and the object does not have
 	look       func(in cloud.InstanceCall) (cloud.InstanceAnswer, error) // answers InstanceStatus; nil: unrecorded does
+	looks      time.Duration                                             // how long InstanceStatus takes
 }
 
 // decide returns what DecideMachine would: a creation whose timeout has ended is Failed.
@@ -123,7 +124,7 @@ func newWorld(t *testing.T) *world {
 		w.note("sync")
 		return w.synced, nil
 	})
-	env.OnActivity("InstanceStatus", any1...).Return(func(_ context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
+	env.OnActivity("InstanceStatus", any1...).AfterFn(func() time.Duration { return w.looks }).Return(func(_ context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		defer w.lock()()
 		w.note("look")
 		if w.look != nil {

@@ -190,6 +190,86 @@ func TestP23_VanishedInstanceIsNoticedEarly(t *testing.T) {
 	require.Less(t, w.env.Now().Sub(start), time.Minute)
 }
 
+// vanished is a world whose node is unhealthy and whose instance is gone; it fails when that is on record.
+func vanished(t *testing.T) *world {
+	w := newWorld(t)
+	w.unhealthy(w.env.Now().Add(10 * time.Minute))
+	w.gone = true
+	w.reported = func(in machine.Report) {
+		if in.InstanceGone {
+			w.healthFailed()
+		}
+	}
+	return w
+}
+
+// The events of a node that dies arrive while the provider is asked.
+func TestP23_SignalsDoNotEndTheQuestionWhetherTheInstanceIsGone(t *testing.T) {
+	w := vanished(t)
+	start := w.env.Now()
+	w.looks = 10 * time.Second
+	for at := range 9 {
+		w.after(time.Duration(at+1)*time.Second, func() {})
+	}
+	w.run(t)
+	require.Equal(t, "Failed", w.last().Phase)
+	require.Equal(t, 1, w.count("look"))
+	require.Less(t, w.env.Now().Sub(start), time.Minute)
+}
+
+func TestP23_TheProviderIsAskedUntilItAnswers(t *testing.T) {
+	for name, fails := range map[string]func() (cloud.InstanceAnswer, error){
+		"a problem": func() (cloud.InstanceAnswer, error) {
+			return cloud.InstanceAnswer{Problem: &kube.Problem{Reason: "Unavailable", Message: "away", React: kube.Retry}}, nil
+		},
+		"no answer": func() (cloud.InstanceAnswer, error) {
+			return cloud.InstanceAnswer{}, temporal.NewNonRetryableApplicationError("no", "any", nil)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := vanished(t)
+			var known []*kube.Problem
+			w.look = func(in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
+				if known = append(known, in.Known); len(known) == 1 {
+					return fails()
+				}
+				return cloud.InstanceAnswer{Gone: true}, nil
+			}
+			w.run(t)
+			require.Equal(t, "Failed", w.last().Phase)
+			require.Len(t, known, 2)
+			require.Nil(t, known[0])
+			require.NotNil(t, known[1], "from the second call on, the retry policy waits between two attempts")
+		})
+	}
+}
+
+func TestP23_AQuestionThatWaitsForAPersonIsAskedAgainAtTheNextSignal(t *testing.T) {
+	w := vanished(t)
+	asked := 0
+	w.look = func(cloud.InstanceCall) (cloud.InstanceAnswer, error) {
+		if asked++; asked < 3 {
+			return cloud.InstanceAnswer{Problem: &kube.Problem{Reason: "Unauthenticated", Message: "wrong token", React: kube.UntilCredential}}, nil
+		}
+		return cloud.InstanceAnswer{Gone: true}, nil
+	}
+	w.after(time.Minute, func() {})
+	w.after(2*time.Minute, func() { require.Equal(t, 2, asked, "once for each signal") })
+	w.run(t)
+	require.Equal(t, "Failed", w.last().Phase)
+	require.Equal(t, 3, asked)
+}
+
+// A machine that is deleted meanwhile waits neither for the answer nor makes a second call beside it.
+func TestP23_TheNextCallEndsTheQuestion(t *testing.T) {
+	w := vanished(t)
+	w.looks = time.Hour
+	w.after(time.Second, func() { w.decision.Need = attention.Deletion })
+	start := w.env.Now()
+	require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
+	require.Less(t, w.env.Now().Sub(start), time.Minute)
+}
+
 func TestMachineWaitsForItsReplacementToBeGranted(t *testing.T) {
 	w := newWorld(t)
 	w.unhealthy(time.Time{})
