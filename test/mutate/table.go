@@ -136,6 +136,6 @@ func mutations() []mutation {
 		{"F23", "decide/replace/budget.go", ` || len(d.Grants) >= MaxGrants {`, ` {`, "./decide/replace", "the replacements in a status are not bounded"},
 		{"F24", "workflows/machine/inquiry.go", `		q.known = answer.Problem
 `, `		q.settled = true
-`, "-run P23 ./workflows/machine", "a provider that does not answer once is never asked again whether an instance is gone"},
+`, "-run=P23 ./workflows/machine", "a provider that does not answer once is never asked again whether an instance is gone"},
 	}
 }
