@@ -73,11 +73,16 @@ func (b *Bounds) Forget() { b.above, b.below = nil, nil }
 
 // Judge returns what a snapshot breaks, and takes note of the snapshot.
 func (b *Bounds) Judge(s Snapshot, d *v1alpha1.MachineDeployment) (found []Finding) {
-	if !s.Settled || d.DeletionTimestamp != nil {
-		return nil
+	for _, began := range s.Began {
+		if began.UID == d.UID {
+			b.loosen(promised(&began))
+		}
 	}
 	wanted := promised(d)
 	b.loosen(wanted)
+	if !s.Settled || d.DeletionTimestamp != nil {
+		return nil
+	}
 	v := viewOf(s, d)
 	existing, places := v.live, v.places
 	if b.Leaving {

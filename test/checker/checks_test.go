@@ -120,6 +120,14 @@ func TestMoreMachinesThanAllowed(t *testing.T) {
 	s = fleet(1, "a", "b", "c")
 	s.Settled = false
 	assert.Empty(t, judge(s))
+
+	*b = Bounds{}
+	assert.Empty(t, judge(fleet(1, "a", "b")))
+	s = fleet(1, "a", "b", "c")
+	s.Settled, s.Began = false, fleet(2).Deployments
+	assert.Empty(t, judge(s))
+	s.Settled, s.Began = true, nil
+	assert.Empty(t, judge(s), "more was allowed when the last snapshot began")
 }
 
 func TestMoreInstancesThanAllowed(t *testing.T) {

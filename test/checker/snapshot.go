@@ -36,6 +36,8 @@ type Snapshot struct {
 
 	// Settled says that no deployment changed while the snapshot was taken. Without it, bounds cannot be judged.
 	Settled bool
+	// Began are the deployments as they were when the snapshot began: what they promised may have allowed more.
+	Began []v1alpha1.MachineDeployment
 
 	// Left are the machines whose deletion began while the snapshot was taken. They may have been live and well when the others
 	// were read, and their nodes, which are read later, cordoned.

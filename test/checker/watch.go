@@ -88,6 +88,9 @@ func (w *Watcher) Run(ctx context.Context) {
 				w.forget()
 			}
 		} else {
+			if w.snapshots > 0 && s.At.Sub(w.last.At) > blind {
+				w.forgetBounds()
+			}
 			w.judge(s)
 		}
 		w.mu.Unlock()
@@ -123,10 +126,15 @@ func (w *Watcher) AddRuns(d Durable) {
 // forget is called while nothing can be seen.
 func (w *Watcher) forget() {
 	w.lasting.Forget()
+	w.forgetBounds()
+	w.blind = true
+}
+
+// forgetBounds puts all bounds out of force until they are met again: a deployment may have promised less in the meantime.
+func (w *Watcher) forgetBounds() {
 	for _, b := range w.bounds {
 		b.Forget()
 	}
-	w.blind = true
 }
 
 // judge applies the checks that hold at each moment.
@@ -262,6 +270,7 @@ func (w *Watcher) Snapshot(ctx context.Context) (s Snapshot, err error) {
 		return s, err
 	}
 	s.At, s.Sets, s.Machines, s.Classes, s.Pods, s.Budgets = time.Now(), sets.Items, machines.Items, classes.Items, pods.Items, budgets.Items
+	s.Began = before.Items
 	s.Deployments, s.Settled = after.Items, generations(before.Items) == generations(after.Items)
 	s.Left = left(machines.Items, later.Items)
 	for _, n := range nodes.Items {
