@@ -240,7 +240,10 @@ func (a *arena) writeToken(token string) {
 func (a *arena) restore(s step) {
 	copied := filepath.Join(a.t.TempDir(), "etcd")
 	ctx := context.WithoutCancel(a.t.Context())
-	if err := r.SaveStore(ctx, copied); err != nil {
+	a.changing.Lock() // in the middle of a hand-over there is no deployment, and none would come back
+	err := r.SaveStore(ctx, copied)
+	a.changing.Unlock()
+	if err != nil {
 		a.t.Errorf("save the store: %v", err)
 		return
 	}
