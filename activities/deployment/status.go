@@ -63,6 +63,15 @@ func (a *Activities) ReportDeployment(ctx context.Context, in Report) (string, e
 		return "", temporal.NewNonRetryableApplicationError(
 			"the API server does not keep status.rollout: the CRDs of this version are not installed", kube.TypeOldCRDs, nil)
 	}
+	a.warn(before, after)
+	if thaw {
+		return a.thaw(ctx, in.Ref, after, frozen)
+	}
+	return after.ResourceVersion, nil
+}
+
+// warn records events about what admission cannot see, when its conditions appear.
+func (a *Activities) warn(before, after *v1alpha1.MachineDeployment) {
 	for kind, reason := range map[v1alpha1.MachineDeploymentConditionType]string{
 		v1alpha1.MachineDeploymentSelectorOverlap:  v1alpha1.ReasonSelectorOverlap,
 		v1alpha1.MachineDeploymentClassKindIgnored: v1alpha1.ReasonClassKindIgnored,
@@ -71,10 +80,6 @@ func (a *Activities) ReportDeployment(ctx context.Context, in Report) (string, e
 			a.Kube.Recorder.Event(after, corev1.EventTypeWarning, reason, message)
 		}
 	}
-	if thaw {
-		return a.thaw(ctx, in.Ref, after, frozen)
-	}
-	return after.ResourceVersion, nil
 }
 
 // thaw ends the freeze of a deployment. The annotation unfreeze ends that of its sets too: each set gets the annotation first, and

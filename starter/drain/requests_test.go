@@ -107,7 +107,8 @@ func TestRequestsWriteTheirAnnotation(t *testing.T) {
 		},
 		{
 			"U140: hold, where pods are deleted in order", going(by("DeleteInOrder")),
-			[]string{"hold", "--reason", "look"}, v1alpha1.AnnotationHold, "ann: look",
+			[]string{"hold", "--reason", "look"},
+			v1alpha1.AnnotationHold, "ann: look",
 			[]string{"the drain's deadline is not moved: resumed after 15:51:07 UTC (in 105m), it deletes pods"},
 		},
 		{
