@@ -27,6 +27,7 @@ var waits = map[string]string{
 	"activities/kube.InParallel":   "so many writes at a time; each has an answer",
 	"observe/cache.Await":          "for a cache that is behind, for 2 s at most",
 	"observe/cache.AwaitRewind":    "between two checks of the API server's version, beside the workers",
+	"observe/cache.NoEviction":     "for the answer to the question of another drain, for a second at most",
 	"observe/drain.Subscribe":      "tells that something has changed, and never waits",
 	"provider/virtual.pause":       "looks again until the request of a killed worker would show, within the call",
 	"provider/virtual.do":          "waits for a creation of the same machine that is under way in this process",

@@ -63,14 +63,23 @@ func (a *Activities) ReportDeployment(ctx context.Context, in Report) (string, e
 		return "", temporal.NewNonRetryableApplicationError(
 			"the API server does not keep status.rollout: the CRDs of this version are not installed", kube.TypeOldCRDs, nil)
 	}
-	overlap := messageOf(after, v1alpha1.MachineDeploymentSelectorOverlap)
-	if overlap != "" && messageOf(before, v1alpha1.MachineDeploymentSelectorOverlap) == "" {
-		a.Kube.Recorder.Event(after, corev1.EventTypeWarning, v1alpha1.ReasonSelectorOverlap, overlap)
-	}
+	a.warn(before, after)
 	if thaw {
 		return a.thaw(ctx, in.Ref, after, frozen)
 	}
 	return after.ResourceVersion, nil
+}
+
+// warn records events about what admission cannot see, when its conditions appear.
+func (a *Activities) warn(before, after *v1alpha1.MachineDeployment) {
+	for kind, reason := range map[v1alpha1.MachineDeploymentConditionType]string{
+		v1alpha1.MachineDeploymentSelectorOverlap:  v1alpha1.ReasonSelectorOverlap,
+		v1alpha1.MachineDeploymentClassKindIgnored: v1alpha1.ReasonClassKindIgnored,
+	} {
+		if message := messageOf(after, kind); message != "" && messageOf(before, kind) == "" {
+			a.Kube.Recorder.Event(after, corev1.EventTypeWarning, reason, message)
+		}
+	}
 }
 
 // thaw ends the freeze of a deployment. The annotation unfreeze ends that of its sets too: each set gets the annotation first, and
@@ -133,6 +142,8 @@ func (a *Activities) applyReport(family deployment.Family, in Report, now time.T
 	others := deployment.OverlappingDeployments(a.Kube.Cluster, d)
 	overlap := phrase.If(len(others) > 0, "the selector of %s matches the machines of this deployment", strings.Join(others, ", "))
 	s.Conditions = withMessage(s.Conditions, v1alpha1.MachineDeploymentSelectorOverlap, v1alpha1.ReasonSelectorOverlap, overlap, at)
+	ignored := kube.IgnoredKind(d.Spec.Template.Spec.Class)
+	s.Conditions = withMessage(s.Conditions, v1alpha1.MachineDeploymentClassKindIgnored, v1alpha1.ReasonClassKindIgnored, ignored, at)
 	hold := ""
 	if slices.ContainsFunc(family.Members, machine.IsWaiting) && d.DeletionTimestamp == nil {
 		hold = replace.Decide(deployment.ReplaceObserved(a.Kube.Cluster, d, family.Members, now)).Hold

@@ -216,6 +216,24 @@ func TestReportDeploymentWhoseSelectorOverlaps(t *testing.T) {
 	})
 }
 
+func TestReportDeploymentWhoseKindOfAClassHasNoEffect(t *testing.T) {
+	t.Parallel()
+	d := activitiestest.Deployment("d", 0, func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Kind = "AWSMachineClass" })
+	w := activitiestest.NewWorld(t, d, activitiestest.Owned(d, "s", 0))
+	const message = `class.kind "AWSMachineClass" has no effect: the only kind is MachineClass, and the one named small is used`
+	for _, told := range [][]string{{"Warning ClassKindIgnored " + message}, {}} { // once
+		status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)})
+		assert.Contains(t, said(status), "ClassKindIgnored True ClassKindIgnored")
+		assert.Equal(t, told, w.Told())
+		w.Settle()
+	}
+	w.Edit(cache.Deployments, "d", map[string]any{"spec": map[string]any{"template": map[string]any{"spec": map[string]any{"class": map[string]any{"kind": "MachineClass"}}}}})
+	w.Settle()
+	status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)})
+	assert.NotContains(t, said(status), "ClassKindIgnored True ClassKindIgnored", "it is mended")
+	assert.Empty(t, w.Told())
+}
+
 func TestReportDeploymentGone(t *testing.T) {
 	t.Parallel()
 	w := activitiestest.NewWorld(t, activitiestest.Deployment("d", 1))

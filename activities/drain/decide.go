@@ -5,6 +5,7 @@ import (
 	"context"
 	"time"
 
+	"go.temporal.io/sdk/activity"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"millwright/activities/kube"
@@ -87,13 +88,30 @@ func (a *Activities) DecideDrain(ctx context.Context, in Input) (Decision, error
 		if ladder.Unusable != "" { // it reads every node
 			_, ladder.Breaker, _ = replace.Breaker(machine.JoinedNodes(a.Kube.Cluster, m.Namespace, now), now)
 		}
-		d.Step = drain.Climb(ladder)
+		d.Step = a.climb(ctx, m.Namespace, ladder)
 		d.Started, d.Recorded, d.Why = ladder.Started, string(ladder.Reached), d.Step.Why
 		if d.Step.Over && d.Hold == "" { // during a hold, an operator may want to see the remaining pods
 			d.Result = vocabulary.DrainForced
 		}
 	}
 	return d, nil
+}
+
+// climb returns the means for now. Whether the target cluster can evict is asked only before pods are evicted. As long as the cluster
+// does not say, they are evicted, which harms nothing if it cannot, and the next decision asks again.
+func (a *Activities) climb(ctx context.Context, namespace string, ladder drain.Ladder) drain.Step {
+	step := drain.Climb(ladder)
+	if step.Means != drain.Evict {
+		return step
+	}
+	bounded, cancel := context.WithTimeout(ctx, kube.TargetReadTimeout)
+	defer cancel()
+	why, err := a.Kube.Cluster.NoEviction(bounded, namespace)
+	if err != nil {
+		activity.GetLogger(ctx).Warn("whether the cluster can evict pods is not known yet", "error", err)
+	}
+	ladder.NoEviction = why
+	return drain.Climb(ladder)
 }
 
 // Holding asks for a hold, because an operator cancelled the workflow in Temporal.

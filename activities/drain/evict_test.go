@@ -151,9 +151,10 @@ func TestTheMeansOfADrain(t *testing.T) {
 		means drain.Means
 		want  func(string) activitiestest.Asked
 	}{
-		"U141: eviction": {drain.Evict, evicted},
-		"U140: deletion, with the pod's own grace": {drain.Delete, deleted},
-		"U148: force, with none":                   {drain.Kill, killed},
+		"U141: eviction":                     {drain.Evict, evicted},
+		"deletion, with the pod's own grace": {drain.Delete, deleted},
+		"U140: deletion in order, the same":  {drain.DeleteInOrder, deleted},
+		"U148: force, with none":             {drain.Kill, killed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			long := activitiestest.Pod("a", func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64(300)) })

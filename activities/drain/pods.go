@@ -36,13 +36,13 @@ func listPods(ctx context.Context, client kubernetes.Interface, node string) (po
 type namespaces map[string]map[string]string
 
 // podFacts returns the facts about pods, without their budgets, but with the drain rule of the machine that selects each.
-// Labels of namespaces are read live, once each, and only if a rule needs them. A rule that cannot be read is an error for
-// evictions, because it may protect any pod; for other means it is ignored.
+// Labels of namespaces are read live, once each, and only if a rule needs them. A rule that cannot be read is an error as long
+// as pods go in order, because it may protect any pod; for other means it is ignored.
 func (a *Activities) podFacts(ctx context.Context, machine kube.Ref, pods []*corev1.Pod, known namespaces, means drain.Means) ([]drain.Pod, error) {
 	var rules observedrain.Rules
 	if m, found := a.Kube.Cluster.Machine(machine.Key()); found {
 		var err error
-		if rules, err = observedrain.ReadRules(a.Kube.Cluster, m); err != nil && means == drain.Evict {
+		if rules, err = observedrain.ReadRules(a.Kube.Cluster, m); err != nil && means.Ordered() {
 			return nil, err
 		}
 	}
@@ -76,7 +76,7 @@ const mostLookups = 3
 // pods of the node share move with the last of them, and are not waited for. A pod whose volumes cannot be looked up is not
 // evicted until it has failed mostLookups times; then it is treated as one without volumes.
 func (e *evictionLoop) findVolumes(ctx context.Context) {
-	if e.in.Means != drain.Evict {
+	if !e.in.Means.Ordered() {
 		return // the other means do not wait for volumes
 	}
 	attached := sets.New(e.Kube.Cluster.AttachedTo(e.in.NodeName)...)

@@ -83,7 +83,7 @@ func removePod(ctx context.Context, client kubernetes.Interface, means drain.Mea
 		return pods.EvictV1(ctx, &policyv1.Eviction{
 			ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}, DeleteOptions: &options,
 		})
-	case drain.Delete:
+	case drain.Delete, drain.DeleteInOrder:
 	case drain.Kill:
 		options.GracePeriodSeconds = new(int64)
 	}

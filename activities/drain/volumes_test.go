@@ -70,6 +70,30 @@ func TestU142_PodsWithVolumesAreEvictedOneAfterTheOther(t *testing.T) {
 	})
 }
 
+func TestU142_U147_WithoutEvictionPodsWithVolumesAreDeletedOneAfterTheOther(t *testing.T) {
+	t.Parallel()
+	evicting(t, withVolumes(activitiestest.Pod("c"), activitiestest.Pod("kept", protectedFor("true"))), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+		in.Means = drain.DeleteInOrder
+		e := d.Empty(in)
+		e.GoesOn(t)
+		assert.Equal(t, []activitiestest.Asked{deleted("a"), deleted("c")}, d.Since(), "those without volumes do not wait")
+		d.End("a", "c")
+		d.Detach("a")
+		e.GoesOn(t)
+		assert.Empty(t, d.Since(), "its volume is attached nowhere")
+		d.Attach("a")
+		e.GoesOn(t)
+		assert.Equal(t, []activitiestest.Asked{deleted("b")}, d.Since())
+		d.End("b")
+		d.Detach("b")
+		d.Attach("b")
+		seen, _ := e.Ends(t)
+		assert.Equal(t, activities.OutcomeChanged, seen.Outcome)
+		assert.Equal(t, []string{"web/kept"}, seen.Left, "its protection ends with the deadline")
+		assert.Empty(t, d.Since())
+	})
+}
+
 func TestU143_VolumesAreNotWaitedForWithoutEnd(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {

@@ -13,6 +13,7 @@ import (
 
 	"millwright/api/v1alpha1"
 	"millwright/decide/phrase"
+	"millwright/observe/cache"
 	"millwright/provider"
 )
 
@@ -60,6 +61,16 @@ func (a *Kube) RecordEvent(object runtime.Object, e *Event) {
 		kind = corev1.EventTypeWarning
 	}
 	a.Recorder.Event(object, kind, e.Reason, e.Message)
+}
+
+// longestKind bounds the kind of a class in messages, in bytes. Source: the longest name of a kind in the API.
+const longestKind = 63
+
+// IgnoredKind says that the kind of a reference to a class has no effect, because a class is found by its name; empty if it is the
+// kind of a class.
+func IgnoredKind(class v1alpha1.ClassSpec) string {
+	return phrase.If(class.Kind != cache.KindClass, "class.kind %q has no effect: the only kind is %s, and the one named %s is used",
+		phrase.Cut(class.Kind, longestKind), cache.KindClass, class.Name)
 }
 
 // longestSummary bounds the description of a machine in the status of its set or deployment, in bytes. Source: one line of text;

@@ -16,6 +16,7 @@ import (
 	"millwright/decide/attention"
 	"millwright/decide/deletion"
 	"millwright/decide/health"
+	"millwright/decide/list"
 	"millwright/decide/phrase"
 	"millwright/observe/cache"
 	"millwright/observe/machine"
@@ -134,7 +135,18 @@ func applyReport(m *v1alpha1.Machine, node *corev1.Node, in Report, stamp time.T
 	status.Drain = in.Drain.applied(status.Drain, now)
 	status.Addresses = addresses(status.Addresses, in.Addresses)
 	status.CurrentOperation = kube.Operation(in.Step)
-	status.Conditions = mergeConditions(status.Conditions, node, in.Conditions, now)
+	status.Conditions = mergeConditions(status.Conditions, node, withIgnoredKind(in.Conditions, m.Spec.Class), now)
+}
+
+// withIgnoredKind returns the conditions of a report. That the class was read comes with a word about a kind that has no effect.
+func withIgnoredKind(conditions []Condition, class v1alpha1.ClassSpec) []Condition {
+	ignored := kube.IgnoredKind(class)
+	return list.Map(conditions, func(c Condition) Condition {
+		if c.Type == vocabulary.ConditionClassReady && c.True && ignored != "" {
+			c.Message += "; " + ignored
+		}
+		return c
+	})
 }
 
 // creationIntent records the first create call, or, with the first operation of a machine, that there was none: from then on the type

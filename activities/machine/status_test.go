@@ -203,6 +203,28 @@ func TestTimeoutActive(t *testing.T) {
 	}
 }
 
+func TestReportOfAMachineWhoseKindOfAClassHasNoEffect(t *testing.T) {
+	t.Parallel()
+	read := machine.Condition{Type: "ClassReady", True: true, Reason: "ClassFound", Message: "MachineClass small and its Secrets were read"}
+	missing := machine.Condition{Type: "ClassReady", Reason: "ClassNotFound", Message: "there is no MachineClass small"}
+	const ignored = `; class.kind "machineclass" has no effect: the only kind is MachineClass, and the one named small is used`
+	for name, row := range map[string]struct {
+		kind string
+		own  machine.Condition
+		want string
+	}{
+		"another kind": {"machineclass", read, read.Message + ignored},
+		"its kind":     {"MachineClass", read, read.Message},
+		"another kind, and no class of that name": {"machineclass", missing, missing.Message},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := activitiestest.Machine("m", func(m *v1alpha1.Machine) { m.Spec.Class.Kind = row.kind })
+			status := reportMachine(activitiestest.NewWorld(t, m), machine.Report{Read: activitiestest.Read(m), Conditions: []machine.Condition{row.own}})
+			assert.Equal(t, row.want, status.Conditions[0].Message)
+		})
+	}
+}
+
 func TestReportMachineOfAnotherObject(t *testing.T) {
 	t.Parallel()
 	t.Run("that has the name now", func(t *testing.T) {

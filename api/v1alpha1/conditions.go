@@ -23,6 +23,8 @@ const (
 	// MachineDeploymentSelectorOverlap: another deployment's selector matches this one's machines. Admission sees one object at
 	// a time and cannot detect this.
 	MachineDeploymentSelectorOverlap MachineDeploymentConditionType = vocabulary.ConditionSelectorOverlap
+	// MachineDeploymentClassKindIgnored: class.kind of the template is not MachineClass, and has no effect.
+	MachineDeploymentClassKindIgnored MachineDeploymentConditionType = vocabulary.ConditionClassKindIgnored
 	// MachineDeploymentReplacementHeld: failed machines are not replaced at present; the message says why. Absent if none
 	// waits.
 	MachineDeploymentReplacementHeld MachineDeploymentConditionType = vocabulary.ConditionReplacementHeld
@@ -105,10 +107,13 @@ const (
 // ReasonSelectorOverlap is the reason of SelectorOverlap, and of the event that goes with it.
 const ReasonSelectorOverlap = "SelectorOverlap"
 
+// ReasonClassKindIgnored is the reason of ClassKindIgnored, and of the event that goes with it.
+const ReasonClassKindIgnored = "ClassKindIgnored"
+
 // Conditions of a Machine itself. Their types are reserved: they are kept when the node's conditions are copied, and health
 // checks ignore them.
 const (
-	// MachineClassReady: the class and its Secrets exist and are valid.
+	// MachineClassReady: the class and its Secrets exist and are valid. The message also says whether class.kind had no effect.
 	MachineClassReady corev1.NodeConditionType = vocabulary.ConditionClassReady
 	// MachineInstanceReady: the provider has created the instance. Until then the reason is Creating or the name of the
 	// provider's code, such as ResourceExhausted.

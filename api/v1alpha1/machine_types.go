@@ -133,7 +133,8 @@ type MachineDrain struct {
 	// When the drain began to evict pods: the base of drainTimeout.
 	// +required
 	StartedAt metav1.Time `json:"startedAt"`
-	// How pods are removed at present: Evict, Delete or Kill.
+	// How pods are removed at present: Evict, DeleteInOrder (instead of Evict, if the cluster of the node cannot evict), Delete or
+	// Kill.
 	// +optional
 	Means string `json:"means,omitempty"`
 	// When these means were first used.

@@ -39,5 +39,6 @@ const (
 	ConditionDeleting         = "Deleting"         // the set is being deleted
 	ConditionPaused           = "Paused"           // an operator paused the set
 	ConditionSelectorOverlap  = "SelectorOverlap"  // two deployments select the same machines
+	ConditionClassKindIgnored = "ClassKindIgnored" // the kind of the class has no effect
 	ConditionReplacementHeld  = "ReplacementHeld"  // failed machines are not replaced now
 )

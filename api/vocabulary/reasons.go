@@ -29,6 +29,7 @@ const (
 	ReasonDeletionHeld      = "DeletionHeld"      // an operator holds the deletion
 	ReasonInstanceAbandoned = "InstanceAbandoned" // an operator kept the instance
 	ReasonDrainForced       = "DrainForced"       // the drain deletes or kills pods
+	ReasonCannotEvict       = "CannotEvict"       // the drain deletes pods in order, because the cluster cannot evict
 	ReasonDrainBlocked      = "DrainBlocked"      // the blockers of the drain have changed
 	ReasonDrainMoves        = "DrainMoves"        // nothing blocks the drain any more
 )

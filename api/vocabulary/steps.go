@@ -20,6 +20,7 @@ const (
 	StepQueued         = "queued"          // waits for its turn to be drained
 	StepDrain          = "drain"           // the workflow Drain drains the node
 	StepEvictPods      = "evict-pods"      // pods are evicted, deleted or killed
+	StepDeleteInOrder  = "delete-in-order" // pods are deleted in order, because the cluster cannot evict
 	StepAwaitHooks     = "await-hooks"     // waits until no annotation is a hook
 	StepAwaitDetach    = "await-detach"    // waits for volumes
 	StepDeleteInstance = "delete-instance" // the provider deletes the instance

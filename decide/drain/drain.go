@@ -97,10 +97,14 @@ type Means string
 
 // The means, in the order in which a drain uses them.
 const (
-	Evict  Means = "Evict"  // the Eviction API, which respects disruption budgets
-	Delete Means = "Delete" // deletion with the pod's own grace period
-	Kill   Means = "Kill"   // deletion with a grace period of zero
+	Evict         Means = "Evict"         // the Eviction API, which respects disruption budgets
+	DeleteInOrder Means = "DeleteInOrder" // instead of Evict, if the cluster cannot evict: deletion with the pod's own grace period, in the order of Evict
+	Delete        Means = "Delete"        // deletion with the pod's own grace period, all pods at once
+	Kill          Means = "Kill"          // deletion with a grace period of zero, all pods at once
 )
+
+// Ordered reports whether pods go in their order and as their protection allows, which ends with the drain's deadline.
+func (m Means) Ordered() bool { return m == Evict || m == DeleteInOrder }
 
 // Observed is what is known of a node's pods at one moment.
 type Observed struct {

@@ -25,8 +25,26 @@ func kept() drain.Observed {
 var keptNames = []string{"budget", "protected", "several", "volume", "work", "high"}
 
 func TestU140_WithoutEvictionPodsAreDeleted(t *testing.T) {
-	d := drain.Decide(by(drain.Delete, seen(pod("a"), pod("b"))))
-	assert.Equal(t, []drain.Action{{UID: "uid-a", Means: drain.Delete}, {UID: "uid-b", Means: drain.Delete}}, d.Act)
+	d := drain.Decide(by(drain.DeleteInOrder, seen(pod("a"), pod("b"))))
+	assert.Equal(t, []drain.Action{{UID: "uid-a", Means: drain.DeleteInOrder}, {UID: "uid-b", Means: drain.DeleteInOrder}}, d.Act)
+}
+
+// Volumes, protection, work and the order of rules hold as they do for evictions. No budget does, not even several of one pod: a
+// deletion asks none.
+func TestU142_U147_WithoutEvictionPodsGoInOrder(t *testing.T) {
+	o := by(drain.DeleteInOrder, kept())
+	d := drain.Decide(o)
+	assert.Equal(t, []string{"budget", "several", "volume"}, sent(d), "volume is the first of its lane")
+	assert.Equal(t, map[string]string{
+		"budget": "Evicting", "several": "Evicting", "volume": "Evicting", "protected": "Blocked", "work": "Blocked", "high": "Waiting",
+	}, states(d))
+
+	left := drain.Leave(pod("left", volumes("pv-9")), epoch)
+	o = by(drain.DeleteInOrder, seen(pod("volume", volumes("pv-2")), pod("web")))
+	o.Departed, o.Volumes = []drain.Departed{left}, map[string]drain.Volume{"pv-9": {Here: true}}
+	d = drain.Decide(o)
+	assert.Equal(t, []string{"web"}, sent(d), "the lane waits for the volume of the pod before")
+	assert.False(t, d.Done)
 }
 
 func TestU148_N3_ByForceEverythingGoesAtOnce(t *testing.T) {

@@ -1,6 +1,7 @@
 package drain
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -19,6 +20,8 @@ type Ladder struct {
 	Force         string    // why all pods are killed at once; empty: they are not
 	Unusable      string    // why the node cannot confirm that a pod ended; empty: it can
 	UnusableSince time.Time // zero: the node does not count as unusable
+	// NoEviction is why the cluster of the node cannot evict pods; empty: it can, or that is not known.
+	NoEviction string
 	// Breaker is why the condition of the node is not believed: most nodes look dead at once. Empty: it is believed.
 	Breaker string
 
@@ -39,7 +42,7 @@ type Step struct {
 }
 
 // Climb returns the means for now: pods are evicted until the drain's deadline, then deleted with their own grace period, then
-// killed, then left behind (D3). The deadline is reached whatever blocks, also without retries and with a short timeout (D1),
+// killed, then left behind (D3). If the cluster cannot evict, they are deleted until the deadline, too, but in order (U140). The deadline is reached whatever blocks, also without retries and with a short timeout (D1),
 // and never before the requested timeout (D39). A means that was reached is kept. If it was reached late, because no run was
 // active, it has its full time.
 func Climb(l Ladder) Step {
@@ -56,7 +59,8 @@ func Climb(l Ladder) Step {
 	case l.Reached == Delete, passed && !l.Unasked:
 		return l.remove()
 	case passed:
-		return Step{Means: Evict, Until: l.Now, Why: "evicts once more, then deletes: no run was active when the deadline passed"}
+		o := l.ordered()
+		return Step{Means: o.means, Until: l.Now, Why: o.does + " once more, then " + o.then + ": no run was active when the deadline passed" + o.because}
 	default:
 		return l.evict()
 	}
@@ -77,7 +81,7 @@ func (d Deadlines) Next() time.Time {
 	return d.Recorded
 }
 
-// Evictions returns until when pods are evicted, and the means that follows; both are zero if no pods are evicted, or an operator asked
+// Evictions returns until when pods are evicted, or deleted in order, and the means that follows; both are zero if they are not, or an operator asked
 // for force. It climbs from the moment before the drain began, so that it returns the deadline also after it has passed. Unusable may be
 // out of date: it is ignored if the step that it causes is overdue.
 func (d Deadlines) Evictions() (until time.Time, then Means) {
@@ -88,11 +92,11 @@ func (d Deadlines) Evictions() (until time.Time, then Means) {
 	now := l.Now
 	l.Now = l.Started.Add(-1)
 	step := Climb(l)
-	if l.Force == "" && (step.Means != Evict || now.After(step.Until.Add(Overdue))) {
+	if l.Force == "" && (!step.Means.Ordered() || now.After(step.Until.Add(Overdue))) {
 		l.Unusable = ""
 		step = Climb(l)
 	}
-	if step.Means != Evict {
+	if !step.Means.Ordered() {
 		return until, then
 	}
 	l.Now = step.Until
@@ -139,20 +143,38 @@ func (l Ladder) deadline() (at time.Time, source string) {
 	return at, source
 }
 
+// ordered is the means until the deadline, and its words.
+type ordered struct {
+	means      Means
+	does, then string
+	because    string // why it is not Evict; empty: it is
+}
+
+// ordered returns the means until the deadline. A drain that deletes in order does not evict later, also if the answer of the
+// API server is not known to the present worker.
+func (l Ladder) ordered() ordered {
+	if l.NoEviction == "" && l.Reached != DeleteInOrder {
+		return ordered{means: Evict, does: "evicts", then: "deletes"}
+	}
+	why := cmp.Or(l.NoEviction, "its cluster could not when the drain began")
+	return ordered{means: DeleteInOrder, does: "deletes in order", then: "deletes all at once", because: "; it cannot evict: " + why}
+}
+
 func (l Ladder) evict() Step {
 	until, source := l.deadline()
-	step := Step{Means: Evict, Until: until}
+	o := l.ordered()
+	step := Step{Means: o.means, Until: until}
 	if at := l.unusableAt(); !at.IsZero() && (until.IsZero() || at.Before(until)) {
 		step.Until = at
-		step.Why = fmt.Sprintf("evicts until %s, then kills: %s since %s", l.clock(at), l.Unusable, l.clock(l.UnusableSince))
+		step.Why = fmt.Sprintf("%s until %s, then kills: %s since %s%s", o.does, l.clock(at), l.Unusable, l.clock(l.UnusableSince), o.because)
 		if l.Breaker != "" {
-			step.Why = fmt.Sprintf("evicts%s, and kills no pod although %s since %s, which is looked at again at %s: %s",
-				phrase.If(!until.IsZero(), " until %s (%s)", l.clock(until), source), l.Unusable, l.clock(l.UnusableSince), l.clock(at), l.Breaker)
+			step.Why = fmt.Sprintf("%s%s, and kills no pod although %s since %s, which is looked at again at %s: %s%s", o.does,
+				phrase.If(!until.IsZero(), " until %s (%s)", l.clock(until), source), l.Unusable, l.clock(l.UnusableSince), l.clock(at), l.Breaker, o.because)
 		}
 		return step
 	}
-	if step.Why = fmt.Sprintf("evicts until %s (%s), then deletes", l.clock(until), source); until.IsZero() {
-		step.Why = fmt.Sprintf("evicts; drainTimeout %s begins with the first full pass", max(l.Timeout, 0))
+	if step.Why = fmt.Sprintf("%s until %s (%s), then %s%s", o.does, l.clock(until), source, o.then, o.because); until.IsZero() {
+		step.Why = fmt.Sprintf("%s; drainTimeout %s begins with the first full pass%s", o.does, max(l.Timeout, 0), o.because)
 	}
 	return step
 }

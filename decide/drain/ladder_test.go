@@ -39,6 +39,8 @@ func extended(until time.Duration) func(*drain.Ladder) {
 
 func forced(l *drain.Ladder) { l.Force = "label force-deletion" }
 
+func cannotEvict(l *drain.Ladder) { l.NoEviction = "the API server does not serve policy/v1" }
+
 func open(l *drain.Ladder) { l.Breaker = "most nodes look dead" }
 
 func unasked(l *drain.Ladder) { l.Unasked = true }
@@ -52,7 +54,7 @@ func TestTheLadder(t *testing.T) {
 		readOnly = "file system is read-only"
 		never    = time.Duration(math.MinInt64) // no end
 	)
-	evict, remove, kill := drain.Evict, drain.Delete, drain.Kill
+	evict, inOrder, remove, kill := drain.Evict, drain.DeleteInOrder, drain.Delete, drain.Kill
 	for _, row := range []struct {
 		name  string
 		from  drain.Ladder
@@ -112,6 +114,18 @@ func TestTheLadder(t *testing.T) {
 		{"unusable for long, and so are most nodes: evicts on, and asks again", twoHours(12*m, unusable(notReady, 5*m), open), evict, 15 * m},
 		{"unusable for long, and so are most nodes: deletes to the end", twoHours(2*h+m, reached(remove, 2*h), unusable(notReady, h), open), remove, 2*h + 90*s},
 		{"by force, although most nodes are unusable", twoHours(0, notStarted, forced, open), kill, 30 * s},
+		{"U140: deletes in order at first", twoHours(0, notStarted, cannotEvict), inOrder, never},
+		{"U140: to the deadline", twoHours(2*h-1, reached(inOrder, 0), cannotEvict), inOrder, 2 * h},
+		{"U140: an operator moves the deadline", twoHours(2*h, reached(inOrder, 0), cannotEvict, extended(3*h)), inOrder, 3 * h},
+		{"U140: then all at once", twoHours(2*h, reached(inOrder, 0), cannotEvict), remove, 2*h + 90*s},
+		{"U140: once more in order when nobody looked", twoHours(3*h, reached(inOrder, 0), cannotEvict, unasked), inOrder, 3 * h},
+		{"U140: from when that is known", twoHours(h, reached(evict, 0), cannotEvict), inOrder, 2 * h},
+		{"U140: never back: that is not known any more", twoHours(h, reached(inOrder, 0)), inOrder, 2 * h},
+		{"U140: never back: past the deadline", twoHours(2*h+m, reached(remove, 2*h), cannotEvict), remove, 2*h + 90*s},
+		{"U140: never back: kills", twoHours(m, reached(kill, m-10*s), cannotEvict), kill, m + 20*s},
+		{"U140: by force", twoHours(m, reached(inOrder, 0), cannotEvict, forced), kill, m + 30*s},
+		{"U140: its node is not ready", twoHours(10*m, reached(inOrder, 0), cannotEvict, unusable(notReady, 5*m)), kill, 10*m + 30*s},
+		{"U140: its node is not ready for less", twoHours(10*m, reached(inOrder, 0), cannotEvict, unusable(notReady, 6*m)), inOrder, 11 * m},
 		{"by force, at once", twoHours(0, notStarted, forced), kill, 30 * s},
 		{"by force, since then", twoHours(20*s, forced, reached(kill, 0)), kill, 30 * s},
 		{"by force, while deleting", twoHours(2*h+m, forced, reached(remove, 2*h)), kill, 2*h + 90*s},
@@ -151,8 +165,21 @@ func TestU92_D3_N3_TheLadderEnds(t *testing.T) {
 
 // The whole way of a drain that nothing ends, looked at when each step says.
 func TestN3_TheLadderFromBottomToTop(t *testing.T) {
-	l := twoHours(0)
-	var said []string
+	const end = "kills since 14:01:30 UTC, until 14:02:00 UTC, then leaves the remaining pods"
+	assert.Equal(t, []string{
+		"evicts until 14:00:00 UTC (drainTimeout 2h0m0s), then deletes",
+		"deletes since 14:00:00 UTC, until 14:01:30 UTC, then kills", end,
+		"over since 14:02:00 UTC: the remaining pods stay",
+	}, climbed(twoHours(0)))
+	assert.Equal(t, []string{
+		"deletes in order until 14:00:00 UTC (drainTimeout 2h0m0s), then deletes all at once; it cannot evict: the API server does not serve policy/v1",
+		"deletes since 14:00:00 UTC, until 14:01:30 UTC, then kills", end,
+		"over since 14:02:00 UTC: the remaining pods stay",
+	}, climbed(twoHours(0, cannotEvict)), "U140")
+}
+
+// climbed returns what each step of a ladder says.
+func climbed(l drain.Ladder) (said []string) {
 	for range 10 {
 		step := drain.Climb(l)
 		said = append(said, step.Why)
@@ -164,12 +191,7 @@ func TestN3_TheLadderFromBottomToTop(t *testing.T) {
 		}
 		l.Now = step.Until
 	}
-	assert.Equal(t, []string{
-		"evicts until 14:00:00 UTC (drainTimeout 2h0m0s), then deletes",
-		"deletes since 14:00:00 UTC, until 14:01:30 UTC, then kills",
-		"kills since 14:01:30 UTC, until 14:02:00 UTC, then leaves the remaining pods",
-		"over since 14:02:00 UTC: the remaining pods stay",
-	}, said)
+	return said
 }
 
 func TestWhatTheLadderSays(t *testing.T) {
@@ -178,6 +200,10 @@ func TestWhatTheLadderSays(t *testing.T) {
 		want string
 	}{
 		{twoHours(0, notStarted), "evicts; drainTimeout 2h0m0s begins with the first full pass"},
+		{twoHours(0, notStarted, cannotEvict), "deletes in order; drainTimeout 2h0m0s begins with the first full pass; it cannot evict: the API server does not serve policy/v1"},
+		{twoHours(time.Hour, reached(drain.DeleteInOrder, 0)), "deletes in order until 14:00:00 UTC (drainTimeout 2h0m0s), then deletes all at once; it cannot evict: its cluster could not when the drain began"},
+		{twoHours(2*time.Hour, unasked, cannotEvict), "deletes in order once more, then deletes all at once: no run was active when the deadline passed; it cannot evict: the API server does not serve policy/v1"},
+		{twoHours(0, cannotEvict, unusable("node is not ready", -time.Minute)), "deletes in order until 12:04:00 UTC, then kills: node is not ready since 11:59:00 UTC; it cannot evict: the API server does not serve policy/v1"},
 		{twoHours(0, retries(3)), "evicts until 12:01:00 UTC (maxEvictRetries 3), then deletes"},
 		{twoHours(0, retries(360)), "evicts until 14:00:00 UTC (drainTimeout 2h0m0s), then deletes"},
 		{twoHours(0, extended(36*time.Hour)), "evicts until 2026-01-03 00:00:00 UTC (extended), then deletes"},

@@ -41,10 +41,14 @@ type plan struct {
 // terminates, gets no other request, except that Kill sends each pod one request.
 //
 // With Evict, pods of the lowest order present go, pods with volumes one after the other in their lane, as budgets and
-// protection allow. With Delete and Kill all pods go at once, except those that are skipped.
+// protection allow. With DeleteInOrder the same holds without budgets. With Delete and Kill all pods go at once, except those
+// that are skipped.
 func Decide(o Observed) Decision {
 	p := &plan{Observed: o}
 	for _, pod := range o.Pods {
+		if o.Means == DeleteInOrder {
+			pod.Budgets = nil // the API server asks no budget about a deletion
+		}
 		if t := Treat(pod); t.Do == Skip {
 			p.skipped++
 		} else {

@@ -190,7 +190,7 @@ func byName(a, b Pod) int {
 // that the end is not known: the value is "true", or the pod has not started. Other values than "true" and a positive duration
 // have no effect. A finished pod is not protected.
 //
-// The protection applies to evictions only. After the drain's deadline pods are deleted all the same.
+// The protection ends with the drain's deadline. After it pods are deleted all the same.
 func Protected(p Pod, now time.Time) (protected bool, until time.Time) {
 	length, err := time.ParseDuration(p.Protected)
 	always, valid := p.Protected == "true", err == nil && length > 0

@@ -87,7 +87,7 @@ func anyTries(d *dice, p *drain.Pod, means drain.Means) {
 // anyObserved is something that may be seen at some time.
 func anyObserved(d *dice) drain.Observed {
 	o := seen()
-	o.Means = pick(d, drain.Evict, drain.Evict, drain.Evict, drain.Delete, drain.Kill)
+	o.Means = pick(d, drain.Evict, drain.Evict, drain.Evict, drain.DeleteInOrder, drain.Delete, drain.Kill)
 	o.Settings.Parallel, o.Gone, o.Volumes = d.oneIn(2), d.below(5), attached{}
 	for i := range d.below(30) {
 		p := anyPod(d, fmt.Sprintf("p%02d", i))
@@ -197,6 +197,10 @@ func checkActions(t *testing.T, seed int, o drain.Observed, d drain.Decision) {
 		if len(p.Volumes) > 0 {
 			withVolumes++
 		}
+		if o.Means == drain.DeleteInOrder {
+			require.Empty(t, a.Probe, "seed %d: no budget is asked", seed)
+			continue
+		}
 		for _, key := range a.Probe {
 			counted["probe of "+key]++
 		}
@@ -214,7 +218,7 @@ func checkActions(t *testing.T, seed int, o drain.Observed, d drain.Decision) {
 		require.LessOrEqual(t, counted["probe of "+b.Key], 1, "seed %d: %+v", seed, b)
 		require.False(t, counted["probe of "+b.Key] > 0 && b.Next.After(o.Now), "seed %d: %+v", seed, b)
 	}
-	if o.Means == drain.Evict && !o.Settings.Parallel {
+	if o.Means.Ordered() && !o.Settings.Parallel {
 		busy := len(d.Departed) > 0 || slices.ContainsFunc(o.Pods, func(p drain.Pod) bool {
 			return !stays(p) && len(p.Volumes) > 0 && (!p.DeletedAt.IsZero() || p.Tries.Accepted || p.Tries.Result == drain.Gone)
 		})

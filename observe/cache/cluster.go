@@ -68,6 +68,7 @@ type Cluster struct {
 	Preflight Preflight
 	attaching *link // watches of volume attachments; nil when they are not watched
 	absences  atomic.Pointer[Absences]
+	evictions evictions // of the target
 
 	// Unguarded: the Secrets of classes get no finalizers, and are no facts. Set it before Start.
 	Unguarded bool
@@ -96,6 +97,7 @@ func NewCluster(client versioned.Interface, target kubernetes.Interface, meta me
 			Classes:     v1.MachineClasses().Informer(),
 			Policies:    v1.RolloutPolicies().Informer(),
 		},
+		evictions: evictions{asking: make(chan struct{}, 1)},
 	}
 	if target != nil {
 		nodes := informers.NewSharedInformerFactoryWithOptions(target, 0, informers.WithTransform(strip))
@@ -122,21 +124,47 @@ func NewCluster(client versioned.Interface, target kubernetes.Interface, meta me
 }
 
 // Start fills the caches and keeps them current until ctx ends. It returns when they are filled, or with an error when ctx
-// ends first. It does not wait for the control plane, whose kind may not be installed yet. Call it once.
+// ends first. It does not wait for the control plane, whose kind may not be installed yet, nor for the disruption budgets of a
+// target that serves none. Call it once.
 func (c *Cluster) Start(ctx context.Context) error {
 	for _, f := range c.factories {
 		f.Start(ctx.Done())
 	}
 	for resource, informer := range c.Informers {
-		if resource == ControlPlanes {
+		filled := true
+		switch resource {
+		case ControlPlanes:
 			go informer.RunWithContext(ctx)
-			continue
+		case Budgets:
+			filled = c.awaitBudgets(ctx, informer)
+		default:
+			filled = cache.WaitFor(ctx, "", informer.HasSyncedChecker())
 		}
-		if !cache.WaitFor(ctx, "", informer.HasSyncedChecker()) {
+		if !filled {
 			return fmt.Errorf("fill cache of %s: %w", resource, context.Cause(ctx))
 		}
 	}
 	return nil
+}
+
+// awaitBudgets waits until the cache of disruption budgets is filled, or the target has said that it cannot evict: without
+// policy/v1 there are no budgets, and the cache stays empty. It returns false when ctx ends first.
+func (c *Cluster) awaitBudgets(ctx context.Context, informer cache.SharedIndexInformer) bool {
+	for ctx.Err() == nil {
+		bounded, cancel := context.WithTimeout(ctx, budgetsWithin)
+		filled := cache.WaitFor(bounded, "", informer.HasSyncedChecker())
+		cancel()
+		if filled {
+			return true
+		}
+		bounded, cancel = context.WithTimeout(ctx, budgetsWithin)
+		why, err := c.NoEviction(bounded, metav1.NamespaceAll)
+		cancel()
+		if err == nil && why != "" {
+			return true
+		}
+	}
+	return false
 }
 
 // Informer returns the cache of a resource; nil when the resource is not watched.

@@ -8,6 +8,10 @@ import "time"
 // that an event takes from one process to another.
 const versionsPoll = 5 * time.Millisecond
 
+// budgetsWithin is how long a starting worker waits for disruption budgets before it asks whether the target has any, and for the
+// answer. Source: a list takes less than a second, and a second of a start is nothing.
+const budgetsWithin = 2 * time.Second
+
 // LinkSettles is how long after a watch was resumed the cache may still lack events of the interruption. Source: the API
 // server sends them at once, so a second is ample, and short for a wait for volumes.
 const LinkSettles = time.Second

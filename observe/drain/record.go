@@ -105,7 +105,7 @@ func Deadlines(m *v1alpha1.Machine, now time.Time) drain.Deadlines {
 	if o := m.Status.CurrentOperation; o != nil {
 		d.Recorded = cache.TimeOf(o.Deadline)
 	}
-	if Means(m) == drain.Evict {
+	if Means(m).Ordered() {
 		d.Ladder = new(Ladder(m, Draining(m), copiedNode(m), 0, now))
 	}
 	return d

@@ -53,13 +53,16 @@ func (s snapshot) rest() string {
 }
 
 func (s snapshot) evicting(began, at time.Time) string {
-	how, commands := "with their own grace periods", s.remedies()
+	how, commands, does := "with their own grace periods", s.remedies(), "are evicted"
+	if observe.Means(s.machine) == drain.DeleteInOrder {
+		does, how = "are deleted in order, because the cluster cannot evict", "all at once"
+	}
 	if _, then := observe.Deadlines(s.machine, s.now).Evictions(); then == drain.Kill {
 		how = "without a grace period, because their node is not well"
 	} else {
 		commands = append(commands, s.command(request.Extend, "--for 1h", kubecli.GiveReason))
 	}
-	return s.say(append(commands, s.command(request.Force, kubecli.GiveReason)), "%s; since %s pods are evicted%s", s.waits(), kubecli.Since(began, s.now),
+	return s.say(append(commands, s.command(request.Force, kubecli.GiveReason)), "%s; since %s pods %s%s", s.waits(), kubecli.Since(began, s.now), does,
 		s.then(at, "the remaining pods are deleted "+how+", whatever blocks them"))
 }
 

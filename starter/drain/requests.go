@@ -135,7 +135,7 @@ func stops(m *v1alpha1.Machine, node string, now time.Time) string {
 	switch {
 	case observe.IsOver(m):
 		return fmt.Sprintf("the deletion goes no further than stage %s; requests to the provider that were sent before may still take effect", stage(m))
-	case observe.Means(m) == drain.Evict && !observe.Deadlines(m, now).Next().IsZero():
+	case observe.Means(m).Ordered() && !observe.Deadlines(m, now).Next().IsZero():
 		cordon := ", and it stays cordoned"
 		if staying(m) {
 			cordon = ""
@@ -149,7 +149,7 @@ func stops(m *v1alpha1.Machine, node string, now time.Time) string {
 
 // lost says that the time for evictions has passed meanwhile.
 func lost(m *v1alpha1.Machine, now time.Time) string {
-	if at := observe.Deadlines(m, now).Next(); observe.Means(m) == drain.Evict && !at.IsZero() && !at.After(now) {
+	if at := observe.Deadlines(m, now).Next(); observe.Means(m).Ordered() && !at.IsZero() && !at.After(now) {
 		return "; its deadline has passed at " + phrase.Clock(at, now) + ": pods are deleted"
 	}
 	return ""
@@ -162,7 +162,11 @@ func extends(m *v1alpha1.Machine, now time.Time, d request.Decision) string {
 	}
 	stamp, _, _ := strings.Cut(extended.Annotations[v1alpha1.AnnotationExtend], " ")
 	until, _ := time.Parse(time.RFC3339, stamp) // the request was written in this format
-	text := "pods are evicted until " + phrase.When(until, now) + ", and the remaining pods are deleted then"
+	does := "evicted"
+	if observe.Means(m) == drain.DeleteInOrder {
+		does = "deleted in order"
+	}
+	text := "pods are " + does + " until " + phrase.When(until, now) + ", and the remaining pods are deleted then"
 	switch at, then := observe.Deadlines(extended, now).Evictions(); {
 	case observe.Means(m) == "":
 		text += fmt.Sprintf(", unless its drainTimeout of %s, which begins with the drain, ends later", m.Spec.EffectiveDrainTimeout())

@@ -100,6 +100,18 @@ func TestRequestsWriteTheirAnnotation(t *testing.T) {
 			[]string{"Next: pods are evicted until 16:51:07 UTC (in 165m), and the remaining pods are deleted then.\n"},
 		},
 		{
+			"U140: extend by, where pods are deleted in order", going(by("DeleteInOrder")),
+			[]string{"extend", "--for", "1h", "--reason", "backup"},
+			v1alpha1.AnnotationExtend, "2026-11-21T16:51:07Z ann: backup",
+			[]string{"Next: pods are deleted in order until 16:51:07 UTC (in 165m), and the remaining pods are deleted then.\n"},
+		},
+		{
+			"U140: hold, where pods are deleted in order", going(by("DeleteInOrder")),
+			[]string{"hold", "--reason", "look"},
+			v1alpha1.AnnotationHold, "ann: look",
+			[]string{"the drain's deadline is not moved: resumed after 15:51:07 UTC (in 105m), it deletes pods"},
+		},
+		{
 			"extend by, again", going(by("Evict"), wished(v1alpha1.AnnotationExtend, "2026-11-21T16:51:07Z ann: backup")), []string{"extend", "--for", "1h"}, v1alpha1.AnnotationExtend, "2026-11-21T17:51:07Z ann", nil,
 		},
 		{

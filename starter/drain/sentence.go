@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"millwright/api/v1alpha1"
-	"millwright/decide/drain"
 	"millwright/decide/phrase"
 	"millwright/decide/request"
 	"millwright/observe/cache"
@@ -68,7 +67,7 @@ func (s snapshot) targetUnavailable() string {
 // holding describes a deletion that is held. A hold does not stop the clock of its drain.
 func (s snapshot) holding() string {
 	m, commands, clock := s.machine, []string{s.command(request.Resume)}, "this step has no deadline"
-	if at := observe.Deadlines(m, s.now).Next(); observe.Means(m) == drain.Evict && !at.IsZero() {
+	if at := observe.Deadlines(m, s.now).Next(); observe.Means(m).Ordered() && !at.IsZero() {
 		clock = "its deadline is not moved: resumed after " + phrase.When(at, s.now) + ", it deletes pods"
 		commands = append(commands, s.command(request.Extend, "--for 1h", kubecli.GiveReason))
 	}

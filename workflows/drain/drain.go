@@ -58,7 +58,7 @@ func (d *nodeDrain) Next() any {
 }
 
 // Drain empties the node of a machine that is being deleted, preserved or updated in place. It evicts the pods until the
-// deadline, then deletes them with their own grace periods, then without. The details, the search attributes, the machine's
+// deadline, or deletes them in order if the cluster cannot evict, then deletes them with their own grace periods, then without. The details, the search attributes, the machine's
 // condition Drained and its events show the state of the node. It is a child of the machine's workflow and ends with it.
 func Drain(ctx workflow.Context, in Input) (Result, error) {
 	d := &nodeDrain{Object: run.NewObject(ctx, run.KindDrain, run.Input{Ref: in.Ref, Versions: in.Versions}), Input: in}
@@ -171,13 +171,16 @@ func (d *nodeDrain) begin(ctx workflow.Context, next activities.Decision) (bool,
 	d.begun = next.Step.Means
 	d.show(ctx, next)
 	reason := vocabulary.ReasonDraining
-	if next.Step.Means != drain.Evict {
+	if !next.Step.Means.Ordered() {
 		reason = vocabulary.ReasonForcing
 	}
 	report := d.report(ctx, reason, next.Why)
 	d.record(&report, string(next.Step.Means), "", nil)
 	if next.Step.Means != drain.Evict {
 		report.Event = &kube.Event{Warning: true, Reason: vocabulary.ReasonDrainForced, Message: "node " + d.NodeName + ": " + next.Why}
+		if next.Step.Means == drain.DeleteInOrder {
+			report.Event.Reason = vocabulary.ReasonCannotEvict
+		}
 	}
 	return true, d.writeStatus(ctx, next.Why, report)
 }
@@ -222,7 +225,7 @@ func (d *nodeDrain) note(ctx workflow.Context, next activities.Decision, seen ac
 		reason = vocabulary.ReasonBlocked
 		event.Warning, event.Reason = true, vocabulary.ReasonDrainBlocked
 	}
-	if next.Step.Means != drain.Evict {
+	if !next.Step.Means.Ordered() {
 		reason = vocabulary.ReasonForcing
 	}
 	report := d.report(ctx, reason, seen.Picture.Why)
@@ -237,7 +240,7 @@ func (d *nodeDrain) note(ctx workflow.Context, next activities.Decision, seen ac
 const mostNames = 5
 
 func (d *nodeDrain) show(ctx workflow.Context, next activities.Decision) {
-	s := run.Step{Name: strings.ToLower(string(next.Step.Means)), Why: next.Why, Phase: d.phase(), Node: d.NodeName, Deadline: next.Step.Until}
+	s := run.Step{Name: stepName(next.Step.Means), Why: next.Why, Phase: d.phase(), Node: d.NodeName, Deadline: next.Step.Until}
 	if p := d.seen.Picture; p.Why != "" {
 		s.Why, s.Table = p.Why+"; "+next.Why, table(p)
 	}
@@ -248,6 +251,14 @@ func (d *nodeDrain) show(ctx workflow.Context, next activities.Decision) {
 	}
 	s.BlockedBy = names[:min(len(names), mostNames)]
 	d.Show(ctx, s)
+}
+
+// stepName returns the name of the step that removes pods by these means.
+func stepName(means drain.Means) string {
+	if means == drain.DeleteInOrder {
+		return vocabulary.StepDeleteInOrder
+	}
+	return strings.ToLower(string(means))
 }
 
 func table(p drain.Picture) string {

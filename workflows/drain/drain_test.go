@@ -45,6 +45,36 @@ func TestD39_TheLadderIsClimbedByDeadlines(t *testing.T) {
 	require.Equal(t, []string{"DrainForced", "DrainForced", "DrainForced"}, events)
 }
 
+// Where the cluster cannot evict, the drain says so once. It is no force until its deadline, and what it waits for is no failure.
+func TestU140_ADrainThatCannotEvictDeletesInOrder(t *testing.T) {
+	e := workflowstest.NewDrainWorld(t)
+	e.Ladder.NoEviction = "the API server does not serve policy/v1"
+	work := []drain.Blocker{{Kind: drain.BlockedByWork, Pods: 1, Why: "waits for shop/job to complete", Bad: true}}
+	e.Answer(
+		activities.Evicted{Outcome: activities.OutcomeChanged, Blockers: work, Picture: drain.Picture{Why: "waits for shop/job to complete"}},
+		activities.Evicted{Outcome: activities.OutcomeChanged, Picture: drain.Picture{Why: "1 pod left"}},
+		activities.Evicted{Outcome: activities.OutcomeDeadline, Left: []string{"shop/web"}},
+		activities.Evicted{Outcome: activities.OutcomeEmpty},
+	)
+	result := e.Run(t)
+	require.Equal(t, vocabulary.DrainDrained, result.Outcome)
+	var means []drain.Means
+	for _, asked := range e.Asked {
+		means = append(means, asked.Means)
+	}
+	require.Equal(t, []drain.Means{drain.DeleteInOrder, drain.DeleteInOrder, drain.DeleteInOrder, drain.Delete}, means)
+	conditions, events := e.Reported()
+	require.Equal(t, []string{"Draining", "Blocked", "Draining", "Forcing", "Drained"}, conditions)
+	require.Equal(t, []string{"CannotEvict", "DrainBlocked", "DrainMoves", "DrainForced", "Drained"}, events)
+	begun := e.Reports[0]
+	require.Equal(t, "DeleteInOrder", begun.Deletion.Means)
+	require.Equal(t, "delete-in-order", begun.Step.Name)
+	require.True(t, begun.Event.Warning)
+	require.Contains(t, begun.Event.Message, "it cannot evict: the API server does not serve policy/v1")
+	require.Contains(t, begun.Conditions[0].Message, "it cannot evict: the API server does not serve policy/v1")
+	require.Equal(t, vocabulary.StateProcessing, begun.Operation.State)
+}
+
 func TestBlockersAreToldWhenTheyComeAndGo(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
 	budget := []drain.Blocker{{Kind: drain.BlockedByBudget, Name: "shop/web", Pods: 1, Why: "needs 3"}}

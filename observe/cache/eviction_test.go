@@ -1,0 +1,141 @@
+package cache_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	clientcache "k8s.io/client-go/tools/cache"
+
+	"millwright/api/generated/clientset/versioned/fake"
+	"millwright/observe/cache"
+)
+
+// serving is a target whose discovery says that it has pods, their evictions, and policy/v1 or not.
+func serving(policy bool) *kubefake.Clientset {
+	target := kubefake.NewClientset()
+	target.Resources = []*metav1.APIResourceList{{GroupVersion: "v1", APIResources: []metav1.APIResource{
+		{Name: "pods", Kind: "Pod"}, {Name: "pods/eviction", Group: "policy", Version: "v1", Kind: "Eviction"},
+	}}}
+	if policy {
+		target.Resources = append(target.Resources, &metav1.APIResourceList{GroupVersion: "policy/v1"})
+	}
+	return target
+}
+
+func clusterOf(t *testing.T, target *kubefake.Clientset) *cache.Cluster {
+	t.Helper()
+	cluster, err := cache.NewCluster(fake.NewSimpleClientset(), target, nil)
+	require.NoError(t, err)
+	require.NoError(t, cluster.WatchDrains())
+	// The usual handler waits by a clock that all tests share.
+	require.NoError(t, cluster.Informer(cache.Budgets).SetWatchErrorHandler(func(*clientcache.Reflector, error) {}))
+	return cluster
+}
+
+func TestU140_DrainsThatBeginAtTheSameTimeAskOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		target := serving(false)
+		target.PrependReactor("get", "resource", func(clienttesting.Action) (bool, runtime.Object, error) {
+			time.Sleep(time.Second)
+			return false, nil, nil
+		})
+		cluster := clusterOf(t, target)
+		var asking sync.WaitGroup
+		for range 20 {
+			asking.Go(func() {
+				why, err := cluster.NoEviction(t.Context(), "web")
+				assert.NoError(t, err)
+				assert.Equal(t, "the API server does not serve policy/v1", why)
+			})
+		}
+		asking.Wait()
+		assert.Len(t, target.Actions(), 2, "v1 and policy/v1")
+	})
+}
+
+func TestU140_NobodyWaitsLongForTheAnswerToAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		target := serving(true)
+		target.PrependReactor("get", "resource", func(clienttesting.Action) (bool, runtime.Object, error) {
+			time.Sleep(time.Minute)
+			return false, nil, nil
+		})
+		cluster := clusterOf(t, target)
+		go func() { _, _ = cluster.NoEviction(t.Context(), "web") }()
+		synctest.Wait()
+		bounded, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		_, err := cluster.NoEviction(bounded, "web")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, time.Second, time.Since(began))
+		time.Sleep(3 * time.Minute)
+	})
+}
+
+// A target that cannot evict has no disruption budgets, and a worker starts all the same. That is believed of its own word only.
+func TestU140_AStartWithoutDisruptionBudgets(t *testing.T) {
+	for name, row := range map[string]struct {
+		policy   bool
+		fails    error // of discovery
+		begins   bool
+		afterAll bool // it begins when discovery, or the list, works
+	}{
+		"it cannot evict":                {policy: false, begins: true},
+		"it can, and lists none for now": {policy: true, afterAll: true},
+		"it does not say, and cannot":    {policy: false, fails: errors.New("connection refused"), afterAll: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				target := serving(row.policy)
+				var failing atomic.Bool
+				failing.Store(true)
+				target.PrependReactor("list", "poddisruptionbudgets", func(clienttesting.Action) (bool, runtime.Object, error) {
+					missing := !row.policy || failing.Load()
+					return missing, nil, apierrors.NewNotFound(schema.GroupResource{Group: "policy", Resource: "poddisruptionbudgets"}, "")
+				})
+				target.PrependReactor("get", "resource", func(clienttesting.Action) (bool, runtime.Object, error) {
+					return row.fails != nil && failing.Load(), nil, row.fails
+				})
+				cluster := clusterOf(t, target)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				ended := make(chan error, 1)
+				go func() { ended <- cluster.Start(ctx) }()
+				time.Sleep(time.Minute)
+				assert.Equal(t, row.begins, len(ended) == 1)
+				failing.Store(false)
+				time.Sleep(2 * time.Minute)
+				assert.Equal(t, row.begins || row.afterAll, len(ended) == 1)
+				require.NoError(t, <-ended)
+				assert.True(t, slices.ContainsFunc(target.Actions(), func(a clienttesting.Action) bool { return a.GetResource().Resource == "resource" }))
+			})
+		})
+	}
+}
+
+func TestU140_AStartThatIsGivenUpNamesTheCache(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		target := serving(true)
+		target.PrependReactor("list", "poddisruptionbudgets", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, errors.New("connection refused")
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		require.ErrorContains(t, clusterOf(t, target).Start(ctx), "fill cache of poddisruptionbudgets: context deadline exceeded")
+	})
+}

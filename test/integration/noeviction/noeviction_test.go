@@ -1,0 +1,169 @@
+//go:build integration
+
+// Package noeviction shows a drain in a cluster that cannot evict pods: its API server runs without policy/v1.
+package noeviction
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/api/v1alpha1"
+	"millwright/api/vocabulary"
+	"millwright/devstack/component"
+	"millwright/devstack/stack"
+	"millwright/test/integration/rig"
+)
+
+var r *rig.Rig
+
+func TestMain(m *testing.M) {
+	options := stack.Options{
+		Args: map[string][]string{component.APIServer: {"--runtime-config=policy/v1=false"}},
+		// The scheduler never becomes ready without disruption budgets, because it fills a cache of them.
+		Components: slices.DeleteFunc(component.Names(), func(name string) bool { return name == component.Scheduler }),
+	}
+	os.Exit(rig.Main(m, options, func(up *rig.Rig) { r = up }))
+}
+
+// The worker starts although there are no disruption budgets to cache. A drain deletes pods where it would evict them elsewhere: with
+// their own grace period, and without those that it waits for.
+func TestU140_WithoutEvictionPodsAreDeletedInOrder(t *testing.T) {
+	const namespace = "noeviction"
+	r.Namespace(t, namespace, `{"region":"eu","zone":"eu-1","instanceType":"small"}`)
+	p := r.Pool(t, namespace, namespace, 1, rig.Hosting)
+	p.AwaitRunning(t, 1, time.Minute)
+	m := p.Machines(t)[0]
+	run(t, m, "job", func(pod *corev1.Pod) { pod.Labels = map[string]string{v1alpha1.LabelDrain: "wait-completed"} })
+	for _, name := range []string{"web-0", "web-1"} {
+		run(t, m, name, func(*corev1.Pod) {})
+	}
+	err := r.Kube.CoreV1().Pods(namespace).EvictV1(t.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web-0"}})
+	require.Error(t, err, "the API server evicts nothing")
+	t.Logf("what the API server answers to an eviction: %v", err)
+
+	p.Scale(t, 0)
+	rig.Eventually(t, 30*time.Second, "the pods terminate, with their own grace period", func() (bool, any) {
+		ending := 0
+		for _, pod := range pods(t, namespace) {
+			if pod.DeletionTimestamp != nil {
+				require.Equal(t, int64(20), *pod.DeletionGracePeriodSeconds, pod.Name)
+				ending++
+			}
+		}
+		return ending == 2, ending
+	})
+	rig.Eventually(t, 30*time.Second, "they are gone, and the drain waits for the job", func() (bool, any) {
+		left, now := pods(t, namespace), p.Machines(t)
+		return len(left) == 1 && left[0].Name == "job" && len(now) == 1 && drained(now[0]).Reason == vocabulary.ReasonBlocked, now
+	})
+	now := p.Machines(t)[0]
+	require.Equal(t, "DeleteInOrder", now.Status.Deletion.Drain.Means)
+	require.Equal(t, v1alpha1.MachineStateProcessing, now.Status.LastOperation.State, "to wait is no failure")
+	require.Equal(t, vocabulary.StepDeleteInOrder, now.Status.CurrentOperation.Step)
+	require.Contains(t, heard(t, m, vocabulary.ReasonCannotEvict), "deletes in order")
+	require.Contains(t, heard(t, m, vocabulary.ReasonCannotEvict), "the API server does not serve policy/v1")
+	require.Equal(t, []string{"delete web-0 200", "delete web-1 200"}, asked(t, namespace), "no eviction is tried")
+
+	require.NoError(t, r.Kube.CoreV1().Pods(namespace).Delete(t.Context(), "job", metav1.DeleteOptions{}))
+	rig.Eventually(t, 60*time.Second, "the machine and its instance are gone", func() (bool, any) {
+		left := p.Machines(t)
+		return len(left) == 0 && len(p.Instances(t)) == 0, left
+	})
+	require.Contains(t, heard(t, m, vocabulary.DrainDrained), "all pods are gone")
+}
+
+// run makes a pod on the node of a machine, past the scheduler, and returns when it runs. It ends 5 seconds after it is told to, well within
+// its grace period.
+func run(t *testing.T, m v1alpha1.Machine, name string, change func(*corev1.Pod)) {
+	t.Helper()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"pod-delete.stage.kwok.x-k8s.io/delay": "5s"}},
+		Spec: corev1.PodSpec{
+			NodeName: m.Labels[v1alpha1.LabelNode], TerminationGracePeriodSeconds: new(int64(20)), Containers: []corev1.Container{{Name: "c", Image: "none"}},
+		},
+	}
+	change(pod)
+	rig.Eventually(t, 20*time.Second, "pod "+name+" is made: its namespace has a service account", func() (bool, any) {
+		_, err := r.Kube.CoreV1().Pods(m.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
+		return err == nil, err
+	})
+	rig.Eventually(t, 20*time.Second, "pod "+name+" runs", func() (bool, any) {
+		now, err := r.Kube.CoreV1().Pods(m.Namespace).Get(t.Context(), name, metav1.GetOptions{})
+		require.NoError(t, err)
+		return now.Status.Phase == corev1.PodRunning, now.Status
+	})
+}
+
+func pods(t *testing.T, namespace string) []corev1.Pod {
+	t.Helper()
+	list, err := r.Kube.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	return list.Items
+}
+
+// drained returns what the machine says of its drain.
+func drained(m v1alpha1.Machine) corev1.NodeCondition {
+	for _, c := range m.Status.Conditions {
+		if c.Type == v1alpha1.MachineDrained {
+			return c
+		}
+	}
+	return corev1.NodeCondition{}
+}
+
+// heard returns the message of an event of a machine.
+func heard(t *testing.T, m v1alpha1.Machine, reason string) (message string) {
+	t.Helper()
+	rig.Eventually(t, 10*time.Second, "event "+reason+" of "+m.Name, func() (bool, any) {
+		events, err := r.Kube.CoreV1().Events(m.Namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + m.Name + ",reason=" + reason})
+		require.NoError(t, err)
+		for _, e := range events.Items {
+			message = e.Message
+		}
+		return message != "", len(events.Items)
+	})
+	return message
+}
+
+// asked returns what our worker asked of the pods of a namespace, from the audit log, sorted.
+func asked(t *testing.T, namespace string) []string {
+	t.Helper()
+	file, err := os.Open(r.Stack.AuditLog())
+	require.NoError(t, err)
+	defer func() { _ = file.Close() }()
+	var found []string
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var line struct {
+			Verb           string
+			ObjectRef      struct{ Resource, Namespace, Name, Subresource string }
+			User           struct{ Username string }
+			ResponseStatus struct{ Code json.Number }
+		}
+		if json.Unmarshal(lines.Bytes(), &line) != nil { // the last line may be half written
+			continue
+		}
+		o := line.ObjectRef
+		if o.Resource != "pods" || o.Namespace != namespace || line.User.Username != component.WorkerIdentity {
+			continue
+		}
+		switch {
+		case o.Subresource == "eviction":
+			found = append(found, "evict "+o.Name+" "+line.ResponseStatus.Code.String())
+		case line.Verb == "delete":
+			found = append(found, "delete "+o.Name+" "+line.ResponseStatus.Code.String())
+		}
+	}
+	slices.Sort(found)
+	return found
+}
