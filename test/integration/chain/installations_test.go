@@ -6,6 +6,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"millwright/devstack/build"
 	"millwright/devstack/component"
 	"millwright/devstack/stack"
 	"millwright/process"
@@ -65,6 +67,37 @@ func TestTwoInstallationsShareOneTemporal(t *testing.T) {
 	require.Len(t, pools[0].Instances(t), size)
 	require.Equal(t, both, sweeps(), "a bridge that starts deletes the schedules of classes that are gone, but no others'")
 	require.Empty(t, r.Workflows(t, `ExecutionStatus = "Failed" AND MachineNamespace = "`+name+`"`))
+	for _, who := range []struct{ binary, identity string }{{build.Worker, component.WorkerIdentity}, {build.Bridge, component.BridgeIdentity}} {
+		refusesTheName(t, second, who.binary, who.identity)
+	}
+}
+
+// refusesTheName starts a process of the second control cluster with the name of the first one, which has its machines in this Temporal
+// namespace: the process ends, and says why.
+func refusesTheName(t *testing.T, second *rig.Rig, binary, identity string) {
+	t.Helper()
+	repo, err := build.FindRepo("")
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	built, err := build.Products(ctx, repo, io.Discard, binary)
+	require.NoError(t, err)
+	start := exec.CommandContext(ctx, built[binary], "--kubeconfig", second.Stack.Kubeconfig(identity),
+		"--cluster-name", component.ClusterName, "--temporal-address", r.Stack.TemporalAddress(), "--metrics-address", "127.0.0.1:0")
+	if binary == build.Worker {
+		start.Args = append(start.Args, "--virtualcloud-address", second.Stack.CloudAddress())
+	}
+	said, err := start.CombinedOutput()
+	failed := new(exec.ExitError)
+	require.ErrorAs(t, err, &failed, "%s", said)
+	require.Equal(t, 1, failed.ExitCode(), "it ends by itself: %s", said)
+	require.Contains(t, string(said), "--cluster-name "+component.ClusterName+" is taken")
+	require.NotContains(t, string(said), "serving")
+	for _, each := range []*rig.Rig{r, second} {
+		system, err := each.Kube.CoreV1().Namespaces().Get(t.Context(), metav1.NamespaceSystem, metav1.GetOptions{})
+		require.NoError(t, err)
+		require.Contains(t, string(said), string(system.UID), "it names both control clusters")
+	}
 }
 
 // The first control cluster that claims a name has it.

@@ -3,44 +3,14 @@
 package drain
 
 import (
-	"bufio"
-	"encoding/json"
-	"os"
 	"testing"
 	"time"
 
-	"millwright/devstack/component"
-
 	"github.com/stretchr/testify/require"
+
+	"millwright/devstack/component"
+	"millwright/test/integration/rig"
 )
-
-// audited is one line of the audit log: what one of our own identities asked of the API server.
-type audited struct {
-	Verb      string
-	ObjectRef struct{ Resource, Namespace, Name, Subresource string }
-	User      struct{ Username string }
-
-	RequestReceivedTimestamp time.Time
-	ResponseStatus           struct{ Code int }
-}
-
-// audit returns the lines of the audit log that are wanted, in order.
-func audit(t *testing.T, wanted func(audited) bool) []audited {
-	t.Helper()
-	file, err := os.Open(r.Stack.AuditLog())
-	require.NoError(t, err)
-	defer func() { _ = file.Close() }()
-	var found []audited
-	lines := bufio.NewScanner(file)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		var line audited
-		if json.Unmarshal(lines.Bytes(), &line) == nil && wanted(line) { // the last line may be half written
-			found = append(found, line)
-		}
-	}
-	return found
-}
 
 // request is one line of the audit log, about a pod.
 type request struct {
@@ -54,7 +24,7 @@ type request struct {
 func asked(t *testing.T, namespace string) []request {
 	t.Helper()
 	var found []request
-	for _, line := range audit(t, func(line audited) bool {
+	for _, line := range r.Audit(t, func(line rig.Audited) bool {
 		o := line.ObjectRef
 		return o.Resource == "pods" && o.Namespace == namespace && line.User.Username == component.WorkerIdentity &&
 			(o.Subresource == "eviction" || line.Verb == "delete")
@@ -92,7 +62,7 @@ func evictedOnce(t *testing.T, namespace string) int {
 func released(t *testing.T, resource string) []string {
 	t.Helper()
 	var names []string
-	for _, line := range audit(t, func(line audited) bool {
+	for _, line := range r.Audit(t, func(line rig.Audited) bool {
 		return line.ObjectRef.Resource == resource && line.Verb == "delete" && line.ResponseStatus.Code == 200 && line.User.Username == component.WorkerIdentity
 	}) {
 		names = append(names, line.ObjectRef.Name)

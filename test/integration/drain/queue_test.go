@@ -3,14 +3,21 @@
 package drain
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
+	"millwright/api/v1alpha1"
 	"millwright/decide/drain"
 	"millwright/test/integration/rig"
 )
@@ -21,7 +28,7 @@ var inQueue = regexp.MustCompile(fmt.Sprintf(`^queued: place \d+ of \d+; %d node
 // 50 machines are deleted at once, each with a pod that a budget keeps, while a deployment wants ten more: these come although
 // no drain gets on. Further ones that are deleted wait for their turn, and creations do not wait for them either.
 func TestN13_D28_CreationsDoNotWaitForDrains(t *testing.T) {
-	const further, wanted = 10, 10
+	const further, wanted = 35, 10
 	grows := pool(t, "grows", 1, "")
 	crowd := pool(t, "crowd", most+further, "")
 	crowd.Deploy(t, "web", most+further, func(pod *corev1.PodTemplateSpec) {
@@ -62,15 +69,72 @@ func TestN13_D28_CreationsDoNotWaitForDrains(t *testing.T) {
 	perhaps := most * (1 + int(time.Since(begun)/drain.BadProbePause)) // each asks once more then
 	require.Less(t, len(asked(t, crowd.Namespace)), perhaps, "P5: a budget that allows none is not hammered, by many drains neither")
 
+	takesAllPlaces(t, crowd, hanging)
+
 	crowd.Loosen(t, "web", 0)
 	loosened := time.Now()
 	crowd.AwaitRunning(t, 0, time.Minute)
 	t.Logf("all %d are gone %s after the budget was loosened", most+further, time.Since(loosened).Round(100*time.Millisecond))
-	require.Equal(t, most+further, evictedOnce(t, crowd.Namespace), "the queued had their turn")
+	require.Equal(t, most+further-freed, evictedOnce(t, crowd.Namespace), "the queued had their turn")
 	_, err := r.Stack.Kubectl(t.Context(), "delete", "deployment", "-n", crowd.Namespace, "web", "--wait=false")
 	require.NoError(t, err)
 	crowd.Delete(t)
 	grows.Delete(t)
 	crowd.AwaitGone(t, 60*time.Second)
 	grows.AwaitGone(t, 60*time.Second)
+}
+
+// freed is how many places become free together. Fewer than wait, so that the order of the queue shows.
+const freed = 25
+
+// takesAllPlaces ends drains of the crowd together, by deleting their pods, and checks that the first of the queue take all their
+// places, at once. The others wait.
+func takesAllPlaces(t *testing.T, crowd *rig.Pool, hanging func(blocked, queued int) func() (bool, any)) {
+	t.Helper()
+	var begun []string // the nodes whose drains are under way
+	var queue []v1alpha1.Machine
+	for _, m := range crowd.Machines(t) {
+		if m.Status.Deletion.Queued {
+			queue = append(queue, m)
+		} else {
+			begun = append(begun, m.Labels[v1alpha1.LabelNode])
+		}
+	}
+	slices.SortFunc(queue, func(a, b v1alpha1.Machine) int {
+		return cmp.Or(a.DeletionTimestamp.Compare(b.DeletionTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	require.Greater(t, len(queue), freed)
+	ends := begun[:freed]
+	var deletions sync.WaitGroup
+	for _, pod := range crowd.Pods(t, "web") {
+		if slices.Contains(ends, pod.Spec.NodeName) {
+			deletions.Go(func() {
+				assert.NoError(t, r.Kube.CoreV1().Pods(pod.Namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
+			})
+		}
+	}
+	deletions.Wait()
+	rig.Eventually(t, 4*time.Minute, "all places are taken again", hanging(most, len(queue)-freed)) // the resync takes them too, five each minute
+
+	var first, last time.Time
+	now := map[types.UID]v1alpha1.Machine{}
+	for _, m := range crowd.Machines(t) {
+		now[m.UID] = m
+	}
+	for i, m := range queue {
+		began := now[m.UID].Status.Deletion.Drain
+		if i >= freed {
+			require.Nil(t, began, "%s is number %d of the queue", m.Name, i+1)
+			continue
+		}
+		require.NotNil(t, began, "%s is number %d of the queue", m.Name, i+1)
+		if at := began.StartedAt.Time; first.IsZero() || at.Before(first) {
+			first = at
+		}
+		if at := began.StartedAt.Time; at.After(last) {
+			last = at
+		}
+	}
+	t.Logf("%d places became free together; the first is taken again at %s, the last one %s later", freed, first.Format("15:04:05"), last.Sub(first))
+	require.Less(t, last.Sub(first), 30*time.Second, "half of the time between two resyncs")
 }

@@ -88,11 +88,15 @@ func drainRuns(t *testing.T, namespace string) (runs []string) {
 	return runs
 }
 
+// drainOf returns the ID of the workflow that empties the node of a machine.
+func drainOf(m v1alpha1.Machine) string {
+	return rig.Installation.ID(run.KindDrain, kube.Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)})
+}
+
 // picture asks a machine's drain what it sees. One that cannot tell yet sees nothing.
 func picture(t *testing.T, m v1alpha1.Machine) (seen drain.Picture) {
 	t.Helper()
-	id := rig.Installation.ID(run.KindDrain, kube.Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)})
-	answer, err := r.Temporal.QueryWorkflow(t.Context(), id, "", workflows.QueryPods)
+	answer, err := r.Temporal.QueryWorkflow(t.Context(), drainOf(m), "", workflows.QueryPods)
 	if err == nil {
 		require.NoError(t, answer.Get(&seen))
 	}

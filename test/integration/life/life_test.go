@@ -14,6 +14,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -215,6 +216,79 @@ func TestU160_D24_HalfOfTheNodesDeadAtOnceAreHeld(t *testing.T) {
 		return !slices.ContainsFunc(conditions, func(c v1alpha1.MachineDeploymentCondition) bool {
 			return c.Type == v1alpha1.MachineDeploymentReplacementHeld
 		}), conditions
+	})
+}
+
+// Without a deployment no budget bounds how many machines a set replaces at once. Somebody deletes the Nodes of all its machines: the
+// breaker counts Nodes that are being deleted, and no machine fails.
+func TestN15_D24_AllNodesOfASetAreDeletedByHand(t *testing.T) {
+	const name, size = "allnodes", 4
+	r.Namespace(t, name, small)
+	labels := map[string]string{"pool": name}
+	sets := r.Machines.MachineV1alpha1().MachineSets(name)
+	_, err := sets.Create(t.Context(), &v1alpha1.MachineSet{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: name},
+		Spec: v1alpha1.MachineSetSpec{
+			Replicas: size, Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: v1alpha1.MachineTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: rig.Spec()},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	machines := func() []v1alpha1.Machine {
+		list, err := r.Machines.MachineV1alpha1().Machines(name).List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		return list.Items
+	}
+	nodes := make([]string, 0, size)
+	rig.Eventually(t, 60*time.Second, "all machines run, and their nodes carry our finalizer", func() (bool, any) {
+		nodes = nodes[:0]
+		for _, m := range machines() {
+			n, err := r.Kube.CoreV1().Nodes().Get(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.GetOptions{})
+			if m.Status.CurrentStatus.Phase == v1alpha1.MachineRunning && err == nil && slices.Contains(n.Finalizers, v1alpha1.FinalizerNode) {
+				nodes = append(nodes, n.Name)
+			}
+		}
+		return len(nodes) == size, nodes
+	})
+	before := machines()
+	// Nobody looks until all are being deleted: the first one alone would be replaced at once.
+	require.NoError(t, r.Stack.Signal(t.Context(), component.Bridge, syscall.SIGSTOP))
+	_, err = r.Stack.Kubectl(t.Context(), slices.Concat([]string{"delete", "node", "--wait=false"}, nodes)...)
+	require.NoError(t, r.Stack.Signal(context.WithoutCancel(t.Context()), component.Bridge, syscall.SIGCONT))
+	require.NoError(t, err)
+	rig.Eventually(t, 30*time.Second, "all are due, and held", func() (bool, any) {
+		held := 0
+		var saw []string
+		for _, m := range machines() {
+			require.NotEqual(t, v1alpha1.MachineFailed, m.Status.CurrentStatus.Phase, "%s", m.Status.LastOperation.Description)
+			for _, c := range m.Status.Conditions {
+				if c.Type == v1alpha1.MachineReplacementDue {
+					saw = append(saw, c.Message)
+					if c.Reason == v1alpha1.ReasonNodeDeleted && strings.Contains(c.Message, "nodes look dead at once") {
+						held++
+					}
+				}
+			}
+		}
+		return held == size, saw
+	})
+	kept := func() (uids []types.UID) {
+		for _, m := range machines() {
+			require.Nil(t, m.DeletionTimestamp)
+			uids = append(uids, m.UID)
+		}
+		return uids
+	}
+	var first []types.UID
+	for _, m := range before {
+		first = append(first, m.UID)
+	}
+	require.ElementsMatch(t, first, kept(), "none is replaced")
+
+	require.NoError(t, sets.Delete(t.Context(), name, metav1.DeleteOptions{}))
+	rig.Eventually(t, 60*time.Second, "a person may delete them all the same", func() (bool, any) {
+		left := machines()
+		return len(left) == 0, len(left)
 	})
 }
 

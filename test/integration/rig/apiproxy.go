@@ -15,6 +15,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -39,6 +40,7 @@ type APIFaults struct {
 	Conflict    float64       // chance that a PUT, PATCH or DELETE gets 409
 	Lost        float64       // chance that a write has its effect, and the connection breaks before the answer
 	WatchDelay  time.Duration // by which open and new watches tell all events late, in order
+	DelayOnly   string        // the resource whose watches WatchDelay concerns, such as nodes; empty: all
 }
 
 // APIProxy stands between processes of one identity and the API server. All its methods are safe for concurrent use.
@@ -86,7 +88,8 @@ func (p *APIProxy) connect() (*httputil.ReverseProxy, error) {
 		FlushInterval: -1,
 		ModifyResponse: func(response *http.Response) error {
 			if isWatch(response.Request) && response.StatusCode == http.StatusOK {
-				response.Body = late(response.Request.Context(), response.Body, p.delay)
+				resource := path.Base(response.Request.URL.Path)
+				response.Body = late(response.Request.Context(), response.Body, func() time.Duration { return p.delay(resource) })
 			}
 			return nil
 		},
@@ -119,9 +122,13 @@ func (p *APIProxy) Counts() map[string]int {
 	return maps.Clone(p.counts)
 }
 
-func (p *APIProxy) delay() time.Duration {
+// delay returns how late a watch of a resource tells what comes now.
+func (p *APIProxy) delay(resource string) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if only := p.faults.DelayOnly; only != "" && only != resource {
+		return 0
+	}
 	return p.faults.WatchDelay
 }
 

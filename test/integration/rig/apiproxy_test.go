@@ -109,7 +109,17 @@ func TestFaultsOfWatches(t *testing.T) {
 	_, err = watch()
 	require.True(t, apierrors.IsServiceUnavailable(err), "%v", err)
 	time.Sleep(time.Until(cut.Add(350 * time.Millisecond)))
+	p.Set(APIFaults{WatchDelay: time.Hour, DelayOnly: "nodes"})
 	lines, err = watch()
 	require.NoError(t, err)
-	require.True(t, lines.Scan())
+	for range 3 {
+		require.True(t, lines.Scan(), "a watch of another resource is not late")
+	}
+	p.Set(APIFaults{WatchDelay: time.Hour, DelayOnly: "namespaces"})
+	late, told := time.AfterFunc(500*time.Millisecond, func() { p.CutWatches(0) }), 0
+	defer late.Stop()
+	for lines.Scan() {
+		told++
+	}
+	require.LessOrEqual(t, told, 1, "what was on its way comes, and then nothing")
 }

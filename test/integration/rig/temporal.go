@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	enumspb "go.temporal.io/api/enums/v1"
 	historypb "go.temporal.io/api/history/v1"
+	sdkpb "go.temporal.io/api/sdk/v1"
 	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
 )
@@ -36,6 +37,18 @@ func (r *Rig) OpenWorkflows(t *testing.T, namespace string) map[string]int {
 		count[w.Type.Name]++
 	}
 	return count
+}
+
+// Details returns what an open run shows to people, as Temporal's UI has it; empty when it cannot tell yet.
+func (r *Rig) Details(t *testing.T, id string) string {
+	t.Helper()
+	answer, err := r.Temporal.QueryWorkflow(t.Context(), id, "", "__temporal_workflow_metadata")
+	if err != nil {
+		return ""
+	}
+	var shown sdkpb.WorkflowMetadata
+	require.NoError(t, answer.Get(&shown))
+	return shown.GetCurrentDetails()
 }
 
 // History returns the whole history of a run.

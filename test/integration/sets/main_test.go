@@ -5,9 +5,7 @@
 package sets
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
@@ -151,25 +149,10 @@ func stats(t *testing.T) admin.Stats {
 // made counts, in the API server's audit log, the Machines of a namespace that were ever created, and those that were refused; what was only tried is not counted.
 func made(t *testing.T, namespace string) (created, refused int) {
 	t.Helper()
-	file, err := os.Open(r.Stack.AuditLog())
-	require.NoError(t, err)
-	defer func() { _ = file.Close() }()
-	lines := bufio.NewScanner(file)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		var line struct {
-			Verb           string
-			RequestURI     string
-			ObjectRef      struct{ Resource, Namespace, Subresource string }
-			ResponseStatus struct{ Code int }
-		}
-		if json.Unmarshal(lines.Bytes(), &line) != nil { // the last line may be half written
-			continue
-		}
+	for _, line := range r.Audit(t, func(line rig.Audited) bool {
 		o := line.ObjectRef
-		if line.Verb != "create" || o.Resource != "machines" || o.Namespace != namespace || o.Subresource != "" || strings.Contains(line.RequestURI, "dryRun") {
-			continue
-		}
+		return line.Verb == "create" && o.Resource == "machines" && o.Namespace == namespace && o.Subresource == "" && !strings.Contains(line.RequestURI, "dryRun")
+	}) {
 		if line.ResponseStatus.Code == 201 {
 			created++
 		} else {

@@ -1,0 +1,148 @@
+//go:build integration
+
+// Package asmcm shows what the flag --as-mcm changes, row by row of docs/migration.md: worker and bridge of its stack have the flag.
+package asmcm
+
+import (
+	"context"
+	"os"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"millwright/api/v1alpha1"
+	"millwright/devstack/component"
+	"millwright/devstack/stack"
+	"millwright/test/integration/rig"
+)
+
+var r *rig.Rig
+
+func TestMain(m *testing.M) {
+	const flag = "--as-mcm"
+	options := stack.Options{Args: map[string][]string{component.Worker: {flag}, component.Bridge: {flag}}}
+	os.Exit(rig.Main(m, options, func(up *rig.Rig) { r = up }))
+}
+
+// A machine is available when it runs, whatever minReadySeconds says. Of machines that differ in nothing else, a smaller deployment
+// keeps the newest.
+func TestMinReadySecondsHasNoEffectAndTheOldestMachineGoesFirst(t *testing.T) {
+	t.Parallel()
+	const name, size = "ages", 3
+	r.Namespace(t, name, "")
+	p := r.Pool(t, name, name, 1, func(d *v1alpha1.MachineDeployment) { d.Spec.MinReadySeconds = 500 })
+	p.AwaitRunning(t, 1, 30*time.Second)
+	for n := 2; n <= size; n++ {
+		newest := p.Machines(t)[0].CreationTimestamp.Time
+		for _, m := range p.Machines(t) {
+			if m.CreationTimestamp.After(newest) {
+				newest = m.CreationTimestamp.Time
+			}
+		}
+		time.Sleep(time.Until(newest.Add(1100 * time.Millisecond))) // ages have whole seconds
+		p.Scale(t, n)
+		p.AwaitRunning(t, n, 30*time.Second) // all of them available
+	}
+	require.EqualValues(t, 500, p.Sets(t)[0].Spec.MinReadySeconds, "the set has it all the same")
+	byAge := p.Machines(t)
+	slices.SortFunc(byAge, func(a, b v1alpha1.Machine) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
+	for n := size - 1; n > 0; n-- {
+		p.Scale(t, n)
+		p.AwaitRunning(t, n, 30*time.Second)
+		byAge = byAge[1:]
+		require.ElementsMatch(t, uids(byAge), uids(p.Machines(t)), "the oldest is gone")
+	}
+	p.Delete(t)
+	p.AwaitGone(t, 30*time.Second)
+}
+
+// uids returns the UIDs of machines.
+func uids(machines []v1alpha1.Machine) (all []types.UID) {
+	for _, m := range machines {
+		all = append(all, m.UID)
+	}
+	return all
+}
+
+// A person deletes all Nodes. Their machines are replaced at once, each of them: no breaker holds them, and no budget makes one wait
+// until the substitute of another has joined.
+func TestMachinesWhoseNodesAPersonDeletesAreReplacedAtOnce(t *testing.T) {
+	t.Parallel()
+	const (
+		name, size = "nodes", 4
+		boots      = 8 * time.Second // until a substitute joins
+	)
+	r.Namespace(t, name, `{"region":"eu","zone":"eu-1","instanceType":"small","bootLatency":"8s"}`)
+	p := r.Pool(t, name, name, size)
+	p.AwaitRunning(t, size, time.Minute)
+	before := p.Machines(t)
+	var nodes []string
+	rig.Eventually(t, 20*time.Second, "the nodes carry our finalizer", func() (bool, any) {
+		nodes = nodes[:0]
+		for _, m := range before {
+			n, err := r.Kube.CoreV1().Nodes().Get(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.GetOptions{})
+			require.NoError(t, err)
+			if slices.Contains(n.Finalizers, v1alpha1.FinalizerNode) {
+				nodes = append(nodes, n.Name)
+			}
+		}
+		return len(nodes) == size, nodes
+	})
+	// Nobody looks until all are being deleted: without the flag, the breaker would be open then.
+	require.NoError(t, r.Stack.Signal(t.Context(), component.Bridge, syscall.SIGSTOP))
+	_, err := r.Stack.Kubectl(t.Context(), slices.Concat([]string{"delete", "node", "--wait=false"}, nodes)...)
+	require.NoError(t, r.Stack.Signal(context.WithoutCancel(t.Context()), component.Bridge, syscall.SIGCONT))
+	require.NoError(t, err)
+	var first, last time.Time
+	for i, m := range before {
+		at := p.AwaitDeleted(t, m, 30*time.Second)
+		if i == 0 || at.Before(first) {
+			first = at
+		}
+		if i == 0 || at.After(last) {
+			last = at
+		}
+	}
+	t.Logf("%d machines are deleted within %s", size, last.Sub(first))
+	require.Less(t, last.Sub(first), boots, "none waits for the substitute of another")
+	p.AwaitRunning(t, size, 30*time.Second)
+	p.Delete(t)
+	p.AwaitGone(t, 30*time.Second)
+}
+
+// MCM froze a deployment and its set, and stopped. The set has no more machines than it should have: set and deployment thaw, and new
+// machines are made.
+func TestAFreezeThatMCMLeftEnds(t *testing.T) {
+	t.Parallel()
+	const name = "frozen"
+	r.Namespace(t, name, "")
+	p := r.Pool(t, name, name, 1)
+	p.AwaitRunning(t, 1, 30*time.Second)
+	const freeze = `{"metadata":{"labels":{"freeze":"True"}}}`
+	_, err := r.Machines.MachineV1alpha1().MachineSets(name).Patch(t.Context(), p.Sets(t)[0].Name, types.MergePatchType, []byte(freeze), metav1.PatchOptions{})
+	require.NoError(t, err)
+	p.Patch(t, freeze)
+	rig.Eventually(t, 30*time.Second, "nothing is frozen", func() (bool, any) {
+		_, set := p.Sets(t)[0].Labels[v1alpha1.LabelFreeze]
+		_, deployment := p.Deployment(t).Labels[v1alpha1.LabelFreeze]
+		return !set && !deployment, []bool{set, deployment}
+	})
+	rig.Eventually(t, 10*time.Second, "the set froze and thawed", func() (bool, any) {
+		reasons := map[string]bool{}
+		events, err := r.Kube.CoreV1().Events(name).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=MachineSet"})
+		require.NoError(t, err)
+		for _, e := range events.Items {
+			reasons[e.Reason] = true
+		}
+		return reasons["UnfrozeMachineSet"], reasons
+	})
+	p.Scale(t, 2)
+	p.AwaitRunning(t, 2, 30*time.Second)
+	p.Delete(t)
+	p.AwaitGone(t, 30*time.Second)
+}

@@ -1,0 +1,95 @@
+//go:build integration
+
+package drain
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/drain"
+	"millwright/devstack/component"
+	"millwright/test/integration/rig"
+)
+
+// No node is heard of any more while two of them are drained. For one node that means that its pods are killed after five minutes. Here
+// the kubelets are only cut off and their containers run on: no pod is killed, and evictions go on when the kubelets are back. The
+// breaker counts every node of the cluster, so this test runs alone.
+func TestD24_ADrainKillsNothingWhileMostNodesLookDead(t *testing.T) {
+	const size, drains = 4, 2
+	p := pool(t, "dark", size, "")
+	p.Deploy(t, "web", 2*size, func(pod *corev1.PodTemplateSpec) {
+		pod.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
+			MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.DoNotSchedule,
+			LabelSelector: &metav1.LabelSelector{MatchLabels: pod.Labels},
+		}}
+	})
+	p.Budget(t, "web", 2*size)
+	p.Scale(t, size-drains)
+	leaving := func(what string, is func(*v1alpha1.Machine) bool) {
+		t.Helper()
+		rig.Eventually(t, 30*time.Second, what, func() (bool, any) {
+			var saw []any
+			n := 0
+			for _, m := range p.Machines(t) {
+				if m.DeletionTimestamp == nil {
+					continue
+				}
+				saw = append(saw, drained(&m), r.Details(t, drainOf(m)))
+				if is(&m) {
+					n++
+				}
+			}
+			return n == drains, saw
+		})
+	}
+	leaving("the drains are blocked", func(m *v1alpha1.Machine) bool { return drained(m).Reason == "Blocked" })
+
+	require.NoError(t, r.Stack.Signal(t.Context(), component.Kwok, syscall.SIGSTOP))
+	thaw := func() error { return r.Stack.Signal(t.Context(), component.Kwok, syscall.SIGCONT) }
+	thawed := false
+	t.Cleanup(func() {
+		if !thawed {
+			_ = thaw()
+		}
+	})
+	nodes := p.Nodes(t)
+	require.Len(t, nodes, size)
+	for _, n := range nodes {
+		const unknown = `{"status":{"conditions":[{"type":"Ready","status":"Unknown"}]}}`
+		_, err := r.Kube.CoreV1().Nodes().Patch(t.Context(), n.Name, types.StrategicMergePatchType, []byte(unknown), metav1.PatchOptions{}, "status")
+		require.NoError(t, err)
+	}
+	for _, n := range nodes { // not before all of them look dead: the first would be one dead node
+		longAgo(t, n.Name, nil)
+	}
+	leaving("the drains say why they do not kill", func(m *v1alpha1.Machine) bool {
+		require.NotEqual(t, string(drain.Kill), m.Status.Deletion.Drain.Means)
+		return strings.Contains(r.Details(t, drainOf(*m)), "kills no pod although")
+	})
+	for _, q := range asked(t, p.Namespace) {
+		require.Equal(t, "evict", q.Verb, "%v", q)
+		require.Equal(t, 429, q.Code, "%v", q)
+	}
+	p.AwaitPods(t, "web", 2*size, time.Second)
+
+	require.NoError(t, thaw())
+	thawed = true
+	p.Loosen(t, "web", 0)
+	p.AwaitRunning(t, size-drains, time.Minute)
+	for _, q := range asked(t, p.Namespace) {
+		require.Equal(t, "evict", q.Verb, "%v", q)
+	}
+	require.Equal(t, 2*drains, evictedOnce(t, p.Namespace))
+	_, err := r.Stack.Kubectl(t.Context(), "delete", "deployment", "-n", p.Namespace, "web", "--wait=false")
+	require.NoError(t, err)
+	p.Delete(t)
+	p.AwaitGone(t, time.Minute)
+}
