@@ -12,7 +12,7 @@ import (
 )
 
 // Seeds from CHAOS_SEED on (default: the time), as many as CHAOS_SEEDS says (default: 1, or no end with CHAOS_TIME), or until
-// CHAOS_TIME is over.
+// CHAOS_TIME is over. CHAOS_SHORT=1 takes the short form.
 func TestSeeds(t *testing.T) {
 	keepAlive(t)
 	begun := time.Now()
@@ -33,7 +33,11 @@ func TestSeeds(t *testing.T) {
 		most = 1 << 32
 	}
 	seed := number("CHAOS_SEED", uint64(begun.Unix()))
+	form := whole
+	if os.Getenv("CHAOS_SHORT") != "" {
+		form = short
+	}
 	for end := seed + number("CHAOS_SEEDS", most); seed < end && (limit == 0 || time.Since(begun) < limit); seed++ {
-		runSeed(t, newPlan(seed, whole))
+		runSeed(t, newPlan(seed, form))
 	}
 }

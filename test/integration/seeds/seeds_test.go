@@ -52,9 +52,12 @@ func skewSecondWorker(options *stack.Options, text, folder string) (err error) {
 func TestFixedSeeds(t *testing.T) {
 	keepAlive(t)
 	for _, seed := range []uint64{1, 4} {
-		runSeed(t, newPlan(seed, lengths{loads: 3, faults: 2, time: 15 * time.Second}))
+		runSeed(t, newPlan(seed, short))
 	}
 }
 
-// whole is how much happens in a seed of the long form.
-var whole = lengths{loads: 9, faults: 6, time: 40 * time.Second, long: true}
+// How much happens in a seed of the short form, and of the long one.
+var (
+	short = lengths{loads: 3, faults: 2, time: 15 * time.Second}
+	whole = lengths{loads: 9, faults: 6, time: 40 * time.Second, long: true}
+)
