@@ -58,8 +58,9 @@ func (d *nodeDrain) Next() any {
 }
 
 // Drain empties the node of a machine that is being deleted, preserved or updated in place. It evicts the pods until the
-// deadline, or deletes them in order if the cluster cannot evict, then deletes them with their own grace periods, then without. The details, the search attributes, the machine's
-// condition Drained and its events show the state of the node. It is a child of the machine's workflow and ends with it.
+// deadline, or deletes them in order if the cluster cannot evict, then deletes them with their own grace periods, then without.
+// The details, the search attributes, the machine's condition Drained and its events show the state of the node. It is a child of
+// the machine's workflow and ends with it.
 func Drain(ctx workflow.Context, in Input) (Result, error) {
 	d := &nodeDrain{Object: run.NewObject(ctx, run.KindDrain, run.Input{Ref: in.Ref, Versions: in.Versions}), Input: in}
 	if in.Seen != nil {
@@ -131,22 +132,24 @@ func (d *nodeDrain) hold(ctx workflow.Context, next activities.Decision) (bool, 
 		return false, nil
 	}
 	if next.Hold == "" { // the deadline may have passed meanwhile: the pods are read first
-		d.Held, d.seen.Outcome = false, ""
+		d.seen.Outcome = ""
 		d.show(ctx, next)
 		report := d.report(ctx, vocabulary.ReasonDraining, next.Why)
 		report.Event = &kube.Event{Reason: d.holdReason("Resumed"), Message: "node " + d.NodeName + ": " + next.Why}
-		return true, d.writeStatus(ctx, next.Why, report)
+		err := d.writeStatus(ctx, next.Why, report)
+		d.Held = err != nil
+		return true, err
 	}
 	s := run.Step{Name: vocabulary.StepHeld, Why: "held: " + next.Hold, Table: table(d.seen.Picture), Phase: d.phase(), Node: d.NodeName, BlockedBy: []string{vocabulary.BlockedHold}, Stuck: true}
 	d.Show(ctx, s)
 	if !d.Held {
-		d.Held = true
 		report := d.report(ctx, vocabulary.ReasonBlocked, s.Why)
 		report.Operation = nil // a hold is no failure
 		report.Event = &kube.Event{Reason: d.holdReason("Held"), Message: s.Why}
 		if err := d.writeStatus(ctx, s.Why, report); err != nil {
 			return false, err
 		}
+		d.Held = true
 	}
 	return true, d.Awaken(ctx)
 }
@@ -168,7 +171,6 @@ func (d *nodeDrain) begin(ctx workflow.Context, next activities.Decision) (bool,
 	if d.begun == next.Step.Means { // it was written, and the API server drops the field
 		return false, temporal.NewNonRetryableApplicationError("the API server does not keep status.deletion: the CRDs of this version are not installed", kube.TypeOldCRDs, nil)
 	}
-	d.begun = next.Step.Means
 	d.show(ctx, next)
 	reason := vocabulary.ReasonDraining
 	if !next.Step.Means.Ordered() {
@@ -182,7 +184,11 @@ func (d *nodeDrain) begin(ctx workflow.Context, next activities.Decision) (bool,
 			report.Event.Reason = vocabulary.ReasonCannotEvict
 		}
 	}
-	return true, d.writeStatus(ctx, next.Why, report)
+	if err := d.writeStatus(ctx, next.Why, report); err != nil {
+		return false, err
+	}
+	d.begun = next.Step.Means
+	return true, nil
 }
 
 // evict removes pods by the decided means until the activity ends, something that blocks changes, or another decision is
@@ -232,7 +238,11 @@ func (d *nodeDrain) note(ctx workflow.Context, next activities.Decision, seen ac
 	if len(seen.Blockers) > 0 || len(before.Blockers) > 0 {
 		report.Event = &event
 	}
-	return d.writeStatus(ctx, seen.Picture.Why, report)
+	err := d.writeStatus(ctx, seen.Picture.Why, report)
+	if err != nil {
+		d.seen.Blockers = before.Blockers // the next eviction tells of the others again
+	}
+	return err
 }
 
 // mostNames is how many blockers the search attribute names. Source: a value may have 2 KiB in Temporal, and a budget's name

@@ -5,8 +5,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/temporal"
 
 	activities "millwright/activities/drain"
+	"millwright/activities/kube"
+	"millwright/activities/machine"
 	"millwright/api/vocabulary"
 	"millwright/decide/drain"
 	workflows "millwright/workflows/drain"
@@ -107,6 +110,59 @@ func TestU90_ForceThatIsAskedForMeanwhileCountsAtOnce(t *testing.T) {
 	require.Equal(t, vocabulary.DrainForced, result.Outcome)
 	require.Len(t, e.Asked, 2)
 	require.Equal(t, drain.Kill, e.Asked[1].Means)
+}
+
+// The machine changes between the decision and the record of the means: the next decision reads it, and records the means again.
+func TestADrainWhoseRecordMeetsAChangeGoesOn(t *testing.T) {
+	e := workflowstest.NewDrainWorld(t)
+	e.Failing = times(2, kube.Conflict(workflowstest.Ref))
+	e.Answer(activities.Evicted{Outcome: activities.OutcomeEmpty})
+	require.Equal(t, vocabulary.DrainDrained, e.Run(t).Outcome)
+}
+
+// times fails so many reports.
+func times(n int, err error) func(machine.Report) error {
+	return func(machine.Report) error {
+		if n--; n >= 0 {
+			return err
+		}
+		return nil
+	}
+}
+
+func TestWhatWasNotWrittenIsSaidAgain(t *testing.T) {
+	refused := temporal.NewNonRetryableApplicationError("no", kube.TypeRefused, nil)
+	t.Run("a hold", func(t *testing.T) {
+		e := workflowstest.NewDrainWorld(t)
+		e.Hold, e.Failing = "alice: look at it first", times(1, refused)
+		e.Answer(activities.Evicted{Outcome: activities.OutcomeEmpty})
+		e.Env.RegisterDelayedCallback(func() {
+			unlock := e.Lock()
+			e.Hold = ""
+			unlock()
+			workflowstest.Changed(e.Env)
+		}, time.Hour)
+		require.Equal(t, vocabulary.DrainDrained, e.Run(t).Outcome)
+		_, events := e.Reported()
+		require.Contains(t, events, "DeletionHeld")
+	})
+	t.Run("what blocks", func(t *testing.T) {
+		e := workflowstest.NewDrainWorld(t)
+		blocked := activities.Evicted{Outcome: activities.OutcomeChanged, Blockers: []drain.Blocker{{Kind: "PodDisruptionBudget", Name: "a/b"}}}
+		e.Answer(blocked)
+		e.Answer(blocked)
+		e.Answer(activities.Evicted{Outcome: activities.OutcomeEmpty})
+		fail := times(1, refused)
+		e.Failing = func(r machine.Report) error {
+			if len(e.Asked) == 0 {
+				return nil
+			}
+			return fail(r)
+		}
+		require.Equal(t, vocabulary.DrainDrained, e.Run(t).Outcome)
+		require.Empty(t, e.Asked[1].Shown, "the status does not show it")
+		require.NotEmpty(t, e.Asked[2].Shown)
+	})
 }
 
 func TestDrainOfWhatIsGoneLeavesNoRecord(t *testing.T) {

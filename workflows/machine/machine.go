@@ -19,10 +19,10 @@ import (
 
 type machine struct {
 	*run.Object
-	attempt   string          // name of the creation attempt, for its bootstrap token
-	running   workflow.Future // a call of the provider that was given up and has not ended yet; nil: none
-	calling   string          // the name of that activity
-	inquiry   inquiry         // the question to the provider whether the instance is gone
+	attempt string          // name of the creation attempt, for its bootstrap token
+	running workflow.Future // a call of the provider that was given up and has not ended yet; nil: none
+	calling string          // the name of that activity
+	inquiry inquiry         // the question to the provider whether the instance is gone
 
 	readAgain  bool   // a sync of the node wrote nothing, and the facts were read again live
 	unsyncable string // what the node lacks and cannot get at present; empty: not known

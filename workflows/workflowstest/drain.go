@@ -29,6 +29,7 @@ type drainWorld struct {
 	answers []func(context.Context, activitiesdrain.Eviction) (activitiesdrain.Evicted, error)
 	Asked   []activitiesdrain.Eviction
 	Reports []machine.Report
+	Failing func(machine.Report) error // answers a report, which then writes nothing; nil, or no error: it is written
 }
 
 func NewDrainWorld(t *testing.T) *drainWorld {
@@ -46,6 +47,11 @@ func NewDrainWorld(t *testing.T) *drainWorld {
 	})
 	e.Env.OnActivity("ReportMachine", mock.Anything, mock.Anything).Return(func(_ context.Context, in machine.Report) (string, error) {
 		defer e.Lock()()
+		if e.Failing != nil {
+			if err := e.Failing(in); err != nil {
+				return "", err
+			}
+		}
 		e.Reports = append(e.Reports, in)
 		Timed(t, e.Env, in.Read)
 		if d := in.Deletion; d != nil && d.Means != "" {
