@@ -69,8 +69,8 @@ func uids(machines []v1alpha1.Machine) (all []types.UID) {
 	return all
 }
 
-// A person deletes all Nodes. Their machines are replaced at once, each of them: no breaker holds them, and no budget makes one wait
-// until the substitute of another has joined.
+// A person deletes all Nodes of a deployment, and of a set without one. Their machines are replaced at once, each of them: no breaker
+// holds those of the set, and no budget makes one of the deployment wait until the substitute of another has joined.
 func TestMachinesWhoseNodesAPersonDeletesAreReplacedAtOnce(t *testing.T) {
 	t.Parallel()
 	const (
@@ -78,9 +78,14 @@ func TestMachinesWhoseNodesAPersonDeletesAreReplacedAtOnce(t *testing.T) {
 		boots      = 8 * time.Second // until a substitute joins
 	)
 	r.Namespace(t, name, `{"region":"eu","zone":"eu-1","instanceType":"small","bootLatency":"8s"}`)
+	alone := newSet(t, name, "alone", size)
 	p := r.Pool(t, name, name, size)
 	p.AwaitRunning(t, size, time.Minute)
-	before := p.Machines(t)
+	rig.Eventually(t, 30*time.Second, "the machines of the set run", func() (bool, any) {
+		now := alone()
+		return len(now) == size && !slices.ContainsFunc(now, func(m v1alpha1.Machine) bool { return m.Status.CurrentStatus.Phase != v1alpha1.MachineRunning }), now
+	})
+	before := slices.Concat(p.Machines(t), alone())
 	var nodes []string
 	rig.Eventually(t, 20*time.Second, "the nodes carry our finalizer", func() (bool, any) {
 		nodes = nodes[:0]
@@ -91,7 +96,7 @@ func TestMachinesWhoseNodesAPersonDeletesAreReplacedAtOnce(t *testing.T) {
 				nodes = append(nodes, n.Name)
 			}
 		}
-		return len(nodes) == size, nodes
+		return len(nodes) == len(before), nodes
 	})
 	// Nobody looks until all are being deleted: without the flag, the breaker would be open then.
 	require.NoError(t, r.Stack.Signal(t.Context(), component.Bridge, syscall.SIGSTOP))
@@ -108,11 +113,30 @@ func TestMachinesWhoseNodesAPersonDeletesAreReplacedAtOnce(t *testing.T) {
 			last = at
 		}
 	}
-	t.Logf("%d machines are deleted within %s", size, last.Sub(first))
+	t.Logf("%d machines are deleted within %s", len(before), last.Sub(first))
 	require.Less(t, last.Sub(first), boots, "none waits for the substitute of another")
 	p.AwaitRunning(t, size, 30*time.Second)
 	p.Delete(t)
 	p.AwaitGone(t, 30*time.Second)
+}
+
+// newSet makes a MachineSet without a deployment, and returns a function that reads its machines.
+func newSet(t *testing.T, namespace, name string, replicas int32) (machines func() []v1alpha1.Machine) {
+	t.Helper()
+	labels := map[string]string{"pool": name}
+	_, err := r.Machines.MachineV1alpha1().MachineSets(namespace).Create(t.Context(), &v1alpha1.MachineSet{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
+		Spec: v1alpha1.MachineSetSpec{
+			Replicas: replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: v1alpha1.MachineTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: rig.Spec()},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	return func() []v1alpha1.Machine {
+		list, err := r.Machines.MachineV1alpha1().Machines(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + name})
+		require.NoError(t, err)
+		return list.Items
+	}
 }
 
 // MCM froze a deployment and its set, and stopped. The set has no more machines than it should have: set and deployment thaw, and new
