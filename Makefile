@@ -4,9 +4,11 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 TOOL := go tool -modfile=tools.mod
+# Modules of their own, with dependencies that only their users need.
+MODULES := deploy/render provider/incus provider/libvirt provider/mcmdriver
 BINARIES := ./worker ./k8sbridge ./starter ./devstack ./devstack/virtualcloud
 
-.PHONY: help build test test-unit integration demo up down generate golden replay record bench chaos chaos-report endurance mutate upgrade lint verify vulncheck stack
+.PHONY: help build test test-unit integration demo demo-real up down generate golden replay record bench chaos chaos-report endurance mutate upgrade lint verify vulncheck stack
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}'
@@ -16,11 +18,13 @@ build: ## our binaries, into bin/
 
 test: verify integration ## everything: verify, then the integration tests on the real stack
 
-test-unit: ## unit tests with the race detector; no services, no network
+test-unit: ## unit tests with the race detector; no services, and no network but for promtool, once
 	go test -race ./...
+	@for module in $(MODULES); do (cd $$module && echo "in $$module:" && go vet ./... && go test -race ./...); done
 
 integration: stack ## integration tests on a stack of their own: real API server, real Temporal
 	go test -tags integration -p 2 -parallel 8 -count=1 -timeout 40m ./devstack/... ./test/integration/... # two stacks at a time, eight tests on each: mostly they wait
+	@for module in $(MODULES); do (cd $$module && echo "in $$module:" && go test -tags integration -count=1 -timeout 10m ./...); done
 
 stack: build ## the heavy binaries of the local stack, once; cached by version outside this folder
 	bin/devstack build
@@ -35,9 +39,20 @@ demo: up ## three machines on the local stack, then 3 -> 5 -> 2; leaves it runni
 	@bin/starter demo --kubeconfig "$$(bin/devstack kubeconfig)"
 	@echo; bin/devstack up
 
-generate: ## generated code, CRDs and docs/scenarios.md
+demo-real: stack ## the same with real kubelets and real pods; as root, on Linux with Debian's packages
+	bin/devstack up --nodes=incus
+	bin/devstack machine-class | bin/devstack kubectl -- apply --server-side -f -
+	@bin/starter demo --kubeconfig "$$(bin/devstack kubeconfig)" --file examples/real/real.yaml
+	bin/devstack kubectl -- rollout status deployment/web
+	bin/devstack kubectl -- get nodes -o wide --selector pool=real
+	bin/devstack kubectl -- get pods -o wide --selector app=web
+	bin/devstack kubectl -- logs --selector app=web --prefix
+
+generate: ## generated code, CRDs, the manifests of kustomize from the chart, docs/scenarios.md, docs/reference
 	./api/generate.sh
+	cd deploy/render && go run .
 	go run ./test/scenarios
+	go run ./test/reference
 
 golden: stack ## rewrite the golden files; read the diff as prose
 	go test ./test/scenarios -update
@@ -69,6 +84,7 @@ record: stack ## record histories anew into workflows/testdata/replay (from v0.1
 
 lint: ## golangci-lint with the import rules, and workflowcheck
 	$(TOOL) golangci-lint run ./...
+	@for module in $(MODULES); do (cd $$module && go tool -modfile=$(CURDIR)/tools.mod golangci-lint run --config $(CURDIR)/.golangci.yml ./...); done
 	$(TOOL) workflowcheck ./workflows/...
 
 vulncheck: ## known vulnerabilities in what we import

@@ -158,6 +158,7 @@ func inputs() map[string][]any {
 		"ReportDeployment":   {deployment.Report{Input: activitiestest.DeploymentRead(d), Step: &kube.Step{Name: "x"}, Record: &rollout.Progress{Revision: 8, Failed: []string{"m"}}}},
 		"MarkNodes":          {orphan.NodeSweep{Namespace: activitiestest.Shop, At: time.Now().Add(time.Hour)}},
 		"ReportOrphans":      {orphan.Report{Class: activitiestest.Ref(activitiestest.Class()), Collected: []string{"i-1"}, Held: "too many", Unclear: []string{"i-2"}}},
+		"ReportServing":      {class.Serving{Read: activitiestest.Read(activitiestest.Class()), Provider: "fake", Unserved: true}},
 		"FinalizeSecrets":    {class.SecretChanges{Class: activitiestest.Ref(activitiestest.Class()), Secrets: []class.SecretTarget{activitiestest.Target("a", activitiestest.Backup, v1alpha1.FinalizerSecret)}}},
 	}
 }

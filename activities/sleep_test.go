@@ -29,18 +29,19 @@ var waits = map[string]string{
 	"observe/cache.AwaitRewind":    "between two checks of the API server's version, beside the workers",
 	"observe/cache.NoEviction":     "for the answer to the question of another drain, for a second at most",
 	"observe/drain.Subscribe":      "tells that something has changed, and never waits",
-	"provider/virtual.pause":       "looks again until the request of a killed worker would show, within the call",
-	"provider/virtual.do":          "waits for a creation of the same machine that is under way in this process",
+	"provider/driver.pause":        "searches again until the request of a killed worker would show, within the call",
+	"provider/driver.do":           "waits for a creation of the same machine that is under way in this process",
+	"provider/mcmdriver.ask":       "waits for the answer of a driver, or for the end of the call",
 	"worker.begin":                 "the start of the process",
 	"worker.keep":                  "the presence of the process, beside its workers",
-	"worker.fail":                  "tells a fatal error, and never waits",
-	"worker.untilStopped":          "the end of the process",
+	"worker/serve.Fail":            "tells a fatal error, and never waits",
+	"worker/serve.UntilStopped":    "the end of the process",
 }
 
 // An activity that waits occupies a slot that others need. Nothing in a worker sleeps, and what waits otherwise is known.
 func TestD28_NoWorkerSleeps(t *testing.T) {
 	seen := map[string]bool{}
-	for _, room := range []string{"activities", "decide", "observe", "workflows", "worker", "provider/virtual"} {
+	for _, room := range []string{"activities", "decide", "observe", "workflows", "worker", "provider/driver", "provider/virtual", "provider/mcmdriver"} {
 		root := filepath.Join("..", filepath.FromSlash(room))
 		require.NoError(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 			if err == nil && entry.IsDir() && strings.HasSuffix(path, "test") {

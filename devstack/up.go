@@ -24,7 +24,8 @@ func upCommand(p *places) *cobra.Command {
 running stack it starts what has died and says the same again. Ctrl-C stops what it has started.
 
 Components: ` + strings.Join(component.Names(), ", ") + `
-(and, only when named: ` + component.ProviderWorker + `, ` + component.SecondBridge + `, ` + component.SecondWorker + `).`,
+(and, only when named: ` + component.ProviderWorker + `, ` + component.SecondBridge + `, ` + component.SecondWorker + `, and with --nodes=incus ` + component.Incusd + ` and ` + component.IncusWorker + `,
+with --observe ` + component.Alertmanager + ` and ` + component.Prometheus + `).`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			var err error
@@ -51,6 +52,8 @@ Components: ` + strings.Join(component.Names(), ", ") + `
 	flags := command.Flags()
 	flags.BoolVar(&o.FreePorts, "free-ports", false, "take free ports instead of the documented ones")
 	flags.StringSliceVar(&o.Components, "components", nil, "start only these and what they need")
+	flags.StringVar(&o.Nodes, "nodes", "", "\"incus\" adds a server for machines with real kubelets; needs root and Debian's packages")
+	flags.BoolVar(&o.Observe, "observe", false, "add Prometheus, with the rules of deploy/alerts, and Alertmanager, from Debian's packages")
 	flags.BoolVar(&o.Attached, "attached", false, "stay in the foreground; the stack ends with this process, however that ends")
 	flags.BoolVar(&o.Quiet, "quiet", false, "nodes beat six times more rarely: for benchmarks, not for tests of failures")
 	flags.DurationVar(&o.Timeout, "timeout", 0, "bound of the start, without builds (default 2m)")
@@ -85,6 +88,13 @@ func printPlaces(out io.Writer, s *stack.Stack) error {
 	}
 	if has(component.VirtualCloud) {
 		row("virtualcloud", s.CloudAddress())
+	}
+	if has(component.Incusd) {
+		row("incusd", state.Plan.Network.Bridge+", data in "+state.Plan.Layout().Incusd())
+	}
+	if has(component.Prometheus) {
+		row("Prometheus", state.Plan.URL(component.Prometheus))
+		row("Alertmanager", state.Plan.URL(component.Alertmanager))
 	}
 	row("logs", s.LogPath("*"))
 	row("ready after", fmt.Sprintf("%.1f s", state.Took.Seconds()))

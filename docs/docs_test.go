@@ -43,7 +43,7 @@ type document struct {
 func documents(t *testing.T) []document {
 	var found []document
 	names := []string{"README.md"}
-	for _, pattern := range []string{"docs/*.md", "docs/adr/*.md"} {
+	for _, pattern := range []string{"docs/*.md", "docs/adr/*.md", "docs/tutorials/*.md"} {
 		paths, err := filepath.Glob(filepath.Join(root, pattern))
 		require.NoError(t, err)
 		for _, path := range paths {
@@ -146,6 +146,23 @@ func TestNamedFunctionsAndTestsExist(t *testing.T) {
 		}
 		for _, found := range inFile.FindAllStringSubmatch(d.text, -1) {
 			assert.Regexp(t, `\b`+found[1]+`\b`, all[found[2]], "%s says that %s has %s", d.name, found[2], found[1])
+		}
+	}
+}
+
+// An excerpt is a block of Go after a line that ends with its file. A line "// …" in it stands for what is left out.
+func TestExcerptsAreInTheirFiles(t *testing.T) {
+	block, named := regexp.MustCompile("(?ms)^```go\n(.*?)^```$"), regexp.MustCompile("(?ms)`([\\w./-]+\\.go)`:\n\n```go\n(.*?)^```$")
+	for _, d := range documents(t) {
+		excerpts := named.FindAllStringSubmatch(d.text, -1)
+		assert.Len(t, excerpts, len(block.FindAllString(d.text, -1)), "%s has a block of Go that does not name its file", d.name)
+		for _, excerpt := range excerpts {
+			rest := read(t, excerpt[1])
+			for _, part := range regexp.MustCompile(`(?m)^\s*// …\n`).Split(excerpt[2], -1) {
+				_, after, found := strings.Cut(rest, part)
+				assert.True(t, found, "%s: %s has no\n%s", d.name, excerpt[1], part)
+				rest = after
+			}
 		}
 	}
 }

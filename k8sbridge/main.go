@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	enumspb "go.temporal.io/api/enums/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
@@ -23,8 +24,10 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"millwright/api/generated/clientset/versioned"
+	"millwright/k8sbridge/fleet"
 	"millwright/k8sbridge/watch"
 	"millwright/observe/cache"
+	"millwright/observe/taskqueue"
 	"millwright/process"
 )
 
@@ -45,11 +48,14 @@ func main() {
 	o.preflight.Register(flag.CommandLine)
 	o.rollout.Register(flag.CommandLine)
 	o.mcm.Register(flag.CommandLine)
-	host, _ := os.Hostname() // if it fails, the process ID remains
-	flag.StringVar(&o.identity, "identity", fmt.Sprintf("%s-%d", host, os.Getpid()), "identity of this process in the leader election")
+	flag.StringVar(&o.identity, "identity", "", "identity of this process in the leader election; empty means hostname and process ID")
 	flag.BoolVar(&o.guardSecrets, "guard-secrets", true, "the worker puts a finalizer on each Secret that a MachineClass names; set the same value on worker and bridge")
 	flag.DurationVar(&o.orphanPeriod, "machine-safety-orphan-vms-period", watch.DefaultOrphanPeriod, "time between two sweeps for instances without a Machine, per MachineClass; 0 disables the sweeps")
 	flag.Parse()
+	if o.identity == "" {
+		host, _ := os.Hostname() // if it fails, the process ID remains
+		o.identity = fmt.Sprintf("%s-%d", host, os.Getpid())
+	}
 	if err := execute(o); err != nil {
 		fmt.Fprintln(os.Stderr, "k8sbridge:", err)
 		os.Exit(1)
@@ -91,9 +97,9 @@ func execute(o options) error {
 	if err := process.Claim(ctx, name, temporal, client, p.Logger); err != nil {
 		return err
 	}
-	p.Ready()
+	p.Ready(temporal)
 	metrics := watch.NewMetrics(p.Registry)
-	watch.NewSetMetrics(cluster, p.Registry)
+	gauges, durations := fleet.NewGauges(cluster), fleet.NewDurations(p.Registry)
 	ctx, end := context.WithCancel(ctx)
 	rewound := make(chan error, 1)
 	go func() {
@@ -101,7 +107,18 @@ func execute(o options) error {
 		end()
 	}()
 	err = lead(ctx, o, client, p.Logger, p.Registry, func(ctx context.Context) error {
+		// Only the leader has these: sums over all bridges would count each object several times.
+		p.Registry.MustRegister(gauges)
+		defer p.Registry.Unregister(gauges)
+		stop, err := durations.Watch(cluster)
+		if err != nil {
+			return fmt.Errorf("watch durations: %w", err)
+		}
+		defer stop()
 		b := watch.New(name, cluster, temporal, metrics, p.Logger)
+		b.AskPollers(func(ctx context.Context, provider string) (int, error) {
+			return taskqueue.Pollers(ctx, temporal.WorkflowService(), o.Connection.Namespace, name.ProviderQueue(provider), enumspb.TASK_QUEUE_TYPE_ACTIVITY)
+		})
 		b.SweepOrphans(temporal.ScheduleClient(), o.orphanPeriod)
 		return b.Run(ctx)
 	})
@@ -151,8 +168,7 @@ func nodes(o options) (kubernetes.Interface, error) {
 func lead(ctx context.Context, o options, client kubernetes.Interface, logger *slog.Logger, registry prometheus.Registerer, bridge func(context.Context) error) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	leading := prometheus.NewGauge(prometheus.GaugeOpts{Name: "millwright_bridge_leader", Help: "1 while this process is the leader."})
-	registry.MustRegister(leading)
+	leading := watch.NewLeading(registry)
 	var failed error
 	var term sync.Mutex // held while a bridge runs: the election does not wait for the end of the bridge before
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{

@@ -26,30 +26,28 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"millwright/process/connection"
 	"millwright/workflows/run"
 )
 
 // Flags are the flags of every process. The zero value is invalid: Register sets the defaults.
 type Flags struct {
-	Kubeconfig        string
-	TargetKubeconfig  string
-	TemporalAddress   string
-	TemporalNamespace string
-	MetricsAddress    string
-	LogLevel          string
-	ClusterName       string
-	LeaseNamespace    string
-	QPS               float64
-	Burst             int
+	Kubeconfig       string
+	TargetKubeconfig string
+	Connection       connection.Flags // to Temporal
+	MetricsAddress   string
+	LogLevel         string
+	ClusterName      string
+	LeaseNamespace   string
+	QPS              float64
+	Burst            int
 }
 
-// Register adds the flags to a set. The defaults of Temporal's flags are the environment variables that its own tools read, if
-// they are set.
+// Register adds the flags to a set.
 func (f *Flags) Register(set *flag.FlagSet) {
 	set.StringVar(&f.Kubeconfig, "kubeconfig", "", "kubeconfig of the cluster that holds the machine objects; empty means the service account of the pod")
 	set.StringVar(&f.TargetKubeconfig, "target-kubeconfig", "", "kubeconfig of the cluster that the machines join as nodes; empty means the cluster of --kubeconfig; \"none\" means that machines join no cluster; set the same value on worker and bridge")
-	set.StringVar(&f.TemporalAddress, "temporal-address", environment("TEMPORAL_ADDRESS", "127.0.0.1:7233"), "host:port of the Temporal frontend")
-	set.StringVar(&f.TemporalNamespace, "temporal-namespace", environment("TEMPORAL_NAMESPACE", "millwright"), "Temporal namespace")
+	f.Connection.Register(set)
 	set.StringVar(&f.ClusterName, "cluster-name", "", "name of this installation: the first part of its task queues and workflow IDs, and a tag on each instance; set the same value on worker and bridge (required)")
 	set.StringVar(&f.LeaseNamespace, "lease-namespace", "default", "namespace of the Leases for the leader election of the bridges and for the presence of the workers")
 	set.StringVar(&f.MetricsAddress, "metrics-address", ":9464", "host:port that serves /metrics, /healthz and /readyz")
@@ -57,13 +55,6 @@ func (f *Flags) Register(set *flag.FlagSet) {
 	// Source of the rates: the values with which Gardener runs machine-controller-manager (150 and 200).
 	set.Float64Var(&f.QPS, "kube-api-qps", 150, "largest sustained rate of requests to each API server, per second")
 	set.IntVar(&f.Burst, "kube-api-burst", 200, "largest burst of requests to each API server")
-}
-
-func environment(name, fallback string) string {
-	if value := os.Getenv(name); value != "" {
-		return value
-	}
-	return fallback
 }
 
 // Installation returns the name of this installation, or an error that says why --cluster-name cannot be used.
@@ -126,28 +117,26 @@ func KubernetesClient(config *rest.Config) (kubernetes.Interface, error) {
 	return client, nil
 }
 
-// Temporal connects to Temporal; it retries until the server answers or ctx ends.
+// Temporal connects to Temporal; it retries until the server answers or ctx ends. What the flags say and nobody can use is an error
+// at once.
 func (f *Flags) Temporal(ctx context.Context, logger *slog.Logger, registry prometheus.Registerer) (client.Client, error) {
-	options := client.Options{
-		HostPort:       f.TemporalAddress,
-		Namespace:      f.TemporalNamespace,
-		Logger:         log.NewStructuredLogger(logger),
-		MetricsHandler: NewTemporalMetrics(registry),
-		// Requests to Temporal have a few kilobytes, and the server is near: compressing them costs more than sending them.
-		ConnectionOptions: client.ConnectionOptions{
-			GrpcCompression: &client.GrpcCompressionNone{},
-			DialOptions:     []grpc.DialOption{grpc.WithChainUnaryInterceptor(lengthen)},
-		},
+	options, err := f.Connection.Options()
+	if err != nil {
+		return nil, err
 	}
+	options.Logger, options.MetricsHandler = log.NewStructuredLogger(logger), NewTemporalMetrics(registry)
+	// Requests to Temporal have a few kilobytes, and the server is near: compressing them costs more than sending them.
+	options.ConnectionOptions.GrpcCompression = &client.GrpcCompressionNone{}
+	options.ConnectionOptions.DialOptions = append(options.ConnectionOptions.DialOptions, grpc.WithChainUnaryInterceptor(lengthen))
 	for {
 		c, err := client.DialContext(ctx, options)
 		if err == nil {
 			return c, nil
 		}
-		logger.Warn("Temporal does not answer, will try again", "address", f.TemporalAddress, "error", err)
+		logger.Warn("Temporal does not answer, will try again", "address", f.Connection.Address, "error", err)
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("connect to Temporal at %s: %w", f.TemporalAddress, err)
+			return nil, fmt.Errorf("connect to Temporal at %s: %w", f.Connection.Address, err)
 		case <-time.After(time.Second):
 		}
 	}
@@ -164,8 +153,12 @@ func NewRegistry() *prometheus.Registry {
 type Process struct {
 	Logger   *slog.Logger
 	Registry *prometheus.Registry
-	ready    atomic.Bool
+	health   atomic.Pointer[func(context.Context) error] // of Temporal; nil: the process is not ready yet
 }
+
+// healthTimeout bounds the question whether Temporal answers. Source: below the timeouts of probes, whose default is a second, and far above
+// the time of an answer.
+const healthTimeout = 800 * time.Millisecond
 
 // Start makes the logger the default one and serves metrics and health until ctx ends. The process is not ready before Ready.
 func (f *Flags) Start(ctx context.Context) (*Process, error) {
@@ -175,25 +168,37 @@ func (f *Flags) Start(ctx context.Context) (*Process, error) {
 	}
 	slog.SetDefault(logger)
 	p := &Process{Logger: logger, Registry: NewRegistry()}
-	return p, f.Serve(ctx, p.Registry, func() error {
-		if !p.ready.Load() {
+	return p, f.Serve(ctx, p.Registry, func(ctx context.Context) error {
+		health := p.health.Load()
+		if health == nil {
 			return errors.New("caches are not filled yet")
+		}
+		ctx, cancel := context.WithTimeout(ctx, healthTimeout)
+		defer cancel()
+		if err := (*health)(ctx); err != nil {
+			return fmt.Errorf("Temporal at %s does not answer: %w", f.Connection.Address, err)
 		}
 		return nil
 	})
 }
 
-// Ready makes /readyz succeed.
-func (p *Process) Ready() { p.ready.Store(true) }
+// Ready makes /readyz succeed whenever Temporal answers.
+func (p *Process) Ready(temporal client.Client) {
+	health := func(ctx context.Context) error {
+		_, err := temporal.CheckHealth(ctx, &client.CheckHealthRequest{})
+		return err
+	}
+	p.health.Store(&health)
+}
 
 // Serve answers /metrics, /healthz (the process runs) and /readyz (ready returns nil) until ctx ends. It returns an error if it
 // cannot listen on the address.
-func (f *Flags) Serve(ctx context.Context, registry *prometheus.Registry, ready func() error) error {
+func (f *Flags) Serve(ctx context.Context, registry *prometheus.Registry, ready func(context.Context) error) error {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if err := ready(); err != nil {
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		if err := ready(r.Context()); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}

@@ -16,27 +16,19 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/client"
+
+	"millwright/process/connection"
 )
 
 func TestFlags(t *testing.T) {
-	t.Setenv("TEMPORAL_ADDRESS", "")
-	t.Setenv("TEMPORAL_NAMESPACE", "")
-	parse := func(args ...string) Flags {
-		var f Flags
-		set := flag.NewFlagSet("test", flag.ContinueOnError)
-		f.Register(set)
-		require.NoError(t, set.Parse(args))
-		return f
-	}
-	assert.Equal(t, Flags{
-		TemporalAddress: "127.0.0.1:7233", TemporalNamespace: "millwright", MetricsAddress: ":9464", LogLevel: "info", LeaseNamespace: "default", QPS: 150, Burst: 200,
-	}, parse())
-
-	t.Setenv("TEMPORAL_ADDRESS", "temporal:7233")
-	t.Setenv("TEMPORAL_NAMESPACE", "other")
-	assert.Equal(t, "temporal:7233", parse().TemporalAddress, "as Temporal's own tools")
-	assert.Equal(t, "other", parse().TemporalNamespace)
-	assert.Equal(t, "here:1", parse("--temporal-address=here:1").TemporalAddress, "a flag beats the environment")
+	var f Flags
+	set := flag.NewFlagSet("test", flag.ContinueOnError)
+	f.Register(set)
+	require.NoError(t, set.Parse([]string{"--temporal-address=here:1"}))
+	assert.Equal(t, "here:1", f.Connection.Address)
+	f.Connection = connection.Flags{}
+	assert.Equal(t, Flags{MetricsAddress: ":9464", LogLevel: "info", LeaseNamespace: "default", QPS: 150, Burst: 200}, f)
 }
 
 func TestLogger(t *testing.T) {
@@ -71,9 +63,9 @@ current-context: c
 func TestTemporalIsWaitedForUntilTheEnd(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	f := Flags{TemporalAddress: freeAddress(t), TemporalNamespace: "millwright"}
+	f := Flags{Connection: connection.Flags{Address: freeAddress(t), Namespace: "millwright"}}
 	_, err := f.Temporal(ctx, slog.New(slog.DiscardHandler), NewRegistry())
-	assert.ErrorContains(t, err, "connect to Temporal at "+f.TemporalAddress)
+	assert.ErrorContains(t, err, "connect to Temporal at "+f.Connection.Address)
 }
 
 func freeAddress(t *testing.T) string {
@@ -83,17 +75,26 @@ func freeAddress(t *testing.T) string {
 	return listener.Addr().String()
 }
 
+// answering is a Temporal that can be down.
+type answering struct {
+	client.Client
+
+	down atomic.Bool
+}
+
+func (a *answering) CheckHealth(context.Context, *client.CheckHealthRequest) (*client.CheckHealthResponse, error) {
+	if a.down.Load() {
+		return nil, errors.New("connection refused")
+	}
+	return &client.CheckHealthResponse{}, nil
+}
+
 func TestServe(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	f := Flags{MetricsAddress: freeAddress(t)}
-	var ready atomic.Bool
-	require.NoError(t, f.Serve(ctx, NewRegistry(), func() error {
-		if !ready.Load() {
-			return errors.New("caches are not filled yet")
-		}
-		return nil
-	}))
+	f := Flags{MetricsAddress: freeAddress(t), Connection: connection.Flags{Address: "temporal:7233"}, LogLevel: "info"}
+	p, err := f.Start(ctx)
+	require.NoError(t, err)
 	get := func(path string) (int, string) {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+f.MetricsAddress+path, http.NoBody)
 		require.NoError(t, err)
@@ -110,9 +111,17 @@ func TestServe(t *testing.T) {
 	code, body = get("/readyz")
 	assert.Equal(t, http.StatusServiceUnavailable, code)
 	assert.Equal(t, "caches are not filled yet\n", body, "it says what it waits for")
-	ready.Store(true)
+	temporal := &answering{}
+	p.Ready(temporal)
 	code, _ = get("/readyz")
 	assert.Equal(t, http.StatusOK, code)
+	temporal.down.Store(true)
+	code, body = get("/readyz")
+	assert.Equal(t, http.StatusServiceUnavailable, code)
+	assert.Equal(t, "Temporal at temporal:7233 does not answer: connection refused\n", body)
+	temporal.down.Store(false)
+	code, _ = get("/readyz")
+	assert.Equal(t, http.StatusOK, code, "as soon as it answers again")
 	code, body = get("/metrics")
 	assert.Equal(t, http.StatusOK, code)
 	assert.Contains(t, body, "go_goroutines")

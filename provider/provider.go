@@ -15,6 +15,9 @@ import (
 // called again after any outcome, also from two processes at once. It does not reveal secrets: no error, result or log line of
 // a Provider contains a value from Class.Secret.
 type Provider interface {
+	// Traits returns what the cloud of a class promises. It may send a request.
+	Traits(ctx context.Context, class Class) (Traits, error)
+
 	// CreateInstance creates the instance of a machine, or returns the one that already has the machine's UID tag; if none has
 	// it, the one of the class and cluster that has the machine's name and no UID at all, as another controller made it. It never
 	// creates a second one for the same UID. The instance may still be Uninitialized when it returns.
@@ -47,6 +50,7 @@ type Provider interface {
 type Class struct {
 	Namespace string
 	Name      string
+	Provider  string          // as the class writes it, with its upper case letters
 	Spec      json.RawMessage // providerSpec, in the provider's own schema
 	Secret    Secret          // data of secretRef merged with credentialsSecretRef; the latter wins per key
 }
@@ -60,6 +64,10 @@ type Machine struct {
 	ProviderID     string // empty until an instance is known
 	LastKnownState string // opaque text that the provider returned earlier; empty at first
 
+	// NodeAnnotations are those of the Machine's spec.nodeTemplate: some of MCM's drivers take wishes for the instance from them. They
+	// are read for CreateInstance alone, and only by a worker that is told so.
+	NodeAnnotations map[string]string
+
 	// NeverTried says that the caller knows that no create call for this UID was ever begun by any process. The zero value is
 	// the safe one: an earlier call may still be in flight, or a stale read may hide its instance, so that after a lookup that
 	// finds nothing, CreateInstance and DeleteInstance must outwait the cloud's consistency window before they create an
@@ -70,7 +78,7 @@ type Machine struct {
 // Instance is a VM as reported by the cloud.
 type Instance struct {
 	ProviderID     string // as in node.spec.providerID
-	NodeName       string // name under which its kubelet registers
+	NodeName       string // name under which its kubelet registers; empty: not known yet, and the Node is found by its provider ID
 	MachineName    string // tag
 	MachineUID     string // tag
 	Addresses      []Address
@@ -87,6 +95,7 @@ const (
 	Uninitialized State = "Uninitialized" // exists; InitializeInstance must run
 	Running       State = "Running"
 	Terminating   State = "Terminating" // deletion was accepted
+	Terminated    State = "Terminated"  // gone, although the cloud still lists it; a Provider never returns it
 )
 
 // Address is one address of an instance; Type as in node.status.addresses.

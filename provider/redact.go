@@ -1,8 +1,10 @@
 package provider
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"encoding/xml"
 	"net/url"
 	"slices"
 	"strings"
@@ -15,9 +17,9 @@ const minRedacted = 6
 // minLine is the shortest line of a value of several lines, in bytes, that Redact replaces. Shorter lines are words of a format.
 const minLine = 8
 
-// Redact returns text without the values of the secret, in the forms in which requests carry them: plain, escaped for JSON or a
+// Redact returns text without the values of the secret, in the forms in which requests carry them: plain, escaped for JSON, XML or a
 // URL, in base64; and without single lines of a value. Clouds quote requests in their errors ("token abc is not valid"), so a
-// provider calls it for every text from its cloud before that becomes an Error's message.
+// provider calls it for every text from its cloud before that becomes an Error's message. Package driver does that for a Driver.
 func (s Secret) Redact(text string) string {
 	var found []string
 	for _, value := range s {
@@ -30,6 +32,7 @@ func (s Secret) Redact(text string) string {
 		for line := range strings.Lines(string(value)) {
 			if line = strings.TrimSpace(line); len(line) >= minLine {
 				found = append(found, line)
+				found = append(found, xmlForms(line)...)
 			}
 		}
 	}
@@ -44,7 +47,7 @@ func (s Secret) Redact(text string) string {
 // forms returns a value as requests may carry it. Within the base64 of a longer text, such as "user:password", a value looks different for
 // each of the three offsets: the letters that depend on its neighbours are left out.
 func forms(plain string) []string {
-	all := []string{plain, url.QueryEscape(plain), url.PathEscape(plain)}
+	all := append(xmlForms(plain), plain, url.QueryEscape(plain), url.PathEscape(plain))
 	if quoted, err := json.Marshal(plain); err == nil {
 		all = append(all, strings.Trim(string(quoted), `"`))
 	}
@@ -62,4 +65,15 @@ func forms(plain string) []string {
 		}
 	}
 	return all
+}
+
+// xmlForms returns a value as programs write it into XML: with quotation marks as numbers, as names, or as they are.
+func xmlForms(plain string) []string {
+	var numbers bytes.Buffer
+	_ = xml.EscapeText(&numbers, []byte(plain)) // a buffer takes everything
+	return []string{
+		numbers.String(),
+		strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;", "'", "&apos;").Replace(plain),
+		strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(plain),
+	}
 }

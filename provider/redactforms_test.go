@@ -14,13 +14,16 @@ import (
 
 // A cloud quotes a request in the form in which it was sent.
 func TestRedactFindsASecretInEachFormOfARequest(t *testing.T) {
-	const token, key = `s3cr3t "token" with/odd+letters=`, "-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0\nBAQEFAASCBKcwgg\n-----END KEY-----\n"
+	const token, key = `s3cr3t "token" <&> with/odd+letters=`, "-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0\nBAQEFAASCBKcwgg\n-----END KEY-----\n"
 	secret := provider.Secret{"token": []byte(token), "key": []byte(key)}
 	quoted, err := json.Marshal(token)
 	require.NoError(t, err)
 	for name, form := range map[string]string{
 		"plain":                     token,
 		"JSON":                      string(quoted),
+		"XML, quotes as numbers":    `s3cr3t &#34;token&#34; &lt;&amp;&gt; with/odd+letters=`,
+		"XML, quotes as names":      `s3cr3t &quot;token&quot; &lt;&amp;&gt; with/odd+letters=`,
+		"XML, quotes as they are":   `s3cr3t "token" &lt;&amp;&gt; with/odd+letters=`,
 		"URL, in a query":           url.QueryEscape(token),
 		"URL, in a path":            url.PathEscape(token),
 		"base64":                    base64.StdEncoding.EncodeToString([]byte(token)),

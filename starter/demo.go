@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,10 +15,10 @@ import (
 
 // demo has the flags of the demo command.
 type demo struct {
-	kubeconfig string
-	file       string
-	sizes      []int
-	timeout    time.Duration
+	access  kubecli.Access
+	file    string
+	sizes   []int
+	timeout time.Duration
 }
 
 func demoCommand() *cobra.Command {
@@ -37,7 +36,7 @@ what is there.`,
 			return d.run(ctx, c.OutOrStdout())
 		},
 	}
-	c.Flags().StringVar(&d.kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "kubeconfig of the cluster")
+	d.access.Register(c)
 	c.Flags().StringVarP(&d.file, "file", "f", "examples/pool.yaml", "file to apply; it holds one MachineDeployment")
 	c.Flags().IntSliceVar(&d.sizes, "scale", []int{5, 2}, "sizes to scale to, one after the other")
 	c.Flags().DurationVar(&d.timeout, "timeout", 5*time.Minute, "longest time of the whole demo")
@@ -46,7 +45,7 @@ what is there.`,
 
 // run applies the file and goes through the sizes.
 func (d demo) run(ctx context.Context, out io.Writer) error {
-	clients, err := kubecli.Connect(d.kubeconfig)
+	clients, err := kubecli.Connect(d.access)
 	if err != nil {
 		return err
 	}

@@ -1,25 +1,32 @@
 // Package main is the operator's command line. It prepares Temporal, shows and changes drains and rollouts, preserves
-// machines, and runs the demo.
+// machines, decrypts payloads for Temporal's UI, and runs the demo.
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
+	"millwright/starter/doctor"
 	"millwright/starter/drain"
+	"millwright/starter/explain"
 	"millwright/starter/kubecli"
+	"millwright/starter/providers"
 	"millwright/starter/rollout"
 )
 
 func main() {
 	if err := execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "starter:", err)
-		os.Exit(1)
+		os.Exit(kubecli.ExitCode(err))
 	}
 }
 
@@ -32,16 +39,42 @@ func execute() error {
 func command() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "starter",
-		Short:         "Operate Millwright: prepare Temporal, see and change drains and rollouts, preserve machines, run the demo",
+		Short:         "Operate Millwright: prepare Temporal, explain what waits, see and change drains and rollouts, preserve machines, check providers, decrypt payloads for Temporal's UI, run the demo",
+		Version:       version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
+	if strings.HasPrefix(filepath.Base(os.Args[0]), "kubectl-") { // run as a plugin
+		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl millwright"}
+	}
 	root.AddCommand(
 		bootstrapCommand(),
+		explain.Command(kubecli.NewEnvironment()),
+		explain.TopCommand(kubecli.NewEnvironment()),
+		explain.UICommand(kubecli.NewEnvironment()),
+		doctor.Command(kubecli.NewEnvironment()),
 		drain.Command(kubecli.NewEnvironment()),
 		rollout.Command(kubecli.NewEnvironment()),
 		drain.PreserveCommand(kubecli.NewEnvironment()),
+		providers.Command(kubecli.NewEnvironment()),
+		codecServerCommand(),
 		demoCommand(),
 	)
+	kubecli.Strict(root)
 	return root
+}
+
+// version returns the version of the module, and of the commit if it is known.
+func version() string {
+	info, known := debug.ReadBuildInfo()
+	if !known {
+		return "unknown"
+	}
+	text := cmp.Or(info.Main.Version, "(devel)")
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			text += " " + s.Value
+		}
+	}
+	return text
 }

@@ -10,17 +10,14 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
-	"time"
-
-	"go.temporal.io/sdk/worker"
 
 	activitiesdrain "millwright/activities/drain"
 	"millwright/activities/kube"
 	"millwright/decide/drain"
 	"millwright/observe/cache"
 	"millwright/process"
+	"millwright/worker/serve"
 	"millwright/workflows/run"
 )
 
@@ -32,10 +29,9 @@ type options struct {
 	adopt        bool
 	guardSecrets bool
 	tokenGroups  string
-	exhausted    time.Duration
 	draining     drain.Settings
 	maxDrains    int
-	cloudCalls   int
+	cloud        serve.CloudFlags
 	preflight    process.PreflightFlags
 	rollout      process.RolloutFlags
 	mcm          process.MCMFlags
@@ -47,17 +43,16 @@ func main() {
 	o.preflight.Register(flag.CommandLine)
 	o.rollout.Register(flag.CommandLine)
 	o.mcm.Register(flag.CommandLine)
+	o.cloud.Register(flag.CommandLine)
 	flag.StringVar(&o.queues, "queues", "machines,kubernetes,drains,provider-virtual", "task queues that this worker polls, separated by commas")
 	flag.StringVar(&o.virtualcloud, "virtualcloud-address", "", "URL of the virtual cloud; required when --queues has provider-virtual")
 	flag.BoolVar(&o.adopt, "adopt-before-create", true, "before a create call, search the cloud for an instance that has the machine's UID; false only in tests: it can create two instances for one machine")
 	flag.BoolVar(&o.guardSecrets, "guard-secrets", true, "put a finalizer on each Secret that a MachineClass names; requires the rights to list, watch and patch Secrets; set the same value on worker and bridge")
 	flag.StringVar(&o.tokenGroups, "bootstrap-token-auth-extra-groups", "", "additional groups of bootstrap tokens, separated by commas; each must begin with system:bootstrappers:")
-	flag.DurationVar(&o.exhausted, "resource-exhausted-retry", kube.DefaultExhaustedRetry, "longest wait before the next create call after a provider reported ResourceExhausted")
 	flag.DurationVar(&o.draining.Detach, "pv-detach-timeout", kube.DefaultDetachTimeout, "how long a drain waits until the volumes of a pod that has left the node are detached from the node, and longest time of the stage Detach of a deletion")
 	flag.DurationVar(&o.draining.Attach, "pv-reattach-timeout", kube.DefaultAttachTimeout, "how long the drain waits until the volumes of an evicted pod are attached to another node, before it evicts the next pod with volumes")
 	flag.BoolVar(&o.draining.Parallel, "drain-volumes-in-parallel", false, "evict pods with volumes in parallel if they share no StatefulSet, no PodDisruptionBudget and no volume")
 	flag.IntVar(&o.maxDrains, "max-drains", activitiesdrain.DefaultMaxDrains, "largest number of nodes that are drained at the same time; other drains are queued; 0 means no limit")
-	flag.IntVar(&o.cloudCalls, "max-cloud-calls", cloudCalls, "largest number of concurrent calls to each provider by this worker; when one MachineSet has a quarter of this number in progress, calls for other sets go first; set the same value on all workers")
 	flag.Parse()
 	if err := execute(o); err != nil {
 		fmt.Fprintln(os.Stderr, "worker:", err)
@@ -71,8 +66,8 @@ func execute(o options) error {
 	if err != nil {
 		return err
 	}
-	if o.cloudCalls < 1 {
-		return fmt.Errorf("--max-cloud-calls is %d: at least one call has to be made", o.cloudCalls)
+	if err := o.cloud.Check(); err != nil {
+		return err
 	}
 	for group := range strings.SplitSeq(o.tokenGroups, ",") {
 		if group != "" && !strings.HasPrefix(group, "system:bootstrappers:") {
@@ -101,50 +96,28 @@ func execute(o options) error {
 	if err != nil {
 		return err
 	}
-	fatal := make(chan error, 1)
+	fatal := serve.NewFatal()
 	if cluster != nil {
 		host, _ := os.Hostname() // if it fails, the process ID remains
 		leases := clients.control.CoordinationV1().Leases(o.LeaseNamespace)
-		here := newPresence(leases, temporal, o.TemporalNamespace, fmt.Sprintf("%s-%d", host, os.Getpid()), cluster, p.Logger)
+		here := newPresence(leases, temporal, o.Connection.Namespace, fmt.Sprintf("%s-%d", host, os.Getpid()), cluster, serve.NewHeartbeat(p.Registry), p.Logger)
 		if err := here.begin(ctx); err != nil {
 			return err
 		}
 		go here.keep(ctx)
 		go func() {
 			if err := cluster.AwaitRewind(ctx); err != nil {
-				fail(fatal, err)
+				fatal.Fail(err)
 			}
 		}()
 	}
-	workers, err := serve(o, name, temporal, cluster, clients, p.Registry, fatal)
+	workers, err := serveQueues(o, name, temporal, cluster, clients, p.Registry, fatal)
 	if err != nil {
 		return err
 	}
-	p.Ready()
+	p.Ready(temporal)
 	p.Logger.Info("serving", "installation", name, "queues", o.queues)
-	return untilStopped(ctx, workers, fatal)
-}
-
-// fail gives an error to fatal, which has a buffer of one, if it is the first.
-func fail(fatal chan<- error, err error) {
-	select {
-	case fatal <- err:
-	default:
-	}
-}
-
-// untilStopped stops the workers when ctx ends, or at a fatal error, which it returns: the process ends, and can be started again.
-func untilStopped(ctx context.Context, workers []worker.Worker, fatal <-chan error) (err error) {
-	select {
-	case <-ctx.Done():
-	case err = <-fatal:
-	}
-	var stopping sync.WaitGroup
-	for _, w := range workers {
-		stopping.Go(w.Stop) // each waits for its activities, all in the same grace period
-	}
-	stopping.Wait()
-	return err
+	return serve.UntilStopped(ctx, workers, fatal)
 }
 
 // watch fills the caches; nil if this worker needs none.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -44,17 +45,18 @@ type presence struct {
 	known    func(cache.Absences)
 	log      *slog.Logger
 
-	renewed time.Time // when this process last renewed the Lease, by its own clock; zero: never
-	failing bool
+	heartbeat prometheus.Gauge
+	renewed   time.Time // when this process last renewed the Lease, by its own clock; zero: never
+	failing   bool
 }
 
 // newPresence returns the presence of this worker.
-func newPresence(leases typedcoordinationv1.LeaseInterface, temporal client.Client, namespace, identity string, cluster *cache.Cluster, log *slog.Logger) *presence {
+func newPresence(leases typedcoordinationv1.LeaseInterface, temporal client.Client, namespace, identity string, cluster *cache.Cluster, heartbeat prometheus.Gauge, log *slog.Logger) *presence {
 	answers := func(ctx context.Context) error { // a request that Temporal answers from its database
 		_, err := temporal.WorkflowService().DescribeNamespace(ctx, &workflowservice.DescribeNamespaceRequest{Namespace: namespace})
 		return err
 	}
-	return &presence{leases: leases, answers: answers, identity: identity, known: cluster.SetAbsences, log: log}
+	return &presence{leases: leases, answers: answers, identity: identity, known: cluster.SetAbsences, heartbeat: heartbeat, log: log}
 }
 
 // begin renews the Lease for the first time, so that the first decision knows of the absence before. It tries again until ctx
@@ -133,6 +135,7 @@ func (p *presence) renew(ctx context.Context) error {
 		}
 	}
 	p.renewed = time.Now()
+	p.heartbeat.Set(float64(p.renewed.Unix()))
 	p.known(absencesOf(lease))
 	return nil
 }

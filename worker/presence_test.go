@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -19,6 +20,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"millwright/observe/cache"
+	"millwright/worker/serve"
 )
 
 // server is an API server with one Lease, whose clock is ahead of that of the workers.
@@ -58,16 +60,26 @@ func (s *server) now() time.Time { return time.Now().Add(s.skew).Truncate(time.S
 type colleague struct {
 	*presence
 	seen cache.Absences
-	away error // of Temporal
+	read *prometheus.Registry // of its metrics
+	away error                // of Temporal
 }
 
 func (s *server) worker() *colleague {
-	c := &colleague{}
+	c := &colleague{read: prometheus.NewRegistry()}
 	c.presence = &presence{
-		leases: s.client.CoordinationV1().Leases("millwright"), identity: "w", log: slog.New(slog.DiscardHandler),
+		leases: s.client.CoordinationV1().Leases("millwright"), identity: "w", heartbeat: serve.NewHeartbeat(c.read), log: slog.New(slog.DiscardHandler),
 		answers: func(context.Context) error { return c.away }, known: func(a cache.Absences) { c.seen = a },
 	}
 	return c
+}
+
+// lastBeat returns the value of the worker's metric.
+func (c *colleague) lastBeat(t *testing.T) time.Time {
+	t.Helper()
+	families, err := c.read.Gather()
+	require.NoError(t, err)
+	require.Len(t, families, 1)
+	return time.Unix(int64(families[0].GetMetric()[0].GetGauge().GetValue()), 0)
 }
 
 // works renews the Lease for so long.
@@ -114,13 +126,16 @@ func TestAbsencesOfWorkers(t *testing.T) {
 			require.NoError(t, w.begin(t.Context()))
 			w.goesOn(t, time.Minute)
 			w.away = errors.New("unavailable")
+			silent := time.Now()
 			w.goesOn(t, 3*time.Minute)
+			assert.WithinDuration(t, silent, w.lastBeat(t), renewEach+time.Second)
 			w.away = nil
 			w.goesOn(t, 2*time.Minute)
 			s.fails = errors.New("connection refused")
 			w.goesOn(t, 2*time.Minute)
 			s.fails = nil
 			w.goesOn(t, 2*time.Minute)
+			assert.WithinDuration(t, time.Now(), w.lastBeat(t), renewEach+time.Second)
 			require.Len(t, w.seen, 2)
 			assert.InDelta(t, 3, w.seen[0].To.Sub(w.seen[0].From).Minutes(), 0.4)
 			assert.InDelta(t, 2, w.seen[1].To.Sub(w.seen[1].From).Minutes(), 0.4)

@@ -1,15 +1,14 @@
 package main
 
 import (
+	"context"
 	"fmt"
-	"os"
 	"strings"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/worker"
-	"go.temporal.io/sdk/workflow"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
@@ -21,107 +20,86 @@ import (
 	"millwright/activities/kube"
 	"millwright/api/v1alpha1"
 	"millwright/observe/cache"
+	"millwright/observe/taskqueue"
 	"millwright/provider"
+	"millwright/provider/driver"
 	"millwright/provider/virtual"
+	"millwright/worker/serve"
 	"millwright/workflows"
 	"millwright/workflows/run"
 )
 
-// Slots of a worker: a slot of the cluster queues is a request or two to the API server; one of a provider's mostly waits.
+// Slots of a worker: an activity of the queues of machines and drains takes little but a slot.
 const (
-	clusterSlots = 100
-	cloudCalls   = 200 // calls of a cloud mostly wait
-	fairShare    = 4   // a fourth of the calls is for the machines of any one set if others wait: three more sets may be as large
+	machineSlots = 200 // of a cluster queue by default: 100
 	drainSlots   = 500 // a drain takes one slot and nearly always waits
-	stopTimeout  = 30 * time.Second
+	fairShare    = 4   // a fourth of the calls is for the machines of any one set if others wait: three more sets may be as large
 )
 
-// serve starts one SDK worker for each queue. An SDK worker stops polling for good when Temporal has refused its polls for two
-// minutes, for example because the namespace is gone. fatal gets the error of the
-// first one.
-func serve(
-	o options, installation run.Installation, temporal client.Client, cluster *cache.Cluster, clients clients, registry prometheus.Registerer, fatal chan<- error,
+// serveQueues starts one SDK worker for each queue. fatal gets the error of the first one that stops polling.
+func serveQueues(
+	o options, installation run.Installation, temporal client.Client, cluster *cache.Cluster, clients clients, registry prometheus.Registerer, fatal serve.Fatal,
 ) ([]worker.Worker, error) {
 	onClusters := activities.OnClusters(&kube.Kube{
 		Cluster: cluster, Recorder: recorder(clients.control), TokenGroups: o.tokenGroups, Draining: o.draining,
-		Metrics: kube.NewMetrics(registry), MaxDrains: o.maxDrains, FairCalls: max(o.cloudCalls/fairShare, 1),
+		Metrics: kube.NewMetrics(registry), MaxDrains: o.maxDrains, FairCalls: max(o.cloud.Calls/fairShare, 1),
+		Pollers: func(ctx context.Context, name string) (int, error) {
+			return taskqueue.Pollers(ctx, temporal.WorkflowService(), o.Connection.Namespace, installation.ProviderQueue(name), enumspb.TASK_QUEUE_TYPE_ACTIVITY)
+		},
 	})
 	providers := &provider.Registry{}
 	if o.virtualcloud != "" {
-		var options []virtual.Option
+		var options []driver.Option
 		if !o.adopt {
-			options = append(options, virtual.WithoutAdoption())
+			options = append(options, driver.WithoutSearch())
 		}
 		if err := providers.Register("virtual", virtual.New(o.virtualcloud, options...)); err != nil {
 			return nil, err
 		}
 	}
+	metrics := serve.NewCloudMetrics(registry)
 	var workers []worker.Worker
 	for queue := range strings.SplitSeq(o.queues, ",") {
-		options := workerOptions()
-		options.OnFatalError = func(err error) { fail(fatal, fmt.Errorf("poll queue %s: %w", queue, err)) }
+		var w worker.Worker
+		var err error
 		name, isProvider := strings.CutPrefix(queue, provider.TaskQueue(""))
 		switch {
-		case queue == run.QueueMachines: // small batches of writes must not delay decisions that fall back to this queue
-			options.MaxConcurrentActivityExecutionSize = 2 * clusterSlots
-		case queue == run.QueueDrains:
-			options.MaxConcurrentActivityExecutionSize = drainSlots
-		case isProvider:
-			options.MaxConcurrentActivityExecutionSize = o.cloudCalls
-		}
-		w := worker.New(temporal, installation.Queue(queue), options)
-		switch {
 		case isCore(queue):
-			if queue == run.QueueMachines {
-				workflows.Register(w)
-			}
-			for _, a := range onClusters {
-				w.RegisterActivity(a)
-			}
+			w, err = serve.Start(temporal, installation.Queue(queue), coreOptions(queue), fatal, func(w worker.Registry) {
+				if queue == run.QueueMachines {
+					workflows.Register(w)
+				}
+				for _, a := range onClusters {
+					w.RegisterActivity(a)
+				}
+			})
 		case isProvider:
-			found, err := providers.Lookup(name)
-			if err != nil {
-				return nil, fmt.Errorf("serve queue %s: %w", queue, err)
+			found, missing := providers.Lookup(name)
+			if missing != nil {
+				return nil, fmt.Errorf("serve queue %s: %w", queue, missing)
 			}
-			w.RegisterActivity(&cloud.Provider{
-				Cloud: found, Classes: clients.machines, Secrets: clients.control, Tokens: clients.target, Cluster: o.ClusterName, ExhaustedRetry: o.exhausted,
+			w, err = serve.StartCloud(temporal, installation, name, o.cloud, metrics, fatal, &cloud.Provider{
+				Cloud: found, Classes: clients.machines, Secrets: clients.control, Tokens: clients.target,
 			})
 		default:
-			return nil, fmt.Errorf("unknown queue %q: known are %s, %s, %s and provider-NAME", queue, run.QueueMachines, run.QueueKubernetes, run.QueueDrains)
+			err = fmt.Errorf("unknown queue %q: known are %s, %s, %s and provider-NAME", queue, run.QueueMachines, run.QueueKubernetes, run.QueueDrains)
 		}
-		if err := w.Start(); err != nil {
-			return nil, fmt.Errorf("serve queue %s: %w", queue, err)
+		if err != nil {
+			return nil, err
 		}
 		workers = append(workers, w)
 	}
 	return workers, nil
 }
 
-// pollers follow the load: with two, the SDK's default, bursts would wait in the server.
-func pollers() worker.PollerBehavior {
-	return worker.NewPollerBehaviorAutoscaling(worker.PollerBehaviorAutoscalingOptions{InitialNumberOfPollers: 8, MinimumNumberOfPollers: 2, MaximumNumberOfPollers: 32})
-}
-
-// workerOptions returns the options of a versioned worker if Temporal's worker controller has set its environment variables;
-// else those of an unversioned one.
-func workerOptions() worker.Options {
-	options := worker.Options{
-		MaxConcurrentActivityExecutionSize: clusterSlots,
-		WorkerStopTimeout:                  stopTimeout,
-		WorkflowTaskPollerBehavior:         pollers(),
-		ActivityTaskPollerBehavior:         pollers(),
-		DisableRegistrationAliasing:        true,
-		// Without these, the SDK would pass on a heartbeat after 0.8 times the heartbeat timeout, and a cancellation arrives with its answer.
-		MaxHeartbeatThrottleInterval:     kube.HeartbeatEvery,
-		DefaultHeartbeatThrottleInterval: kube.HeartbeatEvery,
-	}
-	deployment, build := os.Getenv("TEMPORAL_DEPLOYMENT_NAME"), os.Getenv("TEMPORAL_WORKER_BUILD_ID")
-	if deployment != "" && build != "" {
-		options.DeploymentOptions = worker.DeploymentOptions{
-			UseVersioning:             true,
-			Version:                   worker.WorkerDeploymentVersion{DeploymentName: deployment, BuildID: build},
-			DefaultVersioningBehavior: workflow.VersioningBehaviorAutoUpgrade,
-		}
+// coreOptions returns the options of the worker of a queue of workflows and cluster activities.
+func coreOptions(queue string) worker.Options {
+	options := serve.Options()
+	switch queue {
+	case run.QueueMachines: // small batches of writes must not delay decisions that fall back to this queue
+		options.MaxConcurrentActivityExecutionSize = machineSlots
+	case run.QueueDrains:
+		options.MaxConcurrentActivityExecutionSize = drainSlots
 	}
 	return options
 }

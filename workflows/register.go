@@ -7,6 +7,7 @@ import (
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
+	"millwright/workflows/check"
 	"millwright/workflows/class"
 	"millwright/workflows/deployment"
 	"millwright/workflows/drain"
@@ -27,6 +28,7 @@ func Register(r worker.WorkflowRegistry) {
 		run.KindDrain:             drain.Drain,
 		run.KindRollout:           deployment.Rollout,
 		run.KindOrphanCollection:  orphan.Collection,
+		run.KindProviderCheck:     check.Provider,
 		run.KindInstallation:      installation.Installation,
 	} {
 		r.RegisterWorkflowWithOptions(function, workflow.RegisterOptions{

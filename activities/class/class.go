@@ -6,11 +6,13 @@ import (
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"millwright/activities/kube"
 	"millwright/api/v1alpha1"
+	"millwright/api/vocabulary"
 	"millwright/decide/attention"
 	"millwright/decide/scale"
 	"millwright/observe/cache"
@@ -35,6 +37,7 @@ type Decision struct {
 	Guard   []SecretTarget   // Secrets that the class needs, without our finalizer
 	Unguard []SecretTarget   // Secrets with our finalizer that no class needs
 	Release bool             // the class is being deleted, no machine refers to it, and its Secrets are released
+	Serving *Serving         `json:",omitempty"` // what the status has to say about workers of its provider; nil: it says so
 	Seen    kube.MinVersions // versions that were read; a later decision must not read older ones
 }
 
@@ -57,6 +60,7 @@ func (a *Activities) DecideClass(ctx context.Context, in kube.Read) (Decision, e
 		return Decision{Gone: true, Why: "the object is gone"}, nil
 	}
 	facts := observeclass.Facts(class, neighbours)
+	facts.Asked, facts.Unserved = a.ask(ctx, class)
 	need := attention.Class(facts)
 	d := Decision{
 		Need:    need.Need,
@@ -64,6 +68,9 @@ func (a *Activities) DecideClass(ctx context.Context, in kube.Read) (Decision, e
 		Prepare: !facts.Deleting && !facts.Finalizer,
 		Release: empty(facts) && facts.Deleting && facts.Finalizer,
 		Seen:    neighbours.Versions(),
+	}
+	if need.Need == attention.Serve {
+		d.Serving = &Serving{Provider: class.ProviderName(), Unserved: facts.Unserved}
 	}
 	if need.Calm() {
 		return d, nil
@@ -75,6 +82,51 @@ func (a *Activities) DecideClass(ctx context.Context, in kube.Read) (Decision, e
 		d.Unguard = append(d.Unguard, target(s, kube.Without(s.Finalizers, v1alpha1.FinalizerSecret)))
 	}
 	return d, nil
+}
+
+// Serving says whether a worker serves the provider of a class.
+type Serving struct {
+	kube.Read
+	Provider string
+	Unserved bool
+}
+
+// ask asks Temporal whether a worker serves the provider of a class. No answer is no reason to fail: the bridge asks again.
+func (a *Activities) ask(ctx context.Context, class *v1alpha1.MachineClass) (asked, unserved bool) {
+	if a.Kube.Pollers == nil {
+		return false, false
+	}
+	n, err := a.Kube.Pollers(ctx, class.ProviderName())
+	return err == nil, err == nil && n == 0
+}
+
+// ReportServing writes the condition Served of a class. It returns the version to wait for; running it twice writes once.
+func (a *Activities) ReportServing(ctx context.Context, in Serving) (string, error) {
+	classes := a.Kube.Cluster.Client().MachineV1alpha1().MachineClasses(in.Ref.Namespace)
+	condition := metav1.Condition{
+		Type: v1alpha1.ClassServed, Status: metav1.ConditionTrue, Reason: vocabulary.ReasonWorkerPolls, Message: "a worker serves provider " + in.Provider,
+		LastTransitionTime: metav1.NewTime(in.Stamp(ctx)).Rfc3339Copy(),
+	}
+	if in.Unserved {
+		condition.Status, condition.Reason = metav1.ConditionFalse, vocabulary.BlockedNoWorker
+		condition.Message = "no worker serves provider " + in.Provider + ": start one with --queues=provider-" + in.Provider
+	}
+	_, after, err := kube.WriteStatus(ctx, in.Read, classes, func(read kube.Read) (class, changed *v1alpha1.MachineClass, err error) {
+		class, _, err = a.class(ctx, read)
+		if err != nil || class == nil {
+			return nil, nil, err
+		}
+		condition.ObservedGeneration = class.Generation
+		changed = class.DeepCopy()
+		if !meta.SetStatusCondition(&changed.Status.Conditions, condition) {
+			return class, class, nil
+		}
+		return class, changed, nil
+	})
+	if err != nil {
+		return "", err
+	}
+	return after.ResourceVersion, nil
 }
 
 // empty reports whether nothing keeps a class from being deleted.

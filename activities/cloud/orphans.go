@@ -50,12 +50,17 @@ func (p *Provider) FindOrphans(ctx context.Context, in OrphanSearch) (OrphanDeci
 	if err != nil {
 		return OrphanDecision{}, p.cloudFailure(ctx, class, err)
 	}
+	traits, err := p.Cloud.Traits(ctx, class.Class)
+	if err != nil {
+		return OrphanDecision{}, p.cloudFailure(ctx, class, err)
+	}
 	machines, err := p.liveMachines(ctx, in.Class.Namespace)
 	if err != nil {
 		return OrphanDecision{}, finalIfUnreadable(err)
 	}
 	facts := orphan.Facts{
-		Now: in.At, Allowed: mc.Annotations[v1alpha1.AnnotationCollectOrphans],
+		Named: traits.Named,
+		Now:   in.At, Allowed: mc.Annotations[v1alpha1.AnnotationCollectOrphans],
 		Machines: machines, Sightings: in.Sightings, Settings: in.Settings,
 	}
 	for _, i := range listed {
@@ -89,8 +94,11 @@ func (p *Provider) CollectOrphan(ctx context.Context, in OrphanCall) (OrphanEnd,
 	if err != nil {
 		return OrphanEnd{}, err
 	}
-	// Without a provider ID: in a cloud where IDs are names, the instance of another machine may have this one by now.
 	machine := provider.Machine{Cluster: p.Cluster, Namespace: in.Class.Namespace, Name: in.Target.Machine, UID: in.Target.UID}
+	if machine.UID == "" && len(in.Target.ProviderIDs) == 1 {
+		// Only then: in a cloud where IDs are names, the instance of another machine may have this one by now.
+		machine.ProviderID = in.Target.ProviderIDs[0]
+	}
 	switch gone, err := p.remove(ctx, class.Class, machine); {
 	case err != nil:
 		return OrphanEnd{}, p.cloudFailure(ctx, class, err)

@@ -45,7 +45,12 @@ var smallClass = kube.Ref{Namespace: activitiestest.Shop, Name: "small", UID: "u
 
 func newSweeper(t *testing.T, objects ...runtime.Object) *sweeper {
 	t.Helper()
-	s := &sweeper{t: t, cloud: fake.New(), server: machinefake.NewSimpleClientset(objects...)}
+	return newSweeperOf(t, fake.New(), objects...)
+}
+
+func newSweeperOf(t *testing.T, of *fake.Provider, objects ...runtime.Object) *sweeper {
+	t.Helper()
+	s := &sweeper{t: t, cloud: of, server: machinefake.NewSimpleClientset(objects...)}
 	s.Provider = &cloud.Provider{Cloud: s.cloud, Classes: s.server, Secrets: kubefake.NewClientset(), Cluster: "prod"}
 	return s
 }
@@ -277,6 +282,26 @@ func TestU161_CollectOrphan(t *testing.T) {
 		}
 	}
 	assert.Equal(t, ids[:1], s.left())
+}
+
+// Instances of MCM's drivers carry names and no UID.
+func TestU161_ASweepOfACloudOfNames(t *testing.T) {
+	t.Parallel()
+	s := newSweeperOf(t, fake.New(fake.WithNames()), activitiestest.Class(), activitiestest.Machine("a"))
+	ids := s.plant("a", "gone", "a")
+	found, err := s.find(orphan.Sighting{ProviderID: ids[1], Since: time.Now().Add(-time.Hour)})
+	require.NoError(t, err)
+	assert.Equal(t, []orphan.Target{{Machine: "gone", ProviderIDs: ids[1:2]}}, found.Collect)
+
+	end, err := s.collect(orphan.Target{Machine: "a", ProviderIDs: ids[2:]})
+	require.NoError(t, err)
+	assert.Equal(t, "Machine a has the name of the instance", end.Kept)
+	for range 2 { // twice is harmless
+		end, err := s.collect(found.Collect[0])
+		require.NoError(t, err)
+		assert.Equal(t, cloud.OrphanEnd{}, end)
+	}
+	assert.Equal(t, []string{ids[0], ids[2]}, s.left(), "of one name, the one that is deleted has its ID")
 }
 
 func TestD23_TheLastLookKeepsWhatHasAMachineAfterAll(t *testing.T) {

@@ -35,6 +35,9 @@ type Provider struct {
 	Tokens  kubernetes.Interface // of the target cluster, which holds the bootstrap tokens; nil: there is none
 	Cluster string               // value of --cluster-name
 
+	// NodeTemplates makes CreateInstance read the annotations of the Machine's spec.nodeTemplate for the provider: one request more.
+	NodeTemplates bool
+
 	// ExhaustedRetry is the longest back-off after ResourceExhausted; zero means DefaultExhaustedRetry.
 	ExhaustedRetry time.Duration
 }
@@ -76,16 +79,37 @@ func (p *Provider) CreateInstance(ctx context.Context, in InstanceCall) (Instanc
 		info := activity.GetInfo(ctx)
 		machine.NeverTried = in.NeverTried && in.IntentRun == info.WorkflowExecution.RunID && isFirst(info, activity.HasHeartbeatDetails(ctx))
 		activity.RecordHeartbeat(ctx, called)
+		var err error
+		if machine.NodeAnnotations, err = p.nodeAnnotations(ctx, in.Machine); err != nil {
+			return provider.Instance{}, err
+		}
 		instance, err := p.Cloud.CreateInstance(ctx, class, machine)
-		if err == nil && (instance.ProviderID == "" || instance.NodeName == "") {
-			return instance, provider.Errorf(provider.Internal,
-				"the provider created an instance without naming it: provider ID %q, node %q", instance.ProviderID, instance.NodeName)
+		if err == nil && instance.ProviderID == "" {
+			return instance, provider.Errorf(provider.Internal, "the provider created an instance without a provider ID: node %q", instance.NodeName)
 		}
 		if err == nil {
 			err = p.unclaimed(ctx, in, instance)
 		}
 		return instance, err
 	})
+}
+
+// nodeAnnotations returns the annotations of a Machine's spec.nodeTemplate; none if the provider does not read them, or if the Machine
+// is gone.
+func (p *Provider) nodeAnnotations(ctx context.Context, machine kube.Ref) (map[string]string, error) {
+	if !p.NodeTemplates {
+		return nil, nil
+	}
+	m, err := kube.Live(ctx, p.Classes.MachineV1alpha1().Machines(machine.Namespace), "machine", machine)
+	switch {
+	case err != nil:
+		return nil, &provider.Error{
+			Code: provider.Unavailable, Message: "the API server did not say what the Machine wishes of its node: " + err.Error(), Cause: err,
+		}
+	case m == nil:
+		return nil, nil
+	}
+	return m.Spec.NodeTemplateSpec.Annotations, nil
 }
 
 // called is the detail of each heartbeat. The next attempt finds it, and so does one that counts from 1 again.
@@ -154,8 +178,12 @@ func (p *Provider) DeleteInstance(ctx context.Context, in InstanceCall) (Instanc
 			}
 		}
 		gone, err := p.remove(ctx, class, machine)
-		if err == nil && !gone {
+		refusal, is := errors.AsType[*provider.Error](err)
+		switch {
+		case err == nil && !gone:
 			err = terminating(ctx, machine.Name)
+		case is && in.NeverTried: // nothing was created: the workflow ends the deletion where it would wait for people
+			err = &provider.Error{Code: refusal.Code, Message: refusal.Message, Cause: err}
 		}
 		return provider.Instance{}, err
 	})
@@ -175,7 +203,9 @@ func (p *Provider) remove(ctx context.Context, class provider.Class, machine pro
 	if err := p.Cloud.DeleteInstance(ctx, class, machine); err != nil && provider.CodeOf(err) != provider.NotFound {
 		return false, err
 	}
-	machine.Name = "" // what has only the name stays, and is not waited for
+	if machine.ProviderID == "" {
+		machine.Name = "" // what has only the name stays, and is not waited for
+	}
 	switch _, err := p.Cloud.InstanceStatus(ctx, class, machine); provider.CodeOf(err) {
 	case provider.NotFound, provider.Unimplemented: // without a status, an accepted deletion has to be enough
 		return true, nil
@@ -236,7 +266,12 @@ func (p *Provider) refused(ctx context.Context, in InstanceCall, class boundClas
 	}
 	problem := problemOf(err, class.Secret, class.token)
 	problem.Failures = failures
-	if in.Known == nil || problem.Reason != in.Known.Reason || problem.React == kube.UntilSpec || problem.React == kube.UntilCredential {
+	waits := problem.React == kube.UntilSpec || problem.React == kube.UntilCredential
+	if waits && problem.After > 0 { // who says when to ask again does not wait for people
+		problem.React, waits = kube.Retry, false
+	}
+	moved := instance.LastKnownState != "" && instance.LastKnownState != in.LastKnownState // the next call needs it
+	if in.Known == nil || problem.Reason != in.Known.Reason || waits || moved {
 		return InstanceAnswer{Problem: problem, LastKnownState: instance.LastKnownState, Gone: provider.CodeOf(err) == provider.NotFound}, nil
 	}
 	return InstanceAnswer{}, p.backOff(*problem)
@@ -296,7 +331,7 @@ func (p *Provider) class(ctx context.Context, namespace, name string) (boundClas
 		return boundClass{}, nil, fmt.Errorf("get class %s/%s: %w", namespace, name, err)
 	}
 	c := boundClass{
-		Class: provider.Class{Namespace: namespace, Name: name, Spec: mc.ProviderSpec.Raw, Secret: provider.Secret{}},
+		Class: provider.Class{Namespace: namespace, Name: name, Provider: mc.Provider, Spec: mc.ProviderSpec.Raw, Secret: provider.Secret{}},
 		boots: mc.SecretRef != nil,
 	}
 	refs := []*corev1.SecretReference{mc.SecretRef, mc.CredentialsSecretRef} // if both have a key, the later value counts

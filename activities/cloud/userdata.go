@@ -24,14 +24,18 @@ const (
 	machinePlaceholder = "<<MACHINE_NAME>>"
 )
 
+// noUserData is the problem of a class whose Secret lacks the user data.
+func noUserData(class provider.Class) *kube.Problem {
+	return kube.ClassProblem(v1alpha1.ReasonSecretInvalid, "the Secret of MachineClass %s has no key %s", class.Name, userDataKey)
+}
+
 // userData returns the user data of a machine's instance: that of its class with the placeholders replaced. A Secret without
 // the key is a problem for people; an empty value is not. A token that does not exist or is not usable is a problem that may
 // pass, because the next attempt makes another token. The result is secret, and so is the token, which is returned too.
 func (p *Provider) userData(ctx context.Context, class provider.Class, machine string, ref kube.TokenRef, now time.Time) (data []byte, token string, problem *kube.Problem, err error) {
 	template, found := class.Secret[userDataKey]
 	if !found {
-		problem = kube.ClassProblem(v1alpha1.ReasonSecretInvalid, "the Secret of MachineClass %s has no key %s", class.Name, userDataKey)
-		return nil, "", problem, nil
+		return nil, "", noUserData(class), nil
 	}
 	token, err = p.token(ctx, ref, now)
 	if gone, is := kube.Failure(err, kube.TypeTokenGone); is {

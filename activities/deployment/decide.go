@@ -10,6 +10,7 @@ import (
 	"millwright/activities/kube"
 	"millwright/api/v1alpha1"
 	"millwright/decide/attention"
+	"millwright/decide/explain"
 	"millwright/decide/replace"
 	"millwright/decide/rollout"
 	"millwright/observe/cache"
@@ -45,6 +46,7 @@ type Decision struct {
 	// When to decide again because they may be replaced then; zero: something else changes first.
 	ReplaceHeldUntil time.Time
 	Report           bool             // the status does not show what was read
+	Blocked          explain.Summary  `json:",omitzero"` // what blocks the deployment, its sets and its machines
 	Picture          Picture          // for people
 	Seen             kube.MinVersions // versions that were read; a later decision must not read older ones
 }
@@ -92,7 +94,6 @@ func (a *Activities) DecideDeployment(ctx context.Context, in Input) (Decision, 
 		Rollout:   plan.Decision,
 		Prepare:   !observed.Deleting && !observed.Finalizer,
 		Release:   observed.Deleting && observed.Finalizer && plan.Decision.Done,
-		Report:    plan.Unreported || misnamed(deployment.Status.CurrentOperation, plan.Pending.Calm(), in.WorkflowID),
 		Picture:   picture(observed, plan.Status.Counts),
 		Seen:      versions(family),
 	}
@@ -106,7 +107,10 @@ func (a *Activities) DecideDeployment(ctx context.Context, in Input) (Decision, 
 			d.Pending.Why = replacing.Why
 		}
 	}
-	d.Report = d.Report || hold != messageOf(deployment, v1alpha1.MachineDeploymentReplacementHeld)
+	d.Blocked = observedeployment.Explained(family, plan, hold, now).Blocked(now)
+	calm := plan.Pending.Calm() && !d.Blocked.Blocked()
+	d.Report = plan.Unreported || misnamed(deployment.Status.CurrentOperation, calm, in.WorkflowID) ||
+		!observedeployment.IsExplained(&deployment.Status, d.Blocked) || hold != observedeployment.MessageOf(deployment, v1alpha1.MachineDeploymentReplacementHeld)
 	return d, nil
 }
 

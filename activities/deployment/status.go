@@ -76,7 +76,7 @@ func (a *Activities) warn(before, after *v1alpha1.MachineDeployment) {
 		v1alpha1.MachineDeploymentSelectorOverlap:  v1alpha1.ReasonSelectorOverlap,
 		v1alpha1.MachineDeploymentClassKindIgnored: v1alpha1.ReasonClassKindIgnored,
 	} {
-		if message := messageOf(after, kind); message != "" && messageOf(before, kind) == "" {
+		if message := deployment.MessageOf(after, kind); message != "" && deployment.MessageOf(before, kind) == "" {
 			a.Kube.Recorder.Event(after, corev1.EventTypeWarning, reason, message)
 		}
 	}
@@ -150,9 +150,14 @@ func (a *Activities) applyReport(family deployment.Family, in Report, now time.T
 	}
 	s.Conditions = withMessage(s.Conditions, v1alpha1.MachineDeploymentReplacementHeld, v1alpha1.ReasonReplacementHeld, hold, at)
 	s.CurrentOperation = kube.Operation(in.Step)
-	if rollout.Look(observed).Pending.Calm() { // often this report was the last work
+	plan := rollout.Look(observed)
+	if plan.Pending.Calm() { // often this report was the last work
 		s.CurrentOperation = nil
 	}
+	plan.Status = want
+	blocked := deployment.Explained(family, plan, hold, now).Blocked(now)
+	deployment.ApplyBlocked(s, blocked, at)
+	s.CurrentOperation = kube.Explained(s.CurrentOperation, blocked)
 	return thaw
 }
 
@@ -166,14 +171,4 @@ func withMessage(
 	return deployment.SetCondition(list, v1alpha1.MachineDeploymentCondition{
 		Type: kind, Status: v1alpha1.ConditionTrue, Reason: reason, Message: message,
 	}, now)
-}
-
-// messageOf returns the message of a condition of a deployment; empty when it has none.
-func messageOf(d *v1alpha1.MachineDeployment, kind v1alpha1.MachineDeploymentConditionType) string {
-	for _, c := range d.Status.Conditions {
-		if c.Type == kind {
-			return c.Message
-		}
-	}
-	return ""
 }

@@ -167,7 +167,7 @@ func (a *Activities) CordonAndCountPods(ctx context.Context, in kube.Read) (Node
 			load.Pods++
 		}
 	}
-	if a.Kube.Cluster.NodeOf(m) != nil && observedrain.Forced(m) == "" {
+	if node := a.Kube.Cluster.NodeOf(m); node != nil && observedrain.Forced(m, node) == "" {
 		_, load.Queue = drain.MayDrain(observedrain.Turns(a.Kube.Cluster), in.Ref.UID, a.Kube.MaxDrains)
 	}
 	return load, nil

@@ -40,6 +40,11 @@ func readonlyFor(ago time.Duration, status corev1.ConditionStatus) func(*corev1.
 	}
 }
 
+// instanceGone is what the provider said of a machine's instance.
+func instanceGone(m *v1alpha1.Machine) {
+	m.Status.Health = &v1alpha1.MachineHealth{UnhealthySince: activitiestest.LongAgo, InstanceGoneAt: &activitiestest.LongAgo}
+}
+
 func TestDecideDrain(t *testing.T) {
 	t.Parallel()
 	const hour = time.Hour
@@ -51,27 +56,29 @@ func TestDecideDrain(t *testing.T) {
 		until   time.Duration // from now
 		over    bool
 	}{
-		"U83: it has not begun: its time does not run": {[]func(*v1alpha1.Machine){activitiestest.Going[*v1alpha1.Machine]}, nil, true, drain.Evict, 0, false},
-		"U91: before its timeout":                      {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, nil, false, drain.Evict, hour, false},
-		"U92: after its timeout":                       {[]func(*v1alpha1.Machine){activitiestest.Draining(2*hour, drain.Evict)}, nil, false, drain.Delete, 30 * time.Second, false},
-		"U92: and nobody looked when it ended":         {[]func(*v1alpha1.Machine){activitiestest.Draining(2*hour, drain.Evict)}, nil, true, drain.Evict, 0, false},
-		"U92: then by force":                           {[]func(*v1alpha1.Machine){activitiestest.Draining(3*hour, drain.Delete)}, nil, false, drain.Kill, 30 * time.Second, false},
-		"U92: and then what is left stays behind":      {[]func(*v1alpha1.Machine){activitiestest.Draining(3*hour, drain.Kill)}, nil, false, drain.Kill, 0, true},
-		"DR-28: a shorter timeout is over":             {[]func(*v1alpha1.Machine){activitiestest.Draining(2*time.Minute, drain.Evict), drainTimeout(time.Minute)}, nil, false, drain.Delete, 30 * time.Second, false},
-		"DR-29: a longer timeout is not over":          {[]func(*v1alpha1.Machine){activitiestest.Draining(2*time.Minute, drain.Evict), drainTimeout(3 * time.Minute)}, nil, false, drain.Evict, time.Minute, false},
-		"D39: more than two hours":                     {[]func(*v1alpha1.Machine){activitiestest.Draining(3*hour, drain.Evict), drainTimeout(5 * hour)}, nil, false, drain.Evict, 2 * hour, false},
-		"N2, D1: no retries":                           {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict), drainTimeout(hour), retries(0)}, nil, false, drain.Delete, 30 * time.Second, false},
-		"N2, D1: no retries, and nobody was asked yet": {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict), drainTimeout(hour), retries(0)}, nil, true, drain.Evict, 0, false},
-		"DR-30: a timeout of 0":                        {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict), drainTimeout(0)}, nil, true, drain.Evict, 0, false},
-		"U90: the label asks for force":                {[]func(*v1alpha1.Machine){activitiestest.Draining(time.Minute, drain.Evict), activitiestest.Marked(v1alpha1.LabelForceDeletion, "True")}, nil, false, drain.Kill, 30 * time.Second, false},
-		"U90: it asks for it before it has begun":      {[]func(*v1alpha1.Machine){activitiestest.Going[*v1alpha1.Machine], activitiestest.Marked(v1alpha1.LabelForceDeletion, "1")}, nil, true, drain.Kill, 30 * time.Second, false},
-		"U90: the label says false":                    {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict), activitiestest.Marked(v1alpha1.LabelForceDeletion, "false")}, nil, false, drain.Evict, hour, false},
-		"U85: not ready for more than 5 minutes":       {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){activitiestest.NotReady(5 * time.Minute)}, false, drain.Kill, 30 * time.Second, false},
-		"U85: not ready for less":                      {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){activitiestest.NotReady(2 * time.Minute)}, false, drain.Evict, 3 * time.Minute, false},
-		"U86: read-only for more than 5 minutes":       {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){readonlyFor(6*time.Minute, "True")}, false, drain.Kill, 30 * time.Second, false},
-		"U87: both for more than 5 minutes":            {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){activitiestest.NotReady(6 * time.Minute), readonlyFor(6*time.Minute, "Unknown")}, false, drain.Kill, 30 * time.Second, false},
-		"U88: read-only for less":                      {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){readonlyFor(4*time.Minute, "True")}, false, drain.Evict, time.Minute, false},
-		"U89: it is not":                               {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){readonlyFor(hour, "False")}, false, drain.Evict, hour, false},
+		"U83: it has not begun: its time does not run":               {[]func(*v1alpha1.Machine){activitiestest.Going[*v1alpha1.Machine]}, nil, true, drain.Evict, 0, false},
+		"U91: before its timeout":                                    {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, nil, false, drain.Evict, hour, false},
+		"U92: after its timeout":                                     {[]func(*v1alpha1.Machine){activitiestest.Draining(2*hour, drain.Evict)}, nil, false, drain.Delete, 30 * time.Second, false},
+		"U92: and nobody looked when it ended":                       {[]func(*v1alpha1.Machine){activitiestest.Draining(2*hour, drain.Evict)}, nil, true, drain.Evict, 0, false},
+		"U92: then by force":                                         {[]func(*v1alpha1.Machine){activitiestest.Draining(3*hour, drain.Delete)}, nil, false, drain.Kill, 30 * time.Second, false},
+		"U92: and then what is left stays behind":                    {[]func(*v1alpha1.Machine){activitiestest.Draining(3*hour, drain.Kill)}, nil, false, drain.Kill, 0, true},
+		"DR-28: a shorter timeout is over":                           {[]func(*v1alpha1.Machine){activitiestest.Draining(2*time.Minute, drain.Evict), drainTimeout(time.Minute)}, nil, false, drain.Delete, 30 * time.Second, false},
+		"DR-29: a longer timeout is not over":                        {[]func(*v1alpha1.Machine){activitiestest.Draining(2*time.Minute, drain.Evict), drainTimeout(3 * time.Minute)}, nil, false, drain.Evict, time.Minute, false},
+		"D39: more than two hours":                                   {[]func(*v1alpha1.Machine){activitiestest.Draining(3*hour, drain.Evict), drainTimeout(5 * hour)}, nil, false, drain.Evict, 2 * hour, false},
+		"N2, D1: no retries":                                         {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict), drainTimeout(hour), retries(0)}, nil, false, drain.Delete, 30 * time.Second, false},
+		"N2, D1: no retries, and nobody was asked yet":               {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict), drainTimeout(hour), retries(0)}, nil, true, drain.Evict, 0, false},
+		"DR-30: a timeout of 0":                                      {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict), drainTimeout(0)}, nil, true, drain.Evict, 0, false},
+		"U90: the label asks for force":                              {[]func(*v1alpha1.Machine){activitiestest.Draining(time.Minute, drain.Evict), activitiestest.Marked(v1alpha1.LabelForceDeletion, "True")}, nil, false, drain.Kill, 30 * time.Second, false},
+		"U90: it asks for it before it has begun":                    {[]func(*v1alpha1.Machine){activitiestest.Going[*v1alpha1.Machine], activitiestest.Marked(v1alpha1.LabelForceDeletion, "1")}, nil, true, drain.Kill, 30 * time.Second, false},
+		"U90: the label says false":                                  {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict), activitiestest.Marked(v1alpha1.LabelForceDeletion, "false")}, nil, false, drain.Evict, hour, false},
+		"U85: not ready for more than 5 minutes":                     {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){activitiestest.NotReady(5 * time.Minute)}, false, drain.Kill, 30 * time.Second, false},
+		"U85: not ready for less":                                    {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){activitiestest.NotReady(2 * time.Minute)}, false, drain.Evict, 3 * time.Minute, false},
+		"not ready, and its instance is gone":                        {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict), instanceGone}, []func(*corev1.Node){activitiestest.NotReady(time.Minute)}, false, drain.Kill, 30 * time.Second, false},
+		"ready, although the provider reported its instance as gone": {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict), instanceGone}, nil, false, drain.Evict, hour, false},
+		"U86: read-only for more than 5 minutes":                     {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){readonlyFor(6*time.Minute, "True")}, false, drain.Kill, 30 * time.Second, false},
+		"U87: both for more than 5 minutes":                          {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){activitiestest.NotReady(6 * time.Minute), readonlyFor(6*time.Minute, "Unknown")}, false, drain.Kill, 30 * time.Second, false},
+		"U88: read-only for less":                                    {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){readonlyFor(4*time.Minute, "True")}, false, drain.Evict, time.Minute, false},
+		"U89: it is not":                                             {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){readonlyFor(hour, "False")}, false, drain.Evict, hour, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -117,12 +124,13 @@ func TestD24_U85_NoPodIsKilledWhileMostNodesAreSilent(t *testing.T) {
 		change func(*v1alpha1.Machine)
 		means  drain.Means
 	}{
-		"most nodes":                        {3, 0, 2, func(*v1alpha1.Machine) {}, drain.Evict},
-		"all machines are being drained":    {3, 3, 0, func(*v1alpha1.Machine) {}, drain.Evict},
-		"a few of many":                     {1, 1, 9, func(*v1alpha1.Machine) {}, drain.Kill},
-		"most nodes, but a person asks":     {3, 0, 2, activitiestest.Marked(v1alpha1.LabelForceDeletion, "true"), drain.Kill},
-		"most nodes, and the time is over":  {3, 0, 2, activitiestest.Draining(3*time.Hour, drain.Evict), drain.Delete},
-		"most nodes, and kill was recorded": {3, 0, 2, activitiestest.Draining(time.Hour, drain.Kill), drain.Kill},
+		"most nodes":                           {3, 0, 2, func(*v1alpha1.Machine) {}, drain.Evict},
+		"all machines are being drained":       {3, 3, 0, func(*v1alpha1.Machine) {}, drain.Evict},
+		"a few of many":                        {1, 1, 9, func(*v1alpha1.Machine) {}, drain.Kill},
+		"most nodes, but a person asks":        {3, 0, 2, activitiestest.Marked(v1alpha1.LabelForceDeletion, "true"), drain.Kill},
+		"most nodes, but its instance is gone": {3, 0, 2, instanceGone, drain.Kill},
+		"most nodes, and the time is over":     {3, 0, 2, activitiestest.Draining(3*time.Hour, drain.Evict), drain.Delete},
+		"most nodes, and kill was recorded":    {3, 0, 2, activitiestest.Draining(time.Hour, drain.Kill), drain.Kill},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

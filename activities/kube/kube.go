@@ -50,6 +50,9 @@ type Kube struct {
 	MaxDrains   int // how many nodes of a target cluster are drained at a time; zero: all
 	FairCalls   int // when so many machines of a set call the cloud, its further machines yield to other sets; zero: none yields
 
+	// Pollers returns how many workers serve a provider; nil: nobody is asked.
+	Pollers func(ctx context.Context, provider string) (int, error)
+
 	Evictions keyedMutex // by disruption budget
 }
 
@@ -89,6 +92,7 @@ func (a *Kube) Deployments(namespace string) machinev1alpha1.MachineDeploymentIn
 // caches are behind because an API server was restored to a former state.
 func (a *Kube) Fresh(ctx context.Context, in Read) (live bool, err error) {
 	if in.Live {
+		a.Metrics.read("live")
 		return true, nil
 	}
 	local, limit := activity.GetInfo(ctx).IsLocalActivity, cacheWaitRegular
@@ -97,14 +101,18 @@ func (a *Kube) Fresh(ctx context.Context, in Read) (live bool, err error) {
 	}
 	switch {
 	case a.Cluster.Await(ctx, in.Versions, limit):
+		a.Metrics.read("cached")
 		return false, nil
 	case local:
+		a.Metrics.read("behind")
 		return false, benign(TypeCacheBehind, "the caches have not reached the required versions yet", false)
 	}
 	rewound, err := a.Cluster.Rewound(ctx, in.Versions)
 	if err == nil && rewound {
-		err = benign(TypeRewound, "the API server was restored to a state older than the versions that were seen", true)
+		a.Metrics.read("rewound")
+		return true, benign(TypeRewound, "the API server was restored to a state older than the versions that were seen", true)
 	}
+	a.Metrics.read("late")
 	return true, err
 }
 

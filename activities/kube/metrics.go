@@ -10,6 +10,7 @@ import (
 
 // Metrics are the metrics of activities. The zero value counts nothing.
 type Metrics struct {
+	reads     *prometheus.CounterVec
 	drains    *prometheus.HistogramVec
 	blocked   *prometheus.GaugeVec
 	evictions *prometheus.CounterVec
@@ -20,6 +21,11 @@ type Metrics struct {
 // NewMetrics registers the metrics. Call it once for each registry.
 func NewMetrics(registry prometheus.Registerer) Metrics {
 	m := Metrics{
+		reads: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "millwright_fact_reads_total",
+			Help: "Reads of facts before a decision or a write, by freshness: cached; live, because it must be; behind: the caches were too old, " +
+				"and a regular activity reads again; late: the caches were still too old, so live; rewound: the API server was restored.",
+		}, []string{"freshness"}),
 		drains: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "millwright_drain_duration_seconds", Help: "Duration of drains, by result.",
 			Buckets: []float64{1, 5, 15, 60, 300, 900, 1800, 3600, 7200, 14400}, // from an empty node to twice the default timeout
@@ -38,8 +44,15 @@ func NewMetrics(registry prometheus.Registerer) Metrics {
 			Name: "millwright_orphans_collected_total", Help: "Instances deleted because no Machine claimed them.",
 		}, []string{"namespace", "class"}),
 	}
-	registry.MustRegister(m.drains, m.blocked, m.evictions, m.sweeps, m.collected)
+	registry.MustRegister(m.reads, m.drains, m.blocked, m.evictions, m.sweeps, m.collected)
 	return m
+}
+
+// read counts a read of facts.
+func (m Metrics) read(freshness string) {
+	if m.reads != nil {
+		m.reads.WithLabelValues(freshness).Inc()
+	}
 }
 
 // Drained counts a drain that has ended.

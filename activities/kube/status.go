@@ -2,6 +2,7 @@ package kube
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"millwright/api/v1alpha1"
+	"millwright/decide/explain"
 	"millwright/decide/phrase"
 	"millwright/observe/cache"
 	"millwright/provider"
@@ -25,6 +27,23 @@ type Step struct {
 	Since      time.Time
 	Deadline   time.Time // zero means none
 	BlockedBy  []string  // nil when nothing blocks
+	Cause      string    // why it takes time, as a clause without the name of the object
+}
+
+// Reported is what a report has left in the status of a Machine.
+type Reported struct {
+	Version   string   // to wait for
+	WaitsFor  string   // as in status.currentOperation
+	BlockedBy []string // what keeps the machine standing still; nil: nothing
+}
+
+// UnmarshalJSON also reads what earlier versions returned: the version alone.
+func (r *Reported) UnmarshalJSON(data []byte) error {
+	if err := json.Unmarshal(data, &r.Version); err == nil {
+		return nil
+	}
+	type plain Reported
+	return json.Unmarshal(data, (*plain)(r))
 }
 
 // Event is a Kubernetes event of the object.
@@ -37,6 +56,9 @@ type Event struct {
 // Address is one address of an instance.
 type Address = provider.Address
 
+// longestCause bounds the cause of a step in a status, in bytes. Source: three sentences about what blocks a drain.
+const longestCause = 600
+
 // Operation converts a step to its form in the status.
 func Operation(s *Step) *v1alpha1.Operation {
 	if s == nil {
@@ -44,9 +66,28 @@ func Operation(s *Step) *v1alpha1.Operation {
 	}
 	o := &v1alpha1.Operation{
 		WorkflowID: s.WorkflowID, RolloutOf: types.UID(s.RolloutOf), Step: s.Name, Since: metav1.NewTime(s.Since).Rfc3339Copy(), BlockedBy: s.BlockedBy,
+		Cause: phrase.Cut(s.Cause, longestCause),
 	}
 	if !s.Deadline.IsZero() {
 		o.Deadline = new(metav1.NewTime(s.Deadline).Rfc3339Copy())
+	}
+	return o
+}
+
+// Explained adds to the current operation of a set or a deployment what blocks it. A calm object with a machine that stands still has an
+// operation, too, without a step.
+func Explained(o *v1alpha1.Operation, blocked explain.Summary) *v1alpha1.Operation {
+	switch {
+	case blocked.Blocked():
+		if o == nil {
+			o = &v1alpha1.Operation{}
+		}
+		o.WaitsFor, o.BlockedBy, o.Since = blocked.Message, blocked.Blockers, metav1.NewTime(blocked.Since).Rfc3339Copy()
+		if o.Deadline = nil; !blocked.At.IsZero() {
+			o.Deadline = new(metav1.NewTime(blocked.At).Rfc3339Copy())
+		}
+	case o != nil:
+		o.WaitsFor = o.Cause
 	}
 	return o
 }

@@ -119,7 +119,7 @@ func TestReportOfACreationThatStandsStill(t *testing.T) {
 		w := activitiestest.NewWorld(t, m)
 		w.Hold()
 		for range 2 {
-			_, err := activitiestest.Run[string](w, acts(w.Kube).ReportMachine, machine.Report{Read: activitiestest.Read(m)})
+			_, err := activitiestest.Run[kube.Reported](w, acts(w.Kube).ReportMachine, machine.Report{Read: activitiestest.Read(m)})
 			require.NoError(t, err)
 			assert.Less(t, w.Machine("m").Status.CreationStopped.Total.Duration, 61*time.Minute)
 		}

@@ -157,9 +157,10 @@ func (a *Activities) revoke(ctx context.Context, in Releasing) error {
 
 // Begun says that the creation of a machine is on record.
 type Begun struct {
-	Version    string // to wait for
-	NeverTried bool   // this call recorded it: no create call was begun before
-	RunID      string // of the run that recorded it
+	Version    string        // to wait for
+	NeverTried bool          // this call recorded it: no create call was begun before
+	RunID      string        // of the run that recorded it
+	Reported   kube.Reported `json:",omitzero"` // what the status says now
 }
 
 // RecordCreateIntent records in the machine's status that a create call may be under way from now on. The write carries the
@@ -173,5 +174,5 @@ func (a *Activities) RecordCreateIntent(ctx context.Context, in Report) (Begun, 
 		return Begun{}, err
 	}
 	isNew := in.Read.Stamp(ctx).Sub(before.CreationTimestamp.Time) < kube.NewMachineFor
-	return Begun{Version: after.ResourceVersion, NeverTried: neverTried(before) && isNew, RunID: in.run}, nil
+	return Begun{Version: after.ResourceVersion, NeverTried: neverTried(before) && isNew, RunID: in.run, Reported: reported(after)}, nil
 }

@@ -36,6 +36,7 @@ type Decision struct {
 
 	ProviderID     string
 	NodeName       string
+	NodeFound      string `json:",omitzero"` // with the need Name
 	LastKnownState string
 
 	Prepare    bool      // our finalizer is missing
@@ -47,6 +48,8 @@ type Decision struct {
 	StageSince time.Time      // since when the recorded stage of its deletion is under way; zero when there is none
 	Deletion   *deletion.Step // what its deletion does next; nil unless it is being deleted
 	Busy       bool           // the status shows a step that is running
+	Blocked    bool           `json:",omitzero"` // something blocks its step
+	Unsaid     bool           `json:",omitzero"` // the status does not name what blocks the step
 	Yields     bool           // many machines of its set call the cloud too: those of other sets go first
 }
 
@@ -93,6 +96,7 @@ func (a *Activities) decideMachine(ctx context.Context, in kube.Read, m *v1alpha
 		Class:          m.Spec.Class.Name,
 		ProviderID:     facts.ProviderID,
 		NodeName:       facts.NodeName,
+		NodeFound:      facts.NodeFound,
 		LastKnownState: m.Status.LastKnownState,
 		Prepare:        !facts.Deleting && !facts.Finalizer,
 		Target:         !around.NoTarget,
@@ -109,6 +113,8 @@ func (a *Activities) decideMachine(ctx context.Context, in kube.Read, m *v1alpha
 			decision.MachinePlan = attention.Machine(facts)
 		}
 	}
+	waits := machine.Explained(m, around.Class, now).WaitsFor()
+	decision.Blocked, decision.Unsaid = waits.Blocked(), !machine.IsExplained(m, waits)
 	if decision.Need == attention.Instance || decision.Need == attention.Deletion {
 		decision.Yields = a.Kube.FairCalls > 0 && machine.Calling(a.Kube.Cluster, m) >= a.Kube.FairCalls
 	}

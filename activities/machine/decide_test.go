@@ -61,7 +61,7 @@ func TestWritersThatAlwaysMeetAnother(t *testing.T) {
 			return err
 		}},
 		"D20: the status of a machine": {"machines", func(w *activitiestest.World) error {
-			_, err := activitiestest.Run[string](w, acts(w.Kube).ReportMachine, machine.Report{Read: activitiestest.Read(m), Phase: "Terminating"})
+			_, err := activitiestest.Run[kube.Reported](w, acts(w.Kube).ReportMachine, machine.Report{Read: activitiestest.Read(m), Phase: "Terminating"})
 			return err
 		}},
 		"D20: the beginning of a creation": {"machines", func(w *activitiestest.World) error {
@@ -99,7 +99,8 @@ func TestRecordCreateIntent(t *testing.T) {
 		w := activitiestest.NewWorld(t, m)
 		first, err := activitiestest.Run[machine.Begun](w, acts(w.Kube).RecordCreateIntent, begin(m))
 		require.NoError(t, err)
-		assert.Equal(t, machine.Begun{Version: w.Machine("m").ResourceVersion, NeverTried: true, RunID: "default-test-run-id"}, first)
+		version := w.Machine("m").ResourceVersion
+		assert.Equal(t, machine.Begun{Version: version, NeverTried: true, RunID: "default-test-run-id", Reported: kube.Reported{Version: version}}, first)
 		assert.Equal(t, v1alpha1.MachineOperationCreate, w.Machine("m").Status.LastOperation.Type)
 		assert.Equal(t, "default-test-run-id", w.Machine("m").Status.CreationIntent.RunID)
 		assert.NotNil(t, w.Machine("m").Status.CreationIntent.Time)

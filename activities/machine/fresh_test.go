@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -65,7 +66,7 @@ func calm(t *testing.T, m *v1alpha1.Machine, objects ...runtime.Object) *activit
 	t.Helper()
 	w := activitiestest.NewWorld(t, append(objects, m, activitiestest.Node())...)
 	activitiestest.Twice[kube.MinVersions](w, acts(w.Kube).SyncNode, activitiestest.Read(m))
-	activitiestest.Twice[string](w, acts(w.Kube).ReportMachine, machine.Report{Read: activitiestest.Read(m), Phase: "Running"})
+	activitiestest.Twice[kube.Reported](w, acts(w.Kube).ReportMachine, machine.Report{Read: activitiestest.Read(m), Phase: "Running"})
 	w.Forget()
 	return w
 }
@@ -130,6 +131,11 @@ func TestCachesThatAreBehind(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m")
 	w := activitiestest.NewWorld(t, m, activitiestest.Class())
+	registry := prometheus.NewRegistry()
+	w.Metrics = kube.NewMetrics(registry)
+	t.Cleanup(func() { // after the parallel tests
+		assert.Equal(t, map[string]float64{"behind": 1, "late": 1, "live": 1}, reads(t, registry))
+	})
 	w.Hold()
 	w.Edit(cache.Machines, "m", activitiestest.Annotated("note", "new"))
 	in := kube.Read{Ref: activitiestest.Ref(m), Versions: kube.MinVersions{cache.Machines: w.Machine("m").ResourceVersion}}
@@ -155,6 +161,23 @@ func TestCachesThatAreBehind(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, in.Versions[cache.Machines], d.Version)
 	})
+}
+
+// reads returns how many reads of facts were counted, by freshness.
+func reads(t *testing.T, registry *prometheus.Registry) map[string]float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	counts := map[string]float64{}
+	for _, family := range families {
+		if family.GetName() != "millwright_fact_reads_total" {
+			continue
+		}
+		for _, m := range family.GetMetric() {
+			counts[m.GetLabel()[0].GetValue()] = m.GetCounter().GetValue()
+		}
+	}
+	return counts
 }
 
 // An API server that was restored to a former state will not reach the versions that were seen before.

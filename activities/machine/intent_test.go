@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"millwright/activities/activitiestest"
+	"millwright/activities/kube"
 	"millwright/activities/machine"
 	"millwright/api/v1alpha1"
 	"millwright/decide/attention"
@@ -36,7 +37,7 @@ func TestD17_AMachineWhoseClassNeverExistedNeedsNoneToGo(t *testing.T) {
 	m := activitiestest.Machine("m")
 	w := activitiestest.NewWorld(t, m)
 	for _, operation := range []string{"Create", "Create", "Delete"} { // it waits for its class, again, and then for its deletion
-		_, err := activitiestest.Run[string](w, acts(w.Kube).ReportMachine, classMissing(m, operation))
+		_, err := activitiestest.Run[kube.Reported](w, acts(w.Kube).ReportMachine, classMissing(m, operation))
 		require.NoError(t, err)
 		assert.Equal(t, v1alpha1.MachineOperationType(operation), w.Machine("m").Status.LastOperation.Type, "people see the operation")
 		assert.True(t, deleted(t, w.Machine("m")).NeverTried, "no create call was begun: its provider has nothing to delete")
@@ -46,7 +47,7 @@ func TestD17_AMachineWhoseClassNeverExistedNeedsNoneToGo(t *testing.T) {
 	require.NoError(t, err)
 	assert.True(t, begun.NeverTried, "what was reported before was no creation")
 	assert.False(t, deleted(t, w.Machine("m")).NeverTried)
-	_, err = activitiestest.Run[string](w, acts(w.Kube).ReportMachine, classMissing(m, "Create"))
+	_, err = activitiestest.Run[kube.Reported](w, acts(w.Kube).ReportMachine, classMissing(m, "Create"))
 	require.NoError(t, err)
 	assert.False(t, deleted(t, w.Machine("m")).NeverTried, "no report takes the mark away")
 }
@@ -64,7 +65,7 @@ func TestN5_AMachineOfAnotherControllerCountsAsTried(t *testing.T) {
 			m := activitiestest.Machine("m", change)
 			w := activitiestest.NewWorld(t, m)
 			assert.False(t, deleted(t, m).NeverTried)
-			_, err := activitiestest.Run[string](w, acts(w.Kube).ReportMachine, classMissing(m, "Create"))
+			_, err := activitiestest.Run[kube.Reported](w, acts(w.Kube).ReportMachine, classMissing(m, "Create"))
 			require.NoError(t, err)
 			assert.False(t, deleted(t, w.Machine("m")).NeverTried, "a report says nothing about the time before")
 			begun, err := activitiestest.Run[machine.Begun](w, acts(w.Kube).RecordCreateIntent, machine.Report{Read: activitiestest.Live(m)})

@@ -46,7 +46,11 @@ func (a *Activities) SyncNode(ctx context.Context, in kube.Read) (kube.MinVersio
 		if err != nil || node == nil {
 			return versions, err
 		}
-		err = a.writeNode(ctx, m.Namespace, node, nodesync.Decide(machine.NodeSyncFacts(m, around.Class, node)), versions)
+		changes := nodesync.Decide(machine.NodeSyncFacts(m, around.Class, node))
+		if stays, err := a.stays(ctx, in.Ref, changes); err != nil || !stays {
+			return versions, err
+		}
+		err = a.writeNode(ctx, m.Namespace, node, changes, versions)
 		switch {
 		case err == nil, apierrors.IsNotFound(err): // deleted since it was read
 			return versions, nil
@@ -55,6 +59,17 @@ func (a *Activities) SyncNode(ctx context.Context, in kube.Read) (kube.MinVersio
 		}
 	}
 	return nil, kube.Contended(in.Ref)
+}
+
+// stays reports whether a node may be changed as planned. Without a new finalizer it may. A new finalizer needs a machine that exists and is
+// not being deleted: if a person has removed the machine's finalizer by force, nobody removes the one on the node. Call it after the node was
+// read: a person who removes both finalizers later also changes the node, so the write conflicts.
+func (a *Activities) stays(ctx context.Context, ref kube.Ref, changes nodesync.Changes) (bool, error) {
+	if !changes.Finalizer {
+		return true, nil
+	}
+	m, err := kube.Live(ctx, a.Kube.Machines(ref.Namespace), "machine", ref)
+	return err == nil && m != nil && m.DeletionTimestamp == nil, err
 }
 
 // writeNode makes changes on a node that is as it was read, and raises the versions. The capacity is written first, because

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -243,4 +244,28 @@ func TestSyncNodeLeavesItAlone(t *testing.T) {
 		w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node(activitiestest.Lived, activitiestest.Going[*corev1.Node]))
 		assert.Equal(t, []string{activitiestest.Backup}, activitiestest.SyncNode(w, activitiestest.Read(m)).Finalizers)
 	})
+}
+
+// A person takes the finalizers of a machine and of its node, and the worker's cache does not have it yet.
+func TestSyncNodeGuardsNoNodeOfAMachineThatIsGone(t *testing.T) {
+	t.Parallel()
+	for name, again := range map[string]bool{"before the node is read": false, "before the node is read again": true} {
+		t.Run(name, func(t *testing.T) {
+			m := activitiestest.Machine("m", activitiestest.OnNode, templated, activitiestest.Bare)
+			w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node())
+			w.Hold()
+			force := func() {
+				assert.NoError(t, w.Machines.MachineV1alpha1().Machines(m.Namespace).Delete(t.Context(), m.Name, metav1.DeleteOptions{}))
+			}
+			if again {
+				conflict := apierrors.NewConflict(corev1.Resource("nodes"), "n", nil)
+				w.Fail(activitiestest.Write{Verb: "update", Resource: "nodes"}, 1, conflict, force)
+			} else {
+				force()
+			}
+			_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).SyncNode, activitiestest.Read(m))
+			require.NoError(t, err)
+			assert.NotContains(t, w.Node().Finalizers, v1alpha1.FinalizerNode)
+		})
+	}
 }

@@ -15,6 +15,7 @@ import (
 	"millwright/api/vocabulary"
 	"millwright/decide/attention"
 	"millwright/decide/deletion"
+	"millwright/decide/explain"
 	"millwright/decide/health"
 	"millwright/decide/list"
 	"millwright/decide/phrase"
@@ -59,13 +60,22 @@ type Report struct {
 	run string // ID of the run that is about to make a create call; set by RecordCreateIntent alone
 }
 
-// ReportMachine writes the status of a Machine, unless it says so already. It returns the version to wait for, or ObjectGone.
-func (a *Activities) ReportMachine(ctx context.Context, in Report) (string, error) {
+// ReportMachine writes the status of a Machine, unless it says so already. It returns what the status says then, or ObjectGone.
+func (a *Activities) ReportMachine(ctx context.Context, in Report) (kube.Reported, error) {
 	_, after, err := a.report(ctx, in)
 	if err != nil {
-		return "", err
+		return kube.Reported{}, err
 	}
-	return after.ResourceVersion, nil
+	return reported(after), nil
+}
+
+// reported returns what the status of a machine says.
+func reported(m *v1alpha1.Machine) kube.Reported {
+	r := kube.Reported{Version: m.ResourceVersion}
+	if o := m.Status.CurrentOperation; o != nil {
+		r.WaitsFor, r.BlockedBy = o.WaitsFor, o.BlockedBy
+	}
+	return r
 }
 
 // report writes the status of a Machine and returns the machine before and after.
@@ -82,6 +92,7 @@ func (a *Activities) report(ctx context.Context, in Report) (before, after *v1al
 		}
 		changed = m.DeepCopy()
 		applyReport(changed, node, in, stamp)
+		a.explain(changed, stamp)
 		if equality.Semantic.DeepEqual(changed.Status, m.Status) {
 			return m, m, nil
 		}
@@ -136,6 +147,24 @@ func applyReport(m *v1alpha1.Machine, node *corev1.Node, in Report, stamp time.T
 	status.Addresses = addresses(status.Addresses, in.Addresses)
 	status.CurrentOperation = kube.Operation(in.Step)
 	status.Conditions = mergeConditions(status.Conditions, node, withIgnoredKind(in.Conditions, m.Spec.Class), now)
+}
+
+// explain adds to the status what the machine waits for: to the current operation, and as the condition Blocked while the machine stands
+// still.
+func (a *Activities) explain(m *v1alpha1.Machine, now time.Time) {
+	s, operation := &m.Status, m.Status.CurrentOperation
+	s.Conditions = slices.DeleteFunc(s.Conditions, func(c corev1.NodeCondition) bool { return c.Type == v1alpha1.MachineBlocked })
+	if operation == nil {
+		return
+	}
+	w := machine.Explained(m, a.Kube.Cluster.ClassOf(m), now).WaitsFor()
+	operation.WaitsFor, operation.BlockedBy = phrase.Message(w.Sentence(now)), w.Blockers
+	if w.Blocked() {
+		s.Conditions = append(s.Conditions, corev1.NodeCondition{
+			Type: v1alpha1.MachineBlocked, Status: corev1.ConditionTrue, Reason: explain.Reason(w.Blockers[0]), Message: operation.WaitsFor,
+			LastTransitionTime: operation.Since,
+		})
+	}
 }
 
 // withIgnoredKind returns the conditions of a report. That the class was read comes with a word about a kind that has no effect.

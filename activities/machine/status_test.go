@@ -19,9 +19,9 @@ import (
 // reportMachine reports twice and returns the status afterwards.
 func reportMachine(w *activitiestest.World, in machine.Report) v1alpha1.MachineStatus {
 	w.T.Helper()
-	version := activitiestest.Twice[string](w, acts(w.Kube).ReportMachine, in)
+	reported := activitiestest.Twice[kube.Reported](w, acts(w.Kube).ReportMachine, in)
 	m := w.Machine(in.Read.Ref.Name)
-	assert.Equal(w.T, m.ResourceVersion, version, "the version to wait for")
+	assert.Equal(w.T, m.ResourceVersion, reported.Version, "the version to wait for")
 	return m.Status
 }
 
@@ -29,7 +29,7 @@ func TestU61_ReportMachine(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m")
 	w := activitiestest.NewWorld(t, m)
-	step := kube.Step{WorkflowID: "machine/shop/m", Name: "create-instance", Since: activitiestest.LongAgo.Time, Deadline: activitiestest.LongAgo.Add(time.Hour), BlockedBy: []string{"Unavailable"}}
+	step := kube.Step{WorkflowID: "machine/shop/m", Name: "create-instance", Since: activitiestest.LongAgo.Time, Deadline: activitiestest.LongAgo.Add(time.Hour), BlockedBy: []string{"Unavailable"}, Cause: "no capacity"}
 	status := reportMachine(w, machine.Report{
 		Read: activitiestest.Read(m), Phase: "CrashLoopBackOff", Step: &step, LastKnownState: "state-7",
 		Operation:  &machine.LastOperation{Type: "Create", State: "Failed", Description: "no capacity", ErrorCode: "ResourceExhausted"},
@@ -46,8 +46,12 @@ func TestU61_ReportMachine(t *testing.T) {
 	assert.True(t, status.CurrentOperation.Since.Equal(&activitiestest.LongAgo))
 	assert.True(t, status.CurrentOperation.Deadline.Time.Equal(step.Deadline))
 	assert.Equal(t, []string{"Unavailable"}, status.CurrentOperation.BlockedBy)
-	require.Len(t, status.Conditions, 1)
+	assert.Equal(t, "no capacity (since 2026-01-01 00:00:00 UTC); it counts as failed at 2026-01-01 01:00:00 UTC; `starter provider check -n shop small`", status.CurrentOperation.WaitsFor)
+	require.Len(t, status.Conditions, 2)
 	assert.Equal(t, corev1.ConditionFalse, status.Conditions[0].Status)
+	assert.Equal(t, corev1.NodeCondition{
+		Type: v1alpha1.MachineBlocked, Status: corev1.ConditionTrue, Reason: "Unavailable", Message: status.CurrentOperation.WaitsFor, LastTransitionTime: status.CurrentOperation.Since,
+	}, status.Conditions[1])
 
 	t.Run("D38: people hear of it, once", func(t *testing.T) {
 		assert.Equal(t, []string{"Warning ResourceExhausted no capacity"}, w.Told())
@@ -171,7 +175,7 @@ func TestD43_AnotherMessageAloneIsWorthAReport(t *testing.T) {
 	n.Status.Conditions[0].Message = "kubelet is posting ready status. AppArmor enabled"
 	w.Rewrite(n)
 	assert.Equal(t, attention.Health, activitiestest.DecideMachine(w, activitiestest.Read(m)).Need)
-	activitiestest.Twice[string](w, acts(w.Kube).ReportMachine, machine.Report{Read: activitiestest.Read(m)})
+	activitiestest.Twice[kube.Reported](w, acts(w.Kube).ReportMachine, machine.Report{Read: activitiestest.Read(m)})
 	assert.Equal(t, attention.Nothing, activitiestest.DecideMachine(w, activitiestest.Read(m)).Need)
 
 	n = w.Node()
@@ -229,7 +233,7 @@ func TestReportMachineOfAnotherObject(t *testing.T) {
 	t.Parallel()
 	t.Run("that has the name now", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, activitiestest.Machine("m"))
-		_, err := activitiestest.Run[string](w, acts(w.Kube).ReportMachine, machine.Report{Read: kube.Read{Ref: activitiestest.Stranger(activitiestest.Machine("m"))}, Phase: "Failed"})
+		_, err := activitiestest.Run[kube.Reported](w, acts(w.Kube).ReportMachine, machine.Report{Read: kube.Read{Ref: activitiestest.Stranger(activitiestest.Machine("m"))}, Phase: "Failed"})
 		machinesGone(t, err)
 		assert.Empty(t, w.Machine("m").Status.CurrentStatus.Phase)
 	})
@@ -238,7 +242,7 @@ func TestReportMachineOfAnotherObject(t *testing.T) {
 		w := activitiestest.NewWorld(t, m)
 		w.Hold()
 		w.Replace(m)
-		_, err := activitiestest.Run[string](w, acts(w.Kube).ReportMachine, machine.Report{Read: activitiestest.Read(m), Phase: "Failed", Event: &kube.Event{}})
+		_, err := activitiestest.Run[kube.Reported](w, acts(w.Kube).ReportMachine, machine.Report{Read: activitiestest.Read(m), Phase: "Failed", Event: &kube.Event{}})
 		machinesGone(t, err)
 		assert.Empty(t, w.Machine("m").Status.CurrentStatus.Phase)
 		assert.Empty(t, w.Told())

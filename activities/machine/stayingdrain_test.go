@@ -92,7 +92,7 @@ func TestDrainOfANodeWhoseMachineStaysIsRecorded(t *testing.T) {
 	report := func(d machine.StayingDrain) *v1alpha1.StayingDrain {
 		d.Purpose = what
 		in := machine.Report{Read: kube.Read{Ref: activitiestest.Ref(m), Live: true}, Drain: &d}
-		activitiestest.Twice[string](w, acts(w.Kube).ReportMachine, in)
+		activitiestest.Twice[kube.Reported](w, acts(w.Kube).ReportMachine, in)
 		return w.Machine("m").Status.Drain
 	}
 	got := report(machine.StayingDrain{Means: "Evict"})

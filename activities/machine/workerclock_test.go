@@ -29,7 +29,7 @@ func report(t *testing.T, w *activitiestest.World, k activitiestest.Worker, afte
 	t.Helper()
 	in.Read = k.Read(w.Machine("m"))
 	in.Read.At = in.Read.At.Add(after)
-	_, err := activitiestest.RunOn[string](w, k, acts(w.Kube).ReportMachine, in)
+	_, err := activitiestest.RunOn[kube.Reported](w, k, acts(w.Kube).ReportMachine, in)
 	require.NoError(t, err)
 	w.Settle()
 }
@@ -168,7 +168,7 @@ func TestNoTimeOfAMachineIsBeforeItsCreation(t *testing.T) {
 	m := activitiestest.Machine("m")
 	w := activitiestest.NewWorld(t, m)
 	in := machine.Report{Read: at(m, m.CreationTimestamp.Add(-2*time.Second)), Phase: "Pending", Stopped: true}
-	_, err := activitiestest.Local[string](w, acts(w.Kube).ReportMachine, in)
+	_, err := activitiestest.Local[kube.Reported](w, acts(w.Kube).ReportMachine, in)
 	require.NoError(t, err)
 	status := w.Machine("m").Status
 	assert.True(t, status.CurrentStatus.LastUpdateTime.Equal(&m.CreationTimestamp))

@@ -1,6 +1,7 @@
 package set_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -59,7 +60,12 @@ func TestDecideScaleOfARefusedBatch(t *testing.T) {
 	refused := set.Input{Read: activitiestest.Read(s), Failure: scale.Failure{Message: "quota"}}
 	assert.True(t, activitiestest.Twice[set.Decision](w, acts(w.Kube).DecideScale, refused).Report)
 	status := reportSet(w, set.Report{Input: refused})
-	assert.Equal(t, v1alpha1.MachineSetReplicaFailure, status.Conditions[len(status.Conditions)-1].Type)
+	last := status.Conditions[len(status.Conditions)-2:]
+	assert.Equal(t, v1alpha1.MachineSetReplicaFailure, last[0].Type)
+	assert.Equal(t, v1alpha1.MachineSetBlocked, last[1].Type)
+	assert.Equal(t, "MachineCreationFailed: set s creates no machine: quota", last[1].Reason+": "+strings.SplitAfter(last[1].Message, "quota")[0])
+	require.NotNil(t, status.CurrentOperation)
+	assert.Equal(t, last[1].Message, status.CurrentOperation.WaitsFor)
 	d := activitiestest.Twice[set.Decision](w, acts(w.Kube).DecideScale, refused)
 	assert.False(t, d.Report)
 	assert.Len(t, d.Scale.Create, 1)

@@ -22,6 +22,7 @@ import (
 	"millwright/api/v1alpha1"
 	"millwright/api/vocabulary"
 	"millwright/decide/attention"
+	"millwright/decide/explain"
 	"millwright/decide/scale"
 	"millwright/observe/cache"
 	observeset "millwright/observe/set"
@@ -39,6 +40,7 @@ type Decision struct {
 	Prepare bool             // our finalizer is missing
 	Free    bool             // no machine is left of a set that is being deleted: our finalizer may be removed
 	Report  bool             // the status does not show what was read
+	Blocked explain.Summary  `json:",omitzero"` // what blocks the set and its machines
 	Seen    kube.MinVersions // versions that were read; a later decision must not read older ones
 }
 
@@ -66,9 +68,11 @@ func (a *Activities) DecideScale(ctx context.Context, in Input) (Decision, error
 		Scale:   plan.Decision,
 		Prepare: !observed.Deleting && !observed.Finalizer,
 		Free:    observed.Deleting && observed.Finalizer && plan.Decision.Done,
-		Report:  plan.Unreported || (plan.Pending.Calm() && set.Status.CurrentOperation != nil),
+		Blocked: observeset.Explained(set, around, plan.Status.Conditions, observed.Now).Blocked(observed.Now),
 		Seen:    kube.MinVersions{},
 	}
+	d.Report = plan.Unreported || !observeset.IsExplained(&set.Status, d.Blocked) ||
+		plan.Pending.Calm() && !d.Blocked.Blocked() && set.Status.CurrentOperation != nil
 	d.Seen.Raise(cache.Sets, set.ResourceVersion)
 	d.Seen.Raise(cache.Classes, around.Class)
 	for _, m := range slices.Concat(around.Members, around.Orphans) {
@@ -423,10 +427,13 @@ func applyReport(set *v1alpha1.MachineSet, around observeset.Around, in Report, 
 	s.ObservedGeneration = set.Generation
 	s.FailedMachines = kube.Summary(around.Members, plan.Status.Failed)
 	s.Selector = kube.SelectorText(set.Spec.Selector)
+	blocked := observeset.Explained(set, around, plan.Status.Conditions, observed.Now).Blocked(observed.Now)
+	observeset.ApplyBlocked(s, blocked)
 	s.CurrentOperation = kube.Operation(in.Step)
 	if plan.Calm { // often this report was the last work
 		s.CurrentOperation = nil
 	}
+	s.CurrentOperation = kube.Explained(s.CurrentOperation, blocked)
 	return plan.Thaw
 }
 

@@ -16,6 +16,9 @@ const (
 	// MachineDeploymentProgressing: the rollout progresses, is complete, made no progress in time (False) or is paused
 	// (Unknown).
 	MachineDeploymentProgressing MachineDeploymentConditionType = vocabulary.ConditionProgressing
+	// MachineDeploymentBlocked: the deployment, one of its sets or machines stands still. Present only while it is True; since the oldest
+	// cause began.
+	MachineDeploymentBlocked MachineDeploymentConditionType = vocabulary.ConditionBlocked
 	// MachineDeploymentReplicaFailure: a set could not create or delete a machine. Copied from the set.
 	MachineDeploymentReplicaFailure MachineDeploymentConditionType = vocabulary.ConditionReplicaFailure
 	// MachineDeploymentFrozen: no machine is created, for safety.
@@ -42,6 +45,8 @@ type MachineSetConditionType string
 
 // Conditions of a MachineSet.
 const (
+	// MachineSetBlocked: the set or one of its machines stands still. Present only while it is True; since the oldest cause began.
+	MachineSetBlocked MachineSetConditionType = vocabulary.ConditionBlocked
 	// MachineSetReplicaFailure: a machine could not be created or deleted.
 	MachineSetReplicaFailure MachineSetConditionType = vocabulary.ConditionReplicaFailure
 	// MachineSetFrozen: no machine is created, for safety.
@@ -121,6 +126,8 @@ const (
 	// MachineReplacementDue: a timeout has ended, or the instance or the node is permanently gone. The machine is replaced as
 	// soon as its deployment's replacement budget allows it; the message says what it waits for.
 	MachineReplacementDue corev1.NodeConditionType = vocabulary.ConditionReplacementDue
+	// MachineBlocked: the machine stands still, since its present step began. Present only while it is True.
+	MachineBlocked corev1.NodeConditionType = vocabulary.ConditionBlocked
 	// MachineDrained: all pods have left the node of a machine that is being deleted. Until then the reason is Draining,
 	// Blocked or Forcing, and the message says what the drain waits for.
 	MachineDrained corev1.NodeConditionType = vocabulary.ConditionDrained
@@ -168,6 +175,10 @@ const (
 	ReasonCreating        = vocabulary.ReasonCreating
 )
 
+// ClassServed is a condition of a MachineClass: a worker polls the queue of its provider. False: no instance is made or deleted until one
+// does. It is absent while that is not known.
+const ClassServed = vocabulary.ConditionServed
+
 // Reasons of events on a MachineClass, about instances that no Machine claims.
 const (
 	ReasonOrphansCollected  = "OrphansCollected"  // they were deleted
@@ -180,7 +191,7 @@ const (
 // from its node.
 func IsReservedConditionType(conditionType corev1.NodeConditionType) bool {
 	switch conditionType {
-	case MachineClassReady, MachineInstanceReady, MachineReplacementDue, MachineDrained, MachineHealthCheckSucceeded, MachineOwnerRemediated:
+	case MachineBlocked, MachineClassReady, MachineInstanceReady, MachineReplacementDue, MachineDrained, MachineHealthCheckSucceeded, MachineOwnerRemediated:
 		return true
 	default:
 		return false

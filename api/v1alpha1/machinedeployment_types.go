@@ -18,6 +18,9 @@ import (
 // +kubebuilder:printcolumn:name="Up-to-date",type=integer,JSONPath=".status.updatedReplicas",description="Number of machines of the newest template"
 // +kubebuilder:printcolumn:name="Available",type=integer,JSONPath=".status.availableReplicas",description="Number of machines that are available"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=".metadata.creationTimestamp",description="Time since the deployment was asked for"
+// +kubebuilder:printcolumn:name="Waits-For",type=string,JSONPath=".status.currentOperation.waitsFor",description="What it waits for, what happens by itself, and the command that changes it"
+// +kubebuilder:printcolumn:name="Since",type=date,JSONPath=".status.currentOperation.since",description="Time since it began to wait",priority=1
+// +kubebuilder:printcolumn:name="Deadline",type=string,JSONPath=".status.currentOperation.deadline",description="When something happens by itself",priority=1
 type MachineDeployment struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional
@@ -200,7 +203,7 @@ type MachineDeploymentStatus struct {
 	// The selector as text, for kubectl scale, the HorizontalPodAutoscaler and the cluster autoscaler.
 	// +optional
 	Selector string `json:"selector,omitempty"`
-	// The current operation. Absent means calm.
+	// The current operation. Absent means calm. It has no step if only a machine below stands still.
 	// +optional
 	CurrentOperation *Operation `json:"currentOperation,omitempty"`
 }

@@ -125,6 +125,13 @@ type Operation struct {
 	// +optional
 	// +listType=atomic
 	BlockedBy []string `json:"blockedBy,omitempty"`
+	// Why the step takes time, as a clause without the name of the object.
+	// +optional
+	Cause string `json:"cause,omitempty"`
+	// What the object waits for, since when, what happens without a person and when, and the command that changes it, in one sentence.
+	// The condition Blocked has the same sentence while the object stands still.
+	// +optional
+	WaitsFor string `json:"waitsFor,omitempty"`
 }
 
 // MachineSummary describes a failed machine in the status of its set and deployment.

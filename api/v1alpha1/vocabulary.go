@@ -29,7 +29,7 @@ const (
 	// LabelMachineTemplateHash distinguishes the sets of one deployment: on MachineSet, its selector, and Machine.
 	LabelMachineTemplateHash = "machine-template-hash"
 	// LabelFreeze with value True, on MachineSet or MachineDeployment, stops the creation of machines.
-	LabelFreeze = "freeze"
+	LabelFreeze = vocabulary.LabelFreeze
 	// LabelForceDeletion on a Machine, read as a bool: delete without waiting for pods.
 	LabelForceDeletion = "force-deletion"
 	// LabelForceDrain with the exact value True, on a Machine: drain by force for in-place update and preservation.
@@ -147,9 +147,9 @@ const (
 // Annotations that control sets and their machines, as in Cluster API. Each counts by its presence.
 const (
 	// AnnotationPaused on a MachineSet, or on its MachineDeployment: the set creates and deletes no machines.
-	AnnotationPaused = "cluster.x-k8s.io/paused"
+	AnnotationPaused = vocabulary.AnnotationPaused
 	// AnnotationSkipPreflightChecks on a MachineSet names the preflight checks that it skips, separated by commas; All skips all.
-	AnnotationSkipPreflightChecks = "machineset.cluster.x-k8s.io/skip-preflight-checks"
+	AnnotationSkipPreflightChecks = vocabulary.AnnotationSkipPreflightChecks
 	// AnnotationDeleteMachine on a Machine: it is deleted first when there are too many.
 	AnnotationDeleteMachine = "cluster.x-k8s.io/delete-machine"
 	// AnnotationRemediateMachine on a Machine: its set replaces it.
@@ -262,6 +262,10 @@ const (
 	// TaintCriticalComponentsNotReady keeps pods off a node until its critical components run; others remove it.
 	TaintCriticalComponentsNotReady       = vocabulary.TaintCriticalComponentsNotReady
 	TaintCriticalComponentsNotReadyEffect = corev1.TaintEffectNoSchedule
+
+	// TaintUninitialized is on a node that registered with an external cloud provider, until the cloud controller manager has
+	// initialised it.
+	TaintUninitialized = vocabulary.TaintUninitialized
 )
 
 // ownMetadataKeys are the keys that only Millwright writes and that request nothing from another object.

@@ -2,10 +2,17 @@ package vocabulary
 
 // Statuses of a condition.
 const (
-	StatusTrue    = "True"
-	StatusFalse   = "False"
-	StatusUnknown = "Unknown"
+	StatusTrue    = "True"    // it is so
+	StatusFalse   = "False"   // it is not so
+	StatusUnknown = "Unknown" // that is not known
 )
+
+// ConditionBlocked is a condition of a Machine, MachineSet, MachineDeployment: it, or a machine below it, stands still. It is there only
+// while it is True. The message is the sentence of decide/explain.
+const ConditionBlocked = "Blocked"
+
+// ConditionServed is a condition of a MachineClass: a worker serves its provider.
+const ConditionServed = "Served"
 
 // Condition types of a Machine, besides those that are copied from its node.
 const (

@@ -22,6 +22,9 @@ const (
 	ReasonForcing               = "Forcing"               // pods are deleted or killed
 )
 
+// ReasonWorkerPolls is the reason of the condition Served of a class whose provider has a worker.
+const ReasonWorkerPolls = "WorkerPolls"
+
 // Reasons of events on a Machine.
 const (
 	ReasonJoined            = "Joined"            // the node has joined
@@ -56,8 +59,8 @@ const (
 	ReasonPreservedByUser     = "Preserved by user."    // an operator requested it
 	ReasonPreservationStopped = "Preservation stopped." // the condition is False
 
-	MessagePreservedNodeDrained    = "Preserved node drained successfully."
-	MessagePreservedNodeNotDrained = "Preserved node could not be drained."
+	MessagePreservedNodeDrained    = "Preserved node drained successfully." // a message
+	MessagePreservedNodeNotDrained = "Preserved node could not be drained." // a message
 )
 
 // Reasons of conditions of MachineSets and MachineDeployments, and of the events that go with them.
@@ -76,6 +79,8 @@ const (
 	ReasonRolloutWaiting             = "RolloutWaiting"             // the rollout waits at a pause point
 	ReasonInvalid                    = "Invalid"                    // nothing can be done with the deployment as it is
 	ReasonDeploymentRollback         = "DeploymentRollback"         // the template of an earlier revision was written
+	ReasonTemplateNotFound           = "TemplateNotFound"           // an object that the template of a set names does not exist
+	ReasonPreflightCheckFailed       = "PreflightCheckFailed"       // the control plane is not ready for more machines
 	ReasonFailedCreate               = "FailedCreate"               // a machine could not be created
 	ReasonFailedDelete               = "FailedDelete"               // a machine could not be deleted
 	ReasonOverShootingReplicaCount   = "OverShootingReplicaCount"   // the set has too many machines
@@ -87,10 +92,14 @@ const (
 // What a workflow waits for, in status.currentOperation, where that is no reason of a condition.
 const (
 	BlockedApproval          = "Approval"          // an operator has to approve a step of the rollout
+	BlockedCall              = "ProviderCall"      // a call of the provider has been open for long
 	BlockedHold              = "Hold"              // an operator holds it
 	BlockedRefused           = "Refused"           // the API server refuses a write
+	BlockedNode              = "NodeNotHealthy"    // the node is not healthy, or is gone
 	BlockedNodeRefused       = "NodeRefused"       // the API server refuses what is written to the node
+	BlockedNoWorker          = "NoWorker"          // no worker serves the provider; also the reason of Served
 	BlockedPaused            = "Paused"            // an operator paused it
 	BlockedScaleUp           = "ScaleUpBlocked"    // the set must not create machines now
+	BlockedStep              = "Step"              // a step of the rollout lasts for a while
 	BlockedTargetUnavailable = "TargetUnavailable" // the target cluster does not answer
 )

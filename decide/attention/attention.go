@@ -18,6 +18,7 @@ type Need string
 const (
 	Nothing  Need = ""
 	Instance Need = "Instance" // a machine has no instance yet, or none that is initialised
+	Name     Need = "Name"     // a machine's node is found, and its name is to be recorded
 	Node     Need = "Node"     // a machine's instance exists, and its node has yet to join
 	Health   Need = "Health"   // a machine's status does not match its node
 	Recovery Need = "Recovery" // a machine's node is unhealthy: wait for its recovery or for the end of the health timeout
@@ -33,7 +34,9 @@ const (
 )
 
 // Prompt reports whether the workflow meets this need of a machine with one short step.
-func (n Need) Prompt() bool { return n == Health || n == Sync || n == Preserve || n == InPlace }
+func (n Need) Prompt() bool {
+	return n == Health || n == Name || n == Sync || n == Preserve || n == InPlace
+}
 
 // Decision is the need of an object. Why is one sentence.
 type Decision struct {
@@ -56,12 +59,18 @@ func (d Decision) Calm() bool { return d.Need == Nothing }
 // needs.
 const Finalizers Need = "Finalizers"
 
+// Serve is the need of a MachineClass whose status does not say whether a worker serves its provider.
+const Serve Need = "Serve"
+
 // ClassFacts describe a MachineClass and the Secrets of its namespace.
 type ClassFacts struct {
 	Deleting  bool // metadata.deletionTimestamp is set
 	Finalizer bool // ours is on
 	Machines  int  // number that refer to the class, terminating machines included
 	Unguarded int  // number of Secrets that the class needs and that lack our finalizer
+	Asked     bool // Temporal has said whether a worker serves the provider
+	Unserved  bool // no worker does
+	SaidSo    bool // the status says that no worker does
 	Unused    int  // number of Secrets with our finalizer that no class needs; those of a deleted class are found at the resync
 }
 
@@ -75,6 +84,8 @@ func Class(f ClassFacts) Decision {
 		If(f.Deleting && f.Machines == 0, Deletion, "deletion was asked for; no machine refers to it"),
 		If(f.Unused > 0, Finalizers, "%s to release: no class needs %s", phrase.Count(f.Unused, "Secret"), phrase.OneOf(f.Unused, "it", "them")),
 		If(f.Deleting, Deletion, "deletion was asked for; %s %s to it", phrase.Count(f.Machines, "machine"), phrase.OneOf(f.Machines, "refers", "refer")),
+		If(f.Asked && f.Unserved && !f.SaidSo, Serve, "no worker serves its provider"),
+		If(f.Asked && !f.Unserved && f.SaidSo, Serve, "a worker serves its provider again"),
 		Decision{Nothing, "its finalizers are in place"},
 	)
 }

@@ -43,7 +43,7 @@ func phase(p string) edit { return func(f *attention.MachineFacts) { f.Phase = p
 func sick(f *attention.MachineFacts)       { f.Conditions = ready("False") }
 func noNode(f *attention.MachineFacts)     { f.NodeExists = false }
 func nodeGoing(f *attention.MachineFacts)  { f.NodeDeleting = true }
-func nodeHeld(f *attention.MachineFacts)   { f.NodeComponentsNotReady = true }
+func nodeHeld(f *attention.MachineFacts)   { f.NodeWaits = "its critical components are not ready" }
 func noTarget(f *attention.MachineFacts)   { f.NoTarget, f.NodeExists = true, false }
 func deleting(f *attention.MachineFacts)   { f.Deleting = true }
 func released(f *attention.MachineFacts)   { f.Finalizer = false }
@@ -52,6 +52,9 @@ func uncopied(f *attention.MachineFacts)   { f.Uncopied = true }
 func unsynced(f *attention.MachineFacts)   { f.Carries.Finalizer = false }
 func due(f *attention.MachineFacts)        { f.Due = true }
 func granted(f *attention.MachineFacts)    { f.Granted = true }
+func nameless(f *attention.MachineFacts)   { f.NodeName, f.NodeExists = "", false }
+func found(f *attention.MachineFacts)      { f.NodeFound = "ip-10-0-0-1" }
+func emptied(f *attention.MachineFacts)    { f.Emptied = true }
 func inSet(f *attention.MachineFacts)      { f.Alone = false }
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -99,6 +102,9 @@ func TestMachine(t *testing.T) {
 		{"node not registered", running(phase("Pending"), noNode), attention.Node, "instance virtual:///eu/i-1 exists; node m-1 is not registered"},
 		{"node not ready", running(phase("Pending"), sick), attention.Node, "instance virtual:///eu/i-1 exists; node m-1: Ready is False (KubeletNotReady)"},
 		{"node has joined", running(phase("Pending")), attention.Health, "node m-1 has joined"},
+		{"the name of the node is not known", running(phase("Pending"), nameless), attention.Node, "instance virtual:///eu/i-1 exists; no node has its provider ID yet"},
+		{"a node has its provider ID", running(phase("Pending"), nameless, found), attention.Name, "node ip-10-0-0-1 has the provider ID of its instance"},
+		{"without a target it needs none", running(phase("Available"), noTarget, nameless, found), attention.Nothing, "instance virtual:///eu/i-1 exists; there is no target cluster"},
 		{"node goes before it has joined", running(phase("Pending"), nodeGoing), attention.Node, "instance virtual:///eu/i-1 exists; node m-1 is being deleted"},
 		{"U117: critical components are not ready: it has not joined", running(phase("Pending"), nodeHeld), attention.Node, "instance virtual:///eu/i-1 exists; node m-1: its critical components are not ready"},
 		{"U117: an unhealthy node does not wait for them", running(phase("Unknown"), nodeHeld), attention.Health, "node m-1 is healthy again"},
@@ -146,6 +152,8 @@ func TestMachine(t *testing.T) {
 		{"failed, and preserved", running(phase("Failed"), sick, preserved), attention.Kept, "failed, and preserved"},
 		{"U131: failed, preserved and well again", running(phase("Failed"), preserved), attention.Health, "node m-1 is healthy again"},
 		{"to be deleted", running(deleting), attention.Deletion, "deletion was asked for; node m-1 is healthy"},
+		{"to be deleted, and a node has its provider ID: it has to be drained", running(deleting, nameless, found), attention.Name, "node ip-10-0-0-1 has the provider ID of its instance"},
+		{"to be deleted, and nothing is left to drain", running(deleting, nameless, found, emptied), attention.Deletion, "deletion was asked for"},
 		{"to be deleted when it has failed", running(deleting, phase("Failed")), attention.Deletion, "deletion was asked for; node m-1 is healthy"},
 		{"to be deleted when its replacement was granted", running(deleting, granted), attention.Deletion, "deletion was asked for; node m-1 is healthy"},
 		{"to be deleted while it is created", running(deleting, noInstance, phase("")), attention.Deletion, "deletion was asked for; node m-1 is healthy"},

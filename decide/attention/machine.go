@@ -24,8 +24,9 @@ type MachineFacts struct {
 	ProviderID string // spec.providerID
 	Stuck      bool   // its creation waits for an operator, and has no timeout meanwhile
 
-	NodeExists bool // a Node of that name exists; false: all facts of the node are zero
-	Uncopied   bool // the machine's status lacks the present conditions of the Node
+	NodeExists bool   // a Node of that name exists; false: all facts of the node are zero
+	NodeFound  string // name of the Node with the machine's provider ID, while NodeName is empty
+	Uncopied   bool   // the machine's status lacks the present conditions of the Node
 	Conditions []health.Condition
 	Bad        []string // condition types that make the node unhealthy
 	Wanted     nodesync.Wanted
@@ -80,7 +81,7 @@ func Machine(f MachineFacts) MachinePlan {
 		m.unsynced = ""
 		p.Otherwise = m.decide().Need
 	}
-	if p.Need != Nothing && p.Need != Deletion && !f.Now.IsZero() && (p.Need != Instance || !f.Stuck) {
+	if p.Need != Nothing && !f.Deleting && !f.Now.IsZero() && (p.Need != Instance || !f.Stuck) {
 		m.addHealth(&p)
 	}
 	return p
@@ -156,7 +157,7 @@ func (m machine) standing() Decision {
 		return Decision{Nothing, "released: the API server removes it"}
 	case m.Deleting:
 		if m.NodeName == "" || m.NoTarget || m.Emptied {
-			return Decision{Deletion, "deletion was asked for"}
+			return cmp.Or(m.found(), Decision{Deletion, "deletion was asked for"})
 		}
 		return Decision{Deletion, "deletion was asked for; " + m.waitsFor()} // a drain depends on the state of the node
 	case m.Phase == vocabulary.PhaseFailed:
@@ -198,12 +199,20 @@ func (m machine) failed() Decision {
 	)
 }
 
+// found returns the need of a machine whose node is known by its provider ID alone.
+func (m machine) found() Decision {
+	return If(m.NodeFound != "" && !m.NoTarget && !m.Emptied, Name, "node %s has the provider ID of its instance", m.NodeFound)
+}
+
 // withNode returns the need of a machine that has its instance.
 func (m machine) withNode() Decision {
+	if found := m.found(); !found.Calm() {
+		return found
+	}
 	switch well := m.Healthy && !m.NodeDeleting; m.Phase {
 	case vocabulary.PhasePending, vocabulary.PhaseAvailable:
 		return cmp.Or(
-			If(well && !m.NodeComponentsNotReady, Health, "node %s has joined", m.NodeName),
+			If(well && m.NodeWaits == "", Health, "node %s has joined", m.NodeName),
 			Decision{Node, fmt.Sprintf("instance %s exists; %s", m.ProviderID, m.waitsFor())},
 		)
 	case vocabulary.PhaseRunning:
@@ -230,11 +239,14 @@ func (m machine) withNode() Decision {
 
 // waitsFor describes the state of the node.
 func (m machine) waitsFor() string {
+	if m.NodeName == "" {
+		return "no node has its provider ID yet"
+	}
 	return "node " + m.NodeName + cmp.Or(
 		phrase.If(!m.NodeExists, " is not registered"),
 		phrase.If(m.NodeDeleting, " is being deleted"),
 		phrase.If(!m.Healthy, ": %s", m.nodeWhy),
-		phrase.If(m.NodeComponentsNotReady, ": its critical components are not ready"),
+		phrase.If(m.NodeWaits != "", ": %s", m.NodeWaits),
 		" is healthy",
 	)
 }

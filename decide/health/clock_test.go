@@ -110,7 +110,7 @@ func TestD26_OnlyTheHealthClockMovesTheDeadline(t *testing.T) {
 		{"D26: another condition is bad for longer", func(f *health.Facts) { f.BadSince = f.Now.Add(-time.Hour) }},
 		{"D26: the node went missing", noNode},
 		{"D26: the reason is another one", func(f *health.Facts) { f.Why = "node m-1: DiskPressure is True (Full)" }},
-		{"D26: the critical taint came", func(f *health.Facts) { f.NodeComponentsNotReady = true }},
+		{"D26: the critical taint came", func(f *health.Facts) { f.NodeWaits = "its critical components are not ready" }},
 		{"D26: it was due before", due},
 		{"D26: the creation timeout has passed", tooLate},
 	} {

@@ -56,16 +56,16 @@ func isBad(c Condition, bad []string) bool {
 
 // Facts describe a machine that is being created or exists. A zero time is not known.
 type Facts struct {
-	Name, Phase            string
-	NoTarget               bool // there is no target cluster
-	Instance               bool // the instance is recorded
-	NodeName               string
-	Healthy                bool // the node is healthy, by Decide
-	NodeDeleting           bool // the Node is being deleted, and the machine is not
-	NodeGone               bool // it is certain that the Node does not exist
-	NodeComponentsNotReady bool // critical components of the node are not ready: it has not joined yet
-	Why                    string
-	BadSince               time.Time // when the node became unhealthy; zero: the node is missing, or has no time
+	Name, Phase  string
+	NoTarget     bool // there is no target cluster
+	Instance     bool // the instance is recorded
+	NodeName     string
+	Healthy      bool   // the node is healthy, by Decide
+	NodeDeleting bool   // the Node is being deleted, and the machine is not
+	NodeGone     bool   // it is certain that the Node does not exist
+	NodeWaits    string // why a node that is healthy has not joined yet; empty: nothing keeps it
+	Why          string
+	BadSince     time.Time // when the node became unhealthy; zero: the node is missing, or has no time
 
 	Created  time.Time
 	CreateBy time.Time // end of the creation timeout; it moves with Now while its clock stands still
@@ -139,7 +139,7 @@ func Next(f Facts) Verdict {
 	}
 	switch well := f.Healthy && !f.NodeDeleting; f.Phase {
 	case vocabulary.PhasePending, vocabulary.PhaseAvailable:
-		if well && !f.NodeComponentsNotReady {
+		if well && f.NodeWaits == "" {
 			return join(f)
 		}
 		return awaitCreation(f, f.Why)

@@ -35,7 +35,7 @@ func sick(f *health.Facts)      { f.Healthy, f.Why = false, silence }
 func noNode(f *health.Facts)    { f.Healthy, f.Why = false, "node m-1 is not registered" }
 func nodeGoing(f *health.Facts) { f.NodeDeleting = true }
 func nodeHeld(f *health.Facts) {
-	f.NodeComponentsNotReady, f.Why = true, "node m-1: its critical components are not ready"
+	f.NodeWaits, f.Why = "its critical components are not ready", "node m-1: its critical components are not ready"
 }
 func noTarget(f *health.Facts) { f.NoTarget, f.Healthy = true, false }
 func tooLate(f *health.Facts)  { f.CreateBy = f.Now }

@@ -19,7 +19,6 @@ func each(check func(health.Facts)) {
 		func(f *health.Facts) *bool { return &f.Instance },
 		func(f *health.Facts) *bool { return &f.Healthy },
 		func(f *health.Facts) *bool { return &f.NodeDeleting },
-		func(f *health.Facts) *bool { return &f.NodeComponentsNotReady },
 		func(f *health.Facts) *bool { return &f.NoTimeout },
 		func(f *health.Facts) *bool { return &f.Due },
 		func(f *health.Facts) *bool { return &f.Granted },
@@ -32,6 +31,7 @@ func each(check func(health.Facts)) {
 	}
 	sets = append(
 		sets,
+		[]edit{func(f *health.Facts) { f.NodeWaits = "" }, func(f *health.Facts) { f.NodeWaits = "its parts are not ready" }},
 		[]edit{func(f *health.Facts) { f.Breaker = "" }, breaker},
 		[]edit{func(f *health.Facts) { f.Timeout = 0 }, func(f *health.Facts) { f.Timeout = 10 * time.Minute }},
 		[]edit{func(f *health.Facts) { f.InstanceGoneAt = time.Time{} }, gone},

@@ -41,6 +41,14 @@ func (c claims) of(i Instance) (m Machine, why string) {
 	return Machine{}, ""
 }
 
+// nobodys reports whether no machine claims an instance of a cloud whose instances carry the name of their machine alone.
+func (c claims) nobodys(i Instance) bool {
+	_, named := c.byID[i.ProviderID]
+	_, here := c.here[i.Machine]
+	_, moved := c.moved[i.Machine]
+	return i.ProviderID != "" && i.Machine != "" && !named && !here && !moved
+}
+
 // unclear returns why it is not clear whose an instance is that lacks a tag; empty: it belongs to a machine. Another controller tags
 // instances with the name alone: the machine of that name adopts one, unless it names another instance.
 func (c claims) unclear(i Instance) string {
@@ -69,6 +77,9 @@ func Claimed(t Target, machines []Machine) string {
 		if _, why := c.of(Instance{ProviderID: id, Machine: t.Machine, UID: t.UID}); why != "" {
 			return why
 		}
+	}
+	if m, found := c.here[t.Machine]; t.UID == "" && found {
+		return m.String() + " has the name of the instance"
 	}
 	return ""
 }

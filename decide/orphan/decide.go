@@ -52,6 +52,10 @@ func (d *Decision) sort(f Facts) []group {
 	var orphans []group
 	claims := claimsOf(f.Machines)
 	for _, g := range groups(f) {
+		if f.Named && g.uid == "" && claims.nobodys(g.members[0]) {
+			orphans = append(orphans, g)
+			continue
+		}
 		if g.uid == "" || g.machine == "" || g.members[0].ProviderID == "" {
 			for _, i := range g.members {
 				if why := claims.unclear(i); why != "" {

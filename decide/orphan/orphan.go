@@ -13,6 +13,7 @@ type Facts struct {
 	Now       time.Time
 	Allowed   string     // value of the class's annotation collect-orphans; empty: none
 	Instances []Instance // all instances of the class
+	Named     bool       // instances of this cloud never carry a UID: their machine is the one of their name
 	Machines  []Machine  // all machines of all namespaces, of any class and in any phase
 	Sightings []Sighting // those of the sweep before
 	Settings  Settings
@@ -79,7 +80,8 @@ type Decision struct {
 	Unclear    []string   // what an operator has to resolve; at most 10 sentences
 }
 
-// Target names a former machine and all instances with its UID, since a provider deletes them together.
+// Target names a former machine and all instances with its UID, since a provider deletes them together. Without a UID it has one
+// instance, which is deleted by its provider ID.
 type Target struct {
 	Machine, UID string
 	ProviderIDs  []string

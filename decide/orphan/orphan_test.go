@@ -52,6 +52,18 @@ func with(f orphan.Facts, seen time.Duration, instances ...orphan.Instance) orph
 	return f
 }
 
+// named makes a world of a cloud whose instances carry names alone.
+func named(f orphan.Facts) orphan.Facts {
+	f.Named = true
+	for i := range f.Instances {
+		f.Instances[i].UID = ""
+	}
+	for i := range f.Sightings {
+		f.Sightings[i].UID = ""
+	}
+	return f
+}
+
 func changed(f orphan.Facts, change func(*orphan.Facts)) orphan.Facts {
 	change(&f)
 	return f
@@ -109,6 +121,21 @@ func TestDecide(t *testing.T) {
 		}), says: "Machine new names instance i-gone-2"},
 		{name: "two instances of one lost machine go together", facts: with(healthy(3), long, gone, instance("i-gone-2", "gone")), goes: []string{"i-gone", "i-gone-2"}},
 		{name: "one of the two was just seen", facts: with(with(healthy(3), long, gone), 0, instance("i-gone-2", "gone")), says: "not confirmed before 12:15:00 UTC"},
+		{name: "U161: in a cloud of names, no machine of its name: it goes", facts: named(with(healthy(3), long, gone)), goes: []string{"i-gone"}},
+		{name: "U161: in a cloud of names, a machine of its name that has no instance yet keeps it", facts: changed(named(with(healthy(3), long, gone)), func(f *orphan.Facts) {
+			f.Machines = append(f.Machines, orphan.Machine{Name: "gone", UID: "uid-new"})
+		})},
+		{
+			name: "U161: in a cloud of names, a second one of a name stays: a person decides", facts: named(with(healthy(3), long, instance("i-2", "m-1"))),
+			says: "instance i-2 has no UID, and the name of Machine m-1, which names instance i-m-1",
+		},
+		{name: "U161: in a cloud of names, a machine that was moved keeps it", facts: changed(named(with(healthy(3), long, gone)), func(f *orphan.Facts) {
+			f.Machines = append(f.Machines, orphan.Machine{Name: "gone", UID: "uid-new", Elsewhere: "other"})
+		}), says: "i-gone"},
+		{name: "U161: in a cloud of names, one that a machine of another name has on record stays", facts: changed(named(with(healthy(3), long, gone)), func(f *orphan.Facts) {
+			f.Machines = append(f.Machines, machine("renamed", "i-gone"))
+		})},
+		{name: "U161: in a cloud of names, one without a name stays", facts: named(with(healthy(3), long, orphan.Instance{ProviderID: "i-gone"})), says: "has neither the name nor the UID"},
 		{name: "D23: first sighting", facts: with(healthy(3), 0, gone), says: "first seen at 12:00:00 UTC"},
 		{name: "D23: a second look that comes too early", facts: with(healthy(3), 15*time.Minute-1, gone), says: "not confirmed"},
 		{name: "D23: exactly at the time", facts: with(healthy(3), 15*time.Minute, gone), goes: []string{"i-gone"}},

@@ -152,8 +152,8 @@ func created(o Observed) Condition {
 	const kind = vocabulary.ConditionMachinesCreated
 	lacks, blocked, failed := o.wanted() > len(o.active()), strings.Join(blockers(o), "; "), o.LastFailure
 	return cmp.Or(
-		list.When(lacks && len(o.Missing) > 0, Condition{kind, False, "TemplateNotFound", missing(o)}),
-		list.When(lacks && len(preflight.Decide(o.Preflight)) > 0, Condition{kind, False, "PreflightCheckFailed", blocked}),
+		list.When(lacks && len(o.Missing) > 0, Condition{kind, False, vocabulary.ReasonTemplateNotFound, missing(o)}),
+		list.When(lacks && len(preflight.Decide(o.Preflight)) > 0, Condition{kind, False, vocabulary.ReasonPreflightCheckFailed, blocked}),
 		list.When(lacks && blocked != "", Condition{kind, False, "ScaleUpStopped", blocked}),
 		list.When(lacks && o.Invalid != "", Condition{kind, False, "MachineSetInvalid", o.Invalid}),
 		list.When(lacks && failed.Message != "" && !failed.Deleting, Condition{kind, False, "MachineCreationFailed", failed.Message}),

@@ -92,10 +92,11 @@ func Beyond(n int) string {
 	return phrase.If(n > mostNames, "%s whose last operation failed; failedMachines names %d", machines(n), mostNames)
 }
 
-// says reports whether a status equals the wanted one. If the machines could not be listed, the counts are not compared.
+// says reports whether a status equals the wanted one. If the machines could not be listed, the counts and the names are not
+// compared.
 func (s Status) says(want Status) bool {
-	counts := want.Counts == nil || s.Counts != nil && *s.Counts == *want.Counts
-	return counts && s.Peak == want.Peak && s.Overshoot == want.Overshoot && s.Seen == want.Seen && slices.Equal(s.Conditions, want.Conditions)
+	machines := want.Counts == nil || s.Counts != nil && *s.Counts == *want.Counts && slices.Equal(s.Failed, want.Failed)
+	return machines && s.Peak == want.Peak && s.Overshoot == want.Overshoot && s.Seen == want.Seen && slices.Equal(s.Conditions, want.Conditions)
 }
 
 // count counts the members. Members that are being deleted or updated in place are not ready, available or up to date.

@@ -69,7 +69,7 @@ func TestCachedBinaryIsNotBuiltAgain(t *testing.T) {
 	module := filepath.Join(repo, "devstack", Kubernetes)
 	flags, err := linkerFlags(Kubernetes, module)
 	require.NoError(t, err)
-	key, err := sourceKey(t.Context(), module, flags)
+	key, err := sourceKey(t.Context(), module, flags, nil)
 	require.NoError(t, err)
 	dir := entry(t, cache, Kubernetes+"-"+key, time.Hour)
 

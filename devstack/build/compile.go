@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"strings"
 	"sync/atomic"
@@ -17,10 +18,11 @@ const (
 	tailLines   = 40               // lines of the compiler's output in an error
 )
 
-// compile runs the go command in dir and reports on progress. When the context is cancelled, the compilers end, too.
-func compile(ctx context.Context, dir, what string, arguments []string, progress io.Writer) error {
+// compile runs the go command in dir, with more environment, and reports on progress. When the context is cancelled, the
+// compilers end, too.
+func compile(ctx context.Context, dir, what string, environment, arguments []string, progress io.Writer) error {
 	command := exec.CommandContext(ctx, "go", arguments...)
-	command.Dir = dir
+	command.Dir, command.Env = dir, append(os.Environ(), environment...)
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // its own group, to be ended as a whole
 	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGKILL) }
 	reader, writer := io.Pipe()

@@ -54,3 +54,19 @@ func TestMissingProductIsNamed(t *testing.T) {
 	_, err = Products(t.Context(), t.TempDir(), io.Discard, "elsewhere")
 	require.ErrorContains(t, err, "not one of our binaries")
 }
+
+func TestAProductOfAModuleOfItsOwnIsBuiltThere(t *testing.T) {
+	repo := t.TempDir()
+	for path, text := range map[string]string{
+		"provider/incus/go.mod":         "module example\n\ngo 1.26\n",
+		"provider/incus/worker/main.go": "package main\n\nfunc main() {}\n",
+	} {
+		path = filepath.Join(repo, path)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	}
+	paths, err := Products(t.Context(), repo, io.Discard, IncusWorker)
+	require.NoError(t, err)
+	assert.Equal(t, map[string]string{IncusWorker: filepath.Join(repo, "bin", "worker-incus")}, paths)
+	assert.FileExists(t, paths[IncusWorker])
+}

@@ -20,7 +20,7 @@ const keyLength = 16
 // linkerFlags returns the flags of go build for a heavy binary.
 func linkerFlags(name, module string) ([]string, error) {
 	stamp := ""
-	if name == Kubernetes {
+	if name == Kubernetes || name == Kubelet {
 		version, err := kubernetesVersion(filepath.Join(module, "go.mod"))
 		if err != nil {
 			return nil, err
@@ -53,9 +53,17 @@ func (v version) stamp() string {
 	return fmt.Sprintf("-X %[1]sgitVersion=%[2]s -X %[1]sgitMajor=%[3]s -X %[1]sgitMinor=%[4]s", variables, v.git, v.major, v.minor)
 }
 
+// environment returns what is added to the environment of the go command for a heavy binary.
+func environment(name string) []string {
+	if name == Kubelet {
+		return []string{"CGO_ENABLED=0"} // it runs with the C library of the node's image, not with that of this machine
+	}
+	return nil
+}
+
 // sourceKey returns the name of a binary in the cache: a hash over the toolchain, its flags and the sources.
-func sourceKey(ctx context.Context, module string, flags []string) (string, error) {
-	toolchain, err := toolchain(ctx, module)
+func sourceKey(ctx context.Context, module string, flags, environment []string) (string, error) {
+	toolchain, err := toolchain(ctx, module, environment)
 	if err != nil {
 		return "", err
 	}
@@ -63,9 +71,9 @@ func sourceKey(ctx context.Context, module string, flags []string) (string, erro
 }
 
 // toolchain returns the go command's version inside the module (its go.mod may require another toolchain).
-func toolchain(ctx context.Context, module string) (string, error) {
+func toolchain(ctx context.Context, module string, environment []string) (string, error) {
 	command := exec.CommandContext(ctx, "go", "env", "GOVERSION", "GOOS", "GOARCH", "CGO_ENABLED")
-	command.Dir = module
+	command.Dir, command.Env = module, append(os.Environ(), environment...)
 	out, err := command.Output()
 	if err != nil {
 		return "", fmt.Errorf("ask go for its version in %s: %w", module, err)

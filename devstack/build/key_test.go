@@ -4,6 +4,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/fstest"
 
@@ -64,4 +65,33 @@ func TestKubernetesVersionIsThatOfTheNestedModule(t *testing.T) {
 	require.NoError(t, os.WriteFile(goMod, []byte("module x\n"), 0o600))
 	_, err = kubernetesVersion(goMod)
 	assert.ErrorContains(t, err, "requires no k8s.io/kubernetes")
+}
+
+// The kubelet's module is apart from the control plane's only for the cache: every module that both have is of the same version.
+func TestKubeletHasTheVersionsOfTheControlPlane(t *testing.T) {
+	controlPlane, kubelet := versionsIn(t, Kubernetes), versionsIn(t, Kubelet)
+	assert.Greater(t, len(kubelet), 100)
+	for module, version := range kubelet {
+		if want, both := controlPlane[module]; both {
+			assert.Equal(t, want, version, module)
+		}
+	}
+}
+
+// versionsIn reads a go.mod: the version, or replacement, of each module.
+func versionsIn(t *testing.T, name string) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", name, "go.mod"))
+	require.NoError(t, err)
+	versions := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(strings.TrimPrefix(line, "replace "))
+		switch {
+		case len(fields) >= 4 && fields[1] == "=>": // a replacement comes after the requirement
+			versions[fields[0]] = fields[2] + " " + fields[3]
+		case len(fields) >= 2 && strings.HasPrefix(fields[1], "v") && strings.HasPrefix(line, "\t"):
+			versions[fields[0]] = fields[1]
+		}
+	}
+	return versions
 }

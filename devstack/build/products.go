@@ -12,34 +12,45 @@ import (
 	"strings"
 )
 
-// Our own binaries, by the folder of their main package. A binary is named like the last part of its folder.
+// Our own binaries, by the folder of their main package. Those of the clone's own module are named like the last part of the
+// folder.
 const (
 	Worker       = "worker"
 	Bridge       = "k8sbridge"
 	Starter      = "starter"
 	Devstack     = "devstack"
 	VirtualCloud = "devstack/virtualcloud"
+	IncusWorker  = "provider/incus/worker" // bin/worker-incus
 )
 
-// ProductNames returns the folders of all of our own binaries.
-func ProductNames() []string { return []string{Worker, Bridge, Starter, Devstack, VirtualCloud} }
+// nested is a binary from a module of its own, which has dependencies that only its users need.
+type nested struct{ module, binary string }
 
-// Products builds our own binaries, all of them if no folder is given, into <repo>/bin and returns their paths by folder. The
-// go command's own cache makes a second call cheap, and a lock keeps two callers from writing the same file.
+// nestedProducts returns the binaries from modules of their own, by the folder of their main package.
+func nestedProducts() map[string]nested {
+	return map[string]nested{IncusWorker: {module: "provider/incus", binary: "worker-incus"}}
+}
+
+// ProductNames returns the folders of all of our own binaries.
+func ProductNames() []string {
+	return []string{Worker, Bridge, Starter, Devstack, VirtualCloud, IncusWorker}
+}
+
+// Products builds our own binaries of these folders into <repo>/bin and returns their paths by folder. The go command's own cache
+// makes a second call cheap, and a lock keeps two callers from writing the same file.
 func Products(ctx context.Context, repo string, progress io.Writer, folders ...string) (map[string]string, error) {
-	if len(folders) == 0 {
-		folders = ProductNames()
-	}
 	bin := filepath.Join(repo, "bin")
-	// The same flags as `make build`, so that neither rebuilds what the other has built.
-	arguments := []string{"build", "-v", "-trimpath", "-o", bin + string(filepath.Separator)}
 	paths := make(map[string]string, len(folders))
+	var plain, apart []string
 	for _, folder := range folders {
 		if err := checkMain(repo, folder); err != nil {
 			return nil, err
 		}
-		arguments = append(arguments, "./"+folder)
-		paths[folder] = filepath.Join(bin, filepath.Base(folder))
+		if n, isNested := nestedProducts()[folder]; isNested {
+			apart, paths[folder] = append(apart, folder), filepath.Join(bin, n.binary)
+			continue
+		}
+		plain, paths[folder] = append(plain, "./"+folder), filepath.Join(bin, filepath.Base(folder))
 	}
 	if err := os.MkdirAll(bin, 0o755); err != nil {
 		return nil, fmt.Errorf("make %s: %w", bin, err)
@@ -49,8 +60,20 @@ func Products(ctx context.Context, repo string, progress io.Writer, folders ...s
 		return nil, err
 	}
 	defer unlock()
-	if err := compile(ctx, repo, strings.Join(folders, ", "), arguments, progress); err != nil {
-		return nil, err
+	// The same flags as `make build`, so that neither rebuilds what the other has built.
+	flags := []string{"build", "-v", "-trimpath", "-o"}
+	if len(plain) > 0 {
+		arguments := slices.Concat(flags, []string{bin + string(filepath.Separator)}, plain)
+		if err := compile(ctx, repo, strings.Join(plain, ", "), nil, arguments, progress); err != nil {
+			return nil, err
+		}
+	}
+	for _, folder := range apart {
+		module := nestedProducts()[folder].module
+		arguments := append(slices.Clone(flags), paths[folder], "./"+strings.TrimPrefix(folder, module+"/"))
+		if err := compile(ctx, filepath.Join(repo, module), folder, nil, arguments, progress); err != nil {
+			return nil, err
+		}
 	}
 	return paths, nil
 }

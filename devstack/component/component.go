@@ -25,16 +25,21 @@ const (
 	ProviderWorker    = "worker-provider" // only on demand: a worker that serves the provider's queue alone, as a user of its own
 	SecondBridge      = "bridge-2"        // only on demand: for tests of failover
 	SecondWorker      = "worker-2"        // only on demand: the same
+	Incusd            = "incusd"          // only on demand: real machines, and their way to the API server
+	IncusWorker       = "worker-incus"    // only on demand: serves the queue of provider incus, which makes real machines
+	Alertmanager      = "alertmanager"    // only on demand: shows the alerts that fire
+	Prometheus        = "prometheus"      // only on demand: scrapes our processes, and evaluates the rules of deploy/alerts
 )
 
 // Component is what the supervisor must know about a component. Its command line is in kubernetes.go or ours.go, its
 // readiness probe in probes.go.
 type Component struct {
-	Name   string
-	Needs  []string // must be ready before; they are chosen together with this component
-	After  []string // the same, but only if they are chosen
-	Heavy  string   // name of the heavy binary that it runs from, if any
-	Folder string   // or the folder of our own binary, if any
+	Name     string
+	Needs    []string // must be ready before; they are chosen together with this component
+	After    []string // the same, but only if they are chosen
+	Heavy    string   // name of the heavy binary that it runs from, if any
+	Folder   string   // or the folder of our own binary, if any
+	Observer bool     // or it is the program of package observers that has its name
 
 	OnDemand bool // not part of "all"
 }
@@ -55,6 +60,10 @@ func All() []Component {
 		{Name: ProviderWorker, Needs: []string{Bootstrap, Temporal, VirtualCloud}, Folder: build.Worker, OnDemand: true},
 		{Name: SecondBridge, Needs: []string{Bridge}, Folder: build.Bridge, OnDemand: true},
 		{Name: SecondWorker, Needs: []string{Worker}, Folder: build.Worker, OnDemand: true},
+		{Name: Incusd, Needs: []string{APIServer}, Folder: build.Devstack, OnDemand: true},
+		{Name: IncusWorker, Needs: []string{Bootstrap, Temporal, Incusd}, Folder: build.IncusWorker, OnDemand: true},
+		{Name: Alertmanager, Observer: true, OnDemand: true},
+		{Name: Prometheus, Needs: []string{Alertmanager}, Observer: true, OnDemand: true},
 	}
 }
 

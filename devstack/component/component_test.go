@@ -16,6 +16,7 @@ func TestChosenComponentsBringWhatTheyNeed(t *testing.T) {
 		{[]string{Kwok, ControllerManager}, []string{Etcd, APIServer, ControllerManager, Kwok}},
 		{[]string{Bootstrap}, []string{Etcd, APIServer, Bootstrap}}, // CRDs alone need no Temporal
 		{[]string{Bridge}, []string{Etcd, APIServer, Temporal, Bootstrap, Bridge}},
+		{[]string{Etcd, Prometheus}, []string{Etcd, Alertmanager, Prometheus}},
 		{[]string{SecondBridge}, []string{Etcd, APIServer, Temporal, Bootstrap, Bridge, SecondBridge}},
 	} {
 		got, err := WithNeeds(c.chosen)
@@ -33,7 +34,13 @@ func TestNobodyNeedsALaterComponent(t *testing.T) {
 			assert.True(t, seen[need], "%s needs %s", c.Name, need)
 		}
 		seen[c.Name] = true
-		assert.NotEqual(t, c.Heavy == "", c.Folder == "", "%s has one binary", c.Name)
+		binaries := 0
+		for _, has := range []bool{c.Heavy != "", c.Folder != "", c.Observer} {
+			if has {
+				binaries++
+			}
+		}
+		assert.Equal(t, 1, binaries, "%s has one binary", c.Name)
 	}
 }
 
@@ -49,4 +56,5 @@ func TestArgumentsOfTheCallerComeLast(t *testing.T) {
 	command := plan.Command(Worker)
 	assert.Equal(t, "--fast", command[len(command)-1])
 	assert.Contains(t, command, "/stack/kubeconfig/millwright-worker.kubeconfig")
+	assert.Contains(t, plan.Command(IncusWorker), "/stack/kubeconfig/millwright-provider-incus.kubeconfig")
 }

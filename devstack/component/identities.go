@@ -24,7 +24,25 @@ const (
 	WorkerIdentity   = "millwright-worker"
 	BridgeIdentity   = "millwright-bridge"
 	ProviderIdentity = "millwright-provider"
+	IncusIdentity    = "millwright-provider-incus"
 )
+
+// SecretsRole is the ClusterRole of the product that lets a provider's worker read Secrets.
+const SecretsRole = "millwright-provider-secrets"
+
+// UsersOf returns the users that have a role of the product (deploy/rbac) in the stack: none for other roles. The worker may read
+// Secrets because it serves the queue of the virtual provider, too. Of the providers' workers only that of Incus may from the start.
+func UsersOf(role string) []string {
+	switch role {
+	case WorkerIdentity, BridgeIdentity:
+		return []string{role}
+	case ProviderIdentity:
+		return []string{ProviderIdentity, IncusIdentity}
+	case SecretsRole:
+		return []string{WorkerIdentity, IncusIdentity}
+	}
+	return nil
+}
 
 // identity is one user of the API server.
 type identity struct {
@@ -47,6 +65,8 @@ func identities() []identity {
 		{WorkerIdentity, WorkerIdentity, ""},
 		{BridgeIdentity, BridgeIdentity, ""},
 		{ProviderIdentity, ProviderIdentity, ""},
+		{IncusIdentity, IncusIdentity, ""},
+		{Incusd, Incusd, ""},
 		{StarterUser, StarterUser, masters},
 		{Test, Test, masters},
 	}

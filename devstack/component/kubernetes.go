@@ -2,6 +2,7 @@ package component
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -46,7 +47,7 @@ func (p Plan) etcdFlags() []string {
 
 func (p Plan) apiServerFlags() []string {
 	l := p.Layout()
-	return []string{
+	flags := []string{
 		APIServer,
 		"--etcd-servers=" + p.etcdURL(),
 		"--bind-address=" + loopback,
@@ -68,11 +69,23 @@ func (p Plan) apiServerFlags() []string {
 		"--audit-log-batch-buffer-size=100000",
 		"--audit-log-maxsize=100000", // MB: it never rotates, so that counts are whole
 	}
+	if p.Network == (Network{}) {
+		return flags
+	}
+	return append(flags, // machines join by bootstrap token, then each kubelet has a certificate and may change its own node only
+		"--enable-bootstrap-token-auth",
+		"--client-ca-file="+l.Authority(),
+		"--enable-admission-plugins=NodeRestriction",
+		"--kubelet-certificate-authority="+l.Authority(),
+		"--kubelet-client-certificate="+l.kubeletClient(),
+		"--kubelet-client-key="+l.kubeletClientKey(),
+		"--kubelet-preferred-address-types=InternalIP",
+	)
 }
 
 func (p Plan) controllerManagerFlags() []string {
 	l := p.Layout()
-	return []string{
+	flags := []string{
 		ControllerManager,
 		"--kubeconfig=" + l.Kubeconfig(ControllerManager),
 		"--bind-address=" + loopback,
@@ -87,7 +100,32 @@ func (p Plan) controllerManagerFlags() []string {
 		"--kube-api-burst=1000",
 		"--node-monitor-period=2s",
 		fmt.Sprintf("--node-monitor-grace-period=%s", p.nodeTimes().grace),
-		"--controllers=" + strings.Join(controllers(), ","),
+	}
+	if p.Network == (Network{}) {
+		return append(flags, "--controllers="+strings.Join(controllers(), ","))
+	}
+	return append(flags,
+		"--controllers="+strings.Join(slices.Concat(controllers(), machineControllers()), ","),
+		"--cluster-signing-cert-file="+l.Authority(),
+		"--cluster-signing-key-file="+l.authorityKey(),
+		"--allocate-node-cidrs",
+		"--cluster-cidr="+p.Network.Pods,
+		"--node-cidr-mask-size=24",
+	)
+}
+
+// machineControllers are those that real kubelets and clients of their pods need besides: for certificates, the files of pods and
+// their addresses.
+func machineControllers() []string {
+	return []string{
+		"bootstrap-signer-controller",
+		"certificatesigningrequest-approving-controller",
+		"certificatesigningrequest-cleaner-controller",
+		"certificatesigningrequest-signing-controller",
+		"endpointslice-controller",
+		"node-ipam-controller",
+		"root-ca-certificate-publisher-controller",
+		"token-cleaner-controller",
 	}
 }
 

@@ -1,6 +1,14 @@
 package component
 
-import "strconv"
+import (
+	"flag"
+	"fmt"
+	"strconv"
+
+	"go.temporal.io/sdk/client"
+
+	"millwright/process/connection"
+)
 
 // TemporalNamespace is the Temporal namespace of Millwright's workflows.
 const TemporalNamespace = "millwright"
@@ -9,13 +17,18 @@ const TemporalNamespace = "millwright"
 const ClusterName = "devstack"
 
 func (p Plan) temporalFlags() []string {
-	return []string{
+	flags := []string{
 		"--db", p.Layout().Path(Temporal, "temporal.db"),
 		"--port", strconv.Itoa(p.Ports[Temporal]),
 		"--ui-port", strconv.Itoa(p.Ports[temporalUIPort]),
 		"--internal-port", strconv.Itoa(p.Ports[temporalInternalPort]),
 		"--ui-namespace", TemporalNamespace,
 	}
+	if p.TemporalTLS {
+		l := p.Layout()
+		flags = append(flags, "--tls-cert", l.temporalServer(), "--tls-key", l.temporalServerKey(), "--tls-ca", l.TemporalAuthority())
+	}
+	return flags
 }
 
 func (p Plan) virtualCloudFlags() []string {
@@ -31,25 +44,52 @@ func (p Plan) bootstrapFlags() []string {
 	return append([]string{"bootstrap"}, p.temporalClientFlags()...)
 }
 
-func (p Plan) workerFlags(name, identity string) []string {
+// processFlags are those that all of our processes have.
+func (p Plan) processFlags(name, identity string) []string {
 	return append([]string{
 		"--kubeconfig", p.Layout().Kubeconfig(identity),
 		"--cluster-name", ClusterName,
 		"--metrics-address", Address(p.Ports[name]),
-		"--virtualcloud-address", p.Cloud(),
 	}, p.temporalClientFlags()...)
 }
 
-func (p Plan) bridgeFlags(name string) []string {
-	return append([]string{
-		"--kubeconfig", p.Layout().Kubeconfig(BridgeIdentity),
-		"--cluster-name", ClusterName,
-		"--metrics-address", Address(p.Ports[name]),
-	}, p.temporalClientFlags()...)
+func (p Plan) workerFlags(name, identity string) []string {
+	return append(p.processFlags(name, identity), "--virtualcloud-address", p.Cloud())
+}
+
+func (p Plan) incusdFlags() []string {
+	return []string{
+		"incusd",
+		"--repo", p.Repo,
+		"--dir", p.Dir, // as for the supervisor, so that lists of processes show whose it is
+		"--network", p.Network.Name,
+		"--api-server", Address(p.Ports[APIServer]),
+		"--kubeconfig", p.Layout().Kubeconfig(Incusd),
+		"--health-address", Address(p.Ports[Incusd]),
+	}
 }
 
 func (p Plan) temporalClientFlags() []string {
-	return []string{"--temporal-address", Address(p.Ports[Temporal]), "--temporal-namespace", TemporalNamespace}
+	flags := []string{"--temporal-address", Address(p.Ports[Temporal]), "--temporal-namespace", TemporalNamespace}
+	if p.TemporalTLS {
+		l := p.Layout()
+		flags = append(flags, "--temporal-tls-cert-path", l.TemporalClient(), "--temporal-tls-key-path", l.TemporalClientKey(), "--temporal-tls-ca-path", l.TemporalAuthority())
+	}
+	return flags
+}
+
+// TemporalOptions returns the options of a client of the stack's Temporal, without a logger.
+func (p Plan) TemporalOptions() (client.Options, error) {
+	if !p.TemporalTLS { // whatever the environment of this process says of another Temporal
+		return client.Options{HostPort: Address(p.Ports[Temporal]), Namespace: TemporalNamespace}, nil
+	}
+	var flags connection.Flags
+	set := flag.NewFlagSet(Temporal, flag.ContinueOnError)
+	flags.Register(set)
+	if err := set.Parse(p.temporalClientFlags()); err != nil {
+		return client.Options{}, fmt.Errorf("connect to Temporal: %w", err)
+	}
+	return flags.Options()
 }
 
 // Command returns the arguments of a component; those of the options come last.
@@ -67,7 +107,15 @@ func (p Plan) Command(name string) []string {
 	case ProviderWorker:
 		flags = append(p.workerFlags(name, ProviderIdentity), "--queues", "provider-virtual")
 	case Bridge, SecondBridge:
-		flags = p.bridgeFlags(name)
+		flags = p.processFlags(name, BridgeIdentity)
+	case IncusWorker:
+		flags = p.processFlags(name, IncusIdentity)
+	case Incusd:
+		flags = p.incusdFlags()
+	case Alertmanager:
+		flags = p.alertmanagerFlags()
+	case Prometheus:
+		flags = p.prometheusFlags()
 	default:
 		flags = p.kubernetesCommand(name)
 	}

@@ -14,6 +14,9 @@ type Plan struct {
 	Args       map[string][]string `json:"args,omitempty"`
 	Quiet      bool                `json:"quiet,omitempty"`
 	Timeout    time.Duration       `json:"timeout"`
+	// TemporalTLS makes Temporal's frontend demand certificates.
+	TemporalTLS bool    `json:"temporalTLS,omitempty"`
+	Network     Network `json:"network,omitzero"` // of real machines, if there are some
 }
 
 // Layout returns the folder of the stack.

@@ -47,11 +47,15 @@ func portTable() []port {
 		{Temporal, Temporal, 7233, 6},
 		{temporalUIPort, Temporal, 8233, 7},
 		{VirtualCloud, VirtualCloud, 16480, 8},
-		{Worker, Worker, 16490, 9}, // these five: metrics and health
+		{Worker, Worker, 16490, 9}, // these six: metrics and health
 		{Bridge, Bridge, 16491, 10},
 		{ProviderWorker, ProviderWorker, 16492, 11},
 		{SecondBridge, SecondBridge, 16493, 12},
 		{SecondWorker, SecondWorker, 16494, 21},
+		{IncusWorker, IncusWorker, 16496, 23},
+		{Incusd, Incusd, 16495, 22}, // health
+		{Prometheus, Prometheus, 16497, 24},
+		{Alertmanager, Alertmanager, 16498, 25},
 		{temporalInternalPort, Temporal, 16234, 13},
 	}
 	for i := 1; i < temporalInternalPorts; i++ {
@@ -63,7 +67,7 @@ func portTable() []port {
 // Free blocks are also lower than the range of outgoing connections.
 const (
 	firstBlock = 20000
-	blockSize  = 25
+	blockSize  = 26
 	blockCount = 400
 )
 

@@ -20,32 +20,51 @@ func Prepare(ctx context.Context, plan Plan) error {
 			return fmt.Errorf("make folder: %w", err)
 		}
 	}
+	if slices.Contains(plan.Components, Prometheus) {
+		if err := writeObservers(plan); err != nil {
+			return err
+		}
+	}
+	if plan.TemporalTLS {
+		if err := WriteTemporalCertificates(l); err != nil {
+			return err
+		}
+	}
 	if plan.Kubectl == "" {
 		return nil // only Temporal
 	}
 	if err := writeServiceAccountKey(l.serviceAccountKey()); err != nil {
 		return err
 	}
+	if plan.Network != (Network{}) {
+		if err := writeCertificates(l, plan.Network); err != nil {
+			return err
+		}
+	}
 	if err := writeIdentities(l, plan.APIServer()); err != nil {
 		return err
 	}
-	policy, err := auditPolicy()
-	if err != nil {
+	if err := writeAuditPolicy(l); err != nil {
 		return err
 	}
-	if err := os.WriteFile(l.auditPolicy(), policy, 0o600); err != nil {
-		return fmt.Errorf("write audit policy: %w", err)
-	}
 	if slices.Contains(plan.Components, Kwok) {
-		stages, err := exec.CommandContext(ctx, plan.Kubectl, "stages").Output()
-		if err != nil {
-			return fmt.Errorf("print KWOK stages: %w", err)
-		}
-		if err := os.WriteFile(l.stages(), stages, 0o600); err != nil {
-			return fmt.Errorf("write KWOK stages: %w", err)
+		if err := writeStages(ctx, plan); err != nil {
+			return err
 		}
 	}
 	return writeKubectl(plan)
+}
+
+// writeStages writes how KWOK plays nodes and pods.
+func writeStages(ctx context.Context, plan Plan) error {
+	stages, err := exec.CommandContext(ctx, plan.Kubectl, "stages").Output()
+	if err != nil {
+		return fmt.Errorf("print KWOK stages: %w", err)
+	}
+	if err := os.WriteFile(plan.Layout().stages(), stages, 0o600); err != nil {
+		return fmt.Errorf("write KWOK stages: %w", err)
+	}
+	return nil
 }
 
 // writeKubectl writes a script that runs kubectl with the admin's kubeconfig, for people without kubectl.
@@ -62,11 +81,11 @@ func writeKubectl(plan Plan) error {
 // quote quotes a word for the shell.
 func quote(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
 
-// auditPolicy records, without bodies, the requests of our own processes, people and tests to the API server, and none of
-// Kubernetes' own components: the requests per machine are counted from it. A watch is recorded twice, when it starts
-// (ResponseStarted) and when it ends.
-func auditPolicy() ([]byte, error) {
-	ours := []string{WorkerIdentity, BridgeIdentity, ProviderIdentity, VirtualCloud, StarterUser, Admin, Test}
+// writeAuditPolicy writes the API server's audit policy. It records, without bodies, the requests of our own processes, people and tests to
+// the API server, and none of Kubernetes' own components: the requests per machine are counted from it. A watch is recorded twice, when it
+// starts (ResponseStarted) and when it ends.
+func writeAuditPolicy(l Layout) error {
+	ours := []string{WorkerIdentity, BridgeIdentity, ProviderIdentity, IncusIdentity, VirtualCloud, StarterUser, Admin, Test}
 	policy, err := yaml.Marshal(map[string]any{
 		"apiVersion": "audit.k8s.io/v1",
 		"kind":       "Policy",
@@ -77,8 +96,11 @@ func auditPolicy() ([]byte, error) {
 			{"level": "None"},
 		},
 	})
-	if err != nil {
-		return nil, fmt.Errorf("write audit policy: %w", err)
+	if err == nil {
+		err = os.WriteFile(l.auditPolicy(), policy, 0o600)
 	}
-	return policy, nil
+	if err != nil {
+		return fmt.Errorf("write audit policy: %w", err)
+	}
+	return nil
 }

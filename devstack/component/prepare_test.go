@@ -1,7 +1,9 @@
 package component
 
 import (
+	"crypto/x509"
 	"encoding/csv"
+	"errors"
 	"os"
 	"os/exec"
 	"testing"
@@ -67,4 +69,42 @@ func TestKubectlScriptPassesArgumentsOn(t *testing.T) {
 	assert.Contains(t, string(out), "kubectl --kubeconfig")
 	assert.Contains(t, string(out), "get a b")
 	assert.Equal(t, `'it'\''s'`, quote("it's"))
+}
+
+// A renewal replaces the CA: neither side takes the certificates of before.
+func TestCertificatesOfATemporalThatDemandsThem(t *testing.T) {
+	plan := Plan{Dir: t.TempDir(), TemporalTLS: true}
+	require.NoError(t, Prepare(t.Context(), plan))
+	l := plan.Layout()
+	verify := func(authority []byte) (server, client error) {
+		roots := x509.NewCertPool()
+		require.True(t, roots.AppendCertsFromPEM(authority))
+		shown, err := readPEM(l.temporalServer(), x509.ParseCertificate)
+		require.NoError(t, err)
+		for _, usage := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
+			_, err = shown.Verify(x509.VerifyOptions{Roots: roots, DNSName: loopback, KeyUsages: []x509.ExtKeyUsage{usage}})
+			server = errors.Join(server, err)
+		}
+		ours, err := readPEM(l.TemporalClient(), x509.ParseCertificate)
+		require.NoError(t, err)
+		_, client = ours.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+		return server, client
+	}
+	before, err := os.ReadFile(l.TemporalAuthority())
+	require.NoError(t, err)
+	server, client := verify(before)
+	require.NoError(t, server)
+	require.NoError(t, client)
+	_, err = plan.TemporalOptions()
+	require.NoError(t, err)
+
+	require.NoError(t, WriteTemporalCertificates(l))
+	server, client = verify(before)
+	require.Error(t, server)
+	require.Error(t, client)
+	after, err := os.ReadFile(l.TemporalAuthority())
+	require.NoError(t, err)
+	server, client = verify(after)
+	require.NoError(t, server)
+	require.NoError(t, client)
 }

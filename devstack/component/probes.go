@@ -42,6 +42,8 @@ func (p Plan) Probe(ctx context.Context, name string) error {
 		return p.probeTemporal(ctx)
 	case VirtualCloud:
 		return healthy(ctx, p.Cloud()+"/healthz")
+	case Alertmanager, Prometheus:
+		return healthy(ctx, p.URL(name)+"/-/ready")
 	default: // worker and bridge
 		return healthy(ctx, "http://"+Address(p.Ports[name])+"/readyz")
 	}
@@ -111,8 +113,12 @@ func (p Plan) probeTemporal(ctx context.Context) error {
 		return err
 	}
 	_ = connection.Close()
-	silent := temporallog.NewStructuredLogger(slog.New(slog.DiscardHandler))
-	clients, err := client.NewLazyClient(client.Options{HostPort: Address(p.Ports[Temporal]), Logger: silent})
+	options, err := p.TemporalOptions()
+	if err != nil {
+		return err
+	}
+	options.Logger = temporallog.NewStructuredLogger(slog.New(slog.DiscardHandler))
+	clients, err := client.NewLazyClient(options)
 	if err != nil {
 		return fmt.Errorf("connect to Temporal: %w", err)
 	}

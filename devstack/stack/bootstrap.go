@@ -30,11 +30,16 @@ import (
 const fieldManager = "devstack"
 
 // applyProduct applies the product's CRDs and RBAC (deploy/crds, deploy/rbac, deploy/rbac/tokens), binds its roles to the users
-// of our worker and bridge, and waits until the CRDs are served. It may be called again.
+// of our worker and bridge, and waits until the CRDs are served. With real machines it also applies what they need to join. It
+// may be called again.
 func applyProduct(ctx context.Context, p component.Plan) error {
 	var objects []*unstructured.Unstructured
-	for _, folder := range []string{"crds", "rbac", "rbac/tokens"} {
-		found, err := readManifests(filepath.Join(p.Repo, "deploy", folder))
+	folders := []string{"deploy/crds", "deploy/rbac", "deploy/rbac/tokens"}
+	if p.Network != (component.Network{}) {
+		folders = append(folders, "devstack/nodes/rbac")
+	}
+	for _, folder := range folders {
+		found, err := readManifests(filepath.Join(p.Repo, folder))
 		if err != nil {
 			return err
 		}
@@ -111,22 +116,25 @@ func readManifest(path string) ([]*unstructured.Unstructured, error) {
 	}
 }
 
-// bindUsers returns a binding of each role named millwright-worker, millwright-bridge or millwright-provider to the user of that
-// name. In a real
-// cluster they are bound to ServiceAccounts; here every process has its own user.
+// bindUsers returns a binding of each of the product's roles to the users that have it. In a real cluster they are bound to
+// ServiceAccounts; here every process has its own user.
 func bindUsers(objects []*unstructured.Unstructured) ([]*unstructured.Unstructured, error) {
 	var bindings []*unstructured.Unstructured
 	for _, object := range objects {
 		kind, name := object.GetKind(), object.GetName()
-		users := []string{component.WorkerIdentity, component.BridgeIdentity, component.ProviderIdentity}
-		if kind != "ClusterRole" && kind != "Role" || !slices.Contains(users, name) {
+		users := component.UsersOf(name)
+		if kind != "ClusterRole" && kind != "Role" || len(users) == 0 {
 			continue
+		}
+		var subjects []rbacv1.Subject
+		for _, user := range users {
+			subjects = append(subjects, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user})
 		}
 		typed := &rbacv1.ClusterRoleBinding{
 			TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: kind + "Binding"},
 			ObjectMeta: metav1.ObjectMeta{Name: "devstack-" + name, Namespace: object.GetNamespace()},
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: name},
-			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}},
+			Subjects:   subjects,
 		} // a RoleBinding has the same fields
 		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(typed)
 		if err != nil {

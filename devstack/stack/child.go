@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"millwright/devstack/attached"
 	"millwright/devstack/component"
 
 	"golang.org/x/sync/errgroup"
@@ -85,7 +86,10 @@ var apiServerCollection = []string{"GOGC=400", "GOMEMLIMIT=2GiB"}
 func (s *supervisor) spawn(name string) (*child, error) {
 	command := exec.Command(s.plan.Binaries[name], s.plan.Command(name)...)
 	command.Dir = s.plan.Dir
-	command.Env = append(os.Environ(), "KWOK_WORKDIR="+s.plan.Layout().Path(component.Kwok)) // otherwise kwok reads ~/.kwok
+	// A user's settings for another Temporal are not for this one: neither the variables nor the configuration file.
+	command.Env = slices.DeleteFunc(os.Environ(), func(variable string) bool { return strings.HasPrefix(variable, "TEMPORAL_") })
+	command.Env = append(command.Env, "TEMPORAL_CONFIG_FILE="+os.DevNull)
+	command.Env = append(command.Env, "KWOK_WORKDIR="+s.plan.Layout().Path(component.Kwok)) // otherwise kwok reads ~/.kwok
 	if name == component.APIServer && os.Getenv("GOGC")+os.Getenv("GOMEMLIMIT") == "" {
 		command.Env = append(command.Env, apiServerCollection...)
 	}
@@ -99,7 +103,7 @@ func (s *supervisor) spawn(name string) (*child, error) {
 	command.Stdout, command.Stderr = log, log
 
 	c := &child{name: name, began: time.Now(), ended: make(chan struct{})}
-	if err := startChild(command); err != nil {
+	if err := attached.Start(command); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	c.handle = command.Process

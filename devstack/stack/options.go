@@ -3,7 +3,7 @@
 // (package build does) and knows nothing of machines.
 //
 // A supervisor process is the parent of all components. Each component ends when the supervisor ends for any reason, because
-// the kernel sends a parent-death signal; see process_linux.go for its pitfall. The state file <dir>/stack.json says what runs;
+// the kernel sends a parent-death signal; see package attached for its pitfall. The state file <dir>/stack.json says what runs;
 // only the supervisor writes it.
 package stack
 
@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"millwright/devstack/build"
@@ -29,6 +30,13 @@ type Options struct {
 	FreePorts bool
 	// Components are the components to start; those that they need are added. Empty means all.
 	Components []string
+	// Nodes is where machines with real kubelets run, beside the simulated ones: "incus" adds a server of Incus, which needs root
+	// on Linux with Debian's packages (incus.Supported), and the worker of provider incus if Components has our worker. Empty
+	// means nowhere.
+	Nodes string
+	// Observe adds Prometheus, which scrapes our processes every few seconds and evaluates the rules of deploy/alerts, and Alertmanager.
+	// Both come from Debian's packages.
+	Observe bool
 	// Output receives progress; nil means none.
 	Output io.Writer
 	// Attached ends the stack together with this process, even when that is killed: for tests.
@@ -39,6 +47,8 @@ type Options struct {
 	Args map[string][]string
 	// Binaries are paths of binaries to run instead of those of the clone, by component name: another version of ours.
 	Binaries map[string]string
+	// TemporalTLS makes Temporal's frontend demand certificates (mTLS): component.WriteTemporalCertificates. Our processes have them.
+	TemporalTLS bool
 	// Quiet makes nodes renew their leases six times less often, and be found dead later accordingly: for benchmarks, where
 	// 5,000 idle nodes would otherwise use a core. Without it, a dead node is found after a minute.
 	Quiet bool
@@ -48,6 +58,9 @@ type Options struct {
 	// is built from the clone.
 	Supervisor string
 }
+
+// nodesIncus is the only kind of real machines.
+const nodesIncus = "incus"
 
 // defaultTimeout is generous, for two cores that compile at the same time.
 const defaultTimeout = 2 * time.Minute
@@ -69,6 +82,25 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Timeout == 0 {
 		o.Timeout = defaultTimeout
+	}
+	switch o.Nodes {
+	case "":
+	case nodesIncus:
+		if len(o.Components) == 0 {
+			o.Components = component.Names()
+		}
+		o.Components = append(slices.Clone(o.Components), component.Incusd)
+		if slices.Contains(o.Components, component.Worker) {
+			o.Components = append(o.Components, component.IncusWorker)
+		}
+	default:
+		return o, fmt.Errorf("no nodes of kind %q: have %q", o.Nodes, nodesIncus)
+	}
+	if o.Observe {
+		if len(o.Components) == 0 {
+			o.Components = component.Names()
+		}
+		o.Components = append(slices.Clone(o.Components), component.Prometheus)
 	}
 	o.Components, err = component.WithNeeds(o.Components)
 	return o, err

@@ -2,11 +2,14 @@ package stack
 
 import (
 	"context"
+	"io"
 	"maps"
 	"slices"
 
 	"millwright/devstack/build"
 	"millwright/devstack/component"
+	"millwright/devstack/incus"
+	"millwright/devstack/observers"
 )
 
 // prebuild builds, or finds, the binaries of the chosen components. It returns the plan, still without ports, and the
@@ -14,14 +17,19 @@ import (
 func prebuild(ctx context.Context, o Options) (component.Plan, string, error) {
 	plan := component.Plan{
 		Dir: o.Dir, Repo: o.Repo, Components: o.Components, Binaries: map[string]string{},
-		Env: o.Env, Args: o.Args, Quiet: o.Quiet, Timeout: o.Timeout,
+		Env: o.Env, Args: o.Args, Quiet: o.Quiet, Timeout: o.Timeout, TemporalTLS: o.TemporalTLS,
 	}
 	heavy, folders, err := sources(o.Components)
 	if err != nil {
 		return plan, "", err
 	}
 	if o.Supervisor == "" {
-		folders[build.Devstack] = nil
+		folders[build.Devstack] = append(folders[build.Devstack], supervisorLog)
+	}
+	if slices.Contains(o.Components, component.Incusd) {
+		if err := incus.Build(ctx, incus.Options{Repo: o.Repo, Output: o.Output}); err != nil {
+			return plan, "", err
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(heavy)) {
 		path, err := build.Heavy(ctx, o.Repo, name, o.Output)
@@ -34,6 +42,9 @@ func prebuild(ctx context.Context, o Options) (component.Plan, string, error) {
 		if name == build.Kubernetes {
 			plan.Kubectl = path
 		}
+	}
+	if err := addObservers(ctx, plan, o.Output); err != nil {
+		return plan, "", err
 	}
 	if len(folders) == 0 {
 		return plan, o.Supervisor, nil
@@ -54,6 +65,23 @@ func prebuild(ctx context.Context, o Options) (component.Plan, string, error) {
 	return plan, ours[build.Devstack], nil
 }
 
+// addObservers adds Prometheus and Alertmanager to the binaries of a plan, if they are chosen.
+func addObservers(ctx context.Context, plan component.Plan, output io.Writer) error {
+	for _, name := range plan.Components {
+		c, err := component.Named(name)
+		if err != nil {
+			return err
+		}
+		if !c.Observer {
+			continue
+		}
+		if plan.Binaries[name], err = observers.Program(ctx, name, output); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // sources returns the components by heavy binary, and by folder of our own binaries.
 func sources(chosen []string) (heavy, folders map[string][]string, err error) {
 	heavy, folders = map[string][]string{}, map[string][]string{}
@@ -65,6 +93,7 @@ func sources(chosen []string) (heavy, folders map[string][]string, err error) {
 		case name == component.Bootstrap && !slices.Contains(chosen, component.Temporal): // nothing to do for the starter
 		case c.Heavy != "":
 			heavy[c.Heavy] = append(heavy[c.Heavy], name)
+		case c.Observer: // nothing to build
 		default:
 			folders[c.Folder] = append(folders[c.Folder], name)
 		}

@@ -4,42 +4,14 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"os/exec"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 )
 
 // supported returns an error if the stack cannot run on this system.
 func supported() error { return nil }
-
-// parentThread is a goroutine that is bound to one thread until this process ends. All children that must end with this process
-// are started there: the kernel sends the parent-death signal when the *thread* that forked ends, and Go may end any other
-// thread.
-var parentThread = sync.OnceValue(func() chan<- func() {
-	work := make(chan func())
-	go func() {
-		runtime.LockOSThread()
-		for f := range work {
-			f()
-		}
-	}()
-	return work
-})
-
-// startChild starts a process that is killed when this one ends for any reason.
-func startChild(command *exec.Cmd) error {
-	if command.SysProcAttr == nil {
-		command.SysProcAttr = &syscall.SysProcAttr{}
-	}
-	command.SysProcAttr.Pdeathsig = syscall.SIGKILL
-	started := make(chan error)
-	parentThread() <- func() { started <- command.Start() }
-	return <-started
-}
 
 // processOf returns the identity of a running process, or of one that was not waited for yet.
 func processOf(pid int) (Process, error) {

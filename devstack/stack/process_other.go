@@ -4,7 +4,6 @@ package stack
 
 import (
 	"errors"
-	"os/exec"
 	"time"
 )
 
@@ -12,8 +11,6 @@ import (
 var errUnsupported = errors.New("the local stack needs Linux (parent-death signals, /proc): use docker compose up instead")
 
 func supported() error { return errUnsupported }
-
-func startChild(*exec.Cmd) error { return errUnsupported }
 
 func processOf(int) (Process, error) { return Process{}, errUnsupported }
 

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"millwright/devstack/attached"
 	"millwright/devstack/component"
 
 	"github.com/stretchr/testify/assert"
@@ -16,7 +17,7 @@ import (
 func sleeper(t *testing.T) (Process, <-chan struct{}) {
 	t.Helper()
 	command := exec.Command("sleep", "1000")
-	require.NoError(t, startChild(command))
+	require.NoError(t, attached.Start(command))
 	process, err := processOf(command.Process.Pid)
 	require.NoError(t, err)
 	ended := make(chan struct{})

@@ -8,10 +8,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
+	"millwright/devstack/attached"
 	"millwright/devstack/component"
 )
 
@@ -80,12 +82,20 @@ func launch(ctx context.Context, o Options, plan component.Plan, supervisor stri
 		}
 		plan.Ports = ports
 	}
+	if slices.Contains(plan.Components, component.Incusd) {
+		network, held, err := component.FreeNetwork(ctx, o.Dir)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = held.Close() }()
+		plan.Network, locks = network, append(locks, held)
+	}
 	return launchSupervisor(supervisor, plan, locks, o.Attached)
 }
 
 // launchSupervisor starts the supervisor in its own session, so that neither a terminal's Ctrl-C nor the end of this process
 // reaches it, unless it is attached. The channel returns how it ended.
-func launchSupervisor(binary string, plan component.Plan, locks []*os.File, attached bool) (<-chan error, error) {
+func launchSupervisor(binary string, plan component.Plan, locks []*os.File, withParent bool) (<-chan error, error) {
 	text, err := json.Marshal(handover{Plan: plan, Files: len(locks)})
 	if err != nil {
 		return nil, fmt.Errorf("start the supervisor: %w", err)
@@ -107,8 +117,8 @@ func launchSupervisor(binary string, plan component.Plan, locks []*os.File, atta
 	command.ExtraFiles = locks
 	command.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	start := (*exec.Cmd).Start
-	if attached {
-		start = startChild
+	if withParent {
+		start = attached.Start
 	}
 	if err := start(command); err != nil {
 		return nil, fmt.Errorf("start the supervisor: %w", err)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	uiconfig "github.com/temporalio/ui-server/v2/server/config"
 	"go.temporal.io/server/common/authorization"
 	"go.temporal.io/server/common/cluster"
 	"go.temporal.io/server/common/config"
@@ -105,6 +106,7 @@ func serverConfig(o options, store config.SQL) (*config.Config, error) {
 	return &config.Config{
 		Global: config.Global{
 			Membership: config.Membership{MaxJoinDuration: 30 * time.Second, BroadcastAddress: loopback},
+			TLS:        o.tls.server(),
 		},
 		Persistence: config.Persistence{
 			DefaultStore:     sqlite.PluginName,
@@ -132,6 +134,29 @@ func serverConfig(o options, store config.SQL) (*config.Config, error) {
 			Visibility: config.VisibilityArchivalNamespaceDefaults{State: disabled},
 		}},
 	}, nil
+}
+
+// server returns the TLS of the frontend, and of the server's own workers as its clients. Its services call each other without.
+func (f files) server() config.RootTLS {
+	if f.certificate == "" {
+		return config.RootTLS{}
+	}
+	client := config.ClientTLS{ServerName: loopback, RootCAFiles: []string{f.authority}}
+	return config.RootTLS{
+		Frontend: config.GroupTLS{
+			Server: config.ServerTLS{CertFile: f.certificate, KeyFile: f.key, ClientCAFiles: []string{f.authority}, RequireClientAuth: true},
+			Client: client,
+		},
+		SystemWorker: config.WorkerTLS{CertFile: f.certificate, KeyFile: f.key, Client: client},
+	}
+}
+
+// ui returns the TLS of the UI as a client of the frontend.
+func (f files) ui() uiconfig.TLS {
+	if f.certificate == "" {
+		return uiconfig.TLS{}
+	}
+	return uiconfig.TLS{CaFile: f.authority, CertFile: f.certificate, KeyFile: f.key, EnableHostVerification: true, ServerName: loopback}
 }
 
 // internalPorts returns the n ports from first on, or any free ones when first is zero. A port that is merely free now may

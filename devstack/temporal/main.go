@@ -23,6 +23,13 @@ type options struct {
 	internalPort int    // first of eight ports between the server's own services; 0 takes free ones
 	namespace    string // namespace that the UI opens with
 	logLevel     string // debug, info, warn or error
+	tls          files  // what the frontend shows and demands; without files it does not use TLS
+}
+
+// files are the PEM files of TLS. Server workers and UI are clients of the frontend, and show its own certificate.
+type files struct {
+	certificate, key string // of the frontend, for 127.0.0.1
+	authority        string // CA of that certificate and of those that clients must show
 }
 
 func main() {
@@ -33,6 +40,9 @@ func main() {
 	flag.IntVar(&o.internalPort, "internal-port", 0, "first of eight ports on 127.0.0.1 for the server's own services; 0 takes free ones")
 	flag.StringVar(&o.namespace, "ui-namespace", "default", "namespace that the UI opens with")
 	flag.StringVar(&o.logLevel, "log-level", "warn", "debug, info, warn or error")
+	flag.StringVar(&o.tls.certificate, "tls-cert", "", "PEM file of the frontend's certificate, for 127.0.0.1, for servers and clients; empty: no TLS. With it, clients must show a certificate")
+	flag.StringVar(&o.tls.key, "tls-key", "", "PEM file of the key of --tls-cert")
+	flag.StringVar(&o.tls.authority, "tls-ca", "", "PEM file of the CA of --tls-cert and of the clients' certificates")
 	flag.Parse()
 	if o.database == "" || flag.NArg() > 0 {
 		flag.Usage()
@@ -61,6 +71,7 @@ func run(o options) error {
 			DisableNewsFetch:    true,
 			HideLogs:            true,
 			CORS:                uiconfig.CORS{CookieInsecure: true}, // plain HTTP on loopback
+			TLS:                 o.tls.ui(),
 		}))
 		go func() {
 			if err := ui.Start(); err != nil {

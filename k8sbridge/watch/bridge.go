@@ -72,11 +72,13 @@ type Bridge struct {
 	backoff      workqueue.TypedRateLimiter[key]
 	limiter      flowcontrol.RateLimiter
 	orphans      *sweeps
+	pollers      func(ctx context.Context, provider string) (int, error) // nil: nobody is asked
 
 	mu          sync.Mutex
 	seen        map[string]fingerprints // by resource and UID
 	pending     map[key]wake            // content of the next signal
 	notBefore   map[key]time.Time       // earliest time of the object's next signal
+	served      map[string]int          // by provider: how many workers serve it; nil: not known
 	unreachable bool                    // Temporal did not answer the last request
 }
 
@@ -121,6 +123,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 		group.Go(func() { b.send(ctx) })
 	}
 	group.Go(func() { b.resync(ctx) })
+	group.Go(func() { b.watchPollers(ctx) })
 	b.orphans.run(ctx, &group)
 	<-ctx.Done()
 	b.queue.ShutDown()

@@ -1,13 +1,17 @@
 package watch
 
 import (
+	"context"
 	"reflect"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -47,6 +51,7 @@ func TestClassFingerprints(t *testing.T) {
 		{"a foreign finalizer", func(c *v1alpha1.MachineClass) { c.Finalizers = append(c.Finalizers, "foreign") }, nil},
 		{"a label", func(c *v1alpha1.MachineClass) { c.Labels["color"] = "red" }, nil},
 		{"its status", func(c *v1alpha1.MachineClass) { c.Status.ObservedGeneration = 7 }, nil},
+		{"nobody serves its provider", unserved, []string{"children"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			assert.Equal(t, row.want, which(classFingerprints(aClass()), classFingerprints(changed(aClass(), row.change))))
@@ -75,7 +80,36 @@ func TestEveryFactOfAClassWakesIt(t *testing.T) {
 		})},
 		{fact: "Unguarded", before: []runtime.Object{changed(aSecret(), bare[aSecretsMetadata]), changed(aClass(), refersTo("other"))}, change: replace(other)},
 		{fact: "Unused", change: replace(aClass(), func(c *v1alpha1.MachineClass) { c.Generation, c.SecretRef = 2, nil })},
-	}, nil)
+	}, map[string]string{"Asked": "the bridge asks itself", "Unserved": "the bridge asks itself", "SaidSo": "written by the class's own workflow"})
+}
+
+// The bridge asks Temporal who serves the providers. A class is woken when its status says something else, and then its machines that are
+// at work.
+func TestAProviderWithoutAWorkerWakesItsClasses(t *testing.T) {
+	var workers atomic.Int32
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, aClass(), aSecret(), changed(aMachine(), uncreated, func(m *v1alpha1.Machine) {
+			m.OwnerReferences, m.Status.CurrentOperation = nil, &v1alpha1.Operation{Step: "create-instance"}
+		}))
+		w.prepare = func(b *Bridge) {
+			b.AskPollers(func(context.Context, string) (int, error) { return int(workers.Load()), nil })
+		}
+		w.lead()
+		w.pass(3 * time.Second)
+		w.took()
+		w.pass(25 * time.Second)
+		assert.Equal(t, []string{awake(aClass())}, w.asked(), "no worker, and the status does not say so")
+		w.put(changed(aClass(), unserved))
+		w.pass(25 * time.Second)
+		assert.Equal(t, []string{awake(aMachine())}, w.asked(), "the machine at work has to say so; the class has said it")
+		workers.Store(1)
+		w.pass(25 * time.Second)
+		assert.Contains(t, w.asked(), awake(aClass()), "there is a worker, and the status says that there is none")
+	})
+}
+
+func unserved(c *v1alpha1.MachineClass) {
+	c.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ClassServed, Status: metav1.ConditionFalse, Reason: "NoWorker", Message: "no worker"}}
 }
 
 // A new class is signaled once. What its workflow then writes to the class and its Secret signals neither the class nor the

@@ -108,6 +108,9 @@ func (b *Bridge) handleClass(e event, class *v1alpha1.MachineClass) {
 	if c.spec {
 		enqueueAll(b, run.KindMachine, b.cluster.MachinesOfClass(refOf(class).Key()), e.wake(), 0)
 		b.orphans.check(refOf(class))
+	} else if c.children {
+		working := slices.DeleteFunc(b.cluster.MachinesOfClass(refOf(class).Key()), func(m *v1alpha1.Machine) bool { return m.Status.CurrentOperation == nil })
+		enqueueAll(b, run.KindMachine, working, e.wake(), 0)
 	}
 	if c.added || e.deleted { // a set without a class creates no machines
 		enqueueAll(b, run.KindMachineSet, b.cluster.SetsOfClass(refOf(class).Key()), e.wake(), 0)
@@ -137,6 +140,7 @@ func (b *Bridge) enqueueMachinesOf(node *corev1.Node, w wake, health bool) {
 	machines := slices.DeleteFunc(b.cluster.MachinesOfNode(node.Name), func(m *v1alpha1.Machine) bool {
 		return nodeOf(m) == "" || deleting(m) && !health
 	})
+	machines = append(machines, b.cluster.MachinesAwaiting(node.Spec.ProviderID)...)
 	enqueueAll(b, run.KindMachine, machines, w, debounce)
 	for _, m := range machines {
 		if set := controller(m); set != "" && m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed {
@@ -157,7 +161,7 @@ func (b *Bridge) handleMachine(e event, m *v1alpha1.Machine) {
 	if set, found := b.cluster.Set(m.Namespace + "/" + controller(m)); c.deployment && found && machine.HasDeployment(set) {
 		b.enqueue(key{run.KindMachineDeployment, m.Namespace, controller(set)}, e.wake(), 0)
 	}
-	if c.node && nodeOf(m) != "" && b.cluster.NodeOf(m) != nil { // earlier events of the node enqueued no machine
+	if c.node && (nodeOf(m) != "" && b.cluster.NodeOf(m) != nil || b.cluster.NodeToName(m) != nil) { // earlier events of the node enqueued no machine
 		b.enqueue(key{run.KindMachine, m.Namespace, m.Name}, e.wake(), debounce)
 	}
 	if c.drained {

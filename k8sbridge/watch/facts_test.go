@@ -100,6 +100,10 @@ func TestEveryFactOfAMachineWakesIt(t *testing.T) {
 	failedOne := changed(aMachine(), inPhase(v1alpha1.MachineFailed), func(m *v1alpha1.Machine) {
 		m.Annotations[v1alpha1.AnnotationPreserve] = v1alpha1.ValuePreserveNow
 	})
+	nameless := changed(pending, func(m *v1alpha1.Machine) { delete(m.Labels, v1alpha1.LabelNode) })
+	ofInstance := func(id string) *corev1.Node {
+		return changed(nodeNamed("ip-10-0-0-1"), func(n *corev1.Node) { n.Spec.ProviderID = id })
+	}
 	held := func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: v1alpha1.TaintCriticalComponentsNotReady}} }
 	spec := func(change func(*v1alpha1.MachineConfiguration)) func(*v1alpha1.Machine) {
 		return func(m *v1alpha1.Machine) {
@@ -147,8 +151,14 @@ func TestEveryFactOfAMachineWakesIt(t *testing.T) {
 			name: "that of a node that is there", fact: "Facts.NodeName", before: []runtime.Object{changed(nodeNamed("n-other"), unready)},
 			change: replace(aMachine(), func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelNode] = "n-other" }),
 		},
+		{fact: "NodeFound", before: []runtime.Object{nameless, ofInstance("")}, change: func(w *world) { w.put(ofInstance("virtual:///i-m")) }},
+		{name: "a node that is new", fact: "NodeFound", before: []runtime.Object{nameless}, change: func(w *world) { w.put(ofInstance("virtual:///i-m")) }},
+		{
+			name: "the machine was later", fact: "NodeFound", before: []runtime.Object{changed(nameless, func(m *v1alpha1.Machine) { m.Spec.ProviderID = "" }), ofInstance("virtual:///i-m")},
+			change: func(w *world) { w.put(nameless) },
+		},
 		{fact: "Facts.NodeDeleting", change: replace(aNode(), toBeDeleted[*corev1.Node])},
-		{fact: "Facts.NodeComponentsNotReady", before: []runtime.Object{pending, changed(aNode(), held)}, change: func(w *world) { w.put(aNode()) }},
+		{fact: "Facts.NodeWaits", before: []runtime.Object{pending, changed(aNode(), held)}, change: func(w *world) { w.put(aNode()) }},
 		{fact: "Facts.Due", resync: true, before: ill, change: replace(unhealthy, func(m *v1alpha1.Machine) {
 			m.Status.Conditions = append(m.Status.Conditions, corev1.NodeCondition{Type: v1alpha1.MachineReplacementDue, Status: corev1.ConditionTrue})
 			m.OwnerReferences = nil // a machine without a set: otherwise its deployment is signaled

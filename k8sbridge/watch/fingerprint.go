@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
@@ -77,17 +78,25 @@ func machineFingerprints(m *v1alpha1.Machine) fingerprints {
 		spec:      hash(m.UID, spec, deleting(m), foreign(m)),
 		parentNow: hash(m.UID, metav1.GetControllerOf(m)),
 		parentDebounced: hash(phase, operation, check, marked, deleting(m), foreign(m), labels, spec, machine.ReadySince(m),
-			drain.Priority(m), blocked, machine.IsPreserved(m), m.Annotations[v1alpha1.AnnotationMarkedForDeletionTime],
+			drain.Priority(m), blocked, standsStill(m), machine.IsPreserved(m), m.Annotations[v1alpha1.AnnotationMarkedForDeletionTime],
 			m.Annotations[v1alpha1.AnnotationMachineJoinDuration]),
 		parent:     controller(m),
 		class:      m.Spec.Class.Name,
-		node:       nodeOf(m),
+		node:       cmp.Or(nodeOf(m), cache.UnnamedInstanceOf(m)),
 		deployment: readByDeployment(m),
 		guarded:    cache.HasFinalizer(m.Finalizers),
 		draining:   drain.InDrain(m),
 		queued:     drain.InDrain(m) && m.Status.Deletion.Queued,
 		outOfRange: operation.ErrorCode == outOfRange,
 	}
+}
+
+// standsStill says why a machine stands still, which its set and deployment repeat; empty: it does not.
+func standsStill(m *v1alpha1.Machine) string {
+	if c := cache.Condition(m.Status.Conditions, v1alpha1.MachineBlocked); c != nil {
+		return c.Reason + c.Message
+	}
+	return ""
 }
 
 // nodeOf returns the name of the node that a machine depends on: none before its creation is on record, and none after its
@@ -131,7 +140,7 @@ func setFingerprints(s *v1alpha1.MachineSet) fingerprints {
 	return fingerprints{
 		spec:            hash(s.UID, s.Spec, s.Generation, deleting(s), cache.IsOrphaning(s), foreign(s), metav1.GetControllerOf(s)),
 		parentNow:       hash(s.UID, spec, deleting(s), metav1.GetControllerOf(s), failed, set.Blocked(s), foreign(s)),
-		parentDebounced: hash(counts, status.ObservedGeneration, status.ObservedReplicas),
+		parentDebounced: hash(counts, status.ObservedGeneration, status.ObservedReplicas, set.StandsStill(s)),
 		parent:          controller(s),
 		guarded:         cache.HasFinalizer(s.Finalizers),
 	}
@@ -147,10 +156,10 @@ func deploymentFingerprints(d *v1alpha1.MachineDeployment) fingerprints {
 	}
 }
 
-// classFingerprints returns the fingerprints of a class. Its spec signals its own workflow and those of its machines that are
+// classFingerprints returns the fingerprints of a class. Whether a worker serves its provider signals its machines that are at work. Its spec signals its own workflow and those of its machines that are
 // not calm. The generation covers all of its content.
 func classFingerprints(c *v1alpha1.MachineClass) fingerprints {
-	return fingerprints{spec: hash(c.UID, c.Generation, deleting(c)), guarded: cache.HasFinalizer(c.Finalizers)}
+	return fingerprints{spec: hash(c.UID, c.Generation, deleting(c)), children: hash(class.Unserved(c)), guarded: cache.HasFinalizer(c.Finalizers)}
 }
 
 // secretFingerprints returns the fingerprints of a Secret. The bridge does not read its data; its version says that they

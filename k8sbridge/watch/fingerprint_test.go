@@ -72,6 +72,7 @@ func TestMachineFingerprints(t *testing.T) {
 		// Writes of our own workflows.
 		{"finalizer", func(m *v1alpha1.Machine) { m.Finalizers = nil }, []string{"spec"}},
 		{"a foreign finalizer", func(m *v1alpha1.Machine) { m.Finalizers = append(m.Finalizers, "foreign") }, none},
+		{"it stands still", standing("no room"), []string{"parentDebounced"}},
 		{"label node", func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelNode] = "n-2" }, []string{"node"}},
 		{"providerID", func(m *v1alpha1.Machine) { m.Spec.ProviderID = "virtual:///i-2" }, none},
 		{"the default priority instead of none", func(m *v1alpha1.Machine) { delete(m.Annotations, v1alpha1.AnnotationMachinePriority) }, none},
@@ -213,4 +214,29 @@ func TestNodeFingerprints(t *testing.T) {
 			assert.Equal(t, row.want, which(nodeFingerprints(aNode()), nodeFingerprints(changed(aNode(), row.change))))
 		})
 	}
+}
+
+// standing is what a report writes about a machine that stands still.
+func standing(cause string) func(*v1alpha1.Machine) {
+	return func(m *v1alpha1.Machine) {
+		m.Status.CurrentOperation = &v1alpha1.Operation{Step: "sync-node", Cause: cause, BlockedBy: []string{"NodeRefused"}, Since: metav1.Unix(1_700_000_000, 0), WaitsFor: cause}
+		m.Status.Conditions = append(m.Status.Conditions, corev1.NodeCondition{Type: v1alpha1.MachineBlocked, Status: corev1.ConditionTrue, Reason: "NodeRefused", Message: cause})
+	}
+}
+
+// A calm set and a calm deployment are woken by a machine that stands still: their statuses have to say so, and later that it does not.
+func TestWhatStandsStillWakesThoseAboveIt(t *testing.T) {
+	inWorld(t, calmStack(), func(w *world) {
+		w.took()
+		w.put(changed(aMachine(), standing("no room")))
+		w.pass(2 * time.Second)
+		assert.Contains(t, w.asked(), awake(aSet()))
+		s := aSet()
+		s.Status.Conditions = append(s.Status.Conditions, v1alpha1.MachineSetCondition{
+			Type: v1alpha1.MachineSetBlocked, Status: v1alpha1.ConditionTrue, Reason: "NodeRefused", Message: "1 of 1 machine waits",
+		})
+		w.put(s)
+		w.pass(2 * time.Second)
+		assert.Contains(t, w.asked(), awake(aDeployment()))
+	})
 }

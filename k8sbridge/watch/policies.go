@@ -11,8 +11,9 @@ const (
 	senders     = 32                     // concurrent signals, each to another object
 	retryFirst  = 500 * time.Millisecond // back-off after a failed signal, doubling
 	retryMost   = time.Minute
-	resyncEach  = time.Minute // Source: docs/adr/0007-resync.md
-	drainsWoken = 5           // machines signaled when the drain of one begins or ends. Source: some of them may be gone meanwhile
+	resyncEach  = time.Minute      // Source: docs/adr/0007-resync.md
+	pollersEach = 20 * time.Second // interval of the questions who serves a provider. Source: a missing worker is to be named within a minute
+	drainsWoken = 5                // machines signaled when the drain of one begins or ends. Source: some of them may be gone meanwhile
 )
 
 // DefaultOrphanPeriod is the time between two sweeps for orphans. Source: MCM's flag of the same name.

@@ -57,7 +57,7 @@ func (b *Bridge) resync(ctx context.Context) {
 }
 
 // ensure gives an object that is not calm an open run by a plain start, which adds no event to a run that is open already. If
-// the pending work should have been done within a second, the object is signaled instead: an open run may have missed a signal.
+// the pending work should have been done within a second, or the status does not name what blocks the object, the object is signaled instead: an open run may have missed a signal.
 // It returns false when ctx has ended.
 func (b *Bridge) ensure(ctx context.Context, k key) bool {
 	s, found := b.subject(k)
@@ -65,7 +65,7 @@ func (b *Bridge) ensure(ctx context.Context, k key) bool {
 		return ctx.Err() == nil
 	}
 	prompt := []attention.Need{attention.Scale, attention.Replace, attention.Finalizers}
-	if need := s.decision.Need; need.Prompt() || slices.Contains(prompt, need) { // others wait for a change outside
+	if need := s.decision.Need; s.unsaid || need.Prompt() || slices.Contains(prompt, need) { // others wait for a change outside
 		b.enqueue(k, wake{}, 0)
 		return ctx.Err() == nil
 	}

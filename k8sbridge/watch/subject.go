@@ -31,6 +31,7 @@ type subject struct {
 	// versions are those of all objects that the decision was made from. The workflow's decision must see at least these: the
 	// worker's caches may be behind the bridge's in a resource without an event, such as the class of a new machine.
 	versions cache.MinVersions
+	unsaid   bool   // the status of a machine does not name what blocks it
 	rollout  string // workflow ID of the open rollout, from the status; empty: none
 }
 
@@ -61,7 +62,10 @@ func (b *Bridge) subject(k key) (s subject, found bool) {
 // set returns the subject of a set, with its machines and what decides whether it may create others.
 func (b *Bridge) set(of *v1alpha1.MachineSet) subject {
 	around := set.Read(b.cluster, of)
-	s := describe(cache.Sets, of, scale.Look(set.Observed(of, around, time.Now(), 0)).Pending)
+	now := time.Now()
+	plan := scale.Look(set.Observed(of, around, now, 0))
+	said := set.IsExplained(&of.Status, set.Explained(of, around, plan.Status.Conditions, now).Blocked(now))
+	s := describe(cache.Sets, of, unlessSaid(plan.Pending, said))
 	for _, m := range slices.Concat(around.Members, around.Orphans) {
 		s.versions.Raise(cache.Machines, m.ResourceVersion)
 		if node := around.NodeAsked(m); node != nil {
@@ -83,7 +87,10 @@ func (b *Bridge) set(of *v1alpha1.MachineSet) subject {
 // class returns the subject of a class, with what else is in its namespace.
 func (b *Bridge) class(c *v1alpha1.MachineClass) subject {
 	neighbours := class.Read(b.cluster, c.Namespace)
-	s := describe(cache.Classes, c, attention.Class(class.Facts(c, neighbours)))
+	facts := class.Facts(c, neighbours)
+	served, asked := b.isServed(c.ProviderName())
+	facts.Asked, facts.Unserved = asked, !served
+	s := describe(cache.Classes, c, attention.Class(facts))
 	for resource, version := range neighbours.Versions() {
 		s.versions.Raise(resource, version)
 	}
@@ -94,7 +101,11 @@ func (b *Bridge) class(c *v1alpha1.MachineClass) subject {
 // deployment returns the subject of a deployment, with its sets and machines.
 func (b *Bridge) deployment(d *v1alpha1.MachineDeployment) subject {
 	family := deployment.Read(b.cluster, d)
-	s := describe(cache.Deployments, d, rollout.Look(deployment.Observed(family, time.Now())).Pending)
+	now := time.Now()
+	plan := rollout.Look(deployment.Observed(family, now))
+	hold := deployment.MessageOf(d, v1alpha1.MachineDeploymentReplacementHeld) // as long as there is one, the deployment is not calm
+	said := deployment.IsExplained(&d.Status, deployment.Explained(family, plan, hold, now).Blocked(now))
+	s := describe(cache.Deployments, d, unlessSaid(plan.Pending, said))
 	if family.Policy != nil {
 		s.versions.Raise(cache.Policies, family.Policy.ResourceVersion)
 	}
@@ -114,8 +125,9 @@ func (b *Bridge) deployment(d *v1alpha1.MachineDeployment) subject {
 
 // machine returns the subject of a machine, with its node, class and parents.
 func (b *Bridge) machine(m *v1alpha1.Machine) subject {
-	node := b.cluster.NodeOf(m)
-	s := describe(cache.Machines, m, attention.Machine(machine.Facts(m, machine.Read(b.cluster, m), time.Time{})).Decision)
+	node, around := b.cluster.NodeOf(m), machine.Read(b.cluster, m)
+	s := describe(cache.Machines, m, attention.Machine(machine.Facts(m, around, time.Time{})).Decision)
+	s.unsaid = !machine.IsExplained(m, machine.Explained(m, around.Class, time.Now()).WaitsFor())
 	if node != nil {
 		s.versions.Raise(cache.Nodes, node.ResourceVersion)
 	}
@@ -128,6 +140,15 @@ func (b *Bridge) machine(m *v1alpha1.Machine) subject {
 		s.versions.Raise(cache.Classes, class.ResourceVersion)
 	}
 	return s
+}
+
+// unlessSaid returns the pending work of a set or a deployment. If there is none, and its status does not say what blocks it, that has to
+// be written.
+func unlessSaid(pending attention.Decision, said bool) attention.Decision {
+	if pending.Calm() && !said {
+		return attention.Decision{Need: attention.Scale, Why: "the status does not say what blocks it"}
+	}
+	return pending
 }
 
 func describe(resource cache.Resource, o metav1.Object, d attention.Decision) subject {

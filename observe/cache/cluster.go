@@ -54,6 +54,7 @@ const (
 	byOwnerName = "ownerName" // kind, namespace and name of the controller
 	byClass     = "class"     // namespace/name of the class of a machine, or of a set's template
 	byNode      = "node"      // name of a machine's node
+	byInstance  = "instance"  // provider ID of a node, or of a machine the name of whose node is not known
 )
 
 // Cluster reads one control cluster, which holds the machine objects, and its target, which holds the nodes. All methods are
@@ -102,6 +103,10 @@ func NewCluster(client versioned.Interface, target kubernetes.Interface, meta me
 	if target != nil {
 		nodes := informers.NewSharedInformerFactoryWithOptions(target, 0, informers.WithTransform(strip))
 		c.Informers[Nodes] = nodes.Core().V1().Nodes().Informer()
+		err := c.Informers[Nodes].AddIndexers(cache.Indexers{byInstance: index(func(n *corev1.Node) string { return n.Spec.ProviderID })})
+		if err != nil {
+			return nil, fmt.Errorf("index nodes: %w", err)
+		}
 		c.factories = append(c.factories, nodes)
 	}
 	if meta != nil {
@@ -112,7 +117,7 @@ func NewCluster(client versioned.Interface, target kubernetes.Interface, meta me
 	err := c.Informers[Machines].AddIndexers(cache.Indexers{
 		ByOwner: index(ownerOf), byOwnerName: index(ownerNameOf),
 		byClass: index(func(m *v1alpha1.Machine) string { return m.Namespace + "/" + m.Spec.Class.Name }),
-		byNode:  index(NodeNameOf),
+		byNode:  index(NodeNameOf), byInstance: index(UnnamedInstanceOf),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("index machines: %w", err)
@@ -218,6 +223,27 @@ func (c *Cluster) MachinesOfClass(key string) []*v1alpha1.Machine {
 // MachinesOfNode returns the machines whose label names this node. More than one is a mistake of a user or of the cloud.
 func (c *Cluster) MachinesOfNode(name string) []*v1alpha1.Machine {
 	return Indexed[*v1alpha1.Machine](c.Informers[Machines], byNode, name)
+}
+
+// MachinesAwaiting returns the machines that wait for a node with this provider ID, because they do not know its name.
+func (c *Cluster) MachinesAwaiting(providerID string) []*v1alpha1.Machine {
+	if providerID == "" {
+		return nil
+	}
+	return Indexed[*v1alpha1.Machine](c.Informers[Machines], byInstance, providerID)
+}
+
+// NodeToName returns the node with a machine's provider ID, if the machine does not know the name of its node; nil for none, and for
+// several, of which the cloud must remove all but one.
+func (c *Cluster) NodeToName(m *v1alpha1.Machine) *corev1.Node {
+	id := UnnamedInstanceOf(m)
+	if id == "" || c.Informers[Nodes] == nil {
+		return nil
+	}
+	if nodes := Indexed[*corev1.Node](c.Informers[Nodes], byInstance, id); len(nodes) == 1 {
+		return nodes[0]
+	}
+	return nil
 }
 
 // SetsOf returns the sets that the object with this UID controls, in no order.

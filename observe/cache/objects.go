@@ -18,10 +18,24 @@ func NodeNameOf(m *v1alpha1.Machine) string {
 	return cmp.Or(m.Labels[v1alpha1.LabelNode], m.Status.NodeName)
 }
 
+// UnnamedInstanceOf returns the provider ID of a machine that does not know the name of its node; empty for all others.
+func UnnamedInstanceOf(m *v1alpha1.Machine) string {
+	if NodeNameOf(m) != "" {
+		return ""
+	}
+	return m.Spec.ProviderID
+}
+
 // NodeOf returns the node that a machine names, from the cache; nil when there is none.
 func (c *Cluster) NodeOf(m *v1alpha1.Machine) *corev1.Node {
 	node, _ := c.Node(NodeNameOf(m))
 	return node
+}
+
+// ClassOf returns the class of a machine, from the cache; nil when there is none.
+func (c *Cluster) ClassOf(m *v1alpha1.Machine) *v1alpha1.MachineClass {
+	class, _ := c.Class(m.Namespace + "/" + m.Spec.Class.Name)
+	return class
 }
 
 // HasFinalizer reports whether the list contains Millwright's finalizer of machine objects.

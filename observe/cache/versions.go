@@ -64,7 +64,7 @@ func (c *Cluster) Rewound(ctx context.Context, versions MinVersions) (bool, erro
 // change until the API server has reached their versions, and what the restore changed they never show. The process has to end: its
 // next start fills the caches anew. It returns nil when ctx ends. An API server that does not answer is asked again.
 //
-// A restore remains unnoticed if, before the first check after it, as much was written as the restore took away.
+// A cache whose watch the API server refused while it started was listed anew, and is not older. A restore remains unnoticed if, before the first check after it, as much was written as the restore took away.
 func (c *Cluster) AwaitRewind(ctx context.Context) error {
 	for pause := rewindCheck; ; {
 		select {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
@@ -67,7 +68,16 @@ func Facts(class *v1alpha1.MachineClass, n Neighbours) attention.ClassFacts {
 		Machines:  n.machines(class.Name),
 		Unguarded: len(n.Unguarded(class)),
 		Unused:    len(n.Unused()),
+		SaidSo:    Unserved(class) != "",
 	}
+}
+
+// Unserved returns what the status of a class says of a provider that no worker serves; empty: a worker serves it, or that is not known.
+func Unserved(class *v1alpha1.MachineClass) string {
+	if c := meta.FindStatusCondition(class.Status.Conditions, v1alpha1.ClassServed); c != nil && c.Status == metav1.ConditionFalse {
+		return c.Message
+	}
+	return ""
 }
 
 // Class returns the class with this UID; nil when there is none.

@@ -32,6 +32,8 @@ type Family struct {
 	Read       string                 // the machines are at least as new as this resource version; empty: not known
 	// Node returns the node of a machine, nil when it has none. A nil function means that nothing is known about nodes.
 	Node func(*v1alpha1.Machine) *corev1.Node
+	// ClassOf returns the class of a machine; nil when it does not exist. A nil function means that nothing is known about classes.
+	ClassOf func(*v1alpha1.Machine) *v1alpha1.MachineClass
 	// Guard: rollouts keep the cluster autoscaler from scaling down nodes.
 	Guard  bool
 	AsMCM  bool                    // see cache.Cluster
@@ -50,7 +52,7 @@ func Read(c *cache.Cluster, d *v1alpha1.MachineDeployment) Family {
 		return c.NodeOf(m)
 	}
 	return Family{
-		Deployment: d, Sets: sets, Orphans: c.FreeSets(d), Members: c.MembersOf(sets), Read: read, Node: node, Guard: !c.Unguided,
+		Deployment: d, Sets: sets, Orphans: c.FreeSets(d), Members: c.MembersOf(sets), Read: read, Node: node, ClassOf: c.ClassOf, Guard: !c.Unguided,
 		AsMCM: c.AsMCM, Policy: c.PolicyOf(d), Absences: c.Absences(),
 	}
 }

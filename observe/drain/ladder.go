@@ -28,8 +28,9 @@ func AnnotationReason(m *v1alpha1.Machine, keys ...string) string {
 	return ""
 }
 
-// Forced returns why the pods of a machine's node are killed at once; empty when no label or annotation asks for it.
-func Forced(m *v1alpha1.Machine) string {
+// Forced returns why the pods of a machine's node are killed at once: a label or an annotation asks for it, or the pods run no
+// longer, because the instance is gone. It is empty when there is no such reason.
+func Forced(m *v1alpha1.Machine, node *corev1.Node) string {
 	label := v1alpha1.LabelForceDrain
 	wanted := m.Labels[label] == v1alpha1.ValueTrue
 	if m.DeletionTimestamp != nil {
@@ -39,7 +40,16 @@ func Forced(m *v1alpha1.Machine) string {
 	if wanted {
 		return "label " + label + " is set"
 	}
-	return AnnotationReason(m, v1alpha1.AnnotationForce)
+	return cmp.Or(AnnotationReason(m, v1alpha1.AnnotationForce), vanished(m, node))
+}
+
+// vanished returns a reason if the provider has reported that the instance of a machine is gone, and the node is unusable. Otherwise it is
+// empty.
+func vanished(m *v1alpha1.Machine, node *corev1.Node) string {
+	if why, _ := unusable(node); why == "" || m.Status.Health == nil || m.Status.Health.InstanceGoneAt == nil {
+		return ""
+	}
+	return "the provider no longer has instance " + m.Spec.ProviderID
 }
 
 // Ladder returns the facts from which the means of a drain is decided. Record is nil before the drain began. Grace is the
@@ -54,7 +64,7 @@ func Ladder(m *v1alpha1.Machine, record *v1alpha1.MachineDrain, node *corev1.Nod
 	if record != nil {
 		l.Started, l.Reached, l.ReachedAt = record.StartedAt.Time, drain.Means(record.Means), cache.TimeOf(record.MeansSince)
 	}
-	l.Force, l.Extended = Forced(m), Extended(m)
+	l.Force, l.Extended = Forced(m, node), Extended(m)
 	l.Unusable, l.UnusableSince = unusable(node)
 	return l
 }

@@ -126,3 +126,14 @@ func InPlaceNode(node *corev1.Node) inplace.Node {
 	}
 	return n
 }
+
+// Follows returns the means that follows the present one of a drain; empty when the drain ends then, and when none is under way.
+func Follows(m *v1alpha1.Machine, d drain.Deadlines) (then drain.Means) {
+	switch means := Means(m); {
+	case means.Ordered():
+		_, then = d.Evictions()
+	case means == drain.Delete:
+		then = drain.Kill
+	}
+	return then
+}

@@ -24,6 +24,8 @@ type Around struct {
 	// NodeGone: the API server of the target says that there is no such node. NodeUnknown: the cache has none, and that API server
 	// does not answer.
 	NodeGone, NodeUnknown bool
+	// Found is the node with the machine's provider ID, while the name of its node is not known.
+	Found *corev1.Node
 
 	Class    *v1alpha1.MachineClass
 	Set      *v1alpha1.MachineSet // the set that controls the machine
@@ -34,7 +36,10 @@ type Around struct {
 // Read returns the objects around a machine from the caches.
 func Read(c *cache.Cluster, m *v1alpha1.Machine) Around {
 	around := Around{Node: c.NodeOf(m), NoTarget: c.Target(m.Namespace) == nil, Absences: c.Absences()}
-	around.Class, _ = c.Class(m.Namespace + "/" + m.Spec.Class.Name)
+	if around.Node == nil {
+		around.Found = c.NodeToName(m)
+	}
+	around.Class = c.ClassOf(m)
 	if owner := metav1.GetControllerOf(m); owner != nil {
 		if set, found := c.Set(m.Namespace + "/" + owner.Name); found && set.UID == owner.UID {
 			around.Set = set
@@ -90,17 +95,32 @@ func Facts(m *v1alpha1.Machine, around Around, now time.Time) attention.MachineF
 		Preservation: PreserveFacts(m, around.Node, now),
 	}
 	f.NodeGone = around.NodeGone && f.NodeName != ""
+	if around.Found != nil {
+		f.NodeFound = around.Found.Name
+	}
 	if node := around.Node; node != nil {
 		f.NodeExists = true
 		f.Conditions, f.Bad = conditions(node), badConditions(m)
 		f.NodeDeleting = node.DeletionTimestamp != nil
-		f.NodeComponentsNotReady = cache.HasTaint(node, v1alpha1.TaintCriticalComponentsNotReady)
+		f.NodeWaits = nodeWaits(node)
 		f.Uncopied = !slices.EqualFunc(CopiedConditions(node), nodeConditions(m), sameCondition)
 		f.Wanted, f.Carries = NodeSyncFacts(m, around.Class, node)
 		f.Update = drain.InPlaceNode(node)
 		f.UpdateResult = knownResult(f.Update.Result)
 	}
 	return f
+}
+
+// nodeWaits says what keeps a healthy node from having joined; empty: nothing.
+func nodeWaits(node *corev1.Node) string {
+	switch {
+	case cache.HasTaint(node, v1alpha1.TaintCriticalComponentsNotReady):
+		return "its critical components are not ready"
+	case cache.HasTaint(node, v1alpha1.TaintUninitialized):
+		return "its cloud controller manager has not initialised it"
+	default:
+		return ""
+	}
 }
 
 // IsEmptied reports whether the deletion of a machine has reached the stage Instance or Node.

@@ -44,7 +44,7 @@ func TestMachineFactsOfAMachineInUse(t *testing.T) {
 	wanted, carries := machine.NodeSyncFacts(m, around.Class, n)
 	assert.Equal(t, attention.MachineFacts{
 		Facts: health.Facts{
-			Name: "m", Phase: "Unknown", NoTarget: true, NodeName: "n", NodeDeleting: true, NodeComponentsNotReady: true, Created: observetest.Ago(60).Time, CreateBy: observetest.Ago(20).Time,
+			Name: "m", Phase: "Unknown", NoTarget: true, NodeName: "n", NodeDeleting: true, NodeWaits: "its critical components are not ready", Created: observetest.Ago(60).Time, CreateBy: observetest.Ago(20).Time,
 			Since: observetest.Ago(30).Time, UnhealthySince: observetest.Ago(3).Time, RecoveredAt: observetest.Ago(2).Time, InstanceGoneAt: observetest.Ago(1).Time,
 			Timeout: 7 * time.Minute, NoTimeout: true, UpdateTimeout: 20 * time.Minute, UpdateResult: "failed", Due: true, Granted: true, Now: observetest.Noon,
 		},
@@ -55,7 +55,10 @@ func TestMachineFactsOfAMachineInUse(t *testing.T) {
 
 	m.Status.Conditions = append(machine.CopiedConditions(n), m.Status.Conditions...)
 	assert.False(t, machine.Facts(m, around, time.Time{}).Uncopied)
-	assert.False(t, machine.Facts(m, machine.Around{Node: inSync()}, time.Time{}).NodeComponentsNotReady, "another taint holds nothing")
+	assert.Empty(t, machine.Facts(m, machine.Around{Node: inSync()}, time.Time{}).NodeWaits, "another taint holds nothing")
+	uninitialized := inSync()
+	uninitialized.Spec.Taints = append(uninitialized.Spec.Taints, corev1.Taint{Key: "node.cloudprovider.kubernetes.io/uninitialized", Effect: "NoSchedule"})
+	assert.Equal(t, "its cloud controller manager has not initialised it", machine.Facts(m, machine.Around{Node: uninitialized}, time.Time{}).NodeWaits)
 	n.Labels[v1alpha1.LabelUpdateResult] = "maybe"
 	assert.Empty(t, machine.Facts(m, around, time.Time{}).UpdateResult, "another word is no result")
 }

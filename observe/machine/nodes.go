@@ -62,7 +62,7 @@ func hasJoinedNode(m *v1alpha1.Machine, node *corev1.Node) bool {
 func recoveredAt(m *v1alpha1.Machine, node *corev1.Node, now time.Time) time.Time {
 	unknown, h := m.Status.CurrentStatus.Phase == v1alpha1.MachineUnknown, m.Status.Health
 	switch {
-	case unknown && node.DeletionTimestamp == nil && !cache.HasTaint(node, v1alpha1.TaintCriticalComponentsNotReady):
+	case unknown && node.DeletionTimestamp == nil && nodeWaits(node) == "":
 		return now
 	case !unknown && h != nil:
 		return cache.TimeOf(h.RecoveredAt)

@@ -35,6 +35,8 @@ type Around struct {
 	AsMCM        bool // see cache.Cluster
 	// Class is the resource version of the class that the template names; empty when there is none.
 	Class string
+	// ClassOf returns the class of a machine; nil when it does not exist. A nil function means that nothing is known about classes.
+	ClassOf func(*v1alpha1.Machine) *v1alpha1.MachineClass
 }
 
 // Read returns what is around a set from the caches.
@@ -43,6 +45,7 @@ func Read(c *cache.Cluster, set *v1alpha1.MachineSet) Around {
 		Members: c.MachinesOf(string(set.UID)),
 		Orphans: c.FreeMachines(set),
 		Node:    c.NodeOf,
+		ClassOf: c.ClassOf,
 		AsMCM:   c.AsMCM,
 	}
 	around.Read = c.Applied(cache.Machines) // after the machines, so that it is never too old

@@ -253,7 +253,13 @@ func reportedSet(s *v1alpha1.MachineSetStatus) scale.Status {
 		},
 		Peak: int(s.PeakReplicas), Overshoot: int(s.Overshoot), Seen: int(s.ObservedReplicas),
 	}
+	for _, m := range s.FailedMachines {
+		r.Failed = append(r.Failed, m.Name)
+	}
 	for _, c := range s.Conditions {
+		if c.Type == v1alpha1.MachineSetBlocked { // decided by Explain
+			continue
+		}
 		r.Conditions = append(r.Conditions, scale.Condition{Type: string(c.Type), Status: scale.Answer(c.Status), Reason: c.Reason, Message: c.Message})
 	}
 	return r

@@ -149,10 +149,12 @@ func TestScaleObserved(t *testing.T) {
 		{fact: "Reported.Overshoot", set: func(s *v1alpha1.MachineSet) { s.Status.Overshoot = 4 }, want: 4},
 		{fact: "Reported.Peak", set: func(s *v1alpha1.MachineSet) { s.Status.PeakReplicas = 4 }, want: 4},
 		{fact: "Reported.Seen", set: func(s *v1alpha1.MachineSet) { s.Status.ObservedReplicas = 4 }, want: 4},
+		{fact: "Reported.Failed", set: func(s *v1alpha1.MachineSet) {
+			s.Status.FailedMachines = []v1alpha1.MachineSummary{{Name: "a"}, {Name: "b"}}
+		}, want: []string{"a", "b"}},
 		{fact: "Missing", around: set.Around{Missing: []string{"MachineClass"}}, want: []string{"MachineClass"}},
 	}, map[string]string{
 		"Members":              "TestObservedMember",
-		"Reported.Failed":      "a status that names other machines is written with the next one",
 		"ListFailed":           "an activity that cannot read fails",
 		"LastFailure.Deleting": "the run knows what it was refused",
 		"LastFailure.Message":  "the run knows what it was refused",

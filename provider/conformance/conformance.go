@@ -1,5 +1,6 @@
 // Package conformance checks whether a Provider obeys the contract of package provider. The test of each provider calls Run
-// with a Harness; a new provider is complete when that passes. It uses the interface only and knows no cloud.
+// with a Harness; a new provider is complete when that passes. It uses the interface only and knows no cloud. What it expects of a
+// cloud whose instances carry names instead of UIDs (Traits.Named) is in the same tests.
 package conformance
 
 import (
@@ -28,16 +29,35 @@ type Cloud struct {
 	// Initializing is a class whose instances wait for InitializeInstance. Instances of Class never do.
 	Initializing *provider.Class
 
+	// Elsewhere is Class in another cluster, for a cloud whose classes name their cluster. Nil: Machine.Cluster alone says which
+	// cluster an instance is of.
+	Elsewhere *provider.Class
+
+	// Denied is Class with credentials that the cloud refuses.
+	Denied *provider.Class
+
 	// OwnVolume returns a volume of this cloud with that handle.
 	OwnVolume func(handle string) provider.Volume
 
-	// Fail makes the next call of a method end with that code, message and RetryAfter. It is not called for VolumeIDs.
+	// Fail makes the next call of a method end with that code, message and RetryAfter. It is not called for VolumeIDs, nor for
+	// InitializeInstance of a cloud without such a step. The search that precedes the request of a method need not fail.
 	Fail func(method provider.Method, err *provider.Error)
 
-	// Hang makes calls of a method hang until the test ends. It is not called for VolumeIDs.
+	// Codes are the codes that Fail can make. Nil means all.
+	Codes []provider.Code
+
+	// Answers says that a code is an answer of a method's request to the provider, and no refusal: Fail with it does not make the method
+	// fail. Nil: there are no such codes, but NotFound of DeleteInstance.
+	Answers func(method provider.Method, code provider.Code) bool
+
+	// Timeless says that errors of this cloud cannot say when to try again: Fail is not given RetryAfter.
+	Timeless bool
+
+	// Hang makes calls of a method hang until the test ends. It is called for the methods of Fail.
 	Hang func(method provider.Method)
 
-	// Plant creates an instance of Class for the machine, whether or not there is one.
+	// Plant creates an instance of Class for the machine, whether or not there is one, as another program would: past the driver, and
+	// without a UID if the machine has none.
 	Plant func(machine provider.Machine)
 }
 
@@ -71,5 +91,7 @@ type conformance struct {
 	suite.Suite
 	Cloud
 	harness  Harness
-	machines int // number of machines made, for unique names
+	named    bool // instances carry the name of their machine, and no UID
+	unique   bool // a name is used once
+	machines int  // number of machines made, for unique names
 }

@@ -11,9 +11,8 @@ func (s *conformance) TestCreateReturnsTheMachinesInstance() {
 	m := s.machine()
 	made := s.create(s.Class, m)
 	s.NotEmpty(made.ProviderID)
-	s.NotEmpty(made.NodeName)
 	s.Equal(m.Name, made.MachineName)
-	s.Equal(m.UID, made.MachineUID)
+	s.Equal(s.uid(m), made.MachineUID)
 	s.NotEqual(provider.Uninitialized, made.State)
 	s.NotEqual(provider.Terminating, made.State)
 	s.Len(s.list(), 1)
@@ -49,16 +48,29 @@ func (s *conformance) TestCreateAtOnceMakesOneInstance() {
 }
 
 func (s *conformance) TestCreateMakesOneInstanceForEachMachine() {
-	a, b := s.machine(), s.machine()
-	b.Name = a.Name // a machine that replaces one of the same name is another machine
-	s.NotEqual(s.create(s.Class, a).ProviderID, s.create(s.Class, b).ProviderID)
-	s.Len(s.list(), 2)
+	a, b, c := s.machine(), s.machine(), s.machine()
+	first := s.create(s.Class, a).ProviderID
+	s.NotEqual(first, s.create(s.Class, b).ProviderID)
+	c.Name = a.Name // a machine that replaces one of the same name is another machine
+	if s.named {    // which the caller tells from its missing UID, and from the Machine that names the instance
+		same := s.create(s.Class, c)
+		s.Equal([]string{first, ""}, []string{same.ProviderID, same.MachineUID})
+		s.Len(s.list(), 2)
+		return
+	}
+	if s.unique { // until the first one is gone
+		_, err := s.Provider.CreateInstance(s.T().Context(), s.Class, c)
+		s.fails(err, provider.AlreadyExists)
+		s.Len(s.list(), 2)
+		return
+	}
+	s.NotEqual(first, s.create(s.Class, c).ProviderID)
+	s.Len(s.list(), 3)
 }
 
 func (s *conformance) TestCreateAdoptsWhatCarriesTheUID() {
-	s.need(s.Plant != nil, "plant instances")
 	m := s.machine()
-	s.Plant(m)
+	s.plant(m)
 	planted := s.list()
 	s.Require().Len(planted, 1)
 	s.Equal(planted[0].ProviderID, s.create(s.Class, tried(m)).ProviderID)
@@ -66,10 +78,9 @@ func (s *conformance) TestCreateAdoptsWhatCarriesTheUID() {
 }
 
 func (s *conformance) TestCreateWithSeveralInstancesIsOutOfRange() {
-	s.need(s.Plant != nil, "plant instances")
 	m := s.machine()
-	s.Plant(m)
-	s.Plant(m)
+	s.plant(m)
+	s.plant(m)
 	_, err := s.Provider.CreateInstance(s.T().Context(), s.Class, tried(m))
 	s.fails(err, provider.OutOfRange)
 	s.Len(s.list(), 2)

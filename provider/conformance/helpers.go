@@ -17,10 +17,34 @@ func (s *conformance) SetupTest() {
 	s.Cloud = s.harness.New(s.T())
 	s.machines = 0
 	s.Class = withCanaries(s.Class)
-	if s.Initializing != nil {
-		class := withCanaries(*s.Initializing)
-		s.Initializing = &class
+	for _, class := range []**provider.Class{&s.Initializing, &s.Elsewhere} {
+		if *class != nil {
+			*class = new(withCanaries(**class))
+		}
 	}
+	traits, err := s.Provider.Traits(s.T().Context(), s.Class)
+	s.Require().NoError(err)
+	s.named, s.unique = traits.Named, traits.Idempotency == provider.ByName
+	if s.Codes == nil {
+		s.Codes = provider.Codes()
+	}
+}
+
+// uid is what an instance of the machine carries as its UID.
+func (s *conformance) uid(m provider.Machine) string {
+	if s.named {
+		return ""
+	}
+	return m.UID
+}
+
+// elsewhere returns class and machine for another cluster.
+func (s *conformance) elsewhere(m provider.Machine) (provider.Class, provider.Machine) {
+	m.Cluster = "another"
+	if s.Elsewhere != nil {
+		return *s.Elsewhere, m
+	}
+	return s.Class, m
 }
 
 func withCanaries(class provider.Class) provider.Class {
@@ -56,8 +80,15 @@ func recorded(m provider.Machine, i provider.Instance) provider.Machine {
 	return m
 }
 
-// create creates an instance, which must succeed.
+// create creates an instance, which must succeed, and waits until every read shows it.
 func (s *conformance) create(class provider.Class, m provider.Machine) provider.Instance {
+	s.T().Helper()
+	defer s.settle()
+	return s.createNow(class, m)
+}
+
+// createNow creates an instance, which must succeed.
+func (s *conformance) createNow(class provider.Class, m provider.Machine) provider.Instance {
 	s.T().Helper()
 	instance, err := s.Provider.CreateInstance(s.T().Context(), class, m)
 	s.Require().NoError(err)
@@ -65,9 +96,26 @@ func (s *conformance) create(class provider.Class, m provider.Machine) provider.
 	return instance
 }
 
-// list returns the instances of Class, which must succeed.
+// settle waits until every read shows what was done.
+func (s *conformance) settle() {
+	s.T().Helper()
+	traits, err := s.Provider.Traits(s.T().Context(), s.Class)
+	s.Require().NoError(err)
+	time.Sleep(traits.Window)
+}
+
+// plant makes an instance of Class for the machine, and waits until every read shows it.
+func (s *conformance) plant(m provider.Machine) {
+	s.T().Helper()
+	s.need(s.Plant != nil, "plant instances")
+	s.Plant(m)
+	s.settle()
+}
+
+// list returns the instances of Class once every read shows what was done. It must succeed.
 func (s *conformance) list() []provider.Instance {
 	s.T().Helper()
+	s.settle()
 	instances, err := s.Provider.ListInstances(s.T().Context(), s.Class, cluster)
 	s.Require().NoError(err)
 	s.keepsSecrets(nil, instances)
@@ -105,6 +153,7 @@ func (s *conformance) keepsSecrets(err error, result any) {
 	encoded, marshalErr := json.Marshal(result)
 	s.Require().NoError(marshalErr)
 	fmt.Fprintf(&said, "%s\n%+v", encoded, result)
+	s.Equal(s.Class.Secret.Redact(said.String()), said.String(), "no value of the secret comes out in any form")
 	for key, value := range s.Class.Secret {
 		if form := strings.TrimSpace(string(value)); form != "" {
 			s.NotContains(said.String(), form, "the value of secret key %s came out", key)
@@ -115,11 +164,25 @@ func (s *conformance) keepsSecrets(err error, result any) {
 // gone waits until the cloud has no instance of the machine.
 func (s *conformance) gone(m provider.Machine) {
 	s.T().Helper()
+	s.settle()
 	m.NeverTried = true // no need to outwait: it is called repeatedly
 	s.Eventually(func() bool {
 		_, err := s.Provider.InstanceStatus(s.T().Context(), s.Class, m)
 		return provider.CodeOf(err) == provider.NotFound
 	}, patience, 5*time.Millisecond)
+}
+
+// tagged skips a test of UIDs for a cloud without them.
+func (s *conformance) tagged(instead string) {
+	s.T().Helper()
+	if s.named {
+		s.T().Skip("instances of this cloud carry no UID: " + instead)
+	}
+}
+
+// answers reports whether a code is an answer, and no refusal.
+func (s *conformance) answers(method provider.Method, code provider.Code) bool {
+	return s.Answers != nil && s.Answers(method, code)
 }
 
 // need skips the test if the harness does not support something.
@@ -132,28 +195,47 @@ func (s *conformance) need(supported bool, what string) {
 
 // invoke calls a method for a machine and returns only its error.
 func (s *conformance) invoke(ctx context.Context, method provider.Method, m provider.Machine) error {
+	return s.invokeFor(ctx, s.Class, method, m)
+}
+
+// invokeFor is invoke with another class.
+func (s *conformance) invokeFor(ctx context.Context, class provider.Class, method provider.Method, m provider.Machine) error {
 	var err error
 	switch method {
 	case provider.MethodCreateInstance:
-		_, err = s.Provider.CreateInstance(ctx, s.Class, m)
+		_, err = s.Provider.CreateInstance(ctx, class, m)
 	case provider.MethodInitializeInstance:
-		_, err = s.Provider.InitializeInstance(ctx, s.Class, m)
+		_, err = s.Provider.InitializeInstance(ctx, class, m)
 	case provider.MethodDeleteInstance:
-		err = s.Provider.DeleteInstance(ctx, s.Class, m)
+		err = s.Provider.DeleteInstance(ctx, class, m)
 	case provider.MethodInstanceStatus:
-		_, err = s.Provider.InstanceStatus(ctx, s.Class, m)
+		_, err = s.Provider.InstanceStatus(ctx, class, m)
 	case provider.MethodListInstances:
-		_, err = s.Provider.ListInstances(ctx, s.Class, cluster)
+		_, err = s.Provider.ListInstances(ctx, class, cluster)
 	case provider.MethodVolumeIDs:
 		_, err = s.Provider.VolumeIDs(ctx, nil)
 	}
 	return err
 }
 
-// remoteMethods are those that send requests to the cloud.
-func remoteMethods() []provider.Method {
-	return []provider.Method{
-		provider.MethodCreateInstance, provider.MethodInitializeInstance, provider.MethodDeleteInstance,
-		provider.MethodInstanceStatus, provider.MethodListInstances,
+// sameNode requires that the node's name does not change once it is known.
+func (s *conformance) sameNode(made, seen provider.Instance) {
+	s.T().Helper()
+	if made.NodeName != "" {
+		s.Equal(made.NodeName, seen.NodeName)
 	}
+}
+
+// remoteMethods are those that send requests to the cloud. InitializeInstance is none of them if the cloud has no such step: then it
+// is Unimplemented also for a machine without an instance.
+func (s *conformance) remoteMethods() []provider.Method {
+	methods := []provider.Method{
+		provider.MethodCreateInstance, provider.MethodDeleteInstance, provider.MethodInstanceStatus, provider.MethodListInstances,
+	}
+	_, err := s.Provider.InitializeInstance(s.T().Context(), s.Class, s.machine())
+	if provider.CodeOf(err) == provider.Unimplemented {
+		return methods
+	}
+	s.fails(err, provider.NotFound)
+	return append(methods, provider.MethodInitializeInstance)
 }

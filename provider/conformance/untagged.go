@@ -4,9 +4,8 @@ import "millwright/provider"
 
 // untagged makes an instance of Class that carries the machine's name and no UID, as another controller makes it.
 func (s *conformance) untagged(m provider.Machine) {
-	s.need(s.Plant != nil, "plant instances")
 	m.UID = ""
-	s.Plant(m)
+	s.plant(m)
 }
 
 func (s *conformance) TestCreateAdoptsWhatHasTheNameAndNoUID() {
@@ -27,6 +26,7 @@ func (s *conformance) TestCreateAdoptsWhatHasTheNameAndNoUID() {
 }
 
 func (s *conformance) TestTheUIDCountsBeforeTheName() {
+	s.tagged("TestStatusOfSeveralIsOutOfRange")
 	m := s.machine()
 	made := s.create(s.Class, m)
 	s.untagged(m)
@@ -49,9 +49,15 @@ func (s *conformance) TestSeveralOfTheNameAreOutOfRange() {
 func (s *conformance) TestTheNameCountsInItsClassAndClusterOnly() {
 	m := s.machine()
 	s.untagged(m)
-	otherClass, foreign := s.Class, m
-	otherClass.Name, foreign.Cluster = "another", "another"
-	s.NotEqual(s.list()[0].ProviderID, s.create(otherClass, m).ProviderID)
-	s.NotEqual(s.list()[0].ProviderID, s.create(s.Class, foreign).ProviderID)
+	otherClass := s.Class
+	otherClass.Name = "another"
+	class, foreign := s.elsewhere(m)
+	s.Equal(s.named, s.list()[0].ProviderID == s.create(otherClass, m).ProviderID, "without a UID the name counts in all classes")
+	if s.unique { // the other class's machine has the name now, and it was not this one that kept it
+		_, err := s.Provider.CreateInstance(s.T().Context(), class, foreign)
+		s.fails(err, provider.AlreadyExists)
+	} else {
+		s.NotEqual(s.list()[0].ProviderID, s.create(class, foreign).ProviderID)
+	}
 	s.Len(s.list(), 1)
 }

@@ -25,6 +25,7 @@ const userDataKey = "userData"
 
 // Provider is a cloud in memory. It is safe for concurrent use.
 type Provider struct {
+	named      bool            // instances carry no UID
 	initialize map[string]bool // classes (namespace/name) whose instances wait to be initialized
 
 	mu            sync.Mutex
@@ -58,6 +59,9 @@ func WithInitialize(classes ...string) Option {
 	}
 }
 
+// WithNames makes instances carry the name of their machine alone.
+func WithNames() Option { return func(p *Provider) { p.named = true } }
+
 // New returns an empty cloud without delays and failures.
 func New(options ...Option) *Provider {
 	p := &Provider{initialize: map[string]bool{}, next: 1, faults: newFaults()}
@@ -65,6 +69,11 @@ func New(options ...Option) *Provider {
 		option(p)
 	}
 	return p
+}
+
+// Traits implements provider.Provider: an instance is made or found with the lock held.
+func (p *Provider) Traits(context.Context, provider.Class) (provider.Traits, error) {
+	return provider.Traits{Idempotency: provider.ByToken, Named: p.named}, nil
 }
 
 // CreateInstance implements provider.Provider. It never reads the class's spec.
@@ -221,6 +230,9 @@ func (p *Provider) add(class provider.Class, machine provider.Machine) *instance
 		cluster:  machine.Cluster,
 		class:    classKey(class),
 		userData: slices.Clone(class.Secret[userDataKey]),
+	}
+	if p.named {
+		made.MachineUID = ""
 	}
 	p.instances = append(p.instances, made)
 	return made

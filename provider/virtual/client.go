@@ -4,16 +4,15 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
 	"millwright/provider"
+	"millwright/provider/driver"
 )
 
 // maxErrorBody is how many bytes of an error answer are read.
@@ -21,44 +20,41 @@ const maxErrorBody = 64 << 10
 
 // session is the client with the credentials of one call.
 type session struct {
-	*Provider
-	class  string // tag of the instances of the class
-	secret provider.Secret
-	token  string
+	*Driver
+	token string
 }
 
 // open returns a session for a class. It returns Unauthenticated, without a request, if the class's Secret has no token.
-func (p *Provider) open(class provider.Class) (*session, error) {
+func (d *Driver) open(class provider.Class) (*session, error) {
 	token := strings.TrimSpace(string(class.Secret[SecretToken]))
 	if token == "" {
 		return nil, provider.Errorf(provider.Unauthenticated, "the secret of machine class %s has no key %q", classTag(class), SecretToken)
 	}
-	return &session{Provider: p, class: classTag(class), secret: class.Secret, token: token}, nil
+	return &session{Driver: d, token: token}, nil
 }
 
-// list reads the instances of a cluster and class.
-func (s *session) list(ctx context.Context, cluster, class string) (ReadAnswer, error) {
-	query := url.Values{"cluster": {cluster}, "class": {class}}
-	var answer ReadAnswer
-	err := s.do(ctx, http.MethodGet, PathInstances+"?"+query.Encode(), nil, &answer)
-	return answer, err
+// read reads the instances of a query, all pages. The clock is that of the first page: what a later page shows is at least as new.
+func (s *session) read(ctx context.Context, path string, query url.Values) (driver.Found, error) {
+	var found driver.Found
+	for {
+		var answer ReadAnswer
+		if err := s.do(ctx, http.MethodGet, path+"?"+query.Encode(), nil, &answer); err != nil {
+			return driver.Found{}, err
+		}
+		if found.Now.IsZero() {
+			found.Now = answer.Now
+		}
+		for _, item := range answer.Items {
+			found.Instances = append(found.Instances, fromWire(item))
+		}
+		if answer.Next == "" {
+			return found, nil
+		}
+		query.Set("page", answer.Next)
+	}
 }
 
-// lookup reads the instances of a query.
-func (s *session) lookup(ctx context.Context, query url.Values) (ReadAnswer, error) {
-	var answer ReadAnswer
-	err := s.do(ctx, http.MethodGet, PathLookup+"?"+query.Encode(), nil, &answer)
-	return answer, err
-}
-
-// limits reads what the cloud documents about itself. It is read each time, since the cloud may change it.
-func (s *session) limits(ctx context.Context) (Limits, error) {
-	var limits Limits
-	err := s.do(ctx, http.MethodGet, PathLimits, nil, &limits)
-	return limits, err
-}
-
-// do sends one request and decodes the answer into out, if that is not nil. Every error is an *Error or an *answerError.
+// do sends one request and decodes the answer into out, if that is not nil. Every error is a *provider.Error.
 func (s *session) do(ctx context.Context, method, path string, in, out any) error {
 	var body io.Reader
 	if in != nil {
@@ -76,80 +72,36 @@ func (s *session) do(ctx context.Context, method, path string, in, out any) erro
 	request.Header.Set("Content-Type", "application/json")
 	answer, err := s.http.Do(request)
 	if err != nil {
-		return transportError(ctx, err)
+		return unreachable(err)
 	}
 	defer func() { _ = answer.Body.Close() }()
 	if answer.StatusCode >= http.StatusMultipleChoices {
-		return s.refusal(answer)
+		return refusal(answer)
 	}
 	if out == nil {
 		_, _ = io.Copy(io.Discard, answer.Body) // otherwise the connection could not be reused
 		return nil
 	}
 	if err := json.NewDecoder(answer.Body).Decode(out); err != nil {
-		return transportError(ctx, err)
+		return unreachable(err)
 	}
 	return nil
 }
 
-// answerError is an error answer of the cloud, with the parts that only this client needs.
-type answerError struct {
-	typed  *provider.Error
-	reason string
-}
-
-// Error implements error.
-func (e *answerError) Error() string { return e.typed.Error() }
-
-// Unwrap returns the typed error.
-func (e *answerError) Unwrap() error { return e.typed }
-
-func (s *session) refusal(answer *http.Response) error {
+// refusal returns the error of an error answer.
+func refusal(answer *http.Response) error {
 	var told ErrorAnswer
 	body, err := io.ReadAll(io.LimitReader(answer.Body, maxErrorBody))
 	if err != nil || json.Unmarshal(body, &told) != nil || told.Code == "" {
 		return provider.Errorf(codeOfStatus(answer.StatusCode), "the cloud answered HTTP %d", answer.StatusCode)
 	}
-	return &answerError{
-		typed: &provider.Error{
-			Code:       provider.ParseCode(told.Code),
-			Message:    s.secret.Redact(told.Message),
-			RetryAfter: time.Duration(told.RetryAfter),
-		},
-		reason: told.Reason,
+	if told.Reason == ReasonExpired {
+		return driver.Expired(told.Message)
 	}
+	return &provider.Error{Code: provider.ParseCode(told.Code), Message: told.Message, RetryAfter: time.Duration(told.RetryAfter)}
 }
 
-// transportError returns the typed error of a failed connection. The end of the context has precedence, since it closes the
-// connection.
-func transportError(ctx context.Context, err error) *provider.Error {
-	switch {
-	case errors.Is(ctx.Err(), context.Canceled):
-		return &provider.Error{Code: provider.Canceled, Message: "the call was canceled", Cause: err}
-	case errors.Is(ctx.Err(), context.DeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
-		return &provider.Error{Code: provider.DeadlineExceeded, Message: "the cloud did not answer before the deadline", Cause: err}
-	default:
-		return &provider.Error{Code: provider.Unavailable, Message: "the cloud cannot be reached or broke off", Cause: err}
-	}
-}
-
-// describe adds to the message of err what was tried, and keeps its other fields.
-func describe(err error, format string, args ...any) *provider.Error {
-	said := provider.Error{Code: provider.CodeOf(err), Message: "the call failed"}
-	if typed, ok := errors.AsType[*provider.Error](err); ok {
-		said = *typed
-	}
-	said.Cause = err
-	said.Message = fmt.Sprintf(format, args...) + ": " + said.Message
-	return &said
-}
-
-// isExpired reports whether the cloud refused a create request because it came too late, and so created nothing.
-func isExpired(err error) bool {
-	refused, ok := errors.AsType[*answerError](err)
-	return ok && refused.reason == ReasonExpired
-}
-
-func sortByProviderID(instances []provider.Instance) {
-	slices.SortFunc(instances, func(a, b provider.Instance) int { return strings.Compare(a.ProviderID, b.ProviderID) })
+// unreachable is the error of a failed connection.
+func unreachable(err error) error {
+	return &provider.Error{Code: provider.Unavailable, Message: "the cloud cannot be reached or broke off", Cause: err}
 }

@@ -1,6 +1,7 @@
 package virtual_test
 
 import (
+	"maps"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"millwright/devstack/virtualcloud/admin"
 	"millwright/provider"
 	"millwright/provider/conformance"
+	"millwright/provider/driver"
 	"millwright/provider/virtual"
 )
 
@@ -26,8 +28,18 @@ func TestConformance(t *testing.T) {
 	for name, behave := range map[string]func(*admin.Behaviour){
 		"as it comes":           func(*admin.Behaviour) {},
 		"without client tokens": func(b *admin.Behaviour) { b.ClientTokens = false },
+		"stale reads, without client tokens": func(b *admin.Behaviour) {
+			b.ClientTokens, b.Staleness, b.AcceptLatency = false, virtual.Duration(20*time.Millisecond), virtual.Duration(10*time.Millisecond)
+		},
+		"names of its own for nodes, initialised later": func(b *admin.Behaviour) {
+			b.OwnNodeNames, b.BootLatency, b.NodeInit = true, virtual.Duration(20*time.Millisecond), virtual.Duration(time.Second)
+		},
+		"pages of two":                        func(b *admin.Behaviour) { b.PageSize = 2 },
+		"instances that are gone linger":      func(b *admin.Behaviour) { b.Linger = virtual.Duration(time.Hour) },
+		"refusals that quote the credentials": func(b *admin.Behaviour) { b.QuoteCredentials = true },
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			conformance.Run(t, conformance.Harness{New: func(t *testing.T) conformance.Cloud {
 				c := startCloud(t)
 				c.change(t, behave)
@@ -38,11 +50,15 @@ func TestConformance(t *testing.T) {
 }
 
 func suiteCloud(t *testing.T, c testCloud) conformance.Cloud {
+	c.change(t, func(b *admin.Behaviour) { b.Tokens = []string{canary} })
+	denied := class("pool", nil)
+	denied.Secret["token"] = []byte("canary-of-somebody-else")
 	initializing := class("initializing", map[string]any{"initialize": true})
 	return conformance.Cloud{
-		Provider:     virtual.New(c.address, virtual.WithRequestLife(100*time.Millisecond), virtual.WithLookInterval(5*time.Millisecond)),
+		Provider:     virtual.New(c.address, driver.WithRequestLife(100*time.Millisecond), driver.WithSearchInterval(5*time.Millisecond)),
 		Class:        class("pool", nil),
 		Initializing: &initializing,
+		Denied:       &denied,
 		OwnVolume: func(handle string) provider.Volume {
 			return provider.Volume{CSIDriver: virtual.CSIDriver, Handle: handle}
 		},
@@ -54,7 +70,12 @@ func suiteCloud(t *testing.T, c testCloud) conformance.Cloud {
 		},
 		Hang: func(method provider.Method) {
 			c.change(t, func(b *admin.Behaviour) {
-				b.Hangs = map[admin.Operation]admin.HangPoint{operation(method): admin.BeforeEffect}
+				hangs := maps.Clone(b.Hangs) // a call that is released before its end is noticed takes effect
+				if hangs == nil {
+					hangs = map[admin.Operation]admin.HangPoint{}
+				}
+				hangs[operation(method)] = admin.BeforeEffect
+				b.Hangs = hangs
 			})
 		},
 		Plant: func(m provider.Machine) {

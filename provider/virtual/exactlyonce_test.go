@@ -16,6 +16,7 @@ import (
 
 	"millwright/devstack/virtualcloud/admin"
 	"millwright/provider"
+	"millwright/provider/driver"
 	"millwright/provider/virtual"
 )
 
@@ -55,14 +56,14 @@ func (s slow) start(t *testing.T) testCloud {
 }
 
 // process returns a client without state, as a newly started worker has it.
-func process(c testCloud, options ...virtual.Option) *virtual.Provider {
-	return virtual.New(c.address, append([]virtual.Option{
-		virtual.WithRequestLife(requestLife), virtual.WithLookInterval(5 * time.Millisecond),
+func process(c testCloud, options ...driver.Option) *driver.Provider {
+	return virtual.New(c.address, append([]driver.Option{
+		driver.WithRequestLife(requestLife), driver.WithSearchInterval(5 * time.Millisecond),
 	}, options...)...)
 }
 
 // dieWhileCreating makes a process send its create request and cancels it before the answer.
-func dieWhileCreating(t *testing.T, c testCloud, p *virtual.Provider, m provider.Machine) {
+func dieWhileCreating(t *testing.T, c testCloud, p *driver.Provider, m provider.Machine) {
 	t.Helper()
 	ctx, kill := context.WithCancel(t.Context())
 	defer kill()
@@ -106,13 +107,13 @@ func TestKilledCreatorLeavesTwoInstancesWithoutSafeguards(t *testing.T) {
 	lies := machine()
 	lies.NeverTried = true
 	for name, row := range map[string]struct {
-		options   []virtual.Option
+		options   []driver.Option
 		retry     provider.Machine
 		staleness time.Duration
 	}{
-		"no look before the create":         {options: []virtual.Option{virtual.WithoutAdoption()}, retry: machine()},
+		"no look before the create":         {options: []driver.Option{driver.WithoutSearch()}, retry: machine()},
 		"no wait for what is under way":     {retry: lies, staleness: time.Hour},
-		"neither, and nothing is under way": {options: []virtual.Option{virtual.WithoutAdoption()}, retry: lies},
+		"neither, and nothing is under way": {options: []driver.Option{driver.WithoutSearch()}, retry: lies},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -173,7 +174,7 @@ func TestFrozenRequestIsRefusedWhenItThaws(t *testing.T) {
 
 	frozen := make(chan result, 1)
 	go func() {
-		instance, err := virtual.New(network, virtual.WithRequestLife(requestLife)).
+		instance, err := virtual.New(network, driver.WithRequestLife(requestLife)).
 			CreateInstance(t.Context(), class("pool", nil), untried())
 		frozen <- result{instance, err}
 	}()

@@ -8,10 +8,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
 	"millwright/provider"
+	"millwright/provider/driver"
 )
 
 // Name is the name of this provider in a MachineClass.
@@ -26,173 +28,140 @@ const (
 	SecretUserData = "userData" // passed to the instance unchanged; optional
 )
 
-// The numbers of this client.
-const (
-	// defaultRequestLife is how long after a lookup the following create request may be accepted. It is part of every wait for
-	// an earlier creation, so it is short; a request that takes longer is refused and sent again.
-	defaultRequestLife = 2 * time.Second
+// maxIdleConns is the number of connections kept open to the cloud: as many as a worker runs activities at once.
+const maxIdleConns = 256
 
-	// defaultLookInterval is the time between two lookups for an earlier creation.
-	defaultLookInterval = 250 * time.Millisecond
-
-	// maxIdleConns is the number of connections kept open to the cloud: as many as a worker runs activities at once.
-	maxIdleConns = 256
-)
-
-// Provider is a client of one virtualcloud. It is safe for concurrent use and has no state that a restart could lose.
-type Provider struct {
-	address      string // http://host:port
-	http         *http.Client
-	adopt        bool
-	requestLife  time.Duration
-	lookInterval time.Duration
-	flights      flights
+// Driver is a client of one virtualcloud. It is safe for concurrent use and has no state that a restart could lose.
+type Driver struct {
+	address string // http://host:port
+	http    *http.Client
 }
 
-var _ provider.Provider = (*Provider)(nil)
-
-// Option changes a Provider at construction.
-type Option func(*Provider)
-
-// WithoutAdoption makes CreateInstance create without a lookup. It is for one test, which shows that the safety test of
-// creations fails without the lookup.
-func WithoutAdoption() Option { return func(p *Provider) { p.adopt = false } }
-
-// WithRequestLife sets how long after its lookup a create request may still take effect; zero or less means 2 s.
-func WithRequestLife(life time.Duration) Option {
-	return func(p *Provider) {
-		if life > 0 {
-			p.requestLife = life
-		}
-	}
-}
-
-// WithLookInterval sets the time between two lookups for an earlier creation; zero or less means 250 ms.
-func WithLookInterval(interval time.Duration) Option {
-	return func(p *Provider) {
-		if interval > 0 {
-			p.lookInterval = interval
-		}
-	}
-}
-
-// WithHTTPClient replaces the HTTP client, whose own timeout then also applies, besides the deadline of each call.
-func WithHTTPClient(client *http.Client) Option { return func(p *Provider) { p.http = client } }
-
-// New returns a client of the virtualcloud at address, "host:port" or "http://host:port".
-func New(address string, options ...Option) *Provider {
+// New returns the provider of the virtualcloud at address, "host:port" or "http://host:port".
+func New(address string, options ...driver.Option) *driver.Provider {
 	if !strings.Contains(address, "://") {
 		address = "http://" + address
 	}
 	transport := &http.Transport{MaxIdleConnsPerHost: maxIdleConns, IdleConnTimeout: 90 * time.Second}
-	p := &Provider{
-		address:      strings.TrimSuffix(address, "/"),
-		http:         &http.Client{Transport: transport},
-		adopt:        true,
-		requestLife:  defaultRequestLife,
-		lookInterval: defaultLookInterval,
-	}
-	for _, option := range options {
-		option(p)
-	}
-	return p
+	return driver.New(&Driver{address: strings.TrimSuffix(address, "/"), http: &http.Client{Transport: transport}}, options...)
 }
 
-// InitializeInstance runs the cloud's initialize step. It may be called again; Unimplemented if the instance's class has no
-// such step.
-func (p *Provider) InitializeInstance(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
-	s, err := p.open(class)
+// Traits implements driver.Driver. They are read each time, since the cloud may change them.
+func (d *Driver) Traits(ctx context.Context, class provider.Class) (provider.Traits, error) {
+	s, err := d.open(class)
+	if err != nil {
+		return provider.Traits{}, err
+	}
+	var limits Limits
+	if err := s.do(ctx, http.MethodGet, PathLimits, nil, &limits); err != nil {
+		return provider.Traits{}, err
+	}
+	traits := provider.Traits{Window: time.Duration(limits.ConsistencyWindow), Expires: true}
+	if limits.ClientTokens {
+		traits.Idempotency = provider.ByToken
+	}
+	return traits, nil
+}
+
+// Find implements driver.Driver: one request for the UID and the name, and one for the provider ID if no instance has the UID (a
+// Machine that was restored from a backup has a new UID and its old instance).
+func (d *Driver) Find(ctx context.Context, class provider.Class, machine provider.Machine) (driver.Found, error) {
+	s, err := d.open(class)
+	if err != nil {
+		return driver.Found{}, err
+	}
+	if machine.UID != "" {
+		query := url.Values{"cluster": {machine.Cluster}, "uid": {machine.UID}}
+		if machine.ProviderID == "" {
+			query["machine"], query["class"] = []string{machine.Name}, []string{classTag(class)}
+		}
+		found, err := s.read(ctx, PathLookup, query)
+		if err != nil || len(found.Instances) > 0 || machine.ProviderID == "" {
+			return found, err
+		}
+	}
+	id, err := parseProviderID(machine.ProviderID)
+	if err != nil {
+		return driver.Found{}, err
+	}
+	return s.read(ctx, PathLookup, url.Values{"cluster": {machine.Cluster}, "id": {id}})
+}
+
+// Create implements driver.Driver.
+func (d *Driver) Create(ctx context.Context, class provider.Class, machine provider.Machine, request driver.Request) (provider.Instance, error) {
+	s, err := d.open(class)
 	if err != nil {
 		return provider.Instance{}, err
 	}
-	found, err := s.read(ctx, machine)
+	spec, err := ParseSpec(class.Spec)
 	if err != nil {
-		return provider.Instance{}, describe(err, "initialize instance of machine %s", machine.Name)
+		return provider.Instance{}, err
 	}
-	instance, err := single(found.Items, machine)
+	var made Instance
+	err = s.do(ctx, http.MethodPost, PathInstances, CreateRequest{
+		Name:        machine.Name,
+		Tags:        Tags{Cluster: machine.Cluster, Class: classTag(class), Machine: machine.Name, MachineUID: machine.UID},
+		Spec:        spec,
+		UserData:    class.Secret[SecretUserData],
+		ClientToken: request.Token,
+		NotAfter:    request.NotAfter,
+	}, &made)
+	return fromWire(made), err
+}
+
+// Initialize implements driver.Initializer. It may be called again; Unimplemented if the instance's class has no such step.
+func (d *Driver) Initialize(ctx context.Context, class provider.Class, _ provider.Machine, instance provider.Instance) (provider.Instance, error) {
+	s, err := d.open(class)
+	if err != nil {
+		return provider.Instance{}, err
+	}
+	id, err := parseProviderID(instance.ProviderID)
 	if err != nil {
 		return provider.Instance{}, err
 	}
 	var initialized Instance
-	if err := s.do(ctx, http.MethodPost, PathInstances+"/"+instance.ID+"/initialize", nil, &initialized); err != nil {
-		return provider.Instance{}, describe(err, "initialize instance of machine %s", machine.Name)
-	}
-	return fromWire(initialized), nil
+	err = s.do(ctx, http.MethodPost, PathInstances+"/"+id+"/initialize", nil, &initialized)
+	return fromWire(initialized), err
 }
 
-// InstanceStatus looks for the instance by the machine's UID tag, then by its provider ID. An instance whose creation is in
-// LastKnownState is not reported absent before the cloud's consistency window has passed.
-func (p *Provider) InstanceStatus(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
-	s, err := p.open(class)
+// Delete implements driver.Driver. The cloud refuses it if the instance belongs to another cluster.
+func (d *Driver) Delete(ctx context.Context, class provider.Class, machine provider.Machine, instance provider.Instance) error {
+	s, err := d.open(class)
 	if err != nil {
-		return provider.Instance{}, err
+		return err
 	}
-	found, err := s.readSettled(ctx, machine)
+	id, err := parseProviderID(instance.ProviderID)
 	if err != nil {
-		return provider.Instance{}, describe(err, "look for instance of machine %s", machine.Name)
+		return err
 	}
-	seen, err := single(found.Items, machine)
-	if err != nil {
-		return provider.Instance{}, err
-	}
-	instance := fromWire(seen)
-	if instance.State == provider.Uninitialized {
-		waits := provider.Errorf(provider.NotInitialized, "instance %s of machine %s waits to be initialized", seen.ID, machine.Name)
-		waits.Instance = &instance
-		return provider.Instance{}, waits
-	}
-	return instance, nil
+	query := url.Values{"cluster": {machine.Cluster}}
+	return s.do(ctx, http.MethodDelete, PathInstances+"/"+url.PathEscape(id)+"?"+query.Encode(), nil, nil)
 }
 
-// ListInstances returns what the cloud shows, which may be older than the truth by its consistency window.
-func (p *Provider) ListInstances(ctx context.Context, class provider.Class, cluster string) ([]provider.Instance, error) {
-	if cluster == "" {
-		return nil, provider.Errorf(provider.InvalidArgument, "list instances: the cluster has no name")
-	}
-	s, err := p.open(class)
+// List implements driver.Driver.
+func (d *Driver) List(ctx context.Context, class provider.Class, cluster string) ([]provider.Instance, error) {
+	s, err := d.open(class)
 	if err != nil {
 		return nil, err
 	}
-	listed, err := s.list(ctx, cluster, classTag(class))
-	if err != nil {
-		return nil, describe(err, "list instances of class %s", class.Name)
-	}
-	instances := make([]provider.Instance, 0, len(listed.Items))
-	for _, item := range listed.Items {
-		instances = append(instances, fromWire(item))
-	}
-	sortByProviderID(instances)
-	return instances, nil
+	found, err := s.read(ctx, PathInstances, url.Values{"cluster": {cluster}, "class": {classTag(class)}})
+	return found.Instances, err
 }
 
-// VolumeIDs returns the volumes of this cloud's CSI driver.
-func (p *Provider) VolumeIDs(ctx context.Context, volumes []provider.Volume) ([]string, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, transportError(ctx, err)
-	}
-	ids := make([]string, 0, len(volumes))
-	for _, volume := range volumes {
-		if volume.CSIDriver == CSIDriver && volume.Handle != "" {
-			ids = append(ids, volume.Handle)
+// VolumeIDs implements driver.VolumeNamer: the handles of the volumes of this cloud's CSI driver.
+func (d *Driver) VolumeIDs(_ context.Context, volumes []provider.Volume) ([]string, error) {
+	ids := []string{}
+	for _, v := range volumes {
+		if v.CSIDriver == CSIDriver && v.Handle != "" {
+			ids = append(ids, v.Handle)
 		}
 	}
 	return ids, nil
 }
 
-// single returns the one live instance of the machine: NotFound for none, OutOfRange for several.
-func single(items []Instance, machine provider.Machine) (Instance, error) {
-	switch len(items) {
-	case 0:
-		return Instance{}, provider.Errorf(provider.NotFound, "machine %s has no instance", machine.Name)
-	case 1:
-		return items[0], nil
-	default:
-		ids := make([]string, 0, len(items))
-		for _, item := range items {
-			ids = append(ids, item.ID)
-		}
-		return Instance{}, provider.Errorf(provider.OutOfRange, "machine %s has %d instances: %s", machine.Name, len(ids), strings.Join(ids, ", "))
-	}
+// CreatedAt implements driver.Historian.
+func (d *Driver) CreatedAt(lastKnownState string) time.Time {
+	return parseKnown(lastKnownState).Created
 }
 
 // known is the content of LastKnownState.
@@ -215,18 +184,24 @@ func fromWire(w Instance) provider.Instance {
 	switch {
 	case w.State == StateTerminating:
 		state = provider.Terminating
+	case w.State == StateTerminated:
+		state = provider.Terminated
 	case w.Initialize && !w.Initialized:
 		state = provider.Uninitialized
 	case w.State == StateRunning:
 		state = provider.Running
 	}
+	addresses := []provider.Address{{Type: "InternalIP", Address: w.Address}}
+	if w.NodeName != "" {
+		addresses = append(addresses, provider.Address{Type: "Hostname", Address: w.NodeName})
+	}
 	lastKnown, _ := json.Marshal(known{ID: w.ID, Created: w.Created}) //nolint:errchkjson // a string and a time
 	return provider.Instance{
 		ProviderID:     w.ProviderID,
-		NodeName:       w.Name,
+		NodeName:       w.NodeName,
 		MachineName:    w.Tags.Machine,
 		MachineUID:     w.Tags.MachineUID,
-		Addresses:      []provider.Address{{Type: "InternalIP", Address: w.Address}, {Type: "Hostname", Address: w.Name}},
+		Addresses:      addresses,
 		State:          state,
 		Created:        w.Created,
 		LastKnownState: string(lastKnown),

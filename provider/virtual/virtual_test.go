@@ -11,6 +11,7 @@ import (
 
 	"millwright/devstack/virtualcloud/admin"
 	"millwright/provider"
+	"millwright/provider/driver"
 	"millwright/provider/virtual"
 )
 
@@ -61,7 +62,7 @@ func TestDeleteNeedsNoValidClass(t *testing.T) {
 func TestDeleteTakesEveryInstanceOfTheMachine(t *testing.T) {
 	c := startCloud(t)
 	c.change(t, func(b *admin.Behaviour) { b.ClientTokens = false })
-	careless := process(c, virtual.WithoutAdoption())
+	careless := process(c, driver.WithoutSearch())
 	var made provider.Instance
 	for range 2 {
 		var err error

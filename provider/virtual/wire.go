@@ -7,8 +7,8 @@ import (
 
 // Paths of the cloud's API. Every request carries "Authorization: Bearer TOKEN".
 const (
-	PathInstances = "/v1/instances" // POST creates; GET lists ?cluster=&class=; POST {id}/initialize; DELETE {id}?cluster=
-	PathLookup    = "/v1/lookup"    // GET ?id= or ?cluster=&uid=; with &machine=&class= also an instance of that name without a UID, if none has the UID
+	PathInstances = "/v1/instances" // POST creates; GET lists ?cluster=&class=&page=; POST {id}/initialize; DELETE {id}?cluster=
+	PathLookup    = "/v1/lookup"    // GET ?id= or ?cluster=&uid=; with &machine=&class= also an instance of that name without a UID, if none has the UID; &page=
 	PathLimits    = "/v1/limits"    // GET
 )
 
@@ -37,11 +37,12 @@ type CreateRequest struct {
 	NotAfter time.Time `json:"notAfter,omitzero"`
 }
 
-// The states of an instance in the cloud. An instance that is gone is not listed.
+// The states of an instance in the cloud. An instance that is gone is not listed, or listed as terminated for a while.
 const (
 	StatePending     = "pending"
 	StateRunning     = "running"
 	StateTerminating = "terminating"
+	StateTerminated  = "terminated"
 )
 
 // Instance is an instance as the cloud reports it.
@@ -49,6 +50,7 @@ type Instance struct {
 	ID          string    `json:"id"`         // i-N
 	ProviderID  string    `json:"providerID"` // virtual:///REGION/i-N
 	Name        string    `json:"name"`
+	NodeName    string    `json:"nodeName,omitempty"` // of its Node; in some clouds empty until the instance has booted
 	Tags        Tags      `json:"tags"`
 	State       string    `json:"state"`
 	Initialize  bool      `json:"initialize,omitempty"`  // its class asks for the initialize step
@@ -61,7 +63,8 @@ type Instance struct {
 // the cloud's clock when it answered and is never stale.
 type ReadAnswer struct {
 	Now   time.Time  `json:"now"`
-	Items []Instance `json:"items"` // sorted by number
+	Items []Instance `json:"items"`          // sorted by number
+	Next  string     `json:"next,omitempty"` // parameter page of the request for the next page; empty: this was the last one
 }
 
 // Limits is what the cloud documents about itself.

@@ -5,22 +5,29 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/operatorservice/v1"
 	"go.temporal.io/api/serviceerror"
+	taskqueuepb "go.temporal.io/api/taskqueue/v1"
 	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/timestamppb"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 	clienttesting "k8s.io/client-go/testing"
 
 	"millwright/api/generated/clientset/versioned/fake"
 	"millwright/starter/kubecli"
+	"millwright/workflows/run"
 )
 
 // Now is the time in all tests. The objects in them changed a quarter of an hour before.
@@ -40,6 +47,53 @@ type FakeTemporal struct {
 	Queried  any // answer to the query
 	QueryErr error
 	Closed   bool
+	Unpolled []string // queues that no worker polls; one polls all others
+
+	Unregistered []string // names of search attributes that the namespace lacks
+}
+
+// WorkflowService answers who polls a queue.
+func (f *FakeTemporal) WorkflowService() workflowservice.WorkflowServiceClient { return queues{of: f} }
+
+type queues struct {
+	workflowservice.WorkflowServiceClient
+
+	of *FakeTemporal
+}
+
+// DescribeNamespace finds every namespace.
+func (q queues) DescribeNamespace(context.Context, *workflowservice.DescribeNamespaceRequest, ...grpc.CallOption) (*workflowservice.DescribeNamespaceResponse, error) {
+	return &workflowservice.DescribeNamespaceResponse{}, q.of.Err
+}
+
+// OperatorService lists the search attributes of Millwright, except for the missing ones.
+func (f *FakeTemporal) OperatorService() operatorservice.OperatorServiceClient {
+	return attributes{of: f}
+}
+
+type attributes struct {
+	operatorservice.OperatorServiceClient
+
+	of *FakeTemporal
+}
+
+func (a attributes) ListSearchAttributes(context.Context, *operatorservice.ListSearchAttributesRequest, ...grpc.CallOption) (*operatorservice.ListSearchAttributesResponse, error) {
+	answer := &operatorservice.ListSearchAttributesResponse{CustomAttributes: map[string]enumspb.IndexedValueType{}}
+	for _, known := range run.Attributes() {
+		if !slices.Contains(a.of.Unregistered, known.Name) {
+			answer.CustomAttributes[known.Name] = enumspb.INDEXED_VALUE_TYPE_KEYWORD
+		}
+	}
+	return answer, a.of.Err
+}
+
+// DescribeTaskQueue returns one poller, unless the queue has none.
+func (q queues) DescribeTaskQueue(_ context.Context, in *workflowservice.DescribeTaskQueueRequest, _ ...grpc.CallOption) (*workflowservice.DescribeTaskQueueResponse, error) {
+	answer := &workflowservice.DescribeTaskQueueResponse{}
+	if !slices.Contains(q.of.Unpolled, in.GetTaskQueue().GetName()) {
+		answer.Pollers = []*taskqueuepb.PollerInfo{{Identity: "1@worker", LastAccessTime: timestamppb.Now()}}
+	}
+	return answer, q.of.Err
 }
 
 func (f *FakeTemporal) DescribeWorkflowExecution(_ context.Context, id, _ string) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
@@ -79,7 +133,8 @@ func Encoded(value any) *commonpb.Payloads {
 type World struct {
 	Machines *fake.Clientset
 	Temporal *FakeTemporal
-	In       string // what the user types
+	Kube     kubernetes.Interface // answers who the user is, and what the user may do; nil: nobody asks
+	In       string               // what the user types
 }
 
 // NewWorld returns a world with these objects.
@@ -90,7 +145,13 @@ func NewWorld(machines ...runtime.Object) *World {
 // Environment connects commands to the world, at the time Now.
 func (w *World) Environment() kubecli.Environment {
 	return kubecli.Environment{
-		Clients:  func(string) (kubecli.Clients, error) { return kubecli.Clients{Machines: w.Machines}, nil },
+		Clients: func(kubecli.Access) (kubecli.Clients, error) {
+			clients := kubecli.Clients{Machines: w.Machines}
+			if w.Kube != nil {
+				clients.Identity, clients.Rights = w.Kube.AuthenticationV1(), w.Kube.AuthorizationV1()
+			}
+			return clients, nil
+		},
 		Temporal: func(kubecli.TemporalFlags) (client.Client, error) { return w.Temporal, nil },
 		Now:      func() time.Time { return Now },
 	}

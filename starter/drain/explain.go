@@ -32,7 +32,7 @@ when, what happens next without a request and when, and which command changes th
 The pods come from the drain's workflow in Temporal. Without Temporal, explain uses the Machine alone.`,
 		Example: `  starter drain explain m-1 -n shop
   starter drain explain shop/m-1`,
-		Args: cobra.ExactArgs(1),
+		Args: cobra.ExactArgs(1), ValidArgsFunction: f.CompleteName,
 		RunE: func(c *cobra.Command, args []string) error {
 			r, err := f.open(c, args[0])
 			if err != nil {
@@ -64,7 +64,7 @@ func (f *drains) open(c *cobra.Command, name string) (r reader, err error) {
 	if r.key, err = f.Key(c, name); err != nil {
 		return r, err
 	}
-	clients, err := f.Clients(f.Kubeconfig)
+	clients, err := f.Clients(f.Access)
 	if err != nil {
 		return r, err
 	}

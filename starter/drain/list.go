@@ -7,11 +7,13 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"millwright/api/v1alpha1"
+	"millwright/decide/phrase"
 	"millwright/observe/cache"
 	observe "millwright/observe/drain"
 	"millwright/starter/kubecli"
@@ -19,11 +21,12 @@ import (
 
 func (f *drains) listCommand() *cobra.Command {
 	var all, onlyStuck bool
+	var output kubecli.Output
 	c := &cobra.Command{
 		Use:   "list",
 		Short: "List the machines that are being deleted, or whose nodes are drained",
-		Long: `list shows every machine that is being deleted: its stage and since when, the means by which its pods are removed, the deadline
-of that means, and what blocks it. It also shows a machine that stays while its node is drained, with the purpose of the drain.
+		Long: `list shows every machine that is being deleted: its stage, how long it has been in that stage, how its pods are removed (MEANS),
+when that ends, and what blocks it. It also shows a machine that stays while its node is drained, with the purpose of the drain.
 It reads only Machines, and so does not need Temporal.
 
 --stuck shows only machines that may need a person: a budget, a pod, a hook, a hold or the provider blocks them, or a deadline
@@ -35,17 +38,30 @@ has passed without effect.`,
 			if all {
 				f.Namespace = metav1.NamespaceAll
 			}
-			return f.list(c.Context(), c.OutOrStdout(), onlyStuck)
+			return f.list(c.Context(), c.OutOrStdout(), output, onlyStuck)
 		},
 	}
 	c.Flags().BoolVarP(&all, "all-namespaces", "A", false, "machines of all namespaces")
 	c.Flags().BoolVar(&onlyStuck, "stuck", false, "only machines that may need a person")
+	output.Register(c)
 	return c
 }
 
-// list writes the table of machines that are being deleted or whose nodes are drained.
-func (f *drains) list(ctx context.Context, out io.Writer, onlyStuck bool) error {
-	clients, err := f.Clients(f.Kubeconfig)
+// leaving is what JSON and YAML show of a machine in the list.
+type leaving struct {
+	Namespace string    `json:"namespace"`
+	Name      string    `json:"name"`
+	Node      string    `json:"node,omitempty"`
+	Stage     string    `json:"stage"`
+	Since     time.Time `json:"since,omitzero"`    // when the stage began
+	Means     string    `json:"means,omitempty"`   // how pods are removed
+	Deadline  time.Time `json:"deadline,omitzero"` // when the means ends
+	BlockedBy []string  `json:"blockedBy,omitempty"`
+}
+
+// list writes the machines that are being deleted or whose nodes are drained.
+func (f *drains) list(ctx context.Context, out io.Writer, output kubecli.Output, onlyStuck bool) error {
+	clients, err := f.Clients(f.Access)
 	if err != nil {
 		return err
 	}
@@ -57,26 +73,34 @@ func (f *drains) list(ctx context.Context, out io.Writer, onlyStuck bool) error 
 	going := slices.DeleteFunc(found.Items, func(m v1alpha1.Machine) bool {
 		return m.DeletionTimestamp == nil && !staying(&m) || onlyStuck && !stuck(&m, now)
 	})
-	if len(going) == 0 {
-		text := "no machine is being deleted or drained"
-		if onlyStuck {
-			text = "no machine that is being deleted or drained needs a person"
-		}
-		_, err := fmt.Fprintln(out, text)
-		return err
-	}
 	slices.SortFunc(going, func(a, b v1alpha1.Machine) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
-	rows := [][]any{{"NAMESPACE", "NAME", "NODE", "STAGE", "SINCE", "MEANS", "DEADLINE", "BLOCKED BY"}}
+	items := []leaving{}
+	l := kubecli.Listing{
+		Table: [][]any{{"NAMESPACE", "NAME", "NODE", "STAGE", "SINCE", "MEANS", "DEADLINE", "BLOCKED BY"}},
+		Wide:  [][]any{{"WAITS FOR"}},
+		Empty: cmp.Or(phrase.If(onlyStuck, "no machine that is being deleted or drained needs a person"), "no machine is being deleted or drained"),
+	}
 	for i := range going {
 		m := &going[i]
-		rows = append(rows, []any{
-			m.Namespace, m.Name, cache.NodeNameOf(m), stageWord(m), kubecli.Age(stageSince(m), now), observe.Means(m),
-			kubecli.Clock(observe.Deadlines(m, now).Next(), now), strings.Join(blockers(m), ", "),
+		row := leaving{
+			m.Namespace, m.Name, cache.NodeNameOf(m), stageWord(m), stageSince(m), string(observe.Means(m)),
+			observe.Deadlines(m, now).Next(), blockers(m),
+		}
+		items, l.Names = append(items, row), append(l.Names, "machine/"+m.Name)
+		l.Table = append(l.Table, []any{
+			row.Namespace, row.Name, row.Node, row.Stage, kubecli.Age(row.Since, now), row.Means,
+			kubecli.Clock(row.Deadline, now), strings.Join(row.BlockedBy, ", "),
 		})
+		waits := ""
+		if o := m.Status.CurrentOperation; o != nil {
+			waits = o.WaitsFor
+		}
+		l.Wide = append(l.Wide, []any{waits})
 	}
-	return kubecli.WriteTable(out, rows)
+	l.Items = items
+	return output.Write(out, l)
 }
 
 // stageWord is the stage in the table. It distinguishes a drain that is queued, and that of a machine that stays, from others.

@@ -26,7 +26,7 @@ It writes an annotation on the Machine, and an event with actor and reason, whic
 NAMESPACE/NAME, or as NAME with --namespace.`,
 		Example: `  starter preserve shop/m-1 --reason "what is in its memory?"
   starter preserve shop/m-1 --stop`,
-		Args: cobra.ExactArgs(1),
+		Args: cobra.ExactArgs(1), ValidArgsFunction: f.CompleteName,
 		RunE: func(c *cobra.Command, args []string) error {
 			if stop {
 				r.Command = request.Unpreserve

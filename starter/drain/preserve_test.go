@@ -27,7 +27,7 @@ func (w *world) preserve(ctx context.Context, eventsFail error, args ...string) 
 		core.PrependReactor("create", "events", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, eventsFail })
 	}
 	d := w.Environment()
-	d.Clients = func(string) (kubecli.Clients, error) {
+	d.Clients = func(kubecli.Access) (kubecli.Clients, error) {
 		return kubecli.Clients{Machines: w.Machines, Core: core.CoreV1()}, nil
 	}
 	var out bytes.Buffer

@@ -34,7 +34,7 @@ func TestRequestIsWrittenAgainAfterAConflict(t *testing.T) {
 		return going(by("Evict"), func(m *v1alpha1.Machine) { m.ResourceVersion = version })
 	}
 	w.looks(newer("7"), newer("8"), newer("9"), newer("10"))
-	out, err := w.run(t.Context(), "force", "shop/m-1", "--reason=x")
+	out, err := w.run(t.Context(), "force", "--yes", "shop/m-1", "--reason=x")
 	require.NoError(t, err)
 	sent := w.Patches()
 	require.Len(t, sent, 1+kubecli.WriteRetries)
@@ -47,7 +47,7 @@ func TestRequestIsWrittenAgainAfterAConflict(t *testing.T) {
 func TestRequestThatMeetsTooManyConflicts(t *testing.T) {
 	w := newWorld(going(by("Evict")))
 	w.conflicts(100)
-	_, err := w.run(t.Context(), "force", "shop/m-1", "--reason=x")
+	_, err := w.run(t.Context(), "force", "--yes", "shop/m-1", "--reason=x")
 	require.EqualError(t, err, "force machine shop/m-1: others wrote it 4 times meanwhile, and nothing was written: try again")
 	assert.Len(t, w.Patches(), 4)
 }
@@ -61,7 +61,7 @@ func TestRequestIsCheckedAgainAfterAConflict(t *testing.T) {
 		w := newWorld(going(by("Evict")))
 		w.conflicts(1)
 		w.looks(going(by("Evict")), second)
-		_, err := w.run(t.Context(), "force", "shop/m-1", "--reason=x")
+		_, err := w.run(t.Context(), "force", "--yes", "shop/m-1", "--reason=x")
 		require.ErrorContains(t, err, want)
 		assert.Len(t, w.Patches(), 1)
 	}
@@ -91,5 +91,16 @@ func TestAbandonInstanceAsks(t *testing.T) {
 			require.ErrorIs(t, err, kubecli.ErrNotConfirmed)
 			assert.Empty(t, w.Patches())
 		}
+	}
+}
+
+func TestForceAsks(t *testing.T) {
+	for answer, patches := range map[string]int{"yes\n": 1, "no\n": 0} {
+		w := newWorld(going(by("Evict")))
+		w.In = answer
+		out, err := w.run(t.Context(), "force", "shop/m-1", "--reason=x")
+		assert.Contains(t, out, "The pods of machine shop/m-1 get no time to end, whatever their budgets say.\nDelete them? Type yes: ")
+		assert.Equal(t, patches == 0, errors.Is(err, kubecli.ErrNotConfirmed))
+		assert.Len(t, w.Patches(), patches)
 	}
 }

@@ -234,8 +234,12 @@ func machineSubject(
 		return s, err
 	}
 	s = kubecli.Subject{Object: m, Facts: machine.Request(m, r.Command, now), Prefix: fmt.Sprintf("machine %s: ", key)}
-	if r.Command == request.AbandonInstance {
+	switch r.Command {
+	case request.AbandonInstance:
 		s.Question = fmt.Sprintf("%s\nAbandon the instance of machine %s?", notDone(m), kubecli.KeyOf(m))
+	case request.Force:
+		s.Question = fmt.Sprintf("The pods of machine %s get no time to end, whatever their budgets say.\nDelete them?", kubecli.KeyOf(m))
+	default: // it can be taken back
 	}
 	s.Outlook = func(d request.Decision) (next, back, follow string) {
 		if m.DeletionTimestamp != nil || staying(m) {

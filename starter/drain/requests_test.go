@@ -8,8 +8,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"millwright/api/v1alpha1"
 )
@@ -35,12 +39,12 @@ func TestRequestsWriteTheirAnnotation(t *testing.T) {
 	}{
 		{
 			"force", going(by("Evict")),
-			[]string{"force", "--reason", "it burns"},
+			[]string{"force", "--yes", "--reason", "it burns"},
 			v1alpha1.AnnotationForce, "ann: it burns",
 			[]string{"machine shop/m-1: wrote drain.machine.sapcloud.io/force: \"ann: it burns\"\n", "Next: all pods of node n-1 are deleted without a grace period", "To follow it: starter drain watch shop/m-1\n"},
 		},
 		{
-			"a reason becomes one line", going(by("Evict")), []string{"force", "--reason", " it\n burns ", "--as-user", "bob"}, v1alpha1.AnnotationForce, "bob: it burns", nil,
+			"a reason becomes one line", going(by("Evict")), []string{"force", "--yes", "--reason", " it\n burns ", "--as-user", "bob"}, v1alpha1.AnnotationForce, "bob: it burns", nil,
 		},
 		{
 			"skip", going(by("Evict"), wished(v1alpha1.AnnotationSkipDrain, "bob: old")),
@@ -74,13 +78,13 @@ func TestRequestsWriteTheirAnnotation(t *testing.T) {
 		},
 		{
 			"force in advance", going(alive(v1alpha1.MachineRunning)),
-			[]string{"force", "--in-advance", "--reason", "spot"},
+			[]string{"force", "--yes", "--in-advance", "--reason", "spot"},
 			v1alpha1.AnnotationForce, "ann: spot",
 			[]string{"To take it back: kubectl annotate machine -n shop m-1 drain.machine.sapcloud.io/force-\n"},
 		},
 		{
 			"force of what is held", going(by("Evict"), wished(v1alpha1.AnnotationHold, "bob")),
-			[]string{"force", "--reason", "it burns"},
+			[]string{"force", "--yes", "--reason", "it burns"},
 			v1alpha1.AnnotationForce, "ann: it burns",
 			[]string{"Next: nothing, while the deletion is held (starter drain resume shop/m-1); then all pods"},
 		},
@@ -143,7 +147,7 @@ func TestRequestsWriteTheirAnnotation(t *testing.T) {
 		},
 		{
 			"force of a node that is emptied", going(emptied(v1alpha1.DrainForUpdate)),
-			[]string{"force", "--reason", "it burns"},
+			[]string{"force", "--yes", "--reason", "it burns"},
 			v1alpha1.AnnotationForce, "ann: it burns",
 			[]string{"regardless of disruption budgets; the request stays on the machine, for its later drains and its deletion, until somebody removes it.\n", "To take it back: kubectl annotate", "To follow it: starter drain watch shop/m-1\n"},
 		},
@@ -199,6 +203,17 @@ func TestWhoWantsItWhenNobodySays(t *testing.T) {
 	_, err := w.run(t.Context(), "retry", "shop/m-1")
 	require.NoError(t, err)
 	assert.Equal(t, written(v1alpha1.AnnotationRetry, "2026-11-21T14:06:07Z somebody"), w.Patches())
+
+	t.Setenv("USER", "root") // many may be root: the API server knows who it is
+	w = newWorld(going(by("Evict")))
+	kube := kubefake.NewClientset()
+	kube.PrependReactor("create", "selfsubjectreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, &authenticationv1.SelfSubjectReview{Status: authenticationv1.SelfSubjectReviewStatus{UserInfo: authenticationv1.UserInfo{Username: "ann"}}}, nil
+	})
+	w.Kube = kube
+	_, err = w.run(t.Context(), "retry", "shop/m-1")
+	require.NoError(t, err)
+	assert.Equal(t, written(v1alpha1.AnnotationRetry, "2026-11-21T14:06:07Z ann"), w.Patches())
 }
 
 func TestResumeTakesTheHoldOff(t *testing.T) {

@@ -25,7 +25,7 @@ func (f *drains) watchCommand() *cobra.Command {
 with the drain. If the output is not a terminal, it prints a line for each change. Ctrl-C ends it without an error.`,
 		Example: `  starter drain watch shop/m-1
   starter drain watch m-1 -n shop --interval 10s`,
-		Args: cobra.ExactArgs(1),
+		Args: cobra.ExactArgs(1), ValidArgsFunction: f.CompleteName,
 		RunE: func(c *cobra.Command, args []string) error {
 			r, err := f.open(c, args[0])
 			if err != nil {

@@ -17,9 +17,11 @@ import (
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	typedauthenticationv1 "k8s.io/client-go/kubernetes/typed/authentication/v1"
+	typedauthorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	typedcoordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/restmapper"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 
 	"millwright/api/generated/clientset/versioned"
@@ -30,17 +32,18 @@ import (
 type Clients struct {
 	Machines versioned.Interface
 	Core     typedcorev1.CoreV1Interface // events and nodes
+	Leases   typedcoordinationv1.LeasesGetter
+	Identity typedauthenticationv1.SelfSubjectReviewsGetter
+	Rights   typedauthorizationv1.SelfSubjectAccessReviewsGetter
 	objects  dynamic.Interface
 	mapper   meta.RESTMapper
 }
 
 // Connect returns Clients for the cluster of a kubeconfig. It does not call the API server.
-func Connect(kubeconfig string) (Clients, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = kubeconfig
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+func Connect(a Access) (Clients, error) {
+	config, err := a.config().ClientConfig()
 	if err != nil {
-		return Clients{}, fmt.Errorf("read kubeconfig %q: %w", kubeconfig, err)
+		return Clients{}, fmt.Errorf("read kubeconfig %q: %w", a.Kubeconfig, err)
 	}
 	config.UserAgent = "millwright-starter"
 	machines, machinesErr := versioned.NewForConfig(config)
@@ -50,7 +53,7 @@ func Connect(kubeconfig string) (Clients, error) {
 		return Clients{}, fmt.Errorf("make client: %w", err)
 	}
 	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(cluster.Discovery()))
-	return Clients{machines, cluster.CoreV1(), objects, mapper}, nil
+	return Clients{machines, cluster.CoreV1(), cluster.CoordinationV1(), cluster.AuthenticationV1(), cluster.AuthorizationV1(), objects, mapper}, nil
 }
 
 // ReadDocuments returns the YAML documents of a file.

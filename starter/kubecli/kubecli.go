@@ -4,7 +4,6 @@ package kubecli
 import (
 	"context"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
@@ -20,29 +19,43 @@ import (
 
 // Environment is what commands connect to.
 type Environment struct {
-	Clients  func(kubeconfig string) (Clients, error)
-	Temporal func(TemporalFlags) (client.Client, error)
-	Now      func() time.Time
+	Clients func(Access) (Clients, error)
+	// Namespace returns the namespace of the kubeconfig's context; nil: it is default.
+	Namespace func(Access) (string, error)
+	Temporal  func(TemporalFlags) (client.Client, error)
+	Now       func() time.Time
 }
 
 // NewEnvironment returns the real clusters, Temporal and clock.
 func NewEnvironment() Environment {
-	return Environment{Clients: Connect, Temporal: Dial, Now: time.Now}
+	return Environment{Clients: Connect, Namespace: ContextNamespace, Temporal: Dial, Now: time.Now}
 }
 
 // Objects are the objects of one kind that a group of commands works on, in the cluster that its flags name.
 type Objects struct {
 	Environment
-	Kind       request.Kind
-	Kubeconfig string
-	Namespace  string
+	Access
+	Kind      request.Kind
+	Namespace string
 }
 
 // Register adds the flags to a command and its subcommands.
 func (o *Objects) Register(c *cobra.Command) {
-	flags := c.PersistentFlags()
-	flags.StringVar(&o.Kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "kubeconfig of the cluster that holds the machines")
-	flags.StringVarP(&o.Namespace, "namespace", "n", metav1.NamespaceDefault, "namespace of the "+string(o.Kind))
+	o.Access.Register(c)
+	c.PersistentFlags().StringVarP(&o.Namespace, "namespace", "n", "", "namespace of the "+string(o.Kind)+"; default: that of the context")
+	c.PersistentPreRunE = func(*cobra.Command, []string) error { return o.Resolve() }
+}
+
+// Resolve sets the namespace to that of the context if the flag does not set it. Register lets it run before each command.
+func (o *Objects) Resolve() (err error) {
+	switch {
+	case o.Namespace != "":
+	case o.Environment.Namespace == nil:
+		o.Namespace = metav1.NamespaceDefault
+	default:
+		o.Namespace, err = o.Environment.Namespace(o.Access)
+	}
+	return err
 }
 
 // Key parses the name of an object: NAMESPACE/NAME, or NAME in the namespace of the flag.

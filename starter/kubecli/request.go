@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
@@ -42,7 +41,7 @@ type CommandHelp struct {
 type Request struct {
 	request.Order
 	Kind request.Kind
-	yes  bool // do not ask before an instance is abandoned
+	yes  bool // do not ask before something that cannot be undone
 }
 
 // NewRequest returns a request without arguments.
@@ -55,7 +54,7 @@ func (o *Objects) RequestCommand(h CommandHelp, read subjectReader) *cobra.Comma
 	r, to := NewRequest(o.Kind, h.Name), int64(0)
 	c := &cobra.Command{
 		Use: fmt.Sprintf("%s %s", h.Name, strings.ToUpper(string(o.Kind))), Short: h.Short, Long: h.Long, Example: h.Example,
-		Args: cobra.ExactArgs(1),
+		Args: cobra.ExactArgs(1), ValidArgsFunction: o.CompleteName,
 		RunE: func(c *cobra.Command, args []string) error {
 			if c.Flags().Changed("to-revision") {
 				r.Revision = &to
@@ -86,7 +85,7 @@ func (o *Objects) RequestCommand(h CommandHelp, read subjectReader) *cobra.Comma
 			}
 		}
 	}
-	if h.Name == request.AbandonInstance {
+	if h.Name == request.AbandonInstance || h.Name == request.Force {
 		flags.BoolVar(&r.yes, "yes", false, "do not ask")
 	}
 	return c
@@ -95,7 +94,7 @@ func (o *Objects) RequestCommand(h CommandHelp, read subjectReader) *cobra.Comma
 // Signed adds the flags for actor and reason.
 func (r *Request) Signed(c *cobra.Command) {
 	c.Flags().StringVar(&r.Reason, "reason", "", "why; shown wherever the request takes effect")
-	c.Flags().StringVar(&r.Actor, "as-user", cmp.Or(os.Getenv("USER"), "somebody"), "actor of the request")
+	c.Flags().StringVar(&r.Actor, "as-user", "", "actor of the request; default: the user who is logged in, for root the user of the kubeconfig")
 }
 
 // Send writes a request on the object of this name.
@@ -107,9 +106,12 @@ func (o *Objects) Send(c *cobra.Command, name string, r Request, read subjectRea
 	if refused := request.Check(r.Kind, "", r.Order); refused != "" {
 		return errors.New(refused)
 	}
-	clients, err := o.Clients(o.Kubeconfig)
+	clients, err := o.Clients(o.Access)
 	if err != nil {
 		return err
+	}
+	if r.Actor == "" && c.Flags().Lookup("as-user") != nil {
+		r.Actor = cmp.Or(actor(c.Context(), clients), "somebody")
 	}
 	return requestWriter{clients, read, o.Now, c.InOrStdin(), c.OutOrStdout()}.write(c.Context(), key, r)
 }

@@ -1,37 +1,45 @@
 package kubecli
 
 import (
-	"cmp"
+	"context"
+	"flag"
 	"fmt"
 	"log/slog"
-	"os"
 
 	"github.com/spf13/cobra"
+	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
 
-	"millwright/workflows/run"
+	"millwright/observe/taskqueue"
+	"millwright/process/connection"
 )
 
-// TemporalFlags say where Temporal is.
-type TemporalFlags struct {
-	Address   string
-	Namespace string
-}
+// TemporalFlags say how to reach Temporal.
+type TemporalFlags struct{ connection.Flags }
 
 // Register adds the flags to a command and its subcommands.
 func (f *TemporalFlags) Register(c *cobra.Command) {
-	address, namespace := cmp.Or(os.Getenv("TEMPORAL_ADDRESS"), "127.0.0.1:7233"), cmp.Or(os.Getenv("TEMPORAL_NAMESPACE"), run.Namespace)
-	c.PersistentFlags().StringVar(&f.Address, "temporal-address", address, "host:port of Temporal's frontend")
-	c.PersistentFlags().StringVar(&f.Namespace, "temporal-namespace", namespace, "Temporal namespace")
+	set := flag.NewFlagSet(c.Name(), flag.ContinueOnError)
+	f.Flags.Register(set)
+	c.PersistentFlags().AddGoFlagSet(set)
 }
 
 // Dial returns a client that connects with its first request. It logs nothing, because the commands return all errors.
 func Dial(f TemporalFlags) (client.Client, error) {
-	quiet := log.NewStructuredLogger(slog.New(slog.DiscardHandler))
-	c, err := client.NewLazyClient(client.Options{HostPort: f.Address, Namespace: f.Namespace, Logger: quiet})
+	options, err := f.Options()
+	if err != nil {
+		return nil, err
+	}
+	options.Logger = log.NewStructuredLogger(slog.New(slog.DiscardHandler))
+	c, err := client.NewLazyClient(options)
 	if err != nil {
 		return nil, fmt.Errorf("connect to Temporal at %s: %w", f.Address, err)
 	}
 	return c, nil
+}
+
+// Pollers returns how many workers poll a queue for tasks of a type.
+func Pollers(ctx context.Context, temporal client.Client, namespace, queue string, kind enumspb.TaskQueueType) (int, error) {
+	return taskqueue.Pollers(ctx, temporal.WorkflowService(), namespace, queue, kind)
 }

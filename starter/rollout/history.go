@@ -29,7 +29,7 @@ meanwhile.
 --revision shows the template of a revision as YAML, such as spec.template of the deployment takes it.`,
 		Example: `  starter rollout history shop/web
   starter rollout history shop/web --revision 6`,
-		Args: cobra.ExactArgs(1),
+		Args: cobra.ExactArgs(1), ValidArgsFunction: f.CompleteName,
 		RunE: func(c *cobra.Command, args []string) error {
 			s, err := f.status(c, args[0])
 			switch {

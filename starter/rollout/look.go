@@ -44,12 +44,12 @@ func (f *rollouts) open(c *cobra.Command, name string) (l reader, err error) {
 	if l.key, err = f.Key(c, name); err != nil {
 		return l, err
 	}
-	clients, err := f.Clients(f.Kubeconfig)
+	clients, err := f.Clients(f.Access)
 	l.machines = clients.Machines
 	if err != nil || f.target == "" {
 		return l, err
 	}
-	target, err := f.Clients(f.target)
+	target, err := f.Clients(kubecli.Access{Kubeconfig: f.target})
 	l.nodes = target.Core
 	return l, err
 }

@@ -177,9 +177,9 @@ func (p *pool) roll(t *testing.T, args ...string) (string, error) {
 func rollIn(ctx context.Context, w *world, nodes []runtime.Object, args ...string) (string, error) {
 	var out bytes.Buffer
 	d := w.Environment()
-	d.Clients = func(kubeconfig string) (kubecli.Clients, error) {
-		if kubeconfig == "other.yaml" {
-			return kubecli.Clients{}, errors.New("read kubeconfig " + kubeconfig)
+	d.Clients = func(a kubecli.Access) (kubecli.Clients, error) {
+		if a.Kubeconfig == "other.yaml" {
+			return kubecli.Clients{}, errors.New("read kubeconfig " + a.Kubeconfig)
 		}
 		return kubecli.Clients{Machines: w.Machines, Core: kubefake.NewClientset(nodes...).CoreV1()}, nil
 	}

@@ -40,7 +40,7 @@ Replicas that it leaves out stay as they are.
 gone, it also shows the least time that the rollout takes: no system can be faster under the same bounds.`,
 		Example: `  starter rollout plan shop/web
   starter rollout plan shop/web -f pool.yaml --create 2m --delete 30s`,
-		Args: cobra.ExactArgs(1),
+		Args: cobra.ExactArgs(1), ValidArgsFunction: f.CompleteName,
 		RunE: func(c *cobra.Command, args []string) error {
 			if c.Flags().Changed("replicas") {
 				w.replicas = &replicas

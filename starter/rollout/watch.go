@@ -27,7 +27,7 @@ or the deployment is gone or invalid. With --keep-watching it fails only in the 
 does not end it.`,
 		Example: `  starter rollout watch shop/web
   starter rollout watch web -n shop --interval 10s --keep-watching`,
-		Args: cobra.ExactArgs(1),
+		Args: cobra.ExactArgs(1), ValidArgsFunction: f.CompleteName,
 		RunE: func(c *cobra.Command, args []string) error {
 			l, err := f.open(c, args[0])
 			if err != nil {

@@ -41,13 +41,14 @@ type Sources struct {
 }
 
 // Watcher watches one namespace of Machines. The names of its deployments must begin with the name of the namespace: by this, the
-// watcher recognises nodes.
+// watcher recognises nodes, and by the names that the cloud gave to the nodes of the namespace's instances.
 type Watcher struct {
 	sources   Sources
 	namespace string
 	strict    Bounds // how each deployment is judged
 
 	mu         sync.Mutex
+	named      map[string]bool // names of nodes that the cloud has told
 	lasting    *Lasting
 	bounds     map[string]*Bounds // by deployment
 	excused    map[string]bool    // UIDs of machines whose instance a person has orphaned
@@ -65,7 +66,7 @@ type Watcher struct {
 func Watch(sources Sources, namespace string, strict Bounds) *Watcher {
 	return &Watcher{
 		sources: sources, namespace: namespace, strict: strict,
-		lasting: NewLasting(), bounds: map[string]*Bounds{}, excused: map[string]bool{}, ended: map[string]bool{},
+		lasting: NewLasting(), named: map[string]bool{}, bounds: map[string]*Bounds{}, excused: map[string]bool{}, ended: map[string]bool{},
 	}
 }
 
@@ -228,11 +229,7 @@ func (w *Watcher) Snapshot(ctx context.Context) (s Snapshot, err error) {
 	if err != nil {
 		return s, err
 	}
-	for _, i := range instances {
-		if strings.HasPrefix(i.Tags.Class, w.namespace+"/") {
-			s.Instances = append(s.Instances, i)
-		}
-	}
+	s.Instances = w.ours(instances)
 	before, err := api.MachineDeployments(w.namespace).List(ctx, all)
 	if err != nil {
 		return s, err
@@ -274,11 +271,30 @@ func (w *Watcher) Snapshot(ctx context.Context) (s Snapshot, err error) {
 	s.Deployments, s.Settled = after.Items, generations(before.Items) == generations(after.Items)
 	s.Left = left(machines.Items, later.Items)
 	for _, n := range nodes.Items {
-		if strings.HasPrefix(n.Name, w.namespace+"-") {
+		if strings.HasPrefix(n.Name, w.namespace+"-") || w.hasNamed(n.Name) {
 			s.Nodes = append(s.Nodes, n)
 		}
 	}
 	return s, nil
+}
+
+// ours returns the instances of the namespace's classes, and notes the names of their nodes.
+func (w *Watcher) ours(all []admin.Instance) (ours []admin.Instance) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, i := range all {
+		if strings.HasPrefix(i.Tags.Class, w.namespace+"/") {
+			ours = append(ours, i)
+			w.named[i.NodeName] = true
+		}
+	}
+	return ours
+}
+
+func (w *Watcher) hasNamed(node string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.named[node]
 }
 
 // left returns the machines that were live at first, and later gone or being deleted.

@@ -60,9 +60,15 @@ func mutations() []mutation {
 		{"B6", "observe/machine/nodes.go", `health != nil && health.InstanceGoneAt != nil`, `health != nil && health.InstanceGoneAt != nil && false`, "./observe/machine", "vanished instances count for the breaker"},
 
 		{"W1", "k8sbridge/watch/fingerprint.go", `n.Finalizers, n.Spec.Taints, `, `n.Finalizers, `, bridge, "taints of a node wake nobody"},
-		{"W2", "k8sbridge/watch/fingerprint.go", `blocked, machine.IsPreserved(m), `, `blocked, `, bridge, "preservation wakes no set"},
+		{"W2", "k8sbridge/watch/fingerprint.go", `standsStill(m), machine.IsPreserved(m), `, `standsStill(m), `, bridge, "preservation wakes no set"},
 		{"W3", "k8sbridge/watch/events.go", `b.seen[id] = now`, `_ = now`, bridge, "what was told is not remembered"},
 		{"W4", "k8sbridge/watch/send.go", `clear(b.notBefore) // Temporal answers: end all back-offs`, ``, bridge, "a back-off outlasts Temporal's absence"},
+		{"X1", "decide/explain/explain.go", `list.FalseFirst(!a.At.IsZero(), !b.At.IsZero()), `, ``, "./decide/explain", "a cause that ends by itself comes before one that only a person ends"},
+		{"X2", "decide/explain/machine.go", `if m.Unserved != "" && m.calls() {`, `if m.Unserved != "" {`, "./decide/explain", "a machine that waits for its node is said to wait for a worker of its provider"},
+		{"X3", "observe/drain/ladder.go", `if why, _ := unusable(node); why == "" || m.Status.Health`, `if m.Status.Health`, drain, "pods are killed on a ready node whose instance the provider once reported as gone"},
+		{"X4", "k8sbridge/watch/fingerprint.go", `standsStill(m), machine`, `machine`, bridge, "a machine that stands still wakes no set"},
+		{"X5", "k8sbridge/watch/subject.go", `if pending.Calm() && !said {`, `if pending.Calm() && !said && false {`, bridge, "a calm set does not say what blocks its machine"},
+		{"X6", "k8sbridge/watch/events.go", `} else if c.children {`, `} else if c.children && false {`, bridge, "a provider that has lost its workers wakes no machine"},
 		{"W5", "k8sbridge/watch/fingerprint.go", `n.Spec.Unschedulable, n.Spec.ProviderID,`, `n.Spec.Unschedulable,`, bridge, "a late providerID of a node wakes nobody"},
 		{"W6", "k8sbridge/watch/events.go", `if c.added || e.deleted || c.spec && !c.parentDebounced {`, `if c.added || e.deleted {`, bridge, "a rotated Secret wakes no machine"},
 		{"W7", "k8sbridge/watch/events.go", `if c.drained {`, `if c.drained && false {`, bridge, "a free place in the queue of drains wakes nobody"},
@@ -137,5 +143,24 @@ func mutations() []mutation {
 		{"F24", "workflows/machine/inquiry.go", `		q.known = answer.Problem
 `, `		q.settled = true
 `, "-run=P23 ./workflows/machine", "a provider that does not answer once is never asked again whether an instance is gone"},
+		{"F25", "decide/scale/report.go", ` && slices.Equal(s.Failed, want.Failed)`, ``, "./observe/set", "a further failed machine is not in the set's status"},
+		{"G1", "provider/driver/search.go", `	until := begun.Add(p.life(seen) + traits.Window)
+`, `	until := begun
+`, "./provider/driver", "a creation does not wait for an earlier one that shows late"},
+		{"G2", "provider/driver/search.go", `i.MachineUID == "" && i.MachineName`, `i.MachineName`, "./provider/driver", "the instance of another machine with the same name is adopted"},
+		{"G3", "provider/driver/provider.go", `		case provider.CodeOf(err) == provider.AlreadyExists:
+			return p.holder(ctx, class, machine, err)
+`, ``, "./provider/driver", "in a cloud of unique names, an instance that no read shows is not found"},
+		{"G4", "provider/driver/errors.go", `class.Secret.Redact(said.Message)`, `said.Message`, "./provider/driver", "a cloud's words come out with the credentials"},
+		{"G5", "decide/attention/machine.go", `	if found := m.found(); !found.Calm() {
+		return found
+	}
+`, ``, "./decide/attention", "a node that is found by its provider ID is not recorded"},
+		{"G6", "k8sbridge/watch/events.go", `	machines = append(machines, b.cluster.MachinesAwaiting(node.Spec.ProviderID)...)
+`, ``, bridge, "a node that gets its provider ID wakes no machine"},
+		{"G7", "observe/machine/facts.go", `	case cache.HasTaint(node, v1alpha1.TaintUninitialized):
+		return "its cloud controller manager has not initialised it"
+`, ``, "./observe/machine", "a node is taken for joined before its cloud has initialised it"},
+		{"G8", "decide/orphan/claims.go", `_, here := c.here[i.Machine]`, `here := false`, "./decide/orphan", "a sweep deletes the instance of a Machine that has its name"},
 	}
 }

@@ -58,6 +58,10 @@ func (c *machineClass) Step(ctx workflow.Context, d class.Decision) (*run.Result
 		c.Live = len(made) == 0 // no version: the Secrets are gone, which only a live read shows
 		c.Raise(made)
 		return nil, err
+	case d.Serving != nil:
+		report := *d.Serving
+		report.Read = c.Read(ctx)
+		return nil, run.Write(ctx, c.Object, "status: "+d.Why, reportServing, report)
 	case d.Need == attention.Nothing:
 		return run.Calm(d.Why)
 	default:

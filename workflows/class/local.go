@@ -9,5 +9,6 @@ import (
 var (
 	decideClass     = run.Twice(new(class.Activities).DecideClass)
 	finalizeClass   = run.Twice(new(class.Activities).FinalizeClass)
+	reportServing   = run.Twice(new(class.Activities).ReportServing)
 	finalizeSecrets = run.Twice(new(class.Activities).FinalizeSecrets)
 )

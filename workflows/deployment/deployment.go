@@ -55,10 +55,10 @@ func (m *machineDeployment) do(ctx workflow.Context, d deployment.Decision) (act
 		m.awaitMarks(ctx) // only one workflow writes nodes at a time
 	}
 	if d.Operation != "" && d.Operation != m.over { // an earlier run of this workflow started it
-		m.Show(ctx, run.Step{Name: vocabulary.StepRollout, Why: "a rollout is open: " + d.Pending.Why, Table: setTable(d.Picture)})
+		m.Show(ctx, run.Step{Name: vocabulary.StepRollout, Why: "a rollout is open: " + d.Pending.Why, Table: setTable(d.Picture)}.Explained(d.Blocked))
 		return true, m.follow(ctx, d.Operation, d)
 	}
-	m.Show(ctx, m.doing(d))
+	m.Show(ctx, m.doing(d).Explained(d.Blocked))
 	if d.Rollout.Rolling && d.Rollout.HoldBy != rollout.HeldBy && d.Rollout.Create == nil && !d.Prepare {
 		return true, m.roll(ctx, d)
 	}

@@ -141,7 +141,7 @@ func (r *rolled) do(ctx workflow.Context, d deployment.Decision) (*RolloutResult
 	if outcome := r.over(d); outcome != "" {
 		return r.end(ctx, outcome, d), nil
 	}
-	r.Show(ctx, rolling(d))
+	r.Show(ctx, rolling(d).Explained(d.Blocked))
 	acted, err := r.act(ctx, d)
 	switch {
 	case err != nil:

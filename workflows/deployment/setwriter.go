@@ -2,7 +2,6 @@ package deployment
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"go.temporal.io/sdk/workflow"
@@ -209,18 +208,13 @@ func setTable(p deployment.Picture) string {
 	if len(p.Sets) == 0 {
 		return ""
 	}
-	lines := []string{
-		fmt.Sprintf("%d of %d up to date, %d available; %d of former templates left\n", p.Counts.Updated, p.Wanted, p.Counts.Available, p.Old),
-		"| revision | set | wanted | machines | available | going |\n|---|---|---|---|---|---|",
-	}
+	rows := [][]string{{"REVISION", "SET", "WANTED", "MACHINES", "AVAILABLE", "TERMINATING", "CURRENT"}}
 	for _, s := range p.Sets {
-		name := s.Name
-		if s.Current {
-			name = "**" + name + "**"
-		}
-		lines = append(lines, fmt.Sprintf("| %d | %s | %d | %d | %d | %d |", s.Revision, name, s.Replicas, s.Machines, s.Available, s.Deleting))
+		rows = append(rows, []string{
+			fmt.Sprint(s.Revision), s.Name, fmt.Sprint(s.Replicas), fmt.Sprint(s.Machines), fmt.Sprint(s.Available), fmt.Sprint(s.Deleting), phrase.If(s.Current, "yes"),
+		})
 	}
-	return strings.Join(lines, "\n")
+	return fmt.Sprintf("%d of %d up to date, %d available; %d of former templates left\n\n", p.Counts.Updated, p.Wanted, p.Counts.Available, p.Old) + run.Table(rows)
 }
 
 // rolling returns the step of a rollout, open or not yet started.

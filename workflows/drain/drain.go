@@ -4,6 +4,7 @@ package drain
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -75,7 +76,7 @@ func Drain(ctx workflow.Context, in Input) (Result, error) {
 
 // writeStatus writes the report into the machine's status.
 func (d *nodeDrain) writeStatus(ctx workflow.Context, summary string, report machine.Report) error {
-	return run.Write(ctx, d.Object, summary, run.Twice(new(machine.Activities).ReportMachine), report)
+	return run.Report(ctx, d.Object, summary, run.Twice(new(machine.Activities).ReportMachine), report)
 }
 
 // Step carries out a decision. A result ends the drain.
@@ -249,16 +250,20 @@ func (d *nodeDrain) note(ctx workflow.Context, next activities.Decision, seen ac
 // and namespace up to 317 bytes.
 const mostNames = 5
 
+// mostCauses is how many causes the sentence about the machine names. Source: what fits on a screen of 80 columns.
+const mostCauses = 2
+
 func (d *nodeDrain) show(ctx workflow.Context, next activities.Decision) {
 	s := run.Step{Name: stepName(next.Step.Means), Why: next.Why, Phase: d.phase(), Node: d.NodeName, Deadline: next.Step.Until}
 	if p := d.seen.Picture; p.Why != "" {
 		s.Why, s.Table = p.Why+"; "+next.Why, table(p)
 	}
-	var names []string
+	var names, causes []string
 	for _, b := range d.seen.Blockers {
-		names = append(names, strings.TrimSpace(b.Kind+" "+b.Name))
-		s.Stuck = s.Stuck || b.Kind != "Volume" || b.Bad
+		names, causes = append(names, strings.TrimSpace(b.Kind+" "+b.Name)), append(causes, b.Why)
+		s.Stuck = s.Stuck || b.Kind != drain.BlockedByVolume || b.Bad
 	}
+	s.Cause = phrase.List(causes, mostCauses, "; ")
 	s.BlockedBy = names[:min(len(names), mostNames)]
 	d.Show(ctx, s)
 }
@@ -275,12 +280,12 @@ func table(p drain.Picture) string {
 	if len(p.Rows) == 0 {
 		return ""
 	}
-	text := "| pod | state | since | attempts | blocked by | next try |\n|---|---|---|---|---|---|\n"
+	rows := [][]string{{"POD", "STATE", "SINCE", "ATTEMPTS", "BLOCKED BY", "NEXT TRY"}}
 	for _, r := range p.Rows {
-		text += fmt.Sprintf("| %s | %s | %s | %d | %s | %s |\n", r.Pod, r.State, clock(r.Since), r.Attempts, r.BlockedBy, clock(r.Next))
+		rows = append(rows, []string{r.Pod, r.State, clock(r.Since), strconv.Itoa(r.Attempts), r.BlockedBy, clock(r.Next)})
 	}
 	c := p.Counts
-	return text + fmt.Sprintf("\n%d gone, %d terminating, %d blocked, %d waiting for their turn, %d stay", c.Gone, c.Terminating, c.Blocked, c.Waiting, c.Skipped)
+	return run.Table(rows) + fmt.Sprintf("\n\n%d gone, %d terminating, %d blocked, %d waiting for their turn, %d stay", c.Gone, c.Terminating, c.Blocked, c.Waiting, c.Skipped)
 }
 
 func clock(t time.Time) string {

@@ -95,6 +95,9 @@ func (m *machine) interruptible(ctx workflow.Context, d activities.Decision, act
 	defer cancel()
 	future := workflow.ExecuteActivity(options, activity, call)
 	futures = append(futures, future)
+	if err := m.tell(ctx, call); err != nil {
+		return answer, end, err
+	}
 	for {
 		if err := m.Awaken(ctx, futures...); err != nil {
 			return answer, end, err
@@ -156,7 +159,19 @@ func (m *machine) reconsider(ctx workflow.Context, d activities.Decision, call c
 	if call.Known != nil {
 		return hurried, d.CreateBy, nil
 	}
-	return overtaken, d.CreateBy, nil
+	return overtaken, d.CreateBy, m.tell(ctx, call)
+}
+
+// tell reports the step of an open call again when the status does not name what blocks it: its provider has lost its workers or has one
+// again, or the call has been open for long. A run that finds all that in the status reports it for its page. A call that backs off from a
+// problem shows that problem.
+func (m *machine) tell(ctx workflow.Context, call cloud.InstanceCall) error {
+	shown := !m.blocked || len(m.Shown.BlockedBy) > 0
+	if shown && !m.unsaid || call.Known != nil {
+		return nil
+	}
+	m.unsaid = false
+	return m.writeStatus(ctx, "what blocks the call has changed", m.progress(ctx, "", nil))
 }
 
 // callEnded waits for the end of a call that was given up: two calls for one machine never run at once. Its outcome is ignored.

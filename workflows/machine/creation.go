@@ -63,6 +63,7 @@ func (m *machine) begin(ctx workflow.Context, d activities.Decision) (call cloud
 		return call, false, err
 	}
 	m.Wrote(begun.Version)
+	m.Explain(ctx, begun.Reported)
 	call.NeverTried, call.IntentRun = begun.NeverTried, begun.RunID
 	return call, true, nil
 }
@@ -121,10 +122,18 @@ func (m *machine) recordNames(ctx workflow.Context, providerID, nodeName string)
 	return record.Stale, err
 }
 
+// nodeOf names the node of a machine in a sentence. Some clouds do not know the name of a node before it joins.
+func nodeOf(name string) string {
+	if name == "" {
+		return "a node with its provider ID"
+	}
+	return "node " + name
+}
+
 // made reports that the instance exists, and also that its node has joined if that has happened already. Without a target
 // cluster the machine is Available and creation is complete.
 func (m *machine) made(ctx workflow.Context, d activities.Decision, call cloud.InstanceCall, answer cloud.InstanceAnswer) error {
-	s := run.Step{Name: vocabulary.StepAwaitNode, Why: fmt.Sprintf("instance %s exists; waits for node %s", call.ProviderID, call.NodeName), Phase: vocabulary.PhasePending, Node: call.NodeName, Deadline: d.CreateBy}
+	s := run.Step{Name: vocabulary.StepAwaitNode, Why: fmt.Sprintf("instance %s exists; waits for %s", call.ProviderID, nodeOf(call.NodeName)), Phase: vocabulary.PhasePending, Node: call.NodeName, Deadline: d.CreateBy}
 	operation := lastOperation(vocabulary.OperationCreate, vocabulary.StateProcessing, "Creating machine on cloud provider")
 	if !d.Target {
 		s = run.Step{Why: fmt.Sprintf("instance %s exists; there is no target cluster", call.ProviderID), Phase: vocabulary.PhaseAvailable}
@@ -135,7 +144,10 @@ func (m *machine) made(ctx workflow.Context, d activities.Decision, call cloud.I
 	report.LastKnownState = answer.LastKnownState
 	if !d.Target {
 		report.Step = nil
-		report.Addresses = append([]kube.Address{{Type: "Hostname", Address: call.NodeName}}, answer.Addresses...)
+		report.Addresses = answer.Addresses
+		if call.NodeName != "" {
+			report.Addresses = append([]kube.Address{{Type: "Hostname", Address: call.NodeName}}, answer.Addresses...)
+		}
 	}
 	report.Conditions = []activities.Condition{
 		classRead(d),

@@ -2,6 +2,7 @@ package machine_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 
 	"millwright/activities/cloud"
 	"millwright/activities/kube"
+	"millwright/activities/machine"
 	"millwright/provider"
 	"millwright/workflows/run"
 )
@@ -40,4 +42,30 @@ func TestU62_MachineWhoseCreationIsDone(t *testing.T) {
 	require.Equal(t, run.OutcomeCalm, w.run(t).Outcome)
 	require.Equal(t, []string{"decide", "report Running", "finish", "decide"}, w.log)
 	require.Empty(t, w.calls)
+}
+
+// A run that finds its blocker in the status, such as one that follows a crash, shows it on its page, too, and once.
+func TestAMachineWhoseStatusSaysWhatBlocksIt(t *testing.T) {
+	for name, row := range map[string]struct {
+		blocked, unsaid bool
+		reports         int // before the instance is there
+	}{
+		"nothing blocks it":               {false, false, 0},
+		"the status says it":              {true, false, 1},
+		"the status does not say it":      {true, true, 1},
+		"the status says what is no more": {false, true, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.decision.Blocked, w.decision.Unsaid = row.blocked, row.unsaid
+			w.create = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
+				w.decision.Blocked, w.decision.Unsaid = false, false
+				return cloud.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1"}, nil
+			}
+			w.after(time.Minute, w.joined)
+			require.Equal(t, run.OutcomeCalm, w.run(t).Outcome)
+			said := slices.DeleteFunc(slices.Clone(w.reports), func(r machine.Report) bool { return r.Phase != "" })
+			require.Len(t, said, row.reports)
+		})
+	}
 }

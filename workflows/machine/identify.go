@@ -40,7 +40,7 @@ func (m *machine) identify(ctx workflow.Context, d activities.Decision) (again b
 		return true, err
 	}
 	m.answered = true
-	if answer.NodeName == "" {
+	if answer.NodeName == "" && answer.ProviderID == "" {
 		return false, nil
 	}
 	stale, err := m.recordNames(ctx, answer.ProviderID, answer.NodeName)

@@ -2,8 +2,6 @@
 package machine
 
 import (
-	"fmt"
-
 	"go.temporal.io/sdk/workflow"
 
 	"millwright/activities/cloud"
@@ -22,7 +20,10 @@ type machine struct {
 	attempt string          // name of the creation attempt, for its bootstrap token
 	running workflow.Future // a call of the provider that was given up and has not ended yet; nil: none
 	calling string          // the name of that activity
-	inquiry inquiry         // the question to the provider whether the instance is gone
+
+	blocked bool    // something blocks the step of the machine, as of the last decision
+	unsaid  bool    // the status does not name what blocks the step
+	inquiry inquiry // the question to the provider whether the instance is gone
 
 	readAgain  bool   // a sync of the node wrote nothing, and the facts were read again live
 	unsyncable string // what the node lacks and cannot get at present; empty: not known
@@ -53,12 +54,16 @@ func (m *machine) Decide(ctx workflow.Context) (activities.Decision, error) {
 	in := m.Read(ctx)
 	in.Done = m.done
 	m.Live = false
-	return decideMachine.Quick(ctx, m.Object, "what does it need next?", in)
+	d, err := decideMachine.Quick(ctx, m.Object, "what does it need next?", in)
+	if err == nil {
+		m.blocked, m.unsaid = d.Blocked, d.Unsaid
+	}
+	return d, err
 }
 
 // writeStatus writes the report into the machine's status.
 func (m *machine) writeStatus(ctx workflow.Context, summary string, report activities.Report) error {
-	return run.Write(ctx, m.Object, summary, reportMachine, report)
+	return run.Report(ctx, m.Object, summary, reportMachine, report)
 }
 
 // Step does what the machine needs next. A result means that no work is left. The status shows a write that the API server
@@ -105,6 +110,9 @@ func (m *machine) do(ctx workflow.Context, d activities.Decision) error {
 		return m.copyConditions(ctx, d)
 	case attention.Instance:
 		return m.create(ctx, d)
+	case attention.Name:
+		_, err := m.recordNames(ctx, d.ProviderID, d.NodeFound)
+		return err
 	case attention.Node:
 		return m.awaitNode(ctx, d)
 	case attention.Recovery:
@@ -174,12 +182,12 @@ func (m *machine) copyConditions(ctx workflow.Context, d activities.Decision) er
 	if m.Shown.Name != "" {
 		report.Step = m.Operation()
 	}
-	version, err := reportMachine.Quick(ctx, m.Object, d.Why, report)
+	reported, err := reportMachine.Quick(ctx, m.Object, d.Why, report)
 	if err != nil {
 		return err
 	}
-	m.Wrote(version)
-	if version == d.Version {
+	m.Wrote(reported.Version)
+	if m.Explain(ctx, reported); reported.Version == d.Version {
 		return m.awaitMachine(ctx, d)
 	}
 	return nil
@@ -215,7 +223,7 @@ func (m *machine) awaitNode(ctx workflow.Context, d activities.Decision) error {
 	s := shown(d, vocabulary.StepAwaitNode, d.Why)
 	s.Deadline = d.CreateBy
 	m.Show(ctx, s)
-	deadline := m.Timer(ctx, "creation", fmt.Sprintf("gives up waiting for node %s: the creation timeout", d.NodeName), d.CreateBy)
+	deadline := m.Timer(ctx, "creation", "gives up waiting for "+nodeOf(d.NodeName)+": the creation timeout", d.CreateBy)
 	return m.awaitDeadline(ctx, d, deadline)
 }
 
@@ -231,7 +239,7 @@ func (m *machine) awaitRecovery(ctx workflow.Context, d activities.Decision, v h
 	}
 	changes := s.Name != m.Shown.Name || s.Why != m.Shown.Why
 	m.Show(ctx, s)
-	if changes || d.Need == attention.Health || v.Due != nil {
+	if changes || d.Unsaid || d.Need == attention.Health || v.Due != nil {
 		report := verdictReport(m.Read(ctx), v)
 		report.Step = m.Operation()
 		if err := m.writeStatus(ctx, v.Why, report); err != nil {

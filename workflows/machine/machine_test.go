@@ -160,6 +160,9 @@ func newWorld(t *testing.T) *world {
 		w.note("record " + in.ProviderID)
 		if w.stale == "" {
 			w.decision.ProviderID, w.decision.NodeName = in.ProviderID, in.NodeName
+			if w.decision.Need == attention.Name {
+				w.decision.Need = attention.Node
+			}
 		}
 		return machine.Record{Version: "3", Stale: w.stale}, nil
 	})
@@ -168,7 +171,7 @@ func newWorld(t *testing.T) *world {
 		w.note("initialise " + in.ProviderID)
 		return cloud.InstanceAnswer{ProviderID: in.ProviderID, NodeName: in.NodeName}, nil
 	})
-	env.OnActivity("ReportMachine", any1...).Return(func(_ context.Context, in machine.Report) (string, error) {
+	env.OnActivity("ReportMachine", any1...).Return(func(_ context.Context, in machine.Report) (kube.Reported, error) {
 		defer w.lock()()
 		workflowstest.Timed(t, env, in.Read)
 		w.reports = append(w.reports, in)
@@ -191,7 +194,11 @@ func newWorld(t *testing.T) *world {
 		if w.reported != nil {
 			w.reported(in)
 		}
-		return "4", nil
+		reported := kube.Reported{Version: "4"}
+		if in.Step != nil {
+			reported.WaitsFor, reported.BlockedBy = in.Step.Cause, in.Step.BlockedBy
+		}
+		return reported, nil
 	})
 	env.OnActivity("DeleteInstance", any1...).Return(func(_ context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		defer w.lock()()
@@ -318,6 +325,23 @@ func TestMachineIsCreatedInitialisedAndJoins(t *testing.T) {
 	require.True(t, w.calls[0].NeverTried, "the first call knows that there was none before")
 	require.Equal(t, "run-of-the-record", w.calls[0].IntentRun, "in this run")
 	require.Nil(t, w.reports[len(w.reports)-1].Step, "a calm machine has no operation")
+}
+
+// The cloud names the node later than the instance: the node is found by its provider ID, and its name is recorded.
+func TestMachineWhoseNodeIsFoundByItsProviderID(t *testing.T) {
+	w := newWorld(t)
+	w.create = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
+		return cloud.InstanceAnswer{ProviderID: "virtual:///i-1"}, nil
+	}
+	w.after(time.Minute, func() { w.decision.Need, w.decision.NodeFound = attention.Name, "ip-10-0-0-1" })
+	named := ""
+	w.after(2*time.Minute, func() {
+		named = w.decision.NodeName
+		w.joined()
+	})
+	require.Equal(t, run.OutcomeCalm, w.run(t).Outcome)
+	require.Equal(t, "ip-10-0-0-1", named)
+	require.Equal(t, "instance virtual:///i-1 exists; waits for a node with its provider ID", w.reports[0].Conditions[1].Message)
 }
 
 // If the node has joined when the cloud answers, one report has both.

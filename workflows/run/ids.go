@@ -26,6 +26,7 @@ const (
 	KindDrain             Kind = "Drain"            // named after its machine
 	KindRollout           Kind = "Rollout"          // named after its deployment and the revision
 	KindOrphanCollection  Kind = "OrphanCollection" // named after its class; a schedule with that ID starts it and appends the time
+	KindProviderCheck     Kind = "ProviderCheck"    // named after its class; started by a person
 	KindInstallation      Kind = "Installation"     // one for each installation; its memo says which control cluster has the name
 )
 

@@ -5,6 +5,7 @@ import (
 
 	"go.temporal.io/sdk/workflow"
 
+	"millwright/activities/kube"
 	"millwright/activities/request"
 )
 
@@ -55,6 +56,16 @@ func Write[In any](ctx workflow.Context, o *Object, summary string, activity Loc
 	version, err := activity.Quick(ctx, o, summary, in)
 	if err == nil {
 		o.Wrote(version)
+	}
+	return err
+}
+
+// Report is Write for an activity that writes the status of a Machine. Afterwards the page of the workflow shows what the status says.
+func Report[In any](ctx workflow.Context, o *Object, summary string, activity Local[In, kube.Reported], in In) error {
+	reported, err := activity.Quick(ctx, o, summary, in)
+	if err == nil {
+		o.Wrote(reported.Version)
+		o.Explain(ctx, reported)
 	}
 	return err
 }

@@ -141,6 +141,20 @@ func Cloud(ctx workflow.Context, provider, id, summary string) workflow.Context 
 	})
 }
 
+// Once is for a question that a person asks a provider: nobody answers within 20 seconds if no worker serves its queue, and one attempt
+// may take 30 seconds.
+func Once(ctx workflow.Context, provider, summary string) workflow.Context {
+	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		TaskQueue:              InstallationOf(ctx).ProviderQueue(provider),
+		Summary:                Brief(summary),
+		ScheduleToStartTimeout: 20 * time.Second,
+		StartToCloseTimeout:    30 * time.Second,
+		ScheduleToCloseTimeout: time.Minute,
+		HeartbeatTimeout:       10 * time.Second,
+		WaitForCancellation:    true,
+	})
+}
+
 // Yielding makes calls of other sets go first while calls wait for a free worker, so that a huge rollout does not starve the
 // others. Temporal's server uses this key by default.
 func Yielding(ctx workflow.Context) workflow.Context {

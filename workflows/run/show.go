@@ -2,15 +2,17 @@ package run
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"millwright/activities/kube"
+	"millwright/decide/explain"
+	"millwright/decide/phrase"
 )
 
 // Step is what a workflow is doing, as its page in Temporal, its search attributes and the object's status show it.
@@ -21,10 +23,49 @@ type Step struct {
 	Node      string    // of a machine
 	BlockedBy []string  // nil when nothing blocks
 	Stuck     bool      // nothing changes until a person changes something or the deadline passes
-	Table     string    // markdown below the sentence
+	Table     string    // below the sentence; see Table
 	Deadline  time.Time // zero means none
 	Since     time.Time // when a step of this name began
+	Cause     string    // why it takes time, as a clause without the name of the object; empty: Why says it
+	WaitsFor  string    // the sentence of decide/explain; empty: not known yet, or the object is calm
 }
+
+// Explained returns the step with what blocks the object and those below it.
+func (s Step) Explained(blocked explain.Summary) Step {
+	if blocked.Blocked() {
+		s.WaitsFor, s.BlockedBy, s.Stuck = blocked.Message, blocked.Blockers, true
+		if s.Deadline.IsZero() {
+			s.Deadline = blocked.At
+		}
+	}
+	return s
+}
+
+// Table returns rows in columns, the first row being the head. It is preformatted text: Temporal's UI draws the cells of a markdown table
+// without space between them.
+func Table(rows [][]string) string {
+	var widths []int
+	for _, row := range rows {
+		for i, cell := range row {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	var text strings.Builder
+	for _, row := range rows {
+		line := ""
+		for i, cell := range row {
+			line += cell + strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+columnGap)
+		}
+		text.WriteString(strings.TrimRight(line, " ") + "\n")
+	}
+	return "```\n" + text.String() + "```"
+}
+
+// columnGap is the number of spaces between two columns, as kubectl prints them.
+const columnGap = 3
 
 // Reasons returns the reason as a list for BlockedBy: nil if it is empty.
 func Reasons(reason string) []string {
@@ -34,14 +75,30 @@ func Reasons(reason string) []string {
 	return []string{reason}
 }
 
-// Show sets the current details in Temporal's UI. Publish sets the search attributes, before the workflow waits.
+// Show sets the current details in Temporal's UI. Publish sets the search attributes, before the workflow waits. A step that is shown again
+// keeps what the status says about it.
 func (o *Object) Show(ctx workflow.Context, s Step) {
-	s.Since = workflow.Now(ctx)
-	if s.Name == o.Shown.Name {
-		s.Since = o.Shown.Since
+	was := o.Shown
+	if s.Since = workflow.Now(ctx); s.Name == was.Name {
+		s.Since = was.Since
+	}
+	if s.Name == was.Name && s.Why == was.Why && s.WaitsFor == "" {
+		s.WaitsFor = was.WaitsFor
+		if s.BlockedBy == nil {
+			s.BlockedBy, s.Stuck = was.BlockedBy, was.Stuck
+		}
 	}
 	o.Shown = s
 	workflow.SetCurrentDetails(ctx, s.markdown())
+}
+
+// Explain adds to the step what the status says that the object waits for. Earlier versions did not say it.
+func (o *Object) Explain(ctx workflow.Context, said kube.Reported) {
+	if said.WaitsFor == "" {
+		return
+	}
+	o.Shown.WaitsFor, o.Shown.BlockedBy, o.Shown.Stuck = said.WaitsFor, said.BlockedBy, len(said.BlockedBy) > 0
+	workflow.SetCurrentDetails(ctx, o.Shown.markdown())
 }
 
 // Publish sets the search attributes that differ from those set last. Call it before work that may take longer than a second:
@@ -67,9 +124,17 @@ func (o *Object) close(ctx workflow.Context, err error) error {
 	return err
 }
 
-// markdown is the text at the top of the workflow's page.
+// markdown is the text at the top of the workflow's page: first what the object waits for, then the step.
 func (s Step) markdown() string {
-	text := fmt.Sprintf("**%s** since %s\n\n%s", cmp.Or(s.Name, "calm"), s.Since.UTC().Format(time.TimeOnly+" MST"), s.Why)
+	why := cmp.Or(s.WaitsFor, s.Why)
+	name := cmp.Or(s.Name, phrase.If(len(s.BlockedBy) > 0, "waits"), "calm")
+	text := why + "\n\n**" + name + "**"
+	if !s.Since.IsZero() {
+		text += " since " + s.Since.UTC().Format(time.DateTime+" MST")
+	}
+	if s.WaitsFor != "" && s.Why != "" && !strings.Contains(s.WaitsFor, s.Why) {
+		text += ": " + s.Why
+	}
 	if s.Table != "" {
 		text += "\n\n" + s.Table
 	}
@@ -80,7 +145,7 @@ func (s Step) markdown() string {
 		text += "\n\n**stuck**: nothing moves until somebody changes what blocks it"
 	}
 	if !s.Deadline.IsZero() {
-		text += "\n\ngiven up at " + s.Deadline.UTC().Format(time.DateTime+" MST")
+		text += "\n\nthe next step begins at " + s.Deadline.UTC().Format(time.DateTime+" MST")
 	}
 	return text
 }
@@ -115,5 +180,7 @@ func (s Step) updates(before Step) (updates []temporal.SearchAttributeUpdate) {
 // Operation is the step as the object's status shows it.
 func (o *Object) Operation() *kube.Step {
 	s := o.Shown
-	return &kube.Step{WorkflowID: o.ID, Name: s.Name, Since: s.Since, Deadline: s.Deadline, BlockedBy: s.BlockedBy}
+	return &kube.Step{
+		WorkflowID: o.ID, Name: s.Name, Since: s.Since, Deadline: s.Deadline, BlockedBy: s.BlockedBy, Cause: cmp.Or(s.Cause, s.Why),
+	}
 }

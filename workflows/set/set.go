@@ -61,7 +61,7 @@ func (s *machineSet) Step(ctx workflow.Context, d set.Decision) (*run.Result, er
 
 // act carries out a decision, and reports whether there was anything to do.
 func (s *machineSet) act(ctx workflow.Context, d set.Decision) (acted bool, err error) {
-	s.Show(ctx, s.doing(d))
+	s.Show(ctx, s.doing(d).Explained(d.Blocked))
 	if d.Prepare || d.Free {
 		return true, run.Write(ctx, s.Object, "finalizer: "+d.Pending.Why, finalizeSet, s.Read(ctx)) // decide again: new version
 	}

@@ -12,6 +12,7 @@ import (
 	"go.temporal.io/sdk/testsuite"
 
 	activitiesdrain "millwright/activities/drain"
+	"millwright/activities/kube"
 	"millwright/activities/machine"
 	"millwright/api/vocabulary"
 	"millwright/decide/drain"
@@ -45,11 +46,11 @@ func NewDrainWorld(t *testing.T) *drainWorld {
 		}
 		return d, nil
 	})
-	e.Env.OnActivity("ReportMachine", mock.Anything, mock.Anything).Return(func(_ context.Context, in machine.Report) (string, error) {
+	e.Env.OnActivity("ReportMachine", mock.Anything, mock.Anything).Return(func(_ context.Context, in machine.Report) (kube.Reported, error) {
 		defer e.Lock()()
 		if e.Failing != nil {
 			if err := e.Failing(in); err != nil {
-				return "", err
+				return kube.Reported{}, err
 			}
 		}
 		e.Reports = append(e.Reports, in)
@@ -63,7 +64,11 @@ func NewDrainWorld(t *testing.T) *drainWorld {
 				e.Ladder.ReachedAt = at[len(at)-1].Until // activities take no time in this world
 			}
 		}
-		return "9", nil
+		reported := kube.Reported{Version: "9"}
+		if in.Step != nil {
+			reported.WaitsFor, reported.BlockedBy = in.Step.Cause, in.Step.BlockedBy
+		}
+		return reported, nil
 	})
 	e.Env.OnActivity("EvictPods", mock.Anything, mock.Anything).Return(func(ctx context.Context, in activitiesdrain.Eviction) (activitiesdrain.Evicted, error) {
 		unlock := e.Lock()

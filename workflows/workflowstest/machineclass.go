@@ -16,7 +16,8 @@ func Shows(t *testing.T, env *testsuite.TestWorkflowEnvironment) string {
 	require.NoError(t, err)
 	var metadata sdkpb.WorkflowMetadata
 	require.NoError(t, value.Get(&metadata))
-	step, _, _ := strings.Cut(metadata.CurrentDetails, " since")
-	_, why, _ := strings.Cut(metadata.CurrentDetails, "\n\n")
-	return step + ": " + why
+	why, rest, _ := strings.Cut(metadata.CurrentDetails, "\n\n")
+	line, more, _ := strings.Cut(rest, "\n\n")
+	step, _, _ := strings.Cut(line, " since")
+	return strings.TrimSuffix(step+": "+why+"\n\n"+more, "\n\n")
 }

@@ -86,6 +86,21 @@ type Behaviour struct {
 
 	ClientTokens bool `json:"clientTokens"` // default true; false: each create request creates another instance
 
+	// OwnNodeNames makes the cloud choose the name of each Node. It is known when the instance has booted. Default false: a Node has
+	// the name of its instance.
+	OwnNodeNames bool `json:"ownNodeNames,omitempty"`
+
+	// NodeInit is how long after its registration a Node gets its provider ID and loses the taint
+	// node.cloudprovider.kubernetes.io/uninitialized, as by a cloud-controller-manager. Default 0: the kubelet knows the provider ID,
+	// and there is no taint.
+	NodeInit virtual.Duration `json:"nodeInit,omitempty"`
+
+	PageSize int              `json:"pageSize,omitempty"` // instances in a page of list and status; default 0: one page has all
+	Linger   virtual.Duration `json:"linger,omitempty"`   // how long an instance that is gone is still shown, as terminated; default 0
+
+	// QuoteCredentials makes each refusal quote the caller's token: as it is, in base64, and escaped for a URL. Default false.
+	QuoteCredentials bool `json:"quoteCredentials,omitempty"`
+
 	Tokens []string `json:"tokens,omitempty"` // accepted credentials; empty, the default, means any that is not empty
 
 	// Quotas limits the instances that exist at the same time. Keys: "total", a zone, an instance type, or "zone/instanceType".

@@ -67,7 +67,7 @@ func answer(c *Cloud, call func(*http.Request) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		told, err := call(r)
 		if err != nil {
-			c.refuse(w, err)
+			c.refuse(w, r, err)
 			return
 		}
 		respond(w, http.StatusOK, told)

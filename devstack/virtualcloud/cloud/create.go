@@ -3,6 +3,7 @@ package cloud
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"millwright/provider"
@@ -110,6 +111,9 @@ func (c *Cloud) record(request virtual.CreateRequest, now, runs time.Time) (virt
 		Number: c.world.next, Name: request.Name, Tags: request.Tags, Spec: request.Spec, ClientToken: request.ClientToken,
 		Accepted: now, Runs: runs,
 		Boots: runs.Add(time.Duration(either(request.Spec.BootLatency, c.behaviour.BootLatency))),
+	}
+	if r.NodeInit = time.Duration(c.behaviour.NodeInit); c.behaviour.OwnNodeNames {
+		r.NodeName = "ip-" + strings.ReplaceAll(r.address(), ".", "-")
 	}
 	if err := c.commit(created, r, request.UserData); err != nil {
 		return virtual.Instance{}, err

@@ -85,7 +85,7 @@ func (m *memoryNodes) try() error {
 	return nil
 }
 
-func (m *memoryNodes) Register(_ context.Context, instance virtual.Instance, _ virtual.Spec) error {
+func (m *memoryNodes) Register(_ context.Context, instance virtual.Instance, _ virtual.Spec, bare bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.try(); err != nil {
@@ -94,9 +94,22 @@ func (m *memoryNodes) Register(_ context.Context, instance virtual.Instance, _ v
 	if m.byName == nil {
 		m.byName = map[string]string{}
 	}
-	if _, there := m.byName[instance.Name]; !there {
-		m.byName[instance.Name] = instance.ProviderID
+	if _, there := m.byName[instance.NodeName]; !there {
+		m.byName[instance.NodeName] = instance.ProviderID
+		if bare {
+			m.byName[instance.NodeName] = ""
+		}
 	}
+	return nil
+}
+
+func (m *memoryNodes) Initialize(_ context.Context, instance virtual.Instance) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.try(); err != nil {
+		return err
+	}
+	m.byName[instance.NodeName] = instance.ProviderID
 	return nil
 }
 
@@ -106,9 +119,9 @@ func (m *memoryNodes) Remove(_ context.Context, instance virtual.Instance) (bool
 	if err := m.try(); err != nil {
 		return false, err
 	}
-	own := m.byName[instance.Name] == instance.ProviderID
+	own := m.byName[instance.NodeName] == instance.ProviderID
 	if own {
-		delete(m.byName, instance.Name)
+		delete(m.byName, instance.NodeName)
 	}
 	return own, nil
 }
@@ -119,7 +132,7 @@ func (m *memoryNodes) Silence(_ context.Context, instance virtual.Instance) erro
 	if err := m.try(); err != nil {
 		return err
 	}
-	m.silenced = append(m.silenced, instance.Name)
+	m.silenced = append(m.silenced, instance.NodeName)
 	return nil
 }
 

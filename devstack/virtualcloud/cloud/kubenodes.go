@@ -50,10 +50,33 @@ func NewKubeNodes(kubeconfig string) (Nodes, error) {
 }
 
 // Register implements Nodes.
-func (k kubeNodes) Register(ctx context.Context, instance virtual.Instance, spec virtual.Spec) error {
-	_, err := k.client.CoreV1().Nodes().Create(ctx, nodeOf(instance, spec), metav1.CreateOptions{})
+func (k kubeNodes) Register(ctx context.Context, instance virtual.Instance, spec virtual.Spec, bare bool) error {
+	node := nodeOf(instance, spec)
+	if bare {
+		node.Spec.ProviderID = ""
+		node.Spec.Taints = append(node.Spec.Taints, uninitialized)
+	}
+	_, err := k.client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("create node %s: %w", instance.Name, err)
+		return fmt.Errorf("create node %s: %w", node.Name, err)
+	}
+	return nil
+}
+
+// uninitialized is the taint with which a kubelet registers that expects a cloud-controller-manager.
+var uninitialized = corev1.Taint{Key: "node.cloudprovider.kubernetes.io/uninitialized", Value: "true", Effect: corev1.TaintEffectNoSchedule}
+
+// Initialize implements Nodes.
+func (k kubeNodes) Initialize(ctx context.Context, instance virtual.Instance) error {
+	node, err := k.own(ctx, instance)
+	if err != nil || node == nil {
+		return err
+	}
+	node.Spec.ProviderID = instance.ProviderID
+	node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == uninitialized.Key })
+	_, err = k.client.CoreV1().Nodes().Update(ctx, node, metav1.UpdateOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("initialize node %s: %w", node.Name, err)
 	}
 	return nil
 }
@@ -90,15 +113,16 @@ func (k kubeNodes) Silence(ctx context.Context, instance virtual.Instance) error
 	return nil
 }
 
-// own returns the Node of an instance; nil if it is gone or belongs to another instance.
+// own returns the Node of an instance; nil if it is gone or belongs to another instance. A Node that is not initialized belongs to the
+// instance of its name.
 func (k kubeNodes) own(ctx context.Context, instance virtual.Instance) (*corev1.Node, error) {
-	node, err := k.client.CoreV1().Nodes().Get(ctx, instance.Name, metav1.GetOptions{})
+	node, err := k.client.CoreV1().Nodes().Get(ctx, instance.NodeName, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil //nolint:nilnil // nil means no Node
 	case err != nil:
-		return nil, fmt.Errorf("read node %s: %w", instance.Name, err)
-	case node.Spec.ProviderID != instance.ProviderID:
+		return nil, fmt.Errorf("read node %s: %w", instance.NodeName, err)
+	case node.Spec.ProviderID != "" && node.Spec.ProviderID != instance.ProviderID:
 		return nil, nil //nolint:nilnil // as above
 	}
 	return node, nil
@@ -116,10 +140,10 @@ func nodeOf(instance virtual.Instance, spec virtual.Spec) *corev1.Node {
 	}
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: instance.Name,
+			Name: instance.NodeName,
 			Labels: map[string]string{
 				kwokLabel:                      kwokLabelValue,
-				corev1.LabelHostname:           instance.Name,
+				corev1.LabelHostname:           instance.NodeName,
 				corev1.LabelOSStable:           "linux",
 				corev1.LabelArchStable:         "amd64",
 				corev1.LabelTopologyRegion:     spec.Region,
@@ -138,7 +162,7 @@ func nodeOf(instance virtual.Instance, spec virtual.Spec) *corev1.Node {
 			Allocatable: capacity,
 			Addresses: []corev1.NodeAddress{
 				{Type: corev1.NodeInternalIP, Address: instance.Address},
-				{Type: corev1.NodeHostName, Address: instance.Name},
+				{Type: corev1.NodeHostName, Address: instance.NodeName},
 			},
 		},
 	}

@@ -2,6 +2,7 @@ package cloud
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -18,8 +19,8 @@ func TestNodeIsWhatKubeletAndCloudWouldMake(t *testing.T) {
 	nodes := kubeNodes{client}
 	r := record{Number: 300, Name: "m", Spec: request("m").Spec}
 	r.Spec.Capacity = virtual.Capacity{"cpu": "8", "memory": "32Gi"}
-	require.NoError(t, nodes.Register(t.Context(), r.at(r.Runs), r.Spec))
-	require.NoError(t, nodes.Register(t.Context(), r.at(r.Runs), r.Spec), "again")
+	require.NoError(t, nodes.Register(t.Context(), r.at(r.Runs), r.Spec, false))
+	require.NoError(t, nodes.Register(t.Context(), r.at(r.Runs), r.Spec, false), "again")
 
 	node, err := client.CoreV1().Nodes().Get(t.Context(), "m", metav1.GetOptions{})
 	require.NoError(t, err)
@@ -56,9 +57,35 @@ func TestOnlyTheInstancesOwnNodeIsTouched(t *testing.T) {
 			assert.Equal(t, name == "own", removed)
 			_, err = client.CoreV1().Nodes().Get(t.Context(), "m", metav1.GetOptions{})
 			assert.Equal(t, name == "own", apierrors.IsNotFound(err))
-			removed, err = nodes.Remove(t.Context(), virtual.Instance{Name: "absent"})
+			removed, err = nodes.Remove(t.Context(), virtual.Instance{NodeName: "absent"})
 			require.NoError(t, err)
 			assert.False(t, removed)
 		})
 	}
+}
+
+// A kubelet that expects a cloud-controller-manager registers without a provider ID.
+func TestABareNodeIsInitializedLater(t *testing.T) {
+	client := fake.NewClientset()
+	nodes := kubeNodes{client}
+	r := record{Number: 1, Name: "m", NodeName: "ip-10-0-0-1", Spec: request("m").Spec}
+	r.Boots = r.Runs.Add(time.Second)
+	booted := r.at(r.Boots)
+	require.NoError(t, nodes.Register(t.Context(), booted, r.Spec, true))
+	read := func() *corev1.Node {
+		node, err := client.CoreV1().Nodes().Get(t.Context(), "ip-10-0-0-1", metav1.GetOptions{})
+		require.NoError(t, err)
+		return node
+	}
+	assert.Empty(t, read().Spec.ProviderID)
+	assert.Equal(t, []corev1.Taint{{Key: "node.cloudprovider.kubernetes.io/uninitialized", Value: "true", Effect: "NoSchedule"}}, read().Spec.Taints)
+	for range 2 {
+		require.NoError(t, nodes.Initialize(t.Context(), booted))
+		assert.Equal(t, "virtual:///eu/i-1", read().Spec.ProviderID)
+		assert.Empty(t, read().Spec.Taints)
+	}
+	removed, err := nodes.Remove(t.Context(), booted)
+	require.NoError(t, err)
+	assert.True(t, removed)
+	require.NoError(t, nodes.Initialize(t.Context(), booted), "a Node that is gone")
 }

@@ -1,6 +1,7 @@
 package cloud
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -208,4 +209,45 @@ func TestResetForgetsEverythingButNumbers(t *testing.T) {
 		assert.Empty(t, c.Faults())
 		assert.Equal(t, "i-2", make1(t, c, request("c")).ID)
 	})
+}
+
+func TestInstancesThatAreGoneLinger(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Cloud) {
+		behave(t, c, func(b *admin.Behaviour) { b.Linger = virtual.Duration(time.Minute) })
+		make1(t, c, request("a"))
+		make1(t, c, request("b"))
+		pass(time.Second)
+		require.NoError(t, c.terminate("i-1", "c1"))
+		pass(time.Second)
+		assert.Equal(t, map[string]string{"a": "terminated", "b": "running"}, states(c.list("c1", "shop/pool")))
+		assert.Equal(t, map[string]string{"a": "terminated"}, states(c.lookupID("c1", "i-1")))
+		assert.Equal(t, "terminated", states(c.lookupUID("c1", "uid-a", "", ""))["a"])
+		assert.Len(t, c.Instances(), 1, "the truth")
+		pass(time.Minute)
+		assert.Equal(t, map[string]string{"b": "running"}, states(c.list("c1", "shop/pool")))
+	})
+}
+
+func TestPages(t *testing.T) {
+	c := open(t, t.TempDir(), nil)
+	defer crash(t, c)
+	for i := range 5 {
+		make1(t, c, request(fmt.Sprint(i)))
+	}
+	pages := func() (sizes []int) {
+		from := ""
+		for {
+			page := c.page(c.list("c1", "shop/pool"), from)
+			sizes = append(sizes, len(page.Items))
+			if from = page.Next; from == "" {
+				return sizes
+			}
+			if len(sizes) == 1 {
+				require.NoError(t, c.terminate("i-1", "c1"))
+			}
+		}
+	}
+	assert.Equal(t, []int{5}, pages())
+	behave(t, c, func(b *admin.Behaviour) { b.PageSize = 2 })
+	assert.Equal(t, []int{2, 2, 1}, pages(), "an instance of the first page that goes hides none of the second")
 }

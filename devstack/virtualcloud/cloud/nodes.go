@@ -12,8 +12,12 @@ import (
 
 // Nodes is the cluster in which instances register. Each method may be called again.
 type Nodes interface {
-	// Register creates the Node of an instance. An existing Node of that name is not changed, as with a kubelet.
-	Register(ctx context.Context, instance virtual.Instance, spec virtual.Spec) error
+	// Register creates the Node of an instance. An existing Node of that name is not changed, as with a kubelet. Bare: without
+	// provider ID, and with the taint that asks a cloud-controller-manager for it.
+	Register(ctx context.Context, instance virtual.Instance, spec virtual.Spec, bare bool) error
+
+	// Initialize gives a bare Node its provider ID and removes the taint.
+	Initialize(ctx context.Context, instance virtual.Instance) error
 
 	// Remove deletes the Node if it still belongs to that instance, and reports whether it did.
 	Remove(ctx context.Context, instance virtual.Instance) (bool, error)
@@ -103,6 +107,8 @@ func (n *nodeRegistry) sync(ctx context.Context, number int) (time.Duration, err
 		return 0, nil
 	case happened(r.Gone, now):
 		return n.end(ctx, r, now, cleanup)
+	case !r.Registered.IsZero() && !r.NodeInited && r.NodeInit > 0:
+		return n.initialize(ctx, r, now)
 	case !r.Registered.IsZero():
 		return untilEnd(r, now), nil
 	case r.Spec.NeverBoots, happened(r.Deleted, now), r.Spec.Initialize && r.Initialized.IsZero():
@@ -110,11 +116,22 @@ func (n *nodeRegistry) sync(ctx context.Context, number int) (time.Duration, err
 	case r.Boots.After(now):
 		return r.Boots.Sub(now), nil
 	}
-	if err := n.nodes.Register(ctx, r.at(now), r.Spec); err != nil {
+	if err := n.nodes.Register(ctx, r.at(now), r.Spec, r.NodeInit > 0); err != nil {
 		return 0, err
 	}
 	// Again at once: the instance may have ended while its Node was created.
 	return time.Nanosecond, n.cloud.mark(number, registered, func(r *record) { r.Registered = now })
+}
+
+// initialize does what a cloud-controller-manager does with a Node, when it is due.
+func (n *nodeRegistry) initialize(ctx context.Context, r record, now time.Time) (time.Duration, error) {
+	if due := r.Registered.Add(r.NodeInit); due.After(now) {
+		return due.Sub(now), nil
+	}
+	if err := n.nodes.Initialize(ctx, r.at(now)); err != nil {
+		return 0, err
+	}
+	return time.Nanosecond, n.cloud.mark(r.Number, nodeInited, func(r *record) { r.NodeInited = true })
 }
 
 // untilEnd returns the time until a terminating instance is gone; zero for one that is not terminating.
@@ -183,7 +200,7 @@ func (c *Cloud) Rejoin() error {
 		r := *c.world.records[number]
 		r.NodeEnded = false
 		if r.live(now) {
-			r.Registered = time.Time{}
+			r.Registered, r.NodeInited = time.Time{}, false
 		}
 		if err := c.commit(rejoined, r, nil); err != nil {
 			return err

@@ -134,8 +134,8 @@ func TestNodesRejoinARestoredAPIServer(t *testing.T) {
 		_, err := nodes.Remove(t.Context(), made)
 		require.NoError(t, err)
 		gone := made
-		gone.Name, gone.ProviderID = "gone", virtual.ProviderID("eu", "i-1")
-		require.NoError(t, nodes.Register(t.Context(), gone, virtual.Spec{}))
+		gone.NodeName, gone.ProviderID = "gone", virtual.ProviderID("eu", "i-1")
+		require.NoError(t, nodes.Register(t.Context(), gone, virtual.Spec{}, false))
 		pass(time.Hour)
 		assert.Equal(t, []string{"gone"}, nodes.names(), "nothing happens by itself")
 		require.NoError(t, c.Rejoin())
@@ -198,5 +198,24 @@ func TestRestartResumesBootsDeletionsAndCleanUps(t *testing.T) {
 		pass(time.Minute)
 		assert.Equal(t, map[string]string{"pending": virtual.StateRunning}, states(c.list("c1", "")))
 		assert.Equal(t, []string{"pending"}, nodes.names())
+	})
+}
+
+func TestACloudThatNamesItsNodesAndInitializesThem(t *testing.T) {
+	withNodes(t, func(t *testing.T, dir string, nodes *memoryNodes) {
+		c := open(t, dir, nodes)
+		defer crash(t, c)
+		behave(t, c, func(b *admin.Behaviour) { b.OwnNodeNames, b.NodeInit = true, virtual.Duration(time.Minute) })
+		r := request("a")
+		r.Spec.BootLatency = duration(time.Second)
+		assert.Empty(t, make1(t, c, r).NodeName, "known when it boots")
+		pass(2 * time.Second)
+		assert.Equal(t, map[string]string{"ip-10-0-0-1": ""}, nodes.byName)
+		assert.Equal(t, "ip-10-0-0-1", c.list("c1", "").Items[0].NodeName)
+		pass(time.Minute)
+		assert.Equal(t, map[string]string{"ip-10-0-0-1": "virtual:///eu/i-1"}, nodes.byName)
+		require.NoError(t, c.terminate("i-1", "c1"))
+		pass(time.Minute)
+		assert.Empty(t, nodes.names())
 	})
 }

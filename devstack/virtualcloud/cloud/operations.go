@@ -1,6 +1,7 @@
 package cloud
 
 import (
+	"slices"
 	"time"
 
 	"millwright/devstack/virtualcloud/admin"
@@ -99,7 +100,21 @@ func (c *Cloud) read(show func(w *world, then time.Time) []virtual.Instance) vir
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
+	c.world.linger = time.Duration(c.behaviour.Linger)
 	return virtual.ReadAnswer{Now: now, Items: show(c.world, now.Add(-time.Duration(c.behaviour.Staleness)))}
+}
+
+// page cuts an answer to one page. Pages are cut by the numbers of the instances, so that one that appears or goes in between hides no
+// other.
+func (c *Cloud) page(answer virtual.ReadAnswer, from string) virtual.ReadAnswer {
+	c.mu.Lock()
+	size := c.behaviour.PageSize
+	c.mu.Unlock()
+	answer.Items = slices.DeleteFunc(answer.Items, func(i virtual.Instance) bool { return parseID(i.ID) < parseID(from) })
+	if size > 0 && len(answer.Items) > size {
+		answer.Items, answer.Next = answer.Items[:size], answer.Items[size].ID
+	}
+	return answer
 }
 
 // Vanish makes an instance vanish at once.

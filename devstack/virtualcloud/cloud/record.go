@@ -28,8 +28,11 @@ type record struct {
 	Vanished    bool      `json:"vanished,omitempty"`   // gone without a delete call
 	KeepNode    bool      `json:"keepNode,omitempty"`   // the Node stays when the instance is gone, without its kubelet
 
-	Registered time.Time `json:"registered,omitzero"` // its Node was created
-	NodeEnded  bool      `json:"nodeEnded,omitempty"` // the instance is gone, and nothing is left to do for its Node
+	NodeName   string        `json:"nodeName,omitempty"`   // that the cloud chose; empty: Name
+	NodeInit   time.Duration `json:"nodeInit,omitempty"`   // from Registered until its Node is initialised
+	Registered time.Time     `json:"registered,omitzero"`  // its Node was created
+	NodeInited bool          `json:"nodeInited,omitempty"` // its Node was initialised
+	NodeEnded  bool          `json:"nodeEnded,omitempty"`  // the instance is gone, and nothing is left to do for its Node
 }
 
 func (r *record) id() string { return fmt.Sprintf("i-%d", r.Number) }
@@ -59,6 +62,8 @@ func happened(moment, t time.Time) bool { return !moment.IsZero() && !moment.Aft
 func (r *record) at(t time.Time) virtual.Instance {
 	state := virtual.StatePending
 	switch {
+	case happened(r.Gone, t):
+		state = virtual.StateTerminated
 	case happened(r.Deleted, t):
 		state = virtual.StateTerminating
 	case happened(r.Runs, t):
@@ -68,12 +73,25 @@ func (r *record) at(t time.Time) virtual.Instance {
 		ID:          r.id(),
 		ProviderID:  virtual.ProviderID(r.Spec.Region, r.id()),
 		Name:        r.Name,
+		NodeName:    r.nodeName(t),
 		Tags:        r.Tags,
 		State:       state,
 		Initialize:  r.Spec.Initialize,
 		Initialized: happened(r.Initialized, t),
 		Address:     r.address(),
 		Created:     r.Accepted,
+	}
+}
+
+// nodeName returns the name of its Node, as far as it is known at t.
+func (r *record) nodeName(t time.Time) string {
+	switch {
+	case r.NodeName == "":
+		return r.Name
+	case happened(r.Boots, t):
+		return r.NodeName
+	default:
+		return ""
 	}
 }
 

@@ -3,9 +3,12 @@ package cloud
 import (
 	"context"
 	"crypto/subtle"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -35,7 +38,7 @@ func (c *Cloud) Handler() http.Handler {
 func (c *Cloud) serveCreate(w http.ResponseWriter, r *http.Request) {
 	var request virtual.CreateRequest
 	if err := decode(r, &request); err != nil {
-		c.refuse(w, err)
+		c.refuse(w, r, err)
 		return
 	}
 	about := subject{machine: request.Tags.Machine, class: request.Tags.Class}
@@ -46,7 +49,7 @@ func (c *Cloud) serveList(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	class := query.Get("class")
 	c.serve(w, r, admin.List, subject{class: class}, func(context.Context) (any, error) {
-		return c.list(query.Get("cluster"), class), nil
+		return c.page(c.list(query.Get("cluster"), class), query.Get("page")), nil
 	})
 }
 
@@ -56,9 +59,9 @@ func (c *Cloud) serveLookup(w http.ResponseWriter, r *http.Request) {
 	c.serve(w, r, admin.Status, c.about(func(r *record) bool { return r.is(id) || (uid != "" && r.Tags.MachineUID == uid) }),
 		func(context.Context) (any, error) {
 			if id != "" {
-				return c.lookupID(cluster, id), nil
+				return c.page(c.lookupID(cluster, id), query.Get("page")), nil
 			}
-			return c.lookupUID(cluster, uid, query.Get("machine"), query.Get("class")), nil
+			return c.page(c.lookupUID(cluster, uid, query.Get("machine"), query.Get("class")), query.Get("page")), nil
 		})
 }
 
@@ -96,12 +99,12 @@ func (c *Cloud) about(fits func(*record) bool) subject {
 // serve handles one call: credentials, limits, faults, hangs, effect, answer.
 func (c *Cloud) serve(w http.ResponseWriter, r *http.Request, op admin.Operation, about subject, effect func(context.Context) (any, error)) {
 	if err := c.authenticate(r); err != nil {
-		c.refuse(w, err)
+		c.refuse(w, r, err)
 		return
 	}
 	struck, err := c.admit(r.Context(), op, about)
 	if err != nil {
-		c.refuse(w, err)
+		c.refuse(w, r, err)
 		return
 	}
 	answer, err := effect(r.Context())
@@ -112,7 +115,7 @@ func (c *Cloud) serve(w http.ResponseWriter, r *http.Request, op admin.Operation
 		err = struck.refusal()
 	}
 	if err != nil {
-		c.refuse(w, err)
+		c.refuse(w, r, err)
 		return
 	}
 	respond(w, http.StatusOK, answer)
@@ -138,13 +141,14 @@ func (c *Cloud) authenticate(r *http.Request) error {
 }
 
 // refuse answers with an error.
-func (c *Cloud) refuse(w http.ResponseWriter, err error) {
+func (c *Cloud) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	code := provider.CodeOf(err)
 	c.refused(code)
 	told := virtual.ErrorAnswer{Code: code.String(), Message: "the cloud failed"}
 	if typed, ok := errors.AsType[*provider.Error](err); ok {
 		told.Message, told.RetryAfter = typed.Message, virtual.Duration(typed.RetryAfter)
 	}
+	told.Message += c.quote(r)
 	if errors.Is(err, errExpired) {
 		told.Reason = virtual.ReasonExpired
 	}
@@ -153,6 +157,19 @@ func (c *Cloud) refuse(w http.ResponseWriter, err error) {
 		w.Header().Set("Retry-After", strconv.Itoa(int(seconds)))
 	}
 	respond(w, virtual.HTTPStatus(code), told)
+}
+
+// quote returns what a refusal says of the credentials: nothing, unless the cloud is to quote them.
+func (c *Cloud) quote(r *http.Request) string {
+	c.mu.Lock()
+	quotes := c.behaviour.QuoteCredentials
+	c.mu.Unlock()
+	token, isBearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if !quotes || !isBearer {
+		return ""
+	}
+	basic := base64.StdEncoding.EncodeToString([]byte("user:" + token))
+	return fmt.Sprintf("; request: %s %s?token=%s, Authorization: Basic %s, token %q", r.Method, r.URL.Path, url.QueryEscape(token), basic, token)
 }
 
 func respond(w http.ResponseWriter, status int, answer any) {

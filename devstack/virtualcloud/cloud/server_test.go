@@ -2,6 +2,7 @@ package cloud
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -186,4 +187,16 @@ func BenchmarkCreate(b *testing.B) {
 	for i := 0; b.Loop(); i++ {
 		ask(b, http.MethodPost, address+virtual.PathInstances, request(fmt.Sprintf("m-%d", i)))
 	}
+}
+
+func TestARefusalThatQuotesCredentials(t *testing.T) {
+	address, client, _ := serve(t)
+	require.NoError(t, client.Change(t.Context(), func(b *admin.Behaviour) { b.QuoteCredentials = true }))
+	_, body := ask(t, http.MethodDelete, address+virtual.PathInstances+"/i-9?cluster=c1", nil)
+	var told virtual.ErrorAnswer
+	require.NoError(t, json.Unmarshal(body, &told))
+	assert.Equal(t, "NotFound", told.Code)
+	assert.Contains(t, told.Message, `token "`+token+`"`)
+	assert.Contains(t, told.Message, "?token="+token)
+	assert.Contains(t, told.Message, base64.StdEncoding.EncodeToString([]byte("user:"+token)))
 }

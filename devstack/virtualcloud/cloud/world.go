@@ -17,6 +17,7 @@ type world struct {
 	living   []int // those that may still be live; live() removes others
 	byUID    map[string][]int
 	byToken  map[string]int // the latest instance of each client token
+	linger   time.Duration  // how long visible shows an instance that is gone
 }
 
 // counters are those that survive a restart.
@@ -55,6 +56,7 @@ const (
 	deleted     kind = "deleted"
 	vanished    kind = "vanished"
 	registered  kind = "registered"
+	nodeInited  kind = "nodeInited"
 	nodeEnded   kind = "nodeEnded"
 	rejoined    kind = "rejoined" // its Node is processed from the start
 )
@@ -120,7 +122,8 @@ func (w *world) live(t time.Time) []*record {
 func (w *world) visible(numbers []int, t time.Time, wanted func(*record) bool) []virtual.Instance {
 	items := []virtual.Instance{}
 	for _, number := range numbers {
-		if r := w.records[number]; r != nil && r.live(t) && wanted(r) {
+		r := w.records[number]
+		if r != nil && !r.Accepted.After(t) && !happened(r.Gone, t.Add(-w.linger)) && wanted(r) {
 			items = append(items, r.at(t))
 		}
 	}

@@ -183,9 +183,9 @@ func testTables(t *testing.T, api *api) {
 	}, subresources)
 
 	for plural, want := range map[string][]string{
-		"machines":           {"Name", "Status", "Age", "Node", "ProviderID (wide)"},
-		"machinesets":        {"Name", "Desired", "Current", "Ready", "Age"},
-		"machinedeployments": {"Name", "Ready", "Desired", "Up-to-date", "Available", "Age"},
+		"machines":           {"Name", "Status", "Age", "Node", "ProviderID (wide)", "Waits-For", "Since (wide)", "Deadline (wide)"},
+		"machinesets":        {"Name", "Desired", "Current", "Ready", "Age", "Waits-For", "Since (wide)", "Deadline (wide)"},
+		"machinedeployments": {"Name", "Ready", "Desired", "Up-to-date", "Available", "Age", "Waits-For", "Since (wide)", "Deadline (wide)"},
 		"machineclasses":     {"Name", "Age"},
 		"rolloutpolicies":    {"Name", "Rollback", "Max-Replacements", "Age"},
 	} {

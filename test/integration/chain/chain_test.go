@@ -4,7 +4,9 @@
 package chain
 
 import (
+	"context"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +17,8 @@ import (
 
 	"millwright/api/v1alpha1"
 	"millwright/devstack/stack"
+	"millwright/devstack/virtualcloud/admin"
+	"millwright/provider/virtual"
 	"millwright/test/integration/rig"
 )
 
@@ -26,7 +30,32 @@ func TestMain(m *testing.M) {
 
 // The scenarios of MCM's own integration suite that this part covers, in its order.
 func TestMCMScenarios(t *testing.T) {
-	const namespace = "mcm"
+	scenarios(t, "mcm", func(m *v1alpha1.Machine) string { return m.Name })
+}
+
+func TestMCMScenariosOnAnUnkindCloud(t *testing.T) {
+	before, err := r.Cloud.Behaviour(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, r.Cloud.Change(t.Context(), func(b *admin.Behaviour) {
+		rig.Unkind(b)
+		b.ClientTokens, b.Staleness, b.AcceptLatency = false, virtual.Duration(300*time.Millisecond), virtual.Duration(200*time.Millisecond)
+	}))
+	t.Cleanup(func() { require.NoError(t, r.Cloud.SetBehaviour(context.Background(), before)) })
+	scenarios(t, "unkind", func(m *v1alpha1.Machine) string {
+		all, err := r.Cloud.Instances(t.Context())
+		require.NoError(t, err)
+		for _, i := range all {
+			if i.ProviderID == m.Spec.ProviderID {
+				require.Equal(t, "ip-"+strings.ReplaceAll(i.Address, ".", "-"), i.NodeName)
+				return i.NodeName
+			}
+		}
+		return "?"
+	})
+}
+
+// scenarios runs the scenarios. nodeName returns the name that the cloud gave to the node of a machine.
+func scenarios(t *testing.T, namespace string, nodeName func(*v1alpha1.Machine) string) {
 	r.Namespace(t, namespace, "")
 	machines := r.Machines.MachineV1alpha1().Machines(namespace)
 	nodes := func() int {
@@ -47,7 +76,13 @@ func TestMCMScenarios(t *testing.T) {
 		m, err := machines.Get(t.Context(), "lone-machine", metav1.GetOptions{})
 		require.NoError(t, err)
 		require.Contains(t, m.Finalizers, v1alpha1.FinalizerMachine)
-		require.Equal(t, "lone-machine", m.Labels[v1alpha1.LabelNode])
+		require.Equal(t, nodeName(m), m.Labels[v1alpha1.LabelNode])
+		rig.Eventually(t, 10*time.Second, "the node carries the machine's name: it is written after the phase", func() (bool, any) {
+			node, err := r.Kube.CoreV1().Nodes().Get(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.GetOptions{})
+			require.NoError(t, err)
+			require.Equal(t, m.Spec.ProviderID, node.Spec.ProviderID)
+			return node.Labels[v1alpha1.LabelMachineName] == "lone-machine", node.Labels
+		})
 		require.Equal(t, "3", m.Annotations[v1alpha1.AnnotationMachinePriority])
 		require.NotEmpty(t, m.Spec.ProviderID)
 		require.Equal(t, v1alpha1.MachineStateSuccessful, m.Status.LastOperation.State)

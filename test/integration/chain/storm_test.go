@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -20,6 +21,8 @@ import (
 	"go.temporal.io/sdk/log"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"millwright/activities/kube"
 	"millwright/test/integration/rig"
@@ -141,15 +144,21 @@ func countBusy(n *atomic.Int64) grpc.UnaryClientInterceptor {
 	}
 }
 
-// The check for leaked secrets finds one that is there.
+// The check finds a secret that has leaked, and it reads the metrics of worker and bridge.
 func TestLeakIsSeen(t *testing.T) {
 	secret := fmt.Sprintf("leaked-on-purpose-%d", time.Now().UnixNano())
 	run, err := r.Temporal.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{ID: "leak", TaskQueue: "nobody"}, "Nothing", []byte("x"+secret))
 	require.NoError(t, err)
-	rig.Eventually(t, 20*time.Second, "the leak is found", func() (bool, any) {
+	event := &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "leak"}, Reason: "Leaked", Message: "token " + secret}
+	_, err = r.Kube.CoreV1().Events("default").Create(t.Context(), event, metav1.CreateOptions{})
+	require.NoError(t, err)
+	rig.Eventually(t, 20*time.Second, "both leaks are found", func() (bool, any) {
 		places, _, err := r.Leaks(t.Context(), secret)
 		require.NoError(t, err)
-		return len(places) == 1, places
+		return len(places) == 2 && strings.HasPrefix(places[0], "history of leak") && places[1] == "events", places
 	})
 	require.NoError(t, r.Temporal.TerminateWorkflow(t.Context(), run.GetID(), run.GetRunID(), "done"))
+	places, _, err := r.Leaks(t.Context(), "process_cpu_seconds_total") // a metric of each process
+	require.NoError(t, err)
+	require.ElementsMatch(t, []string{"metrics of worker", "metrics of bridge"}, places)
 }

@@ -40,12 +40,16 @@ type weather struct {
 	tokens    bool
 	staleness time.Duration // age of what reads show
 	accept    time.Duration // time for which a create request has no record at all
+	unkind    bool          // rig.Unkind
 }
 
 func (w weather) apply(t *testing.T, r *rig.Rig) {
 	t.Helper()
 	b := admin.DefaultBehaviour()
 	b.ClientTokens, b.Staleness, b.AcceptLatency = w.tokens, virtual.Duration(w.staleness), virtual.Duration(w.accept)
+	if w.unkind {
+		rig.Unkind(&b)
+	}
 	require.NoError(t, r.Cloud.SetBehaviour(t.Context(), b))
 	t.Cleanup(func() {
 		if err := r.Cloud.SetBehaviour(context.WithoutCancel(t.Context()), admin.DefaultBehaviour()); err != nil {
@@ -84,10 +88,10 @@ func exactly(t *testing.T, r *rig.Rig, pool *rig.Pool, before admin.Stats) {
 
 func TestWorkerIsKilledWhileInstancesAreCreated(t *testing.T) {
 	for i, w := range []weather{
-		{"client tokens", true, 0, 0},
-		{"client tokens and stale reads", true, 2 * time.Second, 0},
-		{"no client tokens", false, 0, 0},
-		{"no client tokens, stale reads, requests without a record", false, 2 * time.Second, time.Second},
+		{"client tokens", true, 0, 0, false},
+		{"client tokens and stale reads", true, 2 * time.Second, 0, false},
+		{"no client tokens", false, 0, 0, false},
+		{"no client tokens, stale reads, requests without a record, unkind", false, 2 * time.Second, time.Second, true},
 	} {
 		t.Run("N5, create side: "+w.name, func(t *testing.T) {
 			name := fmt.Sprintf("worker-%d", i)

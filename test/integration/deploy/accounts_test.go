@@ -5,6 +5,7 @@ package deploy
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -36,12 +37,12 @@ func workerAccount(user string) account {
 		may: []string{
 			"list machines", "watch machinesets", "list machinedeployments", "watch machineclasses", "list nodes",
 			"create machines", "patch machines", "delete machines", "create machinesets", "patch machinedeployments",
-			"patch machines:status", "update machinesets:status", "patch machinedeployments:status", "patch machineclasses:status",
-			"update machinesets:finalizers", "update nodes", "delete nodes", "create events", "patch events",
+			"update machines:status", "update machinesets:status", "update machinedeployments:status", "update machinesets:finalizers", "update nodes", "delete nodes", "create events", "patch events",
 			"patch nodes:status", "list pods", "watch pods", "create secrets in kube-system", "delete secrets in kube-system",
 			"patch machineclasses", "list secrets", "watch secrets", "patch secrets",
 		},
 		mayNot: []string{
+			"create machinedeployments", "delete machinedeployments", "create machineclasses", "delete machineclasses", "patch machines:status",
 			"create secrets", "update secrets", "delete secrets", "create nodes", "delete namespaces", "create pods",
 			"create pods:exec", "update leases/millwright-bridge in millwright", "create clusterrolebindings", "patch customresourcedefinitions",
 		},
@@ -58,7 +59,7 @@ func bridgeAccount(user, home string) account {
 			"update leases/millwright-bridge in " + home,
 		},
 		mayNot: []string{
-			"create machines", "patch machines", "delete machines", "patch machines:status", "update nodes", "get secrets",
+			"get machines", "get nodes", "create machines", "patch machines", "delete machines", "patch machines:status", "update nodes", "get secrets",
 			"update secrets", "patch secrets", "create leases in kube-system", "update leases/millwright-bridge in kube-system",
 			"update leases/kube-scheduler in " + home, "delete leases/millwright-bridge in " + home, "create events",
 		},
@@ -72,14 +73,19 @@ func installedAccounts() []account {
 	core.mayNot = append(core.mayNot, "get secrets") // it serves no provider's queue
 	provider := account{
 		user: serviceAccounts + "millwright-provider-virtual",
-		may:  []string{"get machineclasses", "list machines", "get secrets", "get secrets in kube-system"},
+		may:  []string{"get machineclasses", "get machines", "list machines", "get secrets", "get secrets in kube-system"},
 		mayNot: []string{
 			"watch machines", "list nodes", "list secrets", "update secrets", "patch secrets", "create machines", "patch machines:status", "delete machines", "update nodes",
 			"delete nodes", "get leases in millwright",
 		},
 	}
+	incus := account{
+		user:   serviceAccounts + "millwright-provider-incus",
+		may:    []string{"get machineclasses", "get machines", "list machines", "get secrets in kube-system", "get secrets in millwright"},
+		mayNot: append(slices.Clone(provider.mayNot), "get secrets"), // those of other namespaces are for the overlay to bind
+	}
 	bootstrap := account{user: serviceAccounts + "default", mayNot: []string{"list machines", "get secrets", "list nodes"}}
-	return []account{core, provider, bootstrap, bridgeAccount(serviceAccounts+"millwright-bridge", "millwright")}
+	return []account{core, provider, incus, bootstrap, bridgeAccount(serviceAccounts+"millwright-bridge", "millwright")}
 }
 
 // localAccounts are those of the local stack: its worker serves all queues, and its lease lies in the namespace default.

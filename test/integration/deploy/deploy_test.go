@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -37,10 +38,14 @@ import (
 func TestManifests(t *testing.T) {
 	c := startCluster(t)
 	t.Run("processes of the local stack may do what they must", func(t *testing.T) { testAccounts(t, c, localAccounts()) })
-	c.kubectl(t, nil, "apply", "-f", "deploy/base/namespace.yaml") // a dry run of what lies in it needs it
 	for _, folder := range kustomizations(t) {
 		t.Run(folder+" is taken", func(t *testing.T) {
 			text := c.kubectl(t, nil, "kustomize", folder)
+			for _, document := range documents(t, text) {
+				if kind, _ := identify(t, document); kind == "Namespace" { // a dry run of what lies in it needs it
+					c.kubectl(t, document, "apply", "-f", "-")
+				}
+			}
 			c.dryRun(t, text)
 			testPods(t, text)
 		})
@@ -48,6 +53,8 @@ func TestManifests(t *testing.T) {
 	t.Run("examples are taken", func(t *testing.T) { testExamples(t, c) })
 	t.Run("accounts may do what they must", func(t *testing.T) {
 		c.kubectl(t, nil, "apply", "-k", "deploy/overlays/example")
+		c.kubectl(t, nil, "delete", "job", "--namespace=millwright", "millwright-bootstrap") // it cannot be changed
+		c.kubectl(t, nil, "apply", "-k", "deploy/overlays/incus")
 		testAccounts(t, c, installedAccounts())
 	})
 }
@@ -69,7 +76,10 @@ func testExamples(t *testing.T, c *cluster) {
 	files, err := filepath.Glob(filepath.Join(repo(t), "examples/*.yaml"))
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
-	for _, file := range files {
+	further, err := filepath.Glob(filepath.Join(repo(t), "examples/*/*.yaml")) // whose class the local stack makes
+	require.NoError(t, err)
+	require.NotEmpty(t, further)
+	for _, file := range slices.Concat(files, further) {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		c.dryRun(t, text)

@@ -4,6 +4,7 @@ package deploy
 
 import (
 	"context"
+	"fmt"
 	"go/version"
 	"io"
 	"io/fs"
@@ -47,17 +48,27 @@ func TestImage(t *testing.T) {
 		for _, name := range []string{"worker", "k8sbridge", "starter", "probe"} {
 			assert.True(t, slices.ContainsFunc(folders, func(f string) bool { return filepath.Base(f) == name }), name)
 		}
-		list := exec.CommandContext(t.Context(), "go", append([]string{"list", "-deps"}, folders...)...)
-		list.Dir = buildContext(t)
-		list.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-mod=readonly")
-		out, err := list.CombinedOutput()
-		require.NoError(t, err, string(out))
+		compiles(t, buildContext(t, "Dockerfile"), folders...)
+	})
+
+	t.Run("the context of a provider's image holds all that is compiled", func(t *testing.T) {
+		compiles(t, filepath.Join(buildContext(t, "Dockerfile.provider"), "provider", "incus"), "./worker")
 	})
 }
 
-// buildContext copies what Dockerfile.dockerignore lets through, as a builder would see it.
-func buildContext(t *testing.T) string {
-	text, err := os.ReadFile(filepath.Join(repo(t), "deploy/image/Dockerfile.dockerignore"))
+// compiles requires that all that packages need is in a folder.
+func compiles(t *testing.T, folder string, packages ...string) {
+	t.Helper()
+	list := exec.CommandContext(t.Context(), "go", append([]string{"list", "-deps"}, packages...)...)
+	list.Dir = folder
+	list.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-mod=readonly")
+	out, err := list.CombinedOutput()
+	require.NoError(t, err, string(out))
+}
+
+// buildContext copies what the ignore file of a Dockerfile lets through, as a builder would see it.
+func buildContext(t *testing.T, dockerfile string) string {
+	text, err := os.ReadFile(filepath.Join(repo(t), "deploy/image", dockerfile+".dockerignore"))
 	require.NoError(t, err)
 	root, to := os.DirFS(repo(t)), t.TempDir()
 	err = fs.WalkDir(root, ".", func(path string, entry fs.DirEntry, err error) error {
@@ -114,7 +125,7 @@ func testPods(t *testing.T, manifests []byte) {
 			container := testContainer(t, key, pod, settings)
 			assert.NotNil(t, container.LivenessProbe, key)
 			assert.NotNil(t, container.ReadinessProbe, key)
-			if container.Command[0] == "/worker" {
+			if container.Command[0] == "/worker" || container.Command[0] == "/provider" {
 				require.NotNil(t, pod.TerminationGracePeriodSeconds, key)
 				assert.Greater(t, *pod.TerminationGracePeriodSeconds, int64(30), "%s: activities under way get 30 s", key)
 			}
@@ -169,8 +180,26 @@ func binaries(t *testing.T) map[string]string {
 	for folder, path := range paths {
 		named[filepath.Base(folder)] = path
 	}
+	named["provider"], err = builtProvider()
+	require.NoError(t, err)
 	return named
 }
+
+// builtProvider is /provider of the image of provider incus. Those of other providers have the same flags.
+var builtProvider = sync.OnceValues(func() (string, error) {
+	root, err := build.FindRepo("")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(root, "bin", "provider-incus")
+	compile := exec.Command("go", "build", "-trimpath", "-o", path, "./worker")
+	compile.Dir = filepath.Join(root, "provider", "incus")
+	out, err := compile.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("build the worker of provider incus: %w: %s", err, out)
+	}
+	return path, nil
+})
 
 var built = sync.OnceValues(func() (map[string]string, error) {
 	root, err := build.FindRepo("")

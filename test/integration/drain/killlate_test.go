@@ -34,7 +34,7 @@ func TestN5_KillsInStagesThatWaitForOthers(t *testing.T) {
 		require.NoError(t, r.Stack.Kill(t.Context(), component.APIServer))
 		require.NoError(t, r.Stack.Start(t.Context(), component.APIServer))
 	}
-	attach(t, volume, node)
+	r.Attach(t, volume, node)
 	allow := keep(t, node)
 	stages := follow(t, m)
 	p.Remove(t, m.Name)

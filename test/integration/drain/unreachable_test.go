@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -25,7 +24,7 @@ import (
 func TestU85_DR36_VD19_UnreachableNodeIsEmptiedByForce(t *testing.T) {
 	t.Parallel()
 	p := pool(t, "unreachable", 2, "")
-	store(t, p, "db", 2)
+	p.Store(t, "db", 2)
 	p.Deploy(t, "web", 4)
 	p.Budget(t, "web", 4)
 	m, db := p.Host(t, "db") // One or both: the scheduler prefers to spread them, and is not obliged to.
@@ -33,7 +32,7 @@ func TestU85_DR36_VD19_UnreachableNodeIsEmptiedByForce(t *testing.T) {
 	web := slices.DeleteFunc(p.Pods(t, "web"), func(pod corev1.Pod) bool { return pod.Spec.NodeName != node })
 	require.NotEmpty(t, web, "the scheduler spreads four pods over two nodes")
 	here := slices.Concat(web, db)
-	attach(t, "unclaimed", node)
+	r.Attach(t, "unclaimed", node)
 	silence(t, node)
 	// One of its pods was told to end before: without a kubelet it never does.
 	require.NoError(t, r.Kube.CoreV1().Pods(p.Namespace).Delete(t.Context(), web[0].Name, metav1.DeleteOptions{}))
@@ -65,30 +64,13 @@ func TestU85_DR36_VD19_UnreachableNodeIsEmptiedByForce(t *testing.T) {
 	require.Contains(t, heard(t, m, "DrainForced"), "node "+node+" is not ready since")
 	p.AwaitPods(t, "db", 2, 60*time.Second)
 	rig.Eventually(t, 60*time.Second, "the volume of the pod that was there is attached where the new one is", func() (bool, any) {
-		on := attached(t, p)
+		on := p.Attached(t)
 		for _, a := range on {
 			if a.Spec.NodeName == node {
 				return false, on
 			}
 		}
 		return len(on) == 2, on
-	})
-}
-
-// attach makes a VolumeAttachment of a volume that the cluster does not know, and returns when it is attached. Nobody but a
-// test or a machine's deletion releases it.
-func attach(t *testing.T, volume, node string) {
-	t.Helper()
-	attachments := r.Kube.StorageV1().VolumeAttachments()
-	_, err := attachments.Create(t.Context(), &storagev1.VolumeAttachment{
-		ObjectMeta: metav1.ObjectMeta{Name: volume},
-		Spec:       storagev1.VolumeAttachmentSpec{Attacher: csi, NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &volume}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	rig.Eventually(t, 20*time.Second, "volume "+volume+" is attached", func() (bool, any) {
-		a, err := attachments.Get(t.Context(), volume, metav1.GetOptions{})
-		require.NoError(t, err)
-		return a.Status.Attached, a.Status
 	})
 }
 
@@ -129,7 +111,7 @@ func longAgo(t *testing.T, node string, pods []corev1.Pod) {
 	t.Helper()
 	mounted := make([]string, len(pods))
 	for i, pod := range pods {
-		mounted[i] = "kubernetes.io/csi/" + csi + "^" + pod.Namespace + "-data-" + pod.Name
+		mounted[i] = "kubernetes.io/csi/" + rig.CSI + "^" + pod.Namespace + "-data-" + pod.Name
 	}
 	inUse, err := json.Marshal(mounted)
 	require.NoError(t, err)

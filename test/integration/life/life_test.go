@@ -414,8 +414,13 @@ func TestN16_WhatTheCloudQuotesOfASecretIsNotRepeated(t *testing.T) {
 
 func TestP23_VanishedInstanceIsReplacedEarly(t *testing.T) {
 	t.Parallel()
-	p := pool(t, "vanished", small, 2, `{"healthTimeout":"10m"}`)
+	p := pool(t, "vanished", small, 2, `{"healthTimeout":"10m","nodeTemplate":{"metadata":{"labels":{"pool":"vanished"}}}}`)
 	p.AwaitRunning(t, 2, 30*time.Second)
+	p.AwaitHosts(t, 2, 20*time.Second)
+	p.Deploy(t, "web", 2, func(pod *corev1.PodTemplateSpec) {
+		pod.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}} // one a node
+	})
+	p.Budget(t, "web", 2) // for dead pods it would hold a drain until the deadline
 	victim := p.Machines(t)[0]
 	require.NoError(t, r.Cloud.Vanish(t.Context(), admin.Vanish{Machine: victim.Name}))
 	node := victim.Labels[v1alpha1.LabelNode]
@@ -433,6 +438,8 @@ func TestP23_VanishedInstanceIsReplacedEarly(t *testing.T) {
 	})
 	p.AwaitRunning(t, 2, 30*time.Second)
 	heard(t, p.Namespace, victim.Name, "InstanceGone")
+	_, err = r.Stack.Kubectl(t.Context(), "delete", "deployment", "-n", p.Namespace, "web", "--wait=false")
+	require.NoError(t, err)
 }
 
 // atOnce is the most that may pass from the deletion of a Node to that of its machine. Four workflows follow each other: the

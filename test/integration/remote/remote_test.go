@@ -1,12 +1,16 @@
 //go:build integration
 
-// Package remote shows that a provider can be served by a process of its own, which alone calls the cloud: the core worker of
+// Package remote shows that a provider can be served by processes of its own, which alone call the cloud: the core worker of
 // this stack has neither the provider's queue nor the right to look at any Secret but the bootstrap tokens it makes. The
 // bridge watches the metadata of Secrets, which RBAC cannot tell from what is in them.
 package remote
 
 import (
+	"bytes"
+	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,6 +22,9 @@ import (
 	"millwright/api/v1alpha1"
 	"millwright/devstack/component"
 	"millwright/devstack/stack"
+	"millwright/devstack/virtualcloud/admin"
+	"millwright/starter/kubecli"
+	"millwright/starter/providers"
 	"millwright/test/integration/rig"
 )
 
@@ -25,15 +32,27 @@ const namespace = "remote"
 
 var r *rig.Rig
 
+// rate is how many calls both of the provider's workers together begin in a second, at most.
+const rate = 4
+
 func TestMain(m *testing.M) {
+	limit := fmt.Sprintf("--max-cloud-calls-per-second=%d", rate)
 	options := stack.Options{
-		Components: append(component.Names(), component.ProviderWorker),
-		Args: map[string][]string{component.Worker: {
-			"--queues=machines,kubernetes", "--guard-secrets=false", "--virtualcloud-address=",
-		}, component.Bridge: {"--guard-secrets=false"}},
+		Components: append(component.Names(), providersWorkers()...),
+		Args: map[string][]string{
+			component.Worker:         {"--queues=machines,kubernetes", "--guard-secrets=false", "--virtualcloud-address="},
+			component.Bridge:         {"--guard-secrets=false"},
+			component.ProviderWorker: {limit},
+			component.SecondWorker: { // as the first one: it starts in the stack's folder
+				limit, "--queues=provider-virtual", "--kubeconfig=" + component.Layout("").Kubeconfig(component.ProviderIdentity),
+			},
+		},
 	}
 	os.Exit(rig.Main(m, options, func(up *rig.Rig) { r = up }))
 }
+
+// providersWorkers are the processes that serve the provider's queue.
+func providersWorkers() []string { return []string{component.ProviderWorker, component.SecondWorker} }
 
 // withoutSecrets takes every right on Secrets from the core worker's role, and lets the provider's worker get them: in the stack
 // it has only the role that reads no Secrets.
@@ -53,13 +72,7 @@ func withoutSecrets(t *testing.T) {
 	_, err = roles.Update(t.Context(), role, metav1.UpdateOptions{})
 	require.NoError(t, err)
 
-	const secrets = "millwright-provider-secrets"
-	_, err = r.Kube.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: secrets},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: secrets},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: component.ProviderIdentity}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	r.ReadSecrets(t, component.ProviderIdentity)
 }
 
 func may(t *testing.T, user, verb, resource string) bool {
@@ -88,9 +101,14 @@ func TestTheProvidersWorkerAloneHasTheCredentials(t *testing.T) {
 	r.Namespace(t, namespace, `{"region":"eu","zone":"eu-1","instanceType":"small","initialize":true}`)
 	p := r.Pool(t, namespace, namespace, 5)
 	p.AwaitRunning(t, 5, 60*time.Second)
+	checksOfAClass(t)
 
-	// Without the provider's worker nothing is made or removed; nothing is lost either.
-	require.NoError(t, r.Stack.Stop(t.Context(), component.ProviderWorker))
+	theLimitHoldsForBothTogether(t)
+
+	// Without the provider's workers nothing is made or removed; nothing is lost either.
+	for _, name := range providersWorkers() {
+		require.NoError(t, r.Stack.Stop(t.Context(), name))
+	}
 	p.Scale(t, 6)
 	rig.Eventually(t, 20*time.Second, "the sixth waits", func() (bool, any) {
 		for _, m := range p.Machines(t) {
@@ -101,9 +119,86 @@ func TestTheProvidersWorkerAloneHasTheCredentials(t *testing.T) {
 		return false, p.Machines(t)
 	})
 	require.Len(t, p.Instances(t), 5)
-	require.NoError(t, r.Stack.Start(t.Context(), component.ProviderWorker))
+	_, err := provider(t, "check", namespace+"/small")
+	require.ErrorContains(t, err, "does one run with --queues=provider-virtual?")
+	for _, name := range providersWorkers() {
+		require.NoError(t, r.Stack.Start(t.Context(), name))
+	}
 	p.AwaitRunning(t, 6, 60*time.Second)
 
 	p.Delete(t)
 	p.AwaitGone(t, 60*time.Second)
+}
+
+// theLimitHoldsForBothTogether makes machines with both workers. The cloud's own times show that they began no more calls than one of
+// them may. With a limit for each worker the instances would be made in half the time.
+func theLimitHoldsForBothTogether(t *testing.T) {
+	const many, name = 32, "hurry"
+	before := map[string]float64{}
+	for _, worker := range providersWorkers() {
+		before[worker] = r.Metric(t, worker, "millwright_provider_calls_total")
+	}
+	r.Namespace(t, name, "")
+	p := r.Pool(t, name, name, many)
+	p.AwaitRunning(t, many, time.Minute)
+	for _, worker := range providersWorkers() {
+		calls := r.Metric(t, worker, "millwright_provider_calls_total") - before[worker]
+		t.Logf("%s made %v calls", worker, calls)
+		require.Positive(t, calls, worker)
+	}
+	all, err := r.Cloud.Instances(t.Context())
+	require.NoError(t, err)
+	var made []time.Time
+	for _, i := range all {
+		if i.Tags.Class == name+"/small" {
+			made = append(made, i.Created)
+		}
+	}
+	require.Len(t, made, many)
+	slices.SortFunc(made, time.Time.Compare)
+	took := made[many-1].Sub(made[0])
+	t.Logf("%d instances were made within %s", many, took)
+	require.Greater(t, took, time.Duration(many-2*rate)*time.Second/rate, "a burst of twice the rate is more than the limit lets pass")
+	p.Delete(t)
+	p.AwaitGone(t, time.Minute)
+}
+
+// provider runs starter provider, and returns what it prints.
+func provider(t *testing.T, arguments ...string) (string, error) {
+	t.Helper()
+	c := providers.Command(kubecli.NewEnvironment())
+	var out bytes.Buffer
+	c.SilenceUsage, c.SilenceErrors = true, true
+	c.SetOut(&out)
+	c.SetArgs(append(arguments, "--kubeconfig", r.Stack.Kubeconfig(component.Test), "--temporal-address", r.Stack.TemporalAddress(), "--cluster-name", string(rig.Installation)))
+	err := c.ExecuteContext(t.Context())
+	t.Logf("starter provider %s\n%s%v", strings.Join(arguments, " "), &out, err)
+	return out.String(), err
+}
+
+// checksOfAClass asks the provider's worker whether it can use the class, which it can, and cannot when its credentials are refused
+// or its Secret is away.
+func checksOfAClass(t *testing.T) {
+	t.Helper()
+	said, err := provider(t, "check", namespace+"/small")
+	require.NoError(t, err)
+	require.Contains(t, said, "can use class remote/small: the cloud lists 5 instances")
+	said, err = provider(t, "list", "-n", namespace)
+	require.NoError(t, err)
+	require.Regexp(t, `remote +small +virtual +2 +5 +-`, said)
+
+	before, err := r.Cloud.Behaviour(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, r.Cloud.Change(t.Context(), func(b *admin.Behaviour) { b.Tokens = []string{"another"} }))
+	_, err = provider(t, "check", namespace+"/small")
+	require.ErrorContains(t, err, "(Unauthenticated)")
+	require.NotContains(t, err.Error(), rig.Canary)
+	require.NoError(t, r.Cloud.SetBehaviour(t.Context(), before))
+
+	other := rig.Class(namespace, "")
+	other.Name, other.SecretRef.Name = "other", "none"
+	_, err = r.Machines.MachineV1alpha1().MachineClasses(namespace).Create(t.Context(), other, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = provider(t, "check", namespace+"/other")
+	require.ErrorContains(t, err, "Secret remote/none of MachineClass other does not exist (SecretNotFound)")
 }

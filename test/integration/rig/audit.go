@@ -10,12 +10,16 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/devstack/component"
 )
 
 // Audited is one line of the API server's audit log: what one of our own identities asked.
 type Audited struct {
 	Verb, RequestURI string
-	ObjectRef        struct{ Resource, Namespace, Name, Subresource string }
+	ObjectRef        struct{ APIGroup, Resource, Namespace, Name, Subresource string }
 	User             struct{ Username string }
 
 	RequestReceivedTimestamp time.Time
@@ -41,4 +45,19 @@ func (r *Rig) Audit(t *testing.T, wanted func(Audited) bool) []Audited {
 		}
 	}
 	return found
+}
+
+// ReadSecrets lets only these users read the Secrets of classes: those whose processes serve a provider's queue. In the stack the worker
+// may read them, which serves all queues.
+func (r *Rig) ReadSecrets(t *testing.T, users ...string) {
+	t.Helper()
+	bindings := r.Kube.RbacV1().ClusterRoleBindings()
+	binding, err := bindings.Get(t.Context(), "devstack-"+component.SecretsRole, metav1.GetOptions{})
+	require.NoError(t, err)
+	binding.Subjects = nil
+	for _, user := range users {
+		binding.Subjects = append(binding.Subjects, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user})
+	}
+	_, err = bindings.Update(t.Context(), binding, metav1.UpdateOptions{})
+	require.NoError(t, err)
 }

@@ -8,58 +8,43 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 
 	"millwright/devstack/component"
+	"millwright/devstack/stack"
 
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"google.golang.org/protobuf/proto"
 )
 
-// Leaks looks for a secret in everything that Millwright writes down: the histories of all runs, the logs of its processes,
-// the events, and the machine objects. It returns where it found it, and how many histories it read.
-func (r *Rig) Leaks(ctx context.Context, secret string) (places []string, histories int, err error) {
+// Leaks looks for secrets in everything that Millwright writes down: the histories of all runs, the logs and the metrics of its
+// processes, the events, and the machine objects. It returns where it found one, and how many histories it read.
+func (r *Rig) Leaks(ctx context.Context, secrets ...string) (places []string, histories int, err error) {
+	var forms [][]byte
+	for _, secret := range secrets {
+		forms = append(forms, disguises(secret)...)
+	}
 	look := func(where string, text []byte) {
-		for _, form := range disguises(secret) {
+		for _, form := range forms {
 			if bytes.Contains(text, form) {
 				places = append(places, where)
 				return
 			}
 		}
 	}
-	var page []byte
-	for {
-		answer, err := r.Temporal.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{PageSize: 500, NextPageToken: page})
-		if err != nil {
-			return nil, 0, fmt.Errorf("list workflows: %w", err)
-		}
-		for _, w := range answer.Executions {
-			histories++
-			text, err := proto.Marshal(w) // memo and search attributes
-			if err != nil {
-				return nil, 0, fmt.Errorf("encode workflow: %w", err)
-			}
-			look("workflow "+w.Execution.WorkflowId, text)
-			for events := r.Temporal.GetWorkflowHistory(ctx, w.Execution.WorkflowId, w.Execution.RunId, false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT); events.HasNext(); {
-				event, err := events.Next()
-				if err != nil {
-					return nil, 0, fmt.Errorf("read history of %s: %w", w.Execution.WorkflowId, err)
-				}
-				if text, err = proto.Marshal(event); err != nil {
-					return nil, 0, fmt.Errorf("encode event: %w", err)
-				}
-				look(fmt.Sprintf("history of %s, event %d", w.Execution.WorkflowId, event.EventId), text)
-			}
-		}
-		if page = answer.NextPageToken; len(page) == 0 {
-			break
-		}
+	if histories, err = r.eachHistory(ctx, look); err != nil {
+		return nil, 0, err
 	}
 	if err := r.eachLog(look); err != nil {
+		return nil, 0, err
+	}
+	if err := r.eachMetrics(ctx, look); err != nil {
 		return nil, 0, err
 	}
 	objects := []string{"events", "machines", "machinesets", "machinedeployments", "machineclasses"}
@@ -73,9 +58,84 @@ func (r *Rig) Leaks(ctx context.Context, secret string) (places []string, histor
 	return places, histories, nil
 }
 
+// eachHistory calls look with what Temporal shows of each run and with each event of its history, and returns the number of runs.
+func (r *Rig) eachHistory(ctx context.Context, look func(where string, text []byte)) (histories int, err error) {
+	var page []byte
+	for {
+		answer, err := r.Temporal.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{PageSize: 500, NextPageToken: page})
+		if err != nil {
+			return 0, fmt.Errorf("list workflows: %w", err)
+		}
+		for _, w := range answer.Executions {
+			histories++
+			text, err := proto.Marshal(w) // memo and search attributes
+			if err != nil {
+				return 0, fmt.Errorf("encode workflow: %w", err)
+			}
+			look("workflow "+w.Execution.WorkflowId, text)
+			for events := r.Temporal.GetWorkflowHistory(ctx, w.Execution.WorkflowId, w.Execution.RunId, false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT); events.HasNext(); {
+				event, err := events.Next()
+				if err != nil {
+					return 0, fmt.Errorf("read history of %s: %w", w.Execution.WorkflowId, err)
+				}
+				if text, err = proto.Marshal(event); err != nil {
+					return 0, fmt.Errorf("encode event: %w", err)
+				}
+				look(fmt.Sprintf("history of %s, event %d", w.Execution.WorkflowId, event.EventId), text)
+			}
+		}
+		if page = answer.NextPageToken; len(page) == 0 {
+			return histories, nil
+		}
+	}
+}
+
+// onDemand are the processes of Millwright that a stack may lack.
+var onDemand = []string{component.SecondWorker, component.SecondBridge, component.ProviderWorker, component.IncusWorker}
+
+// eachMetrics calls look with the metrics of those of Millwright's processes that are ready.
+func (r *Rig) eachMetrics(ctx context.Context, look func(where string, text []byte)) error {
+	components, err := r.Stack.Status(ctx)
+	if err != nil {
+		return fmt.Errorf("read metrics: %w", err)
+	}
+	ours := append([]string{component.Worker, component.Bridge}, onDemand...)
+	for _, c := range components {
+		if c.State != stack.StateReady || !slices.Contains(ours, c.Name) {
+			continue
+		}
+		text, err := r.metrics(ctx, c.Name)
+		if err != nil {
+			return err
+		}
+		look("metrics of "+c.Name, text)
+	}
+	return nil
+}
+
+// metrics returns the text of the metrics of one of our processes.
+func (r *Rig) metrics(ctx context.Context, component string) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, r.Stack.MetricsAddress(component)+"/metrics", http.NoBody)
+	if err != nil {
+		return nil, fmt.Errorf("read metrics of %s: %w", component, err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("read metrics of %s: %w", component, err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	text, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = errors.New(response.Status)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read metrics of %s: %w", component, err)
+	}
+	return text, nil
+}
+
 // eachLog calls look with the logs of Millwright's processes and of those that it calls.
 func (r *Rig) eachLog(look func(where string, text []byte)) error {
-	onDemand := []string{component.SecondWorker, component.SecondBridge, component.ProviderWorker}
 	for _, name := range append([]string{component.Worker, component.Bridge, component.Temporal, component.VirtualCloud}, onDemand...) {
 		text, err := os.ReadFile(r.Stack.LogPath(name))
 		if errors.Is(err, fs.ErrNotExist) && slices.Contains(onDemand, name) {

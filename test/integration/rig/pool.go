@@ -6,10 +6,12 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -203,4 +205,44 @@ func (p *Pool) Instances(t *testing.T) []string {
 		}
 	}
 	return ids
+}
+
+// Refuse makes the API server refuse new machines for which a CEL expression is false, with a message. It returns when the API server has
+// taken that up for a machine called m-2 of the namespace of this name.
+func (r *Rig) Refuse(t *testing.T, namespace, expression, message string) {
+	t.Helper()
+	admission := r.Kube.AdmissionregistrationV1()
+	_, err := admission.ValidatingAdmissionPolicies().Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: namespace},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{
+				RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+					Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+					Rule:       admissionregistrationv1.Rule{APIGroups: []string{v1alpha1.GroupName}, APIVersions: []string{"*"}, Resources: []string{"machines"}},
+				},
+			}}},
+			Validations: []admissionregistrationv1.Validation{{Expression: expression, Message: message}},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = admission.ValidatingAdmissionPolicyBindings().Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: namespace},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: namespace, ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	Eventually(t, 30*time.Second, "the API server has taken up the policy", func() (bool, any) {
+		m := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "m-2"}, Spec: Spec()}
+		_, err := r.Machines.MachineV1alpha1().Machines(namespace).Create(t.Context(), m, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err != nil && strings.Contains(err.Error(), message), err
+	})
+}
+
+// Permit ends Refuse.
+func (r *Rig) Permit(t *testing.T, namespace string) {
+	t.Helper()
+	admission := r.Kube.AdmissionregistrationV1()
+	require.NoError(t, admission.ValidatingAdmissionPolicyBindings().Delete(context.Background(), namespace, metav1.DeleteOptions{}))
+	require.NoError(t, admission.ValidatingAdmissionPolicies().Delete(context.Background(), namespace, metav1.DeleteOptions{}))
 }

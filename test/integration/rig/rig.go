@@ -6,12 +6,12 @@
 package rig
 
 import (
+	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
-	"net/http"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"millwright/api/generated/clientset/versioned"
+	"millwright/devstack/build"
 	"millwright/devstack/component"
 	"millwright/devstack/stack"
 	"millwright/devstack/virtualcloud/admin"
@@ -44,6 +45,7 @@ type Rig struct {
 	Cloud    *admin.Client
 	Temporal client.Client
 	Proxies  *Proxies // nil unless the stack was started behind them
+	Secrets  []string // what the processes of this stack were given besides the Canary; nobody may see it either
 }
 
 // Up starts a stack that ends with this process, and connects to it. Call it from TestMain; its error is fatal.
@@ -67,7 +69,12 @@ func Up(ctx context.Context, dir string, options stack.Options) (*Rig, error) {
 	if r.Kube, err = kubernetes.NewForConfig(config); err != nil {
 		return nil, err
 	}
-	r.Temporal, err = client.NewLazyClient(client.Options{HostPort: s.TemporalAddress(), Namespace: run.Namespace, Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler))})
+	temporal, err := s.TemporalOptions()
+	if err != nil {
+		return nil, err
+	}
+	temporal.Logger = log.NewStructuredLogger(slog.New(slog.DiscardHandler))
+	r.Temporal, err = client.NewLazyClient(temporal)
 	return r, err
 }
 
@@ -113,14 +120,14 @@ func onStack(m *testing.M, options stack.Options, up func(context.Context, strin
 	return code
 }
 
-// checkCanary returns 1 when the secret of the tests was seen outside its Secret.
+// checkCanary returns 1 when a secret of the tests was seen outside its Secret or its file.
 func (r *Rig) checkCanary() int {
-	places, histories, err := r.Leaks(context.Background(), Canary)
+	places, histories, err := r.Leaks(context.Background(), append(r.Secrets, Canary)...)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "look for the canary:", err)
 		return 1
 	}
-	fmt.Fprintf(os.Stderr, "looked for the canary in %d histories, the logs and the objects: found %d times\n", histories, len(places))
+	fmt.Fprintf(os.Stderr, "looked for the canary in %d histories, the logs, the metrics and the objects: found %d times\n", histories, len(places))
 	for _, place := range places {
 		fmt.Fprintln(os.Stderr, "SECRET LEAKED into", place)
 	}
@@ -153,10 +160,7 @@ func Eventually(t *testing.T, within time.Duration, what string, condition func(
 // Metric returns the sum over the samples of a metric of one of our processes, over all labels; 0 when it has none.
 func (r *Rig) Metric(t *testing.T, component, name string) float64 {
 	t.Helper()
-	response, err := http.Get(r.Stack.MetricsAddress(component) + "/metrics")
-	require.NoError(t, err)
-	defer func() { _ = response.Body.Close() }()
-	text, err := io.ReadAll(response.Body)
+	text, err := r.metrics(t.Context(), component)
 	require.NoError(t, err)
 	sum := 0.0
 	for line := range strings.Lines(string(text)) {
@@ -194,4 +198,31 @@ func (r *Rig) Bare(t *testing.T, namespace string) {
 		_, noSecret := secrets.Get(t.Context(), "small", metav1.GetOptions{})
 		return apierrors.IsNotFound(noClass) && apierrors.IsNotFound(noSecret), []error{noClass, noSecret}
 	})
+}
+
+// Starter runs the command starter, which has to succeed, and returns the lines that it prints. It builds starter, unless the stack has
+// just done that.
+func (r *Rig) Starter(t *testing.T, arguments ...string) []string {
+	t.Helper()
+	out, err := r.TryStarter(t, arguments...)
+	require.NoError(t, err)
+	return strings.Split(strings.TrimSpace(out), "\n")
+}
+
+// TryStarter is Starter for a command that may fail: the error has what it complains about.
+func (r *Rig) TryStarter(t *testing.T, arguments ...string) (string, error) {
+	t.Helper()
+	repo, err := build.FindRepo("")
+	require.NoError(t, err)
+	paths, err := build.Products(t.Context(), repo, os.Stderr, build.Starter)
+	require.NoError(t, err)
+	command := exec.CommandContext(t.Context(), paths[build.Starter], append(arguments, "--kubeconfig", r.Stack.Kubeconfig(component.Test))...)
+	command.Env = append(os.Environ(), "TEMPORAL_CONFIG_FILE="+os.DevNull, "TEMPORAL_ADDRESS="+r.Stack.TemporalAddress())
+	var out, failure bytes.Buffer
+	command.Stdout, command.Stderr = &out, &failure
+	if err = command.Run(); err != nil {
+		err = fmt.Errorf("starter %v: %w: %s%s", arguments, err, &out, &failure)
+	}
+	t.Logf("starter %s\n%s%s", strings.Join(arguments, " "), &out, &failure)
+	return out.String(), err
 }

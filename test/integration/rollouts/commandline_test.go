@@ -3,9 +3,7 @@
 package rollouts
 
 import (
-	"bytes"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,49 +13,29 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"millwright/api/v1alpha1"
-	"millwright/devstack/build"
-	"millwright/devstack/component"
 )
 
-// commandLine is starter as people have it. It needs the API server alone.
-type commandLine struct{ path string }
-
-// starter builds it, unless the stack has just done that.
-func starter(t *testing.T) commandLine {
+// rolloutCommand runs starter rollout, which has to succeed, and returns the lines that it prints.
+func rolloutCommand(t *testing.T, arguments ...string) []string {
 	t.Helper()
-	repo, err := build.FindRepo("")
-	require.NoError(t, err)
-	paths, err := build.Products(t.Context(), repo, os.Stderr, build.Starter)
-	require.NoError(t, err)
-	return commandLine{paths[build.Starter]}
-}
-
-// rollout runs starter rollout, which has to succeed, and returns the lines that it prints.
-func (c commandLine) rollout(t *testing.T, arguments ...string) []string {
-	t.Helper()
-	command := exec.CommandContext(t.Context(), c.path, append([]string{"rollout", "--kubeconfig", r.Stack.Kubeconfig(component.Test)}, arguments...)...)
-	var out, failure bytes.Buffer
-	command.Stdout, command.Stderr = &out, &failure
-	require.NoError(t, command.Run(), "starter %v: %s%s", arguments, &out, &failure)
-	t.Logf("starter rollout %s\n%s", strings.Join(arguments, " "), &out)
-	return strings.Split(strings.TrimSpace(out.String()), "\n")
+	return r.Starter(t, append([]string{"rollout"}, arguments...)...)
 }
 
 // A person makes all machines anew and takes that back, with the command line alone.
 func TestRolloutFromTheCommandLine(t *testing.T) {
 	t.Parallel()
-	f, c := newFleet(t, "typed", 3, rolling(1, 0)), starter(t)
+	f := newFleet(t, "typed", 3, rolling(1, 0))
 	former, before := f.names(t), f.Deployment(t)
 	watch := f.watch(t)
 
-	steps := c.rollout(t, "plan", "typed/typed", "-f", f.file(t, "2"))
+	steps := rolloutCommand(t, "plan", "typed/typed", "-f", f.file(t, "2"))
 	require.Equal(t, []string{"0", "3"}, strings.Fields(steps[len(steps)-1])[1:3], "sizes after the last step")
 	require.Equal(t, before.Generation, f.Deployment(t).Generation, "a plan changes nothing")
 	require.Len(t, f.Sets(t), 1)
 
-	c.rollout(t, "start", "typed/typed", "--reason", "new certificates")
+	rolloutCommand(t, "start", "typed/typed", "--reason", "new certificates")
 	require.NotEmpty(t, f.Deployment(t).Spec.Template.Annotations[v1alpha1.AnnotationRestartedAt])
-	seen := c.rollout(t, "watch", "typed/typed", "--interval", "200ms")
+	seen := rolloutCommand(t, "watch", "typed/typed", "--interval", "200ms")
 	require.Contains(t, seen[len(seen)-1], "typed/typed: revision 2 is complete;")
 	require.Regexp(t, `: [123] machines? replaced$`, seen[len(seen)-1], "those of which it has seen the going")
 	f.AwaitRunning(t, 3, 20*time.Second)
@@ -66,11 +44,11 @@ func TestRolloutFromTheCommandLine(t *testing.T) {
 		require.NotContains(t, restarted, name, "made anew")
 	}
 
-	require.Equal(t, f.revisions(t), listed(c.rollout(t, "history", "typed/typed")))
+	require.Equal(t, f.revisions(t), listed(rolloutCommand(t, "history", "typed/typed")))
 	require.Contains(t, f.Deployment(t).Annotations[v1alpha1.AnnotationChangeCause], "new certificates")
 
-	c.rollout(t, "undo", "typed/typed", "--reason", "the old ones were well")
-	seen = c.rollout(t, "watch", "typed/typed", "--interval", "200ms")
+	rolloutCommand(t, "undo", "typed/typed", "--reason", "the old ones were well")
+	seen = rolloutCommand(t, "watch", "typed/typed", "--interval", "200ms")
 	require.Contains(t, seen[len(seen)-1], "typed/typed: revision 3 is complete;")
 	f.AwaitRunning(t, 3, 20*time.Second)
 	d := f.Deployment(t)
@@ -79,7 +57,7 @@ func TestRolloutFromTheCommandLine(t *testing.T) {
 	for _, name := range f.names(t) {
 		require.NotContains(t, restarted, name)
 	}
-	require.Equal(t, f.revisions(t), listed(c.rollout(t, "history", "typed/typed")))
+	require.Equal(t, f.revisions(t), listed(rolloutCommand(t, "history", "typed/typed")))
 	watch.verdict(t)
 	f.Delete(t)
 	f.AwaitGone(t, time.Minute)

@@ -83,7 +83,9 @@ func (a *arena) run() (violations []checker.Violation) {
 	ctx, t := a.t.Context(), a.t
 	b := admin.DefaultBehaviour()
 	b.ClientTokens, b.Staleness, b.AcceptLatency = a.plan.tokens, virtual.Duration(a.plan.staleness), virtual.Duration(a.plan.accept)
-	b.Tokens = []string{rig.Canary}
+	if b.Tokens = []string{rig.Canary}; a.plan.unkind {
+		rig.Unkind(&b)
+	}
 	require.NoError(t, r.Cloud.SetBehaviour(ctx, b))
 	r.Namespace(t, a.namespace, slowly)
 	a.watcher = checker.Watch(checker.Sources{Machines: r.Machines, Kube: r.Kube, Cloud: r.Cloud, Temporal: r.Temporal}, a.namespace,

@@ -15,6 +15,7 @@ import (
 
 	"millwright/api/v1alpha1"
 	"millwright/devstack/virtualcloud/admin"
+	"millwright/observe/cache"
 	"millwright/test/integration/rig"
 )
 
@@ -40,7 +41,15 @@ func (a *arena) load(s step) {
 		})
 	case loadDeleteNode:
 		a.onMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
-			return r.Kube.CoreV1().Nodes().Delete(ctx, m.Name, metav1.DeleteOptions{})
+			node, err := r.Kube.CoreV1().Nodes().Get(ctx, cache.NodeNameOf(&m), metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			// Before it has our finalizer, its end looks like a node that has yet to join: the creation timeout ends that, after 20 minutes.
+			if !slices.Contains(node.Finalizers, v1alpha1.FinalizerNode) {
+				return errors.New("its machine does not know its node yet")
+			}
+			return r.Kube.CoreV1().Nodes().Delete(ctx, node.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(node.UID))})
 		})
 	case loadOwner:
 		a.onMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
@@ -138,7 +147,7 @@ func (a *arena) orphan(s step) {
 		if err := r.Machines.MachineV1alpha1().Machines(a.namespace).Delete(ctx, m.Name, metav1.DeleteOptions{}); err != nil {
 			return err
 		}
-		node = m.Name
+		node = cache.NodeNameOf(&m)
 		return a.patchMachine(ctx, m.Name, string(bare))
 	})
 	if node == "" {

@@ -91,6 +91,7 @@ type plan struct {
 	// How the cloud is while the seed runs.
 	tokens            bool
 	staleness, accept time.Duration
+	unkind            bool // rig.Unkind
 
 	byNamespace bool          // at the end the namespace is deleted, otherwise each object
 	early       time.Duration // when the namespace is deleted, in the middle of the work; zero: not before all is calm
@@ -145,6 +146,7 @@ func newPlan(seed uint64, l lengths) plan {
 	for _, steps := range [][]step{p.loads, p.faults} {
 		slices.SortStableFunc(steps, func(a, b step) int { return cmp.Compare(a.At, b.At) })
 	}
+	p.unkind = rand.New(rand.NewPCG(seed, 8)).IntN(3) == 0 // dice of its own: the rest of the plan is that of earlier versions
 	return *p
 }
 
@@ -290,7 +292,7 @@ func (p plan) String() string {
 	if p.early > 0 {
 		end += fmt.Sprintf(" after %.0fs", p.early.Seconds())
 	}
-	cloud := fmt.Sprintf("client tokens %t, reads %s old, requests without a record for %s", p.tokens, p.staleness, p.accept)
+	cloud := fmt.Sprintf("client tokens %t, reads %s old, requests without a record for %s, unkind %t", p.tokens, p.staleness, p.accept, p.unkind)
 	return fmt.Sprintf("%d pools, budget %q, drains forced %t, short timeouts %t, at the end %s; cloud: %s; loads: %s; faults: %s",
 		len(p.pools), p.pods, p.forced, p.hasty, end, cloud, describe(p.loads), describe(p.faults))
 }

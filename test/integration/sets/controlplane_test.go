@@ -5,6 +5,7 @@ package sets
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -101,6 +102,17 @@ func TestPF_ControlPlaneKeepsASetFromMakingMachines(t *testing.T) {
 	s.shows(t, v1alpha1.MachineSetMachinesCreated, v1alpha1.ConditionFalse, "PreflightCheckFailed", 20*time.Second)
 	require.Contains(t, s.condition(t, v1alpha1.MachineSetScalingUp).Message, `Plane default/main has 2 of 3 replicas available ("ControlPlaneIsStable" preflight check failed)`)
 	require.Empty(t, s.machines(t))
+	rig.Eventually(t, 20*time.Second, "condition, column and command say the same", func() (bool, any) {
+		blocked, o := s.condition(t, v1alpha1.MachineSetBlocked), s.read(t).Status.CurrentOperation
+		if o == nil || blocked.Message == "" {
+			return false, o
+		}
+		first := r.Starter(t, "explain", "machineset/preflight", "-n", "preflight")[0]
+		column, err := r.Stack.Kubectl(t.Context(), "get", "machineset", "-n", "preflight", "preflight", "--no-headers")
+		require.NoError(t, err)
+		return strings.Contains(blocked.Message, "Plane default/main has 2 of 3 replicas available") && o.WaitsFor == blocked.Message &&
+			first == "machineset preflight/preflight: "+blocked.Message && strings.HasSuffix(strings.TrimSpace(string(column)), blocked.Message), []string{blocked.Message, first, string(column)}
+	})
 
 	set(`{"status":{"availableReplicas":3}}`)
 	begun := time.Now()

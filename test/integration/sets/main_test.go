@@ -28,7 +28,9 @@ var r *rig.Rig
 
 func TestMain(m *testing.M) {
 	flag := "--control-plane=" + strings.Join([]string{planes.Group, planes.Version, planes.Resource, "default", "main"}, "/")
-	options := stack.Options{Args: map[string][]string{component.Worker: {flag}, component.Bridge: {flag}}}
+	options := stack.Options{Args: map[string][]string{
+		component.Worker: {flag}, component.Bridge: {flag}, component.Etcd: {fmt.Sprintf("--max-request-bytes=%d", etcdLimit)},
+	}}
 	os.Exit(rig.Main(m, options, func(up *rig.Rig) {
 		r = up
 		if err := installPlanes(context.Background()); err != nil {

@@ -3,15 +3,11 @@
 package sets
 
 import (
-	"context"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"millwright/api/v1alpha1"
 	"millwright/devstack/component"
@@ -63,38 +59,8 @@ func TestMS27_CreateThatIsRefusedForSomeMachines(t *testing.T) {
 	t.Parallel()
 	const wanted = 8
 	r.Namespace(t, "refused", "")
-	policies := r.Kube.AdmissionregistrationV1()
-	_, err := policies.ValidatingAdmissionPolicies().Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicy{
-		ObjectMeta: metav1.ObjectMeta{Name: "every-second"},
-		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
-			MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{
-				RuleWithOperations: admissionregistrationv1.RuleWithOperations{
-					Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
-					Rule:       admissionregistrationv1.Rule{APIGroups: []string{"machine.sapcloud.io"}, APIVersions: []string{"*"}, Resources: []string{"machines"}},
-				},
-			}}},
-			Validations: []admissionregistrationv1.Validation{{
-				Expression: `object.metadata.namespace != "refused" || !object.metadata.name.matches("[bcdfghjklmn24]$")`, Message: "not this one",
-			}},
-		},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = policies.ValidatingAdmissionPolicyBindings().Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "every-second"},
-		Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
-			PolicyName: "every-second", ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
-		},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		require.NoError(t, policies.ValidatingAdmissionPolicyBindings().Delete(context.Background(), "every-second", metav1.DeleteOptions{}))
-		require.NoError(t, policies.ValidatingAdmissionPolicies().Delete(context.Background(), "every-second", metav1.DeleteOptions{}))
-	})
-	rig.Eventually(t, 30*time.Second, "the API server has taken up the policy", func() (bool, any) {
-		m := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "m-2"}, Spec: rig.Spec()}
-		_, err := r.Machines.MachineV1alpha1().Machines("refused").Create(t.Context(), m, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		return err != nil && strings.Contains(err.Error(), "not this one"), err
-	})
+	r.Refuse(t, "refused", `object.metadata.namespace != "refused" || !object.metadata.name.matches("[bcdfghjklmn24]$")`, "not this one")
+	t.Cleanup(func() { r.Permit(t, "refused") })
 	s := newSet(t, "refused", "refused", wanted)
 	s.shows(t, v1alpha1.MachineSetReplicaFailure, v1alpha1.ConditionTrue, v1alpha1.ReasonFailedCreate, 30*time.Second)
 	require.Contains(t, s.condition(t, v1alpha1.MachineSetMachinesCreated).Message+s.condition(t, v1alpha1.MachineSetReplicaFailure).Message, "not this one")

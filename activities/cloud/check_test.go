@@ -1,0 +1,54 @@
+package cloud_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/testsuite"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/cloud"
+	"millwright/activities/kube"
+	"millwright/provider"
+)
+
+func checkClass(t *testing.T, o *activitiestest.Office, name string) cloud.Checked {
+	t.Helper()
+	in := kube.Ref{Namespace: activitiestest.Shop, Name: name}
+	checked, err := activitiestest.Execute[cloud.Checked](t, o.CheckClass, in, (*testsuite.TestActivityEnvironment).ExecuteActivity)
+	require.NoError(t, err)
+	return checked
+}
+
+func TestAClassIsChecked(t *testing.T) {
+	t.Parallel()
+	t.Run("the cloud answers", func(t *testing.T) {
+		o := activitiestest.NewOffice(t, activitiestest.WithSecrets("a", ""), activitiestest.Secret("a", map[string]string{"userData": "boot"}))
+		checked := checkClass(t, o, "small")
+		assert.Nil(t, checked.Problem)
+		assert.Equal(t, provider.ByToken, checked.Traits.Idempotency)
+		assert.Zero(t, checked.Instances)
+		_, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+		require.NoError(t, err)
+		assert.Equal(t, 1, checkClass(t, o, "small").Instances)
+	})
+	t.Run("the credentials are refused, and do not come out", func(t *testing.T) {
+		o := activitiestest.NewOffice(t, activitiestest.WithSecrets("a", ""), activitiestest.Secret("a", map[string]string{"userData": "boot", "token": activitiestest.Canary}))
+		o.Cloud.Fail(provider.MethodListInstances, 1, provider.Errorf(provider.Unauthenticated, "token %s is wrong", activitiestest.Canary))
+		problem := checkClass(t, o, "small").Problem
+		require.NotNil(t, problem)
+		assert.Equal(t, "Unauthenticated", problem.Reason)
+		assert.NotContains(t, problem.Message, activitiestest.Canary)
+	})
+	t.Run("there is no such class", func(t *testing.T) {
+		assert.Equal(t, "ClassNotFound", checkClass(t, activitiestest.NewOffice(t, activitiestest.Class()), "none").Problem.Reason)
+	})
+	t.Run("its Secret is missing", func(t *testing.T) {
+		assert.Equal(t, "SecretNotFound", checkClass(t, activitiestest.NewOffice(t, activitiestest.WithSecrets("a", "")), "small").Problem.Reason)
+	})
+	t.Run("its Secret has no user data", func(t *testing.T) {
+		o := activitiestest.NewOffice(t, activitiestest.WithSecrets("a", ""), activitiestest.Secret("a", map[string]string{"x": "y"}))
+		assert.Equal(t, "SecretInvalid", checkClass(t, o, "small").Problem.Reason)
+	})
+}

@@ -1,0 +1,125 @@
+package cloud_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/kube"
+	"millwright/api/v1alpha1"
+	"millwright/provider"
+)
+
+// What MCM's drivers need beyond what ours do.
+
+func TestTheClassNamesItsProviderAsItIsWritten(t *testing.T) {
+	t.Parallel()
+	o := activitiestest.NewOffice(t, activitiestest.Class(func(c *v1alpha1.MachineClass) { c.Provider = "AWS" }))
+	_, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+	require.NoError(t, err)
+	assert.Equal(t, "AWS", o.Cloud.Classes[0].Provider)
+}
+
+func TestAnnotationsOfTheNodeTemplate(t *testing.T) {
+	t.Parallel()
+	wishes := map[string]string{"machine.sapcloud.io/awsPlacement": "{}"}
+	for name, row := range map[string]struct {
+		reads bool
+		uid   string
+		want  map[string]string
+	}{
+		"for a provider that reads them":  {true, "uid-m", wishes},
+		"of another machine of this name": {true, "uid-other", nil},
+		"for other providers":             {false, "uid-m", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := activitiestest.NewOffice(t, activitiestest.Class())
+			o.NodeTemplates = row.reads
+			m := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: activitiestest.Shop, Name: "m", UID: "uid-m"}}
+			m.Spec.NodeTemplateSpec.Annotations = wishes
+			_, err := o.Classes.MachineV1alpha1().Machines(m.Namespace).Create(t.Context(), m, metav1.CreateOptions{})
+			require.NoError(t, err)
+			in := activitiestest.InstanceCall
+			in.Machine.UID = row.uid
+			_, err = o.Ask(o.CreateInstance, in)
+			require.NoError(t, err)
+			assert.Equal(t, row.want, o.Cloud.Machines[0].NodeAnnotations)
+		})
+	}
+}
+
+// A worker whose role lacks the right to get Machines creates nothing, and says what it may not do.
+func TestAMachineThatMayNotBeRead(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		err  error
+		want string
+	}{
+		"no right": {apierrors.NewForbidden(machinesResource(), "m", errors.New("no get")), "forbidden: no get"},
+		"no CRD":   {apierrors.NewGenericServerResponse(http.StatusNotFound, "get", machinesResource(), "m", "404 page not found", 0, true), "could not find the requested resource"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := activitiestest.NewOffice(t, activitiestest.Class())
+			o.NodeTemplates = true
+			activitiestest.Failing(o.Classes.(activitiestest.FakeClient), "get", "machines", -1, row.err, nil)
+			answer, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+			require.NoError(t, err)
+			assert.Equal(t, "Unavailable", answer.Problem.Reason)
+			assert.Contains(t, answer.Problem.Message, row.want)
+			assert.Empty(t, o.Cloud.Machines)
+		})
+	}
+}
+
+// A refusal for people that says when to ask again is asked again, as long as the creation's clock runs.
+func TestARefusalThatSaysWhenToAskAgainDoesNotWaitForPeople(t *testing.T) {
+	t.Parallel()
+	refused := provider.Errorf(provider.InvalidArgument, "no such profile")
+	refused.RetryAfter = 3 * time.Minute
+	o := activitiestest.NewOffice(t, activitiestest.Class())
+	o.Cloud.Fail(provider.MethodCreateInstance, 2, refused)
+	answer, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+	require.NoError(t, err)
+	assert.Equal(t, kube.Problem{Reason: "InvalidArgument", Message: "no such profile", React: kube.Retry, After: 3 * time.Minute, Failures: 1}, *answer.Problem)
+	in := activitiestest.InstanceCall
+	in.Known = answer.Problem
+	answer, took, err := o.Patiently(o.CreateInstance, in)
+	require.NoError(t, err)
+	assert.Equal(t, instanceOne(), answer)
+	assert.Equal(t, 6*time.Minute, took.Truncate(time.Second))
+
+	t.Run("but in the deletion of a machine that nobody tried", func(t *testing.T) {
+		o.Cloud.Fail(provider.MethodDeleteInstance, 1, refused)
+		answer, err := o.Ask(o.DeleteInstance, activitiestest.InstanceCall)
+		require.NoError(t, err)
+		assert.Equal(t, kube.UntilSpec, answer.Problem.React)
+	})
+}
+
+// A creation in steps goes on from the last one.
+func TestAFailureWithANewStateIsReturned(t *testing.T) {
+	t.Parallel()
+	o := activitiestest.NewOffice(t, activitiestest.Class())
+	step := 0
+	o.Cloud.Create = func(context.Context) (provider.Instance, error) {
+		step++
+		return provider.Instance{LastKnownState: []string{"", "disk", "disk", "disk and interface"}[step]}, provider.Errorf(provider.Internal, "no")
+	}
+	answer, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+	require.NoError(t, err)
+	assert.Equal(t, "disk", answer.LastKnownState)
+	in := activitiestest.InstanceCall
+	in.Known, in.LastKnownState = answer.Problem, answer.LastKnownState
+	answer, _, err = o.Patiently(o.CreateInstance, in)
+	require.NoError(t, err)
+	assert.Equal(t, "disk and interface", answer.LastKnownState)
+	assert.Equal(t, 3, answer.Problem.Failures)
+}

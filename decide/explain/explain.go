@@ -1,0 +1,167 @@
+// Package explain says what an object waits for: why, since when, what happens by itself and when, and which command changes it. The
+// status of the object, its printer columns, the page of its workflow and the command starter explain show the same sentence.
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"millwright/decide/list"
+	"millwright/decide/phrase"
+)
+
+// Words are the forms of a phrase for one object and for several.
+type Words struct{ One, Many string }
+
+func (w Words) of(n int) string { return phrase.OneOf(n, w.One, w.Many) }
+
+// Wait is one thing that an object waits for. The zero Wait: it waits for nothing.
+type Wait struct {
+	Goal Words // what the object cannot do yet, as a verb: "waits to leave"
+
+	// Blockers name what blocks it, for status.currentOperation.blockedBy and the search attribute BlockedBy: a reason, or the kind of an
+	// object and its name. Empty: nothing blocks it, it only takes time.
+	Blockers []string
+	Cause    string // why, as a clause that does not name the object
+	Since    time.Time
+
+	Next    Words     // what happens without a person; empty: nothing
+	At      time.Time // when; zero: the time is not known
+	Command string    // that changes it; empty: none is known
+}
+
+// Blocked reports whether the object stands still.
+func (w Wait) Blocked() bool { return len(w.Blockers) > 0 }
+
+// Sentence says everything about the wait of one object; empty for the zero Wait.
+func (w Wait) Sentence(now time.Time) string {
+	if w.Cause == "" {
+		return ""
+	}
+	return w.Cause + w.since(now) + w.rest(1, "at %s", now)
+}
+
+func (w Wait) since(now time.Time) string {
+	return phrase.If(!w.Since.IsZero(), " (since %s)", phrase.Clock(w.Since, now))
+}
+
+// rest says what follows, and which command changes it. The time has no distance from now, so that a status that repeats the sentence
+// does not change with each look.
+func (w Wait) rest(n int, when string, now time.Time) string {
+	at := phrase.If(!w.At.IsZero(), " "+when, phrase.Clock(w.At, now))
+	return phrase.If(w.Next.One != "", "; %s%s", w.Next.of(n), at) + phrase.If(w.Command != "", "; `%s`", w.Command)
+}
+
+// Summary is what a set or a deployment says about itself and its machines. The zero Summary: nothing blocks them.
+type Summary struct {
+	Blockers []string // of the groups, in their order, each once
+	Reason   string   // the first blocker as one word, for a condition
+	Message  string
+	Since    time.Time // of the oldest wait
+	At       time.Time // when the first thing happens without a person; zero: never
+}
+
+// Blocked reports whether anything stands still.
+func (s Summary) Blocked() bool { return s.Reason != "" }
+
+// Bounds of a summary. Sources: three causes fit on a screen of 80 columns and in a condition; BlockedBy of Temporal holds 2 KiB, and the
+// name of a budget with its namespace up to 317 bytes.
+const (
+	maxGroups   = 3
+	maxBlockers = 5
+)
+
+// summarize sums up what blocks an object: its own waits first, in their order, then those of its machines. Machines that wait for the
+// same goal with the same cause are one group. Groups for which nothing happens without a person come first, then those of the most
+// machines, then the oldest. Waits that nothing blocks are left out. Of is how many machines there are.
+func summarize(own []Wait, machines []Machine, of int, now time.Time) Summary {
+	groups := list.Map(list.Where(own, Wait.Blocked), func(w Wait) group { return group{Wait: w} })
+	machines = list.Sorted(machines, func(a, b Machine) int { return cmp.Compare(a.Name, b.Name) }) // they come in any order
+	groups = append(groups, grouped(list.Where(list.Map(machines, Machine.WaitsFor), Wait.Blocked))...)
+	var s Summary
+	var texts []string
+	for i, g := range groups {
+		s.Since, s.At = earlier(s.Since, g.Since), earlier(s.At, g.At)
+		for _, name := range g.Blockers {
+			if !slices.Contains(s.Blockers, name) && len(s.Blockers) < maxBlockers {
+				s.Blockers = append(s.Blockers, name)
+			}
+		}
+		if i < maxGroups {
+			texts = append(texts, g.text(of, now))
+		}
+	}
+	if len(groups) == 0 {
+		return s
+	}
+	s.Reason = Reason(s.Blockers[0])
+	s.Message = phrase.Message(strings.Join(texts, ". ") + phrase.If(len(groups) > maxGroups, ". And %s", phrase.Count(len(groups)-maxGroups, "other cause")))
+	return s
+}
+
+// Reason returns a blocker as one word that is valid as the reason of a condition.
+func Reason(blocker string) string {
+	word, _, _ := strings.Cut(blocker, " ")
+	valid := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return -1
+	}, word)
+	if valid == "" || strings.ContainsAny(word, "./") { // an annotation, such as a hook
+		return "Waiting"
+	}
+	return valid
+}
+
+// group is machines with the same wait. Since is that of the oldest, At that of the first, Command that of the first by name.
+type group struct {
+	Wait
+
+	n      int  // zero: it is the object's own wait
+	spread bool // their times differ
+}
+
+func (g group) text(of int, now time.Time) string {
+	if g.n == 0 {
+		return g.Sentence(now)
+	}
+	when := "at %s"
+	if g.spread {
+		when = "from %s on"
+	}
+	return fmt.Sprintf("%d of %s %s%s: %s%s", g.n, phrase.Count(of, "machine"), g.Goal.of(g.n), g.since(now), g.Cause, g.rest(g.n, when, now))
+}
+
+// grouped returns the groups of machines, the most important first.
+func grouped(machines []Wait) []group {
+	var groups []group
+	for _, w := range machines {
+		i := slices.IndexFunc(groups, func(g group) bool {
+			return g.Goal == w.Goal && g.Cause == w.Cause && g.Next == w.Next && slices.Equal(g.Blockers, w.Blockers)
+		})
+		if i < 0 {
+			groups = append(groups, group{Wait: w, n: 1})
+			continue
+		}
+		g := &groups[i]
+		g.n++
+		g.spread = g.spread || !g.At.Equal(w.At)
+		g.Since, g.At = earlier(g.Since, w.Since), earlier(g.At, w.At)
+	}
+	slices.SortStableFunc(groups, func(a, b group) int {
+		return cmp.Or(list.FalseFirst(!a.At.IsZero(), !b.At.IsZero()), cmp.Compare(b.n, a.n), a.Since.Compare(b.Since), cmp.Compare(a.Cause, b.Cause))
+	})
+	return groups
+}
+
+// earlier returns the earlier of two times; a zero time is not known, and the other one counts.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,292 @@
+package explain_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"millwright/api/vocabulary"
+	"millwright/decide/drain"
+	"millwright/decide/explain"
+)
+
+func at(clock string) time.Time {
+	t, err := time.Parse(time.DateTime, "2026-11-25 "+clock)
+	if err != nil {
+		panic(err)
+	}
+	return t
+}
+
+var now = at("10:00:00")
+
+// waiting is a machine at a step since nine o'clock.
+func waiting(step, cause string, change ...func(*explain.Machine)) explain.Machine {
+	m := explain.Machine{
+		Namespace: "shop", Name: "m-1", Node: "n-1", Class: "small", Secret: "shop/creds", Owned: true,
+		Step: step, Cause: cause, Since: at("09:00:00"),
+	}
+	for _, f := range change {
+		f(&m)
+	}
+	return m
+}
+
+func blocked(by ...string) func(*explain.Machine) {
+	return func(m *explain.Machine) { m.BlockedBy = by }
+}
+
+func until(clock string) func(*explain.Machine) {
+	return func(m *explain.Machine) { m.Deadline = at(clock) }
+}
+
+func leaving(m *explain.Machine) { m.Deleting = true }
+
+func evicting(m *explain.Machine) { m.Deleting, m.Means, m.Then = true, drain.Evict, drain.Delete }
+
+// The sentence of each situation of a machine: what, since when, what follows and when, and the command.
+func TestSentencesOfMachines(t *testing.T) {
+	const budget = "PodDisruptionBudget shop/web allows none of its 2 healthy pods to go: it needs 2 of 2"
+	for name, row := range map[string]struct {
+		machine explain.Machine
+		blocked bool
+		says    string
+	}{
+		"it is calm": {explain.Machine{}, false, ""},
+		"it waits for its node": {
+			waiting(vocabulary.StepAwaitNode, "instance i-1 exists; waits for node n-1", until("09:20:00")), false,
+			"instance i-1 exists; waits for node n-1 (since 09:00:00 UTC); it fails and is replaced at 09:20:00 UTC",
+		},
+		"nobody replaces it": {
+			waiting(vocabulary.StepAwaitNode, "no node", until("09:20:00"), func(m *explain.Machine) { m.Owned = false }), false,
+			"no node (since 09:00:00 UTC); it counts as failed at 09:20:00 UTC",
+		},
+		"1: a budget": {
+			waiting("evict", budget, evicting, blocked("PodDisruptionBudget shop/web"), until("11:00:00")), true,
+			budget + " (since 09:00:00 UTC); its pods are deleted at 11:00:00 UTC; `kubectl edit pdb -n shop web`",
+		},
+		"2: two budgets": {
+			waiting("evict", "two budgets", evicting, blocked("PodDisruptionBudget shop/a and shop/b"), until("11:00:00")), true,
+			"two budgets (since 09:00:00 UTC); its pods are deleted at 11:00:00 UTC; `kubectl edit pdb -n shop a`",
+		},
+		"its pods are deleted now": {
+			waiting("delete", budget, blocked("PodDisruptionBudget shop/web"), until("11:00:30"), func(m *explain.Machine) { m.Deleting, m.Means, m.Then = true, drain.Delete, drain.Kill }), true,
+			budget + " (since 09:00:00 UTC); its pods are killed at 11:00:30 UTC; `kubectl edit pdb -n shop web`",
+		},
+		"its pods are killed now": {
+			waiting("kill", "kills", until("11:01:00"), func(m *explain.Machine) { m.Deleting, m.Means = true, drain.Kill }), false,
+			"kills (since 09:00:00 UTC); it goes on without the pods that are left at 11:01:00 UTC",
+		},
+		"3: a volume that never detaches": {
+			waiting("evict", "volume pv3 is attached", evicting, blocked("Volume pv3"), until("09:01:30")), true,
+			"volume pv3 is attached (since 09:00:00 UTC); it goes on without the volume at 09:01:30 UTC; `kubectl describe pv pv3`",
+		},
+		"4: its node is not reachable": {
+			waiting(vocabulary.StepAwaitRecovery, "node n-1: Ready is Unknown (NodeStatusUnknown)", until("09:10:00")), true,
+			"Ready is Unknown (NodeStatusUnknown) (since 09:00:00 UTC); it fails and is replaced at 09:10:00 UTC; `kubectl describe node n-1`",
+		},
+		"5: no quota": {
+			waiting(vocabulary.StepCreateInstance, "no room", blocked("ResourceExhausted"), until("09:20:00")), true,
+			"no room (since 09:00:00 UTC); it fails and is replaced at 09:20:00 UTC; `starter provider check -n shop small`",
+		},
+		"6: wrong credentials": {
+			waiting(vocabulary.StepCreateInstance, "the credentials are not valid", blocked("Unauthenticated")), true,
+			"the credentials are not valid (since 09:00:00 UTC); `kubectl edit secret -n shop creds`",
+		},
+		"7a: no class": {
+			waiting(vocabulary.StepCreateInstance, "MachineClass small does not exist", blocked("ClassNotFound")), true,
+			"MachineClass small does not exist (since 09:00:00 UTC); `kubectl get machineclasses -n shop`",
+		},
+		"7b: no Secret": {
+			waiting(vocabulary.StepCreateInstance, "Secret shop/creds does not exist", blocked("SecretNotFound")), true,
+			"Secret shop/creds does not exist (since 09:00:00 UTC); `kubectl create secret generic -n shop creds --from-file …`",
+		},
+		"9: it is held": {
+			waiting(vocabulary.StepHeld, "held: lunch", leaving, blocked("Hold")), true,
+			"held: lunch (since 09:00:00 UTC); `starter drain resume shop/m-1`",
+		},
+		"a hook": {
+			waiting(vocabulary.StepAwaitHooks, "waits until these hooks are removed: x/y", leaving, blocked("x/y"), func(m *explain.Machine) { m.Hook = "x/y" }), true,
+			"waits until these hooks are removed: x/y (since 09:00:00 UTC); `kubectl annotate machine -n shop m-1 x/y-`",
+		},
+		"11: no worker serves its provider": {
+			waiting(vocabulary.StepCreateInstance, "provider aws makes the instance", until("09:20:00"), func(m *explain.Machine) { m.Unserved = "no worker serves provider aws" }), true,
+			"no worker serves provider aws (since 09:00:00 UTC); it fails and is replaced at 09:20:00 UTC; `starter provider list`",
+		},
+		"12: the provider hangs": {
+			waiting(vocabulary.StepCreateInstance, "provider aws makes the instance", until("09:20:00"), func(m *explain.Machine) { m.Now = at("09:05:00") }), true,
+			"the provider has not answered the call create-instance (since 09:00:00 UTC); it fails and is replaced at 09:20:00 UTC; `starter provider check -n shop small`",
+		},
+		"12: not before long": {
+			waiting(vocabulary.StepCreateInstance, "provider aws makes the instance", until("09:20:00"), func(m *explain.Machine) { m.Now = at("09:04:59") }), false,
+			"provider aws makes the instance (since 09:00:00 UTC); it fails and is replaced at 09:20:00 UTC",
+		},
+		"12: it hangs while it deletes": {
+			waiting(vocabulary.StepDeleteInstance, "provider aws removes instance i-1", leaving, blocked("ProviderCall"), func(m *explain.Machine) { m.Now = at("10:00:00") }), true,
+			"the provider has not answered the call delete-instance (since 09:00:00 UTC); `starter provider check -n shop small`",
+		},
+		"one has come meanwhile": {
+			waiting(vocabulary.StepCreateInstance, "provider aws makes the instance", blocked("NoWorker"), until("09:20:00")), false,
+			"provider aws makes the instance (since 09:00:00 UTC); it fails and is replaced at 09:20:00 UTC",
+		},
+		"no worker matters only to a call": {
+			waiting(vocabulary.StepAwaitNode, "no node", until("09:20:00"), func(m *explain.Machine) { m.Unserved = "no worker" }), false,
+			"no node (since 09:00:00 UTC); it fails and is replaced at 09:20:00 UTC",
+		},
+		"the provider does not delete it": {
+			waiting(vocabulary.StepDeleteInstance, "the cloud is down", leaving, blocked("Unavailable")), true,
+			"the cloud is down (since 09:00:00 UTC); the call is repeated; `starter provider check -n shop small`",
+		},
+		"the target cluster does not answer": {
+			waiting(vocabulary.StepDrain, "the target cluster does not answer", leaving, blocked("TargetUnavailable")), true,
+			"the target cluster does not answer (since 09:00:00 UTC); `starter drain skip shop/m-1 --reason …`",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := row.machine.WaitsFor()
+			assert.Equal(t, row.blocked, w.Blocked())
+			assert.Equal(t, row.says, w.Sentence(now))
+		})
+	}
+}
+
+// Machines with the same cause are one sentence. Since is that of the oldest, the time that of the first; a cause that only a person ends
+// comes first.
+func TestASetSumsUpItsMachines(t *testing.T) {
+	budget := func(name, since, until string) explain.Machine {
+		m := waiting("evict", "PodDisruptionBudget shop/web needs 20 of 20", evicting, blocked("PodDisruptionBudget shop/web"))
+		m.Name, m.Since, m.Deadline = name, at(since), at(until)
+		return m
+	}
+	secret := waiting(vocabulary.StepCreateInstance, "Secret shop/creds does not exist", blocked("SecretNotFound"))
+	calm := explain.Machine{}
+	set := explain.Set{Namespace: "shop", Name: "s", Of: 20, Machines: []explain.Machine{
+		calm, budget("a", "09:30:00", "11:30:00"), budget("b", "09:10:00", "11:10:00"), secret,
+		waiting(vocabulary.StepAwaitNode, "no node", until("09:20:00")),
+	}}
+	assert.Equal(t, explain.Summary{
+		Blockers: []string{"SecretNotFound", "PodDisruptionBudget shop/web"}, Reason: "SecretNotFound", Since: at("09:00:00"), At: at("11:10:00"),
+		Message: "1 of 20 machines waits for its instance (since 09:00:00 UTC): Secret shop/creds does not exist; `kubectl create secret generic -n shop creds --from-file …`. " +
+			"2 of 20 machines wait to leave (since 09:10:00 UTC): PodDisruptionBudget shop/web needs 20 of 20; their pods are deleted from 11:10:00 UTC on; `kubectl edit pdb -n shop web`",
+	}, set.Blocked(now))
+
+	silent := func(name string) explain.Machine {
+		m := waiting(vocabulary.StepAwaitRecovery, "Ready is Unknown")
+		m.Name, m.Node = name, "n-"+name
+		return m
+	}
+	set.Machines = []explain.Machine{silent("a"), silent("b")}
+	first := set.Blocked(now)
+	set.Machines = []explain.Machine{silent("b"), silent("a")}
+	assert.Equal(t, first, set.Blocked(now), "machines come in any order: a sentence that depended on it would be written at each look")
+
+	set.Machines = []explain.Machine{calm, waiting(vocabulary.StepAwaitNode, "no node", until("09:20:00"))}
+	assert.Equal(t, explain.Summary{}, set.Blocked(now), "what takes its time blocks nothing")
+
+	set.Machines = nil
+	for _, cause := range []string{"a", "b", "c", "d", "e"} {
+		set.Machines = append(set.Machines, waiting(vocabulary.StepCreateInstance, cause, blocked("Internal")))
+	}
+	s := set.Blocked(now)
+	assert.True(t, strings.HasSuffix(s.Message, ". And 2 other causes"), s.Message)
+	assert.Equal(t, []string{"Internal"}, s.Blockers)
+}
+
+func TestWhatASetItselfWaitsFor(t *testing.T) {
+	condition := func(kind, status, reason, message string) explain.Condition {
+		return explain.Condition{Type: kind, Status: status, Reason: reason, Message: message, Since: at("09:00:00")}
+	}
+	uncreated := func(reason, message string) explain.Condition {
+		return condition(vocabulary.ConditionMachinesCreated, "False", reason, message)
+	}
+	for name, row := range map[string]struct {
+		set  explain.Set
+		says string
+	}{
+		"7a: its class does not exist": {
+			explain.Set{Conditions: []explain.Condition{uncreated("TemplateNotFound", "MachineClass does not exist")}},
+			"set s creates no machine: MachineClass shop/small does not exist (since 09:00:00 UTC); `kubectl get machineclasses -n shop`",
+		},
+		"8: preflight": {
+			explain.Set{Conditions: []explain.Condition{uncreated("PreflightCheckFailed", "the control plane is upgrading")}},
+			"set s creates no machine: the control plane is upgrading (since 09:00:00 UTC); `kubectl annotate machineset -n shop s machineset.cluster.x-k8s.io/skip-preflight-checks=All`",
+		},
+		"it is frozen": {
+			explain.Set{Frozen: true, Conditions: []explain.Condition{uncreated("ScaleUpStopped", "MachineSet is frozen")}},
+			"set s creates no machine: MachineSet is frozen (since 09:00:00 UTC); `kubectl label machineset -n shop s freeze-`",
+		},
+		"its deployment is frozen": {
+			explain.Set{Frozen: true, FrozenBy: "d", Conditions: []explain.Condition{uncreated("ScaleUpStopped", "MachineSet is frozen")}},
+			"set s creates no machine: MachineSet is frozen (since 09:00:00 UTC); `kubectl label machinedeployment -n shop d freeze-`",
+		},
+		"16: admission refuses machines": {
+			explain.Set{Conditions: []explain.Condition{uncreated("MachineCreationFailed", "quota exceeded")}},
+			"set s creates no machine: quota exceeded (since 09:00:00 UTC); `kubectl describe machineset -n shop s`",
+		},
+		"it is paused, and has too few machines": {
+			explain.Set{Busy: true, Conditions: []explain.Condition{condition("Paused", "True", "Paused", "MachineSet has the paused annotation")}},
+			"set s is paused: MachineSet has the paused annotation (since 09:00:00 UTC); `kubectl annotate machineset -n shop s cluster.x-k8s.io/paused-`",
+		},
+		"it is paused, and complete": {
+			explain.Set{Conditions: []explain.Condition{condition("Paused", "True", "Paused", "MachineSet has the paused annotation")}}, "",
+		},
+		"it is refused a deletion": {
+			explain.Set{Conditions: []explain.Condition{condition("ReplicaFailure", "True", "FailedDelete", "forbidden")}},
+			"the API server refuses to delete machines: forbidden (since 09:00:00 UTC); it is tried again",
+		},
+		"all is well": {explain.Set{Conditions: []explain.Condition{condition(vocabulary.ConditionMachinesCreated, "True", "MachinesCreated", "")}}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			row.set.Namespace, row.set.Name, row.set.Class = "shop", "s", "small"
+			assert.Equal(t, row.says, row.set.Blocked(now).Message)
+		})
+	}
+}
+
+func TestWhatADeploymentItselfWaitsFor(t *testing.T) {
+	progressing := func(reason, message string) []explain.Condition {
+		return []explain.Condition{{Type: "Available", Status: "True"}, {Type: "Progressing", Status: "Unknown", Reason: reason, Message: message, Since: at("09:00:00")}}
+	}
+	for name, row := range map[string]struct {
+		deployment explain.Deployment
+		reason     string
+		says       string
+	}{
+		"9: it is paused":           {explain.Deployment{Busy: true, Conditions: progressing("DeploymentPaused", "paused: 1 of 4 up to date")}, "Paused", "paused: 1 of 4 up to date (since 09:00:00 UTC); `starter rollout resume shop/d`"},
+		"paused, and complete":      {explain.Deployment{Conditions: progressing("DeploymentPaused", "paused: 4 of 4 up to date")}, "", ""},
+		"9: it was cancelled":       {explain.Deployment{Busy: true, Conditions: progressing("RolloutHeld", "held: ann")}, "Hold", "held: ann (since 09:00:00 UTC); `starter rollout resume shop/d`"},
+		"9: it waits for approval":  {explain.Deployment{Conditions: progressing("RolloutWaiting", "step 1 of 2")}, "Approval", "step 1 of 2 (since 09:00:00 UTC); `starter rollout approve shop/d --reason …`"},
+		"a step lasts":              {explain.Deployment{Until: at("10:30:00"), Conditions: progressing("RolloutWaiting", "step 1 of 2")}, "Step", "step 1 of 2 (since 09:00:00 UTC); the next step begins at 10:30:00 UTC; `starter rollout approve shop/d --reason …`"},
+		"no progress":               {explain.Deployment{Conditions: progressing("ProgressDeadlineExceeded", "no progress for 10m0s")}, "ProgressDeadlineExceeded", "no progress for 10m0s (since 09:00:00 UTC); `starter rollout status shop/d`"},
+		"it is invalid":             {explain.Deployment{Conditions: progressing("Invalid", "the selector is empty")}, "Invalid", "the selector is empty (since 09:00:00 UTC); `kubectl edit machinedeployment -n shop d`"},
+		"its set is refused":        {explain.Deployment{Conditions: progressing("MachineSetCreateError", "quota")}, "Refused", "quota (since 09:00:00 UTC); `kubectl edit machinedeployment -n shop d`"},
+		"10: the breaker holds":     {explain.Deployment{Hold: "3 of 5 nodes look dead", HoldSince: at("09:30:00")}, "ReplacementHeld", "failed machines are not replaced: 3 of 5 nodes look dead (since 09:30:00 UTC); `kubectl get machines -n shop`"},
+		"a rollout that progresses": {explain.Deployment{Conditions: progressing("MachineSetUpdated", "2 of 4")}, "", ""},
+		"7a: the class of its set": {
+			explain.Deployment{Sets: []explain.Set{{
+				Namespace: "shop", Name: "s", Class: "small",
+				Conditions: []explain.Condition{{Type: "MachinesCreated", Status: "False", Reason: "TemplateNotFound", Since: at("09:00:00")}},
+			}}},
+			"TemplateNotFound",
+			"set s creates no machine: MachineClass shop/small does not exist (since 09:00:00 UTC); `kubectl get machineclasses -n shop`",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			row.deployment.Namespace, row.deployment.Name = "shop", "d"
+			s := row.deployment.Blocked(now)
+			assert.Equal(t, row.says, s.Message)
+			assert.Equal(t, row.reason, s.Reason)
+		})
+	}
+}
+
+// A reason of a condition is one word, also for a blocker that is the key of an annotation.
+func TestReasonsAreWords(t *testing.T) {
+	for blocker, want := range map[string]string{
+		"PodDisruptionBudget shop/web": "PodDisruptionBudget", "Hold": "Hold", "pre-drain.delete.hook.machine.cluster.x-k8s.io/backup": "Waiting", "": "Waiting",
+	} {
+		assert.Equal(t, want, explain.Reason(blocker))
+	}
+}

@@ -1,0 +1,233 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"millwright/api/vocabulary"
+	"millwright/decide/drain"
+	"millwright/decide/list"
+)
+
+// Machine is what the status of a Machine says about its present step, and what the commands that change it need to know.
+type Machine struct {
+	Namespace, Name, Node string
+	Class                 string // name of its class
+	Secret                string // namespace and name of the Secret with the credentials of its class, separated by a slash; empty: not known
+
+	Owned     bool // a set replaces it when it fails
+	Deleting  bool
+	Step      string // of the vocabulary; empty: it is calm
+	Cause     string
+	BlockedBy []string
+	Since     time.Time
+	Deadline  time.Time // of the step; zero: none
+
+	Means    drain.Means // the present means of the drain; empty: no drain is under way
+	Then     drain.Means // that follows at the end of the step; empty: the drain ends then
+	Hook     string      // key of the first annotation that is a hook of the present stage; empty: none
+	Now      time.Time   // of the decision
+	Unserved string      // why no worker serves the provider of its class; empty: one does, or that is not known
+}
+
+// WaitsFor returns what a machine waits for; the zero Wait for a machine that is calm.
+func (m Machine) WaitsFor() Wait {
+	if m.Step == "" {
+		return Wait{}
+	}
+	m.BlockedBy = list.Where(m.BlockedBy, func(name string) bool { return name != vocabulary.BlockedNoWorker && name != vocabulary.BlockedCall }) // of an earlier report
+	w := Wait{Goal: m.goal(), Blockers: m.BlockedBy, Cause: strings.TrimPrefix(m.Cause, "node "+m.Node+": "), Since: m.Since}
+	w.Next, w.At = m.next()
+	if m.Unserved != "" && m.calls() {
+		w.Blockers, w.Cause, w.Command = []string{vocabulary.BlockedNoWorker}, m.Unserved, "starter provider list"
+		return w
+	}
+	if m.slow() {
+		w.Blockers, w.Cause = []string{vocabulary.BlockedCall}, "the provider has not answered the call "+m.Step
+	}
+	if m.Step == vocabulary.StepAwaitRecovery && len(w.Blockers) == 0 {
+		w.Blockers = []string{vocabulary.BlockedNode}
+	}
+	w.Command = m.command(w)
+	return w
+}
+
+// slowCall is after which time a call of the provider counts as hanging. Source: clouds answer within seconds, slow ones within two or three
+// minutes.
+const slowCall = 5 * time.Minute
+
+// slow reports whether a call of the provider has been open for long, and nothing is known that keeps it.
+func (m Machine) slow() bool {
+	return m.calls() && len(m.BlockedBy) == 0 && !m.Since.IsZero() && m.Now.Sub(m.Since) >= slowCall
+}
+
+// calls reports whether the machine's step is a call of its provider.
+func (m Machine) calls() bool {
+	switch m.Step {
+	case vocabulary.StepCreateInstance, vocabulary.StepInitialiseInstance, vocabulary.StepInstanceStatus, vocabulary.StepDeleteInstance:
+		return true
+	default:
+		return false
+	}
+}
+
+// goal returns what the machine cannot do yet.
+func (m Machine) goal() Words {
+	switch {
+	case m.Deleting:
+		return Words{"waits to leave", "wait to leave"}
+	case m.Means != "":
+		return Words{"waits for its node to be empty", "wait for their nodes to be empty"}
+	}
+	switch m.Step {
+	case vocabulary.StepAwaitNode:
+		return Words{"waits for its node to join", "wait for their nodes to join"}
+	case vocabulary.StepAwaitRecovery:
+		return Words{"waits for its node to recover", "wait for their nodes to recover"}
+	case vocabulary.StepAwaitReplacement:
+		return Words{"waits to be replaced", "wait to be replaced"}
+	case vocabulary.StepAwaitUpdate, vocabulary.StepUpdateInPlace:
+		return Words{"waits for the update of its node", "wait for the updates of their nodes"}
+	case vocabulary.StepSyncNode, vocabulary.StepPreserve:
+		return Words{"waits for its node to be written", "wait for their nodes to be written"}
+	case vocabulary.StepHeld, vocabulary.StepDrain:
+		return Words{"waits for its node to be empty", "wait for their nodes to be empty"}
+	default:
+		return Words{"waits for its instance", "wait for their instances"}
+	}
+}
+
+// next says what happens at the end of the step. The deletion of an instance has no end: its call is repeated.
+func (m Machine) next() (Words, time.Time) {
+	switch {
+	case m.volumes():
+		return Words{"it goes on without the volume", "they go on without the volumes"}, m.Deadline
+	case m.Means != "" && m.Then == drain.Kill:
+		return Words{"its pods are killed", "their pods are killed"}, m.Deadline
+	case m.Means != "" && m.Then != "":
+		return Words{"its pods are deleted", "their pods are deleted"}, m.Deadline
+	case m.Means != "":
+		return Words{"it goes on without the pods that are left", "they go on without the pods that are left"}, m.Deadline
+	case m.Deleting && m.calls() && m.Deadline.IsZero() && m.repeats():
+		return Words{"the call is repeated", "the calls are repeated"}, time.Time{}
+	case m.Deadline.IsZero():
+		return Words{}, time.Time{}
+	}
+	switch m.Step {
+	case vocabulary.StepAwaitReplacement, vocabulary.StepPreserved:
+		return Words{}, time.Time{}
+	}
+	if !m.Owned { // it is not made, does not join or does not recover in time
+		return Words{"it counts as failed", "they count as failed"}, m.Deadline
+	}
+	return Words{"it fails and is replaced", "they fail and are replaced"}, m.Deadline
+}
+
+// volumes reports whether only volumes block the machine.
+func (m Machine) volumes() bool {
+	for _, name := range m.BlockedBy {
+		if kind, _, _ := strings.Cut(name, " "); kind != drain.BlockedByVolume {
+			return false
+		}
+	}
+	return len(m.BlockedBy) > 0 && !m.Deadline.IsZero()
+}
+
+// repeats reports whether a call is repeated without a person.
+func (m Machine) repeats() bool {
+	return len(m.BlockedBy) > 0 && !m.needsPerson(m.BlockedBy[0])
+}
+
+// needsPerson reports whether a problem of a call stays until a person changes something.
+func (m Machine) needsPerson(reason string) bool {
+	switch reason {
+	case vocabulary.ReasonClassNotFound, vocabulary.ReasonClassInvalid, vocabulary.ReasonSecretNotFound, vocabulary.ReasonSecretInvalid,
+		vocabulary.BlockedHold, vocabulary.BlockedRefused:
+		return true
+	default:
+		return false
+	}
+}
+
+// command returns the command that changes what blocks the machine, or shows it; empty if none is known.
+func (m Machine) command(w Wait) string {
+	if !w.Blocked() {
+		return ""
+	}
+	kind, name, _ := strings.Cut(w.Blockers[0], " ")
+	name, _, _ = strings.Cut(name, " and ")
+	if command := cmp.Or(m.ofDrain(kind, name), m.ofClass(kind)); command != "" {
+		return command
+	}
+	switch {
+	case kind == vocabulary.BlockedRefused:
+		return fmt.Sprintf("kubectl describe machine -n %s %s", m.Namespace, m.Name)
+	case m.Hook != "":
+		return fmt.Sprintf("kubectl annotate machine -n %s %s %s-", m.Namespace, m.Name, m.Hook)
+	case m.Step == vocabulary.StepAwaitReplacement:
+		return fmt.Sprintf("kubectl delete machine -n %s %s", m.Namespace, m.Name)
+	case m.calls():
+		return fmt.Sprintf("starter provider check -n %s %s", m.Namespace, m.Class)
+	default:
+		return ""
+	}
+}
+
+// ofDrain returns the command against a blocker of this kind and name, if it is one of a node or of a drain.
+func (m Machine) ofDrain(kind, name string) string {
+	switch kind {
+	case vocabulary.BlockedHold:
+		return m.starter("resume")
+	case vocabulary.BlockedTargetUnavailable:
+		return m.starter("skip") + giveReason
+	case vocabulary.BlockedNode, vocabulary.BlockedNodeRefused:
+		return "kubectl describe node " + m.Node
+	case drain.BlockedByBudget:
+		return "kubectl edit pdb" + in(name)
+	case drain.BlockedByVolume:
+		return "kubectl describe pv " + name
+	case drain.BlockedByNamespace, drain.BlockedByProtection, drain.BlockedByWork, drain.BlockedByEnding, drain.BlockedByError:
+		return m.starter("explain")
+	default:
+		return ""
+	}
+}
+
+// ofClass returns the command against a problem with the class, its Secret or what they say.
+func (m Machine) ofClass(reason string) string {
+	switch reason {
+	case vocabulary.ReasonClassNotFound:
+		return "kubectl get machineclasses -n " + m.Namespace
+	case vocabulary.ReasonClassInvalid, "InvalidArgument", "OutOfRange", "Unimplemented":
+		return fmt.Sprintf("kubectl edit machineclass -n %s %s", m.Namespace, m.Class)
+	case vocabulary.ReasonSecretNotFound, vocabulary.ReasonSecretInvalid, "Unauthenticated", "PermissionDenied":
+		switch {
+		case m.Secret == "":
+			return fmt.Sprintf("kubectl describe machineclass -n %s %s", m.Namespace, m.Class)
+		case reason == vocabulary.ReasonSecretNotFound:
+			return "kubectl create secret generic" + in(m.Secret) + " --from-file …"
+		default:
+			return "kubectl edit secret" + in(m.Secret)
+		}
+	default:
+		return ""
+	}
+}
+
+// giveReason ends a command that needs a reason.
+const giveReason = " --reason …"
+
+func (m Machine) starter(command string) string {
+	return fmt.Sprintf("starter drain %s %s/%s", command, m.Namespace, m.Name)
+}
+
+// in returns the arguments that name an object of a namespace.
+func in(key string) string {
+	namespace, name, found := strings.Cut(key, "/")
+	if !found {
+		return " " + key
+	}
+	return " -n " + namespace + " " + cmp.Or(name, "-")
+}

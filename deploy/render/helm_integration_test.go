@@ -1,0 +1,252 @@
+//go:build integration
+
+package main
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"helm.sh/helm/v3/pkg/action"
+	"helm.sh/helm/v3/pkg/release"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"millwright/devstack/component"
+	"millwright/devstack/stack"
+	"millwright/test/integration/rig"
+)
+
+// cluster is an API server in which Helm installs; no pod runs.
+type cluster struct {
+	config *rest.Config
+	kube   kubernetes.Interface
+	any    dynamic.Interface
+	helm   *action.Configuration
+}
+
+func startCluster(t *testing.T) *cluster {
+	t.Helper()
+	s, err := stack.Up(t.Context(), stack.Options{
+		Dir: t.TempDir(), FreePorts: true, Attached: true, Components: []string{component.APIServer},
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, s.Down(context.WithoutCancel(t.Context()))) })
+	kubeconfig, in := s.Kubeconfig(component.Admin), namespace
+	c := &cluster{helm: new(action.Configuration)}
+	c.config, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
+	require.NoError(t, err)
+	c.config.QPS = -1
+	c.kube, err = kubernetes.NewForConfig(c.config)
+	require.NoError(t, err)
+	c.any, err = dynamic.NewForConfig(c.config)
+	require.NoError(t, err)
+	flags := genericclioptions.NewConfigFlags(false)
+	flags.KubeConfig, flags.Namespace = &kubeconfig, &in
+	require.NoError(t, c.helm.Init(flags, namespace, "secret", func(string, ...any) {}))
+	return c
+}
+
+func (c *cluster) upgrade(t *testing.T, given map[string]any) {
+	t.Helper()
+	upgrade := action.NewUpgrade(c.helm)
+	upgrade.Namespace = namespace
+	done, err := upgrade.RunWithContext(t.Context(), "millwright", loadChart(t), given)
+	require.NoError(t, err)
+	require.Equal(t, release.StatusDeployed, done.Info.Status)
+}
+
+// TestHelm installs the chart, changes all of its values back and forth, and uninstalls it, as a user of helm would.
+func TestHelm(t *testing.T) {
+	c := startCluster(t)
+	for _, name := range []string{"shop", "bakery"} {
+		space := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name}}}
+		_, err := c.resource("", "v1", "namespaces").Create(t.Context(), space, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	// The API server has no such kinds: TestPodMonitor and TestPrometheusRule.
+	full := with(examples(t)["full"], "podMonitor", map[string]any{"enabled": false})
+	full = with(full, "prometheusRule", map[string]any{"enabled": false})
+
+	install := action.NewInstall(c.helm)
+	install.ReleaseName, install.Namespace, install.CreateNamespace = "millwright", namespace, true
+	install.DryRunOption, install.DryRun = "server", true
+	_, err := install.RunWithContext(t.Context(), loadChart(t), examples(t)["incus"])
+	require.NoError(t, err)
+	install.DryRunOption, install.DryRun = "", false
+	done, err := install.RunWithContext(t.Context(), loadChart(t), examples(t)["incus"])
+	require.NoError(t, err)
+	require.Contains(t, done.Info.Notes, `Millwright v0.1.0 is installed as "example"`)
+	require.Contains(t, done.Info.Notes, "Providers that are served: incus.")
+	c.isAsRendered(t, examples(t)["incus"])
+	uids := c.definitions(t)
+	c.make(t)
+	t.Run("the API server gives the accounts a share of their own", c.testFlowControl)
+
+	for _, given := range []map[string]any{full, examples(t)["virtual"], examples(t)["mcm"], examples(t)["libvirt"], examples(t)["incus"]} {
+		c.upgrade(t, given)
+		c.isAsRendered(t, given)
+	}
+	rollback := action.NewRollback(c.helm)
+	rollback.Version = 2
+	require.NoError(t, rollback.Run("millwright"))
+	c.isAsRendered(t, full)
+
+	c.upgrade(t, with(full, "crds", map[string]any{"install": false}))
+	require.Equal(t, uids, c.definitions(t), "CRDs stay when the chart has them no more")
+	_, err = action.NewUninstall(c.helm).Run("millwright")
+	require.NoError(t, err)
+	require.Equal(t, uids, c.definitions(t), "CRDs stay when the release goes")
+	_, err = c.resource("machine.sapcloud.io", "v1alpha1", "machineclasses").Namespace("shop").Get(t.Context(), "small", metav1.GetOptions{})
+	require.NoError(t, err, "and so do the objects")
+	deployments, err := c.kube.AppsV1().Deployments(namespace).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Empty(t, deployments.Items)
+	roles, err := c.kube.RbacV1().ClusterRoles().List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/part-of=millwright"})
+	require.NoError(t, err)
+	require.Empty(t, roles.Items)
+}
+
+func (c *cluster) resource(group, version, resource string) dynamic.NamespaceableResourceInterface {
+	return c.any.Resource(schema.GroupVersionResource{Group: group, Version: version, Resource: resource})
+}
+
+// isAsRendered requires that the objects of the release are those of the chart, and that those of the values before are gone.
+func (c *cluster) isAsRendered(t *testing.T, given map[string]any) {
+	t.Helper()
+	want := objects(t, loadChart(t), given)
+	for _, of := range []struct{ group, version, resource string }{
+		{"apps", "v1", "deployments"},
+		{"batch", "v1", "jobs"},
+		{"policy", "v1", "poddisruptionbudgets"},
+		{"networking.k8s.io", "v1", "networkpolicies"},
+		{"rbac.authorization.k8s.io", "v1", "clusterroles"},
+		{"rbac.authorization.k8s.io", "v1", "clusterrolebindings"},
+		{"rbac.authorization.k8s.io", "v1", "roles"},
+		{"rbac.authorization.k8s.io", "v1", "rolebindings"},
+		{"", "v1", "serviceaccounts"},
+		{"", "v1", "configmaps"},
+		{"scheduling.k8s.io", "v1", "priorityclasses"},
+		{"flowcontrol.apiserver.k8s.io", "v1", "flowschemas"},
+		{"flowcontrol.apiserver.k8s.io", "v1", "prioritylevelconfigurations"},
+	} {
+		list, err := c.resource(of.group, of.version, of.resource).List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/part-of=millwright"})
+		require.NoError(t, err)
+		var there []string
+		for _, o := range list.Items {
+			there = append(there, key(&o))
+			if wanted := want[key(&o)]; wanted != nil {
+				assert.Subset(t, o.GetLabels(), wanted.GetLabels())
+			}
+		}
+		var wanted []string
+		for name, o := range want {
+			if o.GroupVersionKind().Group == of.group && plural(o.GetKind()) == of.resource {
+				wanted = append(wanted, name)
+			}
+		}
+		slices.Sort(there)
+		slices.Sort(wanted)
+		assert.Equal(t, wanted, there)
+	}
+	for name, o := range want {
+		if o.GetKind() != "Deployment" {
+			continue
+		}
+		is, err := c.kube.AppsV1().Deployments(namespace).Get(t.Context(), o.GetName(), metav1.GetOptions{})
+		require.NoError(t, err)
+		containers, _, err := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
+		require.NoError(t, err)
+		container, isMap := containers[0].(map[string]any)
+		require.True(t, isMap)
+		assert.Equal(t, container["image"], is.Spec.Template.Spec.Containers[0].Image, name)
+		arguments, _, err := unstructured.NestedStringSlice(container, "args")
+		require.NoError(t, err)
+		assert.Equal(t, arguments, is.Spec.Template.Spec.Containers[0].Args, name)
+	}
+}
+
+// plural returns the resource of a kind of the chart.
+func plural(kind string) string {
+	switch kind {
+	case "NetworkPolicy":
+		return "networkpolicies"
+	case "PriorityClass":
+		return "priorityclasses"
+	}
+	lower := []byte(kind)
+	for i, b := range lower {
+		if b >= 'A' && b <= 'Z' {
+			lower[i] = b + 'a' - 'A'
+		}
+	}
+	return string(lower) + "s"
+}
+
+// definitions returns the UIDs of our CRDs by name.
+func (c *cluster) definitions(t *testing.T) map[string]string {
+	t.Helper()
+	list, err := c.resource("apiextensions.k8s.io", "v1", "customresourcedefinitions").List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	uids := map[string]string{}
+	for _, o := range list.Items {
+		uids[o.GetName()] = string(o.GetUID())
+	}
+	require.Len(t, uids, 6)
+	return uids
+}
+
+// make makes a MachineClass, once its kind is served.
+func (c *cluster) make(t *testing.T) {
+	t.Helper()
+	class := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass", "metadata": map[string]any{"name": "small"},
+		"provider": "incus", "providerSpec": map[string]any{},
+	}}
+	rig.Eventually(t, 20*time.Second, "MachineClasses are served", func() (bool, any) {
+		_, err := c.resource("machine.sapcloud.io", "v1alpha1", "machineclasses").Namespace("shop").Create(t.Context(), class, metav1.CreateOptions{})
+		return err == nil || apierrors.IsAlreadyExists(err), err
+	})
+}
+
+// testFlowControl sends a request with the account of the bridge, and reads from the answer which flow schema the API server used.
+func (c *cluster) testFlowControl(t *testing.T) {
+	token, err := c.kube.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), "millwright-bridge", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	bridge := rest.AnonymousClientConfig(c.config)
+	bridge.BearerToken = token.Status.Token
+	client, err := rest.HTTPClientFor(bridge)
+	require.NoError(t, err)
+	for path, name := range map[string]string{
+		"/api/v1/nodes": "millwright", "/apis/coordination.k8s.io/v1/namespaces/" + namespace + "/leases/millwright-bridge": "millwright-leases",
+	} {
+		flow, err := c.kube.FlowcontrolV1().FlowSchemas().Get(t.Context(), name, metav1.GetOptions{})
+		require.NoError(t, err)
+		level, err := c.kube.FlowcontrolV1().PriorityLevelConfigurations().Get(t.Context(), flow.Spec.PriorityLevelConfiguration.Name, metav1.GetOptions{})
+		require.NoError(t, err)
+		rig.Eventually(t, 20*time.Second, "a request is served by the flow schema "+name, func() (bool, any) {
+			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, bridge.Host+path, http.NoBody)
+			require.NoError(t, err)
+			answer, err := client.Do(request)
+			require.NoError(t, err)
+			defer func() { _ = answer.Body.Close() }()
+			_, err = io.Copy(io.Discard, answer.Body)
+			require.NoError(t, err)
+			return answer.Header.Get("X-Kubernetes-Pf-Flowschema-Uid") == string(flow.UID) &&
+				answer.Header.Get("X-Kubernetes-Pf-Prioritylevel-Uid") == string(level.UID) && answer.StatusCode != http.StatusForbidden, answer.Header
+		})
+	}
+}

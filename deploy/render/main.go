@@ -1,0 +1,209 @@
+// Package main renders, from the Helm chart in deploy/chart, the manifests that kustomize reads: deploy/base, deploy/rbac and
+// deploy/components. It runs as part of "make generate", so that chart and manifests cannot differ.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"helm.sh/helm/v3/pkg/chart"
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/engine"
+	"sigs.k8s.io/yaml"
+)
+
+const (
+	// namespace is where kustomize's manifests install Millwright.
+	namespace = "millwright"
+
+	// noNamespace is the namespace of the roles in deploy/rbac, which are bound to nobody: that of the flag --lease-namespace by default.
+	noNamespace = "default"
+
+	header = "# Rendered from deploy/chart by \"make generate\": change it there.\n"
+)
+
+// file is one of the rendered files.
+type file struct {
+	to        string // below the folder deploy
+	namespace string
+	values    map[string]any
+	templates []string // below the chart's folder templates
+}
+
+func main() {
+	deploy := flag.String("deploy", "..", "the folder deploy of the repository")
+	flag.Parse()
+	if err := render(*deploy, *deploy); err != nil {
+		fmt.Fprintln(os.Stderr, "render:", err)
+		os.Exit(1)
+	}
+}
+
+// render reads the chart below a folder deploy, and writes the manifests below another one.
+func render(deploy, to string) error {
+	loaded, err := load(deploy)
+	if err != nil {
+		return err
+	}
+	all, err := files(deploy)
+	if err != nil {
+		return err
+	}
+	for _, f := range all {
+		text, err := f.render(loaded)
+		if err != nil {
+			return fmt.Errorf("render %s: %w", f.to, err)
+		}
+		path := filepath.Join(to, f.to)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return fmt.Errorf("write %s: %w", f.to, err)
+		}
+		if err := os.WriteFile(path, text, 0o644); err != nil { //nolint:gosec // everybody may read it
+			return fmt.Errorf("write %s: %w", f.to, err)
+		}
+	}
+	return nil
+}
+
+// load reads the chart below a folder deploy.
+func load(deploy string) (*chart.Chart, error) {
+	log.SetOutput(io.Discard) // Helm's loader says that files/crds is a link
+	defer log.SetOutput(os.Stderr)
+	c, err := loader.Load(filepath.Join(deploy, "chart"))
+	if err != nil {
+		return nil, fmt.Errorf("load the chart: %w", err)
+	}
+	return c, nil
+}
+
+// files returns what is rendered. The components of providers have the values of the chart's examples, and an image that an overlay
+// replaces.
+func files(deploy string) ([]file, error) {
+	core := map[string]any{
+		"existingConfigMap": "millwright", // kustomize generates it
+		"image":             map[string]any{"tag": "dev"},
+	}
+	all := []file{
+		{"components/bootstrap-tokens/binding.yaml", namespace, core, []string{"tokens.yaml"}},
+		{"components/pod-monitor/monitor.yaml", namespace, with(core, "podMonitor", map[string]any{"enabled": true}), []string{"podmonitor.yaml"}},
+		{"base/roles.yaml", namespace, core, []string{"rbac/bridge.yaml", "rbac/provider.yaml", "rbac/worker.yaml"}},
+		{"rbac/tokens/role.yaml", noNamespace, core, []string{"rbac/tokens.yaml"}},
+	}
+	for _, name := range []string{"bridge", "provider", "worker"} {
+		all = append(all, file{"rbac/" + name + ".yaml", noNamespace, core, []string{"rbac/" + name + ".yaml"}})
+	}
+	for _, name := range []string{"bootstrap", "bridge", "flowcontrol", "network", "priority", "worker"} {
+		all = append(all, file{"base/" + name + ".yaml", namespace, core, []string{name + ".yaml"}})
+	}
+	for _, example := range []string{"incus", "libvirt", "mcm", "virtual"} {
+		given, err := values(filepath.Join(deploy, "chart", "examples", example+".yaml"))
+		if err != nil {
+			return nil, err
+		}
+		providers, isMap := given["providers"].(map[string]any)
+		if !isMap || len(providers) != 1 {
+			return nil, fmt.Errorf("example %s: has %d providers, want 1", example, len(providers))
+		}
+		name := slices.Collect(maps.Keys(providers))[0]
+		provider, isMap := providers[name].(map[string]any)
+		if !isMap {
+			return nil, fmt.Errorf("example %s: provider %s has no values", example, name)
+		}
+		image, err := placeholder(provider)
+		if err != nil {
+			return nil, fmt.Errorf("example %s: %w", example, err)
+		}
+		of := with(core, "providers", map[string]any{name: with(provider, "image", image)})
+		all = append(all, file{"components/provider-" + name + "/provider.yaml", namespace, of, []string{"providers.yaml"}})
+	}
+	return all, nil
+}
+
+// placeholder returns the image of a provider with its last name only, which overlays replace.
+func placeholder(provider map[string]any) (map[string]any, error) {
+	image, _ := provider["image"].(map[string]any)
+	repository, _ := image["repository"].(string)
+	if repository == "" {
+		return nil, errors.New("the provider has no image.repository")
+	}
+	return map[string]any{"repository": repository[strings.LastIndexByte(repository, '/')+1:], "tag": "dev"}, nil
+}
+
+// with returns a copy of the values with one more.
+func with(values map[string]any, key string, value any) map[string]any {
+	values = maps.Clone(values)
+	values[key] = value
+	return values
+}
+
+// values reads a file of values.
+func values(path string) (map[string]any, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read values: %w", err)
+	}
+	var found map[string]any
+	if err := yaml.UnmarshalStrict(text, &found); err != nil {
+		return nil, fmt.Errorf("read values %s: %w", path, err)
+	}
+	return found, nil
+}
+
+// render returns the text of a file.
+func (f file) render(c *chart.Chart) ([]byte, error) {
+	all, err := templates(c, f.namespace, f.values, nil)
+	if err != nil {
+		return nil, err
+	}
+	var parts []string
+	for _, name := range f.templates {
+		text := tidy(all[name])
+		if text == "" {
+			return nil, fmt.Errorf("the template %s gives nothing", name)
+		}
+		parts = append(parts, text)
+	}
+	return []byte(header + strings.Join(parts, "---\n")), nil
+}
+
+// templates renders a chart, and returns the text of each of its templates by its path below the folder templates. Nil capabilities are
+// what Helm's own client knows of the API.
+func templates(c *chart.Chart, in string, given map[string]any, cluster *chartutil.Capabilities) (map[string]string, error) {
+	release := chartutil.ReleaseOptions{Name: "millwright", Namespace: in, Revision: 1, IsInstall: true}
+	all, err := chartutil.ToRenderValues(c, given, release, cluster)
+	if err != nil {
+		return nil, fmt.Errorf("check the values: %w", err)
+	}
+	texts, err := engine.Render(c, all)
+	if err != nil {
+		return nil, err
+	}
+	named := map[string]string{}
+	for path, text := range texts {
+		named[strings.TrimPrefix(path, c.Name()+"/templates/")] = text
+	}
+	return named, nil
+}
+
+// tidy removes what templates leave behind: spaces at the ends of lines, empty lines at the ends of the text and between documents, and a
+// separator before the first document.
+func tidy(text string) string {
+	var out strings.Builder
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, " \n")
+		if line == "" || out.Len() == 0 && line == "---" {
+			continue
+		}
+		out.WriteString(line + "\n")
+	}
+	return out.String()
+}

@@ -1,0 +1,405 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"helm.sh/helm/v3/pkg/chart"
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/lint"
+	"helm.sh/helm/v3/pkg/lint/support"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/api/types"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+	"sigs.k8s.io/yaml"
+)
+
+// deployFolder is that of the repository.
+const deployFolder = ".."
+
+func loadChart(t *testing.T) *chart.Chart {
+	t.Helper()
+	c, err := load(deployFolder)
+	require.NoError(t, err)
+	return c
+}
+
+// examples returns the chart's documented values by the name of their file.
+func examples(t *testing.T) map[string]map[string]any {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(deployFolder, "chart/examples/*.yaml"))
+	require.NoError(t, err)
+	require.NotEmpty(t, paths)
+	found := map[string]map[string]any{}
+	for _, path := range paths {
+		given, err := values(path)
+		require.NoError(t, err)
+		found[strings.TrimSuffix(filepath.Base(path), ".yaml")] = given
+	}
+	return found
+}
+
+// objects returns what a chart gives for values, by kind, namespace and name.
+func objects(t *testing.T, c *chart.Chart, given map[string]any) map[string]*unstructured.Unstructured {
+	t.Helper()
+	texts, err := templates(c, namespace, given, nil)
+	require.NoError(t, err)
+	var all []byte
+	for path, text := range texts {
+		if filepath.Ext(path) == ".yaml" {
+			all = append(all, "\n---\n"+text...)
+		}
+	}
+	return parse(t, all)
+}
+
+// parse reads a stream of YAML documents.
+func parse(t *testing.T, text []byte) map[string]*unstructured.Unstructured {
+	t.Helper()
+	found := map[string]*unstructured.Unstructured{}
+	for document := range bytes.SplitSeq(text, []byte("\n---\n")) {
+		o := &unstructured.Unstructured{}
+		require.NoError(t, yaml.Unmarshal(document, &o.Object), "%s", document)
+		if len(o.Object) == 0 {
+			continue
+		}
+		key := key(o)
+		require.NotContains(t, found, key)
+		found[key] = o
+	}
+	return found
+}
+
+func key(o *unstructured.Unstructured) string {
+	return fmt.Sprintf("%s %s/%s", o.GroupVersionKind().GroupKind(), o.GetNamespace(), o.GetName())
+}
+
+// kustomized returns what kubectl apply -k of a folder would apply.
+func kustomized(t *testing.T, folder string) map[string]*unstructured.Unstructured {
+	t.Helper()
+	options := krusty.MakeDefaultOptions()
+	options.LoadRestrictions = types.LoadRestrictionsRootOnly // as kubectl
+	resources, err := krusty.MakeKustomizer(options).Run(filesys.MakeFsOnDisk(), filepath.Join(deployFolder, folder))
+	require.NoError(t, err)
+	text, err := resources.AsYaml()
+	require.NoError(t, err)
+	return parse(t, text)
+}
+
+// TestManifestsAreThoseOfTheChart fails when somebody changed the chart without make generate, or a rendered file by hand.
+func TestManifestsAreThoseOfTheChart(t *testing.T) {
+	to := t.TempDir()
+	require.NoError(t, render(deployFolder, to))
+	all, err := files(deployFolder)
+	require.NoError(t, err)
+	for _, f := range all {
+		want, err := os.ReadFile(filepath.Join(to, f.to))
+		require.NoError(t, err)
+		is, err := os.ReadFile(filepath.Join(deployFolder, f.to))
+		require.NoError(t, err)
+		assert.Equal(t, string(want), string(is), "%s: run make generate", f.to)
+	}
+}
+
+func TestHelmAndKustomizeInstallTheSame(t *testing.T) {
+	for overlay, example := range map[string]string{"example": "virtual", "incus": "incus", "libvirt": "libvirt", "mcm": "mcm"} {
+		t.Run(overlay, func(t *testing.T) {
+			helm, kustomize := objects(t, loadChart(t), examples(t)[example]), kustomized(t, "overlays/"+overlay)
+			space := "Namespace /" + namespace
+			require.Contains(t, kustomize, space)
+			delete(kustomize, space) // Helm makes it with --create-namespace
+			helm, kustomize = alike(t, helm), alike(t, kustomize)
+			assert.ElementsMatch(t, slices.Collect(maps.Keys(kustomize)), slices.Collect(maps.Keys(helm)))
+			for name, want := range kustomize {
+				assert.Equal(t, text(t, want), text(t, helm[name]), name)
+			}
+		})
+	}
+}
+
+// alike leaves out what differs by design: how a changed setting restarts the pods, the name of the job that cannot be changed, and
+// that Helm keeps the CRDs.
+func alike(t *testing.T, all map[string]*unstructured.Unstructured) map[string]*unstructured.Unstructured {
+	t.Helper()
+	config := ""
+	for name, o := range all {
+		if o.GetKind() == "ConfigMap" {
+			require.Empty(t, config, "a second ConfigMap: %s", name)
+			config = o.GetName()
+		}
+	}
+	require.NotEmpty(t, config)
+	same := map[string]*unstructured.Unstructured{}
+	for _, o := range all {
+		switch o.GetKind() {
+		case "Job":
+			o.SetName("millwright-bootstrap")
+		case "CustomResourceDefinition":
+			unstructured.RemoveNestedField(o.Object, "metadata", "annotations", "helm.sh/resource-policy")
+		case "Deployment":
+			unstructured.RemoveNestedField(o.Object, "spec", "template", "metadata", "annotations", "checksum/config")
+			if left, _, _ := unstructured.NestedMap(o.Object, "spec", "template", "metadata", "annotations"); len(left) == 0 {
+				unstructured.RemoveNestedField(o.Object, "spec", "template", "metadata", "annotations")
+			}
+		}
+		encoded, err := json.Marshal(o.Object)
+		require.NoError(t, err)
+		neutral := &unstructured.Unstructured{}
+		require.NoError(t, json.Unmarshal(bytes.ReplaceAll(encoded, []byte(`"name":"`+config+`"`), []byte(`"name":"millwright"`)), &neutral.Object))
+		same[key(neutral)] = neutral
+	}
+	return same
+}
+
+func text(t *testing.T, o *unstructured.Unstructured) string {
+	t.Helper()
+	if o == nil {
+		return ""
+	}
+	out, err := yaml.Marshal(o.Object)
+	require.NoError(t, err)
+	return string(out)
+}
+
+func TestLint(t *testing.T) {
+	for name, given := range examples(t) {
+		t.Run(name, func(t *testing.T) {
+			linted := lint.All(filepath.Join(deployFolder, "chart"), given, namespace, true)
+			for _, m := range linted.Messages {
+				assert.Less(t, m.Severity, support.WarningSev, "%v", m)
+			}
+		})
+	}
+}
+
+func TestEachExampleGivesWhatItSays(t *testing.T) {
+	c := loadChart(t)
+	full := objects(t, c, examples(t)["full"])
+	for _, name := range []string{
+		"ClusterRoleBinding.rbac.authorization.k8s.io /millwright-provider-incus", "RoleBinding.rbac.authorization.k8s.io shop/millwright-provider-incus",
+		"RoleBinding.rbac.authorization.k8s.io bakery/millwright-provider-incus", "RoleBinding.rbac.authorization.k8s.io shop/millwright-provider-aws",
+		"PodMonitor.monitoring.coreos.com millwright/millwright", "PrometheusRule.monitoring.coreos.com millwright/millwright",
+		"PodDisruptionBudget.policy millwright/millwright-provider-aws",
+	} {
+		assert.Contains(t, full, name)
+	}
+	for _, name := range []string{
+		"RoleBinding.rbac.authorization.k8s.io kube-system/millwright-provider-incus", "RoleBinding.rbac.authorization.k8s.io bakery/millwright-provider-aws",
+		"Role.rbac.authorization.k8s.io kube-system/millwright-worker",
+	} {
+		assert.NotContains(t, full, name)
+	}
+	for name := range full {
+		assert.NotContains(t, name, "Job", "bootstrap is false")
+	}
+	assert.NotContains(t, text(t, full["ClusterRole.rbac.authorization.k8s.io /millwright-worker"]), "secrets", "guardSecrets is false")
+	worker, incus := text(t, full["Deployment.apps millwright/millwright-worker"]), text(t, full["Deployment.apps millwright/millwright-provider-incus"])
+	for _, want := range []string{"--guard-secrets=false", "--target-kubeconfig=/target/kubeconfig", "secretName: target", "TEMPORAL_WORKER_BUILD_ID", "millwright@sha256:0123", "pool: control", "- name: registry"} {
+		assert.Contains(t, worker, want)
+	}
+	for _, process := range []string{worker, incus} {
+		for _, want := range []string{
+			"--temporal-tls\n", "--temporal-tls-ca-path=/temporal/tls/ca.crt", "--temporal-tls-cert-path=/temporal/tls/tls.crt", "--temporal-tls-key-path=/temporal/tls/tls.key",
+			"--temporal-tls-server-name=frontend.temporal.example.com", "mountPath: /temporal/tls\n", "secretName: temporal-client",
+			"--payload-keys-path=/payload-keys/keys", "mountPath: /payload-keys\n", "secretName: payload-keys",
+		} {
+			assert.Contains(t, process, want)
+		}
+		assert.NotContains(t, process, "api-key")
+	}
+	assert.Contains(t, incus, "--max-cloud-calls-per-second=20")
+	assert.Contains(t, text(t, full["Deployment.apps millwright/millwright-provider-aws"]), "--max-cloud-calls-per-second=2.5")
+	assert.NotContains(t, incus, "BUILD_ID")
+	assert.Contains(t, text(t, full["NetworkPolicy.networking.k8s.io millwright/millwright-provider-incus"]), "port: 8443")
+	assert.NotContains(t, text(t, full["NetworkPolicy.networking.k8s.io millwright/millwright-provider-aws"]), "port: 7233", "Temporal has port 443")
+}
+
+// A package holds the CRDs themselves, and not the link to them.
+func TestAPackagedChartIsTheSame(t *testing.T) {
+	archive, err := chartutil.Save(loadChart(t), t.TempDir())
+	require.NoError(t, err)
+	packaged, err := loader.Load(archive)
+	require.NoError(t, err)
+	want, is := objects(t, loadChart(t), examples(t)["full"]), objects(t, packaged, examples(t)["full"])
+	require.Contains(t, is, "CustomResourceDefinition.apiextensions.k8s.io /machines.machine.sapcloud.io")
+	assert.Equal(t, want, is)
+}
+
+// The job that makes the namespace reaches Temporal as the processes do, and sees no key of payloads: it writes none.
+func TestTheBootstrapJobReachesTemporalToo(t *testing.T) {
+	given := with(examples(t)["incus"], "temporal", map[string]any{
+		"address": "temporal:7233", "apiKeySecret": "api", "payloadKeysSecret": "payload-keys", "tls": map[string]any{"enabled": true, "secret": "certificates", "certificate": "", "key": ""},
+	})
+	for name, o := range objects(t, loadChart(t), given) {
+		is := text(t, o)
+		switch o.GetKind() {
+		case "Job", "Deployment":
+			for _, want := range []string{
+				"--temporal-tls\n", "--temporal-tls-ca-path=/temporal/tls/ca.crt", "secretName: certificates", "mountPath: /temporal/tls\n",
+				"--temporal-api-key-path=/temporal/api-key/api-key", "secretName: api\n", "mountPath: /temporal/api-key\n",
+			} {
+				assert.Contains(t, is, want, name)
+			}
+			assert.NotContains(t, is, "cert-path", "the keys are empty")
+			assert.Equal(t, o.GetKind() == "Deployment", strings.Contains(is, "payload-keys"), name)
+		}
+	}
+}
+
+// Where the API server lacks an API, or a value turns it off, nothing of it is made.
+func TestWhatIsOptional(t *testing.T) {
+	off := with(examples(t)["incus"], "flowControl", map[string]any{"enabled": false})
+	off = with(with(off, "networkPolicy", map[string]any{"enabled": false}), "crds", map[string]any{"install": false})
+	off = with(off, "priorityClass", map[string]any{"create": false, "name": "theirs"})
+	for name, o := range objects(t, loadChart(t), off) {
+		for _, kind := range []string{"FlowSchema", "PriorityLevelConfiguration", "NetworkPolicy", "CustomResourceDefinition", "PriorityClass"} {
+			assert.NotEqual(t, kind, o.GetKind(), name)
+		}
+		if o.GetKind() == "Deployment" {
+			assert.Contains(t, text(t, o), "priorityClassName: theirs")
+		}
+	}
+
+	old := *chartutil.DefaultCapabilities
+	old.APIVersions = chartutil.VersionSet{"v1", "apps/v1"}
+	texts, err := templates(loadChart(t), namespace, examples(t)["incus"], &old)
+	require.NoError(t, err)
+	assert.Empty(t, strings.TrimSpace(texts["flowcontrol.yaml"]))
+}
+
+func TestWrongValuesAreExplained(t *testing.T) {
+	c := loadChart(t)
+	for name, row := range map[string]struct{ values, says string }{
+		"no name":                    {`{}`, "clusterName is empty: give this installation a name"},
+		"a name with a slash":        {`{clusterName: a/b}`, "at '/clusterName': 'a/b' does not match pattern"},
+		"a misspelt value":           {`{clusterName: a, temporl: {}}`, "additional properties 'temporl' not allowed"},
+		"a misspelt nested value":    {`{clusterName: a, worker: {replica: 3}}`, "at '/worker': additional properties 'replica' not allowed"},
+		"an address without a port":  {`{clusterName: a, temporal: {address: temporal}}`, "at '/temporal/address': 'temporal' does not match pattern"},
+		"a URL as an address":        {`{clusterName: a, temporal: {address: "https://temporal:7233"}}`, "at '/temporal/address'"},
+		"a negative rate":            {`{clusterName: a, providers: {incus: {image: {repository: x}, maxCallsPerSecond: -1}}}`, "at '/providers/incus/maxCallsPerSecond': minimum"},
+		"a port out of range":        {`{clusterName: a, providers: {incus: {image: {repository: x}, egressPorts: [70000]}}}`, "at '/providers/incus/egressPorts/0': maximum"},
+		"a provider without image":   {`{clusterName: a, providers: {incus: {}}}`, "providers.incus.image.repository is empty: say which image runs"},
+		"a provider in capitals":     {`{clusterName: a, providers: {AWS: {image: {repository: x}}}}`, "providers.AWS: the name of a provider has lower case letters"},
+		"a tag in the repository":    {`{clusterName: a, image: {repository: "millwright:dev"}}`, "at '/image/repository'"},
+		"a digest without algorithm": {`{clusterName: a, image: {digest: abc}}`, "at '/image/digest'"},
+		"a flag in two words":        {`{clusterName: a, worker: {args: ["--log-level", debug]}}`, "at '/worker/args/1': 'debug' does not match pattern"},
+		"a certificate without TLS":  {`{clusterName: a, temporal: {tls: {secret: certificates}}}`, "TLS is off: set temporal.tls.enabled"},
+		"a path as a key":            {`{clusterName: a, temporal: {tls: {enabled: true, ca: a/b}}}`, "at '/temporal/tls/ca'"},
+		"a number as a variable":     {`{clusterName: a, environment: {A: 1}}`, "at '/environment/A': got number, want string"},
+		"a class without a name":     {`{clusterName: a, priorityClass: {name: ""}}`, "priorityClass.name is empty"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var given map[string]any
+			require.NoError(t, yaml.Unmarshal([]byte(row.values), &given))
+			_, err := templates(c, namespace, given, nil)
+			require.ErrorContains(t, err, row.says)
+		})
+	}
+}
+
+// What the API server lets nobody change, and what a release must not take away, for the objects that all installations have. A line of
+// the golden file is only ever added: who changes one breaks each upgrade. An object that needs another of these values needs another
+// name.
+func TestAnUpgradeChangesNothingThatCannotBeChanged(t *testing.T) {
+	var lines []string
+	for name, o := range objects(t, loadChart(t), examples(t)["incus"]) {
+		if o.GetKind() == "Job" {
+			continue // its name is another one with each change
+		}
+		lines = append(lines, name)
+		fixed := map[string][]string{
+			"Deployment": {"spec", "selector"}, "ClusterRoleBinding": {"roleRef"}, "RoleBinding": {"roleRef"},
+			"PriorityClass": {"value"}, "CustomResourceDefinition": {"spec", "scope"},
+		}
+		if path := fixed[o.GetKind()]; path != nil {
+			value, found, err := unstructured.NestedFieldNoCopy(o.Object, path...)
+			require.NoError(t, err)
+			require.True(t, found, name)
+			encoded, err := json.Marshal(value)
+			require.NoError(t, err)
+			lines = append(lines, fmt.Sprintf("%s %s=%s", name, strings.Join(path, "."), encoded))
+		}
+		versions, _, err := unstructured.NestedSlice(o.Object, "spec", "versions")
+		if err != nil || o.GetKind() != "CustomResourceDefinition" {
+			continue
+		}
+		for _, v := range versions {
+			version, isMap := v.(map[string]any)
+			require.True(t, isMap)
+			lines = append(lines, fmt.Sprintf("%s version %v served=%v", name, version["name"], version["served"]))
+		}
+	}
+	slices.Sort(lines)
+	golden, err := os.ReadFile("testdata/unchangeable.txt")
+	require.NoError(t, err)
+	for line := range strings.Lines(string(golden)) {
+		assert.Contains(t, lines, strings.TrimSpace(line))
+	}
+	for _, line := range lines {
+		assert.Contains(t, string(golden), line+"\n", "new: add it to testdata/unchangeable.txt")
+	}
+}
+
+// Another setting, or another image, is another job: a job cannot be changed. The same values give the same one.
+func TestTheJobHasAnotherNameWhenItChanges(t *testing.T) {
+	job := func(given map[string]any) string {
+		for _, o := range objects(t, loadChart(t), given) {
+			if o.GetKind() == "Job" {
+				return o.GetName()
+			}
+		}
+		return ""
+	}
+	given := examples(t)["incus"]
+	before := job(given)
+	require.NotEmpty(t, before)
+	assert.Equal(t, before, job(given))
+	assert.NotEqual(t, before, job(with(given, "image", map[string]any{"repository": "other"})))
+	assert.NotEqual(t, before, job(with(given, "clusterName", "other")))
+	assert.Equal(t, before, job(with(given, "bridge", map[string]any{"replicas": 3})))
+}
+
+// TestPodMonitor reads the rendered PodMonitor with the type of Prometheus' operator, which is no part of the stack.
+func TestPodMonitor(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(deployFolder, "components/pod-monitor/monitor.yaml"))
+	require.NoError(t, err)
+	var monitor monitoringv1.PodMonitor
+	require.NoError(t, yaml.UnmarshalStrict(text, &monitor))
+	require.Len(t, monitor.Spec.PodMetricsEndpoints, 1)
+	assert.Equal(t, "metrics", *monitor.Spec.PodMetricsEndpoints[0].Port)
+	for name, o := range objects(t, loadChart(t), examples(t)["incus"]) {
+		if o.GetKind() == "Deployment" {
+			labels, _, err := unstructured.NestedStringMap(o.Object, "spec", "template", "metadata", "labels")
+			require.NoError(t, err)
+			assert.Subset(t, labels, monitor.Spec.Selector.MatchLabels, name)
+		}
+	}
+}
+
+// TestPrometheusRule reads the rendered PrometheusRule with the type of Prometheus' operator: it has the groups of the file that others
+// load as it is.
+func TestPrometheusRule(t *testing.T) {
+	texts, err := templates(loadChart(t), namespace, examples(t)["full"], nil)
+	require.NoError(t, err)
+	var rule monitoringv1.PrometheusRule
+	require.NoError(t, yaml.UnmarshalStrict([]byte(texts["prometheusrule.yaml"]), &rule))
+	assert.Equal(t, "platform", rule.Labels["prometheus"])
+	text, err := os.ReadFile(filepath.Join(deployFolder, "alerts/rules.yaml"))
+	require.NoError(t, err)
+	var want monitoringv1.PrometheusRuleSpec
+	require.NoError(t, yaml.UnmarshalStrict(text, &want))
+	require.NotEmpty(t, want.Groups)
+	assert.Equal(t, want, rule.Spec)
+}

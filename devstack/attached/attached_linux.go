@@ -1,0 +1,35 @@
+// Package attached starts processes that must not outlive this one. The stack's supervisor starts its components so, and package
+// incus its server.
+package attached
+
+import (
+	"os/exec"
+	"runtime"
+	"sync"
+	"syscall"
+)
+
+// parentThread is a goroutine that is bound to one thread until this process ends. All children that must end with this process
+// are started there: the kernel sends the parent-death signal when the *thread* that forked ends, and Go may end any other
+// thread.
+var parentThread = sync.OnceValue(func() chan<- func() {
+	work := make(chan func())
+	go func() {
+		runtime.LockOSThread()
+		for f := range work {
+			f()
+		}
+	}()
+	return work
+})
+
+// Start starts a process that is killed when this one ends for any reason. It is safe for concurrent use.
+func Start(command *exec.Cmd) error {
+	if command.SysProcAttr == nil {
+		command.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	command.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	started := make(chan error)
+	parentThread() <- func() { started <- command.Start() }
+	return <-started
+}

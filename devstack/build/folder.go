@@ -1,0 +1,89 @@
+package build
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// readyFile is in every folder of Folder: its age says when the folder was used last.
+const readyFile = ".complete"
+
+// Folder returns the path of a folder in the cache that fill makes; recipe is all that its content depends on. If the cache has
+// none for this recipe, fill is called with the path of an empty folder, which appears in the cache as a whole when fill returns
+// without an error. Several processes may call it at once: one fills, the others wait. A second call takes milliseconds. The
+// cache keeps the folders of the last two recipes of each name.
+func Folder(ctx context.Context, name, recipe string, progress io.Writer, fill func(dir string) error) (string, error) {
+	sum := sha256.Sum256([]byte(recipe))
+	return cached(ctx, name, hex.EncodeToString(sum[:])[:keyLength], readyFile, progress, func(entry string) error {
+		return whole(entry, name, func(dir string) error {
+			if err := fill(dir); err != nil {
+				return err
+			}
+			return os.WriteFile(filepath.Join(dir, readyFile), nil, 0o644)
+		})
+	})
+}
+
+// cached returns the cache entry of a name and a key. If it does not have the file, build makes the entry, for one caller
+// at a time.
+func cached(ctx context.Context, name, key, file string, progress io.Writer, build func(entry string) error) (string, error) {
+	cache, err := CacheDir()
+	if err != nil {
+		return "", err
+	}
+	entry := filepath.Join(cache, name+"-"+key)
+	if use(filepath.Join(entry, file)) {
+		return entry, nil
+	}
+	unlock, err := lock(ctx, filepath.Join(cache, name+".lock"), func() {
+		_, _ = fmt.Fprintf(progress, "another process builds %s: waiting for it\n", name)
+	})
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	if use(filepath.Join(entry, file)) { // built while this process waited for the lock
+		return entry, nil
+	}
+	if err := build(entry); err != nil {
+		return "", err
+	}
+	return entry, prune(cache, name, entry)
+}
+
+// whole makes the folder entry, which appears complete or not at all. The caller holds the lock of this name, so an existing
+// temporary folder was left by a build that was killed.
+func whole(entry, name string, fill func(dir string) error) error {
+	temporary := filepath.Join(filepath.Dir(entry), "."+name+".building")
+	if err := os.RemoveAll(temporary); err != nil {
+		return fmt.Errorf("remove an unfinished build of %s: %w", name, err)
+	}
+	if err := os.MkdirAll(temporary, 0o755); err != nil {
+		return fmt.Errorf("make room for %s: %w", name, err)
+	}
+	if err := fill(temporary); err != nil {
+		return errors.Join(err, os.RemoveAll(temporary))
+	}
+	if err := os.Rename(temporary, entry); err != nil {
+		return fmt.Errorf("put %s into the cache: %w", name, err)
+	}
+	return nil
+}
+
+// use reports whether a cache entry has the file, and marks the entry as used now, so that prune removes others first.
+func use(path string) bool {
+	info, err := os.Stat(path)
+	if err != nil || !info.Mode().IsRegular() {
+		return false
+	}
+	now := time.Now()
+	_ = os.Chtimes(filepath.Dir(path), now, now) // fails in a read-only cache, without harm
+	return true
+}

@@ -1,0 +1,87 @@
+// Package cgroup finds and removes folders in the cgroup hierarchies. The kernel removes all else of a server that ran in namespaces of
+// its own, but these folders have no owner.
+package cgroup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Root is where every Linux mounts its cgroup hierarchies, or its only one.
+const Root = "/sys/fs/cgroup"
+
+const retryEvery = 50 * time.Millisecond
+
+// Folders returns the paths of a group. With cgroup v2 there is one, with v1 one for each controller.
+func Folders(name string) ([]string, error) {
+	roots := []string{Root}
+	if _, err := os.Stat(filepath.Join(Root, "cgroup.controllers")); err != nil { // v1
+		if roots, err = filepath.Glob(filepath.Join(Root, "*", "cgroup.procs")); err != nil {
+			return nil, fmt.Errorf("find the cgroup hierarchies: %w", err)
+		}
+		for i := range roots {
+			roots[i] = filepath.Dir(roots[i])
+		}
+	}
+	var folders []string
+	for _, root := range roots {
+		if actual, err := filepath.EvalSymlinks(root); err != nil || actual != root {
+			continue // cpu and cpuacct are often two names of one hierarchy
+		}
+		folders = append(folders, filepath.Join(root, name))
+	}
+	return folders, nil
+}
+
+// Remove removes a group and all below it. The kernel refuses to remove a group while a process in it is still ending: Remove tries
+// until the context ends.
+func Remove(ctx context.Context, name string) error {
+	for {
+		failed := TryRemove(name)
+		if failed == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("remove cgroups: %w", errors.Join(ctx.Err(), failed))
+		case <-time.After(retryEvery):
+		}
+	}
+}
+
+// TryRemove is Remove without waiting.
+func TryRemove(name string) error {
+	folders, err := Folders(name)
+	errs := []error{err}
+	for _, folder := range folders {
+		errs = append(errs, remove(folder))
+	}
+	return errors.Join(errs...)
+}
+
+// remove removes a group and those below it. Its files cannot be removed, and need not.
+func remove(folder string) error {
+	entries, err := os.ReadDir(folder)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if entry.IsDir() {
+			if err := remove(filepath.Join(folder, entry.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	if err := os.Remove(folder); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,112 @@
+// Package debian makes folders of Debian's packages, for programs that the machine shall not have. Root makes one with all that the
+// packages need, with mmdebstrap: servers of Incus and container engines run in it. It needs root; see Supported. Unpack gives the files
+// of the packages alone, and needs no root. Both need Debian's package manager. The package starts no server.
+package debian
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+)
+
+// left out of packages: two fifths of their size.
+var unneeded = []string{
+	"/usr/share/doc/*", "/usr/share/info/*", "/usr/share/locale/*", "/usr/share/man/*",
+}
+
+// Root is the recipe of a root folder.
+type Root struct {
+	Suite    string   // release of Debian
+	Variant  string   // of mmdebstrap: what is installed besides the packages
+	Packages []string // with all that they need
+	Without  []string // patterns of files that are left out, besides documents and translations
+}
+
+// Supported returns why this machine cannot run a server from such a folder, or nil. what is the subject of the sentence.
+func Supported(what string) error {
+	switch {
+	case runtime.GOOS != "linux":
+		return errors.New(what + " need Linux")
+	case os.Geteuid() != 0:
+		return errors.New(what + " need root: containers, mounts and a bridge are made")
+	}
+	for _, program := range []string{"apt-get", "nsenter"} {
+		if _, err := exec.LookPath(program); err != nil {
+			return fmt.Errorf("%s need Debian's packages: %w", what, err)
+		}
+	}
+	return nil
+}
+
+// Arguments returns those of mmdebstrap, without the folder: all that the content depends on.
+func (r Root) Arguments() []string {
+	arguments := []string{
+		"--variant=" + r.Variant, "--include=" + strings.Join(r.Packages, ","),
+		`--aptopt=APT::Install-Recommends "false"`,
+	}
+	for _, patterns := range [][]string{unneeded, r.Without} {
+		for _, pattern := range patterns {
+			arguments = append(arguments, "--dpkgopt=path-exclude="+pattern)
+		}
+	}
+	return append(arguments, r.Suite)
+}
+
+// Make makes the root folder at path, or an archive if the path ends with .tar: a minute or so. It installs Debian's mmdebstrap if it
+// is missing. output receives the progress.
+func (r Root) Make(ctx context.Context, path string, output io.Writer) error {
+	if _, err := exec.LookPath("mmdebstrap"); err != nil {
+		_, _ = fmt.Fprintln(output, "installing Debian's mmdebstrap")
+		quiet := []string{"DEBIAN_FRONTEND=noninteractive"}
+		if err := update(ctx, output); err != nil {
+			return err
+		}
+		if err := Run(ctx, output, quiet, "apt-get", "install", "-q", "-y", "--no-install-recommends", "mmdebstrap"); err != nil {
+			return err
+		}
+	}
+	_, _ = fmt.Fprintf(output, "making a root folder of Debian %s with %s: a minute or so, once\n", r.Suite, strings.Join(r.Packages, ", "))
+	return Run(ctx, output, nil, "mmdebstrap", append(r.Arguments(), path)...)
+}
+
+// update fetches the lists of packages, which only root may do.
+func update(ctx context.Context, output io.Writer) error {
+	return Run(ctx, output, nil, "apt-get", "update", "-q")
+}
+
+// Run runs a program of this machine, with more environment. Lines of its output that begin with "I: " are progress; the last ones
+// are in the error.
+func Run(ctx context.Context, output io.Writer, environment []string, program string, arguments ...string) error {
+	command := exec.CommandContext(ctx, program, arguments...)
+	command.Env = append(os.Environ(), environment...)
+	reader, writer := io.Pipe()
+	command.Stdout, command.Stderr = writer, writer
+	var tail []string
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		lines := bufio.NewScanner(reader)
+		for lines.Scan() {
+			if strings.HasPrefix(lines.Text(), "I: ") {
+				_, _ = fmt.Fprintf(output, "  %s: %s\n", program, strings.TrimPrefix(lines.Text(), "I: "))
+			}
+			const kept = 20
+			tail = append(tail, lines.Text())
+			tail = tail[max(0, len(tail)-kept):]
+		}
+		_, _ = io.Copy(io.Discard, reader)
+	}()
+	err := command.Run()
+	_ = writer.Close()
+	<-read
+	if err != nil {
+		return fmt.Errorf("%s: %w\n%s", program, err, strings.Join(tail, "\n"))
+	}
+	return nil
+}

@@ -1,0 +1,133 @@
+package incus
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"os"
+	"strings"
+	"time"
+)
+
+// preseed is the configuration of a new server; the same again changes nothing. Parameters: HTTPS port, address of the bridge,
+// first and last address for instances, driver of the storage pool,
+// name of the network.
+//
+// An instance of the default profile is a node: a privileged container in which containers may run. Its kubelet writes to proc,
+// sys and the cgroup hierarchies.
+const preseed = `
+config:
+  core.https_address: ":%[1]d"
+networks:
+- name: %[6]s
+  type: bridge
+  config:
+    bridge.external_interfaces: uplink
+    ipv4.address: %[2]s/16
+    ipv4.dhcp.ranges: %[3]s-%[4]s
+    ipv4.nat: "false"
+    ipv6.address: none
+storage_pools:
+- name: default
+  driver: %[5]s
+profiles:
+- name: default
+  config:
+    security.privileged: "true"
+    security.nesting: "true"
+    raw.lxc: lxc.mount.auto=proc:rw sys:rw cgroup:rw:force
+  devices:
+    root: {type: disk, pool: default, path: /}
+    eth0: {type: nic, network: %[6]s, name: eth0}
+`
+
+// prepare gives the server its configuration, a trusted client and the image.
+func (s *Server) prepare(ctx context.Context, image nodeImage) error {
+	prefix := strings.TrimSuffix(s.Network.Bridge, ".0.1")
+	seed := fmt.Sprintf(preseed, port, s.Network.Bridge, prefix+".0.10", prefix+".127.250", storageDriver(), NetworkName)
+	if _, err := s.run(ctx, strings.NewReader(seed), "admin", "init", "--preseed"); err != nil {
+		return fmt.Errorf("configure incusd: %w", err)
+	}
+	if err := s.trustClient(ctx); err != nil {
+		return err
+	}
+	return s.importImage(ctx, image)
+}
+
+// storageDriver returns btrfs if this machine has it: a new instance is then a snapshot of the image, which takes no time and no
+// space. Incus makes it in a file of 5 to 30 GiB that has holes, on a loop device. Otherwise each instance is a copy.
+func storageDriver() string {
+	known, _ := os.ReadFile("/proc/filesystems")
+	_, err := os.Stat("/dev/loop-control")
+	if err == nil && bytes.Contains(known, []byte("\tbtrfs\n")) {
+		return "btrfs"
+	}
+	return "dir"
+}
+
+// trustClient makes a key and a certificate, unless there are some, and has the server trust it.
+func (s *Server) trustClient(ctx context.Context) error {
+	if _, err := os.Stat(s.ClientCert); !errors.Is(err, fs.ErrNotExist) {
+		return err // it was trusted before
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return fmt.Errorf("make the client's key: %w", err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1),
+		Subject:      pkix.Name{CommonName: "millwright"},
+		NotBefore:    time.Now().Add(-time.Hour),
+		NotAfter:     time.Now().AddDate(10, 0, 0), // longer than any local stack
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	certificate, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return fmt.Errorf("make the client's certificate: %w", err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return fmt.Errorf("make the client's key: %w", err)
+	}
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})
+	if _, err := s.run(ctx, bytes.NewReader(text), "config", "trust", "add-certificate", "/dev/stdin", "--name", "millwright"); err != nil {
+		return fmt.Errorf("trust the client: %w", err)
+	}
+	keyText := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})
+	return errors.Join(os.WriteFile(s.ClientKey, keyText, 0o600), os.WriteFile(s.ClientCert, text, 0o600))
+}
+
+// importImage imports the nodes' image, unless the server has this very one. Its key is a property of the image.
+func (s *Server) importImage(ctx context.Context, image nodeImage) error {
+	const property = "millwright"
+	has, err := s.Run(ctx, "image", "get-property", ImageAlias, property)
+	if err == nil && strings.TrimSpace(string(has)) == image.key {
+		return nil
+	}
+	if err == nil {
+		if _, err := s.Run(ctx, "image", "delete", ImageAlias); err != nil {
+			return fmt.Errorf("remove the former image of nodes: %w", err)
+		}
+	}
+	file, err := os.Open(image.path)
+	if err != nil {
+		return fmt.Errorf("read the image of nodes: %w", err)
+	}
+	defer func() { _ = file.Close() }()
+	// As standard input, because the server's mount namespace does not have the file.
+	arguments := []string{"image", "import", "/dev/stdin", "--alias", ImageAlias, property + "=" + image.key}
+	if _, err := s.run(ctx, file, arguments...); err != nil {
+		return fmt.Errorf("import the image of nodes: %w", err)
+	}
+	return nil
+}

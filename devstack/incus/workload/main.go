@@ -1,0 +1,80 @@
+// Package main is the program of both images that the nodes have: no registry can be reached, so they are made here. As "pause"
+// it is the process that holds a pod together. As "serve" it is a workload: an HTTP server on port 8080 that answers with the
+// name of its pod, and that serves on for some time after SIGTERM, as a program does that has requests to finish.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+func main() {
+	if err := run(); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run() error {
+	linger := flag.Duration("linger", 0, "serve on for this long after SIGTERM")
+	address := flag.String("address", ":8080", "where to listen")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	if filepath.Base(os.Args[0]) == "pause" {
+		pause(ctx)
+		return nil
+	}
+	return serve(ctx, *address, *linger)
+}
+
+// pause waits, and reaps the processes of the pod that lost their parent, if the pod shares its process namespace.
+func pause(ctx context.Context) {
+	orphans := make(chan os.Signal, 1)
+	signal.Notify(orphans, syscall.SIGCHLD)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-orphans:
+			for {
+				if pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil); pid <= 0 || err != nil {
+					break
+				}
+			}
+		}
+	}
+}
+
+func serve(ctx context.Context, address string, linger time.Duration) error {
+	name, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("find the name of the pod: %w", err)
+	}
+	server := &http.Server{
+		Addr: address, ReadHeaderTimeout: 5 * time.Second,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, name) }),
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- server.ListenAndServe() }()
+	log.Printf("%s serves on %s", name, address)
+	select {
+	case err := <-failed:
+		return fmt.Errorf("serve: %w", err)
+	case <-ctx.Done():
+	}
+	log.Printf("%s was told to end: serves for %s more", name, linger)
+	time.Sleep(linger)
+	if err := server.Close(); err != nil {
+		return fmt.Errorf("end: %w", err)
+	}
+	log.Printf("%s ended", name)
+	return nil
+}

@@ -1,0 +1,148 @@
+package nodes
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+)
+
+const (
+	nodeUsers = "system:node:" // user names of kubelets begin with it
+	nodeGroup = "system:nodes"
+
+	// askAgainEvery is how long a request waits that could not be judged, for instance because its Node does not exist yet.
+	askAgainEvery = time.Second
+)
+
+// approver approves the requests of kubelets for serving certificates. Kubernetes has no such approver of its own, since it
+// cannot know which addresses belong to a machine; Incus knows.
+type approver struct {
+	clients kubernetes.Interface
+	// addresses returns the addresses of the instances of a name, or none.
+	addresses func(ctx context.Context, name string) ([]string, error)
+}
+
+// run approves requests until ctx ends. A request that is not approved stays as it is, for a person to see.
+func (a approver) run(ctx context.Context) error {
+	serving := fields.OneTermEqualSelector("spec.signerName", certificatesv1.KubeletServingSignerName)
+	requests := cache.NewListWatchFromClient(a.clients.CertificatesV1().RESTClient(), "certificatesigningrequests", "", serving)
+	judge := func(object any) {
+		request, ok := object.(*certificatesv1.CertificateSigningRequest)
+		if !ok || len(request.Status.Conditions) > 0 {
+			return
+		}
+		if err := a.approve(ctx, request.DeepCopy()); err != nil {
+			slog.Warn("certificate is not approved", "request", request.Name, "user", request.Spec.Username, "reason", err)
+		}
+	}
+	informer := cache.NewSharedIndexInformer(requests, &certificatesv1.CertificateSigningRequest{}, askAgainEvery, cache.Indexers{})
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    judge,
+		UpdateFunc: func(_, object any) { judge(object) },
+	})
+	if err != nil {
+		return fmt.Errorf("watch certificate requests: %w", err)
+	}
+	informer.RunWithContext(ctx)
+	return nil
+}
+
+// approve approves a request, or returns why not.
+func (a approver) approve(ctx context.Context, request *certificatesv1.CertificateSigningRequest) error {
+	name, err := claim(request)
+	if err != nil {
+		return err
+	}
+	node, err := a.clients.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("read the node: %w", err)
+	}
+	if !strings.HasPrefix(node.Spec.ProviderID, "incus:///") {
+		return fmt.Errorf("node %s is not a machine of Incus: its provider ID is %q", name, node.Spec.ProviderID)
+	}
+	addresses, err := a.addresses(ctx, name)
+	if err != nil {
+		return fmt.Errorf("ask Incus for the addresses of %s: %w", name, err)
+	}
+	if err := owns(request, append(addresses, name)); err != nil {
+		return err
+	}
+	request.Status.Conditions = append(request.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue,
+		Reason: "AddressesOfTheMachine", Message: "Incus says that name and addresses are those of the machine.",
+	})
+	_, err = a.clients.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, request.Name, request, metav1.UpdateOptions{})
+	if err != nil {
+		return fmt.Errorf("approve: %w", err)
+	}
+	slog.Info("certificate is approved", "request", request.Name, "node", name)
+	return nil
+}
+
+// claim returns the name of the node that asks for a certificate for itself, by the user name that the API server saw.
+func claim(request *certificatesv1.CertificateSigningRequest) (string, error) {
+	name, isNode := strings.CutPrefix(request.Spec.Username, nodeUsers)
+	if !isNode || name == "" || !slices.Contains(request.Spec.Groups, nodeGroup) {
+		return "", fmt.Errorf("%q is not a kubelet", request.Spec.Username)
+	}
+	parsed, err := parse(request)
+	if err != nil {
+		return "", err
+	}
+	if parsed.Subject.CommonName != request.Spec.Username || !slices.Equal(parsed.Subject.Organization, []string{nodeGroup}) {
+		return "", fmt.Errorf("it asks for a certificate of another: %s", parsed.Subject)
+	}
+	allowed := []certificatesv1.KeyUsage{certificatesv1.UsageServerAuth, certificatesv1.UsageDigitalSignature, certificatesv1.UsageKeyEncipherment}
+	for _, usage := range request.Spec.Usages {
+		if !slices.Contains(allowed, usage) {
+			return "", fmt.Errorf("it asks for the usage %q", usage)
+		}
+	}
+	return name, nil
+}
+
+// owns returns an error if the certificate would be for more than these names and addresses.
+func owns(request *certificatesv1.CertificateSigningRequest, own []string) error {
+	parsed, err := parse(request)
+	if err != nil {
+		return err
+	}
+	if len(parsed.EmailAddresses)+len(parsed.URIs) > 0 || len(parsed.DNSNames)+len(parsed.IPAddresses) == 0 {
+		return errors.New("a kubelet's certificate is for names and addresses")
+	}
+	asked := slices.Clone(parsed.DNSNames)
+	for _, address := range parsed.IPAddresses {
+		asked = append(asked, address.String())
+	}
+	for _, one := range asked {
+		if !slices.Contains(own, one) {
+			return fmt.Errorf("it asks for %s: its machine has %v", one, own)
+		}
+	}
+	return nil
+}
+
+func parse(request *certificatesv1.CertificateSigningRequest) (*x509.CertificateRequest, error) {
+	block, _ := pem.Decode(request.Spec.Request)
+	if block == nil {
+		return nil, errors.New("its request is not in PEM form")
+	}
+	parsed, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("parse its request: %w", err)
+	}
+	return parsed, nil
+}

@@ -1,0 +1,103 @@
+package nodes
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"net"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+)
+
+// Only a request for a kubelet's own name and for addresses that its machine has is approved.
+func TestOnlyOwnNamesAndAddressesAreApproved(t *testing.T) {
+	tests := map[string]struct {
+		change  func(*certificatesv1.CertificateSigningRequest, *x509.CertificateRequest)
+		refused string
+	}{
+		"its own": {change: func(*certificatesv1.CertificateSigningRequest, *x509.CertificateRequest) {}},
+		"another machine's address": {refused: "it asks for 10.200.0.99", change: func(_ *certificatesv1.CertificateSigningRequest, c *x509.CertificateRequest) {
+			c.IPAddresses = append(c.IPAddresses, net.ParseIP("10.200.0.99"))
+		}},
+		"another name": {refused: "it asks for kubernetes", change: func(_ *certificatesv1.CertificateSigningRequest, c *x509.CertificateRequest) {
+			c.DNSNames = []string{"kubernetes"}
+		}},
+		"no name": {refused: "names and addresses", change: func(_ *certificatesv1.CertificateSigningRequest, c *x509.CertificateRequest) {
+			c.DNSNames, c.IPAddresses = nil, nil
+		}},
+		"an e-mail address": {refused: "names and addresses", change: func(_ *certificatesv1.CertificateSigningRequest, c *x509.CertificateRequest) {
+			c.EmailAddresses = []string{"m-1@example.com"}
+		}},
+		"the subject of another": {refused: "certificate of another", change: func(_ *certificatesv1.CertificateSigningRequest, c *x509.CertificateRequest) {
+			c.Subject.CommonName = "system:node:m-2"
+		}},
+		"a subject in another group": {refused: "certificate of another", change: func(_ *certificatesv1.CertificateSigningRequest, c *x509.CertificateRequest) {
+			c.Subject.Organization = []string{"system:masters"}
+		}},
+		"use as a client": {refused: "client auth", change: func(r *certificatesv1.CertificateSigningRequest, _ *x509.CertificateRequest) {
+			r.Spec.Usages = append(r.Spec.Usages, certificatesv1.UsageClientAuth)
+		}},
+		"not a kubelet": {refused: "not a kubelet", change: func(r *certificatesv1.CertificateSigningRequest, _ *x509.CertificateRequest) {
+			r.Spec.Username = "admin"
+		}},
+		"a name without the group": {refused: "not a kubelet", change: func(r *certificatesv1.CertificateSigningRequest, _ *x509.CertificateRequest) {
+			r.Spec.Groups = nil
+		}},
+		"a machine without a Node": {refused: "not found", change: func(r *certificatesv1.CertificateSigningRequest, c *x509.CertificateRequest) {
+			r.Spec.Username, c.Subject.CommonName = "system:node:m-9", "system:node:m-9"
+		}},
+		"a simulated machine": {refused: "not a machine of Incus", change: func(r *certificatesv1.CertificateSigningRequest, c *x509.CertificateRequest) {
+			r.Spec.Username, c.Subject.CommonName = "system:node:virtual", "system:node:virtual"
+		}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			request := &certificatesv1.CertificateSigningRequest{
+				ObjectMeta: metav1.ObjectMeta{Name: "csr"},
+				Spec: certificatesv1.CertificateSigningRequestSpec{
+					SignerName: certificatesv1.KubeletServingSignerName, Username: "system:node:m-1", Groups: []string{"system:nodes"},
+					Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth},
+				},
+			}
+			content := &x509.CertificateRequest{
+				Subject:  pkix.Name{CommonName: "system:node:m-1", Organization: []string{"system:nodes"}},
+				DNSNames: []string{"m-1"}, IPAddresses: []net.IP{net.ParseIP("10.200.0.10")},
+			}
+			test.change(request, content)
+			key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+			require.NoError(t, err)
+			signed, err := x509.CreateCertificateRequest(rand.Reader, content, key)
+			require.NoError(t, err)
+			request.Spec.Request = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: signed})
+
+			clients := fake.NewClientset(request, node("m-1", "incus:///default/m-1"), node("virtual", "virtual:///eu-1/i-1"))
+			a := approver{clients, func(_ context.Context, name string) ([]string, error) {
+				return map[string][]string{"m-1": {"10.200.0.10"}}[name], nil
+			}}
+			err = a.approve(t.Context(), request.DeepCopy())
+			after, getErr := clients.CertificatesV1().CertificateSigningRequests().Get(t.Context(), "csr", metav1.GetOptions{})
+			require.NoError(t, getErr)
+			if test.refused != "" {
+				require.ErrorContains(t, err, test.refused)
+				assert.Empty(t, after.Status.Conditions)
+				return
+			}
+			require.NoError(t, err)
+			assert.Equal(t, certificatesv1.CertificateApproved, after.Status.Conditions[0].Type)
+		})
+	}
+}
+
+func node(name, providerID string) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{ProviderID: providerID}}
+}

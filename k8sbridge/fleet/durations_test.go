@@ -1,0 +1,136 @@
+package fleet_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"millwright/api/v1alpha1"
+	"millwright/k8sbridge/fleet"
+)
+
+// controlled sets the controller of an object.
+func controlled(o metav1.Object, kind, name string, uid types.UID) {
+	o.SetOwnerReferences([]metav1.OwnerReference{{Kind: kind, Name: name, UID: uid, Controller: new(true)}})
+}
+
+// A machine is created, joins, is drained and deleted. The class has no node template: nothing panics, and the labels are empty (D6).
+func TestD6_DurationsOfAMachine(t *testing.T) {
+	d := &v1alpha1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "d"}}
+	s := &v1alpha1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1", UID: "s"}}
+	controlled(s, "MachineDeployment", "web", "d")
+	class := &v1alpha1.MachineClass{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "small"}}
+	m := newMachine("m", "", "", at(0), "")
+	m.Spec.Class.Name = "small"
+	controlled(m, "MachineSet", "web-1", "s")
+	cluster, client := filled(t, d, s, class, m)
+	registry := prometheus.NewRegistry()
+	stop, err := fleet.NewDurations(registry).Watch(cluster)
+	require.NoError(t, err)
+	of := client.MachineV1alpha1().Machines("shop")
+	update := func() {
+		m = m.DeepCopy()
+		_, err := of.Update(t.Context(), m, metav1.UpdateOptions{})
+		require.NoError(t, err)
+	}
+	measured := func(name string, want float64) {
+		t.Helper()
+		within(t, func(c *assert.CollectT) {
+			got := scrape(t, registry)
+			for key, v := range got {
+				if strings.HasPrefix(key, name+"{") {
+					assert.InDelta(c, want, v, 0)
+					return
+				}
+			}
+			assert.Fail(c, "no sample", "%s in %v", name, got)
+		})
+	}
+
+	m.Status.Conditions = []corev1.NodeCondition{{Type: v1alpha1.MachineInstanceReady, Status: corev1.ConditionTrue, LastTransitionTime: at(20)}}
+	m.Status.CurrentStatus.Phase = v1alpha1.MachinePending
+	update()
+	measured("mcm_machine_create_duration_seconds", 20)
+
+	m.Status.CurrentStatus = v1alpha1.CurrentStatus{Phase: v1alpha1.MachineRunning, LastUpdateTime: at(90)}
+	update()
+	measured("mcm_machine_join_duration_seconds", 90)
+	assert.Contains(t, scrape(t, registry), "mcm_machine_join_duration_seconds{instance_type=,machine_deployment=web,namespace=shop,zone=}")
+
+	m.Status.CurrentStatus.Phase = v1alpha1.MachineUnknown
+	update()
+	m.Status.CurrentStatus = v1alpha1.CurrentStatus{Phase: v1alpha1.MachineRunning, LastUpdateTime: at(900)}
+	update()
+	deleted := metav1.NewTime(time.Now().Add(-time.Hour))
+	m.DeletionTimestamp = &deleted
+	m.Status.Deletion = &v1alpha1.MachineDeletion{Stage: v1alpha1.MachineDeletionDrain, Since: at(1000), Drain: &v1alpha1.MachineDrain{StartedAt: at(1000)}}
+	update()
+	m.Status.Deletion = m.Status.Deletion.DeepCopy()
+	m.Status.Deletion.Stage, m.Status.Deletion.Since = v1alpha1.MachineDeletionDetach, at(1007)
+	update()
+	measured("mcm_machine_drain_duration_seconds", 7)
+	measured("mcm_machine_join_duration_seconds", 90)
+	measured("millwright_machine_join_duration_seconds", 1) // recovery is no joining
+
+	require.NoError(t, of.Delete(t.Context(), "m", metav1.DeleteOptions{}))
+	measured("millwright_machine_delete_duration_seconds", 1)
+	for key, v := range scrape(t, registry) {
+		if strings.HasPrefix(key, "mcm_machine_delete_duration_seconds") {
+			assert.InDelta(t, time.Hour.Seconds(), v, 60)
+		}
+	}
+
+	require.NoError(t, client.MachineV1alpha1().MachineDeployments("shop").Delete(t.Context(), "web", metav1.DeleteOptions{}))
+	within(t, func(c *assert.CollectT) {
+		for key := range scrape(t, registry) {
+			assert.NotContains(c, key, "machine_deployment=web", "nobody asks for it any more")
+		}
+	})
+	stop()
+}
+
+func TestMachineThatDoesNotJoin(t *testing.T) {
+	class := &v1alpha1.MachineClass{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "small"}, NodeTemplate: &v1alpha1.NodeTemplate{InstanceType: "m5", Zone: "eu-1a"},
+	}
+	m := newMachine("m", v1alpha1.MachinePending, "", at(0), "")
+	m.Spec.Class.Name = "small"
+	cluster, client := filled(t, class, m)
+	registry := prometheus.NewRegistry()
+	stop, err := fleet.NewDurations(registry).Watch(cluster)
+	require.NoError(t, err)
+	fail := func(reason string, status corev1.ConditionStatus) {
+		m = m.DeepCopy()
+		m.Status.Conditions = []corev1.NodeCondition{{Type: v1alpha1.MachineReplacementDue, Status: status, Reason: reason}}
+		_, err := client.MachineV1alpha1().Machines("shop").Update(t.Context(), m, metav1.UpdateOptions{})
+		require.NoError(t, err)
+	}
+	const key = "mcm_machine_num_failed_join{instance_type=m5,machine_deployment=,namespace=shop,zone=eu-1a}"
+	counts := func(want float64) {
+		t.Helper()
+		within(t, func(c *assert.CollectT) { assert.InDelta(c, want, scrape(t, registry)[key], 0) })
+	}
+	fail(v1alpha1.ReasonHealthTimeout, corev1.ConditionTrue)
+	fail(v1alpha1.ReasonRecovered, corev1.ConditionFalse)
+	fail(v1alpha1.ReasonCreationTimeout, corev1.ConditionTrue)
+	counts(1)
+	fail(v1alpha1.ReasonCreationTimeout, corev1.ConditionTrue)
+	fail(v1alpha1.ReasonRecovered, corev1.ConditionFalse)
+	fail(v1alpha1.ReasonCreationTimeout, corev1.ConditionTrue)
+	counts(2)
+	stop()
+	other := prometheus.NewRegistry()
+	_, err = fleet.NewDurations(other).Watch(cluster)
+	require.NoError(t, err)
+	fail(v1alpha1.ReasonRecovered, corev1.ConditionFalse)
+	fail(v1alpha1.ReasonCreationTimeout, corev1.ConditionTrue)
+	within(t, func(c *assert.CollectT) { assert.InDelta(c, 1, scrape(t, other)[key], 0) })
+	counts(2) // what is stopped counts nothing
+}

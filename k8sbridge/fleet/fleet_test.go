@@ -1,0 +1,233 @@
+package fleet_test
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"millwright/api/generated/clientset/versioned/fake"
+	"millwright/api/v1alpha1"
+	"millwright/k8sbridge/fleet"
+	"millwright/observe/cache"
+)
+
+// at returns a time some seconds after the beginning of the tests' world.
+func at(seconds int64) metav1.Time { return metav1.Unix(1_700_000_000+seconds, 0) }
+
+// filled returns caches with these objects.
+func filled(t *testing.T, objects ...runtime.Object) (*cache.Cluster, *fake.Clientset) {
+	t.Helper()
+	client := fake.NewSimpleClientset(objects...)
+	cluster, err := cache.NewCluster(client, nil, nil)
+	require.NoError(t, err)
+	require.NoError(t, cluster.Start(t.Context()))
+	return cluster, client
+}
+
+// scrape returns the samples of a registry as name{label="value",…}, in the order of labels; a histogram as its count.
+func scrape(t *testing.T, registry *prometheus.Registry) map[string]float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	samples := map[string]float64{}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, l.GetName()+"="+l.GetValue())
+			}
+			value := m.GetGauge().GetValue() + m.GetCounter().GetValue() // a sample has one of the three
+			value += float64(m.GetHistogram().GetSampleCount())
+			samples[family.GetName()+"{"+strings.Join(labels, ",")+"}"] = value
+		}
+	}
+	return samples
+}
+
+// gauges returns the samples of the gauges of these objects whose names begin with prefix, without it.
+func gauges(t *testing.T, prefix string, objects ...runtime.Object) map[string]float64 {
+	t.Helper()
+	cluster, _ := filled(t, objects...)
+	registry := prometheus.NewPedanticRegistry() // compares samples with what Describe promised
+	registry.MustRegister(fleet.NewGauges(cluster))
+	got := map[string]float64{}
+	for name, v := range scrape(t, registry) {
+		if rest, has := strings.CutPrefix(name, prefix); has {
+			got[rest] = v
+		}
+	}
+	return got
+}
+
+func TestD13_MetricsOfASet(t *testing.T) {
+	s := &v1alpha1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "s", CreationTimestamp: at(0)}}
+	s.Spec.Replicas, s.Spec.MinReadySeconds = 5, 7
+	s.Spec.Template.Spec.Class = v1alpha1.ClassSpec{APIGroup: "machine.sapcloud.io", Kind: "MachineClass", Name: "small"}
+	failed := v1alpha1.MachineSummary{Name: "m", ProviderID: "cloud:///m", OwnerRef: "s", LastOperation: v1alpha1.LastOperation{State: "Failed", Type: "Create"}}
+	s.Status = v1alpha1.MachineSetStatus{
+		Replicas: 4, FullyLabeledReplicas: 3, ReadyReplicas: 2, AvailableReplicas: 1,
+		FailedMachines: []v1alpha1.MachineSummary{failed, failed},
+		Conditions: []v1alpha1.MachineSetCondition{
+			{Type: v1alpha1.MachineSetFrozen, Status: v1alpha1.ConditionTrue},
+			{Type: v1alpha1.MachineSetMachinesReady, Status: v1alpha1.ConditionFalse},
+			{Type: v1alpha1.MachineSetScalingUp, Status: v1alpha1.ConditionUnknown},
+		},
+	}
+	assert.Equal(t, map[string]float64{
+		"items_total{}": 1,
+		"info{createdAt=1700000000,name=s,namespace=shop,spec_machine_class_api_group=machine.sapcloud.io,spec_machine_class_kind=MachineClass,spec_machine_class_name=small}": 1,
+		"info_spec_replicas{name=s,namespace=shop}":                       5,
+		"info_spec_min_ready_seconds{name=s,namespace=shop}":              7,
+		"status_replicas{name=s,namespace=shop}":                          4,
+		"status_fully_labelled_replicas{name=s,namespace=shop}":           3,
+		"status_ready_replicas{name=s,namespace=shop}":                    2,
+		"status_available_replicas{name=s,namespace=shop}":                1,
+		"status_condition{condition=Frozen,name=s,namespace=shop}":        1,
+		"status_condition{condition=MachinesReady,name=s,namespace=shop}": 0,
+		"status_condition{condition=ScalingUp,name=s,namespace=shop}":     2,
+		"failed_machines{failed_machine_last_operation_machine_operation_type=Create,failed_machine_last_operation_state=Failed,failed_machine_name=m,failed_machine_owner_ref=s,failed_machine_provider_id=cloud:///m,name=s,namespace=shop}": 1,
+	}, gauges(t, "mcm_machine_set_", s))
+}
+
+func TestMetricsOfADeployment(t *testing.T) {
+	d := &v1alpha1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", CreationTimestamp: at(0)}}
+	surge, unavailable := intstr.FromString("25%"), intstr.FromString("25")
+	d.Spec = v1alpha1.MachineDeploymentSpec{
+		Replicas: 10, Paused: true, MinReadySeconds: 3, RevisionHistoryLimit: new(int32), RollbackTo: &v1alpha1.RollbackConfig{Revision: 2},
+		Strategy: v1alpha1.MachineDeploymentStrategy{RollingUpdate: &v1alpha1.RollingUpdateMachineDeployment{
+			UpdateConfiguration: v1alpha1.UpdateConfiguration{MaxSurge: &surge, MaxUnavailable: &unavailable},
+		}},
+	}
+	d.Status = v1alpha1.MachineDeploymentStatus{
+		Replicas: 9, UpdatedReplicas: 8, ReadyReplicas: 7, AvailableReplicas: 6, UnavailableReplicas: 4,
+		Conditions:     []v1alpha1.MachineDeploymentCondition{{Type: v1alpha1.MachineDeploymentAvailable, Status: v1alpha1.ConditionFalse}},
+		FailedMachines: []v1alpha1.MachineSummary{{Name: "m"}},
+	}
+	const of = "{name=web,namespace=shop}"
+	assert.Equal(t, map[string]float64{
+		"items_total{}": 1,
+		"info{createdAt=1700000000,name=web,namespace=shop,spec_strategy_type=RollingUpdate}": 1,
+		"info_spec_replicas" + of:                                       10,
+		"info_spec_paused" + of:                                         1,
+		"info_spec_min_ready_seconds" + of:                              3,
+		"info_spec_rolling_update_max_surge" + of:                       3, // rounded up
+		"info_spec_rolling_update_max_unavailable" + of:                 2, // rounded down; without % it is a percentage, too
+		"info_spec_revision_history_limit" + of:                         0,
+		"info_spec_rollback_to_revision" + of:                           2,
+		"status_replicas" + of:                                          9,
+		"status_updated_replicas" + of:                                  8,
+		"status_ready_replicas" + of:                                    7,
+		"status_available_replicas" + of:                                6,
+		"status_unavailable_replicas" + of:                              4,
+		"status_condition{condition=Available,name=web,namespace=shop}": 0,
+		"failed_machines{failed_machine_last_operation_machine_operation_type=,failed_machine_last_operation_state=,failed_machine_name=m,failed_machine_owner_ref=,failed_machine_provider_id=,name=web,namespace=shop}": 1,
+	}, gauges(t, "mcm_machine_deployment_", d), "progress_deadline_seconds and status_collision_count are not set")
+
+	d.Spec.Strategy = v1alpha1.MachineDeploymentStrategy{Type: v1alpha1.RecreateMachineDeploymentStrategyType}
+	assert.Empty(t, gauges(t, "mcm_machine_deployment_info_spec_rolling_update", d))
+}
+
+// newMachine returns a machine of a phase that has a current operation since a time. A reason means that it stands still.
+func newMachine(name string, phase v1alpha1.MachinePhase, step string, since metav1.Time, reason string) *v1alpha1.Machine {
+	m := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, CreationTimestamp: at(0)}}
+	m.Status.CurrentStatus.Phase = phase
+	if step != "" {
+		m.Status.CurrentOperation = &v1alpha1.Operation{Step: step, Since: since}
+	}
+	if reason != "" {
+		m.Status.Conditions = []corev1.NodeCondition{{Type: v1alpha1.MachineBlocked, Status: corev1.ConditionTrue, Reason: reason, LastTransitionTime: since}}
+	}
+	return m
+}
+
+func TestMetricsOfAMachine(t *testing.T) {
+	m := newMachine("m", v1alpha1.MachineTerminating, "", at(0), "")
+	m.Spec = v1alpha1.MachineSpec{ProviderID: "cloud:///m", Class: v1alpha1.ClassSpec{Kind: "MachineClass", Name: "small"}}
+	m.Status.NodeName = "n"
+	m.Status.Conditions = []corev1.NodeCondition{{Type: "Ready", Status: corev1.ConditionUnknown}, {Type: "Ready", Status: corev1.ConditionTrue}}
+	assert.Equal(t, map[string]float64{
+		"items_total{}": 1,
+		"info{createdAt=1700000000,name=m,namespace=shop,node_name=n,spec_class_api_group=,spec_class_kind=MachineClass,spec_class_name=small,spec_provider_id=cloud:///m}": 1,
+		"current_status_phase{name=m,namespace=shop}":             -4,
+		"status_condition{condition=Ready,name=m,namespace=shop}": 2,
+		"set_items_total{}":        0,
+		"deployment_items_total{}": 0,
+	}, gauges(t, "mcm_machine_", m))
+}
+
+func TestPhases(t *testing.T) {
+	var objects []runtime.Object
+	for _, phase := range []v1alpha1.MachinePhase{
+		"", v1alpha1.MachinePending, v1alpha1.MachineRunning, v1alpha1.MachineUnknown, v1alpha1.MachineCrashLoopBackOff, v1alpha1.MachineFailed, v1alpha1.MachineAvailable,
+	} {
+		objects = append(objects, newMachine("m-"+strings.ToLower(string(phase)), phase, "", at(0), ""))
+	}
+	objects = append(objects, newMachine("m-2", v1alpha1.MachineRunning, "", at(0), ""))
+	numbers := gauges(t, "mcm_machine_current_status_phase", objects...)
+	assert.Equal(t, []float64{-3, -2, -1, 0, 0, 0, 1, 1}, slices.Sorted(maps.Values(numbers)))
+	assert.InDelta(t, -2, numbers["{name=m-crashloopbackoff,namespace=shop}"], 0)
+	assert.Equal(t, map[string]float64{
+		"{phase=None}": 1, "{phase=Pending}": 1, "{phase=Running}": 2, "{phase=Unknown}": 1, "{phase=CrashLoopBackOff}": 1, "{phase=Failed}": 1,
+		"{phase=Available}": 1,
+	}, gauges(t, "millwright_machines", objects...))
+}
+
+func TestWhatStandsStill(t *testing.T) {
+	s := &v1alpha1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "s"}}
+	s.Status.CurrentOperation = &v1alpha1.Operation{Step: "await-machines", Since: at(40)}
+	s.Status.Conditions = []v1alpha1.MachineSetCondition{{
+		Type: v1alpha1.MachineSetBlocked, Status: v1alpha1.ConditionTrue, Reason: "PodDisruptionBudget", LastTransitionTime: at(10),
+	}}
+	d := &v1alpha1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "d"}}
+	d.Status.Conditions = []v1alpha1.MachineDeploymentCondition{{
+		Type: v1alpha1.MachineDeploymentBlocked, Status: v1alpha1.ConditionTrue, Reason: "Paused", LastTransitionTime: at(50),
+	}}
+	world := []runtime.Object{
+		newMachine("calm", v1alpha1.MachineRunning, "", at(0), ""),
+		newMachine("joins", v1alpha1.MachinePending, "await-node", at(30), ""),
+		newMachine("new", "", "create-instance", metav1.Time{}, ""),
+		newMachine("younger", v1alpha1.MachineTerminating, "evict-pods", at(20), "PodDisruptionBudget"),
+		newMachine("older", v1alpha1.MachineTerminating, "evict-pods", at(10), "PodDisruptionBudget"),
+		newMachine("volume", v1alpha1.MachineTerminating, "await-detach", at(25), "Volume"),
+		s, d,
+	}
+	start := float64(at(0).Unix())
+	assert.Equal(t, map[string]float64{
+		"objects{kind=Machine,reason=PodDisruptionBudget}":                           2,
+		"objects{kind=Machine,reason=Volume}":                                        1,
+		"objects{kind=MachineSet,reason=PodDisruptionBudget}":                        1,
+		"objects{kind=MachineDeployment,reason=Paused}":                              1,
+		"oldest_start_timestamp_seconds{kind=Machine,reason=PodDisruptionBudget}":    start + 10,
+		"oldest_start_timestamp_seconds{kind=Machine,reason=Volume}":                 start + 25,
+		"oldest_start_timestamp_seconds{kind=MachineSet,reason=PodDisruptionBudget}": start + 10,
+		"oldest_start_timestamp_seconds{kind=MachineDeployment,reason=Paused}":       start + 50,
+	}, gauges(t, "millwright_blocked_", world...))
+	assert.Equal(t, map[string]float64{
+		"open{kind=Machine,reason=None,step=await-node}":                                                 1,
+		"open{kind=Machine,reason=None,step=create-instance}":                                            1,
+		"open{kind=Machine,reason=PodDisruptionBudget,step=evict-pods}":                                  2,
+		"open{kind=Machine,reason=Volume,step=await-detach}":                                             1,
+		"open{kind=MachineSet,reason=PodDisruptionBudget,step=await-machines}":                           1,
+		"oldest_start_timestamp_seconds{kind=Machine,reason=None,step=await-node}":                       start + 30,
+		"oldest_start_timestamp_seconds{kind=Machine,reason=PodDisruptionBudget,step=evict-pods}":        start + 10,
+		"oldest_start_timestamp_seconds{kind=Machine,reason=Volume,step=await-detach}":                   start + 25,
+		"oldest_start_timestamp_seconds{kind=MachineSet,reason=PodDisruptionBudget,step=await-machines}": start + 40,
+	}, gauges(t, "millwright_operations_", world...), "an operation whose start is not known has no time")
+	assert.Empty(t, gauges(t, "millwright_blocked_"))
+}
+
+// within waits until the caches have had the news.
+func within(t *testing.T, holds func(c *assert.CollectT)) {
+	t.Helper()
+	require.EventuallyWithT(t, holds, 10*time.Second, 5*time.Millisecond)
+}

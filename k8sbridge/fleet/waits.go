@@ -1,0 +1,119 @@
+package fleet
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/api/v1alpha1"
+)
+
+// none is the value of a label that has nothing to say: an empty one cannot be told from an absent one.
+const none = "None"
+
+func orNone(value string) string {
+	if value == "" {
+		return none
+	}
+	return value
+}
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, labels, nil)
+}
+
+// waits are gauges of what is in motion and of what stands still, with the time of the oldest.
+type waits struct{ operations, oldest, blocked, longest *prometheus.Desc }
+
+func newWaits() waits {
+	return waits{
+		operations: desc("millwright_operations_open",
+			"Objects with a current operation, by step, and by the reason of their condition Blocked; None: it only takes time.", "kind", "step", "reason"),
+		oldest: desc("millwright_operations_oldest_start_timestamp_seconds",
+			"When the oldest of the open operations began its step, in seconds since 1970.", "kind", "step", "reason"),
+		blocked: desc("millwright_blocked_objects", "Objects that stand still, by the reason of their condition Blocked.", "kind", "reason"),
+		longest: desc("millwright_blocked_oldest_start_timestamp_seconds",
+			"Since when the oldest of the blocked objects has stood still, in seconds since 1970.", "kind", "reason"),
+	}
+}
+
+func (w waits) describe(descs chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{w.operations, w.oldest, w.blocked, w.longest} {
+		descs <- d
+	}
+}
+
+func (w waits) collect(samples chan<- prometheus.Metric, machines []machine, sets []set, deployments []deployment) {
+	open, blocked := groups{}, groups{}
+	count := func(kind string, o *v1alpha1.Operation, reason string, since time.Time) {
+		if reason != "" {
+			blocked.add(since, kind, reason)
+		}
+		if o != nil {
+			open.add(o.Since.Time, kind, orNone(o.Step), orNone(reason))
+		}
+	}
+	for _, m := range machines {
+		reason, since := blockedBy(m.Status.Conditions, func(c corev1.NodeCondition) (bool, string, metav1.Time) {
+			return c.Type == v1alpha1.MachineBlocked && c.Status == corev1.ConditionTrue, c.Reason, c.LastTransitionTime
+		})
+		count("Machine", m.Status.CurrentOperation, reason, since)
+	}
+	for _, s := range sets {
+		reason, since := blockedBy(s.Status.Conditions, func(c v1alpha1.MachineSetCondition) (bool, string, metav1.Time) {
+			return c.Type == v1alpha1.MachineSetBlocked && c.Status == v1alpha1.ConditionTrue, c.Reason, c.LastTransitionTime
+		})
+		count("MachineSet", s.Status.CurrentOperation, reason, since)
+	}
+	for _, d := range deployments {
+		reason, since := blockedBy(d.Status.Conditions, func(c v1alpha1.MachineDeploymentCondition) (bool, string, metav1.Time) {
+			return c.Type == v1alpha1.MachineDeploymentBlocked && c.Status == v1alpha1.ConditionTrue, c.Reason, c.LastTransitionTime
+		})
+		count("MachineDeployment", d.Status.CurrentOperation, reason, since)
+	}
+	open.send(samples, w.operations, w.oldest)
+	blocked.send(samples, w.blocked, w.longest)
+}
+
+// blockedBy returns the reason of the condition Blocked, and since when it is True; an empty reason if it is not.
+func blockedBy[C any](conditions []C, read func(C) (blocked bool, reason string, since metav1.Time)) (string, time.Time) {
+	for _, c := range conditions {
+		if blocked, reason, since := read(c); blocked {
+			return orNone(reason), since.Time
+		}
+	}
+	return "", time.Time{}
+}
+
+// groups count objects by labels. An array is comparable; the last place is empty if there are only two labels.
+type groups map[[3]string]*group
+
+type group struct {
+	labels []string
+	n      int
+	oldest time.Time // zero: no time is known
+}
+
+func (g groups) add(since time.Time, labels ...string) {
+	var key [3]string
+	copy(key[:], labels)
+	if g[key] == nil {
+		g[key] = &group{labels: labels}
+	}
+	of := g[key]
+	of.n++
+	if !since.IsZero() && (of.oldest.IsZero() || since.Before(of.oldest)) {
+		of.oldest = since
+	}
+}
+
+func (g groups) send(samples chan<- prometheus.Metric, count, oldest *prometheus.Desc) {
+	for _, of := range g {
+		samples <- prometheus.MustNewConstMetric(count, prometheus.GaugeValue, float64(of.n), of.labels...)
+		if !of.oldest.IsZero() {
+			samples <- prometheus.MustNewConstMetric(oldest, prometheus.GaugeValue, float64(of.oldest.Unix()), of.labels...)
+		}
+	}
+}

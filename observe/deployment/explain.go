@@ -1,0 +1,94 @@
+package deployment
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/explain"
+	"millwright/decide/rollout"
+	"millwright/observe/machine"
+	observeset "millwright/observe/set"
+)
+
+// Explained returns the facts from which it is explained what blocks a deployment, its sets and its machines. The plan has the conditions
+// that its status should have. Hold says why failed machines are not replaced now; empty: they are, or there are none.
+func Explained(f Family, plan rollout.Plan, hold string, now time.Time) explain.Deployment {
+	d := f.Deployment
+	e := explain.Deployment{
+		Namespace: d.Namespace, Name: d.Name, Hold: hold, Busy: plan.Decision.NoSet || !plan.Decision.Complete,
+		HoldSince: sinceOf(d, string(v1alpha1.MachineDeploymentReplacementHeld), string(v1alpha1.ConditionTrue), now),
+		Of:        max(len(f.Members), int(d.Spec.Replicas)),
+	}
+	if p := plan.Decision.Pause; p != nil && !p.Approve {
+		e.Until = p.Until
+	}
+	for _, c := range plan.Status.Conditions {
+		e.Conditions = append(e.Conditions, explain.Condition{
+			Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message, Since: sinceOf(d, c.Type, c.Status, now),
+		})
+	}
+	sets := slices.SortedFunc(slices.Values(f.Sets), func(a, b *v1alpha1.MachineSet) int {
+		return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name)) // the newest first
+	})
+	for _, set := range sets {
+		e.Sets = append(e.Sets, observeset.ExplainedAlone(set, d, now))
+	}
+	for _, m := range f.Members {
+		var class *v1alpha1.MachineClass
+		if f.ClassOf != nil {
+			class = f.ClassOf(m)
+		}
+		e.Machines = append(e.Machines, machine.Explained(m, class, now))
+	}
+	return e
+}
+
+// sinceOf returns since when a condition of a deployment has had its status; now if it has not.
+func sinceOf(d *v1alpha1.MachineDeployment, kind, status string, now time.Time) time.Time {
+	for _, c := range d.Status.Conditions {
+		if string(c.Type) == kind && string(c.Status) == status {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return now
+}
+
+// MessageOf returns the message of a condition of a deployment; empty when it has none.
+func MessageOf(d *v1alpha1.MachineDeployment, kind v1alpha1.MachineDeploymentConditionType) string {
+	for _, c := range d.Status.Conditions {
+		if c.Type == kind {
+			return c.Message
+		}
+	}
+	return ""
+}
+
+// IsExplained reports whether the status of a deployment shows what blocks it.
+func IsExplained(s *v1alpha1.MachineDeploymentStatus, blocked explain.Summary) bool {
+	for _, c := range s.Conditions {
+		if c.Type == v1alpha1.MachineDeploymentBlocked {
+			return c.Reason == blocked.Reason && c.Message == blocked.Message
+		}
+	}
+	return !blocked.Blocked()
+}
+
+// ApplyBlocked puts what blocks a deployment into the conditions of its status, or takes it out.
+func ApplyBlocked(s *v1alpha1.MachineDeploymentStatus, blocked explain.Summary, now metav1.Time) {
+	if !blocked.Blocked() {
+		s.Conditions = slices.DeleteFunc(s.Conditions, func(c v1alpha1.MachineDeploymentCondition) bool { return c.Type == v1alpha1.MachineDeploymentBlocked })
+		return
+	}
+	s.Conditions = SetCondition(s.Conditions, v1alpha1.MachineDeploymentCondition{
+		Type: v1alpha1.MachineDeploymentBlocked, Status: v1alpha1.ConditionTrue, Reason: blocked.Reason, Message: blocked.Message,
+	}, now)
+	for i := range s.Conditions {
+		if s.Conditions[i].Type == v1alpha1.MachineDeploymentBlocked {
+			s.Conditions[i].LastTransitionTime = metav1.NewTime(blocked.Since).Rfc3339Copy()
+		}
+	}
+}

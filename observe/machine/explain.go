@@ -1,0 +1,54 @@
+package machine
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"millwright/api/v1alpha1"
+	"millwright/api/vocabulary"
+	"millwright/decide/explain"
+	"millwright/observe/cache"
+	"millwright/observe/class"
+	"millwright/observe/drain"
+)
+
+// Explained returns the facts from which it is explained what a machine waits for. Of is its class, nil if it does not exist.
+func Explained(m *v1alpha1.Machine, of *v1alpha1.MachineClass, now time.Time) explain.Machine {
+	o := m.Status.CurrentOperation
+	if o == nil {
+		return explain.Machine{}
+	}
+	f := explain.Machine{
+		Namespace: m.Namespace, Name: m.Name, Node: cache.NodeNameOf(m), Class: m.Spec.Class.Name,
+		Owned: len(m.OwnerReferences) > 0, Deleting: m.DeletionTimestamp != nil,
+		Step: o.Step, Cause: o.Cause, BlockedBy: o.BlockedBy, Since: o.Since.Time, Now: now,
+	}
+	if of != nil {
+		f.Unserved = class.Unserved(of)
+		if ref := cmp.Or(of.CredentialsSecretRef, of.SecretRef); ref != nil {
+			f.Secret = ref.Namespace + "/" + ref.Name
+		}
+	}
+	deadlines := drain.Deadlines(m, now)
+	if f.Deadline = deadlines.Next(); f.Deadline.IsZero() {
+		f.Deadline = cache.TimeOf(o.Deadline)
+	}
+	if f.Step != vocabulary.StepHeld && f.Step != vocabulary.StepQueued {
+		f.Means, f.Then = drain.Means(m), drain.Follows(m, deadlines)
+	}
+	for _, keys := range [][]string{hooks(m, v1alpha1.AnnotationPreDrainHook), hooks(m, v1alpha1.AnnotationPreTerminateHook)} {
+		for _, key := range slices.Sorted(slices.Values(keys)) {
+			if f.Hook == "" && slices.Contains(o.BlockedBy, key) {
+				f.Hook = key
+			}
+		}
+	}
+	return f
+}
+
+// IsExplained reports whether the status of a machine names what blocks it. Time alone, or its class, may have changed that.
+func IsExplained(m *v1alpha1.Machine, w explain.Wait) bool {
+	o := m.Status.CurrentOperation
+	return o == nil || len(o.BlockedBy)+len(w.Blockers) == 0 || slices.Equal(o.BlockedBy, w.Blockers)
+}

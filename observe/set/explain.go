@@ -1,0 +1,92 @@
+package set
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/explain"
+	"millwright/decide/scale"
+	"millwright/observe/cache"
+	"millwright/observe/machine"
+)
+
+// Explained returns the facts from which it is explained what blocks a set and its machines. Conditions are those that its status should
+// have.
+func Explained(set *v1alpha1.MachineSet, around Around, conditions []scale.Condition, now time.Time) explain.Set {
+	s := explainedAlone(set, around.Deployment, conditions, len(around.Members), now)
+	s.Of = max(len(around.Members), int(set.Spec.Replicas))
+	for _, m := range around.Members {
+		s.Machines = append(s.Machines, machine.Explained(m, around.classOf(m), now))
+	}
+	return s
+}
+
+// ExplainedAlone returns these facts without machines, from the conditions that the status of a set has.
+func ExplainedAlone(set *v1alpha1.MachineSet, deployment *v1alpha1.MachineDeployment, now time.Time) explain.Set {
+	return explainedAlone(set, deployment, reportedSet(&set.Status).Conditions, int(set.Status.Replicas), now)
+}
+
+func explainedAlone(set *v1alpha1.MachineSet, deployment *v1alpha1.MachineDeployment, conditions []scale.Condition, there int, now time.Time) explain.Set {
+	s := explain.Set{
+		Namespace: set.Namespace, Name: set.Name, Class: set.Spec.Template.Spec.Class.Name,
+		Busy: set.DeletionTimestamp != nil || there != int(set.Spec.Replicas), Frozen: cache.IsFrozen(set),
+	}
+	if deployment != nil {
+		if _, paused := deployment.Annotations[v1alpha1.AnnotationPaused]; paused {
+			s.PausedBy = deployment.Name
+		}
+		if cache.IsFrozen(deployment) {
+			s.Frozen, s.FrozenBy = true, deployment.Name
+		}
+	}
+	for _, c := range conditions {
+		since := now
+		for _, was := range set.Status.Conditions {
+			if string(was.Type) == c.Type && string(was.Status) == string(c.Status) {
+				since = was.LastTransitionTime.Time
+			}
+		}
+		s.Conditions = append(s.Conditions, explain.Condition{Type: c.Type, Status: string(c.Status), Reason: c.Reason, Message: c.Message, Since: since})
+	}
+	return s
+}
+
+// classOf returns the class of a machine; nil if it does not exist, or if nothing is known about classes.
+func (a Around) classOf(m *v1alpha1.Machine) *v1alpha1.MachineClass {
+	if a.ClassOf == nil {
+		return nil
+	}
+	return a.ClassOf(m)
+}
+
+// IsExplained reports whether the status of a set shows what blocks it.
+func IsExplained(s *v1alpha1.MachineSetStatus, blocked explain.Summary) bool {
+	for _, c := range s.Conditions {
+		if c.Type == v1alpha1.MachineSetBlocked {
+			return c.Reason == blocked.Reason && c.Message == blocked.Message
+		}
+	}
+	return !blocked.Blocked()
+}
+
+// StandsStill says why a set or one of its machines stands still, which its deployment repeats; empty: nothing does.
+func StandsStill(set *v1alpha1.MachineSet) string {
+	for _, c := range set.Status.Conditions {
+		if c.Type == v1alpha1.MachineSetBlocked {
+			return c.Reason + c.Message
+		}
+	}
+	return ""
+}
+
+// ApplyBlocked puts what blocks a set into the conditions of its status.
+func ApplyBlocked(s *v1alpha1.MachineSetStatus, blocked explain.Summary) {
+	if blocked.Blocked() {
+		s.Conditions = append(s.Conditions, v1alpha1.MachineSetCondition{
+			Type: v1alpha1.MachineSetBlocked, Status: v1alpha1.ConditionTrue, Reason: blocked.Reason, Message: blocked.Message,
+			LastTransitionTime: metav1.NewTime(blocked.Since).Rfc3339Copy(),
+		})
+	}
+}

@@ -1,0 +1,33 @@
+// Package taskqueue reads who polls the task queues of Temporal.
+package taskqueue
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	enumspb "go.temporal.io/api/enums/v1"
+	taskqueuepb "go.temporal.io/api/taskqueue/v1"
+	"go.temporal.io/api/workflowservice/v1"
+)
+
+// silent is after which time without a poll a worker counts as gone. Source: a poll of the SDK lasts at most a minute, and Temporal keeps
+// a worker in the list for five.
+const silent = 75 * time.Second
+
+// Pollers returns how many workers poll a queue for tasks of a type.
+func Pollers(ctx context.Context, temporal workflowservice.WorkflowServiceClient, namespace, queue string, kind enumspb.TaskQueueType) (int, error) {
+	answer, err := temporal.DescribeTaskQueue(ctx, &workflowservice.DescribeTaskQueueRequest{
+		Namespace: namespace, TaskQueue: &taskqueuepb.TaskQueue{Name: queue}, TaskQueueType: kind,
+	})
+	if err != nil {
+		return 0, fmt.Errorf("ask Temporal for the workers of queue %s: %w", queue, err)
+	}
+	seen := map[string]bool{}
+	for _, poller := range answer.GetPollers() {
+		if time.Since(poller.GetLastAccessTime().AsTime()) < silent {
+			seen[poller.GetIdentity()] = true
+		}
+	}
+	return len(seen), nil
+}

@@ -1,0 +1,265 @@
+package connection
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	commonpb "go.temporal.io/api/common/v1"
+	failurepb "go.temporal.io/api/failure/v1"
+	historypb "go.temporal.io/api/history/v1"
+	schedulepb "go.temporal.io/api/schedule/v1"
+	workflowpb "go.temporal.io/api/workflow/v1"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/converter"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+)
+
+// line is one of a file of keys, whose key is this letter 32 times.
+func line(name, letter string) string {
+	return name + " " + base64.StdEncoding.EncodeToString([]byte(strings.Repeat(letter, keySize))) + "\n"
+}
+
+func readKeys(t *testing.T, text string) *Keys {
+	t.Helper()
+	keys, err := ReadKeys(write(t, text))
+	require.NoError(t, err)
+	return keys
+}
+
+func payload(t *testing.T, value any) *commonpb.Payload {
+	t.Helper()
+	p, err := converter.GetDefaultDataConverter().ToPayload(value)
+	require.NoError(t, err)
+	return p
+}
+
+func TestPayloadsAreEncryptedAndDecrypted(t *testing.T) {
+	keys := readKeys(t, "# of the installation\n\n"+line("a", "a"))
+	plain := []*commonpb.Payload{payload(t, "machine web-1"), payload(t, nil)}
+	encrypted, err := keys.Encode(plain)
+	require.NoError(t, err)
+	for _, p := range encrypted {
+		assert.Equal(t, "binary/encrypted", string(p.GetMetadata()["encoding"]))
+		assert.NotContains(t, p.String(), "web-1")
+	}
+	again, err := keys.Encode(plain)
+	require.NoError(t, err)
+	assert.NotEqual(t, encrypted[0].GetData(), again[0].GetData(), "the same text looks different each time")
+
+	decrypted, err := keys.Decode(append(encrypted, plain...))
+	require.NoError(t, err)
+	require.Len(t, decrypted, 4)
+	for i, want := range append(plain, plain...) {
+		assert.True(t, proto.Equal(want, decrypted[i]), "payload %d; one that was never encrypted stays as it is", i)
+	}
+}
+
+func TestKeysAreExchanged(t *testing.T) {
+	before := readKeys(t, line("a", "a"))
+	both, turned, after := readKeys(t, line("a", "a")+line("b", "b")), readKeys(t, line("b", "b")+line("a", "a")), readKeys(t, line("b", "b"))
+	encode := func(k *Keys) []*commonpb.Payload {
+		encrypted, err := k.Encode([]*commonpb.Payload{payload(t, "machine web-1")})
+		require.NoError(t, err)
+		return encrypted
+	}
+	for _, writer := range []*Keys{before, both} {
+		for _, reader := range []*Keys{before, both, turned} {
+			_, err := reader.Decode(encode(writer))
+			require.NoError(t, err)
+		}
+	}
+	for _, reader := range []*Keys{both, turned, after} {
+		_, err := reader.Decode(encode(turned))
+		require.NoError(t, err)
+	}
+	_, err := after.Decode(encode(before))
+	require.ErrorContains(t, err, `a payload is encrypted with the key "a", which is not in `+after.from)
+}
+
+func TestAPayloadThatSomebodyChangedIsRefused(t *testing.T) {
+	keys, others := readKeys(t, line("a", "a")), readKeys(t, line("a", "z"))
+	encrypted, err := keys.Encode([]*commonpb.Payload{payload(t, "machine web-1")})
+	require.NoError(t, err)
+	_, err = others.Decode(encrypted)
+	require.ErrorContains(t, err, `cannot be decrypted with the key "a"`)
+	encrypted[0].Data[20] ^= 1
+	_, err = keys.Decode(encrypted)
+	require.ErrorContains(t, err, `cannot be decrypted with the key "a"`)
+	_, err = keys.Decode([]*commonpb.Payload{{Metadata: encrypted[0].GetMetadata()}})
+	require.ErrorContains(t, err, `cannot be decrypted with the key "a"`)
+}
+
+func TestWrongKeysAreExplainedWithoutThem(t *testing.T) {
+	const secret = "Y2FuYXJ5LW9mLXRoZS1rZXk="
+	for name, row := range map[string]struct{ text, says string }{
+		"an empty file": {"# none\n", "has no key"},
+		"one word":      {line("a", "a") + secret, "line 2"},
+		"three words":   {"a b " + secret, "it has 3 words, not two"},
+		"not base64":    {"a " + secret + "!", "not base64"},
+		"too short":     {"a " + secret, "the key has 17 bytes, not 32"},
+		"twice":         {line("a", "a") + line("a", "b"), "line 2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := ReadKeys(write(t, row.text))
+			require.ErrorContains(t, err, row.says)
+			assert.NotContains(t, err.Error(), secret)
+			assert.NotContains(t, err.Error(), strings.Fields(line("a", "b"))[1])
+		})
+	}
+}
+
+// through returns a server behind the interceptors.
+func through(t *testing.T, keys *Keys, invoke grpc.UnaryInvoker) grpc.UnaryInvoker {
+	t.Helper()
+	chain, err := keys.interceptors()
+	require.NoError(t, err)
+	for i := len(chain) - 1; i >= 0; i-- {
+		next, interceptor := invoke, chain[i]
+		invoke = func(ctx context.Context, method string, request, reply any, c *grpc.ClientConn, options ...grpc.CallOption) error {
+			return interceptor(ctx, method, request, reply, c, next, options...)
+		}
+	}
+	return invoke
+}
+
+// call sends a request through the interceptors, and returns what the server received; the server answers with reply's content.
+func call(t *testing.T, keys *Keys, attempts int, request, answer, reply proto.Message) proto.Message {
+	t.Helper()
+	var received proto.Message
+	invoke := through(t, keys, func(_ context.Context, _ string, request, reply any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+		received = request.(proto.Message)
+		proto.Merge(reply.(proto.Message), answer)
+		return nil
+	})
+	for range attempts {
+		proto.Reset(reply)
+		require.NoError(t, invoke(t.Context(), "", request, reply, nil))
+	}
+	return received
+}
+
+// What the server stores is unreadable for it, and comes back readable: also where no client of the SDK decodes it.
+func TestWhatTemporalSeesAndWhatComesBack(t *testing.T) {
+	keys := readKeys(t, line("a", "a"))
+	const secret = "web-1"
+	text := func() *commonpb.Payload { return payload(t, secret) }
+	failure := func() *failurepb.Failure {
+		return &failurepb.Failure{Message: "no capacity for " + secret, Cause: &failurepb.Failure{Message: "cloud: " + secret}}
+	}
+	for name, row := range map[string]struct{ request, answer, empty proto.Message }{
+		"a start with memo and summary; the memo of a description": {
+			request: &workflowservice.StartWorkflowExecutionRequest{Input: &commonpb.Payloads{Payloads: []*commonpb.Payload{text()}}, Memo: &commonpb.Memo{Fields: map[string]*commonpb.Payload{"m": text()}}},
+			empty:   &workflowservice.DescribeWorkflowExecutionResponse{},
+			answer:  &workflowservice.DescribeWorkflowExecutionResponse{WorkflowExecutionInfo: &workflowpb.WorkflowExecutionInfo{Memo: &commonpb.Memo{Fields: map[string]*commonpb.Payload{"m": text()}}}},
+		},
+		"a heartbeat; it and the last failure in a description": {
+			request: &workflowservice.RecordActivityTaskHeartbeatRequest{Details: &commonpb.Payloads{Payloads: []*commonpb.Payload{text()}}},
+			empty:   &workflowservice.DescribeWorkflowExecutionResponse{},
+			answer: &workflowservice.DescribeWorkflowExecutionResponse{PendingActivities: []*workflowpb.PendingActivityInfo{{
+				HeartbeatDetails: &commonpb.Payloads{Payloads: []*commonpb.Payload{text()}}, LastFailure: failure(),
+			}}},
+		},
+		"a failure of an activity; a history": {
+			request: &workflowservice.RespondActivityTaskFailedRequest{Failure: failure()},
+			empty:   &workflowservice.GetWorkflowExecutionHistoryResponse{},
+			answer: &workflowservice.GetWorkflowExecutionHistoryResponse{History: &historypb.History{Events: []*historypb.HistoryEvent{{
+				Attributes: &historypb.HistoryEvent_ActivityTaskFailedEventAttributes{ActivityTaskFailedEventAttributes: &historypb.ActivityTaskFailedEventAttributes{Failure: failure()}},
+			}}}},
+		},
+		"a schedule": {
+			request: &workflowservice.CreateScheduleRequest{Schedule: scheduleOf(text())},
+			empty:   &workflowservice.DescribeScheduleResponse{},
+			answer:  &workflowservice.DescribeScheduleResponse{Schedule: scheduleOf(text())},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			want := proto.Clone(row.request)
+			received := call(t, keys, 1, row.request, row.empty, proto.Clone(row.empty))
+			assert.NotContains(t, shown(received), secret)
+			assert.True(t, proto.Equal(want, row.request), "the request itself is as it was")
+
+			stored := call(t, keys, 1, row.answer, row.empty, proto.Clone(row.empty)) // an answer, encrypted like a request
+			require.NotContains(t, shown(stored), secret)
+			reply := proto.Clone(row.empty)
+			call(t, keys, 1, row.empty, stored, reply)
+			assert.True(t, proto.Equal(readable(row.answer), readable(reply)), "%v", reply)
+		})
+	}
+}
+
+func scheduleOf(p *commonpb.Payload) *schedulepb.Schedule {
+	return &schedulepb.Schedule{Action: &schedulepb.ScheduleAction{Action: &schedulepb.ScheduleAction_StartWorkflow{
+		StartWorkflow: &workflowpb.NewWorkflowExecutionInfo{Input: &commonpb.Payloads{Payloads: []*commonpb.Payload{p}}},
+	}}}
+}
+
+// readable leaves out the encoded message of failures, which stays beside the decoded one.
+func readable(m proto.Message) proto.Message {
+	m = proto.Clone(m)
+	for f := failureIn(m); f != nil; f = f.GetCause() {
+		f.EncodedAttributes = nil
+	}
+	return m
+}
+
+func failureIn(m proto.Message) *failurepb.Failure {
+	switch m := m.(type) {
+	case *workflowservice.DescribeWorkflowExecutionResponse:
+		for _, a := range m.GetPendingActivities() {
+			return a.GetLastFailure()
+		}
+	case *workflowservice.GetWorkflowExecutionHistoryResponse:
+		return m.GetHistory().GetEvents()[0].GetActivityTaskFailedEventAttributes().GetFailure()
+	}
+	return nil
+}
+
+// The SDK sends the same request again after some errors.
+func TestARequestThatIsSentAgainIsEncryptedOnce(t *testing.T) {
+	keys := readKeys(t, line("a", "a"))
+	empty := &workflowservice.RespondActivityTaskFailedResponse{}
+	request := &workflowservice.RespondActivityTaskFailedRequest{
+		Failure: &failurepb.Failure{Message: "no capacity"}, LastHeartbeatDetails: &commonpb.Payloads{Payloads: []*commonpb.Payload{payload(t, "web-1")}},
+	}
+	received := call(t, keys, 3, request, empty, empty).(*workflowservice.RespondActivityTaskFailedRequest)
+	details, err := keys.Decode(received.GetLastHeartbeatDetails().GetPayloads())
+	require.NoError(t, err)
+	var value string
+	require.NoError(t, converter.GetDefaultDataConverter().FromPayload(details[0], &value))
+	assert.Equal(t, "web-1", value)
+	attributes, err := keys.Decode([]*commonpb.Payload{received.GetFailure().GetEncodedAttributes()})
+	require.NoError(t, err)
+	assert.Contains(t, string(attributes[0].GetData()), "no capacity")
+}
+
+// An answer with an unknown key is an error of the request, and none after which the SDK sends it again: nothing that is encrypted passes
+// for a value. An error of the server stays what it is.
+func TestAnUnknownKeyIsAnErrorOfTheRequest(t *testing.T) {
+	encrypted, err := readKeys(t, line("old", "a")).Encode([]*commonpb.Payload{payload(t, "web-1")})
+	require.NoError(t, err)
+	var fails error
+	ask := through(t, readKeys(t, line("new", "b")), func(_ context.Context, _ string, _, reply any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+		if fails == nil {
+			reply.(*workflowservice.QueryWorkflowResponse).QueryResult = &commonpb.Payloads{Payloads: encrypted}
+		}
+		return fails
+	})
+	err = ask(t.Context(), "", &workflowservice.QueryWorkflowRequest{}, &workflowservice.QueryWorkflowResponse{}, nil)
+	require.ErrorContains(t, err, `the key "old"`)
+	assert.Equal(t, codes.FailedPrecondition, status.Code(err))
+
+	fails = status.Error(codes.Unavailable, "shard is moving")
+	err = ask(t.Context(), "", &workflowservice.QueryWorkflowRequest{}, &workflowservice.QueryWorkflowResponse{}, nil)
+	assert.Equal(t, codes.Unavailable, status.Code(err))
+}
+
+// shown is a message as text, with its payloads as they are.
+func shown(m proto.Message) string { return fmt.Sprint(m) }

@@ -1,0 +1,129 @@
+//go:build integration
+
+package incus_test
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"millwright/provider"
+	"millwright/provider/incus"
+)
+
+// machine returns a machine with a name of this test alone: names are unique on the network.
+func machine(t *testing.T) provider.Machine {
+	name := strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name()))
+	name = name[max(0, len(name)-30):]
+	return provider.Machine{Cluster: "c", Namespace: "shop", Name: "m-" + name, UID: "uid-m", NeverTried: true}
+}
+
+// What a server refuses has a code and the server's own words.
+func TestRefusalsOfAServer(t *testing.T) {
+	for name, row := range map[string]struct {
+		spec  func(map[string]any)
+		quota bool
+		want  provider.Code
+		says  string
+	}{
+		"no such image":   {spec: func(s map[string]any) { s["image"] = map[string]any{"alias": "none"} }, want: provider.InvalidArgument, says: "none"},
+		"no such project": {spec: func(s map[string]any) { s["project"] = "none" }, want: provider.InvalidArgument, says: "none"},
+		"no such profile": {spec: func(s map[string]any) { s["profiles"] = []string{"none"} }, want: provider.InvalidArgument, says: "none"},
+		"no such key":     {spec: func(s map[string]any) { s["config"] = map[string]string{"odd": "1"} }, want: provider.Internal, says: "odd"},
+		"quota":           {spec: func(map[string]any) {}, quota: true, want: provider.ResourceExhausted, says: "maximum number of instances"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			of := class(t, row.spec)
+			p := incus.New()
+			if row.quota {
+				_, err := server.Run(t.Context(), "project", "set", projectOf(t, of), "limits.containers=0")
+				require.NoError(t, err)
+			}
+			_, err := p.CreateInstance(t.Context(), of, machine(t))
+			assert.Equal(t, row.want, provider.CodeOf(err), "%v", err)
+			assert.ErrorContains(t, err, row.says)
+		})
+	}
+}
+
+// A worker dies while the server makes the instance: the server goes on, and the next call finds the instance.
+func TestACreatorThatDies(t *testing.T) {
+	of := class(t)
+	ctx, die := context.WithCancel(t.Context())
+	time.AfterFunc(20*time.Millisecond, die)
+	_, err := incus.New().CreateInstance(ctx, of, machine(t))
+	require.Equal(t, provider.Canceled, provider.CodeOf(err), "%v", err)
+	m := machine(t)
+	m.NeverTried = false
+	made, err := incus.New().CreateInstance(t.Context(), of, m)
+	require.NoError(t, err)
+	listed, err := incus.New().ListInstances(t.Context(), of, "c")
+	require.NoError(t, err)
+	require.Len(t, listed, 1)
+	m.ProviderID = listed[0].ProviderID
+	assert.Equal(t, made.ProviderID, m.ProviderID)
+	require.Eventually(t, func() bool { // the server refuses to start it while it makes it
+		started, err := incus.New().InitializeInstance(t.Context(), of, m)
+		return err == nil && started.State == provider.Running
+	}, time.Minute, 100*time.Millisecond)
+}
+
+// An instance that was made and cannot be started waits to be initialised, and the server's words say why.
+func TestAnInstanceThatCannotBeStarted(t *testing.T) {
+	of := class(t)
+	p := incus.New()
+	_, err := server.Run(t.Context(), "init", image, machine(t).Name, "--project", projectOf(t, of), "--config", "user.millwright-cluster=c",
+		"--config", "user.millwright-class=shop/small", "--config", "user.millwright-machine="+machine(t).Name, "--config", "user.millwright-uid=uid-m")
+	require.NoError(t, err)
+	made, err := p.CreateInstance(t.Context(), of, machine(t))
+	require.NoError(t, err)
+	assert.Equal(t, provider.Uninitialized, made.State)
+	m := machine(t)
+	m.ProviderID = made.ProviderID
+	started, err := p.InitializeInstance(t.Context(), of, m)
+	require.NoError(t, err)
+	assert.Equal(t, provider.Running, started.State)
+}
+
+// A machine can be deleted although its class cannot be used any more.
+func TestADeletionNeedsEndpointAndProjectOnly(t *testing.T) {
+	of := class(t)
+	p := incus.New()
+	made, err := p.CreateInstance(t.Context(), of, machine(t))
+	require.NoError(t, err)
+	var spec map[string]any
+	require.NoError(t, json.Unmarshal(of.Spec, &spec))
+	delete(spec, "image")
+	of.Spec, err = json.Marshal(spec)
+	require.NoError(t, err)
+	m := machine(t)
+	m.ProviderID = made.ProviderID
+	require.NoError(t, p.DeleteInstance(t.Context(), of, m))
+	_, err = p.InstanceStatus(t.Context(), of, m)
+	assert.Equal(t, provider.NotFound, provider.CodeOf(err))
+}
+
+// An instance of the same name that came later is another one.
+func TestANameThatIsUsedAgain(t *testing.T) {
+	of := class(t)
+	p := incus.New()
+	first, err := p.CreateInstance(t.Context(), of, machine(t))
+	require.NoError(t, err)
+	m := machine(t)
+	m.ProviderID = first.ProviderID
+	require.NoError(t, p.DeleteInstance(t.Context(), of, m))
+	later := machine(t)
+	later.UID = "uid-later"
+	second, err := p.CreateInstance(t.Context(), of, later)
+	require.NoError(t, err)
+	assert.NotEqual(t, first.ProviderID, second.ProviderID)
+	require.NoError(t, p.DeleteInstance(t.Context(), of, m), "what it had is gone")
+	seen, err := p.InstanceStatus(t.Context(), of, later)
+	require.NoError(t, err)
+	assert.Equal(t, second.ProviderID, seen.ProviderID)
+}

@@ -1,0 +1,148 @@
+package incus
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/lxc/incus/v6/shared/api"
+
+	"millwright/provider"
+)
+
+// Keys of a class's Secret.
+const (
+	keyOfClientCert = "clientCert" // certificate that the server trusts (PEM); required unless the endpoint is a socket
+	keyOfClientKey  = "clientKey"  // its key (PEM)
+	keyOfServerCert = "serverCert" // certificate of the server (PEM), if no public authority has signed it: it must be this one
+	keyOfUserData   = "userData"   // user data of the instance
+)
+
+// Spec is the providerSpec of a MachineClass.
+type Spec struct {
+	Endpoint string `json:"endpoint"`          // https://HOST:PORT, or unix:///PATH of a local socket; required
+	Project  string `json:"project,omitempty"` // empty: default
+	Target   string `json:"target,omitempty"`  // member or @group of a cluster of servers; empty: the server chooses
+
+	Type     string                       `json:"type,omitempty"`     // container (default) or virtual-machine
+	Image    Image                        `json:"image"`              // required
+	Profiles []string                     `json:"profiles,omitempty"` // left out: the project's profile default; empty: none
+	Config   map[string]string            `json:"config,omitempty"`   // of the instance; no key under "user.millwright-"
+	Devices  map[string]map[string]string `json:"devices,omitempty"`
+	Limits   Limits                       `json:"limits,omitzero"`
+	Network  string                       `json:"network,omitempty"` // network of the device eth0; empty: that of the profiles
+	Storage  Storage                      `json:"storage,omitzero"`
+}
+
+// Image names the image of instances: by alias or fingerprint, at the server itself or at another one.
+type Image struct {
+	Alias       string `json:"alias,omitempty"`
+	Fingerprint string `json:"fingerprint,omitempty"`
+	Server      string `json:"server,omitempty"`   // URL of an image server; empty: the server itself
+	Protocol    string `json:"protocol,omitempty"` // simplestreams, incus or oci; with Server
+}
+
+// Limits are the limits of an instance, in the words of Incus.
+type Limits struct {
+	CPU    string `json:"cpu,omitempty"`    // as limits.cpu: "2"
+	Memory string `json:"memory,omitempty"` // as limits.memory: "4GiB"
+}
+
+// Storage is the root volume of an instance.
+type Storage struct {
+	Pool string `json:"pool,omitempty"` // empty: that of the profiles
+	Size string `json:"size,omitempty"` // as the size of a disk device: "20GiB"; empty: the pool's default
+}
+
+// ParseSpec parses and checks a providerSpec. Errors have code InvalidArgument and name the field.
+func ParseSpec(raw json.RawMessage) (Spec, error) {
+	spec := Spec{Project: api.ProjectDefaultName, Type: string(api.InstanceTypeContainer)}
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&spec); err != nil {
+		var wrong *json.UnmarshalTypeError
+		switch {
+		case errors.As(err, &wrong):
+			return Spec{}, provider.Errorf(provider.InvalidArgument, "providerSpec.%s: is %s, and must be %s", wrong.Field, wrong.Value, wrong.Type)
+		case errors.Is(err, io.EOF):
+			return Spec{}, provider.Errorf(provider.InvalidArgument, "providerSpec: is missing")
+		}
+		return Spec{}, provider.Errorf(provider.InvalidArgument, "providerSpec: %s", strings.TrimPrefix(err.Error(), "json: "))
+	}
+	return spec, spec.validate()
+}
+
+func (s Spec) validate() error {
+	endpoint, err := url.Parse(s.Endpoint)
+	own := slices.IndexFunc(slices.Sorted(maps.Keys(s.Config)), func(key string) bool {
+		return strings.HasPrefix(key, "user.millwright-") || key == keyProviderID || key == keyUserData
+	})
+	switch {
+	case err != nil, endpoint.Scheme != "https" && endpoint.Scheme != "unix":
+		return provider.Errorf(provider.InvalidArgument, "providerSpec.endpoint: %q is neither https://HOST:PORT nor unix:///PATH", s.Endpoint)
+	case s.Type != string(api.InstanceTypeContainer) && s.Type != string(api.InstanceTypeVM):
+		return provider.Errorf(provider.InvalidArgument, "providerSpec.type: %q is neither container nor virtual-machine", s.Type)
+	case (s.Image.Alias == "") == (s.Image.Fingerprint == ""):
+		return provider.Errorf(provider.InvalidArgument, "providerSpec.image: give an alias or a fingerprint")
+	case own >= 0:
+		return provider.Errorf(provider.InvalidArgument, "providerSpec.config.%s: is set by Millwright", slices.Sorted(maps.Keys(s.Config))[own])
+	case s.Storage.Size != "" && s.Storage.Pool == "":
+		return provider.Errorf(provider.InvalidArgument, "providerSpec.storage.pool: is required with a size")
+	}
+	return nil
+}
+
+// parseLocation returns the endpoint and the project of a spec, which may be invalid otherwise.
+func parseLocation(raw json.RawMessage) Spec {
+	spec := Spec{Project: api.ProjectDefaultName}
+	_ = json.Unmarshal(raw, &spec) // what can be read counts
+	if spec.Project == "" {
+		spec.Project = api.ProjectDefaultName
+	}
+	return spec
+}
+
+// instance returns the request for an instance, without name and tags.
+func (s Spec) instance() api.InstancesPost {
+	post := api.InstancesPost{Type: api.InstanceType(s.Type), Start: true}
+	post.Source = api.InstanceSource{
+		Type: "image", Alias: s.Image.Alias, Fingerprint: s.Image.Fingerprint, Server: s.Image.Server, Protocol: s.Image.Protocol,
+	}
+	if s.Image.Server != "" {
+		post.Source.Mode = "pull"
+	}
+	post.Profiles, post.Config, post.Devices = s.Profiles, maps.Clone(s.Config), maps.Clone(s.Devices)
+	if post.Config == nil {
+		post.Config = map[string]string{}
+	}
+	if post.Devices == nil {
+		post.Devices = map[string]map[string]string{}
+	}
+	for key, value := range map[string]string{"limits.cpu": s.Limits.CPU, "limits.memory": s.Limits.Memory} {
+		if value != "" {
+			post.Config[key] = value
+		}
+	}
+	if s.Network != "" {
+		post.Devices["eth0"] = map[string]string{"type": "nic", "name": "eth0", "network": s.Network}
+	}
+	if s.Storage.Pool != "" {
+		post.Devices["root"] = map[string]string{"type": "disk", "path": "/", "pool": s.Storage.Pool}
+		if s.Storage.Size != "" {
+			post.Devices["root"]["size"] = s.Storage.Size
+		}
+	}
+	return post
+}
+
+// isInstanceName reports whether Incus takes a name for an instance.
+func isInstanceName(name string) bool {
+	digits := strings.Trim(name, "0123456789") == ""
+	return !digits && len(name) <= 63 && regexp.MustCompile(`^[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?$`).MatchString(name)
+}

@@ -1,0 +1,116 @@
+//go:build integration
+
+package libvirt_test
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/digitalocean/go-libvirt"
+	"github.com/digitalocean/go-libvirt/socket/dialers"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	uri      = "test:///default" // libvirt's own mock, which is a part of its library
+	libvirtd = "/usr/sbin/libvirtd"
+	nobody   = 65534
+)
+
+// needDaemon installs libvirtd if it is missing and we are root. Where it cannot be had the test is skipped, and fails in CI.
+func needDaemon(t *testing.T) {
+	t.Helper()
+	if err := install(); err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatalf("CI must run this test: %v", err)
+		}
+		t.Skipf("no libvirtd here: %v", err)
+	}
+}
+
+var install = sync.OnceValue(func() error {
+	if runtime.GOOS != "linux" {
+		return fmt.Errorf("it needs Linux")
+	}
+	_, err := os.Stat(libvirtd)
+	if err == nil {
+		return nil
+	}
+	if os.Geteuid() != 0 {
+		return fmt.Errorf("%w, and only root can install Debian's libvirt-daemon", err)
+	}
+	for _, arguments := range [][]string{
+		{"apt-get", "update", "-q"},
+		{"apt-get", "install", "-q", "-y", "--no-install-recommends", "libvirt-daemon"},
+	} {
+		fmt.Fprintf(os.Stderr, "libvirtd is missing: %v\n", arguments)
+		command := exec.Command(arguments[0], arguments[1:]...)
+		command.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
+		if out, err := command.CombinedOutput(); err != nil {
+			return fmt.Errorf("%v: %w: %s", arguments, err, out)
+		}
+	}
+	return nil
+})
+
+// startDaemon starts a libvirtd for this test, and returns the path of its socket. Its files are all in one folder. It does not run
+// as root: then it would use /run/libvirt and /var/lib/libvirt.
+func startDaemon(t *testing.T, auth string) string {
+	t.Helper()
+	needDaemon(t)
+	dir, err := os.MkdirTemp("", "millwright-libvirt-") // paths of sockets have at most 107 bytes, and t.TempDir is longer
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
+	config, socket := filepath.Join(dir, "libvirtd.conf"), filepath.Join(dir, "libvirt-sock")
+	text := fmt.Sprintf("unix_sock_dir = %q\nauth_unix_rw = %q\nunix_sock_rw_perms = \"0700\"\nlog_outputs = \"3:stderr\"\n", dir, auth)
+	require.NoError(t, os.WriteFile(config, []byte(text), 0o644))
+
+	log, err := os.Create(filepath.Join(dir, "log"))
+	require.NoError(t, err)
+	defer func() { _ = log.Close() }()
+	daemon := exec.Command(libvirtd, "--config", config, "--pid-file", filepath.Join(dir, "pid"))
+	daemon.Stdout, daemon.Stderr = log, log
+	daemon.Env = []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "XDG_RUNTIME_DIR=" + dir, "XDG_CONFIG_HOME=" + dir, "XDG_CACHE_HOME=" + dir, "XDG_DATA_HOME=" + dir,
+	}
+	daemon.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if os.Geteuid() == 0 {
+		daemon.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
+		require.NoError(t, os.Chown(dir, nobody, nobody))
+	}
+	require.NoError(t, daemon.Start())
+	t.Cleanup(func() {
+		assert.NoError(t, daemon.Process.Signal(syscall.SIGTERM))
+		_ = daemon.Wait()
+		if t.Failed() {
+			said, _ := os.ReadFile(log.Name())
+			t.Logf("libvirtd:\n%s", said)
+		}
+	})
+	require.Eventually(t, func() bool {
+		conn, err := net.Dial("unix", socket) // the file exists a moment before the daemon listens
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err == nil
+	}, 30*time.Second, 10*time.Millisecond, "libvirtd does not listen")
+	return socket
+}
+
+// connect connects to a daemon until the test ends. The mock forgets its domains when nobody is connected.
+func connect(t *testing.T, socket string) *libvirt.Libvirt {
+	t.Helper()
+	client := libvirt.NewWithDialer(dialers.NewLocal(dialers.WithSocket(socket)))
+	require.NoError(t, client.ConnectToURI(uri))
+	t.Cleanup(func() { assert.NoError(t, client.Disconnect()) })
+	return client
+}

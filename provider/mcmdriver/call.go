@@ -1,0 +1,130 @@
+package mcmdriver
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gardener/machine-controller-manager/pkg/util/provider/machinecodes/status"
+
+	"millwright/provider"
+)
+
+// How long MCM's controller waits before it calls the driver again after a code that it does not take for a passing one.
+const (
+	mediumRetry = 3 * time.Minute  // to create. Source: MediumRetry of MCM
+	longRetry   = 10 * time.Minute // to delete. Source: LongRetry of MCM
+)
+
+// ask makes one call of the driver and returns when the context ends, although drivers may ignore it: the call then goes on, and its
+// answer is lost. A panic of the driver is an error of code Internal.
+func ask[Q, A any](ctx context.Context, class provider.Class, method func(context.Context, Q) (*A, error), request Q) (*A, *refused) {
+	type outcome struct {
+		answer *A
+		err    error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		var o outcome
+		defer func() {
+			if cause := recover(); cause != nil {
+				o.err = provider.Errorf(provider.Internal, "the driver panicked: %v", cause)
+			}
+			done <- o
+		}()
+		o.answer, o.err = method(ctx, request)
+	}()
+	select {
+	case o := <-done:
+		return o.answer, refusalOf(class, o.err)
+	case <-ctx.Done():
+		return nil, refusalOf(class, ctx.Err())
+	}
+}
+
+// refused is an error of a driver.
+type refused provider.Error
+
+func codeOf(r *refused) provider.Code {
+	if r == nil {
+		return provider.OK
+	}
+	return r.Code
+}
+
+// refusalOf reads code and message of a driver's error; nil for nil. A code within the error is read as MCM does, from the text, and an
+// error without one is Unknown.
+func refusalOf(class provider.Class, err error) *refused {
+	if err == nil {
+		return nil
+	}
+	if ours, is := errors.AsType[*provider.Error](err); is {
+		return (*refused)(ours)
+	}
+	r := &refused{Code: provider.CodeOf(err), Message: err.Error()}
+	coded, is := errors.AsType[*status.Status](err)
+	if !is {
+		coded, is = status.FromError(err)
+	}
+	if is {
+		r.Code, r.Message = provider.Code(coded.Code()), coded.Message()
+	}
+	if r.Code <= provider.OK || r.Code > provider.NotInitialized {
+		r.Code = provider.Unknown
+	}
+	r.Message = strings.Join(strings.FieldsFunc(class.Secret.Redact(r.Message), func(c rune) bool { return c == '\n' || c == '\r' || c == '\t' }), " ")
+	r.Message = cmp.Or(r.Message, "the driver gave no reason")
+	return r
+}
+
+// after returns the error for the adapter. The codes at which Millwright would wait for people tell it to ask again after some time,
+// as MCM does: drivers also use them for what passes.
+func (r *refused) after(wait time.Duration) error {
+	err := provider.Error(*r)
+	switch err.Code {
+	case provider.InvalidArgument, provider.FailedPrecondition, provider.OutOfRange, provider.Unimplemented, provider.AlreadyExists,
+		provider.PermissionDenied, provider.Unauthenticated:
+		err.RetryAfter = wait
+	default: // backed off from
+	}
+	return &err
+}
+
+// creations are the create calls of the driver that run in this process. One whose caller has given up may still make an instance, so
+// no search is conclusive before it has ended. The zero value is valid.
+type creations struct {
+	mu      sync.Mutex
+	running map[string]int // by machine
+}
+
+func key(machine provider.Machine) string {
+	return fmt.Sprintf("%s/%s", machine.Namespace, machine.Name)
+}
+
+// begin notes a call, until the returned function is called.
+func (c *creations) begin(machine provider.Machine) (end func()) {
+	c.add(machine, 1)
+	return func() { c.add(machine, -1) }
+}
+
+func (c *creations) add(machine provider.Machine, n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.running == nil {
+		c.running = map[string]int{}
+	}
+	if c.running[key(machine)] += n; c.running[key(machine)] == 0 {
+		delete(c.running, key(machine))
+	}
+}
+
+// run reports whether there is a call for the machine.
+func (c *creations) run(machine provider.Machine) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.running[key(machine)] > 0
+}

@@ -1,0 +1,294 @@
+package mcmdriver_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	mcm "github.com/gardener/machine-controller-manager/pkg/util/provider/driver"
+	"github.com/gardener/machine-controller-manager/pkg/util/provider/machinecodes/codes"
+	"github.com/gardener/machine-controller-manager/pkg/util/provider/machinecodes/status"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"millwright/provider"
+	"millwright/provider/driver"
+	"millwright/provider/mcmdriver"
+	"millwright/provider/mcmdriver/ec2test"
+)
+
+// scripted is a driver whose answers a test writes. What it has no answer for is not implemented.
+type scripted struct {
+	create     func(context.Context, *mcm.CreateMachineRequest) (*mcm.CreateMachineResponse, error)
+	initialize func(*mcm.InitializeMachineRequest) (*mcm.InitializeMachineResponse, error)
+	remove     func(*mcm.DeleteMachineRequest) (*mcm.DeleteMachineResponse, error)
+	status     func(*mcm.GetMachineStatusRequest) (*mcm.GetMachineStatusResponse, error)
+	list       func() (*mcm.ListMachinesResponse, error)
+}
+
+var errUnimplemented = status.Error(codes.Unimplemented, "not implemented")
+
+func (s *scripted) CreateMachine(ctx context.Context, r *mcm.CreateMachineRequest) (*mcm.CreateMachineResponse, error) {
+	return s.create(ctx, r)
+}
+
+func (s *scripted) InitializeMachine(_ context.Context, r *mcm.InitializeMachineRequest) (*mcm.InitializeMachineResponse, error) {
+	if s.initialize == nil {
+		return nil, errUnimplemented
+	}
+	return s.initialize(r)
+}
+
+func (s *scripted) DeleteMachine(_ context.Context, r *mcm.DeleteMachineRequest) (*mcm.DeleteMachineResponse, error) {
+	return s.remove(r)
+}
+
+func (s *scripted) GetMachineStatus(_ context.Context, r *mcm.GetMachineStatusRequest) (*mcm.GetMachineStatusResponse, error) {
+	if s.status == nil {
+		return nil, errUnimplemented
+	}
+	return s.status(r)
+}
+
+func (s *scripted) ListMachines(context.Context, *mcm.ListMachinesRequest) (*mcm.ListMachinesResponse, error) {
+	if s.list == nil {
+		return nil, errUnimplemented
+	}
+	return s.list()
+}
+
+func (s *scripted) GetVolumeIDs(context.Context, *mcm.GetVolumeIDsRequest) (*mcm.GetVolumeIDsResponse, error) {
+	return nil, errUnimplemented
+}
+
+func absent(*mcm.GetMachineStatusRequest) (*mcm.GetMachineStatusResponse, error) {
+	return nil, status.Error(codes.NotFound, "no instance")
+}
+
+func machine() provider.Machine {
+	return provider.Machine{Cluster: "prod", Namespace: "shop", Name: "m", UID: "uid-m", NeverTried: true}
+}
+
+func refusal(t *testing.T, err error) *provider.Error {
+	t.Helper()
+	typed, is := errors.AsType[*provider.Error](err)
+	require.True(t, is, "%v", err)
+	return typed
+}
+
+// The driver gets the objects that it would get of MCM.
+func TestWhatTheDriverGets(t *testing.T) {
+	class := class(t, "pool", "prod", plain)
+	var got *mcm.CreateMachineRequest
+	d := &scripted{status: absent, create: func(_ context.Context, r *mcm.CreateMachineRequest) (*mcm.CreateMachineResponse, error) {
+		got = r
+		r.Secret.Data[ec2test.SecretUserData][0] = 'x' // drivers may change what they get
+		return &mcm.CreateMachineResponse{ProviderID: "aws:///eu/i-1", NodeName: "n", LastKnownState: "made", Addresses: []corev1.NodeAddress{{Type: "InternalIP", Address: "10.0.0.1"}}}, nil
+	}}
+	m := machine()
+	m.LastKnownState, m.NodeAnnotations = "before", map[string]string{ec2test.PlacementAnnotation: "{}"}
+	made, err := mcmdriver.New(d).CreateInstance(t.Context(), class, m)
+	require.NoError(t, err)
+	assert.Equal(t, provider.Instance{
+		ProviderID: "aws:///eu/i-1", NodeName: "n", MachineName: "m", LastKnownState: "made", Addresses: []provider.Address{{Type: "InternalIP", Address: "10.0.0.1"}},
+	}, made)
+	assert.Equal(t, []string{"shop", "m", "uid-m"}, []string{got.Machine.Namespace, got.Machine.Name, string(got.Machine.UID)})
+	assert.Equal(t, []string{"MachineClass", "pool"}, []string{got.Machine.Spec.Class.Kind, got.Machine.Spec.Class.Name})
+	assert.Equal(t, "before", got.Machine.Status.LastKnownState)
+	assert.Equal(t, m.NodeAnnotations, got.Machine.Spec.NodeTemplateSpec.Annotations)
+	assert.Equal(t, []string{"shop", "pool", "AWS"}, []string{got.MachineClass.Namespace, got.MachineClass.Name, got.MachineClass.Provider})
+	assert.JSONEq(t, string(class.Spec), string(got.MachineClass.ProviderSpec.Raw))
+	assert.Len(t, got.Secret.Data, 3)
+	assert.Equal(t, "#!/bin/boot", string(class.Secret[ec2test.SecretUserData]))
+}
+
+func TestErrorsOfADriver(t *testing.T) {
+	const medium = 3 * time.Minute
+	for name, row := range map[string]struct {
+		err     error
+		code    provider.Code
+		message string
+		after   time.Duration
+	}{
+		"passes":            {status.Error(codes.Unavailable, "busy"), provider.Unavailable, "busy", 0},
+		"no capacity":       {status.Error(codes.ResourceExhausted, "quota"), provider.ResourceExhausted, "quota", 0},
+		"internal":          {status.Error(codes.Internal, "oops"), provider.Internal, "oops", 0},
+		"for people":        {status.Error(codes.InvalidArgument, "no such image"), provider.InvalidArgument, "no such image", medium},
+		"credentials":       {status.Error(codes.Unauthenticated, "expired"), provider.Unauthenticated, "expired", medium},
+		"wrapped":           {fmt.Errorf("create: %w", status.Error(codes.FailedPrecondition, "subnet [a] is [full]")), provider.FailedPrecondition, "subnet [a] is [full]", medium},
+		"text alone":        {errors.New("rpc: machine codes error: code = [Aborted] message = [again]"), provider.Aborted, "again", 0},
+		"no code":           {errors.New("boom"), provider.Unknown, "boom", 0},
+		"several lines":     {status.Error(codes.Internal, "UnauthorizedOperation\n\tstatus code: 403"), provider.Internal, "UnauthorizedOperation status code: 403", 0},
+		"a Secret's value":  {status.Error(codes.Internal, "key test-secret-access-key"), provider.Internal, "key [redacted]", 0},
+		"a value of lines":  {status.Error(codes.Internal, "bad key -----BEGIN-----\nAQAB\n-----END-----"), provider.Internal, "bad key [redacted]", 0},
+		"OK is no error":    {status.Error(codes.OK, "fine"), provider.Unknown, "fine", 0},
+		"a code of nobody":  {status.Error(codes.Code(99), "new"), provider.Unknown, "new", 0},
+		"without a message": {status.Error(codes.Internal, ""), provider.Internal, "the driver gave no reason", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := &scripted{status: absent, create: func(context.Context, *mcm.CreateMachineRequest) (*mcm.CreateMachineResponse, error) {
+				return nil, row.err
+			}}
+			class := class(t, "pool", "prod", plain)
+			class.Secret["pem"] = []byte("-----BEGIN-----\nAQAB\n-----END-----\n")
+			_, err := mcmdriver.New(d).CreateInstance(t.Context(), class, machine())
+			r := refusal(t, err)
+			assert.Equal(t, row.code, r.Code)
+			assert.Equal(t, "create instance of machine m: "+row.message, r.Message)
+			assert.Equal(t, row.after, r.RetryAfter)
+		})
+	}
+}
+
+func TestADeletionIsTriedAgainAfterTenMinutes(t *testing.T) {
+	d := &scripted{status: absent, remove: func(*mcm.DeleteMachineRequest) (*mcm.DeleteMachineResponse, error) {
+		return nil, status.Error(codes.FailedPrecondition, "the disk is in use")
+	}}
+	m := machine()
+	m.ProviderID = "aws:///eu/i-1"
+	r := refusal(t, mcmdriver.New(d).DeleteInstance(t.Context(), class(t, "pool", "prod", plain), m))
+	assert.Equal(t, 10*time.Minute, r.RetryAfter)
+}
+
+// MCM stores what a failed creation returns as LastKnownState, and passes it to the next one.
+func TestAFailedCreationKeepsItsState(t *testing.T) {
+	d := &scripted{status: absent, create: func(context.Context, *mcm.CreateMachineRequest) (*mcm.CreateMachineResponse, error) {
+		return &mcm.CreateMachineResponse{LastKnownState: "disk-1 exists"}, status.Error(codes.Internal, "no interface")
+	}}
+	made, err := mcmdriver.New(d).CreateInstance(t.Context(), class(t, "pool", "prod", plain), machine())
+	require.Error(t, err)
+	assert.Equal(t, "disk-1 exists", made.LastKnownState)
+}
+
+func TestInitializeAfterCreate(t *testing.T) {
+	for name, row := range map[string]struct {
+		initialize func(*mcm.InitializeMachineRequest) (*mcm.InitializeMachineResponse, error)
+		want       provider.Instance
+	}{
+		"not implemented": {nil, provider.Instance{ProviderID: "id", NodeName: "n", MachineName: "m"}},
+		"done": {func(r *mcm.InitializeMachineRequest) (*mcm.InitializeMachineResponse, error) {
+			return &mcm.InitializeMachineResponse{ProviderID: r.Machine.Spec.ProviderID, NodeName: "other"}, nil
+		}, provider.Instance{ProviderID: "id", NodeName: "other", MachineName: "m"}},
+		"refused": {func(*mcm.InitializeMachineRequest) (*mcm.InitializeMachineResponse, error) {
+			return nil, status.Error(codes.Internal, "no")
+		}, provider.Instance{ProviderID: "id", NodeName: "n", MachineName: "m", State: provider.Uninitialized}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := &scripted{status: absent, initialize: row.initialize, create: func(context.Context, *mcm.CreateMachineRequest) (*mcm.CreateMachineResponse, error) {
+				return &mcm.CreateMachineResponse{ProviderID: "id", NodeName: "n"}, nil
+			}}
+			made, err := mcmdriver.New(d).CreateInstance(t.Context(), class(t, "pool", "prod", plain), machine())
+			require.NoError(t, err)
+			assert.Equal(t, row.want, made)
+		})
+	}
+}
+
+// Without a status and a list nobody can know whether there is an instance.
+func TestADriverThatCanLookUpNothing(t *testing.T) {
+	p, class := mcmdriver.New(&scripted{}), class(t, "pool", "prod", plain)
+	_, err := p.CreateInstance(t.Context(), class, machine())
+	assert.Equal(t, provider.Unimplemented, refusal(t, err).Code)
+	_, err = p.InstanceStatus(t.Context(), class, machine())
+	assert.Equal(t, provider.Unimplemented, refusal(t, err).Code)
+	ids, err := p.VolumeIDs(t.Context(), []provider.Volume{{CSIDriver: ec2test.CSIDriver, Handle: "vol-1"}})
+	require.NoError(t, err)
+	assert.Empty(t, ids)
+}
+
+// The list is asked when there are several of the name. If it does not show them, there are still several.
+func TestSeveralThatNoListShows(t *testing.T) {
+	d := &scripted{
+		status: func(*mcm.GetMachineStatusRequest) (*mcm.GetMachineStatusResponse, error) {
+			return nil, status.Error(codes.OutOfRange, "i-1 and i-2")
+		},
+		list: func() (*mcm.ListMachinesResponse, error) { return &mcm.ListMachinesResponse{}, nil },
+	}
+	_, err := mcmdriver.New(d).InstanceStatus(t.Context(), class(t, "pool", "prod", plain), machine())
+	assert.Equal(t, provider.OutOfRange, refusal(t, err).Code)
+}
+
+func TestAPanicOfADriver(t *testing.T) {
+	d := &scripted{status: func(*mcm.GetMachineStatusRequest) (*mcm.GetMachineStatusResponse, error) { panic("nil map") }}
+	_, err := mcmdriver.New(d).InstanceStatus(t.Context(), class(t, "pool", "prod", plain), machine())
+	r := refusal(t, err)
+	assert.Equal(t, provider.Internal, r.Code)
+	assert.Contains(t, r.Message, "the driver panicked: nil map")
+}
+
+// A create call that ignores its context goes on when its caller has given up. Until it ends, the machine gets no other one, and no
+// deletion is told that there is no instance.
+func TestACreationThatIgnoresItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		class, cloud := class(t, "pool", "prod", plain), &ec2test.Cloud{}
+		d := &ec2test.Driver{Cloud: cloud}
+		free := make(chan struct{})
+		d.Hang("CreateMachine", free)
+		p := mcmdriver.New(d)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := p.CreateInstance(ctx, class, machine())
+		require.Equal(t, provider.DeadlineExceeded, refusal(t, err).Code)
+		again := machine()
+		again.NeverTried = false
+		_, err = p.CreateInstance(t.Context(), class, again)
+		assert.Equal(t, provider.Aborted, refusal(t, err).Code)
+		assert.Equal(t, provider.Aborted, refusal(t, p.DeleteInstance(t.Context(), class, again)).Code)
+		close(free)
+		synctest.Wait()
+		made, err := p.CreateInstance(t.Context(), class, again)
+		require.NoError(t, err)
+		assert.Equal(t, ec2test.ProviderID("eu-west-1", "i-00000001"), made.ProviderID)
+	})
+}
+
+// A worker dies after its create request, before it has recorded the instance. The next one finds it by its name if the cloud shows it
+// within the window; if the cloud is slower there are two, and the status says so.
+func TestACreatorThatDies(t *testing.T) {
+	for name, row := range map[string]struct {
+		shows time.Duration
+		want  int
+	}{
+		"the cloud shows it at once":            {0, 1},
+		"within the window":                     {4 * time.Second, 1},
+		"within the window and the life before": {19 * time.Second, 1},
+		"what remains: later than both":         {21 * time.Second, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				class, cloud := class(t, "pool", "prod", plain), &ec2test.Cloud{Consistency: row.shows}
+				_, err := cloud.RunInstances(ec2test.Instance{Tags: map[string]string{"Name": "m", "kubernetes.io/cluster/prod": "1", "kubernetes.io/role/node": "1"}}) // by the one that died
+				require.NoError(t, err)
+				m := machine()
+				m.NeverTried = false
+				p := mcmdriver.New(&ec2test.Driver{Cloud: cloud})
+				made, err := p.CreateInstance(t.Context(), class, m)
+				require.NoError(t, err)
+				listed, err := p.ListInstances(t.Context(), class, "prod")
+				require.NoError(t, err)
+				assert.Len(t, listed, row.want)
+				_, err = p.InstanceStatus(t.Context(), class, m)
+				if row.want == 1 {
+					require.NoError(t, err)
+					return
+				}
+				assert.Equal(t, provider.OutOfRange, refusal(t, err).Code)
+				m.ProviderID = made.ProviderID
+				_, err = p.InstanceStatus(t.Context(), class, m)
+				require.NoError(t, err, "the recorded one is the machine's")
+			})
+		})
+	}
+}
+
+// The options reach the adapter.
+func TestOptions(t *testing.T) {
+	p := mcmdriver.New(&scripted{}, mcmdriver.WithWindow(time.Minute), mcmdriver.WithAdapter(driver.WithRequestLife(time.Minute)))
+	traits, err := p.Traits(t.Context(), provider.Class{})
+	require.NoError(t, err)
+	assert.Equal(t, provider.Traits{Named: true, Window: time.Minute}, traits)
+}

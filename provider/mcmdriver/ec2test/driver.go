@@ -1,0 +1,295 @@
+package ec2test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	mcm "github.com/gardener/machine-controller-manager/pkg/util/provider/driver"
+	"github.com/gardener/machine-controller-manager/pkg/util/provider/machinecodes/codes"
+	"github.com/gardener/machine-controller-manager/pkg/util/provider/machinecodes/status"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// What a class and its Secret have for this driver. Source: MCM's driver for AWS.
+const (
+	Provider        = "AWS"
+	CSIDriver       = "ebs.csi.aws.com"
+	SecretKeyID     = "providerAccessKeyId"
+	SecretAccessKey = "providerSecretAccessKey"
+	SecretUserData  = "userData"
+
+	// DeniedKey is a value of SecretAccessKey that the cloud refuses.
+	DeniedKey = "denied-secret-access-key"
+
+	// PlacementAnnotation is the annotation of spec.nodeTemplate of a Machine from which the driver takes the placement.
+	PlacementAnnotation = "machine.sapcloud.io/awsPlacement"
+)
+
+// showInterval is the time between two looks for an instance that was made: short, so that tests wait no longer than they must.
+const showInterval = time.Millisecond
+
+// Spec is the providerSpec of a class, as far as this driver reads it.
+type Spec struct {
+	Region                 string            `json:"region"`
+	Tags                   map[string]string `json:"tags"`
+	SrcAndDstChecksEnabled *bool             `json:"srcAndDstChecksEnabled,omitempty"` // false: instances need InitializeMachine
+}
+
+// Driver is a driver for EC2.
+type Driver struct {
+	Cloud API
+
+	// NameOnly makes GetMachineStatus ignore the provider ID, as older releases of the driver for AWS do.
+	NameOnly bool
+
+	// NoStatus leaves GetMachineStatus unimplemented, and NodeName the name of the machine, as older releases of the driver for OpenStack do.
+	NoStatus bool
+
+	mu    sync.Mutex
+	fails map[string]error
+	hangs map[string]<-chan struct{}
+}
+
+var _ mcm.Driver = (*Driver)(nil)
+
+// Fail makes the next call of a method, such as "CreateMachine", end with an error.
+func (d *Driver) Fail(method string, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.fails == nil {
+		d.fails = map[string]error{}
+	}
+	d.fails[method] = err
+}
+
+// Hang makes each call of a method wait for a channel, whatever happens to its context.
+func (d *Driver) Hang(method string, until <-chan struct{}) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.hangs == nil {
+		d.hangs = map[string]<-chan struct{}{}
+	}
+	d.hangs[method] = until
+}
+
+// enter begins a method: it hangs or fails if it was told so.
+func (d *Driver) enter(method string) error {
+	d.mu.Lock()
+	err, hang := d.fails[method], d.hangs[method]
+	delete(d.fails, method)
+	d.mu.Unlock()
+	if hang != nil {
+		<-hang
+	}
+	return err
+}
+
+// read checks class and Secret, as each method of the driver does.
+func (d *Driver) read(method string, class *v1alpha1.MachineClass, secret *corev1.Secret) (spec Spec, err error) {
+	if err := d.enter(method); err != nil {
+		return spec, err
+	}
+	if class.Provider != Provider {
+		return spec, status.Error(codes.InvalidArgument, fmt.Sprintf("requested for provider '%s', we only support '%s'", class.Provider, Provider))
+	}
+	if err := json.Unmarshal(class.ProviderSpec.Raw, &spec); err != nil {
+		return spec, status.Error(codes.Internal, err.Error())
+	}
+	if cluster, role := spec.scope(); spec.Region == "" || cluster == "" || role == "" {
+		return spec, status.Error(codes.InvalidArgument, "providerSpec needs a region, and tags of a cluster and a role")
+	}
+	for _, key := range []string{SecretKeyID, SecretAccessKey, SecretUserData} {
+		if len(secret.Data[key]) == 0 {
+			return spec, status.Error(codes.InvalidArgument, "Secret needs the key "+key)
+		}
+	}
+	if string(secret.Data[SecretAccessKey]) == DeniedKey {
+		return spec, status.Error(codes.Unauthenticated, "AuthFailure: "+DeniedKey+" is not valid")
+	}
+	return spec, nil
+}
+
+// scope returns the keys of the tags that say whose an instance is.
+func (s Spec) scope() (cluster, role string) {
+	for key := range s.Tags {
+		switch {
+		case strings.HasPrefix(key, "kubernetes.io/cluster/"):
+			cluster = key
+		case strings.HasPrefix(key, "kubernetes.io/role/"):
+			role = key
+		}
+	}
+	return cluster, role
+}
+
+// find returns the instances of all pages that are in the scope of the class, alive, and of this ID and name, if one is given.
+func (d *Driver) find(spec Spec, id, name string) (found []Instance, err error) {
+	cluster, role := spec.scope()
+	for token := ""; ; {
+		page, next, err := d.Cloud.Describe(Filter{TagKeys: []string{cluster, role}, ID: id, Name: name}, token)
+		if err != nil {
+			return nil, status.Error(codes.Unavailable, err.Error())
+		}
+		found = append(found, page...)
+		if token = next; token == "" {
+			return found, nil
+		}
+	}
+}
+
+// ProviderID returns the provider ID of an instance.
+func ProviderID(region, id string) string { return fmt.Sprintf("aws:///%s/%s", region, id) }
+
+func instanceID(providerID string) string { return providerID[strings.LastIndex(providerID, "/")+1:] }
+
+func (d *Driver) nodeName(i Instance) string {
+	if d.NoStatus {
+		return i.Tags["Name"]
+	}
+	return i.PrivateDNSName
+}
+
+// CreateMachine implements MCM's Driver.
+func (d *Driver) CreateMachine(_ context.Context, r *mcm.CreateMachineRequest) (*mcm.CreateMachineResponse, error) {
+	spec, err := d.read("CreateMachine", r.MachineClass, r.Secret)
+	if err != nil {
+		return nil, err
+	}
+	tags := map[string]string{"Name": r.Machine.Name}
+	for key, value := range spec.Tags {
+		tags[key] = value
+	}
+	made, err := d.Cloud.RunInstances(Instance{
+		Tags: tags, Placement: r.Machine.Spec.NodeTemplateSpec.Annotations[PlacementAnnotation], UserData: string(r.Secret.Data[SecretUserData]),
+	})
+	if err != nil {
+		return nil, status.Error(codes.Unavailable, err.Error())
+	}
+	for { // until all endpoints show it
+		found, err := d.find(spec, made.ID, "")
+		if err != nil {
+			return nil, err
+		}
+		if len(found) > 0 {
+			break
+		}
+		time.Sleep(showInterval)
+	}
+	return &mcm.CreateMachineResponse{ProviderID: ProviderID(spec.Region, made.ID), NodeName: d.nodeName(made), LastKnownState: "created " + made.ID}, nil
+}
+
+func (d *Driver) waits(spec Spec, i Instance) bool {
+	return spec.SrcAndDstChecksEnabled != nil && !*spec.SrcAndDstChecksEnabled && !i.NetworkReady
+}
+
+// InitializeMachine implements MCM's Driver.
+func (d *Driver) InitializeMachine(_ context.Context, r *mcm.InitializeMachineRequest) (*mcm.InitializeMachineResponse, error) {
+	spec, err := d.read("InitializeMachine", r.MachineClass, r.Secret)
+	if err != nil {
+		return nil, err
+	}
+	found, err := d.find(spec, instanceID(r.Machine.Spec.ProviderID), "")
+	if err != nil {
+		return nil, err
+	}
+	if len(found) == 0 {
+		return nil, status.Error(codes.NotFound, "no instance")
+	}
+	if d.waits(spec, found[0]) {
+		ready, err := d.Cloud.SetUpNetwork(found[0].ID)
+		if err != nil {
+			return nil, status.Error(codes.Unavailable, err.Error())
+		}
+		if !ready {
+			return nil, status.Error(codes.Uninitialized, "the network interface is not attached")
+		}
+	}
+	return &mcm.InitializeMachineResponse{ProviderID: r.Machine.Spec.ProviderID, NodeName: d.nodeName(found[0])}, nil
+}
+
+// DeleteMachine implements MCM's Driver. By ID it terminates instances of any cluster.
+func (d *Driver) DeleteMachine(_ context.Context, r *mcm.DeleteMachineRequest) (*mcm.DeleteMachineResponse, error) {
+	spec, err := d.read("DeleteMachine", r.MachineClass, r.Secret)
+	if err != nil {
+		return nil, err
+	}
+	doomed := []Instance{{ID: instanceID(r.Machine.Spec.ProviderID)}}
+	if r.Machine.Spec.ProviderID == "" {
+		if doomed, err = d.find(spec, "", r.Machine.Name); err != nil {
+			return nil, err
+		}
+	}
+	for _, i := range doomed {
+		if err := d.Cloud.Terminate(i.ID); err != nil {
+			return nil, status.Error(codes.Unavailable, err.Error())
+		}
+	}
+	return &mcm.DeleteMachineResponse{}, nil
+}
+
+// GetMachineStatus implements MCM's Driver.
+func (d *Driver) GetMachineStatus(_ context.Context, r *mcm.GetMachineStatusRequest) (*mcm.GetMachineStatusResponse, error) {
+	if d.NoStatus {
+		if err := d.enter("GetMachineStatus"); err != nil {
+			return nil, err
+		}
+		return nil, status.Error(codes.Unimplemented, "GetMachineStatus is not implemented")
+	}
+	spec, err := d.read("GetMachineStatus", r.MachineClass, r.Secret)
+	if err != nil {
+		return nil, err
+	}
+	id, name := "", r.Machine.Name
+	if r.Machine.Spec.ProviderID != "" && !d.NameOnly {
+		id, name = instanceID(r.Machine.Spec.ProviderID), ""
+	}
+	found, err := d.find(spec, id, name)
+	if err != nil {
+		return nil, err
+	}
+	switch len(found) {
+	case 0:
+		return nil, status.Error(codes.NotFound, "no instance of machine "+r.Machine.Name)
+	case 1:
+	default:
+		return nil, status.Error(codes.OutOfRange, "several instances of machine "+r.Machine.Name)
+	}
+	answer := &mcm.GetMachineStatusResponse{ProviderID: ProviderID(spec.Region, found[0].ID), NodeName: d.nodeName(found[0])}
+	if d.waits(spec, found[0]) {
+		return answer, status.Error(codes.Uninitialized, "the network interface is not set up")
+	}
+	return answer, nil
+}
+
+// ListMachines implements MCM's Driver.
+func (d *Driver) ListMachines(_ context.Context, r *mcm.ListMachinesRequest) (*mcm.ListMachinesResponse, error) {
+	spec, err := d.read("ListMachines", r.MachineClass, r.Secret)
+	if err != nil {
+		return nil, err
+	}
+	found, err := d.find(spec, "", "")
+	if err != nil {
+		return nil, err
+	}
+	answer := &mcm.ListMachinesResponse{MachineList: map[string]string{}}
+	for _, i := range found {
+		answer.MachineList[ProviderID(spec.Region, i.ID)] = i.Tags["Name"]
+	}
+	return answer, nil
+}
+
+// GetVolumeIDs implements MCM's Driver.
+func (d *Driver) GetVolumeIDs(_ context.Context, r *mcm.GetVolumeIDsRequest) (*mcm.GetVolumeIDsResponse, error) {
+	answer := &mcm.GetVolumeIDsResponse{}
+	for _, spec := range r.PVSpecs {
+		if spec.CSI != nil && spec.CSI.Driver == CSIDriver && spec.CSI.VolumeHandle != "" {
+			answer.VolumeIDs = append(answer.VolumeIDs, spec.CSI.VolumeHandle)
+		}
+	}
+	return answer, nil
+}

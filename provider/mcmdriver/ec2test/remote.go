@@ -1,0 +1,113 @@
+package ec2test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+)
+
+// What the HTTP API has for each method of API.
+const (
+	PathRun       = "/run-instances"
+	pathDescribe  = "/describe-instances"
+	pathTerminate = "/terminate-instances"
+	pathNetwork   = "/modify-network-interface"
+)
+
+// message is a request or an answer of any path.
+type message struct {
+	Instances []Instance
+	Filter    Filter
+	Token     string // of a page
+	ID        string
+	Ready     bool
+}
+
+// Handler serves the cloud to Clients: a cloud outlives the processes that ask it.
+func (c *Cloud) Handler() http.Handler {
+	mux := http.NewServeMux()
+	handle := func(path string, do func(message) (message, error)) {
+		mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
+			var asked message
+			err := json.NewDecoder(r.Body).Decode(&asked)
+			if err == nil {
+				asked, err = do(asked)
+			}
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusBadRequest)
+				return
+			}
+			_ = json.NewEncoder(w).Encode(asked) // if the client is gone, nobody wants the answer
+		})
+	}
+	handle(PathRun, func(m message) (message, error) {
+		if len(m.Instances) != 1 {
+			return message{}, errors.New("one instance at a time")
+		}
+		made, err := c.RunInstances(m.Instances[0])
+		return message{Instances: []Instance{made}}, err
+	})
+	handle(pathDescribe, func(m message) (message, error) {
+		page, next, err := c.Describe(m.Filter, m.Token)
+		return message{Instances: page, Token: next}, err
+	})
+	handle(pathTerminate, func(m message) (message, error) { return message{}, c.Terminate(m.ID) })
+	handle(pathNetwork, func(m message) (message, error) {
+		ready, err := c.SetUpNetwork(m.ID)
+		return message{Ready: ready}, err
+	})
+	return mux
+}
+
+// Client asks a Cloud that another process holds.
+type Client struct{ URL string }
+
+var _ API = Client{}
+
+func (c Client) ask(path string, m message) (answer message, err error) {
+	body, err := json.Marshal(m)
+	if err != nil {
+		return answer, err
+	}
+	response, err := http.Post(c.URL+path, "application/json", bytes.NewReader(body))
+	if err != nil {
+		return answer, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusOK {
+		return answer, fmt.Errorf("%s: HTTP %d", path, response.StatusCode)
+	}
+	return answer, json.NewDecoder(response.Body).Decode(&answer)
+}
+
+// RunInstances implements API.
+func (c Client) RunInstances(i Instance) (Instance, error) {
+	answer, err := c.ask(PathRun, message{Instances: []Instance{i}})
+	if err == nil && len(answer.Instances) != 1 {
+		err = fmt.Errorf("%s: %d instances instead of one", PathRun, len(answer.Instances))
+	}
+	if err != nil {
+		return Instance{}, err
+	}
+	return answer.Instances[0], nil
+}
+
+// Describe implements API.
+func (c Client) Describe(filter Filter, token string) (page []Instance, next string, err error) {
+	answer, err := c.ask(pathDescribe, message{Filter: filter, Token: token})
+	return answer.Instances, answer.Token, err
+}
+
+// Terminate implements API.
+func (c Client) Terminate(id string) error {
+	_, err := c.ask(pathTerminate, message{ID: id})
+	return err
+}
+
+// SetUpNetwork implements API.
+func (c Client) SetUpNetwork(id string) (ready bool, err error) {
+	answer, err := c.ask(pathNetwork, message{ID: id})
+	return answer.Ready, err
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.temporal.io/sdk/converter"
+
+	"millwright/process/connection"
+)
+
+// codecServer has the flags of the command codec-server.
+type codecServer struct {
+	address string
+	keys    string
+	origins []string
+}
+
+func codecServerCommand() *cobra.Command {
+	var s codecServer
+	c := &cobra.Command{
+		Use:   "codec-server",
+		Short: "Decrypt payloads for Temporal's UI and its command line, on this machine only",
+		Long: `codec-server is a codec server of Temporal: it decrypts payloads for the UI in a browser of this machine, and for the command
+"temporal" with --codec-endpoint. Whoever can reach it can read payloads, so it listens on a loopback address only, and answers
+pages of the given origins only. It ends with SIGINT or SIGTERM.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return s.run(c.Context(), c.OutOrStdout()) },
+	}
+	c.Flags().StringVar(&s.address, "address", "127.0.0.1:8234", "host:port to listen on; the host must be an address of loopback")
+	c.Flags().StringVar(&s.keys, "payload-keys-path", "", "file of the keys: that of worker and bridge (required)")
+	c.Flags().StringSliceVar(&s.origins, "ui-origin", []string{"http://127.0.0.1:8233", "http://localhost:8233"}, "origins of the UI's pages: scheme, host and port")
+	_ = c.MarkFlagRequired("payload-keys-path")
+	return c
+}
+
+// run serves until ctx ends.
+func (s codecServer) run(ctx context.Context, out io.Writer) error {
+	host, _, err := net.SplitHostPort(s.address)
+	if err != nil {
+		return fmt.Errorf("--address: %w", err)
+	}
+	if ip := net.ParseIP(host); ip == nil || !ip.IsLoopback() {
+		return fmt.Errorf("--address: %s is not an address of loopback, and whoever reaches this server can read payloads", host)
+	}
+	keys, err := connection.ReadKeys(s.keys)
+	if err != nil {
+		return err
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.address)
+	if err != nil {
+		return fmt.Errorf("listen on --address: %w", err)
+	}
+	server := &http.Server{Handler: forOrigins(s.origins, converter.NewPayloadCodecHTTPHandler(keys)), ReadHeaderTimeout: 5 * time.Second}
+	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
+	_, _ = fmt.Fprintf(out, "codec server at http://%s, for pages of %v\n", listener.Addr(), s.origins)
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve codec: %w", err)
+	}
+	return nil
+}
+
+// forOrigins lets pages of these origins call a handler (CORS), and refuses those of others. A request without an origin is not of a
+// page.
+func forOrigins(origins []string, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if origin := r.Header.Get("Origin"); origin != "" {
+			if !slices.Contains(origins, origin) {
+				http.Error(w, "pages of this origin are not served: see --ui-origin", http.StatusForbidden)
+				return
+			}
+			w.Header().Set("Access-Control-Allow-Origin", origin)
+			w.Header().Set("Access-Control-Allow-Methods", http.MethodPost)
+			w.Header().Set("Access-Control-Allow-Headers", "Authorization, Content-Type, X-Namespace") // those that the UI sends
+			w.Header().Set("Vary", "Origin")
+		}
+		if r.Method == http.MethodOptions {
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}

@@ -1,0 +1,66 @@
+package explain
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	typedcoordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
+
+	"millwright/starter/kubecli"
+)
+
+// heartbeat is a Lease that processes renew while they are at work.
+type heartbeat struct {
+	lease  string
+	silent time.Duration // after which nobody is at work
+	says   string        // with the time of the last renewal
+	never  string
+}
+
+// heartbeatsOf are the Leases of an installation. Sources of the times: several renewals, which are 10 s apart for workers and 1 s for
+// bridges.
+var heartbeatsOf = []heartbeat{
+	{
+		"millwright-worker", 45 * time.Second,
+		"No worker has been at work since %s: nothing moves until one reaches Temporal and the API server.",
+		"No worker has ever been at work: there is no Lease millwright-worker.",
+	},
+	{
+		"millwright-bridge", 30 * time.Second,
+		"No bridge has been at work since %s: nobody sees changes until one is.",
+		"No bridge has ever been at work: there is no Lease millwright-bridge.",
+	},
+}
+
+// Heartbeats says which processes are not at work, one line each. Leases that cannot be read are left out: not everybody may.
+func Heartbeats(ctx context.Context, leases typedcoordinationv1.LeasesGetter, now time.Time) (lines []string) {
+	if leases == nil {
+		return nil
+	}
+	for _, h := range heartbeatsOf {
+		found, err := leases.Leases(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + h.lease})
+		if err != nil {
+			continue
+		}
+		switch at, known := lastRenewal(found.Items, h.lease); {
+		case !known:
+			lines = append(lines, h.never)
+		case now.Sub(at) > h.silent:
+			lines = append(lines, fmt.Sprintf(h.says, kubecli.Since(at, now)))
+		}
+	}
+	return lines
+}
+
+// lastRenewal returns when the newest of the Leases of this name was renewed.
+func lastRenewal(leases []coordinationv1.Lease, name string) (at time.Time, known bool) {
+	for _, l := range leases {
+		if l.Name == name && l.Spec.RenewTime != nil && l.Spec.RenewTime.After(at) {
+			at, known = l.Spec.RenewTime.Time, true
+		}
+	}
+	return at, known
+}

@@ -1,0 +1,154 @@
+package explain
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/list"
+	"millwright/decide/phrase"
+	"millwright/observe/cache"
+	"millwright/starter/kubecli"
+)
+
+// TopCommand returns the command top.
+func TopCommand(e kubecli.Environment) *cobra.Command {
+	x := &command{Objects: kubecli.Objects{Environment: e, Kind: "objects"}}
+	var all, blocked, watch bool
+	var output kubecli.Output
+	var interval time.Duration
+	c := &cobra.Command{
+		Use:   "top",
+		Short: "List everything in motion and what it waits for, what stands still first, then the longest",
+		Long: `top lists the machines, sets and deployments that have work in progress: the step, since when, when something happens without a person,
+and what they wait for. What stands still comes first, then what waits longest. It reads the API server alone.
+
+With --watch it reads again and again until Ctrl-C. If the output is not a terminal, it then prints a line for each change of the numbers.`,
+		Example: `  starter top -A
+  starter top -n shop --blocked --watch`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if all {
+				x.Namespace = metav1.NamespaceAll
+			}
+			clients, err := x.Clients(x.Access)
+			if err != nil {
+				return err
+			}
+			read := func(ctx context.Context) (motion, error) { return x.motion(ctx, clients, blocked) }
+			if !watch {
+				m, err := read(c.Context())
+				if err != nil {
+					return err
+				}
+				return m.write(c.OutOrStdout(), output)
+			}
+			w := kubecli.Watch{Out: c.OutOrStdout(), Live: kubecli.IsTerminal(c.OutOrStdout())}
+			return kubecli.Follow(c.Context(), interval, read, func(m motion, err error) (bool, error) {
+				if err != nil {
+					w.Change(x.Now(), err.Error())
+					return false, nil
+				}
+				var frame bytes.Buffer
+				_ = m.write(&frame, output) // a buffer never fails
+				w.Frame(m.now, frame.String(), m.summary())
+				return false, nil
+			})
+		},
+	}
+	x.Register(c)
+	c.Flags().BoolVarP(&all, "all-namespaces", "A", false, "objects of all namespaces")
+	c.Flags().BoolVar(&blocked, "blocked", false, "only what stands still")
+	c.Flags().BoolVarP(&watch, "watch", "w", false, "read again and again")
+	output.Register(c)
+	c.Flags().DurationVar(&interval, "interval", 2*time.Second, "pause between two looks")
+	return c
+}
+
+// motion is what has work in progress at one moment.
+type motion struct {
+	objects []moving // in their order
+	now     time.Time
+}
+
+type moving struct {
+	Namespace string              `json:"namespace"`
+	Object    string              `json:"object"` // KIND/NAME
+	Operation *v1alpha1.Operation `json:"operation"`
+}
+
+// motion reads everything in motion.
+func (x *command) motion(ctx context.Context, clients kubecli.Clients, blocked bool) (motion, error) {
+	api, found := clients.Machines.MachineV1alpha1(), motion{objects: []moving{}, now: x.Now()}
+	add := func(kind string, o metav1.Object, operation *v1alpha1.Operation) {
+		if operation != nil && (!blocked || len(operation.BlockedBy) > 0) {
+			found.objects = append(found.objects, moving{o.GetNamespace(), kind + "/" + o.GetName(), operation})
+		}
+	}
+	deployments, err := api.MachineDeployments(x.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return found, fmt.Errorf("list machine deployments: %w", err)
+	}
+	for i := range deployments.Items {
+		add("mcd", &deployments.Items[i], deployments.Items[i].Status.CurrentOperation)
+	}
+	sets, err := api.MachineSets(x.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return found, fmt.Errorf("list machine sets: %w", err)
+	}
+	for i := range sets.Items {
+		add("mcs", &sets.Items[i], sets.Items[i].Status.CurrentOperation)
+	}
+	machines, err := api.Machines(x.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return found, fmt.Errorf("list machines: %w", err)
+	}
+	for i := range machines.Items {
+		add("mc", &machines.Items[i], machines.Items[i].Status.CurrentOperation)
+	}
+	slices.SortStableFunc(found.objects, func(a, b moving) int {
+		return cmp.Or(
+			list.FalseFirst(len(a.Operation.BlockedBy) == 0, len(b.Operation.BlockedBy) == 0), a.Operation.Since.Compare(b.Operation.Since.Time),
+			strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Object, b.Object),
+		)
+	})
+	return found, nil
+}
+
+// write writes the list. A table has the numbers above it.
+func (m motion) write(out io.Writer, output kubecli.Output) error {
+	l := kubecli.Listing{
+		Items: m.objects, Table: [][]any{{"NAMESPACE", "OBJECT", "STEP", "SINCE", "DEADLINE", "WAITS FOR"}}, Wide: [][]any{{"WORKFLOW"}}, Empty: m.summary(),
+	}
+	if len(m.objects) > 0 && (output == kubecli.OutputTable || output == kubecli.OutputWide) {
+		if _, err := fmt.Fprintln(out, m.summary()); err != nil {
+			return err
+		}
+	}
+	for _, o := range m.objects {
+		operation := o.Operation
+		l.Names, l.Wide = append(l.Names, o.Object), append(l.Wide, []any{operation.WorkflowID})
+		l.Table = append(l.Table, []any{
+			o.Namespace, o.Object, operation.Step, kubecli.Age(operation.Since.Time, m.now), kubecli.Clock(cache.TimeOf(operation.Deadline), m.now), operation.WaitsFor,
+		})
+	}
+	return output.Write(out, l)
+}
+
+// summary counts what is in motion.
+func (m motion) summary() string {
+	stuck := list.Count(m.objects, func(o moving) bool { return len(o.Operation.BlockedBy) > 0 })
+	if len(m.objects) == 0 {
+		return "nothing is in motion"
+	}
+	return fmt.Sprintf("%s in motion, %d of them blocked", phrase.Count(len(m.objects), "object"), stuck)
+}

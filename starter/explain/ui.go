@@ -1,0 +1,84 @@
+package explain
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"millwright/starter/kubecli"
+)
+
+// ui has the flags of the command ui.
+type ui struct {
+	command
+
+	address string // of Temporal's UI
+	stuck   bool
+}
+
+// UICommand returns the command ui.
+func UICommand(e kubecli.Environment) *cobra.Command {
+	x := &ui{command: command{Objects: kubecli.Objects{Environment: e, Kind: "object"}}}
+	c := &cobra.Command{
+		Use:   "ui [[KIND/]NAME]",
+		Short: "Print the page of Temporal's UI that shows an object, or all work in progress",
+		Long: `ui prints the address of a page of Temporal's UI: that of the workflow of an object, or the list of all that run. Its column Stuck is
+true for what stands still. The columns of the list are a setting of the browser: choose MachineNamespace, Machine, Step, Stuck,
+BlockedBy and Deadline once with the gear above the list.`,
+		Example: `  starter ui
+  starter ui --stuck
+  xdg-open "$(starter ui mcd/web -n shop)"`,
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: x.CompleteKindAndName,
+		RunE: func(c *cobra.Command, args []string) error {
+			return x.run(c.Context(), c.OutOrStdout(), strings.Join(args, ""))
+		},
+	}
+	x.Register(c)
+	c.PersistentPreRunE = nil // a list needs no cluster
+	x.temporalAt.Register(c)
+	c.Flags().StringVar(&x.address, "ui-address", cmp.Or(os.Getenv("TEMPORAL_UI_ADDRESS"), "http://127.0.0.1:8233"), "URL of Temporal's UI")
+	c.Flags().StringVar(&x.cluster, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation, as of its worker and bridge; default: as the object's status says")
+	c.Flags().BoolVar(&x.stuck, "stuck", false, "only what stands still")
+	return c
+}
+
+func (x *ui) run(ctx context.Context, out io.Writer, text string) error {
+	page, err := url.Parse(x.address)
+	if err != nil || page.Host == "" {
+		return fmt.Errorf("--ui-address %q is no URL", x.address)
+	}
+	page = page.JoinPath("namespaces", x.temporalAt.Namespace, "workflows")
+	query := `ExecutionStatus="Running"`
+	if x.stuck {
+		query += ` AND Stuck=true`
+	}
+	if text != "" {
+		if err := x.Resolve(); err != nil {
+			return err
+		}
+		clients, err := x.Clients(x.Access)
+		if err != nil {
+			return err
+		}
+		s, err := x.find(ctx, clients, text)
+		if err != nil {
+			return err
+		}
+		installation := x.installation(s)
+		if installation == "" || s.workflow == "" {
+			return fmt.Errorf("%s %s: the installation is not known: give --cluster-name", s.kind, s.object.GetName())
+		}
+		page, query = page.JoinPath(url.PathEscape(s.workflowID(installation))), ""
+	}
+	if query != "" {
+		page.RawQuery = url.Values{"query": {query}}.Encode()
+	}
+	_, err = fmt.Fprintln(out, page)
+	return err
+}

@@ -1,0 +1,44 @@
+package explain
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"millwright/starter/clitest"
+	"millwright/starter/kubecli"
+)
+
+func TestPagesOfTheUI(t *testing.T) {
+	const base = "http://127.0.0.1:8233/namespaces/millwright/workflows"
+	for name, row := range map[string]struct {
+		args []string
+		says string
+	}{
+		"what runs":          {nil, base + "?query=ExecutionStatus%3D%22Running%22\n"},
+		"what stands still":  {[]string{"--stuck"}, base + "?query=ExecutionStatus%3D%22Running%22+AND+Stuck%3Dtrue\n"},
+		"a machine":          {[]string{"machine/web-b", "-n", "shop"}, base + "/garden%2Fmachine%2Fshop%2Fweb-b%2Fuid-m\n"},
+		"a deployment":       {[]string{"web", "-n", "shop"}, base + "/garden%2Fmachinedeployment%2Fshop%2Fweb%2Fuid-x\n"},
+		"another UI":         {[]string{"--ui-address", "https://temporal.example.com/ui", "--temporal-namespace", "prod"}, "https://temporal.example.com/ui/namespaces/prod/workflows?query=ExecutionStatus%3D%22Running%22\n"},
+		"of an installation": {[]string{"mcs/web-1", "-n", "shop", "--cluster-name", "field"}, base + "/field%2Fmachineset%2Fshop%2Fweb-1%2Fuid-x\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := clitest.NewWorld(stack()...)
+			out, err := w.Run(t.Context(), UICommand(w.Environment()), row.args...)
+			require.NoError(t, err)
+			assert.Equal(t, row.says, out)
+		})
+	}
+	w := clitest.NewWorld(stack()...)
+	nowhere := w.Environment()
+	nowhere.Namespace = func(kubecli.Access) (string, error) { return "", errors.New("no kubeconfig") }
+	out, err := w.Run(t.Context(), UICommand(nowhere), "--stuck")
+	require.NoError(t, err, "a list needs no cluster")
+	assert.Contains(t, out, base)
+	_, err = w.Run(t.Context(), UICommand(nowhere), "mcd/web")
+	require.EqualError(t, err, "no kubeconfig")
+	_, err = w.Run(t.Context(), UICommand(w.Environment()), "--ui-address", "here")
+	require.EqualError(t, err, `--ui-address "here" is no URL`)
+}

@@ -1,0 +1,35 @@
+package kubecli
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// Access says which cluster a command works on, as kubectl does.
+type Access struct {
+	Kubeconfig string // file; empty: the files of KUBECONFIG, then ~/.kube/config, then the service account of the pod
+	Context    string // of the kubeconfig; empty: its current one
+}
+
+// Register adds the flags to a command and its subcommands.
+func (a *Access) Register(c *cobra.Command) {
+	c.PersistentFlags().StringVar(&a.Kubeconfig, "kubeconfig", "", "kubeconfig of the cluster that holds the machines; default: the files of KUBECONFIG, else ~/.kube/config")
+	c.PersistentFlags().StringVar(&a.Context, "context", "", "context of the kubeconfig; default: its current one")
+}
+
+func (a Access) config() clientcmd.ClientConfig {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = a.Kubeconfig
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: a.Context})
+}
+
+// ContextNamespace returns the namespace of the context; default if it names none.
+func ContextNamespace(a Access) (string, error) {
+	namespace, _, err := a.config().Namespace()
+	if err != nil {
+		return "", fmt.Errorf("read kubeconfig %q: %w", a.Kubeconfig, err)
+	}
+	return namespace, nil
+}

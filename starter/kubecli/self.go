@@ -1,0 +1,53 @@
+package kubecli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/api/v1alpha1"
+)
+
+// Self is whom the API server takes the user for, and its time.
+type Self struct {
+	User string
+	At   time.Time // in whole seconds
+}
+
+// Self asks the API server who the user is.
+func (c Clients) Self(ctx context.Context) (Self, error) {
+	answer, err := c.Identity.SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil {
+		return Self{}, fmt.Errorf("ask who the user is: %w", err)
+	}
+	return Self{answer.Status.UserInfo.Username, answer.CreationTimestamp.Time}, nil
+}
+
+// May asks the API server whether the user may do something with the objects of a resource of ours, in all namespaces.
+func (c Clients) May(ctx context.Context, verb, resource string) (bool, error) {
+	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Group: v1alpha1.GroupName, Verb: verb, Resource: resource},
+	}}
+	answer, err := c.Rights.SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+	if err != nil {
+		return false, fmt.Errorf("ask for the right to %s %s: %w", verb, resource, err)
+	}
+	return answer.Status.Allowed, nil
+}
+
+// actor returns who makes a request: the user who is logged in. For root, whom many may be, it is the user of the kubeconfig.
+func actor(ctx context.Context, c Clients) string {
+	login := os.Getenv("USER")
+	if login != "" && login != "root" || c.Identity == nil {
+		return login
+	}
+	if self, err := c.Self(ctx); err == nil {
+		return self.User
+	}
+	return login
+}

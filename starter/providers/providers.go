@@ -1,0 +1,217 @@
+// Package providers has the commands that show which providers are served, and check whether they can use their classes.
+package providers
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/client"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/activities/kube"
+	"millwright/api/v1alpha1"
+	"millwright/decide/phrase"
+	"millwright/starter/kubecli"
+	"millwright/workflows/check"
+	"millwright/workflows/run"
+)
+
+// commands has the flags of all commands.
+type commands struct {
+	kubecli.Objects
+	temporalAt kubecli.TemporalFlags
+	cluster    string
+}
+
+// Command returns the command provider.
+func Command(e kubecli.Environment) *cobra.Command {
+	p := &commands{Objects: kubecli.Objects{Environment: e, Kind: kubecli.KindClass}}
+	c := &cobra.Command{
+		Use:   "provider",
+		Short: "Show which providers have workers, and check whether they can use their classes",
+		Example: `  starter provider list --cluster-name prod -A
+  starter provider check shop/small --cluster-name prod`,
+	}
+	p.Register(c)
+	p.temporalAt.Register(c)
+	c.PersistentFlags().StringVar(&p.cluster, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation, as of its worker and bridge")
+	c.AddCommand(p.listCommand(), p.checkCommand())
+	return c
+}
+
+func (p *commands) listCommand() *cobra.Command {
+	var all bool
+	var output kubecli.Output
+	c := &cobra.Command{
+		Use:   "list",
+		Short: "List the classes with their providers, how many workers serve them, and how many machines wait for them",
+		Long: `list shows each MachineClass with its provider, and how many workers poll the provider's queue now. A provider without a worker
+creates and deletes nothing. WAITING is the number of machines of the class whose last operation failed, with the codes.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if all {
+				p.Namespace = metav1.NamespaceAll
+			}
+			return p.list(c.Context(), c.OutOrStdout(), output)
+		},
+	}
+	c.Flags().BoolVarP(&all, "all-namespaces", "A", false, "classes of all namespaces")
+	output.Register(c)
+	return c
+}
+
+// served is what JSON and YAML show of a class in the list.
+type served struct {
+	Namespace string `json:"namespace"`
+	Class     string `json:"class"`
+	Provider  string `json:"provider"`
+	Workers   int    `json:"workers"`  // that poll the provider's queue
+	Machines  int    `json:"machines"` // of the class
+	Waiting   string `json:"waiting,omitempty"`
+}
+
+func (p *commands) list(ctx context.Context, out io.Writer, output kubecli.Output) error {
+	installation, temporal, clients, err := p.connect()
+	if err != nil {
+		return err
+	}
+	defer temporal.Close()
+	classes, err := clients.Machines.MachineV1alpha1().MachineClasses(p.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list MachineClasses: %w", err)
+	}
+	machines, err := clients.Machines.MachineV1alpha1().Machines(p.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list Machines: %w", err)
+	}
+	items := []served{}
+	l := kubecli.Listing{Table: [][]any{{"NAMESPACE", "CLASS", "PROVIDER", "WORKERS", "MACHINES", "WAITING"}}, Empty: "there is no MachineClass"}
+	slices.SortFunc(classes.Items, func(a, b v1alpha1.MachineClass) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	polled := map[string]int{}
+	for i := range classes.Items {
+		class := &classes.Items[i]
+		name := class.ProviderName()
+		if _, known := polled[name]; !known {
+			if polled[name], err = kubecli.Pollers(ctx, temporal, p.temporalAt.Namespace, installation.ProviderQueue(name), enumspb.TASK_QUEUE_TYPE_ACTIVITY); err != nil {
+				return err
+			}
+		}
+		total, waiting := ofClass(class, machines.Items)
+		items, l.Names = append(items, served{class.Namespace, class.Name, name, polled[name], total, waiting}), append(l.Names, "machineclass/"+class.Name)
+		l.Table = append(l.Table, []any{class.Namespace, class.Name, name, polled[name], total, waiting})
+	}
+	l.Items = items
+	return output.Write(out, l)
+}
+
+// ofClass returns how many machines a class has, and how many of them have failed last, with the codes, as "3 (2 ResourceExhausted, 1
+// Unknown)".
+func ofClass(class *v1alpha1.MachineClass, machines []v1alpha1.Machine) (total int, waiting string) {
+	codes, failed := map[string]int{}, 0
+	for i := range machines {
+		m := &machines[i]
+		if m.Namespace != class.Namespace || m.Spec.Class.Name != class.Name {
+			continue
+		}
+		total++
+		if last := m.Status.LastOperation; last.State == v1alpha1.MachineStateFailed {
+			failed++
+			codes[cmp.Or(last.ErrorCode, "without a code")]++
+		}
+	}
+	var parts []string
+	for code, n := range codes {
+		parts = append(parts, fmt.Sprintf("%d %s", n, code))
+	}
+	slices.Sort(parts)
+	return total, phrase.If(failed > 0, "%d (%s)", failed, strings.Join(parts, ", "))
+}
+
+func (p *commands) checkCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "check CLASS",
+		Short: "Ask the provider of a class once whether it can use the class",
+		Long: `check lets the worker of the class's provider read the class and its Secrets, and ask the cloud once. It says what is wrong: no worker,
+a missing Secret, an endpoint that does not answer, refused credentials. It creates and changes nothing; whether a quota is used up
+shows only when an instance is created (list shows such machines).
+
+The exit code is 0 if the provider can use the class, and 1 otherwise.`,
+		Args: cobra.ExactArgs(1), ValidArgsFunction: p.CompleteName,
+		RunE: func(c *cobra.Command, args []string) error { return p.check(c, args[0]) },
+	}
+}
+
+func (p *commands) check(c *cobra.Command, text string) error {
+	ctx := c.Context()
+	installation, temporal, clients, err := p.connect()
+	if err != nil {
+		return err
+	}
+	defer temporal.Close()
+	key, err := p.Key(c, text)
+	if err != nil {
+		return err
+	}
+	class, err := kubecli.Find(ctx, p.Kind, key, clients.Machines.MachineV1alpha1().MachineClasses(key.Namespace).Get)
+	if err != nil {
+		return err
+	}
+	// A check with payloads that no worker can decrypt would never end. So the keys are tried first, on what all processes can read.
+	if _, err := temporal.DescribeWorkflowExecution(ctx, installation.MarkID(), ""); err != nil {
+		return fmt.Errorf("find installation %s in Temporal: %w", installation, err)
+	}
+	in := check.Input{Class: kube.Ref{Namespace: class.Namespace, Name: class.Name, UID: string(class.UID)}, Provider: class.ProviderName()}
+	begun, err := temporal.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
+		ID: installation.ID(run.KindProviderCheck, in.Class), TaskQueue: installation.Queue(run.QueueMachines),
+		WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
+	}, string(run.KindProviderCheck), in)
+	if err != nil {
+		return fmt.Errorf("start the check: %w", err)
+	}
+	var result check.Result
+	if err := begun.Get(ctx, &result); err != nil {
+		return fmt.Errorf("wait for the check: %w", err)
+	}
+	return say(c.OutOrStdout(), in, result)
+}
+
+// say prints what a check has found. It returns an error if the provider cannot use the class.
+func say(out io.Writer, in check.Input, r check.Result) error {
+	switch {
+	case r.NoWorker:
+		return fmt.Errorf("provider %s: %s: does one run with --queues=provider-%s?", in.Provider, r.Failure, in.Provider)
+	case r.Failure != "":
+		return fmt.Errorf("provider %s: %s", in.Provider, r.Failure)
+	case r.Problem != nil:
+		return fmt.Errorf("provider %s cannot use class %s/%s: %s (%s)", in.Provider, in.Class.Namespace, in.Class.Name, r.Problem.Message, r.Problem.Reason)
+	}
+	t := r.Traits
+	_, err := fmt.Fprintf(out, "provider %s can use class %s/%s: the cloud lists %s\ncreations are made once by: %s; reads show everything after %s; requests expire: %t; instances carry UIDs: %t\n",
+		in.Provider, in.Class.Namespace, in.Class.Name, phrase.Count(r.Instances, "instance"),
+		cmp.Or(strings.ToLower(string(t.Idempotency)), "search"), t.Window, t.Expires, !t.Named)
+	return err
+}
+
+// connect returns the installation and the clients. The caller closes Temporal's.
+func (p *commands) connect() (run.Installation, client.Client, kubecli.Clients, error) {
+	installation := run.Installation(p.cluster)
+	if err := installation.Check(); err != nil {
+		return "", nil, kubecli.Clients{}, errors.Join(errors.New("--cluster-name is needed to find the installation in Temporal"), err)
+	}
+	clients, err := p.Clients(p.Access)
+	if err != nil {
+		return "", nil, kubecli.Clients{}, err
+	}
+	temporal, err := p.Temporal(p.temporalAt)
+	return installation, temporal, clients, err
+}

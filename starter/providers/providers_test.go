@@ -1,0 +1,79 @@
+package providers
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"millwright/activities/cloud"
+	"millwright/activities/kube"
+	"millwright/api/v1alpha1"
+	"millwright/provider"
+	"millwright/starter/clitest"
+	"millwright/workflows/check"
+)
+
+func TestWhatACheckSays(t *testing.T) {
+	in := check.Input{Class: kube.Ref{Namespace: "shop", Name: "small"}, Provider: "incus"}
+	for name, row := range map[string]struct {
+		result    check.Result
+		out, fail string
+	}{
+		"all is well": {
+			result: check.Result{Checked: cloud.Checked{Instances: 1, Traits: provider.Traits{Idempotency: provider.ByName, Window: time.Second}}},
+			out: "provider incus can use class shop/small: the cloud lists 1 instance\n" +
+				"creations are made once by: name; reads show everything after 1s; requests expire: false; instances carry UIDs: true\n",
+		},
+		"no idempotency": {
+			result: check.Result{Checked: cloud.Checked{Traits: provider.Traits{Named: true, Expires: true}}},
+			out: "provider incus can use class shop/small: the cloud lists 0 instances\n" +
+				"creations are made once by: search; reads show everything after 0s; requests expire: true; instances carry UIDs: false\n",
+		},
+		"a problem": {
+			result: check.Result{Checked: cloud.Checked{Problem: &kube.Problem{Reason: "PermissionDenied", Message: "not authorized"}}},
+			fail:   "provider incus cannot use class shop/small: not authorized (PermissionDenied)",
+		},
+		"no worker": {
+			result: check.Result{NoWorker: true, Failure: "no worker has taken the question within 20 seconds"},
+			fail:   "provider incus: no worker has taken the question within 20 seconds: does one run with --queues=provider-incus?",
+		},
+		"no answer": {result: check.Result{Failure: "connection refused"}, fail: "provider incus: connection refused"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			err := say(&out, in, row.result)
+			assert.Equal(t, row.out, out.String())
+			if row.fail == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.EqualError(t, err, row.fail)
+		})
+	}
+}
+
+func TestMachinesThatWaitForTheirProvider(t *testing.T) {
+	class := &v1alpha1.MachineClass{}
+	class.Namespace, class.Name = "shop", "small"
+	machine := func(namespace, of, code string, state v1alpha1.MachineState) v1alpha1.Machine {
+		m := v1alpha1.Machine{}
+		m.Namespace, m.Spec.Class.Name, m.Status.LastOperation.State, m.Status.LastOperation.ErrorCode = namespace, of, state, code
+		return m
+	}
+	total, waiting := ofClass(class, []v1alpha1.Machine{
+		machine("shop", "small", "", v1alpha1.MachineStateSuccessful), machine("shop", "small", "ResourceExhausted", v1alpha1.MachineStateFailed),
+		machine("shop", "small", "ResourceExhausted", v1alpha1.MachineStateFailed), machine("shop", "small", "", v1alpha1.MachineStateFailed),
+		machine("shop", "other", "Unknown", v1alpha1.MachineStateFailed), machine("other", "small", "Unknown", v1alpha1.MachineStateFailed),
+	})
+	assert.Equal(t, 4, total)
+	assert.Equal(t, "3 (1 without a code, 2 ResourceExhausted)", waiting)
+}
+
+func TestTheInstallationHasToBeNamed(t *testing.T) {
+	w := clitest.NewWorld()
+	_, err := w.Run(t.Context(), Command(w.Environment()), "list", "--cluster-name", "")
+	require.ErrorContains(t, err, "--cluster-name is needed")
+}

@@ -1,0 +1,147 @@
+// Package alerts_test answers whether the alerts and dashboards fit what the processes measure: rules fire when they should, and every
+// query is valid and names metrics that exist. Prometheus' own promtool judges. It does not ask a running Prometheus.
+package alerts_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
+
+	"millwright/devstack/observers"
+	"millwright/devstack/observers/observerstest"
+	"millwright/test/queries"
+)
+
+const root = "../.."
+
+func alerts(t *testing.T) []queries.Alert {
+	t.Helper()
+	all, err := queries.Alerts(root)
+	require.NoError(t, err)
+	require.NotEmpty(t, all)
+	return all
+}
+
+func dashboards(t *testing.T) []queries.Dashboard {
+	t.Helper()
+	all, err := queries.Dashboards(root)
+	require.NoError(t, err)
+	return all
+}
+
+// read reads a file of YAML or JSON.
+func read(t *testing.T, path string, into any) {
+	t.Helper()
+	require.NoError(t, yaml.Unmarshal([]byte(text(t, path)), into), path)
+}
+
+func text(t *testing.T, path string) string {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(root, path))
+	require.NoError(t, err)
+	return string(content)
+}
+
+func TestRulesFireWhenTheyShould(t *testing.T) {
+	observerstest.Run(t, observers.Promtool, "test", "rules", filepath.Join(root, "deploy/alerts/rules_test.yaml"))
+}
+
+// Each alert has a test in which it fires and one in which it does not, and a section of the page that its annotation names.
+func TestEachAlertIsTestedAndExplained(t *testing.T) {
+	var file struct {
+		Tests []struct {
+			Alerts []struct {
+				Name   string `json:"alertname"`
+				Expect []any  `json:"exp_alerts"`
+			} `json:"alert_rule_test"`
+		} `json:"tests"`
+	}
+	read(t, "deploy/alerts/rules_test.yaml", &file)
+	fires, quiet := map[string]bool{}, map[string]bool{}
+	for _, test := range file.Tests {
+		for _, a := range test.Alerts {
+			fires[a.Name] = fires[a.Name] || len(a.Expect) > 0
+			quiet[a.Name] = quiet[a.Name] || len(a.Expect) == 0
+		}
+	}
+	page := text(t, "docs/alerts.md")
+	all := alerts(t)
+	for _, a := range all {
+		assert.True(t, fires[a.Name] && quiet[a.Name], "%s: no test in which it fires, or none in which it does not", a.Name)
+		assert.Contains(t, page, "\n## "+a.Name+"\n")
+		assert.Equal(t, "docs/alerts.md#"+strings.ToLower(a.Name), a.Annotations["runbook"])
+		assert.Contains(t, []string{"critical", "warning"}, a.Labels["severity"], a.Name)
+	}
+	assert.Equal(t, len(all), strings.Count(page, "\n## "), "the page has sections of alerts that do not exist")
+}
+
+// query is one query of a rule or of a panel.
+type query struct{ where, expr string }
+
+func every(t *testing.T) []query {
+	t.Helper()
+	var all []query
+	for _, a := range alerts(t) {
+		all = append(all, query{a.Name, a.Expr})
+	}
+	for _, d := range dashboards(t) {
+		for _, p := range d.Panels {
+			for _, target := range p.Targets {
+				all = append(all, query{d.Name + ": " + p.Title, target.Query()})
+			}
+		}
+	}
+	return all
+}
+
+func TestTheDashboards(t *testing.T) {
+	var names []string
+	for _, d := range dashboards(t) {
+		names = append(names, d.Name)
+		assert.Equal(t, "millwright-"+d.Name, d.UID)
+		assert.NotEmpty(t, d.Panels, d.Name)
+		for _, p := range d.Panels {
+			assert.NotEmpty(t, p.Description, "panel %s of %s", p.Title, d.Name)
+			assert.NotEmpty(t, p.Targets, "panel %s of %s", p.Title, d.Name)
+		}
+	}
+	assert.Equal(t, []string{"drains", "fleet", "provider", "rollouts", "workers"}, names)
+}
+
+func TestEveryQueryIsValid(t *testing.T) {
+	type record struct {
+		Record string `json:"record"`
+		Expr   string `json:"expr"`
+	}
+	var records []record
+	for _, q := range every(t) {
+		records = append(records, record{"checked:" + regexp.MustCompile(`\W+`).ReplaceAllString(q.where, "_"), q.expr})
+	}
+	content, err := yaml.Marshal(map[string]any{"groups": []any{map[string]any{"name": "queries", "rules": records}}})
+	require.NoError(t, err)
+	path := filepath.Join(t.TempDir(), "queries.yaml")
+	require.NoError(t, os.WriteFile(path, content, 0o600))
+	observerstest.Run(t, observers.Promtool, "check", "rules", "--lint=none", path)
+}
+
+// A query that names a metric that no process has returns nothing, and an alert on it never fires.
+func TestEveryMetricOfAQueryExists(t *testing.T) {
+	known := map[string]bool{}
+	for _, found := range regexp.MustCompile("(?m)^\\| `(\\w+)` \\|").FindAllStringSubmatch(text(t, "docs/reference/metrics.md"), -1) {
+		known[found[1]] = true
+	}
+	require.Greater(t, len(known), 50)
+	names := regexp.MustCompile(`\b(?:millwright|mcm)_\w+`)
+	parts := regexp.MustCompile(`_(bucket|count|sum)$`)
+	for _, q := range every(t) {
+		for _, name := range names.FindAllString(q.expr, -1) {
+			assert.True(t, known[name] || known[parts.ReplaceAllString(name, "")], "%s: no process has the metric %s", q.where, name)
+		}
+	}
+}

@@ -1,0 +1,97 @@
+//go:build integration
+
+package explain
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/api/v1alpha1"
+	"millwright/devstack/component"
+	"millwright/devstack/virtualcloud/admin"
+	"millwright/test/integration/rig"
+)
+
+// Most nodes fall silent at once: failed machines are not replaced. The breaker counts every node of the cluster.
+func TestAHeldReplacementIsExplained(t *testing.T) {
+	r.Namespace(t, "dark", "")
+	p := r.Pool(t, "dark", "dark", 5, func(d *v1alpha1.MachineDeployment) {
+		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineHealthTimeout: &metav1.Duration{Duration: 10 * time.Second}}
+	})
+	p.AwaitRunning(t, 5, time.Minute)
+	nodes := p.Nodes(t)
+	for _, n := range nodes {
+		silence(t, n.Name)
+	}
+	s := stuck{reason: "ReplacementHeld", says: []string{"failed machines are not replaced: ", "nodes look dead at once", "`kubectl get machines -n dark`"}}
+	rig.Eventually(t, time.Minute, "the deployment is explained in all places", func() (bool, any) { return explained(t, p, s) })
+	for _, n := range nodes {
+		label(t, n.Name, "node-not-ready.stage.kwok.x-k8s.io-")
+	}
+	p.Delete(t)
+}
+
+// A call that the cloud does not answer counts as hanging after five minutes. Until then, the command says since when it is open.
+func TestAnOpenCallIsNamed(t *testing.T) {
+	require.NoError(t, r.Cloud.Change(t.Context(), func(b *admin.Behaviour) {
+		b.Hangs = map[admin.Operation]admin.HangPoint{admin.Create: admin.BeforeEffect}
+	}))
+	release := func() error { return r.Cloud.Change(context.Background(), func(b *admin.Behaviour) { b.Hangs = nil }) }
+	t.Cleanup(func() { _ = release() })
+	p := pool(t, "hanging", "", 1)
+	rig.Eventually(t, 30*time.Second, "the open call is named", func() (bool, any) {
+		machines := p.Machines(t)
+		if len(machines) == 0 {
+			return false, nil
+		}
+		lines := strings.Join(r.Starter(t, "explain", "machine/"+machines[0].Name, "-n", p.Namespace), "\n")
+		return strings.Contains(lines, "create-instance: attempt 1 is open since "), lines
+	})
+	require.NoError(t, release())
+	p.AwaitRunning(t, 1, time.Minute)
+	p.Delete(t)
+}
+
+// Without worker and bridge nobody writes a status: explain and doctor say who is missing. Without Temporal they say that.
+func TestAProcessThatIsDownIsNamed(t *testing.T) {
+	p := pool(t, "down", "", 1)
+	p.AwaitRunning(t, 1, time.Minute)
+	r.Starter(t, "doctor", "--cluster-name", "devstack")
+	start := func() error {
+		var errs []error
+		for _, name := range []string{component.Temporal, component.Worker, component.Bridge} {
+			errs = append(errs, r.Stack.Start(context.Background(), name))
+		}
+		return errors.Join(errs...)
+	}
+	t.Cleanup(func() { _ = start() })
+	for _, name := range []string{component.Worker, component.Bridge} {
+		require.NoError(t, r.Stack.Stop(t.Context(), name))
+	}
+	p.Scale(t, 2)
+	rig.Eventually(t, 90*time.Second, "the missing processes are named", func() (bool, any) {
+		said := strings.Join(r.Starter(t, "explain", "machinedeployment/down", "-n", p.Namespace), "\n")
+		return strings.Contains(said, "No worker has been at work since ") && strings.Contains(said, "No bridge has been at work since ") &&
+			strings.Contains(said, "nobody has seen the change yet"), said
+	})
+	said, err := r.TryStarter(t, "doctor", "--cluster-name", "devstack")
+	require.Error(t, err)
+	require.Contains(t, said, "FAILED  heartbeats: No worker has been at work since ")
+	require.Contains(t, said, "FAILED  heartbeats: No bridge has been at work since ")
+
+	require.NoError(t, r.Stack.Stop(t.Context(), component.Temporal))
+	said, err = r.TryStarter(t, "doctor", "--cluster-name", "devstack")
+	require.Error(t, err)
+	require.Contains(t, said, "FAILED  Temporal and its namespace: ")
+	require.Contains(t, said, "starter bootstrap")
+
+	require.NoError(t, start())
+	p.AwaitRunning(t, 2, time.Minute)
+	p.Delete(t)
+}

@@ -1,0 +1,187 @@
+//go:build integration
+
+// Package explain shows that everything that stands still is explained by one sentence in four places: the status, its printer column, the
+// page of the workflow, and the command starter explain.
+package explain
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"millwright/api/v1alpha1"
+	"millwright/devstack/stack"
+	"millwright/devstack/virtualcloud/admin"
+	"millwright/test/integration/rig"
+)
+
+var r *rig.Rig
+
+func TestMain(m *testing.M) {
+	os.Exit(rig.Main(m, stack.Options{}, func(up *rig.Rig) { r = up }))
+}
+
+func TestWhatStandsStillIsExplained(t *testing.T) {
+	require.NoError(t, r.Cloud.Change(t.Context(), func(b *admin.Behaviour) {
+		b.Quotas, b.Tokens = map[string]int{"eu-q": 1}, []string{rig.Canary}
+	}))
+	for name, s := range situations() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := s.make(t, s.namespace)
+			rig.Eventually(t, time.Minute, "the deployment is explained in all places", func() (bool, any) { return explained(t, p, s) })
+			kind := "machinedeployment"
+			first := r.Starter(t, "explain", kind+"/"+p.Name, "-n", p.Namespace)[0]
+			require.Equal(t, fmt.Sprintf("%s %s/%s: %s", kind, p.Namespace, p.Name, p.Deployment(t).Status.CurrentOperation.WaitsFor), first)
+			if !s.alone {
+				machineExplained(t, p, s.reason)
+			}
+			if s.mend == nil {
+				p.Delete(t)
+				return
+			}
+			s.mend(t, p)
+			rig.Eventually(t, time.Minute, "nothing is blocked any more", func() (bool, any) {
+				d := p.Deployment(t)
+				return blockedOf(d) == nil && int(d.Status.AvailableReplicas) == s.after, d.Status
+			})
+		})
+	}
+}
+
+// explained compares what condition, current operation, printer column and the page of the workflow say about a deployment.
+func explained(t *testing.T, p *rig.Pool, s stuck) (bool, any) {
+	d := p.Deployment(t)
+	blocked, operation := blockedOf(d), d.Status.CurrentOperation
+	if blocked == nil || operation == nil || blocked.Reason != s.reason {
+		var saw []string
+		for _, m := range p.Machines(t) {
+			if o := m.Status.CurrentOperation; o != nil {
+				saw = append(saw, fmt.Sprintf("machine %s: %s %v", m.Name, o.WaitsFor, o.BlockedBy))
+			}
+		}
+		return false, append(saw, fmt.Sprint(d.Status))
+	}
+	for _, part := range s.says {
+		if !strings.Contains(blocked.Message, part) {
+			return false, blocked.Message + " lacks " + part
+		}
+	}
+	if operation.WaitsFor != blocked.Message || len(operation.BlockedBy) == 0 {
+		return false, operation
+	}
+	column, err := r.Stack.Kubectl(t.Context(), "get", "machinedeployment", "-n", p.Namespace, p.Name, "--no-headers")
+	require.NoError(t, err)
+	if !strings.HasSuffix(strings.TrimSpace(string(column)), blocked.Message) {
+		return false, string(column)
+	}
+	id := operation.WorkflowID
+	if id == "" || operation.RolloutOf == "" {
+		id = fmt.Sprintf("devstack/machinedeployment/%s/%s/%s", p.Namespace, p.Name, d.UID)
+	}
+	page := r.Details(t, id)
+	if first, _, _ := strings.Cut(page, "\n"); first != blocked.Message {
+		return false, page
+	}
+	open := r.Workflows(t, fmt.Sprintf(`Stuck = true AND ExecutionStatus = "Running" AND MachineNamespace = %q AND MachineDeployment = %q`, p.Namespace, p.Name))
+	return len(open) > 0, "no open run is Stuck"
+}
+
+// machineExplained compares the four places for one of the machines that stand still.
+func machineExplained(t *testing.T, p *rig.Pool, reason string) {
+	rig.Eventually(t, 30*time.Second, "a machine is explained in all places", func() (bool, any) {
+		var saw []any
+		for _, m := range p.Machines(t) {
+			i := -1
+			for j, c := range m.Status.Conditions {
+				if c.Type == v1alpha1.MachineBlocked && c.Reason == reason {
+					i = j
+				}
+			}
+			if i < 0 {
+				continue
+			}
+			sentence, operation := m.Status.Conditions[i].Message, m.Status.CurrentOperation
+			lines := r.Starter(t, "explain", "machine/"+m.Name, "-n", p.Namespace)
+			page, _, _ := strings.Cut(r.Details(t, operation.WorkflowID), "\n")
+			column, err := r.Stack.Kubectl(t.Context(), "get", "machine", "-n", p.Namespace, m.Name, "--no-headers")
+			require.NoError(t, err)
+			if operation.WaitsFor == sentence && page == sentence && strings.HasSuffix(lines[0], ": "+sentence) && strings.HasSuffix(strings.TrimSpace(string(column)), sentence) {
+				return true, nil
+			}
+			saw = append(saw, sentence, page, lines[0], string(column))
+		}
+		return false, saw
+	})
+}
+
+func blockedOf(d *v1alpha1.MachineDeployment) *v1alpha1.MachineDeploymentCondition {
+	for i := range d.Status.Conditions {
+		if d.Status.Conditions[i].Type == v1alpha1.MachineDeploymentBlocked {
+			return &d.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+func pool(t *testing.T, namespace, providerSpec string, replicas int32) *rig.Pool {
+	t.Helper()
+	r.Namespace(t, namespace, providerSpec)
+	return r.Pool(t, namespace, namespace, replicas)
+}
+
+// hosts returns a pool with one pod of the app web on each node.
+func hosts(t *testing.T, namespace string, replicas int32) *rig.Pool {
+	t.Helper()
+	r.Namespace(t, namespace, "")
+	p := r.Pool(t, namespace, namespace, replicas, rig.Hosting)
+	p.AwaitRunning(t, int(replicas), 30*time.Second)
+	p.AwaitHosts(t, int(replicas), 20*time.Second)
+	p.Deploy(t, "web", replicas, func(pod *corev1.PodTemplateSpec) {
+		pod.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}}
+	})
+	return p
+}
+
+// secret replaces the token of the cloud in the Secret of a namespace's class.
+func secret(t *testing.T, namespace, token string) {
+	t.Helper()
+	patch := fmt.Appendf(nil, `{"stringData":{"token":%q}}`, token)
+	_, err := r.Kube.CoreV1().Secrets(namespace).Patch(t.Context(), "small", types.MergePatchType, patch, metav1.PatchOptions{})
+	require.NoError(t, err)
+}
+
+// silence makes the kubelet of a node report that it is not ready.
+func silence(t *testing.T, node string) { label(t, node, "node-not-ready.stage.kwok.x-k8s.io=true") }
+
+func label(t *testing.T, node, change string) {
+	t.Helper()
+	_, err := r.Stack.Kubectl(t.Context(), "label", "node", node, change)
+	require.NoError(t, err)
+}
+
+// hold makes the nodes of a pool report the volumes of the pool's pods as in use, or no longer. Kubernetes detaches none that is in use.
+func hold(t *testing.T, p *rig.Pool, inUse bool) {
+	t.Helper()
+	volumes := map[string][]string{}
+	for volume, attachment := range p.Attached(t) {
+		volumes[attachment.Spec.NodeName] = append(volumes[attachment.Spec.NodeName], "kubernetes.io/csi/"+rig.CSI+"^"+volume)
+	}
+	for node, of := range volumes {
+		if !inUse {
+			of = nil
+		}
+		patch, err := json.Marshal(map[string]any{"status": map[string]any{"volumesInUse": of}})
+		require.NoError(t, err)
+		_, err = r.Kube.CoreV1().Nodes().Patch(t.Context(), node, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+		require.NoError(t, err)
+	}
+}

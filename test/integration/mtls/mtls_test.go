@@ -1,0 +1,177 @@
+//go:build integration
+
+// Package mtls shows worker, bridge and starter with a Temporal that demands certificates, and with encrypted payloads.
+package mtls
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	commonpb "go.temporal.io/api/common/v1"
+	"go.temporal.io/api/proxy"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/log"
+	"google.golang.org/protobuf/proto"
+
+	"millwright/activities/kube"
+	"millwright/devstack/component"
+	"millwright/devstack/stack"
+	"millwright/process/connection"
+	"millwright/starter/kubecli"
+	"millwright/starter/providers"
+	"millwright/test/integration/rig"
+	"millwright/workflows/run"
+)
+
+var (
+	r      *rig.Rig
+	stored client.Client // without keys: it shows what Temporal stores
+	keys   string        // path of the file of keys
+)
+
+func TestMain(m *testing.M) { os.Exit(main(m)) }
+
+func main(m *testing.M) int {
+	folder, err := os.MkdirTemp("", "millwright-keys-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(folder) }()
+	key := make([]byte, 32)
+	_, _ = rand.Read(key) // it never fails
+	text, token := base64.StdEncoding.EncodeToString(key), rand.Text()
+	keys = filepath.Join(folder, "keys")
+	apiKey := filepath.Join(folder, "api-key")
+	if err := errors.Join(os.WriteFile(keys, []byte("first "+text+"\n"), 0o600), os.WriteFile(apiKey, []byte(token), 0o600)); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	given := []string{"--payload-keys-path", keys, "--temporal-api-key-path", apiKey} // the stack's Temporal takes any API key
+	options := stack.Options{TemporalTLS: true, Args: map[string][]string{component.Worker: given, component.Bridge: given}}
+	return rig.Main(m, options, func(up *rig.Rig) {
+		r, stored = up, up.Temporal
+		r.Secrets = []string{string(key), text, token}
+		if r.Temporal, err = client.NewLazyClient(connect(append(certificates(), "--payload-keys-path", keys)...)); err != nil {
+			panic(err)
+		}
+	})
+}
+
+// certificates are the flags with which a client is let in.
+func certificates() []string {
+	l := r.Stack.Layout()
+	return []string{"--temporal-tls-cert-path", l.TemporalClient(), "--temporal-tls-key-path", l.TemporalClientKey(), "--temporal-tls-ca-path", l.TemporalAuthority()}
+}
+
+// connect returns the options of a client with these flags.
+func connect(arguments ...string) client.Options {
+	var flags connection.Flags
+	set := flag.NewFlagSet("test", flag.PanicOnError)
+	flags.Register(set)
+	_ = set.Parse(append(arguments, "--temporal-address", r.Stack.TemporalAddress(), "--temporal-namespace", run.Namespace))
+	options, err := flags.Options()
+	if err != nil {
+		panic(err)
+	}
+	options.Logger = log.NewStructuredLogger(slog.New(slog.DiscardHandler))
+	return options
+}
+
+func TestMachinesLiveWithATemporalThatDemandsCertificates(t *testing.T) {
+	const namespace = "mtls"
+	r.Namespace(t, namespace, "")
+	p := r.Pool(t, namespace, namespace, 2)
+	p.AwaitRunning(t, 2, time.Minute)
+
+	t.Run("nobody else is let in", func(t *testing.T) {
+		for name, arguments := range map[string][]string{
+			"without TLS":           {"--temporal-tls=false"},
+			"without a certificate": {"--temporal-tls-ca-path", r.Stack.Layout().TemporalAuthority()},
+		} {
+			_, err := client.DialContext(t.Context(), connect(arguments...))
+			require.Error(t, err, name)
+			assert.NotContains(t, err.Error(), "deadline", "%s: the server refuses at once", name)
+			t.Log(name+":", err)
+		}
+	})
+	t.Run("starter, by flags and by the environment", func(t *testing.T) {
+		check := []string{"provider", "check", namespace + "/small", "--cluster-name", string(rig.Installation), "--payload-keys-path", keys}
+		const works = "provider virtual can use class mtls/small: the cloud lists 2 instances"
+		assert.Equal(t, works, r.Starter(t, append(check, certificates()...)...)[0])
+		l := r.Stack.Layout()
+		for name, path := range map[string]string{"CLIENT_CERT": l.TemporalClient(), "CLIENT_KEY": l.TemporalClientKey(), "SERVER_CA_CERT": l.TemporalAuthority()} {
+			t.Setenv("TEMPORAL_TLS_"+name+"_PATH", path)
+		}
+		assert.Equal(t, works, r.Starter(t, check...)[0])
+	})
+	t.Run("certificates of a new CA serve processes that run", func(t *testing.T) {
+		require.NoError(t, component.WriteTemporalCertificates(r.Stack.Layout()))
+		require.NoError(t, r.Stack.Restart(t.Context(), component.Temporal))
+		p.Scale(t, 3)
+		p.AwaitRunning(t, 3, time.Minute)
+	})
+	p.Delete(t)
+	p.AwaitGone(t, time.Minute)
+}
+
+func TestWhatTemporalStoresIsEncrypted(t *testing.T) {
+	const namespace = "encrypted"
+	r.Namespace(t, namespace, "")
+	p := r.Pool(t, namespace, namespace, 1)
+	p.AwaitRunning(t, 1, time.Minute)
+	id := rig.Installation.ID(run.KindMachineDeployment, kube.Ref{Namespace: namespace, Name: namespace, UID: string(p.Deployment(t).UID)})
+
+	encodings := map[string]int{}
+	count := func(_ *proxy.VisitPayloadsContext, payloads []*commonpb.Payload) ([]*commonpb.Payload, error) {
+		for _, p := range payloads {
+			encodings[string(p.GetMetadata()["encoding"])]++
+		}
+		return payloads, nil
+	}
+	raw := *r
+	raw.Temporal = stored
+	for _, event := range raw.History(t, id, "").GetEvents() {
+		require.NoError(t, proxy.VisitPayloads(t.Context(), event, proxy.VisitPayloadsOptions{Visitor: count, SkipSearchAttributes: true}))
+	}
+	assert.Positive(t, encodings["binary/encrypted"])
+	assert.Len(t, encodings, 1, "all are encrypted: %v", encodings)
+
+	mark := func(c client.Client) *commonpb.Memo {
+		answer, err := c.WorkflowService().DescribeWorkflowExecution(t.Context(), &workflowservice.DescribeWorkflowExecutionRequest{
+			Namespace: run.Namespace, Execution: &commonpb.WorkflowExecution{WorkflowId: rig.Installation.MarkID()},
+		})
+		require.NoError(t, err)
+		return answer.GetWorkflowExecutionInfo().GetMemo()
+	}
+	for name, payload := range mark(stored).GetFields() {
+		assert.Equal(t, "binary/encrypted", string(payload.GetMetadata()["encoding"]), name)
+	}
+	assert.False(t, proto.Equal(mark(stored), mark(r.Temporal)), "with the keys it is readable")
+	assert.NotEmpty(t, r.Details(t, id), "and so is the page of a run")
+
+	another := filepath.Join(t.TempDir(), "keys")
+	require.NoError(t, os.WriteFile(another, []byte("second "+base64.StdEncoding.EncodeToString(make([]byte, 32))), 0o600))
+	other := providers.Command(kubecli.NewEnvironment())
+	other.SilenceErrors, other.SilenceUsage = true, true // as starter's
+	other.SetArgs(append(certificates(), "check", namespace+"/small", "--cluster-name", string(rig.Installation), "--payload-keys-path", another,
+		"--kubeconfig", r.Stack.Kubeconfig(component.Test), "--temporal-address", r.Stack.TemporalAddress()))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // an error that names no key would be one of time
+	defer cancel()
+	require.ErrorContains(t, other.ExecuteContext(ctx), `a payload is encrypted with the key "first", which is not in `+another)
+
+	p.Delete(t)
+	p.AwaitGone(t, time.Minute)
+}

@@ -1,0 +1,100 @@
+//go:build integration
+
+package rig
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// CSI is the driver of the volumes of tests; the stack attaches and detaches what it has in a second.
+const CSI = "csi.fake"
+
+// Store runs a StatefulSet each of whose pods has a volume of its own, and returns when all are attached.
+func (p *Pool) Store(t *testing.T, app string, replicas int) {
+	t.Helper()
+	_, err := p.rig.Kube.StorageV1().CSIDrivers().Create(t.Context(), &storagev1.CSIDriver{
+		ObjectMeta: metav1.ObjectMeta{Name: CSI}, Spec: storagev1.CSIDriverSpec{AttachRequired: new(true)},
+	}, metav1.CreateOptions{})
+	if !apierrors.IsAlreadyExists(err) {
+		require.NoError(t, err)
+	}
+	size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
+	for i := range replicas {
+		claim := fmt.Sprintf("data-%s-%d", app, i)
+		_, err := p.rig.Kube.CoreV1().PersistentVolumes().Create(t.Context(), &corev1.PersistentVolume{
+			ObjectMeta: metav1.ObjectMeta{Name: p.Name + "-" + claim},
+			Spec: corev1.PersistentVolumeSpec{
+				Capacity: size, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: "none",
+				ClaimRef: &corev1.ObjectReference{Namespace: p.Namespace, Name: claim},
+				PersistentVolumeSource: corev1.PersistentVolumeSource{
+					CSI: &corev1.CSIPersistentVolumeSource{Driver: CSI, VolumeHandle: p.Name + "-" + claim},
+				},
+			},
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	template, selector := p.PodTemplate(app, func(pod *corev1.PodTemplateSpec) {
+		pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}
+	})
+	_, err = p.rig.Kube.AppsV1().StatefulSets(p.Namespace).Create(t.Context(), &appsv1.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Name: app},
+		Spec: appsv1.StatefulSetSpec{
+			Replicas: new(int32(replicas)), Selector: selector, Template: template, ServiceName: app, PodManagementPolicy: appsv1.ParallelPodManagement,
+			VolumeClaimTemplates: []corev1.PersistentVolumeClaim{{
+				ObjectMeta: metav1.ObjectMeta{Name: "data"},
+				Spec: corev1.PersistentVolumeClaimSpec{
+					AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: new("none"),
+					Resources: corev1.VolumeResourceRequirements{Requests: size},
+				},
+			}},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	p.AwaitPods(t, app, replicas, 60*time.Second)
+	Eventually(t, 30*time.Second, "the volumes are attached", func() (bool, any) {
+		n := len(p.Attached(t))
+		return n == replicas, n
+	})
+}
+
+// Attached returns how the volumes of the pool's pods are attached.
+func (p *Pool) Attached(t *testing.T) map[string]storagev1.VolumeAttachment {
+	t.Helper()
+	list, err := p.rig.Kube.StorageV1().VolumeAttachments().List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	on := map[string]storagev1.VolumeAttachment{}
+	for _, a := range list.Items {
+		volume := *a.Spec.Source.PersistentVolumeName
+		if a.Status.Attached && a.DeletionTimestamp == nil && len(volume) > len(p.Name) && volume[:len(p.Name)+1] == p.Name+"-" {
+			on[volume] = a
+		}
+	}
+	return on
+}
+
+// Attach makes a VolumeAttachment of a volume that the cluster does not know, and returns when it is attached. Nobody but a
+// test or a machine's deletion releases it.
+func (r *Rig) Attach(t *testing.T, volume, node string) {
+	t.Helper()
+	attachments := r.Kube.StorageV1().VolumeAttachments()
+	_, err := attachments.Create(t.Context(), &storagev1.VolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Name: volume},
+		Spec:       storagev1.VolumeAttachmentSpec{Attacher: CSI, NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &volume}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	Eventually(t, 20*time.Second, "volume "+volume+" is attached", func() (bool, any) {
+		a, err := attachments.Get(t.Context(), volume, metav1.GetOptions{})
+		require.NoError(t, err)
+		return a.Status.Attached, a.Status
+	})
+}

@@ -1,0 +1,87 @@
+//go:build integration
+
+// Package versioning shows what Temporal's Worker Versioning does for the core worker: which build runs is said in Temporal, and open
+// runs go on with the next build. The worker of the provider has no version, as in an installation that versions the core only.
+package versioning
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/client"
+
+	"millwright/activities/kube"
+	"millwright/devstack/component"
+	"millwright/devstack/stack"
+	"millwright/test/integration/rig"
+	"millwright/workflows/run"
+)
+
+// deployment is the name that the workers of this stack have in Temporal.
+const deployment = "millwright"
+
+var r *rig.Rig
+
+func TestMain(m *testing.M) {
+	core := []string{"--queues=machines,kubernetes,drains", "--virtualcloud-address="}
+	build := func(id string) []string {
+		return []string{"TEMPORAL_DEPLOYMENT_NAME=" + deployment, "TEMPORAL_WORKER_BUILD_ID=" + id}
+	}
+	options := stack.Options{
+		Components: append(component.Names(), component.ProviderWorker, component.SecondWorker),
+		Args:       map[string][]string{component.Worker: core, component.SecondWorker: core},
+		Env:        map[string][]string{component.Worker: build("old"), component.SecondWorker: build("new")},
+	}
+	os.Exit(rig.Main(m, options, func(up *rig.Rig) { r = up }))
+}
+
+// current makes a build the one that gets the work, once its worker polls.
+func current(t *testing.T, build string) {
+	t.Helper()
+	handle := r.Temporal.WorkerDeploymentClient().GetHandle(deployment)
+	rig.Eventually(t, 30*time.Second, "build "+build+" is current", func() (bool, any) {
+		_, err := handle.SetCurrentVersion(t.Context(), client.WorkerDeploymentSetCurrentVersionOptions{BuildID: build})
+		return err == nil, err
+	})
+}
+
+func TestOpenRunsGoOnWithTheNextBuild(t *testing.T) {
+	r.ReadSecrets(t, component.ProviderIdentity)
+	r.Namespace(t, "versioned", "")
+	p := r.Pool(t, "versioned", "versioned", 2)
+	id := ""
+	rig.Eventually(t, 30*time.Second, "the deployment's workflow is open, and no build works on it", func() (bool, any) {
+		d := p.Deployment(t)
+		id = rig.Installation.ID(run.KindMachineDeployment, kube.Ref{Namespace: d.Namespace, Name: d.Name, UID: string(d.UID)})
+		history := r.Temporal.GetWorkflowHistory(t.Context(), id, "", false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+		scheduled := false
+		for history.HasNext() {
+			event, err := history.Next()
+			if err != nil {
+				return false, err
+			}
+			require.NotEqual(t, enumspb.EVENT_TYPE_WORKFLOW_TASK_STARTED, event.EventType, "no build is current")
+			scheduled = scheduled || event.EventType == enumspb.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED
+		}
+		return scheduled, id
+	})
+	require.Empty(t, p.Machines(t))
+	current(t, "old")
+	p.AwaitRunning(t, 2, time.Minute)
+	before, err := r.Temporal.DescribeWorkflowExecution(t.Context(), id, "")
+	require.NoError(t, err)
+	require.Equal(t, "old", before.WorkflowExecutionInfo.VersioningInfo.GetDeploymentVersion().GetBuildId())
+
+	current(t, "new")
+	require.NoError(t, r.Stack.Stop(t.Context(), component.Worker))
+	p.Scale(t, 3)
+	p.AwaitRunning(t, 3, time.Minute)
+	after, err := r.Temporal.DescribeWorkflowExecution(t.Context(), id, before.WorkflowExecutionInfo.Execution.RunId)
+	require.NoError(t, err)
+	require.Equal(t, "new", after.WorkflowExecutionInfo.VersioningInfo.GetDeploymentVersion().GetBuildId(), "the same run")
+	p.Delete(t)
+	p.AwaitGone(t, time.Minute)
+}

@@ -1,0 +1,85 @@
+// Package queries answers what the alerts of deploy/alerts and the dashboards of deploy/dashboards ask Prometheus. Tests call it. It judges
+// and executes no query.
+package queries
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+// Alert is a rule.
+type Alert struct {
+	Name        string            `json:"alert"`
+	Expr        string            `json:"expr"`
+	Labels      map[string]string `json:"labels"`
+	Annotations map[string]string `json:"annotations"`
+}
+
+// Alerts returns all rules of a clone of the repository.
+func Alerts(repo string) ([]Alert, error) {
+	text, err := os.ReadFile(filepath.Join(repo, "deploy", "alerts", "rules.yaml"))
+	if err != nil {
+		return nil, fmt.Errorf("read rules: %w", err)
+	}
+	var file struct {
+		Groups []struct {
+			Rules []Alert `json:"rules"`
+		} `json:"groups"`
+	}
+	if err := yaml.Unmarshal(text, &file); err != nil {
+		return nil, fmt.Errorf("read rules: %w", err)
+	}
+	var all []Alert
+	for _, g := range file.Groups {
+		all = append(all, g.Rules...)
+	}
+	return all, nil
+}
+
+// Dashboard is a dashboard of Grafana.
+type Dashboard struct {
+	Name   string  `json:"-"` // of its file
+	UID    string  `json:"uid"`
+	Panels []Panel `json:"panels"`
+}
+
+// Panel is one figure of a dashboard.
+type Panel struct {
+	Title       string   `json:"title"`
+	Description string   `json:"description"`
+	Targets     []Target `json:"targets"`
+}
+
+// Target is one query of a panel.
+type Target struct {
+	Expr string `json:"expr"`
+}
+
+// Query returns the query as Prometheus understands it: Grafana replaces its variable for the window of rates.
+func (t Target) Query() string { return strings.ReplaceAll(t.Expr, "$__rate_interval", "5m") }
+
+// Dashboards returns all dashboards of a clone of the repository.
+func Dashboards(repo string) ([]Dashboard, error) {
+	paths, err := filepath.Glob(filepath.Join(repo, "deploy", "dashboards", "*.json"))
+	if err != nil {
+		return nil, fmt.Errorf("find dashboards: %w", err)
+	}
+	var all []Dashboard
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("read dashboard: %w", err)
+		}
+		d := Dashboard{Name: strings.TrimSuffix(filepath.Base(path), ".json")}
+		if err := json.Unmarshal(text, &d); err != nil {
+			return nil, fmt.Errorf("read dashboard %s: %w", path, err)
+		}
+		all = append(all, d)
+	}
+	return all, nil
+}

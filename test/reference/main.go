@@ -1,0 +1,46 @@
+// Command reference answers which words a status can hold, which flags our programs have, and which metrics our processes have. `make
+// generate` calls it. It writes docs/reference/words.md from the source of api/vocabulary, flags.md from what the programs print with --help,
+// and metrics.md from what the processes register. metrics.md lacks the metrics of the Temporal SDK, which are registered when they are first
+// counted.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+func main() {
+	if err := write(context.Background(), "."); err != nil {
+		fmt.Fprintln(os.Stderr, "reference:", err)
+		os.Exit(1)
+	}
+}
+
+// write writes the pages of a clone.
+func write(ctx context.Context, repo string) error {
+	words, wordsErr := wordsPage(repo)
+	flags, flagsErr := flagsPage(ctx, repo)
+	metrics, metricsErr := metricsPage()
+	if err := errors.Join(wordsErr, flagsErr, metricsErr); err != nil {
+		return err
+	}
+	for name, page := range map[string]string{"words.md": words, "flags.md": flags, "metrics.md": metrics} {
+		if err := writePage(filepath.Join(repo, "docs", "reference", name), page); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func writePage(path, page string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return fmt.Errorf("make the folder of the page: %w", err)
+	}
+	if err := os.WriteFile(path, []byte(page), 0o644); err != nil {
+		return fmt.Errorf("write the page: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,27 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestThePagesAreThoseOfTheCode(t *testing.T) {
+	const repo = "../.."
+	words, err := wordsPage(repo)
+	require.NoError(t, err)
+	flags, err := flagsPage(t.Context(), repo)
+	require.NoError(t, err)
+	for name, page := range map[string]string{"words.md": words, "flags.md": flags} {
+		written, err := os.ReadFile(filepath.Join(repo, "docs", "reference", name))
+		require.NoError(t, err)
+		assert.Equal(t, page, string(written), "run make generate")
+	}
+	assert.Contains(t, words, "| `ReplacementHeld` | failed machines are not replaced now |")
+	assert.NotContains(t, words, "|  |", "each word has a meaning")
+	assert.Contains(t, flags, "-max-drains int")
+	assert.Contains(t, flags, "\n## starter drain extend\n")
+}

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"millwright/activities/kube"
+	"millwright/k8sbridge/fleet"
+	"millwright/k8sbridge/watch"
+	"millwright/observe/cache"
+	"millwright/worker/serve"
+)
+
+// metric is one metric of a process.
+type metric struct {
+	name, kind, help string
+	labels           []string
+}
+
+// recorder is a registry that stores the names, types, labels and help texts of the metrics that are registered.
+type recorder struct {
+	metrics []metric
+	err     error // the first one
+}
+
+var _ prometheus.Registerer = (*recorder)(nil)
+
+// Register implements prometheus.Registerer.
+func (r *recorder) Register(c prometheus.Collector) error {
+	described := make(chan *prometheus.Desc)
+	go func() {
+		c.Describe(described)
+		close(described)
+	}()
+	for d := range described {
+		m, err := read(d)
+		r.err = cmp.Or(r.err, err)
+		m.kind = kind(c)
+		r.metrics = append(r.metrics, m)
+	}
+	return r.err
+}
+
+// MustRegister implements prometheus.Registerer. The error is kept.
+func (r *recorder) MustRegister(all ...prometheus.Collector) {
+	for _, c := range all {
+		_ = r.Register(c)
+	}
+}
+
+// Unregister implements prometheus.Registerer.
+func (r *recorder) Unregister(prometheus.Collector) bool { return false }
+
+// kind returns the type of the metrics of a collector.
+func kind(c prometheus.Collector) string {
+	switch c.(type) {
+	case prometheus.Gauge: // which is a Counter, too
+		return "gauge"
+	case *prometheus.CounterVec, prometheus.Counter:
+		return "counter"
+	case *prometheus.HistogramVec, prometheus.Histogram:
+		return "histogram"
+	default: // all other ones of ours
+		return "gauge"
+	}
+}
+
+// description matches the text of a Desc, which has no other way to be read.
+var description = regexp.MustCompile(`^Desc\{fqName: "([^"]+)", help: "([^"]+)", unit: "", constLabels: \{\}, variableLabels: \{([^}]*)\}\}$`)
+
+func read(d *prometheus.Desc) (metric, error) {
+	parts := description.FindStringSubmatch(d.String())
+	if parts == nil {
+		return metric{}, fmt.Errorf("read %s: unknown form", d)
+	}
+	m := metric{name: parts[1], help: parts[2]}
+	if parts[3] != "" {
+		m.labels = strings.Split(parts[3], ",")
+	}
+	return m, nil
+}
+
+// process is a part of a process that has metrics.
+type process struct {
+	title    string
+	register func(prometheus.Registerer)
+}
+
+func processes() ([]process, error) {
+	cluster, err := cache.NewCluster(nil, nil, nil) // never read: nothing is collected
+	if err != nil {
+		return nil, fmt.Errorf("make empty caches: %w", err)
+	}
+	return []process{
+		{"Bridge", func(r prometheus.Registerer) {
+			watch.NewMetrics(r)
+			watch.NewLeading(r)
+		}},
+		{"Bridge, while it is the leader", func(r prometheus.Registerer) {
+			r.MustRegister(fleet.NewGauges(cluster))
+			fleet.NewDurations(r)
+		}},
+		{"Worker", func(r prometheus.Registerer) {
+			kube.NewMetrics(r)
+			serve.NewHeartbeat(r)
+		}},
+		{"Worker, and the workers of providers", func(r prometheus.Registerer) { serve.NewCloudMetrics(r) }},
+	}, nil
+}
+
+// render returns the text of the page.
+func metricsPage() (string, error) {
+	all, err := processes()
+	if err != nil {
+		return "", err
+	}
+	var page strings.Builder
+	page.WriteString(intro)
+	for _, p := range all {
+		var r recorder
+		p.register(&r)
+		if r.err != nil {
+			return "", r.err
+		}
+		slices.SortFunc(r.metrics, func(a, b metric) int { return strings.Compare(a.name, b.name) })
+		fmt.Fprintf(&page, "\n## %s\n\n| metric | type | labels | meaning |\n|---|---|---|---|\n", p.title)
+		for _, m := range r.metrics {
+			fmt.Fprintf(&page, "| `%s` | %s | %s | %s |\n", m.name, m.kind, strings.Join(m.labels, ", "), m.help)
+		}
+	}
+	return page.String(), nil
+}
+
+const intro = `# Metrics
+
+` + "`make generate`" + ` writes this page from what the processes register. Each process serves its metrics at ` + "`/metrics`" + ` of
+` + "`--metrics-address`" + `. Metrics that begin with ` + "`mcm_`" + ` have the names and labels of machine-controller-manager
+([ADR 0077](../adr/0077-metrics-of-mcm.md)). Only these have the names of machines in labels.
+
+A timestamp is in seconds since 1970: ` + "`time() - millwright_blocked_oldest_start_timestamp_seconds`" + ` is an age.
+
+Every process also has the metrics of the Go runtime (` + "`go_`" + `), of the process (` + "`process_`" + `), and of the Temporal SDK
+(` + "`temporal_`" + `): the SDK's counters end with ` + "`_total`" + `, and its timers are histograms that end with ` + "`_seconds`" + `. All SDK metrics
+have the same labels, which are empty where they do not apply: ` + "`namespace`, `task_queue`, `worker_type`, `workflow_type`,\n`activity_type`, `poller_type`, `operation`, `status_code`, `failure_reason`, `cause`" + `.
+`

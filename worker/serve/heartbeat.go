@@ -1,0 +1,14 @@
+package serve
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// NewHeartbeat registers the time of a worker's last heartbeat. Call it once for each registry. If several workers are at work, each renews the
+// Lease now and then: the newest time counts.
+func NewHeartbeat(registry prometheus.Registerer) prometheus.Gauge {
+	heartbeat := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "millwright_worker_heartbeat_timestamp_seconds",
+		Help: "When this worker last renewed the Lease millwright-worker, which it does while Temporal and the API server answer, in seconds since 1970; 0: never.",
+	})
+	registry.MustRegister(heartbeat)
+	return heartbeat
+}

@@ -1,0 +1,154 @@
+package serve
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/worker"
+	"k8s.io/client-go/kubernetes"
+
+	"millwright/activities/cloud"
+	"millwright/activities/kube"
+	"millwright/api/generated/clientset/versioned"
+	"millwright/process"
+	"millwright/provider"
+	"millwright/workflows/run"
+)
+
+// cloudCalls is the default of --max-cloud-calls. Calls of a cloud mostly wait.
+const cloudCalls = 200
+
+// CloudFlags are the flags of a process that calls clouds. The zero value is invalid: Register sets the defaults.
+type CloudFlags struct {
+	Exhausted time.Duration // longest back-off after ResourceExhausted
+	Calls     int           // concurrent calls to each provider
+	Rate      float64       // most calls that are begun in a second, by all workers of a provider together; zero: no limit
+}
+
+// Register adds the flags to a set.
+func (f *CloudFlags) Register(set *flag.FlagSet) {
+	set.DurationVar(&f.Exhausted, "resource-exhausted-retry", kube.DefaultExhaustedRetry, "longest wait before the next create call after a provider reported ResourceExhausted")
+	set.IntVar(&f.Calls, "max-cloud-calls", cloudCalls, "largest number of concurrent calls to each provider by this worker; when one MachineSet has a quarter of this number in progress, calls for other sets go first; set the same value on all workers")
+	set.Float64Var(&f.Rate, "max-cloud-calls-per-second", 0, "largest number of calls to each provider that are begun in a second, by all workers that serve it together; 0: no limit; set the same value on all of them")
+}
+
+// Check says which flag cannot be used; nil if all can.
+func (f *CloudFlags) Check() error {
+	if f.Calls < 1 {
+		return fmt.Errorf("--max-cloud-calls is %d: at least one call has to be made", f.Calls)
+	}
+	if f.Rate < 0 {
+		return fmt.Errorf("--max-cloud-calls-per-second is %v: it cannot be negative", f.Rate)
+	}
+	return nil
+}
+
+// StartCloud starts the worker of a provider's queue.
+func StartCloud(
+	temporal client.Client, installation run.Installation, name string, flags CloudFlags, metrics CloudMetrics, fatal Fatal, calls *cloud.Provider,
+) (worker.Worker, error) {
+	options := Options()
+	options.MaxConcurrentActivityExecutionSize, options.TaskQueueActivitiesPerSecond = flags.Calls, flags.Rate
+	calls.Cloud = metrics.Measure(name, calls.Cloud)
+	calls.Cluster, calls.ExhaustedRetry = string(installation), flags.Exhausted
+	return Start(temporal, installation.Queue(provider.TaskQueue(name)), options, fatal, func(w worker.Registry) { w.RegisterActivity(calls) })
+}
+
+// Provider is a process that serves the queue of one provider and nothing else. It has no caches, and of the objects of a cluster
+// it lists only Machines.
+type Provider struct {
+	Name          string // value of provider in a MachineClass, in upper or lower case letters
+	Cloud         provider.Provider
+	NodeTemplates bool // the provider reads the annotations of spec.nodeTemplate of a Machine: cloud.Provider
+}
+
+// Main is the main function of the process: it reads the flags, serves until SIGINT or SIGTERM, and exits with code 1 after an error,
+// which it prints.
+func (p Provider) Main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := p.Run(ctx, flag.CommandLine, os.Args[1:]); err != nil {
+		stop()
+		fmt.Fprintf(os.Stderr, "provider %s: %v\n", p.Name, err)
+		os.Exit(1) //nolint:gocritic // the deferred function has run
+	}
+}
+
+// Run adds the flags to a set, reads them from the arguments, and serves until ctx ends. It waits for Temporal and the API server.
+func (p Provider) Run(ctx context.Context, set *flag.FlagSet, arguments []string) error {
+	var flags struct {
+		process.Flags
+		CloudFlags
+	}
+	flags.Flags.Register(set)
+	flags.CloudFlags.Register(set)
+	if err := set.Parse(arguments); err != nil {
+		return fmt.Errorf("read flags: %w", err)
+	}
+	name := strings.ToLower(p.Name)
+	if err := provider.ValidateName(name); err != nil {
+		return err
+	}
+	installation, err := flags.Installation()
+	if err != nil {
+		return err
+	}
+	if err := flags.Check(); err != nil {
+		return err
+	}
+	started, err := flags.Start(ctx)
+	if err != nil {
+		return err
+	}
+	calls, err := p.connect(flags.Flags, "millwright-provider-"+name)
+	if err != nil {
+		return err
+	}
+	temporal, err := flags.Temporal(ctx, started.Logger, started.Registry)
+	if err != nil {
+		return err
+	}
+	defer temporal.Close()
+	if err := process.Claim(ctx, installation, temporal, calls.Secrets, started.Logger); err != nil {
+		return err
+	}
+	fatal := NewFatal()
+	w, err := StartCloud(temporal, installation, name, flags.CloudFlags, NewCloudMetrics(started.Registry), fatal, calls)
+	if err != nil {
+		return err
+	}
+	started.Ready(temporal)
+	started.Logger.Info("serving", "installation", installation, "queues", provider.TaskQueue(name))
+	return UntilStopped(ctx, []worker.Worker{w}, fatal)
+}
+
+// connect makes the activities with the clients of the two clusters. It sends no request yet.
+func (p Provider) connect(flags process.Flags, agent string) (*cloud.Provider, error) {
+	calls := &cloud.Provider{Cloud: p.Cloud, NodeTemplates: p.NodeTemplates}
+	control, err := flags.Kubernetes(agent)
+	if err != nil {
+		return nil, err
+	}
+	if calls.Classes, err = versioned.NewForConfig(control); err != nil {
+		return nil, fmt.Errorf("make client: %w", err)
+	}
+	if calls.Secrets, err = process.KubernetesClient(control); err != nil {
+		return nil, err
+	}
+	target, err := flags.Target(agent)
+	if err != nil || target == nil {
+		return calls, err
+	}
+	var tokens kubernetes.Interface
+	if tokens, err = process.KubernetesClient(target); err == nil {
+		calls.Tokens = tokens
+	}
+	return calls, err
+}

@@ -1,0 +1,94 @@
+// Package serve polls task queues. The main of package worker uses it, and so do the mains of providers in modules of their own.
+package serve
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
+	"millwright/activities/kube"
+)
+
+const (
+	// clusterSlots is the number of activities that a worker of the cluster queues runs at once: each is a request or two to the
+	// API server.
+	clusterSlots = 100
+
+	stopTimeout = 30 * time.Second
+)
+
+// Options returns the options of a worker: those of a versioned one if Temporal's worker controller has set its environment
+// variables, else those of an unversioned one.
+func Options() worker.Options {
+	options := worker.Options{
+		MaxConcurrentActivityExecutionSize: clusterSlots,
+		WorkerStopTimeout:                  stopTimeout,
+		WorkflowTaskPollerBehavior:         pollers(),
+		ActivityTaskPollerBehavior:         pollers(),
+		DisableRegistrationAliasing:        true,
+		// Without these, the SDK would pass on a heartbeat after 0.8 times the heartbeat timeout, and a cancellation arrives with its answer.
+		MaxHeartbeatThrottleInterval:     kube.HeartbeatEvery,
+		DefaultHeartbeatThrottleInterval: kube.HeartbeatEvery,
+	}
+	deployment, build := os.Getenv("TEMPORAL_DEPLOYMENT_NAME"), os.Getenv("TEMPORAL_WORKER_BUILD_ID")
+	if deployment != "" && build != "" {
+		options.DeploymentOptions = worker.DeploymentOptions{
+			UseVersioning:             true,
+			Version:                   worker.WorkerDeploymentVersion{DeploymentName: deployment, BuildID: build},
+			DefaultVersioningBehavior: workflow.VersioningBehaviorAutoUpgrade,
+		}
+	}
+	return options
+}
+
+// pollers follow the load: with two, the SDK's default, bursts would wait in the server.
+func pollers() worker.PollerBehavior {
+	return worker.NewPollerBehaviorAutoscaling(worker.PollerBehaviorAutoscalingOptions{InitialNumberOfPollers: 8, MinimumNumberOfPollers: 2, MaximumNumberOfPollers: 32})
+}
+
+// Fatal holds the first error that ends the process.
+type Fatal chan error
+
+// NewFatal returns one without an error.
+func NewFatal() Fatal { return make(Fatal, 1) }
+
+// Fail gives it an error, if it is the first.
+func (f Fatal) Fail(err error) {
+	select {
+	case f <- err:
+	default:
+	}
+}
+
+// Start starts a worker that polls a task queue. An SDK worker stops polling for good when Temporal has refused its polls for two
+// minutes, for example because the namespace is gone: fatal gets that error.
+func Start(temporal client.Client, queue string, options worker.Options, fatal Fatal, register func(worker.Registry)) (worker.Worker, error) {
+	options.OnFatalError = func(err error) { fatal.Fail(fmt.Errorf("poll queue %s: %w", queue, err)) }
+	w := worker.New(temporal, queue, options)
+	register(w)
+	if err := w.Start(); err != nil {
+		return nil, fmt.Errorf("serve queue %s: %w", queue, err)
+	}
+	return w, nil
+}
+
+// UntilStopped stops the workers when ctx ends, or at a fatal error, which it returns: the process ends, and can be started again.
+// Running activities get stopTimeout to finish.
+func UntilStopped(ctx context.Context, workers []worker.Worker, fatal Fatal) (err error) {
+	select {
+	case <-ctx.Done():
+	case err = <-fatal:
+	}
+	var stopping sync.WaitGroup
+	for _, w := range workers {
+		stopping.Go(w.Stop) // each waits for its activities, all in the same grace period
+	}
+	stopping.Wait()
+	return err
+}

@@ -1,0 +1,46 @@
+// Package check has the workflow that asks a provider whether it can use a class.
+package check
+
+import (
+	"errors"
+
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"millwright/activities/cloud"
+	"millwright/activities/kube"
+	"millwright/workflows/run"
+)
+
+// Input names the class. Fields may be added, never renamed or retyped.
+type Input struct {
+	Class    kube.Ref
+	Provider string
+}
+
+// Result is what the provider's worker says.
+type Result struct {
+	cloud.Checked
+
+	NoWorker bool   // no worker took the question: none serves the provider's queue, or all are busy
+	Failure  string // why there is no answer; empty: there is one
+}
+
+// Provider asks the worker of a class's provider once whether it can use the class. It takes a minute at most and changes nothing.
+func Provider(ctx workflow.Context, in Input) (Result, error) {
+	var result Result
+	asked := run.Once(ctx, in.Provider, "can provider "+in.Provider+" use class "+in.Class.Name+"?")
+	err := workflow.ExecuteActivity(asked, new(cloud.Provider).CheckClass, in.Class).Get(ctx, &result.Checked)
+	if err == nil || ctx.Err() != nil {
+		return result, ctx.Err()
+	}
+	if late, is := errors.AsType[*temporal.TimeoutError](err); is && late.TimeoutType() == enumspb.TIMEOUT_TYPE_SCHEDULE_TO_START {
+		return Result{NoWorker: true, Failure: "no worker has taken the question within 20 seconds"}, nil
+	}
+	said := err.Error()
+	if failure, is := errors.AsType[*temporal.ApplicationError](err); is {
+		said = failure.Message()
+	}
+	return Result{Failure: run.Brief(said)}, nil
+}

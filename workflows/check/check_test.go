@@ -1,0 +1,56 @@
+package check_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/mock"
+	"github.com/stretchr/testify/require"
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/testsuite"
+
+	"millwright/activities/cloud"
+	"millwright/activities/kube"
+	"millwright/workflows/check"
+)
+
+func ask(t *testing.T, answer func(context.Context, kube.Ref) (cloud.Checked, error)) check.Result {
+	t.Helper()
+	env := (&testsuite.WorkflowTestSuite{}).NewTestWorkflowEnvironment()
+	env.SetTestTimeout(10 * time.Second)
+	env.RegisterActivity(&cloud.Provider{})
+	env.OnActivity("CheckClass", mock.Anything, kube.Ref{Namespace: "shop", Name: "small"}).Return(answer)
+	env.ExecuteWorkflow(check.Provider, check.Input{Class: kube.Ref{Namespace: "shop", Name: "small"}, Provider: "virtual"})
+	require.NoError(t, env.GetWorkflowError())
+	var result check.Result
+	require.NoError(t, env.GetWorkflowResult(&result))
+	return result
+}
+
+func TestAProviderIsAskedOnce(t *testing.T) {
+	asked := 0
+	require.Equal(t, check.Result{Checked: cloud.Checked{Instances: 3}}, ask(t, func(context.Context, kube.Ref) (cloud.Checked, error) {
+		asked++
+		return cloud.Checked{Instances: 3}, nil
+	}))
+	require.Equal(t, 1, asked)
+}
+
+func TestAProviderWithoutAWorker(t *testing.T) {
+	result := ask(t, func(context.Context, kube.Ref) (cloud.Checked, error) {
+		return cloud.Checked{}, temporal.NewTimeoutError(enumspb.TIMEOUT_TYPE_SCHEDULE_TO_START, nil)
+	})
+	require.True(t, result.NoWorker)
+	require.NotEmpty(t, result.Failure)
+}
+
+func TestAnAPIServerThatDoesNotAnswer(t *testing.T) {
+	result := ask(t, func(context.Context, kube.Ref) (cloud.Checked, error) {
+		return cloud.Checked{}, errors.New("connection refused")
+	})
+	require.False(t, result.NoWorker)
+	require.Equal(t, "connection refused", result.Failure)
+}

@@ -1,0 +1,14 @@
+package run_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"millwright/workflows/run"
+)
+
+func TestTablesAreInColumns(t *testing.T) {
+	assert.Equal(t, "```\nPOD        STATE     NEXT\nshop/wéb   Blocked\nb          Waiting   12:00\n```",
+		run.Table([][]string{{"POD", "STATE", "NEXT"}, {"shop/wéb", "Blocked", ""}, {"b", "Waiting", "12:00"}}))
+}
