@@ -270,10 +270,16 @@ func (d *nodeDrain) show(ctx workflow.Context, next activities.Decision) {
 
 // stepName returns the name of the step that removes pods by these means.
 func stepName(means drain.Means) string {
-	if means == drain.DeleteInOrder {
+	switch means {
+	case drain.DeleteInOrder:
 		return vocabulary.StepDeleteInOrder
+	case drain.Delete:
+		return vocabulary.StepDeletePods
+	case drain.Kill:
+		return vocabulary.StepKillPods
+	default:
+		return vocabulary.StepEvictPods
 	}
-	return strings.ToLower(string(means))
 }
 
 func table(p drain.Picture) string {
@@ -334,13 +340,14 @@ func (d *nodeDrain) end(ctx workflow.Context, outcome, why string) (*Result, err
 	if outcome == activities.Cancelled {
 		return result, nil
 	}
+	last := vocabulary.StepDrained
 	if outcome == vocabulary.DrainForced {
-		result.LeftBehind = d.seen.Left
+		last, result.LeftBehind = vocabulary.StepForced, d.seen.Left
 		if len(d.seen.Left) > 0 {
 			result.Why += "; left behind: " + strings.Join(d.seen.Left, ", ")
 		}
 	}
-	d.Show(ctx, run.Step{Name: strings.ToLower(outcome), Why: result.Why, Phase: d.phase(), Node: d.NodeName})
+	d.Show(ctx, run.Step{Name: last, Why: result.Why, Phase: d.phase(), Node: d.NodeName})
 	if err := d.Publish(ctx); err != nil {
 		return result, err
 	}
