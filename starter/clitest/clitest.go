@@ -133,7 +133,7 @@ func Encoded(value any) *commonpb.Payloads {
 type World struct {
 	Machines *fake.Clientset
 	Temporal *FakeTemporal
-	Kube     kubernetes.Interface // answers who the user is, and what the user may do; nil: nobody asks
+	Kube     kubernetes.Interface // answers what nodes there are, who the user is, and what the user may do; nil: nobody asks
 	In       string               // what the user types
 }
 
@@ -148,7 +148,7 @@ func (w *World) Environment() kubecli.Environment {
 		Clients: func(kubecli.Access) (kubecli.Clients, error) {
 			clients := kubecli.Clients{Machines: w.Machines}
 			if w.Kube != nil {
-				clients.Identity, clients.Rights = w.Kube.AuthenticationV1(), w.Kube.AuthorizationV1()
+				clients.Core, clients.Identity, clients.Rights = w.Kube.CoreV1(), w.Kube.AuthenticationV1(), w.Kube.AuthorizationV1()
 			}
 			return clients, nil
 		},
