@@ -79,11 +79,11 @@ func (x *command) run(ctx context.Context, out io.Writer) error {
 	failed := 0
 	for _, f := range findings {
 		if f.bad == "" {
-			_, _ = fmt.Fprintf(out, "ok      %s\n", f.what)
+			_, _ = fmt.Fprintf(out, "%s      %s\n", kubecli.Paint(out, kubecli.Good, "ok"), f.what)
 			continue
 		}
 		failed++
-		_, _ = fmt.Fprintf(out, "FAILED  %s: %s\n        %s\n", f.what, f.bad, f.do)
+		_, _ = fmt.Fprintf(out, "%s  %s: %s\n        %s\n", kubecli.Paint(out, kubecli.Bad, "FAILED"), f.what, f.bad, f.do)
 	}
 	if failed > 0 {
 		return fmt.Errorf("%s failed", phrase.Count(failed, "check"))

@@ -79,7 +79,7 @@ func (x *command) run(ctx context.Context, out io.Writer, text string) error {
 	if err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintln(out, s.sentence())
+	_, _ = fmt.Fprintln(out, kubecli.Paint(out, s.tone(), s.sentence()))
 	if s.seen != 0 && s.seen != s.generation {
 		_, _ = fmt.Fprintf(out, "The status is of generation %d, and the object has generation %d: nobody has seen the change yet.\n", s.seen, s.generation)
 	}
@@ -235,6 +235,14 @@ func (s *subject) sentence() string {
 		return name + ": " + s.operation.WaitsFor
 	}
 	return name + " waits for nothing: " + s.calm
+}
+
+// tone is that of the sentence: an object that waits for something that only takes time is well.
+func (s *subject) tone() kubecli.Tone {
+	if s.operation != nil && len(s.operation.BlockedBy) > 0 {
+		return kubecli.Stuck
+	}
+	return kubecli.Good
 }
 
 // mostMachines is how many waiting machines are listed. Source: half a screen.
