@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	enumspb "go.temporal.io/api/enums/v1"
@@ -137,6 +138,9 @@ func ofClass(class *v1alpha1.MachineClass, machines []v1alpha1.Machine) (total i
 	return total, phrase.If(failed > 0, "%d (%s)", failed, strings.Join(parts, ", "))
 }
 
+// checkTimeout is how long check waits for its workflow. Source: the workflow takes a minute at most once a worker has begun it.
+const checkTimeout = 90 * time.Second
+
 func (p *commands) checkCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "check CLASS",
@@ -145,7 +149,8 @@ func (p *commands) checkCommand() *cobra.Command {
 a missing Secret, an endpoint that does not answer, refused credentials. It creates and changes nothing; whether a quota is used up
 shows only when an instance is created (list shows such machines).
 
-The exit code is 0 if the provider can use the class, and 1 otherwise.`,
+The exit code is 0 if the provider can use the class, and 1 otherwise. Without a worker that carries out the check, that is known after 90
+seconds.`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: p.CompleteName,
 		RunE: func(c *cobra.Command, args []string) error { return p.check(c, args[0]) },
 	}
@@ -179,8 +184,18 @@ func (p *commands) check(c *cobra.Command, text string) error {
 		return fmt.Errorf("start the check: %w", err)
 	}
 	var result check.Result
-	if err := begun.Get(ctx, &result); err != nil {
-		return fmt.Errorf("wait for the check: %w", err)
+	waits, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	if err := begun.Get(waits, &result); err != nil {
+		if waits.Err() == nil || ctx.Err() != nil {
+			return fmt.Errorf("wait for the check: %w", err)
+		}
+		late := fmt.Errorf("no worker of %s has carried out the check within %s: does one run, and with the payload keys of this command? `starter doctor`",
+			installation, checkTimeout)
+		if err := temporal.TerminateWorkflow(ctx, begun.GetID(), begun.GetRunID(), "the command that asked waits no longer"); err != nil {
+			return errors.Join(late, fmt.Errorf("terminate the check: %w", err))
+		}
+		return late
 	}
 	return say(c.OutOrStdout(), in, result)
 }
