@@ -53,7 +53,7 @@ counts, in this order.`,
 	}
 	x.Register(c)
 	x.temporalAt.Register(c)
-	c.Flags().StringVar(&x.cluster, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation, as of its worker and bridge; default: as the object's status says")
+	c.Flags().StringVar(&x.cluster, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation, as of its worker and bridge; default: as the object's status or the Lease millwright-worker says")
 	c.Flags().StringVar(&x.target, "target-kubeconfig", "", "kubeconfig of the cluster with the nodes, if it is another one")
 	return c
 }
@@ -83,7 +83,7 @@ func (x *command) run(ctx context.Context, out io.Writer, text string) error {
 	if s.seen != 0 && s.seen != s.generation {
 		_, _ = fmt.Fprintf(out, "The status is of generation %d, and the object has generation %d: nobody has seen the change yet.\n", s.seen, s.generation)
 	}
-	for _, line := range append(Heartbeats(ctx, clients.Leases, x.Now()), x.ask(ctx, s)...) {
+	for _, line := range append(Heartbeats(ctx, clients.Leases, x.Now()), x.ask(ctx, clients, s)...) {
 		_, _ = fmt.Fprintln(out, line)
 	}
 	return s.table(out, x.Now())

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	typedcoordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 
+	"millwright/api/v1alpha1"
 	"millwright/starter/kubecli"
 )
 
@@ -24,7 +25,7 @@ type heartbeat struct {
 // bridges.
 var heartbeatsOf = []heartbeat{
 	{
-		"millwright-worker", 45 * time.Second,
+		v1alpha1.LeaseWorkers, 45 * time.Second,
 		"No worker has been at work since %s: nothing moves until one reaches Temporal and the API server.",
 		"No worker has ever been at work: there is no Lease millwright-worker.",
 	},

@@ -38,12 +38,12 @@ func Command(e kubecli.Environment) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "provider",
 		Short: "Show which providers have workers, and check whether they can use their classes",
-		Example: `  starter provider list --cluster-name prod -A
-  starter provider check shop/small --cluster-name prod`,
+		Example: `  starter provider list -A
+  starter provider check shop/small`,
 	}
 	p.Register(c)
 	p.temporalAt.Register(c)
-	c.PersistentFlags().StringVar(&p.cluster, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation, as of its worker and bridge")
+	c.PersistentFlags().StringVar(&p.cluster, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation, as of its worker and bridge; default: that of the Lease millwright-worker")
 	c.AddCommand(p.listCommand(), p.checkCommand())
 	return c
 }
@@ -80,7 +80,7 @@ type served struct {
 }
 
 func (p *commands) list(ctx context.Context, out io.Writer, output kubecli.Output) error {
-	installation, temporal, clients, err := p.connect()
+	installation, temporal, clients, err := p.connect(ctx)
 	if err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ seconds.`,
 
 func (p *commands) check(c *cobra.Command, text string) error {
 	ctx := c.Context()
-	installation, temporal, clients, err := p.connect()
+	installation, temporal, clients, err := p.connect(ctx)
 	if err != nil {
 		return err
 	}
@@ -218,14 +218,14 @@ func say(out io.Writer, in check.Input, r check.Result) error {
 }
 
 // connect returns the installation and the clients. The caller closes Temporal's.
-func (p *commands) connect() (run.Installation, client.Client, kubecli.Clients, error) {
-	installation := run.Installation(p.cluster)
-	if err := installation.Check(); err != nil {
-		return "", nil, kubecli.Clients{}, errors.Join(errors.New("--cluster-name is needed to find the installation in Temporal"), err)
-	}
+func (p *commands) connect(ctx context.Context) (run.Installation, client.Client, kubecli.Clients, error) {
 	clients, err := p.Clients(p.Access)
 	if err != nil {
 		return "", nil, kubecli.Clients{}, err
+	}
+	installation := cmp.Or(run.Installation(p.cluster), clients.Installation(ctx))
+	if err := installation.Check(); err != nil {
+		return "", nil, kubecli.Clients{}, errors.Join(errors.New("--cluster-name is needed to find the installation in Temporal"), err)
 	}
 	temporal, err := p.Temporal(p.temporalAt)
 	return installation, temporal, clients, err
