@@ -72,7 +72,7 @@ func (r *Rig) Workflows(t *testing.T, query string) []*workflowpb.WorkflowExecut
 func (r *Rig) workflows(ctx context.Context, query string) (all []*workflowpb.WorkflowExecutionInfo, err error) {
 	var page []byte
 	for {
-		answer, err := r.Temporal.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{Query: query, PageSize: 1000, NextPageToken: page})
+		answer, err := r.Temporal.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{Query: query, PageSize: 500, NextPageToken: page})
 		if err != nil {
 			return nil, fmt.Errorf("list workflows: %w", err)
 		}
