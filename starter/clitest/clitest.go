@@ -148,6 +148,7 @@ func (w *World) Environment() kubecli.Environment {
 		Clients: func(kubecli.Access) (kubecli.Clients, error) {
 			clients := kubecli.Clients{Machines: w.Machines}
 			if w.Kube != nil {
+				clients.Core, clients.Leases, clients.Apps = w.Kube.CoreV1(), w.Kube.CoordinationV1(), w.Kube.AppsV1()
 				clients.Identity, clients.Rights = w.Kube.AuthenticationV1(), w.Kube.AuthorizationV1()
 			}
 			return clients, nil
