@@ -53,6 +53,7 @@ func command() *cobra.Command {
 		explain.Command(kubecli.NewEnvironment()),
 		explain.TopCommand(kubecli.NewEnvironment()),
 		explain.UICommand(kubecli.NewEnvironment()),
+		explain.HeartbeatsCommand(kubecli.NewEnvironment()),
 		doctor.Command(kubecli.NewEnvironment()),
 		drain.Command(kubecli.NewEnvironment()),
 		rollout.Command(kubecli.NewEnvironment()),

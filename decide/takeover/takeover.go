@@ -329,13 +329,13 @@ type group struct{ says, do string }
 func groups() map[attention.Need]group {
 	return map[attention.Need]group{
 		attention.Instance: {"being created: Millwright adopts the instance that has the name of the machine, or creates one", ""},
-		attention.Name:     {"without the name of their node: it is recorded", ""},
-		attention.Node:     {"waiting for their node: Millwright waits on, and the creation timeout runs on", ""},
+		attention.Name:     {"with a node whose name is not recorded yet: it is recorded", ""},
+		attention.Node:     {"waiting for a node to join: Millwright waits on, and the creation timeout runs on", ""},
 		attention.Recovery: {"unhealthy: Millwright waits on, and the health timeout runs on", ""},
-		attention.Sync:     {"whose node lacks what template or class want: the node is changed", "to keep the node as it is, change the template"},
-		attention.Preserve: {"whose preservation begins or ends: machine and node are changed", ""},
+		attention.Sync:     {"with a node that lacks what template or class want: the node is changed", "to keep the node as it is, change the template"},
+		attention.Preserve: {"with a preservation that begins or ends: machine and node are changed", ""},
 		attention.InPlace:  {"updated in place: the update goes on", ""},
-		attention.Drain:    {"whose node has to be empty: its drain goes on", ""},
+		attention.Drain:    {"with a node that has to be empty: its drain goes on", ""},
 		attention.Deletion: {"being deleted: Millwright goes on; a node that is empty is drained within seconds, and then the instance is deleted", ""},
 	}
 }

@@ -134,6 +134,7 @@ type World struct {
 	Machines *fake.Clientset
 	Temporal *FakeTemporal
 	Kube     kubernetes.Interface // answers who the user is, and what the user may do; nil: nobody asks
+	Cluster  kubernetes.Interface // its nodes, Leases and Deployments; nil: nobody reads them
 	In       string               // what the user types
 }
 
@@ -147,8 +148,10 @@ func (w *World) Environment() kubecli.Environment {
 	return kubecli.Environment{
 		Clients: func(kubecli.Access) (kubecli.Clients, error) {
 			clients := kubecli.Clients{Machines: w.Machines}
+			if w.Cluster != nil {
+				clients.Core, clients.Leases, clients.Apps = w.Cluster.CoreV1(), w.Cluster.CoordinationV1(), w.Cluster.AppsV1()
+			}
 			if w.Kube != nil {
-				clients.Core, clients.Leases, clients.Apps = w.Kube.CoreV1(), w.Kube.CoordinationV1(), w.Kube.AppsV1()
 				clients.Identity, clients.Rights = w.Kube.AuthenticationV1(), w.Kube.AuthorizationV1()
 			}
 			return clients, nil

@@ -1,0 +1,416 @@
+//go:build integration
+
+package takeover
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"millwright/api/v1alpha1"
+	"millwright/devstack/build"
+	"millwright/devstack/component"
+	"millwright/devstack/virtualcloud/admin"
+	"millwright/test/integration/rig"
+)
+
+// fleet are the pools of the namespace, by what MCM was doing with their machines when it was stopped.
+type fleet struct {
+	calm    *rig.Pool // nothing: all run, with pods; one is preserved
+	rolled  *rig.Pool // nothing: they are of the second revision
+	middle  *rig.Pool // a rollout: the first new instance is being created
+	slow    *rig.Pool // creations: the cloud has begun them, and no machine says so
+	pending *rig.Pool // waiting for the node of an instance
+	full    *rig.Pool // creations that the cloud refuses for its quota: CrashLoopBackOff
+	failed  *rig.Pool // nothing: Failed, and preserved
+	sick    *rig.Pool // Unknown: the kubelet is not ready
+	going   *rig.Pool // a drain that a budget holds
+	gone    *rig.Pool // the deletion of an instance, which the cloud refuses
+}
+
+const (
+	calmSize, rolledSize, middleSize = 3, 2, 2
+
+	classSmall, classSlow, classLate, classFull, classBroken, classGone = "small", "slow", "late", "full", "broken", "gone"
+
+	podsCalm, podsGoing = "calm", "going" // apps
+)
+
+func (n *fleet) all() []*rig.Pool {
+	return []*rig.Pool{n.calm, n.rolled, n.middle, n.slow, n.pending, n.full, n.failed, n.sick, n.going}
+}
+
+func start(t *testing.T, components ...string) {
+	t.Helper()
+	for _, name := range components {
+		require.NoError(t, r.Stack.Start(t.Context(), name))
+	}
+}
+
+func stop(t *testing.T, components ...string) {
+	t.Helper()
+	for _, name := range components {
+		require.NoError(t, r.Stack.Stop(t.Context(), name))
+	}
+}
+
+func kill(t *testing.T, components ...string) {
+	t.Helper()
+	for _, name := range components {
+		require.NoError(t, r.Stack.Kill(t.Context(), name))
+	}
+}
+
+func folder(t *testing.T, name string) string {
+	t.Helper()
+	repo, err := build.FindRepo("")
+	require.NoError(t, err)
+	return filepath.Join(repo, name)
+}
+
+// useCRDsOfMCM replaces the CRDs by those of MCM's release, which have no defaults and no validation.
+func useCRDsOfMCM(t *testing.T) {
+	t.Helper()
+	list := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/gardener/machine-controller-manager")
+	list.Dir = folder(t, "devstack/mcm")
+	dir, err := list.Output()
+	require.NoError(t, err)
+	_, err = r.Stack.Kubectl(t.Context(), "delete", "crd", "machinedrainrules.machine.sapcloud.io", "rolloutpolicies.machine.sapcloud.io")
+	require.NoError(t, err)
+	_, err = r.Stack.Kubectl(t.Context(), "replace", "-f", filepath.Join(strings.TrimSpace(string(dir)), "kubernetes/crds"))
+	require.NoError(t, err)
+}
+
+// newNamespace makes the namespace with its classes. The cloud refuses to create for one of them.
+func newNamespace(t *testing.T) *fleet {
+	t.Helper()
+	ctx := t.Context()
+	_, err := r.Kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = r.Kube.CoreV1().Secrets(namespace).Create(ctx, rig.Credentials(namespace), metav1.CreateOptions{})
+	require.NoError(t, err)
+	for name, behaves := range map[string]string{
+		classSmall: "", classSlow: `,"createLatency":"20s"`, classLate: `,"bootLatency":"90s"`, classFull: `,"quota":0`, classBroken: "", classGone: "",
+	} {
+		c := rig.Class(namespace, `{"region":"eu","zone":"eu-1","instanceType":"small"`+behaves+`}`)
+		c.Name = name
+		c.NodeTemplate = &v1alpha1.NodeTemplate{
+			InstanceType: "small", Region: "eu", Zone: "eu-1",
+			Capacity:        corev1.ResourceList{"cpu": resource.MustParse("4"), "gpu": resource.MustParse("0"), "memory": resource.MustParse("16Gi")},
+			VirtualCapacity: corev1.ResourceList{"example.com/dongles": resource.MustParse("2")},
+		}
+		_, err := r.Machines.MachineV1alpha1().MachineClasses(namespace).Create(ctx, c, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	require.NoError(t, r.Cloud.AddFault(ctx, admin.Fault{Operation: admin.Create, Class: namespace + "/" + classBroken, Code: "Unavailable", Message: "not today"}))
+	return &fleet{}
+}
+
+// pool makes a deployment as Gardener writes them: with a strategy, an order of 500 s that MCM ignores, and a node template.
+func pool(t *testing.T, name, class string, replicas int32, changes ...func(*v1alpha1.MachineDeployment)) *rig.Pool {
+	t.Helper()
+	return r.Pool(t, namespace, name, replicas, append([]func(*v1alpha1.MachineDeployment){rig.Hosting, func(d *v1alpha1.MachineDeployment) {
+		d.Spec.MinReadySeconds = 500
+		d.Spec.Strategy = v1alpha1.MachineDeploymentStrategy{
+			Type: v1alpha1.RollingUpdateMachineDeploymentStrategyType,
+			RollingUpdate: &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: v1alpha1.UpdateConfiguration{
+				MaxSurge: new(intstr.FromInt32(1)), MaxUnavailable: new(intstr.FromInt32(0)),
+			}},
+		}
+		spec := &d.Spec.Template.Spec
+		spec.Class.Name = class
+		spec.NodeTemplateSpec.Labels["worker.gardener.cloud/pool"] = name
+		spec.NodeTemplateSpec.Annotations["worker.gardener.cloud/image"] = "flatcar"
+		spec.NodeTemplateSpec.Spec.Taints = []corev1.Taint{{Key: "example.com/soft", Value: "yes", Effect: corev1.TaintEffectPreferNoSchedule}}
+		spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineHealthTimeout: &metav1.Duration{Duration: 30 * time.Minute}}
+	}}, changes...)...)
+}
+
+// live lets MCM make the pools, and returns when each is where it can be left alone.
+func (n *fleet) live(t *testing.T) {
+	t.Helper()
+	n.calm = pool(t, "calm", classSmall, calmSize)
+	n.rolled = pool(t, "rolled", classSmall, rolledSize, func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Labels["version"] = "1" })
+	n.middle = pool(t, "middle", classSmall, middleSize)
+	n.going = pool(t, "going", classSmall, 2)
+	n.gone = pool(t, "gone", classGone, 1)
+	n.sick = pool(t, "sick", classSmall, 1)
+	n.full = pool(t, "full", classFull, 1)
+	n.failed = pool(t, "failed", classBroken, 1, func(d *v1alpha1.MachineDeployment) {
+		d.Spec.Template.Annotations = map[string]string{v1alpha1.AnnotationPreserve: v1alpha1.ValuePreserveWhenFailed}
+		d.Spec.Template.Spec.MachineConfiguration.MachineCreationTimeout = &metav1.Duration{Duration: 5 * time.Second}
+	})
+	n.rolled.AwaitRunning(t, rolledSize, time.Minute)
+	n.rolled.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"version":"2"}}}}}`)
+	for p, size := range map[*rig.Pool]int{n.calm: calmSize, n.middle: middleSize, n.going: 2, n.gone: 1, n.sick: 1} {
+		p.AwaitRunning(t, size, time.Minute)
+	}
+	n.calm.Deploy(t, podsCalm, calmSize)
+	n.going.Deploy(t, podsGoing, 2)
+	n.going.Budget(t, podsGoing, 2)
+	kept := n.calm.Machines(t)[0].Name
+	_, err := r.Stack.Kubectl(t.Context(), "annotate", "machine", kept, "--namespace", namespace, v1alpha1.AnnotationPreserve+"="+v1alpha1.ValuePreserveNow)
+	require.NoError(t, err)
+	rig.Eventually(t, time.Minute, "MCM has preserved two machines, and rolled a pool", func() (bool, any) {
+		preserved := 0
+		for _, m := range append(n.calm.Machines(t), n.failed.Machines(t)...) {
+			if m.Status.CurrentStatus.PreserveExpiryTime != nil {
+				preserved++
+			}
+		}
+		for _, m := range n.rolled.Machines(t) {
+			if m.Labels["version"] != "2" || len(n.rolled.Machines(t)) != rolledSize {
+				return false, preserved
+			}
+		}
+		return preserved == 2, preserved
+	})
+}
+
+// unsettle lets MCM begin what it will not end.
+func (n *fleet) unsettle(t *testing.T) {
+	t.Helper()
+	ctx := t.Context()
+	require.NoError(t, r.Cloud.AddFault(ctx, admin.Fault{Operation: admin.Delete, Class: namespace + "/" + classGone, Code: "Unavailable", Message: "not today"}))
+	n.gone.Scale(t, 0)
+	n.going.Scale(t, 1)
+	kubelet(t, n.sick, "node-not-ready.stage.kwok.x-k8s.io=true")
+	phases := func(p *rig.Pool, phase v1alpha1.MachinePhase) (count int) {
+		for _, m := range p.Machines(t) {
+			if m.Status.CurrentStatus.Phase == phase {
+				count++
+			}
+		}
+		return count
+	}
+	rig.Eventually(t, time.Minute, "two machines are being deleted, one is Unknown, one Failed, one refused", func() (bool, any) {
+		saw := map[string]int{
+			"gone": phases(n.gone, v1alpha1.MachineTerminating), "going": phases(n.going, v1alpha1.MachineTerminating), "sick": phases(n.sick, v1alpha1.MachineUnknown),
+			"full": phases(n.full, v1alpha1.MachineCrashLoopBackOff), "failed": phases(n.failed, v1alpha1.MachineFailed),
+		}
+		for _, m := range n.gone.Machines(t) {
+			if m.Status.LastOperation.State != v1alpha1.MachineStateFailed {
+				return false, m.Status.LastOperation
+			}
+		}
+		return !slices.ContainsFunc(slices.Collect(maps.Values(saw)), func(n int) bool { return n != 1 }), saw
+	})
+	n.pending = pool(t, "pending", classLate, 1)
+	n.slow = pool(t, "slow", classSlow, 2)
+	n.middle.Patch(t, `{"spec":{"template":{"spec":{"class":{"name":"`+classSlow+`"}}}}}`)
+	rig.Eventually(t, 20*time.Second, "the cloud creates three instances, and a node is awaited", func() (bool, any) {
+		creating := 0
+		for _, m := range append(n.slow.Machines(t), n.middle.Machines(t)...) {
+			if m.Spec.ProviderID == "" {
+				creating++
+			}
+		}
+		instances := len(n.slow.Instances(t)) + len(n.middle.Instances(t)) - middleSize
+		return creating == 3 && instances == 3 && phases(n.pending, v1alpha1.MachinePending) == 1, []int{creating, instances}
+	})
+}
+
+// kubelet changes a label of a pool's only node, by which the simulated kubelet falls ill or recovers.
+func kubelet(t *testing.T, p *rig.Pool, change string) {
+	t.Helper()
+	nodes := p.Nodes(t)
+	require.Len(t, nodes, 1)
+	_, err := r.Stack.Kubectl(t.Context(), "label", "--overwrite", "node", nodes[0].Name, change)
+	require.NoError(t, err)
+}
+
+// freeze puts the label on the current set of a pool.
+func (n *fleet) freeze(t *testing.T) {
+	t.Helper()
+	for _, s := range n.rolled.Sets(t) {
+		if s.Spec.Replicas > 0 {
+			_, err := r.Stack.Kubectl(t.Context(), "label", "machineset", s.Name, "--namespace", namespace, v1alpha1.LabelFreeze+"="+v1alpha1.ValueTrue)
+			require.NoError(t, err)
+		}
+	}
+}
+
+// heal takes away what held MCM.
+func (n *fleet) heal(t *testing.T) {
+	t.Helper()
+	require.NoError(t, r.Cloud.ClearFaults(t.Context()))
+	n.going.Loosen(t, podsGoing, 0)
+	kubelet(t, n.sick, "node-not-ready.stage.kwok.x-k8s.io-")
+	_, err := r.Machines.MachineV1alpha1().MachineClasses(namespace).Patch(t.Context(), classFull, types.MergePatchType, []byte(`{"providerSpec":{"quota":null}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+}
+
+// state is what nobody may change without a reason.
+type state struct {
+	At        time.Time // before it was read
+	Machines  map[string]machine
+	Nodes     map[string]node
+	Sets      map[string]set
+	Revisions map[string]string // of deployments
+	Instances map[string]string // name of the machine by provider ID
+	Pods      map[types.UID]string
+}
+
+type machine struct {
+	UID         types.UID
+	Spec        v1alpha1.MachineSpec
+	Labels      map[string]string
+	Annotations map[string]string
+	Finalizers  []string
+	Phase       v1alpha1.MachinePhase
+	Expires     *metav1.Time
+}
+
+type node struct {
+	UID                 types.UID
+	Labels, Annotations map[string]string
+	Finalizers          []string
+	Spec                corev1.NodeSpec
+	Capacity            corev1.ResourceList
+	Conditions          map[corev1.NodeConditionType]string
+}
+
+type set struct {
+	UID         types.UID
+	Spec        v1alpha1.MachineSetSpec
+	Annotations map[string]string
+	Finalizers  []string
+}
+
+// look reads the state of the pools.
+func (n *fleet) look(t *testing.T, of ...*rig.Pool) state {
+	t.Helper()
+	if len(of) == 0 {
+		of = append(n.all(), n.gone)
+	}
+	s := state{time.Now(), map[string]machine{}, map[string]node{}, map[string]set{}, map[string]string{}, map[string]string{}, map[types.UID]string{}}
+	all, err := r.Cloud.Instances(t.Context())
+	require.NoError(t, err)
+	for _, p := range of {
+		for _, m := range p.Machines(t) {
+			s.Machines[m.Name] = machine{m.UID, m.Spec, m.Labels, m.Annotations, m.Finalizers, m.Status.CurrentStatus.Phase, m.Status.CurrentStatus.PreserveExpiryTime}
+		}
+		for _, k := range p.Nodes(t) {
+			conditions := map[corev1.NodeConditionType]string{}
+			for _, c := range k.Status.Conditions {
+				conditions[c.Type] = fmt.Sprint(c.Status, " ", c.Reason, " ", c.LastTransitionTime.UTC())
+			}
+			s.Nodes[k.Name] = node{k.UID, k.Labels, k.Annotations, k.Finalizers, k.Spec, k.Status.Capacity, conditions}
+		}
+		for _, x := range p.Sets(t) {
+			s.Sets[x.Name] = set{x.UID, x.Spec, x.Annotations, x.Finalizers}
+		}
+		d := p.Deployment(t)
+		s.Revisions[p.Name] = d.Annotations[v1alpha1.AnnotationRevision]
+		for _, i := range all {
+			if strings.HasPrefix(i.Tags.Machine, p.Name+"-") {
+				s.Instances[i.ProviderID] = i.Tags.Machine
+			}
+		}
+		for _, pod := range p.Pods(t, p.Name) {
+			s.Pods[pod.UID] = fmt.Sprint(pod.Spec.NodeName, " ", pod.DeletionTimestamp, " ", pod.Status.StartTime.UTC())
+		}
+	}
+	return s
+}
+
+// settles is how long whoever takes over has to touch something. Source: MCM looks at all machines when it starts, and again after 5 s;
+// Millwright evaluates all objects when it starts.
+const settles = 12 * time.Second
+
+// untouched requires that nothing of these pools is changed for a while: no machine, no node, no set, no instance, no pod.
+func (n *fleet) untouched(t *testing.T, before state, pools ...*rig.Pool) {
+	t.Helper()
+	mine := func(name string) bool {
+		return slices.ContainsFunc(pools, func(p *rig.Pool) bool { return strings.HasPrefix(name, p.Name+"-") })
+	}
+	time.Sleep(settles)
+	after := n.look(t, pools...)
+	for name, was := range before.Machines {
+		if mine(name) {
+			assert.Equal(t, was, after.Machines[name], "machine %s", name)
+		}
+	}
+	for name, was := range before.Nodes {
+		if mine(name) {
+			assert.Equal(t, was, after.Nodes[name], "node %s", name)
+		}
+	}
+	for name, was := range before.Sets {
+		if mine(name) {
+			assert.Equal(t, was, after.Sets[name], "set %s", name)
+		}
+	}
+	for id, was := range before.Instances {
+		if mine(was) {
+			assert.Equal(t, was, after.Instances[id], "instance %s", id)
+		}
+	}
+	for uid, was := range before.Pods {
+		if name, _, _ := strings.Cut(was, " "); mine(name) {
+			assert.Equal(t, was, after.Pods[uid], "a pod")
+		}
+	}
+	for _, p := range pools {
+		assert.Equal(t, before.Revisions[p.Name], after.Revisions[p.Name], "revision of %s", p.Name)
+	}
+	for name := range after.Machines {
+		assert.Contains(t, before.Machines, name, "a new machine")
+	}
+	for name := range after.Sets {
+		assert.Contains(t, before.Sets, name, "a new set")
+	}
+	for id, name := range after.Instances {
+		assert.Contains(t, before.Instances, id, "a new instance of %s", name)
+	}
+	for _, a := range r.Audit(t, func(a rig.Audited) bool {
+		writes := []string{"create", "update", "patch", "delete"}
+		return a.RequestReceivedTimestamp.After(before.At) && a.ObjectRef.Resource == "nodes" && mine(a.ObjectRef.Name) && slices.Contains(writes, a.Verb) &&
+			slices.Contains([]string{component.WorkerIdentity, component.BridgeIdentity, component.MCMIdentity}, a.User.Username)
+	}) {
+		assert.Fail(t, "a node is written", "%s %s by %s", a.Verb, a.RequestURI, a.User.Username)
+	}
+	if slices.Contains(pools, n.calm) {
+		assert.EqualValues(t, calmSize, n.calm.Deployment(t).Status.AvailableReplicas)
+	}
+}
+
+// record writes the objects as MCM left them into the test data of the command.
+func (n *fleet) record(t *testing.T) {
+	t.Helper()
+	for file, kinds := range map[string]string{
+		"objects.json": "machineclasses,machinedeployments,machinesets,machines", "nodes.json": "nodes",
+	} {
+		out, err := r.Stack.Kubectl(t.Context(), "get", kinds, "--namespace", namespace, "-o", "json")
+		require.NoError(t, err)
+		var list map[string]any
+		require.NoError(t, json.Unmarshal(out, &list))
+		items, isList := list["items"].([]any)
+		require.True(t, isList)
+		for _, item := range items {
+			if object, isObject := item.(map[string]any); isObject {
+				if metadata, has := object["metadata"].(map[string]any); has {
+					delete(metadata, "managedFields")
+				}
+			}
+		}
+		text, err := json.MarshalIndent(list, "", " ")
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(folder(t, "starter/migrate/testdata"), file), append(text, '\n'), 0o600))
+	}
+}
