@@ -19,7 +19,7 @@ type Step struct {
 // Plan returns the steps for a namespace, in their order, and those of the way back.
 func Plan(f Facts) (there, back []Step) {
 	findings := Check(f)
-	there = slices.Concat(f.prepare(findings), f.stop(), f.start(), f.becomes(findings), f.look())
+	there = slices.Concat(f.prepare(findings), f.stop(), f.start(), f.becomes(findings), f.look(), f.answer())
 	return there, f.back()
 }
 
@@ -103,6 +103,21 @@ func (f Facts) look() []Step {
 		Title:    "Look",
 		Says:     []string{"Each machine has the same provider ID and the same node as before, and the column WAITS-FOR is empty but for the machines above."},
 		Commands: []string{"kubectl get machinedeployments,machinesets,machines --namespace " + f.Namespace + " -o wide"},
+	}}
+}
+
+// answer is for clusters with Gardener's autoscaler.
+func (f Facts) answer() []Step {
+	return []Step{{
+		Title: "With Gardener's cluster autoscaler: answer it",
+		Says: []string{
+			"It scales only if the namespace has a Deployment machine-controller-manager with available replicas. Until then it scales nothing.",
+			"Keep the manifest of the old Deployment for the way back: it has the name of the new one.",
+		},
+		Commands: []string{
+			"kubectl delete deployment machine-controller-manager --namespace " + f.Namespace,
+			"helm upgrade millwright deploy/chart --namespace millwright --reuse-values --set autoscalerGuard.namespaces={" + f.Namespace + "}",
+		},
 	}}
 }
 

@@ -149,6 +149,7 @@ func TestPlan(t *testing.T) {
 	}
 	require.Equal(t, []string{
 		"Install Millwright, without pods", "Correct what is in the way", "Stop machine-controller-manager", "Start Millwright", "What then happens by itself", "Look",
+		"With Gardener's cluster autoscaler: answer it",
 	}, titles(there))
 	require.Equal(t, []string{"Stop Millwright", "Start machine-controller-manager"}, titles(back))
 	assert.Len(t, there[1].Says, 1)

@@ -180,6 +180,13 @@ func (n *fleet) live(t *testing.T) {
 		}
 		return preserved == 2, preserved
 	})
+	guarded := func(p *rig.Pool) bool {
+		return !slices.ContainsFunc(p.Nodes(t), func(k corev1.Node) bool { return !slices.Contains(k.Finalizers, v1alpha1.FinalizerNode) })
+	}
+	require.NoError(t, r.Stack.Restart(t.Context(), component.MCMMachines)) // else MCM puts its finalizer on most nodes after three minutes
+	rig.Eventually(t, 30*time.Second, "the nodes have MCM's finalizer", func() (bool, any) {
+		return guarded(n.calm) && guarded(n.rolled) && guarded(n.going) && guarded(n.gone) && guarded(n.sick), nil
+	})
 }
 
 // unsettle lets MCM begin what it will not end.
@@ -188,6 +195,9 @@ func (n *fleet) unsettle(t *testing.T) {
 	ctx := t.Context()
 	require.NoError(t, r.Cloud.AddFault(ctx, admin.Fault{Operation: admin.Delete, Class: namespace + "/" + classGone, Code: "Unavailable", Message: "not today"}))
 	n.gone.Scale(t, 0)
+	host, _ := n.going.Host(t, podsGoing)
+	_, err := r.Stack.Kubectl(ctx, "annotate", "--overwrite", "machine", host.Name, "--namespace", namespace, v1alpha1.AnnotationMachinePriority+"=1")
+	require.NoError(t, err)
 	n.going.Scale(t, 1)
 	kubelet(t, n.sick, "node-not-ready.stage.kwok.x-k8s.io=true")
 	phases := func(p *rig.Pool, phase v1alpha1.MachinePhase) (count int) {
