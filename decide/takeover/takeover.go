@@ -332,7 +332,7 @@ func groups() map[attention.Need]group {
 		attention.Name:     {"with a node whose name is not recorded yet: it is recorded", ""},
 		attention.Node:     {"waiting for a node to join: Millwright waits on, and the creation timeout runs on", ""},
 		attention.Recovery: {"unhealthy: Millwright waits on, and the health timeout runs on", ""},
-		attention.Sync:     {"with a node that lacks what template or class want: the node is changed", "to keep the node as it is, change the template"},
+		attention.Sync:     {"with a node that is not as template and class want it: Millwright changes it, as machine-controller-manager would", ""},
 		attention.Preserve: {"with a preservation that begins or ends: machine and node are changed", ""},
 		attention.InPlace:  {"updated in place: the update goes on", ""},
 		attention.Drain:    {"with a node that has to be empty: its drain goes on", ""},
@@ -365,13 +365,15 @@ func (f Facts) machines() (all []Finding) {
 		if len(of) == 0 {
 			return
 		}
-		names := make([]string, len(of))
-		for i, m := range of {
-			names[i] = m.Name
+		var names, whys []string
+		for _, m := range of {
+			names = append(names, m.Name)
+			if k.need == attention.Sync && !slices.Contains(whys, m.Why) {
+				whys = append(whys, m.Why)
+			}
 		}
-		all = append(all, Finding{
-			Note, "machines", fmt.Sprintf("%s %s (%s)", phrase.Count(len(of), "machine"), what.says, phrase.List(names, mostNames, ", ")), what.do,
-		})
+		says := fmt.Sprintf("%s %s (%s)", phrase.Count(len(of), "machine"), what.says, list(names))
+		all = append(all, Finding{Note, "machines", strings.Join(append([]string{says}, phrase.Parts(list(whys))...), "; "), what.do})
 	}
 	add(key{fails: true}, group{"failed: each is replaced when its budget allows that", "to keep one for inspection: starter preserve"})
 	for _, need := range []attention.Need{

@@ -102,7 +102,7 @@ func TestCheck(t *testing.T) {
 			for need, name := range map[attention.Need]string{
 				attention.Instance: "i", attention.Node: "n", attention.Recovery: "r", attention.Sync: "s", attention.Deletion: "d",
 			} {
-				f.Machines = append(f.Machines, takeover.Machine{Name: name, Need: need})
+				f.Machines = append(f.Machines, takeover.Machine{Name: name, Need: need, Why: "node lacks our finalizer"})
 			}
 			f.Machines = append(f.Machines, takeover.Machine{Name: "f", Need: attention.Health, Fails: true})
 		}, "machines", []string{
@@ -110,7 +110,7 @@ func TestCheck(t *testing.T) {
 			"note 1 machine being created: Millwright adopts the instance that has the name of the machine, or creates one (i)",
 			"note 1 machine waiting for a node to join: Millwright waits on, and the creation timeout runs on (n)",
 			"note 1 machine unhealthy: Millwright waits on, and the health timeout runs on (r)",
-			"note 1 machine with a node that lacks what template or class want: the node is changed (s)",
+			"note 1 machine with a node that is not as template and class want it: Millwright changes it, as machine-controller-manager would (s); node lacks our finalizer",
 			"note 1 machine being deleted: Millwright goes on; a node that is empty is drained within seconds, and then the instance is deleted (d)",
 		}},
 	} {
