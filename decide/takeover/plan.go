@@ -34,7 +34,7 @@ func (f Facts) prepare(findings []Finding) []Step {
 	steps := []Step{{
 		Title:    "Install Millwright, without pods",
 		Says:     []string{"Machine-controller-manager works with Millwright's CRDs, too: nothing else changes yet."},
-		Commands: []string{"kubectl apply -k deploy/crds", "helm install millwright deploy/chart --namespace millwright --set worker.replicas=0,bridge.replicas=0 --values VALUES"},
+		Commands: []string{"kubectl apply -k deploy/crds", "helm install millwright deploy/chart --namespace millwright --create-namespace --set crds.install=false,worker.replicas=0,bridge.replicas=0 --values VALUES"},
 	}}
 	if len(todo) > 0 {
 		steps = append(steps, Step{Title: "Correct what is in the way", Says: todo})
@@ -81,7 +81,7 @@ func (f Facts) start() []Step {
 	return []Step{{
 		Title:    "Start Millwright",
 		Says:     says,
-		Commands: []string{"helm upgrade millwright deploy/chart --namespace millwright --reuse-values --set worker.replicas=2,bridge.replicas=2" + flag, "starter doctor"},
+		Commands: []string{"helm upgrade millwright deploy/chart --namespace millwright --reuse-values --set worker.replicas=2,bridge.replicas=2" + flag, "starter doctor --cluster-name NAME"},
 	}}
 }
 

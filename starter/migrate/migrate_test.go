@@ -159,9 +159,13 @@ func TestWhatIsInTheWay(t *testing.T) {
 			return []runtime.Object{&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shoot", Name: "machine-controller-manager"}}}
 		}, says: "first   machine-controller-manager: Deployment machine-controller-manager has 1 replica\n"},
 		"the CRDs are MCM's": {theirs: true, says: "first   CRDs: the API server has no machinedrainrules, rolloutpolicies\n"},
-		"the node is of another instance": {change: func(_ *v1alpha1.Machine, n *corev1.Node) { n.Spec.ProviderID = "virtual:///eu/i-99" },
-			says: "belongs to instance virtual:///eu/i-99, and the machine names "},
-		"another machine names the instance": {change: func(m *v1alpha1.Machine, _ *corev1.Node) { m.Name = "twin" }, says: "name the same instance "},
+		"the node is of another instance": {
+			change: func(_ *v1alpha1.Machine, n *corev1.Node) { n.Spec.ProviderID = "virtual:///eu/i-99" },
+			says:   "belongs to instance virtual:///eu/i-99, and the machine names ",
+		},
+		"another machine names the instance": {
+			change: func(m *v1alpha1.Machine, _ *corev1.Node) { m.Name = "twin" }, says: "name the same instance ",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			machines, nodes := recorded(t)

@@ -277,20 +277,8 @@ func (o objects) set(s *v1alpha1.MachineSet) takeover.Set {
 
 func (o objects) machine(m *v1alpha1.Machine) takeover.Machine {
 	node := o.nodeOf(m)
-	around := machine.Around{Node: node, NodeGone: node == nil, Class: o.classOf(m), NoTarget: o.noNodes}
-	if id := cache.UnnamedInstanceOf(m); id != "" {
-		for _, name := range slices.Sorted(maps.Keys(o.nodes)) {
-			if o.nodes[name].Spec.ProviderID == id {
-				around.Found = o.nodes[name]
-			}
-		}
-	}
-	if owner := metav1.GetControllerOf(m); owner != nil {
-		for _, s := range o.sets {
-			if s.UID == owner.UID {
-				around.Set = s
-			}
-		}
+	around := machine.Around{
+		Node: node, NodeGone: node == nil, Found: o.unnamedNode(m), Class: o.classOf(m), Set: o.setOf(m), NoTarget: o.noNodes,
 	}
 	plan := attention.Machine(machine.Facts(m, around, o.now))
 	f := takeover.Machine{
@@ -303,6 +291,26 @@ func (o objects) machine(m *v1alpha1.Machine) takeover.Machine {
 		f.NodeInstance = node.Spec.ProviderID
 	}
 	return f
+}
+
+// unnamedNode returns the node with the provider ID of a machine that does not know its name; nil if there is none.
+func (o objects) unnamedNode(m *v1alpha1.Machine) *corev1.Node {
+	id := cache.UnnamedInstanceOf(m)
+	for _, name := range slices.Sorted(maps.Keys(o.nodes)) {
+		if id != "" && o.nodes[name].Spec.ProviderID == id {
+			return o.nodes[name]
+		}
+	}
+	return nil
+}
+
+// setOf returns the set that controls a machine; nil if none does.
+func (o objects) setOf(m *v1alpha1.Machine) *v1alpha1.MachineSet {
+	i := slices.IndexFunc(o.sets, func(s *v1alpha1.MachineSet) bool { return metav1.IsControlledBy(m, s) })
+	if i < 0 {
+		return nil
+	}
+	return o.sets[i]
 }
 
 // tryOut asks the API server whether it takes machines of the templates, without making one. Deployments go first: the set of

@@ -153,7 +153,7 @@ func (n *fleet) live(t *testing.T) {
 	n.full = pool(t, "full", classFull, 1)
 	n.failed = pool(t, "failed", classBroken, 1, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Template.Annotations = map[string]string{v1alpha1.AnnotationPreserve: v1alpha1.ValuePreserveWhenFailed}
-		d.Spec.Template.Spec.MachineConfiguration.MachineCreationTimeout = &metav1.Duration{Duration: 5 * time.Second}
+		d.Spec.Template.Spec.MachineCreationTimeout = &metav1.Duration{Duration: 5 * time.Second}
 	})
 	n.rolled.AwaitRunning(t, rolledSize, time.Minute)
 	n.rolled.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"version":"2"}}}}}`)
