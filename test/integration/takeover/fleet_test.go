@@ -41,6 +41,7 @@ type fleet struct {
 	sick    *rig.Pool // Unknown: the kubelet is not ready
 	going   *rig.Pool // a drain that a budget holds
 	gone    *rig.Pool // the deletion of an instance, which the cloud refuses
+	again   *rig.Pool // not MCM, but Millwright: a creation that the cloud has begun
 }
 
 const (
@@ -235,6 +236,21 @@ func (n *fleet) unsettle(t *testing.T) {
 	})
 }
 
+// unsettleAgain lets Millwright begin what it will not end: a creation, and a drain that a budget holds.
+func (n *fleet) unsettleAgain(t *testing.T) {
+	t.Helper()
+	n.going.AwaitPods(t, podsGoing, 2, time.Minute)
+	n.going.Loosen(t, podsGoing, 2)
+	n.going.Scale(t, 0)
+	n.again = pool(t, "again", classSlow, 1)
+	rig.Eventually(t, time.Minute, "the cloud creates an instance, and a drain is held", func() (bool, any) {
+		leaving, making := n.going.Machines(t), n.again.Machines(t)
+		draining := len(leaving) == 1 && leaving[0].Status.Deletion != nil && leaving[0].Status.Deletion.Stage == v1alpha1.MachineDeletionDrain
+		creating := len(making) == 1 && making[0].Spec.ProviderID == "" && len(n.again.Instances(t)) == 1
+		return draining && creating, []bool{draining, creating}
+	})
+}
+
 // kubelet changes a label of a pool's only node, by which the simulated kubelet falls ill or recovers.
 func kubelet(t *testing.T, p *rig.Pool, change string) {
 	t.Helper()
@@ -274,6 +290,7 @@ type state struct {
 	Revisions map[string]string // of deployments
 	Instances map[string]string // name of the machine by provider ID
 	Pods      map[types.UID]string
+	Tokens    []string // UIDs and versions of the bootstrap tokens
 }
 
 type machine struct {
@@ -307,10 +324,18 @@ func (n *fleet) look(t *testing.T, of ...*rig.Pool) state {
 	t.Helper()
 	if len(of) == 0 {
 		of = append(n.all(), n.gone)
+		if n.again != nil {
+			of = append(of, n.again)
+		}
 	}
-	s := state{time.Now(), map[string]machine{}, map[string]node{}, map[string]set{}, map[string]string{}, map[string]string{}, map[types.UID]string{}}
+	s := state{time.Now(), map[string]machine{}, map[string]node{}, map[string]set{}, map[string]string{}, map[string]string{}, map[types.UID]string{}, nil}
 	all, err := r.Cloud.Instances(t.Context())
 	require.NoError(t, err)
+	secrets, err := r.Kube.CoreV1().Secrets(metav1.NamespaceSystem).List(t.Context(), metav1.ListOptions{FieldSelector: "type=" + string(corev1.SecretTypeBootstrapToken)})
+	require.NoError(t, err)
+	for _, token := range secrets.Items {
+		s.Tokens = append(s.Tokens, fmt.Sprint(token.UID, " ", token.ResourceVersion))
+	}
 	for _, p := range of {
 		for _, m := range p.Machines(t) {
 			s.Machines[m.Name] = machine{m.UID, m.Spec, m.Labels, m.Annotations, m.Finalizers, m.Status.CurrentStatus.Phase, m.Status.CurrentStatus.PreserveExpiryTime}

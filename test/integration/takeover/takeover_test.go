@@ -69,17 +69,24 @@ func TestATakeoverAndTheWayBack(t *testing.T) {
 		n.record(t)
 	}
 
+	_, err = r.TryStarter(t, "heartbeats")
+	require.ErrorContains(t, err, "No worker has been at work since ", "the guard of the autoscaler is not ready")
 	start(t, component.Worker, component.Bridge)
+	rig.Eventually(t, 30*time.Second, "worker and bridge are at work", func() (bool, any) {
+		_, err := r.TryStarter(t, "heartbeats")
+		return err == nil, err
+	})
 	n.untouched(t, before, n.calm, n.rolled, n.failed)
 	n.goesOn(t, before)
 	n.untouched(t, before, n.calm, n.failed)
 	n.rollsOut(t)
 
+	n.unsettleAgain(t)
+	kill(t, component.Bridge, component.Worker)
 	before = n.look(t)
-	stop(t, component.Bridge, component.Worker)
 	start(t, component.MCMManager, component.MCMMachines)
-	n.untouched(t, before, n.all()...)
-	n.scalesWithMCM(t)
+	n.untouched(t, before, n.calm, n.rolled, n.middle, n.slow, n.pending, n.full, n.failed, n.sick)
+	n.endsWithMCM(t, before)
 	n.untouched(t, before, n.calm, n.rolled)
 }
 
@@ -149,6 +156,8 @@ func (n *fleet) goesOn(t *testing.T, before state) {
 			assert.Equal(t, was.UID, m.UID)
 		}
 	}
+	assert.NotEmpty(t, before.Tokens)
+	assert.Subset(t, after.Tokens, before.Tokens, "the nodes that boot with a token of MCM can join")
 	stats, err := r.Cloud.Stats(t.Context())
 	require.NoError(t, err)
 	assert.Zero(t, stats.LiveDuplicateNames, "no machine has two instances")
@@ -179,9 +188,10 @@ func (n *fleet) rollsOut(t *testing.T) {
 	assert.Equal(t, map[string]bool{"1": true, "2": true, "3": true}, sets, "MCM's revisions, and one more")
 }
 
-// scalesWithMCM requires that MCM, back again, works with the objects: it goes on with its machines, and makes another one.
-func (n *fleet) scalesWithMCM(t *testing.T) {
+// endsWithMCM requires that MCM, back again, ends what Millwright had begun, and works with the objects.
+func (n *fleet) endsWithMCM(t *testing.T, before state) {
 	t.Helper()
+	n.going.Loosen(t, podsGoing, 0)
 	n.slow.Scale(t, 1)
 	n.pending.Patch(t, `{"spec":{"replicas":2,"template":{"spec":{"class":{"name":"`+classSmall+`"}}}}}`)
 	rig.Eventually(t, time.Minute, "MCM scales down and up", func() (bool, any) {
@@ -191,7 +201,11 @@ func (n *fleet) scalesWithMCM(t *testing.T) {
 				small++
 			}
 		}
-		return len(n.slow.Machines(t)) == 1 && small == 2, []int{len(n.slow.Machines(t)), small}
+		saw := []int{len(n.slow.Machines(t)), small, len(n.going.Machines(t)), len(n.going.Instances(t))}
+		return slices.Equal(saw, []int{1, 2, 0, 0}), saw
 	})
+	n.again.AwaitRunning(t, 1, time.Minute)
+	assert.Contains(t, before.Instances, n.again.Machines(t)[0].Spec.ProviderID, "it has the instance that Millwright had begun")
+	assert.Len(t, n.again.Instances(t), 1)
 	assert.Equal(t, "2", n.pending.Deployment(t).Annotations[v1alpha1.AnnotationRevision])
 }
