@@ -280,12 +280,12 @@ func (o objects) machine(m *v1alpha1.Machine) takeover.Machine {
 	around := machine.Around{
 		Node: node, NodeGone: node == nil, Found: o.unnamedNode(m), Class: o.classOf(m), Set: o.setOf(m), NoTarget: o.noNodes,
 	}
-	plan := attention.Machine(machine.Facts(m, around, o.now))
+	plan, failed := attention.Machine(machine.Facts(m, around, o.now)), m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed
 	f := takeover.Machine{
 		Name: m.Name, Node: cache.NodeNameOf(m), ProviderID: m.Spec.ProviderID, Deleting: m.DeletionTimestamp != nil,
-		Need: plan.Need, Why: plan.Why, Kept: machine.IsPreserved(m),
+		Need: plan.Need, Why: plan.Why, Kept: machine.IsPreserved(m) || failed && machine.IsProtected(m, node),
 	}
-	f.Fails = f.Need != attention.Deletion && !f.Kept && (m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed ||
+	f.Fails = f.Need != attention.Deletion && !f.Kept && (failed ||
 		plan.Health != nil && plan.Health.Change != nil && plan.Health.Change.Phase == string(v1alpha1.MachineFailed))
 	if node != nil && node.Spec.ProviderID != "" && m.Spec.ProviderID != "" && !cache.SameInstance(node.Spec.ProviderID, m.Spec.ProviderID) {
 		f.NodeInstance = node.Spec.ProviderID

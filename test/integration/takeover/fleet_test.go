@@ -118,8 +118,15 @@ func newNamespace(t *testing.T) *fleet {
 		_, err := r.Machines.MachineV1alpha1().MachineClasses(namespace).Create(ctx, c, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
-	require.NoError(t, r.Cloud.AddFault(ctx, admin.Fault{Operation: admin.Create, Class: namespace + "/" + classBroken, Code: "Unavailable", Message: "not today"}))
+	breakCreations(t)
 	return &fleet{}
+}
+
+// breakCreations lets the cloud refuse to create instances of a class.
+func breakCreations(t *testing.T) {
+	t.Helper()
+	fault := admin.Fault{Operation: admin.Create, Class: namespace + "/" + classBroken, Code: "Unavailable", Message: "not today"}
+	require.NoError(t, r.Cloud.AddFault(t.Context(), fault))
 }
 
 // pool makes a deployment as Gardener writes them: with a strategy, an order of 500 s that MCM ignores, and a node template.
@@ -275,6 +282,7 @@ func (n *fleet) freeze(t *testing.T) {
 func (n *fleet) heal(t *testing.T) {
 	t.Helper()
 	require.NoError(t, r.Cloud.ClearFaults(t.Context()))
+	breakCreations(t) // the failed machine stays
 	n.going.Loosen(t, podsGoing, 0)
 	kubelet(t, n.sick, "node-not-ready.stage.kwok.x-k8s.io-")
 	_, err := r.Machines.MachineV1alpha1().MachineClasses(namespace).Patch(t.Context(), classFull, types.MergePatchType, []byte(`{"providerSpec":{"quota":null}}`), metav1.PatchOptions{})
@@ -338,7 +346,11 @@ func (n *fleet) look(t *testing.T, of ...*rig.Pool) state {
 	}
 	for _, p := range of {
 		for _, m := range p.Machines(t) {
-			s.Machines[m.Name] = machine{m.UID, m.Spec, m.Labels, m.Annotations, m.Finalizers, m.Status.CurrentStatus.Phase, m.Status.CurrentStatus.PreserveExpiryTime}
+			is := machine{m.UID, m.Spec, m.Labels, m.Annotations, m.Finalizers, m.Status.CurrentStatus.Phase, m.Status.CurrentStatus.PreserveExpiryTime}
+			if is.Phase == v1alpha1.MachineFailed {
+				is.Expires = nil // each failed creation of MCM removes it, and MCM writes a later one
+			}
+			s.Machines[m.Name] = is
 		}
 		for _, k := range p.Nodes(t) {
 			conditions := map[corev1.NodeConditionType]string{}
@@ -348,6 +360,9 @@ func (n *fleet) look(t *testing.T, of ...*rig.Pool) state {
 			s.Nodes[k.Name] = node{k.UID, k.Labels, k.Annotations, k.Finalizers, k.Spec, k.Status.Capacity, conditions}
 		}
 		for _, x := range p.Sets(t) {
+			if x.Spec.Replicas == 0 {
+				delete(x.Annotations, v1alpha1.AnnotationPreferNoSchedule) // MCM marks old sets without machines, too
+			}
 			s.Sets[x.Name] = set{x.UID, x.Spec, x.Annotations, x.Finalizers}
 		}
 		d := p.Deployment(t)
@@ -376,21 +391,9 @@ func (n *fleet) untouched(t *testing.T, before state, pools ...*rig.Pool) {
 	}
 	time.Sleep(settles)
 	after := n.look(t, pools...)
-	for name, was := range before.Machines {
-		if mine(name) {
-			assert.Equal(t, was, after.Machines[name], "machine %s", name)
-		}
-	}
-	for name, was := range before.Nodes {
-		if mine(name) {
-			assert.Equal(t, was, after.Nodes[name], "node %s", name)
-		}
-	}
-	for name, was := range before.Sets {
-		if mine(name) {
-			assert.Equal(t, was, after.Sets[name], "set %s", name)
-		}
-	}
+	same(t, "machine", before.Machines, after.Machines, mine)
+	same(t, "node", before.Nodes, after.Nodes, mine)
+	same(t, "set", before.Sets, after.Sets, mine)
 	for id, was := range before.Instances {
 		if mine(was) {
 			assert.Equal(t, was, after.Instances[id], "instance %s", id)
@@ -404,12 +407,6 @@ func (n *fleet) untouched(t *testing.T, before state, pools ...*rig.Pool) {
 	for _, p := range pools {
 		assert.Equal(t, before.Revisions[p.Name], after.Revisions[p.Name], "revision of %s", p.Name)
 	}
-	for name := range after.Machines {
-		assert.Contains(t, before.Machines, name, "a new machine")
-	}
-	for name := range after.Sets {
-		assert.Contains(t, before.Sets, name, "a new set")
-	}
 	for id, name := range after.Instances {
 		assert.Contains(t, before.Instances, id, "a new instance of %s", name)
 	}
@@ -422,6 +419,21 @@ func (n *fleet) untouched(t *testing.T, before state, pools ...*rig.Pool) {
 	}
 	if slices.Contains(pools, n.calm) {
 		assert.EqualValues(t, calmSize, n.calm.Deployment(t).Status.AvailableReplicas)
+	}
+}
+
+// same requires that the objects of these pools are those of before, as they were.
+func same[V any](t *testing.T, kind string, before, after map[string]V, mine func(name string) bool) {
+	t.Helper()
+	for name, was := range before {
+		if mine(name) && assert.Contains(t, after, name, "%s is gone", kind) {
+			assert.Equal(t, was, after[name], "%s %s", kind, name)
+		}
+	}
+	for name := range after {
+		if mine(name) {
+			assert.Contains(t, before, name, "a new %s", kind)
+		}
 	}
 }
 

@@ -147,6 +147,9 @@ func (n *fleet) goesOn(t *testing.T, before state) {
 			assert.Contains(t, before.Instances, m.Spec.ProviderID, m.Name)
 		}
 	}
+	for _, m := range n.failed.Machines(t) {
+		assert.NotNil(t, m.Status.CurrentStatus.PreserveExpiryTime, "%s is preserved", m.Name)
+	}
 	for _, s := range n.middle.Sets(t) {
 		assert.Contains(t, before.Sets, s.Name, "no other revision")
 		assert.EqualValues(t, map[bool]int32{true: middleSize}[s.Spec.Template.Spec.Class.Name == classSlow], s.Status.Replicas, s.Name)
