@@ -52,10 +52,6 @@ const (
 	podsCalm, podsGoing = "calm", "going" // apps
 )
 
-func (n *fleet) all() []*rig.Pool {
-	return []*rig.Pool{n.calm, n.rolled, n.middle, n.slow, n.pending, n.full, n.failed, n.sick, n.going}
-}
-
 func start(t *testing.T, components ...string) {
 	t.Helper()
 	for _, name := range components {
@@ -106,7 +102,7 @@ func newNamespace(t *testing.T) *fleet {
 	_, err = r.Kube.CoreV1().Secrets(namespace).Create(ctx, rig.Credentials(namespace), metav1.CreateOptions{})
 	require.NoError(t, err)
 	for name, behaves := range map[string]string{
-		classSmall: "", classSlow: `,"createLatency":"20s"`, classLate: `,"bootLatency":"90s"`, classFull: `,"quota":0`, classBroken: "", classGone: "",
+		classSmall: "", classSlow: `,"createLatency":"20s"`, classLate: `,"bootLatency":"35s"`, classFull: `,"quota":0`, classBroken: "", classGone: "",
 	} {
 		c := rig.Class(namespace, `{"region":"eu","zone":"eu-1","instanceType":"small"`+behaves+`}`)
 		c.Name = name
@@ -149,11 +145,14 @@ func pool(t *testing.T, name, class string, replicas int32, changes ...func(*v1a
 	}}, changes...)...)
 }
 
-// live lets MCM make the pools, and returns when each is where it can be left alone.
+// live lets MCM make the pools, and begins a rollout and a preservation.
 func (n *fleet) live(t *testing.T) {
 	t.Helper()
 	n.calm = pool(t, "calm", classSmall, calmSize)
-	n.rolled = pool(t, "rolled", classSmall, rolledSize, func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Labels["version"] = "1" })
+	n.rolled = pool(t, "rolled", classSmall, rolledSize, func(d *v1alpha1.MachineDeployment) {
+		d.Spec.Template.Labels["version"] = "1"
+		d.Spec.Strategy.RollingUpdate.MaxSurge = new(intstr.FromInt32(rolledSize)) // all at once
+	})
 	n.middle = pool(t, "middle", classSmall, middleSize)
 	n.going = pool(t, "going", classSmall, 2)
 	n.gone = pool(t, "gone", classGone, 1)
@@ -174,26 +173,29 @@ func (n *fleet) live(t *testing.T) {
 	kept := n.calm.Machines(t)[0].Name
 	_, err := r.Stack.Kubectl(t.Context(), "annotate", "machine", kept, "--namespace", namespace, v1alpha1.AnnotationPreserve+"="+v1alpha1.ValuePreserveNow)
 	require.NoError(t, err)
-	rig.Eventually(t, time.Minute, "MCM has preserved two machines, and rolled a pool", func() (bool, any) {
-		preserved := 0
-		for _, m := range append(n.calm.Machines(t), n.failed.Machines(t)...) {
-			if m.Status.CurrentStatus.PreserveExpiryTime != nil {
-				preserved++
-			}
-		}
-		for _, m := range n.rolled.Machines(t) {
-			if m.Labels["version"] != "2" || len(n.rolled.Machines(t)) != rolledSize {
-				return false, preserved
-			}
-		}
-		return preserved == 2, preserved
+}
+
+// settled returns when MCM has preserved a machine, rolled a pool, and put its finalizer on the nodes. Else it does that on most nodes
+// three minutes after they have joined.
+func (n *fleet) settled(t *testing.T) {
+	t.Helper()
+	rig.Eventually(t, time.Minute, "MCM has preserved a machine, and rolled a pool", func() (bool, any) {
+		machines := n.rolled.Machines(t)
+		old := slices.ContainsFunc(machines, func(m v1alpha1.Machine) bool { return m.Labels["version"] != "2" })
+		kept := slices.ContainsFunc(n.calm.Machines(t), func(m v1alpha1.Machine) bool { return m.Status.CurrentStatus.PreserveExpiryTime != nil })
+		return kept && !old && len(machines) == rolledSize, []bool{kept, old}
 	})
-	guarded := func(p *rig.Pool) bool {
-		return !slices.ContainsFunc(p.Nodes(t), func(k corev1.Node) bool { return !slices.Contains(k.Finalizers, v1alpha1.FinalizerNode) })
-	}
-	require.NoError(t, r.Stack.Restart(t.Context(), component.MCMMachines)) // else MCM puts its finalizer on most nodes after three minutes
+	require.NoError(t, r.Stack.Restart(t.Context(), component.MCMMachines))
 	rig.Eventually(t, 30*time.Second, "the nodes have MCM's finalizer", func() (bool, any) {
-		return guarded(n.calm) && guarded(n.rolled) && guarded(n.going) && guarded(n.gone) && guarded(n.sick), nil
+		var without []string
+		for _, p := range []*rig.Pool{n.calm, n.rolled, n.going, n.gone, n.sick} {
+			for _, k := range p.Nodes(t) {
+				if !slices.Contains(k.Finalizers, v1alpha1.FinalizerNode) {
+					without = append(without, k.Name)
+				}
+			}
+		}
+		return len(without) == 0, without
 	})
 }
 
@@ -228,6 +230,7 @@ func (n *fleet) unsettle(t *testing.T) {
 		}
 		return !slices.ContainsFunc(slices.Collect(maps.Values(saw)), func(n int) bool { return n != 1 }), saw
 	})
+	n.settled(t)
 	n.pending = pool(t, "pending", classLate, 1)
 	n.slow = pool(t, "slow", classSlow, 2)
 	n.middle.Patch(t, `{"spec":{"template":{"spec":{"class":{"name":"`+classSlow+`"}}}}}`)
@@ -331,7 +334,7 @@ type set struct {
 func (n *fleet) look(t *testing.T, of ...*rig.Pool) state {
 	t.Helper()
 	if len(of) == 0 {
-		of = append(n.all(), n.gone)
+		of = []*rig.Pool{n.calm, n.rolled, n.middle, n.slow, n.pending, n.full, n.failed, n.sick, n.going, n.gone}
 		if n.again != nil {
 			of = append(of, n.again)
 		}
@@ -383,13 +386,13 @@ func (n *fleet) look(t *testing.T, of ...*rig.Pool) state {
 // Millwright evaluates all objects when it starts.
 const settles = 12 * time.Second
 
-// untouched requires that nothing of these pools is changed for a while: no machine, no node, no set, no instance, no pod.
-func (n *fleet) untouched(t *testing.T, before state, pools ...*rig.Pool) {
+// untouched requires that nothing of these pools has been changed when whoever took over has settled: no machine, no node, no set, no instance, no pod.
+func (n *fleet) untouched(t *testing.T, before state, begun time.Time, pools ...*rig.Pool) {
 	t.Helper()
 	mine := func(name string) bool {
 		return slices.ContainsFunc(pools, func(p *rig.Pool) bool { return strings.HasPrefix(name, p.Name+"-") })
 	}
-	time.Sleep(settles)
+	time.Sleep(time.Until(begun.Add(settles)))
 	after := n.look(t, pools...)
 	same(t, "machine", before.Machines, after.Machines, mine)
 	same(t, "node", before.Nodes, after.Nodes, mine)
