@@ -67,7 +67,6 @@ func (f Facts) stop() []Step {
 
 // start is how Millwright is started.
 func (f Facts) start() []Step {
-	flag := phrase.If(f.AsMCM, ",worker.args={--as-mcm},bridge.args={--as-mcm}")
 	says := []string{"The value clusterName is a tag of the instances, by which providers find them: it must be the one under which they were tagged. Drivers of machine-controller-manager have their cluster tags in the class."}
 	var providers []string
 	for _, c := range f.Classes {
@@ -78,10 +77,13 @@ func (f Facts) start() []Step {
 	if len(providers) > 0 {
 		says = append(says, fmt.Sprintf("Workers are needed for %s %s.", phrase.OneOf(len(providers), "provider", "providers"), list(providers)))
 	}
+	if f.AsMCM {
+		says = append(says, "Add --as-mcm to worker.args and to bridge.args of your values.")
+	}
 	return []Step{{
 		Title:    "Start Millwright",
 		Says:     says,
-		Commands: []string{"helm upgrade millwright deploy/chart --namespace millwright --reuse-values --set worker.replicas=2,bridge.replicas=2" + flag, "starter doctor --cluster-name NAME"},
+		Commands: []string{"helm upgrade millwright deploy/chart --namespace millwright --values VALUES --set crds.install=false", "starter doctor --cluster-name NAME"},
 	}}
 }
 
@@ -116,7 +118,7 @@ func (f Facts) answer() []Step {
 		},
 		Commands: []string{
 			"kubectl delete deployment machine-controller-manager --namespace " + f.Namespace,
-			"helm upgrade millwright deploy/chart --namespace millwright --reuse-values --set autoscalerGuard.namespaces={" + f.Namespace + "}",
+			"helm upgrade millwright deploy/chart --namespace millwright --values VALUES --set crds.install=false,autoscalerGuard.namespaces={" + f.Namespace + "}",
 		},
 	}}
 }

@@ -160,11 +160,13 @@ func TestPlan(t *testing.T) {
 	}, there[2].Commands)
 	assert.Contains(t, strings.Join(there[2].Says, " "), "It was creating m-1.")
 	assert.Contains(t, there[3].Says, "Workers are needed for provider aws.")
-	assert.Contains(t, there[3].Commands[0], "worker.args={--as-mcm}")
+	assert.Contains(t, there[3].Says, "Add --as-mcm to worker.args and to bridge.args of your values.")
 	assert.Contains(t, strings.Join(there[4].Says, " "), "1 machine being created")
 	assert.Equal(t, []string{"kubectl scale deployment machine-controller-manager --namespace shop --replicas=1"}, back[1].Commands)
 
 	there, _ = takeover.Plan(facts(func(*takeover.Facts) {}))
 	assert.NotContains(t, titles(there), "Correct what is in the way", "nothing is")
-	assert.NotContains(t, there[2].Commands[0], "as-mcm")
+	for _, s := range there {
+		assert.NotContains(t, strings.Join(append(s.Says, s.Commands...), " "), "as-mcm")
+	}
 }
