@@ -188,10 +188,12 @@ func (n *fleet) settled(t *testing.T) {
 	require.NoError(t, r.Stack.Restart(t.Context(), component.MCMMachines))
 	rig.Eventually(t, 30*time.Second, "the nodes have MCM's finalizer", func() (bool, any) {
 		var without []string
-		for _, p := range []*rig.Pool{n.calm, n.rolled, n.going, n.gone, n.sick} {
-			for _, k := range p.Nodes(t) {
-				if !slices.Contains(k.Finalizers, v1alpha1.FinalizerNode) {
-					without = append(without, k.Name)
+		for _, p := range []*rig.Pool{n.calm, n.rolled, n.middle, n.going, n.sick} {
+			nodes := p.Nodes(t)
+			for _, m := range p.Machines(t) {
+				named := func(k corev1.Node) bool { return k.Name == m.Labels[v1alpha1.LabelNode] && slices.Contains(k.Finalizers, v1alpha1.FinalizerNode) }
+				if m.DeletionTimestamp == nil && !slices.ContainsFunc(nodes, named) { // MCM puts it on no node of a machine that goes
+					without = append(without, m.Name)
 				}
 			}
 		}
