@@ -191,7 +191,9 @@ func (n *fleet) settled(t *testing.T) {
 		for _, p := range []*rig.Pool{n.calm, n.rolled, n.middle, n.going, n.sick} {
 			nodes := p.Nodes(t)
 			for _, m := range p.Machines(t) {
-				named := func(k corev1.Node) bool { return k.Name == m.Labels[v1alpha1.LabelNode] && slices.Contains(k.Finalizers, v1alpha1.FinalizerNode) }
+				named := func(k corev1.Node) bool {
+					return k.Name == m.Labels[v1alpha1.LabelNode] && slices.Contains(k.Finalizers, v1alpha1.FinalizerNode)
+				}
 				if m.DeletionTimestamp == nil && !slices.ContainsFunc(nodes, named) { // MCM puts it on no node of a machine that goes
 					without = append(without, m.Name)
 				}
