@@ -160,7 +160,8 @@ func Encoded(value any) *commonpb.Payloads {
 type World struct {
 	Machines *fake.Clientset
 	Temporal *FakeTemporal
-	Kube     kubernetes.Interface // answers what nodes there are, who the user is, and what the user may do; nil: nobody asks
+	Kube     kubernetes.Interface // answers who the user is, and what the user may do; nil: nobody asks
+	Cluster  kubernetes.Interface // its nodes, Leases and Deployments; nil: nobody reads them
 	In       string               // what the user types
 }
 
@@ -174,8 +175,11 @@ func (w *World) Environment() kubecli.Environment {
 	return kubecli.Environment{
 		Clients: func(kubecli.Access) (kubecli.Clients, error) {
 			clients := kubecli.Clients{Machines: w.Machines}
+			if w.Cluster != nil {
+				clients.Core, clients.Leases, clients.Apps = w.Cluster.CoreV1(), w.Cluster.CoordinationV1(), w.Cluster.AppsV1()
+			}
 			if w.Kube != nil {
-				clients.Core, clients.Identity, clients.Rights = w.Kube.CoreV1(), w.Kube.AuthenticationV1(), w.Kube.AuthorizationV1()
+				clients.Identity, clients.Rights = w.Kube.AuthenticationV1(), w.Kube.AuthorizationV1()
 			}
 			return clients, nil
 		},

@@ -19,7 +19,6 @@ import (
 
 	"millwright/api/v1alpha1"
 	"millwright/starter/clitest"
-	"millwright/starter/kubecli"
 )
 
 // installed is a cluster with the CRDs and one class.
@@ -121,12 +120,8 @@ func TestDoctorReadsTheLeases(t *testing.T) {
 		l.Spec.RenewTime = new(metav1.NewMicroTime(clitest.Now))
 		return l
 	}
-	w.Kube = kubefake.NewClientset(lease(v1alpha1.LeaseWorkers), lease("millwright-bridge"))
-	environment := w.Environment()
-	environment.Clients = func(kubecli.Access) (kubecli.Clients, error) {
-		return kubecli.Clients{Machines: w.Machines, Leases: w.Kube.CoordinationV1()}, nil
-	}
-	out, err := w.Run(t.Context(), Command(environment))
+	w.Cluster = kubefake.NewClientset(lease(v1alpha1.LeaseWorkers), lease("millwright-bridge"))
+	out, err := w.Run(t.Context(), Command(w.Environment()))
 	require.NoError(t, err)
 	assert.Contains(t, out, "ok      heartbeats of worker and bridge\n")
 	assert.Contains(t, out, "ok      queue garden/machines: 1 worker\n")

@@ -24,7 +24,7 @@ func TestNamesAreCompleted(t *testing.T) {
 		&v1alpha1.MachineSet{ObjectMeta: meta("web-5f")},
 		&v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "web-2"}},
 	)
-	w.Kube = kubefake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n-1"}})
+	w.Cluster = kubefake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n-1"}})
 	offered := func(kind request.Kind, both bool, args []string, typed string) []string {
 		o := &kubecli.Objects{Environment: w.Environment(), Kind: kind}
 		c := &cobra.Command{}
