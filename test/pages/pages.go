@@ -1,0 +1,171 @@
+// Package pages answers which commands a page of the documents has, and what they must print. test/integration/docs runs the commands, and
+// docs/docs_test.go judges what cannot be run. It runs nothing itself.
+//
+// A block of commands is fenced and has one of two languages:
+//
+//	sh        one script for bash. It must succeed.
+//	console   lines that begin with "$ " are commands, and those that begin with "> " go on with them. The lines below a command are what
+//	          it prints: each must be in the output, in this order. "…" stands for any text, and several spaces for any spaces. A command
+//	          with the comment "# repeat until you see this" is run again and again until its output has the lines.
+//
+// A block that cannot be run on the local stack has a comment of HTML on the line before it: <!-- not run: why -->. Other blocks of commands,
+// such as indented ones, are not allowed.
+package pages
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+)
+
+// Block is a block of commands.
+type Block struct {
+	Line     int    // of its first fence, from 1
+	NotRun   string // why it cannot be run on the local stack; empty: it can
+	Commands []Command
+}
+
+// Command is one command, or one script.
+type Command struct {
+	Line   int
+	Text   string
+	Prints []string // lines that its output must have, in this order; none: any output
+	Repeat bool     // it is run again until its output has the lines
+}
+
+// Read returns the blocks of commands of a page, in their order. An error names the page and the line.
+func Read(path string) ([]Block, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the page: %w", err)
+	}
+	blocks, err := parse(string(text))
+	if err != nil {
+		return nil, fmt.Errorf("%s:%w", path, err)
+	}
+	return blocks, nil
+}
+
+var (
+	fence  = regexp.MustCompile("^( *)```([a-z]*)$")
+	notRun = regexp.MustCompile(`^ *<!-- not run: (.+) -->$`)
+)
+
+// repeat is the comment of a command that is run again until its output has the lines below it.
+const repeat = "# repeat until you see this"
+
+func parse(text string) ([]Block, error) {
+	var blocks []Block
+	lines := strings.Split(text, "\n")
+	for i := 0; i < len(lines); i++ {
+		opening := fence.FindStringSubmatch(lines[i])
+		if opening == nil {
+			if stray(lines, i) {
+				return nil, fmt.Errorf("%d: a command outside of a block of sh or console: %q", i+1, strings.TrimSpace(lines[i]))
+			}
+			continue
+		}
+		begin, indent := i, opening[1]
+		var content []string
+		for i++; i < len(lines) && lines[i] != indent+"```"; i++ {
+			content = append(content, strings.TrimPrefix(lines[i], indent))
+		}
+		if i == len(lines) {
+			return nil, fmt.Errorf("%d: this block has no end", begin+1)
+		}
+		b := Block{Line: begin + 1}
+		if begin > 0 {
+			if why := notRun.FindStringSubmatch(lines[begin-1]); why != nil {
+				b.NotRun = why[1]
+			}
+		}
+		switch opening[2] {
+		case "sh":
+			b.Commands = []Command{{Line: begin + 2, Text: strings.Join(content, "\n")}}
+		case "console":
+			var err error
+			if b.Commands, err = console(content, begin+2); err != nil {
+				return nil, err
+			}
+		default:
+			for j, line := range content {
+				if program.MatchString(line) {
+					return nil, fmt.Errorf("%d: a command outside of a block of sh or console: %q", begin+2+j, line)
+				}
+			}
+			continue
+		}
+		blocks = append(blocks, b)
+	}
+	return blocks, nil
+}
+
+// program matches a line that begins with a command that people type.
+var program = regexp.MustCompile(`^(\$ )?(\S+=\S+ )*(bin/|\.devstack/|make [a-z]|kubectl [a-z]|starter [a-z]|helm [a-z]|docker |docker-compose |temporal [a-z]|devstack [a-z])`)
+
+// stray reports whether a line is a command in a block that is only indented: such a block comes after an empty line.
+func stray(lines []string, i int) bool {
+	command, indented := strings.CutPrefix(lines[i], "    ")
+	return indented && program.MatchString(command)
+}
+
+// console returns the commands of a block whose first line has this number.
+func console(content []string, number int) ([]Command, error) {
+	var commands []Command
+	for i, line := range content {
+		if text, is := strings.CutPrefix(line, "$ "); is {
+			command, repeated := strings.CutSuffix(text, repeat)
+			commands = append(commands, Command{Line: number + i, Text: strings.TrimRight(command, " "), Repeat: repeated})
+			continue
+		}
+		if len(commands) == 0 {
+			return nil, fmt.Errorf("%d: the block does not begin with a command", number+i)
+		}
+		last := &commands[len(commands)-1]
+		if more, is := strings.CutPrefix(line, "> "); is && len(last.Prints) == 0 {
+			command, repeated := strings.CutSuffix(more, repeat)
+			last.Text, last.Repeat = last.Text+"\n"+strings.TrimRight(command, " "), last.Repeat || repeated
+			continue
+		}
+		if strings.TrimSpace(line) != "" {
+			last.Prints = append(last.Prints, line)
+		}
+	}
+	for _, c := range commands {
+		if c.Repeat && len(c.Prints) == 0 {
+			return nil, fmt.Errorf("%d: the command is repeated until it prints something, and nothing is below it", c.Line)
+		}
+	}
+	return commands, nil
+}
+
+// Missing returns the first line that the output of the command lacks; empty: it has all of them, in their order.
+func (c Command) Missing(output string) string {
+	lines := strings.Split(output, "\n")
+	for _, wanted := range c.Prints {
+		if strings.TrimSpace(wanted) == "…" {
+			continue
+		}
+		pattern, found := lineOf(wanted), false
+		for len(lines) > 0 && !found {
+			found, lines = pattern.MatchString(lines[0]), lines[1:]
+		}
+		if !found {
+			return wanted
+		}
+	}
+	return ""
+}
+
+// spaces matches several spaces, as in a table.
+var spaces = regexp.MustCompile(`\s{2,}`)
+
+// lineOf returns the pattern of a line that a command prints.
+func lineOf(wanted string) *regexp.Regexp {
+	var cells []string
+	for _, cell := range spaces.Split(strings.TrimSpace(wanted), -1) {
+		cells = append(cells, strings.ReplaceAll(regexp.QuoteMeta(cell), "…", ".*"))
+	}
+	return regexp.MustCompile(`^\s*` + strings.Join(cells, `\s{2,}`) + `\s*$`)
+}
