@@ -9,13 +9,16 @@
 //	          with the comment "# repeat until you see this" is run again and again until its output has the lines.
 //
 // A block that cannot be run on the local stack has a comment of HTML on the line before it: <!-- not run: why -->. Other blocks of commands,
-// such as indented ones, are not allowed.
+// such as indented ones, are not allowed. What a reader has already, and the test has not, such as a pool that stands still, is made by a
+// script in a comment: <!-- run first on a line of its own, the script, and --> on a line of its own.
 package pages
 
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -59,6 +62,15 @@ func parse(text string) ([]Block, error) {
 	var blocks []Block
 	lines := strings.Split(text, "\n")
 	for i := 0; i < len(lines); i++ {
+		if lines[i] == "<!-- run first" {
+			end := slices.Index(lines[i:], "-->")
+			if end < 0 {
+				return nil, fmt.Errorf("%d: this comment has no end", i+1)
+			}
+			blocks = append(blocks, Block{Line: i + 1, Commands: []Command{{Line: i + 2, Text: strings.Join(lines[i+1:i+end], "\n")}}})
+			i += end
+			continue
+		}
 		opening := fence.FindStringSubmatch(lines[i])
 		if opening == nil {
 			if stray(lines, i) {
@@ -168,4 +180,24 @@ func lineOf(wanted string) *regexp.Regexp {
 		cells = append(cells, strings.ReplaceAll(regexp.QuoteMeta(cell), "…", ".*"))
 	}
 	return regexp.MustCompile(`^\s*` + strings.Join(cells, `\s{2,}`) + `\s*$`)
+}
+
+// All returns the pages of a clone of the repository that have commands, as paths from its root: all documents but the ADRs, which tell of the
+// past.
+func All(repo string) ([]string, error) {
+	var all []string
+	for _, pattern := range []string{"README.md", "examples/README.md", "docs/*.md", "docs/tutorials/*.md", "docs/how-to/*.md"} {
+		paths, err := filepath.Glob(filepath.Join(repo, filepath.FromSlash(pattern)))
+		if err != nil {
+			return nil, fmt.Errorf("find the pages: %w", err)
+		}
+		for _, path := range paths {
+			name, err := filepath.Rel(repo, path)
+			if err != nil {
+				return nil, fmt.Errorf("find the pages: %w", err)
+			}
+			all = append(all, filepath.ToSlash(name))
+		}
+	}
+	return all, nil
 }

@@ -14,6 +14,7 @@ func page(lines ...string) string { return strings.ReplaceAll(strings.Join(lines
 func TestBlocksOfAPage(t *testing.T) {
 	blocks, err := parse(page(
 		"# Title", "'''sh", "make up", "export A=1", "'''",
+		"<!-- run first", "    kubectl create namespace shop", "-->",
 		"<!-- not run: needs Docker -->", "'''console", "$ docker ps", "'''",
 		"1. in a list", "   '''console", "   $ kubectl get mc \\", "   > -A   # repeat until you see this", "   NAME  AGE", "", "   pool-…", "   $ starter top", "   '''",
 		"'''yaml", "kind: Machine", "'''",
@@ -21,10 +22,11 @@ func TestBlocksOfAPage(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []Block{
 		{Line: 2, Commands: []Command{{Line: 3, Text: "make up\nexport A=1"}}},
-		{Line: 7, NotRun: "needs Docker", Commands: []Command{{Line: 8, Text: "docker ps"}}},
-		{Line: 11, Commands: []Command{
-			{Line: 12, Text: "kubectl get mc \\\n-A", Repeat: true, Prints: []string{"NAME  AGE", "pool-…"}},
-			{Line: 17, Text: "starter top"},
+		{Line: 6, Commands: []Command{{Line: 7, Text: "    kubectl create namespace shop"}}},
+		{Line: 10, NotRun: "needs Docker", Commands: []Command{{Line: 11, Text: "docker ps"}}},
+		{Line: 14, Commands: []Command{
+			{Line: 15, Text: "kubectl get mc \\\n-A", Repeat: true, Prints: []string{"NAME  AGE", "pool-…"}},
+			{Line: 20, Text: "starter top"},
 		}},
 	}, blocks)
 }
@@ -33,6 +35,7 @@ func TestWhatAPageMayNotHave(t *testing.T) {
 	for says, lines := range map[string][]string{
 		`2: a command outside of a block of sh or console: "kubectl get mc"`:        {"Text:", "    kubectl get mc"},
 		`3: a command outside of a block of sh or console: "$ A=1 bin/starter top"`: {"Text:", "'''text", "$ A=1 bin/starter top", "'''"},
+		`2: this comment has no end`:                                                            {"", "<!-- run first", "make up", "'''sh"},
 		`1: this block has no end`:                                                              {"'''sh", "make up"},
 		`2: the block does not begin with a command`:                                            {"'''console", "NAME", "'''"},
 		`2: the command is repeated until it prints something, and nothing is below it`:         {"'''console", "$ starter top # repeat until you see this", "'''"},
