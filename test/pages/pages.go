@@ -55,6 +55,9 @@ var (
 	notRun = regexp.MustCompile(`^ *<!-- not run: (.+) -->$`)
 )
 
+// runFirst begins a comment with a script.
+const runFirst = "<!-- run first"
+
 // repeat is the comment of a command that is run again until its output has the lines below it.
 const repeat = "# repeat until you see this"
 
@@ -62,63 +65,73 @@ func parse(text string) ([]Block, error) {
 	var blocks []Block
 	lines := strings.Split(text, "\n")
 	for i := 0; i < len(lines); i++ {
-		if lines[i] == "<!-- run first" {
+		switch opening := fence.FindStringSubmatch(lines[i]); {
+		case lines[i] == runFirst:
 			end := slices.Index(lines[i:], "-->")
 			if end < 0 {
 				return nil, fmt.Errorf("%d: this comment has no end", i+1)
 			}
 			blocks = append(blocks, Block{Line: i + 1, Commands: []Command{{Line: i + 2, Text: strings.Join(lines[i+1:i+end], "\n")}}})
 			i += end
-			continue
-		}
-		opening := fence.FindStringSubmatch(lines[i])
-		if opening == nil {
-			if stray(lines, i) {
-				return nil, fmt.Errorf("%d: a command outside of a block of sh or console: %q", i+1, strings.TrimSpace(lines[i]))
-			}
-			continue
-		}
-		begin, indent := i, opening[1]
-		var content []string
-		for i++; i < len(lines) && lines[i] != indent+"```"; i++ {
-			content = append(content, strings.TrimPrefix(lines[i], indent))
-		}
-		if i == len(lines) {
-			return nil, fmt.Errorf("%d: this block has no end", begin+1)
-		}
-		b := Block{Line: begin + 1}
-		if begin > 0 {
-			if why := notRun.FindStringSubmatch(lines[begin-1]); why != nil {
-				b.NotRun = why[1]
-			}
-		}
-		switch opening[2] {
-		case "sh":
-			b.Commands = []Command{{Line: begin + 2, Text: strings.Join(content, "\n")}}
-		case "console":
-			var err error
-			if b.Commands, err = console(content, begin+2); err != nil {
-				return nil, err
+		case opening == nil:
+			if stray(lines[i]) {
+				return nil, outside(i, lines[i])
 			}
 		default:
-			for j, line := range content {
-				if program.MatchString(line) {
-					return nil, fmt.Errorf("%d: a command outside of a block of sh or console: %q", begin+2+j, line)
-				}
+			end := slices.Index(lines[i+1:], opening[1]+"```")
+			if end < 0 {
+				return nil, fmt.Errorf("%d: this block has no end", i+1)
 			}
-			continue
+			found, err := block(lines, i, end, opening[1], opening[2])
+			if err != nil {
+				return nil, err
+			}
+			blocks = append(blocks, found...)
+			i += 1 + end
 		}
-		blocks = append(blocks, b)
 	}
 	return blocks, nil
+}
+
+// block returns the block that begins with the fence of this index and has so many lines; none if it has another language.
+func block(lines []string, begin, length int, indent, language string) ([]Block, error) {
+	var content []string
+	for _, line := range lines[begin+1 : begin+1+length] {
+		content = append(content, strings.TrimPrefix(line, indent))
+	}
+	b := Block{Line: begin + 1}
+	if begin > 0 {
+		if why := notRun.FindStringSubmatch(lines[begin-1]); why != nil {
+			b.NotRun = why[1]
+		}
+	}
+	switch language {
+	case "sh":
+		b.Commands = []Command{{Line: begin + 2, Text: strings.Join(content, "\n")}}
+	case "console":
+		var err error
+		if b.Commands, err = console(content, begin+2); err != nil {
+			return nil, err
+		}
+	default:
+		if i := slices.IndexFunc(content, program.MatchString); i >= 0 {
+			return nil, outside(begin+1+i, content[i])
+		}
+		return nil, nil
+	}
+	return []Block{b}, nil
+}
+
+func outside(i int, line string) error {
+	return fmt.Errorf("%d: a command outside of a block of sh or console: %q", i+1, strings.TrimSpace(line))
 }
 
 // program matches a line that begins with a command that people type.
 var program = regexp.MustCompile(`^(\$ )?(\S+=\S+ )*(bin/|\.devstack/|make [a-z]|kubectl [a-z]|starter [a-z]|helm [a-z]|docker |docker-compose |temporal [a-z]|devstack [a-z])`)
 
-// stray reports whether a line is a command in a block that is only indented: such a block comes after an empty line.
-func stray(lines []string, i int) bool {
-	command, indented := strings.CutPrefix(lines[i], "    ")
+// stray reports whether a line is a command in a block that is only indented.
+func stray(line string) bool {
+	command, indented := strings.CutPrefix(line, "    ")
 	return indented && program.MatchString(command)
 }
 

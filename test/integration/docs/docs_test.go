@@ -133,7 +133,7 @@ func (s *shell) bash(t *testing.T, script string) (string, error) {
 	defer cancel()
 	// bash runs the trap at the end of the script, however that comes.
 	c := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", "trap 'env -0 > \"$MILLWRIGHT_STATE\"' EXIT; set -a\n"+script)
-	c.Dir, c.Env = s.folder, append(s.env, "MILLWRIGHT_STATE="+s.state, "PWD="+s.folder)
+	c.Dir, c.Env = s.folder, slices.Concat(s.env, []string{"MILLWRIGHT_STATE=" + s.state, "PWD=" + s.folder})
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	c.WaitDelay = time.Second // for what the script leaves running with our pipe
 	var out bytes.Buffer
