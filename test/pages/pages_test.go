@@ -32,19 +32,22 @@ func TestBlocksOfAPage(t *testing.T) {
 }
 
 func TestWhatAPageMayNotHave(t *testing.T) {
-	for says, lines := range map[string][]string{
-		`2: a command outside of a block of sh or console: "kubectl get mc"`:        {"Text:", "    kubectl get mc"},
-		`3: a command outside of a block of sh or console: "$ A=1 bin/starter top"`: {"Text:", "'''text", "$ A=1 bin/starter top", "'''"},
-		`2: this comment has no end`:                                                            {"", "<!-- run first", "make up", "'''sh"},
-		`1: this block has no end`:                                                              {"'''sh", "make up"},
-		`2: the block does not begin with a command`:                                            {"'''console", "NAME", "'''"},
-		`2: the command is repeated until it prints something, and nothing is below it`:         {"'''console", "$ starter top # repeat until you see this", "'''"},
-		`4: a command outside of a block of sh or console: "make demo    # three machines"`:     {"", "", "", "    make demo    # three machines"},
-		`1: a command outside of a block of sh or console: "temporal workflow show --help"`:     {"    temporal workflow show --help"},
-		`1: a command outside of a block of sh or console: ".devstack/kubectl get machines -w"`: {"    .devstack/kubectl get machines -w"},
+	for _, c := range []struct {
+		says  string
+		lines []string
+	}{
+		{`2: a command outside of a block of sh or console: "kubectl get mc"`, []string{"Text:", "    kubectl get mc"}},
+		{`3: a command outside of a block of sh or console: "$ A=1 bin/starter top"`, []string{"Text:", "'''text", "$ A=1 bin/starter top", "'''"}},
+		{`2: this comment has no end`, []string{"", "<!-- run first", "make up", "'''sh"}},
+		{`1: this block has no end`, []string{"'''sh", "make up"}},
+		{`2: the block does not begin with a command`, []string{"'''console", "NAME", "'''"}},
+		{`2: the command is repeated until it prints something, and nothing is below it`, []string{"'''console", "$ starter top # repeat until you see this", "'''"}},
+		{`4: a command outside of a block of sh or console: "make demo    # three machines"`, []string{"", "", "", "    make demo    # three machines"}},
+		{`1: a command outside of a block of sh or console: "temporal workflow show --help"`, []string{"    temporal workflow show --help"}},
+		{`1: a command outside of a block of sh or console: ".devstack/kubectl get machines -w"`, []string{"    .devstack/kubectl get machines -w"}},
 	} {
-		_, err := parse(page(lines...))
-		assert.EqualError(t, err, says)
+		_, err := parse(page(c.lines...))
+		assert.EqualError(t, err, c.says)
 	}
 	_, err := parse(page("    pool-7dcbd-2mdck   Pending   1s", "    spec: {}"))
 	assert.NoError(t, err, "what no person types may be indented")
