@@ -33,7 +33,10 @@ func TestMain(m *testing.M) {
 	os.Exit(rig.Main(m, stack.Options{}, func(up *rig.Rig) { r = up }))
 }
 
-// ownProcesses are the pages that start a worker and a bridge of their own: those of the stack are stopped for them.
+// Pages that take long. They have machines of their own, and run side by side, when all others are done: one of them kills the worker.
+var long = []string{"docs/runbook.md", "docs/tutorials/ten-minutes.md"}
+
+// Pages that start a worker and a bridge of their own: those of the stack are stopped for them.
 var ownProcesses = []string{"docs/how-to/own-cluster.md"}
 
 func TestTheCommandsOfThePages(t *testing.T) {
@@ -43,33 +46,38 @@ func TestTheCommandsOfThePages(t *testing.T) {
 	require.NoError(t, err)
 	all, err := pages.All(repo)
 	require.NoError(t, err)
-	t.Run("with the processes of the stack", func(t *testing.T) {
-		for _, name := range all {
-			if !slices.Contains(ownProcesses, name) {
-				t.Run(name, func(t *testing.T) {
-					t.Parallel()
-					follow(t, repo, name)
-				})
-			}
+	for _, name := range all {
+		if blocks := commands(t, repo, name); len(blocks) > 0 && !slices.Contains(long, name) && !slices.Contains(ownProcesses, name) {
+			t.Run(name, func(t *testing.T) { follow(t, repo, name, blocks) })
+		}
+	}
+	t.Run("long", func(t *testing.T) {
+		for _, name := range long {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				follow(t, repo, name, commands(t, repo, name))
+			})
 		}
 	})
 	for _, name := range []string{component.Bridge, component.Worker} {
 		require.NoError(t, r.Stack.Stop(t.Context(), name))
 	}
 	for _, name := range ownProcesses {
-		t.Run(name, func(t *testing.T) { follow(t, repo, name) })
+		t.Run(name, func(t *testing.T) { follow(t, repo, name, commands(t, repo, name)) })
 	}
 }
 
-// follow does what a page says.
-func follow(t *testing.T, repo, name string) {
+// commands returns the blocks of a page that can be run.
+func commands(t *testing.T, repo, name string) []pages.Block {
 	t.Helper()
 	blocks, err := pages.Read(filepath.Join(repo, filepath.FromSlash(name)))
 	require.NoError(t, err)
-	blocks = slices.DeleteFunc(blocks, func(b pages.Block) bool { return b.NotRun != "" })
-	if len(blocks) == 0 {
-		return
-	}
+	return slices.DeleteFunc(blocks, func(b pages.Block) bool { return b.NotRun != "" })
+}
+
+// follow does what a page says.
+func follow(t *testing.T, repo, name string, blocks []pages.Block) {
+	t.Helper()
 	s := newShell(t, repo)
 	for _, b := range blocks {
 		for _, c := range b.Commands {
@@ -96,8 +104,9 @@ func newShell(t *testing.T, repo string) *shell {
 		}
 	}
 	require.NoError(t, os.Symlink(r.Stack.Dir(), filepath.Join(s.folder, ".devstack")))
-	s.env = append(os.Environ(), "TEMPORAL_CONFIG_FILE="+os.DevNull, "TEMPORAL_ADDRESS="+r.Stack.TemporalAddress(), "KUBECONFIG=",
-		"VIRTUALCLOUD="+r.Stack.CloudAddress())
+	path := filepath.Join(s.folder, "bin") + string(filepath.ListSeparator) + r.Stack.Dir() // with the script kubectl
+	s.env = append(os.Environ(), "PATH="+path+string(filepath.ListSeparator)+os.Getenv("PATH"), "KUBECONFIG="+r.Stack.Kubeconfig(component.Admin),
+		"TEMPORAL_CONFIG_FILE="+os.DevNull, "TEMPORAL_ADDRESS="+r.Stack.TemporalAddress())
 	return s
 }
 
