@@ -113,11 +113,11 @@ type Operation struct {
 	// +optional
 	RolloutOf types.UID `json:"rolloutOf,omitempty"`
 	// Name of the step. Of a machine: create-instance, initialise-instance, instance-status, await-node, await-recovery, await-update,
-	// await-replacement, sync-node, update-in-place, preserve or preserved. Of its deletion or of the drain of its node: queued, drain,
-	// evict-pods, delete-in-order, await-hooks, await-detach, delete-instance, delete-node or held. Of a set: create-machines,
-	// delete-machines, change-machines, request-preservation or await-machines. Of a deployment or its rollout: create-set, resize-set,
-	// rollout, roll, await-sets, await-replacements, await-approval, await-step, paused, invalid, or one of a set. Of a class:
-	// guard-secrets or release-secrets. Of all: refused, while the API server refuses a write.
+	// await-replacement, sync-node, update-in-place, preserve or preserved. Of its deletion or of the drain of its node: announce, queued,
+	// drain, evict-pods, delete-in-order, delete-pods, kill-pods, drained, forced, await-hooks, await-detach, delete-instance, delete-node or
+	// held. Of a set: create-machines, delete-machines, change-machines, request-preservation or await-machines. Of a deployment or its
+	// rollout: create-set, resize-set, rollout, roll, await-sets, await-replacements, await-approval, await-step, paused, invalid, or one of
+	// a set. Of a class: guard-secrets or release-secrets. Of all: refused, while the API server refuses a write.
 	// +optional
 	Step string `json:"step,omitempty"`
 	// When this step began.
