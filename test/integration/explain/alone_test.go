@@ -31,6 +31,7 @@ func TestAHeldReplacementIsExplained(t *testing.T) {
 	}
 	s := stuck{reason: "ReplacementHeld", says: []string{"failed machines are not replaced: ", "nodes look dead at once", "`kubectl get machines -n dark`"}}
 	rig.Eventually(t, time.Minute, "the deployment is explained in all places", func() (bool, any) { return explained(t, p, s) })
+	t.Log(blockedOf(p.Deployment(t)).Message)
 	inRunbook(t, "10: the breaker holds replacements", s.says...)
 	for _, n := range nodes {
 		label(t, n.Name, "node-not-ready.stage.kwok.x-k8s.io-")

@@ -42,6 +42,9 @@ func TestWhatStandsStillIsExplained(t *testing.T) {
 			first := r.Starter(t, "explain", kind+"/"+p.Name, "-n", p.Namespace)[0]
 			require.Equal(t, fmt.Sprintf("%s %s/%s: %s", kind, p.Namespace, p.Name, p.Deployment(t).Status.CurrentOperation.WaitsFor), first)
 			inRunbook(t, name, s.says...)
+			if operation := p.Deployment(t).Status.CurrentOperation; s.within > 0 {
+				require.LessOrEqual(t, operation.Deadline.Sub(operation.Since.Time), s.within, operation.WaitsFor)
+			}
 			if !s.alone {
 				machineExplained(t, p, s.reason)
 			}
