@@ -129,10 +129,10 @@ func outside(i int, line string) error {
 // program matches a line that begins with a command that people type.
 var program = regexp.MustCompile(`^(\$ )?(\S+=\S+ )*(bin/|\.devstack/|make [a-z]|kubectl [a-z]|starter [a-z]|helm [a-z]|docker |docker-compose |temporal [a-z]|devstack [a-z])`)
 
-// stray reports whether a line is a command in a block that is only indented.
+// stray reports whether a line is a command in a block that is only indented, also in a list.
 func stray(line string) bool {
-	command, indented := strings.CutPrefix(line, "    ")
-	return indented && program.MatchString(command)
+	command := strings.TrimLeft(line, " ")
+	return len(line)-len(command) >= 4 && program.MatchString(command)
 }
 
 // console returns the commands of a block whose first line has this number.

@@ -39,6 +39,7 @@ func TestWhatAPageMayNotHave(t *testing.T) {
 		{`2: a command outside of a block of sh or console: "kubectl get mc"`, []string{"Text:", "    kubectl get mc"}},
 		{`3: a command outside of a block of sh or console: "$ A=1 bin/starter top"`, []string{"Text:", "'''text", "$ A=1 bin/starter top", "'''"}},
 		{`2: this comment has no end`, []string{"", "<!-- run first", "make up", "'''sh"}},
+		{`2: a command outside of a block of sh or console: "helm upgrade x"`, []string{"1. In a list", "       helm upgrade x"}},
 		{`1: this block has no end`, []string{"'''sh", "make up"}},
 		{`2: the block does not begin with a command`, []string{"'''console", "NAME", "'''"}},
 		{`2: the command is repeated until it prints something, and nothing is below it`, []string{"'''console", "$ starter top # repeat until you see this", "'''"}},
