@@ -259,9 +259,16 @@ func (d *nodeDrain) show(ctx workflow.Context, next activities.Decision) {
 		s.Why, s.Table = p.Why+"; "+next.Why, table(p)
 	}
 	var names, causes []string
-	for _, b := range d.seen.Blockers {
+	var volumes time.Time // the first end of a wait, if volumes alone block; otherwise zero
+	for i, b := range d.seen.Blockers {
+		if i == 0 || b.Until.Before(volumes) {
+			volumes = b.Until
+		}
 		names, causes = append(names, strings.TrimSpace(b.Kind+" "+b.Name)), append(causes, b.Why)
 		s.Stuck = s.Stuck || b.Kind != drain.BlockedByVolume || b.Bad
+	}
+	if !volumes.IsZero() && volumes.Before(s.Deadline) {
+		s.Deadline = volumes
 	}
 	s.Cause = phrase.List(causes, mostCauses, "; ")
 	s.BlockedBy = names[:min(len(names), mostNames)]
