@@ -77,8 +77,8 @@ func TestWhatASetHasPending(t *testing.T) {
 		{"D12: now it is", reporting(caredFor(2, minReady), young), young, observetest.Noon.Add(time.Hour), scales(late)},
 		{"the status is of another time", caredFor(2), two, observetest.Noon, scales(late)},
 		{"that its class is missing was not told yet", reporting(caredFor(3, observetest.FrozenSet), two), missingClass(two), observetest.Noon, scales(late)},
-		{"its class is missing, and that is told", reporting(caredFor(3), missingClass(two)), missingClass(two), observetest.Noon, calm("3 machines wanted, 2 there")},
-		{"what is missing cannot be made, and that is told", reporting(caredFor(3, observetest.FrozenSet), two), two, observetest.Noon, calm("3 machines wanted, 2 there")},
+		{"its class is missing, and that is told", reporting(caredFor(3), missingClass(two)), missingClass(two), observetest.Noon, scales("3 wanted, 2 there; none is created: MachineClass does not exist")},
+		{"what is missing cannot be made, and that is told", reporting(caredFor(3, observetest.FrozenSet), two), two, observetest.Noon, scales("3 wanted, 2 there; none is created: MachineSet is frozen")},
 		{"only a record to change", reporting(caredFor(2, func(s *v1alpha1.MachineSet) {
 			s.Status.FailedGenerations = &v1alpha1.FailedGenerations{Count: 1, LastFailedAt: observetest.Ago(90)}
 		}), joined), joined, observetest.Noon, scales("2 machines wanted and there")},
