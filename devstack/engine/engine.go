@@ -135,5 +135,14 @@ func (e *Engine) Dial(ctx context.Context, address string) (net.Conn, error) {
 	return e.process.Dial(ctx, address)
 }
 
-// LogPath returns the file of dockerd's messages.
-func (e *Engine) LogPath() string { return filepath.Join(e.Dir, "dockerd.log") }
+// Log returns the end of dockerd's messages, or why they cannot be read.
+func (e *Engine) Log() string {
+	const kept = 4000
+	text, err := os.ReadFile(e.logPath())
+	if err != nil {
+		return err.Error()
+	}
+	return string(text[max(0, len(text)-kept):])
+}
+
+func (e *Engine) logPath() string { return filepath.Join(e.Dir, "dockerd.log") }

@@ -4,27 +4,35 @@ package engine_test
 
 import (
 	"os"
-	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"millwright/devstack/engine"
+	"millwright/devstack/engine/standin"
 )
 
 func TestX(t *testing.T) {
+	const repo = "/work/wt-engine"
 	began := time.Now()
-	e, err := engine.Start(t.Context(), t.TempDir(), engine.Options{Output: os.Stderr, Shown: []string{"/work/wt-engine"}})
-	if err != nil { ms, _ := filepath.Glob("/tmp/TestX*/001/dockerd.log"); for _, m := range ms { b, _ := os.ReadFile(m); t.Log(string(b)) } }; require.NoError(t, err)
-	t.Log(time.Since(began))
+	step := func(what string) { t.Log(what, time.Since(began)); began = time.Now() }
+	c, err := standin.Prepare(t.Context(), os.Stderr, standin.Program{Module: repo, Packages: strings.Fields("./worker ./k8sbridge ./starter ./deploy/image/probe")})
+	require.NoError(t, err)
+	step("prepare")
+	e, err := engine.Start(t.Context(), t.TempDir(), engine.Options{Output: os.Stderr, Shown: []string{repo}})
+	require.NoError(t, err)
+	step("start")
 	t.Cleanup(func() { require.NoError(t, e.Stop(t.Context())) })
-	out, err := e.Docker(t.Context(), nil, "info")
+	require.NoError(t, standin.Golang(t.Context(), e, "golang:1.26.8", c, os.Stderr))
+	step("golang")
+	out, err := e.Run(t.Context(), nil, nil, "busybox", "sh", "-c", "docker build --progress plain -f "+repo+"/deploy/image/Dockerfile -t millwright:dev "+repo+" 2>&1")
 	t.Log(string(out), err)
-	out, err = e.Docker(t.Context(), nil, "compose", "version")
+	step("build")
+	require.NoError(t, standin.Postgres(t.Context(), e, "postgres:16", os.Stderr))
+	step("postgres")
+	out, err = e.Docker(t.Context(), nil, "images")
 	t.Log(string(out), err)
-	out, err = e.Docker(t.Context(), nil, "buildx", "version")
-	t.Log(string(out), err)
-	text, _ := os.ReadFile(e.LogPath())
-	t.Log(string(text))
+	t.Log(e.Log())
 }

@@ -39,7 +39,7 @@ func (e *Engine) launch(ctx context.Context, root string, shown []string) error 
 		return err
 	}
 	e.process, err = isolated.Start(isolated.Options{
-		Script: startScript, Dir: e.Dir, Groups: groups, Log: e.LogPath(),
+		Script: startScript, Dir: e.Dir, Groups: groups, Log: e.logPath(),
 		Env: []string{
 			"PATH=" + path + ":/sbin:/bin", "ROOT=" + root, "DATA=" + e.Dir, "SHOWN=" + strings.Join(shown, "\n"), "GROUP=" + e.Group,
 			"ADDRESS=" + HostAddress + "/24",
@@ -54,7 +54,7 @@ func (e *Engine) launch(ctx context.Context, root string, shown []string) error 
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("%w; see %s", err, e.LogPath())
+		return fmt.Errorf("%w\n%s", err, e.Log())
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ cd "$DATA/root"
 mkdir -p proc sys dev run tmp
 fill_root
 printf '%s\n' "$SHOWN" | while read -r folder; do
+  [ -n "$folder" ] || continue
   mkdir -p ".$folder"
   mount --bind "$folder" ".$folder"
   mount -o remount,bind,ro ".$folder"
