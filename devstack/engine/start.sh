@@ -19,6 +19,7 @@ printf '%s\n' "$SHOWN" | while read -r folder; do
   mount --bind "$folder" ".$folder"
   mount -o remount,bind,ro ".$folder"
 done
+: >etc/resolv.conf # the machine's: nothing outside can be reached
 mkdir -p var/lib/docker
 mount --bind "$DATA/docker" var/lib/docker # not on an overlay: images cannot be unpacked there
 enter_root

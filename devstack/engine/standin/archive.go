@@ -55,6 +55,15 @@ func (a *archive) file(at, source string) error {
 	return err
 }
 
+// script adds a script of this machine, which need not be executable here: files of Go modules never are.
+func (a *archive) script(at, source string) error {
+	text, err := os.ReadFile(source)
+	if err != nil {
+		return err
+	}
+	return a.text(at, 0o755, string(text))
+}
+
 // tree adds the files and links below a folder of this machine, but for those that unwanted names by their paths in that folder. A
 // folder that is unwanted is left out as a whole.
 func (a *archive) tree(at, source string, unwanted func(name string) bool) error {

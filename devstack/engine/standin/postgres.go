@@ -32,7 +32,7 @@ func Postgres(ctx context.Context, e *engine.Engine, name string, output io.Writ
 	return image{
 		name: name,
 		changes: []string{
-			"ENV PATH=" + bin + ":/usr/bin", fmt.Sprintf("USER %[1]d:%[1]d", postgresUser), "VOLUME /var/lib/postgresql/data",
+			"ENV PATH=" + bin + ":/usr/bin", fmt.Sprintf("USER %[1]d:%[1]d", postgresUser), "VOLUME /var/lib/postgresql/data", "STOPSIGNAL SIGINT",
 			`ENTRYPOINT ["/entrypoint"]`,
 		},
 		fill: func(a *archive) error {

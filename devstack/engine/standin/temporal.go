@@ -12,8 +12,17 @@ import (
 	"millwright/devstack/engine"
 )
 
-// temporalUser is the user of Temporal's official images.
-const temporalUser = "USER 1000:1000"
+// The user of Temporal's official images. The server asks for its name.
+const (
+	temporalUser  = "USER 1000:1000"
+	temporalUsers = "temporal:x:1000:1000::/home/temporal:/bin/sh\n"
+)
+
+// netcat is for the health check "nc -z HOST PORT": the official image's busybox knows -z, and Debian's does not.
+const netcat = `#!/bin/sh
+[ "$1" = -z ] && exec busybox nc -w 1 -e /usr/bin/true "$2" "$3"
+exec busybox nc "$@"
+`
 
 // TemporalNames are the names of the images of Temporal.
 type TemporalNames struct{ Server, AdminTools, UI string }
@@ -46,10 +55,12 @@ func Temporal(ctx context.Context, e *engine.Engine, repo string, names Temporal
 			changes: []string{environment, temporalUser, "WORKDIR /etc/temporal", `CMD ["/etc/temporal/entrypoint.sh"]`},
 			fill: func(a *archive) error {
 				return errors.Join(
-					a.shell(root, "awk", "hostname", "nc"),
+					a.shell(root, "awk", "hostname", "true"),
+					a.text("/usr/bin/nc", 0o755, netcat),
 					a.programs(bin, "/", filepath.Join(programs, build.TemporalServer), "/usr/bin/getent"), // the entrypoint's
+					a.text("/etc/passwd", 0o644, temporalUsers),
 					a.text("/etc/nsswitch.conf", 0o644, "hosts: files dns\n"),
-					a.file("/etc/temporal/entrypoint.sh", filepath.Join(server, "docker", "scripts", "sh", "entrypoint.sh")),
+					a.script("/etc/temporal/entrypoint.sh", filepath.Join(server, "docker", "scripts", "sh", "entrypoint.sh")),
 				)
 			},
 		},

@@ -76,6 +76,7 @@ func newHost(t *testing.T) *host {
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Log(h.engine.Log())
+			h.logContainers(t)
 		}
 		assert.NoError(t, h.engine.Stop(context.Background()))
 	})
@@ -172,6 +173,18 @@ func (h *host) containers(t *testing.T) map[string]container {
 		found[c.Service] = c
 	}
 	return found
+}
+
+// logContainers logs what the containers that exist have said last.
+func (h *host) logContainers(t *testing.T) {
+	t.Helper()
+	ctx := context.Background() // that of a failed test has ended
+	ids, err := h.engine.Docker(ctx, nil, "ps", "--all", "--format", "{{.Names}}")
+	t.Log("containers:", string(ids), err)
+	for _, name := range strings.Fields(string(ids)) {
+		logs, err := h.engine.Run(ctx, nil, nil, "busybox", "sh", "-c", "docker logs --tail 30 "+name+" 2>&1")
+		t.Logf("--- end of the log of %s (%v)\n%s", name, err, logs)
+	}
 }
 
 // docker runs the command docker, which has to succeed, and returns what it prints.
