@@ -19,11 +19,11 @@ printf '%s\n' "$SHOWN" | while read -r folder; do
   mount --bind "$folder" ".$folder"
   mount -o remount,bind,ro ".$folder"
 done
-: >etc/resolv.conf # the machine's: nothing outside can be reached
 mkdir -p var/lib/docker
 mount --bind "$DATA/docker" var/lib/docker # not on an overlay: images cannot be unpacked there
 enter_root
 
 ip link set lo up
 run_server dockerd --host=unix:///run/docker.sock --group=0 --data-root=/var/lib/docker --exec-root=/run/docker \
-  --pidfile=/run/docker.pid --bip="$ADDRESS" --cgroup-parent="/$GROUP" --exec-opt=native.cgroupdriver=cgroupfs
+  --pidfile=/run/docker.pid --bip="$ADDRESS" --cgroup-parent="/$GROUP" --exec-opt=native.cgroupdriver=cgroupfs \
+  --dns="${ADDRESS%/*}" # nobody answers there: a server of the machine, or Docker's default, would be waited for

@@ -20,7 +20,7 @@ const (
 
 // netcat is for the health check "nc -z HOST PORT": the official image's busybox knows -z, and Debian's does not.
 const netcat = `#!/bin/sh
-[ "$1" = -z ] && exec busybox nc -w 1 -e /usr/bin/true "$2" "$3"
+[ "$1" = -z ] && exec busybox nc -w 1 "$2" "$3" -e /usr/bin/true
 exec busybox nc "$@"
 `
 
