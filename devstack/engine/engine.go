@@ -14,8 +14,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"millwright/devstack/build"
 	"millwright/devstack/debian"
@@ -41,10 +41,13 @@ type Options struct {
 type Engine struct {
 	Dir   string // as given to Start: images, containers and the log
 	PID   int    // process 1 of the engine's namespaces, as seen from here
-	Group string // name of its cgroup
+	Group string // name of its cgroup, which no other engine has
 
 	process *isolated.Process
 }
+
+// started counts the engines of this process: each has a cgroup of its own.
+var started atomic.Int32
 
 // Supported returns why this machine cannot run an engine, or nil.
 func Supported() error { return debian.Supported("container engines") }
@@ -99,7 +102,7 @@ func Start(ctx context.Context, dir string, o Options) (*Engine, error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return nil, fmt.Errorf("find the engine's folder: %w", err)
 	}
-	e := &Engine{Dir: dir, Group: groupPrefix + strconv.Itoa(os.Getpid())}
+	e := &Engine{Dir: dir, Group: fmt.Sprintf("%s%d-%d", groupPrefix, os.Getpid(), started.Add(1))}
 	if err := e.launch(ctx, root, o.Shown); err != nil {
 		return nil, errors.Join(fmt.Errorf("start the engine: %w", err), e.Stop(context.WithoutCancel(ctx)))
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -26,7 +25,7 @@ const (
 	// cleanWithin bounds what the kernel does after the last process has ended: it removes namespaces in the background.
 	cleanWithin = 30 * time.Second
 
-	groupPrefix = "millwright-engine-" // followed by the process that started the engine
+	groupPrefix = "millwright-engine-" // followed by the process that started the engine, and a number
 )
 
 // launch starts process 1 of new namespaces, which starts dockerd, and waits until it answers.
@@ -71,11 +70,8 @@ func sweepCgroups() error {
 	}
 	for _, folder := range append(found, unified...) {
 		name := filepath.Base(folder)
-		owner, err := strconv.Atoi(strings.TrimPrefix(name, groupPrefix))
-		if err != nil {
-			continue
-		}
-		if _, err := os.Stat(filepath.Join("/proc", strconv.Itoa(owner))); err == nil {
+		owner, _, _ := strings.Cut(strings.TrimPrefix(name, groupPrefix), "-")
+		if _, err := os.Stat(filepath.Join("/proc", owner)); err == nil {
 			continue
 		}
 		_ = cgroup.TryRemove(name) // the next start tries again

@@ -31,6 +31,9 @@ func TestDockerComposeRunsMillwright(t *testing.T) {
 	traces := h.traces(t)
 	after("cluster, engine and stand-ins")
 
+	_, err := h.tryCompose(t, nil, "config")
+	require.ErrorContains(t, err, "set KUBECONFIG", "no cluster was named")
+
 	h.docker(t, "build", "--file", h.repo+"/deploy/image/Dockerfile.provider", "--build-arg", "MODULE="+provider, "--tag", "millwright-provider:test", h.repo)
 	after("image of the provider's worker")
 	h.compose(t, "up", "--build", "--detach")

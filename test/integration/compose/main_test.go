@@ -128,15 +128,21 @@ func (h *host) forward(t *testing.T, from net.Listener, to forward.Dialer) {
 	go func() { _ = forward.Serve(t.Context(), from, to) }()
 }
 
-// compose runs Compose as people do, with the override of the tests.
+// compose runs Compose as people do, with the override of the tests. It has to succeed.
 func (h *host) compose(t *testing.T, arguments ...string) string {
+	t.Helper()
+	out, err := h.tryCompose(t, append([]string{"KUBECONFIG=/nobody/opens/this"}, h.variables...), arguments...)
+	require.NoError(t, err, out)
+	return out
+}
+
+// tryCompose is compose with other variables, and may fail.
+func (h *host) tryCompose(t *testing.T, variables []string, arguments ...string) (string, error) {
 	t.Helper()
 	files := []string{"compose", "--project-directory", h.repo, "--file", filepath.Join(h.repo, "docker-compose.yml")}
 	files = append(files, "--file", filepath.Join(h.repo, "test/integration/compose/override.yml"))
-	variables := append([]string{"KUBECONFIG=/nobody/opens/this"}, h.variables...)
 	out, err := h.engine.Run(t.Context(), variables, nil, "docker", append(files, arguments...)...)
-	require.NoError(t, err, string(out))
-	return string(out)
+	return string(out), err
 }
 
 // service is what the tests read of a service.
