@@ -60,7 +60,7 @@ func Prepare(ctx context.Context, output io.Writer, programs ...Program) (Compil
 		return c, err
 	}
 	c.cache = filepath.Join(dir, "go-build")
-	if err := limit(c.cache); err != nil {
+	if err := limit(c.cache, cacheLimit); err != nil {
 		return c, err
 	}
 	for _, program := range programs {
@@ -78,8 +78,8 @@ func Prepare(ctx context.Context, output io.Writer, programs ...Program) (Compil
 	return c, nil
 }
 
-// limit removes a folder that has become too large. Go's own limit is age.
-func limit(folder string) error {
+// limit removes a folder that has more bytes than allowed. Go's own limit is age.
+func limit(folder string, allowed int64) error {
 	size := int64(0)
 	err := filepath.WalkDir(folder, func(_ string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
@@ -94,7 +94,7 @@ func limit(folder string) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("measure the build cache: %w", err)
 	}
-	if size > cacheLimit {
+	if size > allowed {
 		return os.RemoveAll(folder)
 	}
 	return nil
