@@ -3,6 +3,7 @@ package standin
 import (
 	"archive/tar"
 	"bytes"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -68,7 +69,7 @@ func contents(t *testing.T, fill func(*archive) error) map[string]string {
 	found := map[string]string{}
 	for reader := tar.NewReader(&out); ; {
 		header, err := reader.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return found
 		}
 		require.NoError(t, err)
