@@ -5,6 +5,7 @@ package engine_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"millwright/devstack/engine"
 	"millwright/devstack/engine/enginetest"
@@ -57,25 +59,43 @@ func TestAnEngineLeavesNothing(t *testing.T) {
 func TestListenAndDialConnectTheNetworks(t *testing.T) {
 	enginetest.NeedSupport(t)
 	e := start(t)
+	ours, err := os.Readlink("/proc/self/ns/net") // of the first thread
+	require.NoError(t, err)
 	listener, err := e.Listen("127.0.0.1:0")
 	require.NoError(t, err)
 	defer func() { _ = listener.Close() }()
 	address := listener.Addr().String()
 	go func() {
-		connection, err := listener.Accept()
-		if err == nil {
+		for {
+			connection, err := listener.Accept()
+			if err != nil {
+				return
+			}
 			_, _ = io.WriteString(connection, "hello")
 			_ = connection.Close()
 		}
 	}()
 	_, err = net.Dial("tcp", address)
 	require.Error(t, err, "the port is in the engine's network namespace only")
-	connection, err := e.Dial(t.Context(), address)
+	const many = 50 // so that all threads of this process get their turn
+	var connections errgroup.Group
+	for range many {
+		connections.Go(func() error {
+			connection, err := e.Dial(t.Context(), address)
+			if err != nil {
+				return err
+			}
+			text, err := io.ReadAll(connection)
+			if string(text) != "hello" {
+				err = errors.Join(err, fmt.Errorf("read %q", text))
+			}
+			return errors.Join(err, connection.Close())
+		})
+	}
+	require.NoError(t, connections.Wait())
+	now, err := os.Readlink("/proc/self/ns/net")
 	require.NoError(t, err)
-	text, err := io.ReadAll(connection)
-	require.NoError(t, err)
-	assert.Equal(t, "hello", string(text))
-	require.NoError(t, connection.Close())
+	assert.Equal(t, ours, now, "no thread of this process stays in the engine's namespace")
 }
 
 // childFolder is set in the environment of the process that TestAKilledEngineLeavesNothing kills: the folder of its engine.

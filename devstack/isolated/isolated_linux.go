@@ -105,16 +105,32 @@ func (p *Process) inNetwork(f func()) error {
 	}
 	defer func() { _ = namespace.Close() }()
 	entered := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with this goroutine, and nobody else gets it
+	go onThreadThatEnds(func() {
 		err := unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET)
 		if err == nil {
 			f()
 		}
 		entered <- err
-	}()
+	})
 	if err := <-entered; err != nil {
 		return fmt.Errorf("enter the network namespace: %w", err)
 	}
 	return nil
+}
+
+// onThreadThatEnds calls f in a goroutine of its own, on a thread that ends with this goroutine: nobody else gets what f has changed of it. The
+// first thread of a process never ends, and would stay in the namespace: it waits while another thread does the work.
+func onThreadThatEnds(f func()) {
+	runtime.LockOSThread() // a thread whose goroutine ends while it is locked ends, too
+	if unix.Gettid() != unix.Getpid() {
+		f()
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		onThreadThatEnds(f)
+	}()
+	<-done
+	runtime.UnlockOSThread()
 }
