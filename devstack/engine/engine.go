@@ -62,14 +62,14 @@ func recipe() debian.Root {
 			"postgresql-17", "busybox-static", "ca-certificates",
 		},
 		Without: []string{
-			"/usr/bin/containerd-shim", "/usr/bin/containerd-shim-runc-v1", "/usr/bin/docker-compose", "/usr/bin/*perl*", "/usr/share/perl*",
-			"/usr/lib/x86_64-linux-gnu/libLLVM*", "/usr/lib/x86_64-linux-gnu/libz3*", "/usr/lib/x86_64-linux-gnu/perl*",
+			"/usr/bin/containerd-shim", "/usr/bin/containerd-shim-runc-v1", "/usr/bin/docker-compose", "/usr/bin/ctr", "/usr/bin/*perl*", "/usr/share/perl*",
+			"/usr/lib/*-linux-gnu/libLLVM*", "/usr/lib/*-linux-gnu/libz3*", "/usr/lib/*-linux-gnu/perl*",
 			"/usr/lib/postgresql/*/lib/bitcode/*",
 		},
 	}
 }
 
-// Root returns the path of the engine's root folder, and makes it first unless the cache has it: a minute or so, once, and 400 MB.
+// Root returns the path of the engine's root folder, and makes it first unless the cache has it: a minute or so, once, and 500 MB.
 // It installs Debian's mmdebstrap if it is missing. The folder must not be changed.
 func Root(ctx context.Context, output io.Writer) (string, error) {
 	if err := Supported(); err != nil {
