@@ -225,6 +225,7 @@ require (
 	sigs.k8s.io/yaml v1.6.0 // indirect
 )
 
+// Programs of Temporal's official images, for the test of docker-compose.yml: build.Official.
 tool (
 	github.com/temporalio/ui-server/v2/cmd/server
 	go.temporal.io/server/cmd/server

@@ -49,9 +49,11 @@ func Prepare(ctx context.Context, output io.Writer, programs ...Program) (Compil
 	if err != nil {
 		return c, fmt.Errorf("ask go for its folders: %w", err)
 	}
-	if _, err := fmt.Sscan(string(out), &c.version, &c.root, &c.modules); err != nil {
-		return c, fmt.Errorf("ask go for its folders: %w", err)
+	answers := strings.Split(string(out), "\n")
+	if len(answers) < 3 {
+		return c, fmt.Errorf("ask go for its folders: it answers %q", out)
 	}
+	c.version, c.root, c.modules = answers[0], answers[1], answers[2]
 	dir, err := build.Folder(ctx, "image-packages", c.version, output, func(string) error {
 		_, _ = fmt.Fprintln(output, "compiling the packages of the images: three minutes or so on two cores, once")
 		return nil
