@@ -51,13 +51,19 @@ func newHost(t *testing.T) *host {
 	repo, err := build.FindRepo("")
 	require.NoError(t, err)
 	h := &host{repo: repo}
+	programs := []standin.Program{
+		{Module: repo, Packages: compiled(t, "Dockerfile")},
+		{Module: filepath.Join(repo, provider), Packages: compiled(t, "Dockerfile.provider")},
+	}
 	var compiler standin.Compiler
+	t.Cleanup(func() {
+		if h.stack != nil {
+			assert.NoError(t, h.stack.Down(context.Background()))
+		}
+	})
 	group, ctx := errgroup.WithContext(t.Context())
 	group.Go(func() (err error) {
-		compiler, err = standin.Prepare(ctx, os.Stderr,
-			standin.Program{Module: repo, Packages: compiled(t, "Dockerfile")},
-			standin.Program{Module: filepath.Join(repo, provider), Packages: compiled(t, "Dockerfile.provider")},
-		)
+		compiler, err = standin.Prepare(ctx, os.Stderr, programs...)
 		return err
 	})
 	group.Go(func() (err error) {
@@ -68,7 +74,6 @@ func newHost(t *testing.T) *host {
 		return err
 	})
 	require.NoError(t, group.Wait())
-	t.Cleanup(func() { assert.NoError(t, h.stack.Down(context.Background())) })
 	h.writeKubeconfig(t)
 
 	h.engine, err = engine.Start(t.Context(), t.TempDir(), engine.Options{Output: os.Stderr, Shown: []string{repo, filepath.Dir(h.kubeconfig)}})
