@@ -66,6 +66,10 @@ func newHost(t *testing.T) *host {
 		compiler, err = standin.Prepare(ctx, os.Stderr, programs...)
 		return err
 	})
+	group.Go(func() error { // found in the cache from then on
+		_, err := engine.Root(ctx, os.Stderr)
+		return err
+	})
 	group.Go(func() (err error) {
 		h.stack, err = stack.Up(ctx, stack.Options{
 			Dir: t.TempDir(), FreePorts: true, Attached: true, Output: os.Stderr,
