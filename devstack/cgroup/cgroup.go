@@ -1,4 +1,4 @@
-// Package cgroup finds and removes folders in the cgroup hierarchies. The kernel removes all else of a server that ran in namespaces of
+// Package cgroup finds, makes and removes folders in the cgroup hierarchies. The kernel removes all else of a server that ran in namespaces of
 // its own, but these folders have no owner.
 package cgroup
 
@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -34,6 +35,39 @@ func Folders(name string) ([]string, error) {
 			continue // cpu and cpuacct are often two names of one hierarchy
 		}
 		folders = append(folders, filepath.Join(root, name))
+	}
+	return folders, nil
+}
+
+// Make makes a group, and returns the folders for the first process of a server. In a v2 hierarchy a group with processes gives no
+// controllers to its children, so it has a folder for them: the server makes its own groups beside it. It may be called again.
+func Make(name string) ([]string, error) {
+	folders, err := Folders(name)
+	if err != nil {
+		return nil, err
+	}
+	for i, folder := range folders {
+		if err := os.MkdirAll(folder, 0o755); err != nil {
+			return nil, fmt.Errorf("make cgroup: %w", err)
+		}
+		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} { // of v1: empty at first, and no process may enter
+			if filepath.Base(filepath.Dir(folder)) != "cpuset" {
+				break
+			}
+			text, err := os.ReadFile(filepath.Join(filepath.Dir(folder), file))
+			if err == nil {
+				err = os.WriteFile(filepath.Join(folder, file), []byte(strings.TrimSpace(string(text))), 0o644)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("set up cgroup: %w", err)
+			}
+		}
+		if filepath.Dir(folder) == Root { // v2; liblxc knows init.scope
+			folders[i] = filepath.Join(folder, "init.scope")
+			if err := os.MkdirAll(folders[i], 0o755); err != nil {
+				return nil, fmt.Errorf("make cgroup: %w", err)
+			}
+		}
 	}
 	return folders, nil
 }

@@ -15,13 +15,13 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 
 	"millwright/devstack/component"
 	"millwright/devstack/debian"
+	"millwright/devstack/isolated"
 )
 
 // ImageAlias is the alias of the image of nodes: a small Debian with containerd and kubelet. A machine from it executes its user
@@ -69,9 +69,8 @@ type Server struct {
 	Network component.Network `json:"network"`
 	PID     int               `json:"pid"` // process 1 of the server's namespaces, as seen from here
 
-	command *exec.Cmd
-	ended   chan struct{} // closed when process 1 has been waited for
-	lock    *os.File      // of a network that Start chose
+	process *isolated.Process // nil unless Start started it
+	lock    *os.File          // of a network that Start chose
 }
 
 // Supported returns why this machine cannot run a server, or nil.
@@ -172,8 +171,7 @@ func (s *Server) Run(ctx context.Context, arguments ...string) ([]byte, error) {
 }
 
 func (s *Server) run(ctx context.Context, input io.Reader, arguments ...string) ([]byte, error) {
-	inside := []string{"-t", strconv.Itoa(s.PID), "-m", "-p", "-n", "env", "-i", "HOME=/tmp", "PATH=" + path, "incus"}
-	command := exec.CommandContext(ctx, "nsenter", append(inside, arguments...)...)
+	command := isolated.Command(ctx, s.PID, []string{"HOME=/tmp", "PATH=" + path}, "incus", arguments...)
 	command.Stdin = input
 	var complaint bytes.Buffer
 	command.Stderr = &complaint

@@ -7,15 +7,12 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
-	"millwright/devstack/attached"
 	"millwright/devstack/cgroup"
+	"millwright/devstack/isolated"
 )
 
 //go:embed start.sh
@@ -46,7 +43,7 @@ func (s *Server) launch(ctx context.Context, root string) error {
 	if err := s.write(); err != nil { // from now on there is something to clean up
 		return err
 	}
-	groups, err := s.makeCgroups()
+	groups, err := cgroup.Make(s.Network.Name)
 	if err != nil {
 		return err
 	}
@@ -55,46 +52,34 @@ func (s *Server) launch(ctx context.Context, root string) error {
 		return fmt.Errorf("open the network namespace: %w", err)
 	}
 	defer func() { _ = host.Close() }()
-	log, err := os.OpenFile(s.LogPath(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	s.process, err = isolated.Start(isolated.Options{
+		Script: startScript, Dir: s.Dir, Groups: groups, Files: []*os.File{host}, Log: s.LogPath(),
+		Env: []string{
+			"PATH=" + path + ":/sbin:/bin",
+			// incusd's database uses libuv. With its io_uring, epoll of the same process may miss connections (Linux 6.18): incusd then answers
+			// nobody until one of its timers fires, and an instance's start fails after 30 s.
+			"UV_USE_IO_URING=0",
+			"ROOT=" + root,
+			"DATA=" + s.Dir,
+			"CABLE=" + s.Network.Name,
+			"HOST_ADDRESS=" + s.Network.Host + "/16",
+		},
+	})
 	if err != nil {
-		return fmt.Errorf("open the log: %w", err)
+		return err
 	}
-	defer func() { _ = log.Close() }()
-
-	script := filepath.Join(s.Dir, "start.sh")
-	if err := os.WriteFile(script, []byte(startScript), 0o600); err != nil {
-		return fmt.Errorf("write the start script: %w", err)
-	}
-	command := exec.Command("/bin/sh", script)
-	command.Env = []string{
-		"PATH=" + path + ":/sbin:/bin",
-		// incusd's database uses libuv. With its io_uring, epoll of the same process may miss connections (Linux 6.18): incusd then answers
-		// nobody until one of its timers fires, and an instance's start fails after 30 s.
-		"UV_USE_IO_URING=0",
-		"ROOT=" + root,
-		"DATA=" + s.Dir,
-		"GROUPS_OF_SERVER=" + strings.Join(groups, "\n"),
-		"CABLE=" + s.Network.Name,
-		"HOST_ADDRESS=" + s.Network.Host + "/16",
-	}
-	command.ExtraFiles = []*os.File{host}
-	command.Stdout, command.Stderr = log, log
-	command.SysProcAttr = &syscall.SysProcAttr{
-		Setsid:     true,
-		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWNET,
-	}
-	if err := attached.Start(command); err != nil {
-		return fmt.Errorf("start process 1 of the server: %w", err)
-	}
-	s.command, s.PID, s.ended = command, command.Process.Pid, make(chan struct{})
-	go func() {
-		_ = command.Wait()
-		close(s.ended)
-	}()
+	s.PID = s.process.PID
 	if err := s.write(); err != nil {
 		return err
 	}
-	return s.awaitAnswer(ctx)
+	err = s.process.Await(ctx, answerWithin, func(ctx context.Context) error {
+		_, err := s.Run(ctx, "query", "/1.0")
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("%w; see %s", err, s.LogPath())
+	}
+	return nil
 }
 
 // watches is how many inotify instances root may have at least. Kubelet and containerd of one node have about ten, all nodes of all
@@ -117,39 +102,14 @@ func allowWatches() error {
 	return nil
 }
 
-// awaitAnswer waits until incusd accepts connections at its socket.
-func (s *Server) awaitAnswer(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
-	defer cancel()
-	for {
-		_, err := s.Run(ctx, "query", "/1.0")
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-s.ended:
-			return fmt.Errorf("it ended at once; see %s", s.LogPath())
-		case <-ctx.Done():
-			return fmt.Errorf("it does not answer within %s; see %s: %w", answerWithin, s.LogPath(), err)
-		case <-time.After(retryEvery):
-		}
-	}
-}
-
 // Done is closed when the server has ended, by Stop or by itself.
-func (s *Server) Done() <-chan struct{} { return s.ended }
+func (s *Server) Done() <-chan struct{} { return s.process.Done() }
 
 // Stop ends the server and all its instances, and returns when nothing of it is left on this machine: no process, mount,
 // interface or cgroup. The data stay in Dir. It may be called again.
 func (s *Server) Stop(ctx context.Context) error {
-	if s.command != nil {
-		_ = s.command.Process.Signal(syscall.SIGTERM) // which process 1 passes to incusd
-		select {
-		case <-s.ended:
-		case <-time.After(endWithin):
-			_ = s.command.Process.Kill() // the kernel kills all others of its PID namespace before Wait returns
-			<-s.ended
-		}
+	if s.process != nil {
+		s.process.End(endWithin)
 	}
 	err := s.clean(ctx)
 	if s.lock != nil {

@@ -16,7 +16,7 @@ const (
 func (s *Server) launch(context.Context, string) error { return Supported() }
 
 // Done is closed when the server has ended: here, none was started.
-func (s *Server) Done() <-chan struct{} { return s.ended }
+func (s *Server) Done() <-chan struct{} { return s.process.Done() }
 
 // Stop does nothing: no server was started.
 func (s *Server) Stop(context.Context) error { return nil }

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"millwright/devstack/component"
+	"millwright/devstack/forward"
 	"millwright/devstack/incus"
 )
 
@@ -59,7 +60,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	slog.Info("incusd is ready", "address", server.Address, "network", o.Network.Subnet)
 
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return forward(ctx, entrance, o.APIServer) })
+	group.Go(func() error { return forward.Serve(ctx, entrance, forward.To(o.APIServer)) })
 	group.Go(func() error { return approver{clients, addressesIn(server)}.run(ctx) })
 	group.Go(func() error { return serveHealth(ctx, health) })
 	group.Go(func() error {

@@ -3,14 +3,11 @@
 package deploy
 
 import (
-	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -41,7 +38,7 @@ type composeFile struct {
 	Volumes  map[string]any     `json:"volumes"`
 }
 
-// TestCompose checks by hand what docker-compose.yml promises; that works on every machine.
+// TestCompose checks by hand what docker-compose.yml promises; that works on every machine. Package compose runs the file.
 func TestCompose(t *testing.T) {
 	file := readCompose(t)
 	for _, name := range []string{"postgres", "schema", "temporal", "bootstrap", "ui", "worker", "bridge"} {
@@ -149,37 +146,3 @@ func readCompose(t *testing.T) composeFile {
 
 // kubeconfig stands for a file that nobody opens here.
 const kubeconfig = "/home/somebody/kubeconfig"
-
-// TestComposeReadsItsFile lets Compose judge the file. It needs no engine.
-func TestComposeReadsItsFile(t *testing.T) {
-	compose := findCompose(t)
-	config := func(environment ...string) (string, error) {
-		command := exec.CommandContext(t.Context(), compose[0], append(compose[1:], "config")...)
-		command.Dir = repo(t)
-		command.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}, environment...)
-		out, err := command.CombinedOutput()
-		return string(out), err
-	}
-	out, err := config("KUBECONFIG=" + kubeconfig)
-	require.NoError(t, err, out)
-	assert.Contains(t, out, kubeconfig)
-
-	out, err = config()
-	require.Error(t, err, "no cluster was named")
-	assert.Contains(t, out, "set KUBECONFIG")
-}
-
-// findCompose returns the command of Compose, which is installed when it is missing and we may. Else the test is skipped.
-func findCompose(t *testing.T) []string {
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
-	install := exec.CommandContext(ctx, "test/integration/deploy/install-compose.sh")
-	install.Dir = repo(t)
-	var said strings.Builder
-	install.Stderr = &said
-	out, err := install.Output()
-	if err != nil {
-		t.Skipf("%v: %s", err, strings.TrimSpace(said.String()))
-	}
-	return strings.Fields(string(out))
-}

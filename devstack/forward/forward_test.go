@@ -1,4 +1,4 @@
-package nodes
+package forward
 
 import (
 	"context"
@@ -11,11 +11,11 @@ import (
 )
 
 // What one side sends reaches the other, in both directions, also after one side has sent all it had.
-func TestForwardPassesBothDirections(t *testing.T) {
+func TestServePassesBothDirections(t *testing.T) {
 	target, entrance := listenLocally(t), listenLocally(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- forward(ctx, entrance, target.Addr().String()) }()
+	go func() { ended <- Serve(ctx, entrance, To(target.Addr().String())) }()
 	go func() { // an echo that answers when it has read everything
 		connection, err := target.Accept()
 		if err != nil {
@@ -42,10 +42,10 @@ func TestForwardPassesBothDirections(t *testing.T) {
 }
 
 // While the target is away, connections end; later ones succeed.
-func TestForwardOutlivesItsTarget(t *testing.T) {
+func TestServeOutlivesItsTarget(t *testing.T) {
 	target, entrance := listenLocally(t), listenLocally(t)
 	require.NoError(t, target.Close())
-	go func() { _ = forward(t.Context(), entrance, target.Addr().String()) }()
+	go func() { _ = Serve(t.Context(), entrance, To(target.Addr().String())) }()
 	for range 2 {
 		client, err := net.Dial("tcp", entrance.Addr().String())
 		require.NoError(t, err)

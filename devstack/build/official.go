@@ -1,0 +1,55 @@
+package build
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// The programs of Temporal's official images, by their names there.
+const (
+	TemporalServer  = "temporal-server"
+	TemporalSQLTool = "temporal-sql-tool"
+	TemporalUI      = "ui-server"
+)
+
+// officialPackages returns the main packages of these programs. The go.mod of devstack/temporal names them as tools.
+func officialPackages() map[string]string {
+	return map[string]string{
+		TemporalServer:  "go.temporal.io/server/cmd/server",
+		TemporalSQLTool: "go.temporal.io/server/cmd/tools/sql",
+		TemporalUI:      "github.com/temporalio/ui-server/v2/cmd/server",
+	}
+}
+
+// Official returns a folder with the programs of Temporal's official images, in the versions of devstack/temporal and under their names
+// there. Unless the cache has it, it links them: nearly all of their packages are those of the binary Temporal, which should be built
+// before.
+func Official(ctx context.Context, repo string, progress io.Writer) (string, error) {
+	module := filepath.Join(repo, "devstack", Temporal)
+	flags, err := linkerFlags(Temporal, module)
+	if err != nil {
+		return "", err
+	}
+	key, err := sourceKey(ctx, module, flags, environment(Temporal))
+	if err != nil {
+		return "", fmt.Errorf("compute cache key of Temporal's programs: %w", err)
+	}
+	packages := officialPackages()
+	recipe := fmt.Sprintf("%s %v", key, packages)
+	return Folder(ctx, "official", recipe, progress, func(dir string) error {
+		_, _ = fmt.Fprintln(progress, "building the programs of Temporal's images: a minute or so after the local stack's Temporal, once")
+		began := time.Now()
+		for _, name := range []string{TemporalServer, TemporalSQLTool, TemporalUI} {
+			arguments := slices.Concat([]string{"build", "-v", "-o", filepath.Join(dir, name)}, flags, []string{packages[name]})
+			if err := compile(ctx, module, name, environment(Temporal), arguments, progress); err != nil {
+				return err
+			}
+		}
+		_, _ = fmt.Fprintf(progress, "built them in %s\n", time.Since(began).Round(time.Second))
+		return nil
+	})
+}

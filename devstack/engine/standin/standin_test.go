@@ -1,0 +1,83 @@
+package standin
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A toolchain in an image has what compiles, and no tests, documents or sources of the toolchain.
+func TestTheToolchainInAnImage(t *testing.T) {
+	root := t.TempDir()
+	for _, name := range []string{
+		"bin/go", "bin/gofmt", "pkg/tool/compile", "src/fmt/print.go", "src/fmt/print_test.go", "src/fmt/testdata/x", "src/cmd/go/main.go", "doc/a", "test/b",
+	} {
+		path := filepath.Join(root, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(name), 0o755)) //nolint:gosec // a program
+	}
+	require.NoError(t, os.Symlink("go", filepath.Join(root, "bin", "golink")))
+	found := contents(t, func(a *archive) error { return a.tree("/usr/local/go", root, isUnneeded) })
+	assert.Equal(t, map[string]string{
+		"usr/local/go/bin/go": "bin/go", "usr/local/go/bin/golink": "-> go", "usr/local/go/pkg/tool/compile": "pkg/tool/compile",
+		"usr/local/go/src/fmt/print.go": "src/fmt/print.go",
+	}, found)
+}
+
+// A script of a Go module, which is read-only there, can be executed in an image.
+func TestAScriptCanBeExecuted(t *testing.T) {
+	source := filepath.Join(t.TempDir(), "script.sh")
+	require.NoError(t, os.WriteFile(source, []byte("#!/bin/sh\n"), 0o400))
+	var out bytes.Buffer
+	a := newArchive(&out)
+	require.NoError(t, a.script("/entrypoint", source))
+	require.NoError(t, a.close())
+	header, err := tar.NewReader(&out).Next()
+	require.NoError(t, err)
+	assert.Equal(t, "entrypoint", header.Name)
+	assert.Equal(t, int64(0o755), header.Mode)
+}
+
+// A build cache is removed only when it is too large, and need not exist.
+func TestABuildCacheIsLimited(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "cache")
+	require.NoError(t, limit(folder, 10))
+	require.NoError(t, os.MkdirAll(filepath.Join(folder, "00"), 0o755))
+	for _, name := range []string{"a", "00/b"} {
+		require.NoError(t, os.WriteFile(filepath.Join(folder, name), make([]byte, 5), 0o600))
+	}
+	require.NoError(t, limit(folder, 10))
+	assert.DirExists(t, folder)
+	require.NoError(t, limit(folder, 9))
+	assert.NoDirExists(t, folder)
+}
+
+// contents returns the files of an archive with their text, and its links.
+func contents(t *testing.T, fill func(*archive) error) map[string]string {
+	t.Helper()
+	var out bytes.Buffer
+	a := newArchive(&out)
+	require.NoError(t, fill(a))
+	require.NoError(t, a.close())
+	found := map[string]string{}
+	for reader := tar.NewReader(&out); ; {
+		header, err := reader.Next()
+		if errors.Is(err, io.EOF) {
+			return found
+		}
+		require.NoError(t, err)
+		text, err := io.ReadAll(reader)
+		require.NoError(t, err)
+		found[header.Name] = string(text)
+		if header.Linkname != "" {
+			found[header.Name] = "-> " + header.Linkname
+		}
+	}
+}

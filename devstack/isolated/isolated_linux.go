@@ -1,0 +1,136 @@
+package isolated
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"millwright/devstack/attached"
+)
+
+// Start starts the first process. It is killed when this process ends, however that ends, and all others of its namespaces with it.
+func Start(o Options) (*Process, error) {
+	log, err := os.OpenFile(o.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the log: %w", err)
+	}
+	defer func() { _ = log.Close() }()
+	script := filepath.Join(o.Dir, "start.sh")
+	if err := os.WriteFile(script, []byte("set -eu\n"+enter+"\n"+o.Script), 0o600); err != nil {
+		return nil, fmt.Errorf("write the start script: %w", err)
+	}
+	command := exec.Command("/bin/sh", script)
+	command.Env = append([]string{"GROUPS_OF_SERVER=" + strings.Join(o.Groups, "\n")}, o.Env...)
+	command.ExtraFiles = o.Files
+	command.Stdout, command.Stderr = log, log
+	command.SysProcAttr = &syscall.SysProcAttr{
+		Setsid:     true,
+		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWNET,
+	}
+	if err := attached.Start(command); err != nil {
+		return nil, fmt.Errorf("start process 1 of the server: %w", err)
+	}
+	p := &Process{PID: command.Process.Pid, command: command, ended: make(chan struct{})}
+	go func() {
+		_ = command.Wait()
+		close(p.ended)
+	}()
+	return p, nil
+}
+
+// End ends the server by SIGTERM, kills it if it has not ended after the given time, and returns when no process of its namespaces
+// runs. It may be called again.
+func (p *Process) End(within time.Duration) {
+	_ = p.command.Process.Signal(syscall.SIGTERM) // which process 1 passes to the server
+	select {
+	case <-p.ended:
+	case <-time.After(within):
+		_ = p.command.Process.Kill() // the kernel kills all others of its PID namespace before Wait returns
+		<-p.ended
+	}
+}
+
+// Await waits until the server answers, that is, until ask returns no error. It fails when the server has ended or the time is over.
+func (p *Process) Await(ctx context.Context, within time.Duration, ask func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	for {
+		err := ask(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-p.ended:
+			return fmt.Errorf("it ended at once: %w", err)
+		case <-ctx.Done():
+			return fmt.Errorf("it does not answer within %s: %w", within, err)
+		case <-time.After(retryEvery):
+		}
+	}
+}
+
+// Listen listens for TCP connections at an address in the server's network namespace.
+func (p *Process) Listen(address string) (listener net.Listener, err error) {
+	failed := p.inNetwork(func() { listener, err = net.Listen("tcp", address) })
+	if failed != nil {
+		return nil, failed
+	}
+	return listener, err
+}
+
+// Dial connects to an address in the server's network namespace, which is an IP address and a port.
+func (p *Process) Dial(ctx context.Context, address string) (connection net.Conn, err error) {
+	failed := p.inNetwork(func() { connection, err = (&net.Dialer{}).DialContext(ctx, "tcp", address) })
+	if failed != nil {
+		return nil, failed
+	}
+	return connection, err
+}
+
+// inNetwork calls f on a thread in the server's network namespace. Sockets stay in the namespace that they were made in.
+func (p *Process) inNetwork(f func()) error {
+	namespace, err := os.Open(filepath.Join("/proc", strconv.Itoa(p.PID), "ns", "net"))
+	if err != nil {
+		return fmt.Errorf("open the network namespace: %w", err)
+	}
+	defer func() { _ = namespace.Close() }()
+	entered := make(chan error, 1)
+	go onThreadThatEnds(func() {
+		err := unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET)
+		if err == nil {
+			f()
+		}
+		entered <- err
+	})
+	if err := <-entered; err != nil {
+		return fmt.Errorf("enter the network namespace: %w", err)
+	}
+	return nil
+}
+
+// onThreadThatEnds calls f in a goroutine of its own, on a thread that ends with this goroutine: nobody else gets what f has changed of it. The
+// first thread of a process never ends, and would stay in the namespace: it waits while another thread does the work.
+func onThreadThatEnds(f func()) {
+	runtime.LockOSThread() // a thread whose goroutine ends while it is locked ends, too
+	if unix.Gettid() != unix.Getpid() {
+		f()
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		onThreadThatEnds(f)
+	}()
+	<-done
+	runtime.UnlockOSThread()
+}
