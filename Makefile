@@ -5,7 +5,7 @@ SHELL := /bin/bash
 
 TOOL := go tool -modfile=tools.mod
 # Modules of their own, with dependencies that only their users need.
-MODULES := deploy/render provider/incus provider/libvirt provider/mcmdriver
+MODULES := deploy/render devstack/mcm provider/incus provider/libvirt provider/mcmdriver
 BINARIES := ./worker ./k8sbridge ./starter ./devstack ./devstack/virtualcloud
 
 .PHONY: help build test test-unit integration demo demo-real up down generate golden replay record bench chaos chaos-report endurance mutate upgrade lint verify vulncheck stack

@@ -87,7 +87,7 @@ and our bridge. Each is a process of its own, listens on loopback only, and keep
 	command.PersistentFlags().StringVar(&p.repo, "repo", "", "root of the clone (default: found from the working directory)")
 	command.AddCommand(
 		upCommand(&p), downCommand(&p), statusCommand(&p), logsCommand(&p), kubeconfigCommand(&p), kubectlCommand(&p),
-		killCommand(&p), startCommand(&p), restartCommand(&p), buildCommand(&p), runCommand(), incusdCommand(&p), machineClassCommand(&p),
+		killCommand(&p), startCommand(&p), restartCommand(&p), buildCommand(&p), runCommand(), incusdCommand(&p), machineClassCommand(&p), vanishCommand(&p),
 	)
 	return command
 }

@@ -25,7 +25,7 @@ running stack it starts what has died and says the same again. Ctrl-C stops what
 
 Components: ` + strings.Join(component.Names(), ", ") + `
 (and, only when named: ` + component.ProviderWorker + `, ` + component.SecondBridge + `, ` + component.SecondWorker + `, and with --nodes=incus ` + component.Incusd + ` and ` + component.IncusWorker + `,
-with --observe ` + component.Alertmanager + ` and ` + component.Prometheus + `).`,
+with --observe ` + component.Alertmanager + ` and ` + component.Prometheus + `; ` + component.MCMManager + ` and ` + component.MCMMachines + ` are machine-controller-manager).`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			var err error

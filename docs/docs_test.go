@@ -16,7 +16,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"millwright/activities/kube"
+	"millwright/api/vocabulary"
+	"millwright/decide/drain"
+	"millwright/decide/explain"
 	"millwright/provider"
+	"millwright/test/pages"
 	"millwright/workflows/run"
 )
 
@@ -43,7 +47,7 @@ type document struct {
 func documents(t *testing.T) []document {
 	var found []document
 	names := []string{"README.md"}
-	for _, pattern := range []string{"docs/*.md", "docs/adr/*.md", "docs/tutorials/*.md"} {
+	for _, pattern := range []string{"docs/*.md", "docs/adr/*.md", "docs/tutorials/*.md", "docs/how-to/*.md"} {
 		paths, err := filepath.Glob(filepath.Join(root, pattern))
 		require.NoError(t, err)
 		for _, path := range paths {
@@ -217,4 +221,123 @@ func TestEveryDecisionIsInTheIndexWithItsStatus(t *testing.T) {
 			assert.Contains(t, index, "| ["+head[1]+"]("+file+") | "+head[2]+" | "+head[3]+" |")
 		}
 	}
+}
+
+// Blocks of commands are runnable, or say why they are not: test/integration/docs runs them.
+func TestBlocksOfCommandsCanBeRead(t *testing.T) {
+	all, err := pages.All(root)
+	require.NoError(t, err)
+	run := 0
+	for _, name := range all {
+		blocks, err := pages.Read(filepath.Join(root, filepath.FromSlash(name)))
+		require.NoError(t, err)
+		for _, b := range blocks {
+			if b.NotRun == "" {
+				run++
+			}
+		}
+	}
+	assert.Greater(t, run, 30)
+}
+
+// Each reason that the condition Blocked can have is in the runbook, and the runbook has no other.
+func TestEachReasonOfBlockedIsInTheRunbook(t *testing.T) {
+	reasons := map[string]bool{
+		explain.Reason(""): true, vocabulary.ConditionReplacementHeld: true,
+		// of a machine
+		vocabulary.ReasonClassNotFound: true, vocabulary.ReasonClassInvalid: true, vocabulary.ReasonSecretNotFound: true, vocabulary.ReasonSecretInvalid: true,
+		// of a set
+		vocabulary.ReasonTemplateNotFound: true, vocabulary.ReasonPreflightCheckFailed: true, vocabulary.ReasonScaleUpStopped: true,
+		vocabulary.ReasonMachineSetInvalid: true, vocabulary.ReasonMachineCreationFailed: true, vocabulary.ReasonFailedDelete: true,
+		// of a deployment
+		vocabulary.ReasonInvalid: true, vocabulary.ReasonProgressDeadlineExceeded: true,
+		// of a drain
+		drain.BlockedByBudget: true, drain.BlockedByProtection: true, drain.BlockedByWork: true, drain.BlockedByVolume: true,
+		drain.BlockedByEnding: true, drain.BlockedByNamespace: true, drain.BlockedByError: true,
+	}
+	for _, code := range provider.Codes() {
+		reasons[code.String()] = true
+	}
+	for _, found := range regexp.MustCompile(`(?m)^\tBlocked\w+ += "(\w+)"`).FindAllStringSubmatch(read(t, "api/vocabulary/reasons.go"), -1) {
+		reasons[found[1]] = true
+	}
+	_, section, found := strings.Cut(read(t, "docs/runbook.md"), "\n### 1. ")
+	require.True(t, found)
+	section, _, _ = strings.Cut(section, "\n## ")
+	sections, others, found := strings.Cut(section, "\n### Others\n")
+	require.True(t, found)
+	lines := regexp.MustCompile(`(?m)^Reasons: (.+)$`).FindAllStringSubmatch(sections, -1)
+	lines = append(lines, regexp.MustCompile("(?m)^\\| (`.+?) \\|").FindAllStringSubmatch(others, -1)...)
+	var explained []string
+	for _, line := range lines {
+		for _, word := range strings.Split(line[1], ", ") {
+			explained = append(explained, strings.Trim(word, "`"))
+		}
+	}
+	slices.Sort(explained)
+	assert.Equal(t, slices.Sorted(maps.Keys(reasons)), slices.Compact(explained))
+}
+
+// A link to a section names one that is there. The name of a section in a link is that which GitHub makes.
+func TestLinksLeadToSections(t *testing.T) {
+	sections := map[string]map[string]bool{}
+	sectionsOf := func(name string) map[string]bool {
+		if sections[name] == nil {
+			sections[name] = map[string]bool{}
+			for _, title := range regexp.MustCompile(`(?m)^#+ (.+)$`).FindAllStringSubmatch(read(t, name), -1) {
+				words := regexp.MustCompile(`[^\w -]`).ReplaceAllString(strings.ToLower(title[1]), "")
+				sections[name][strings.ReplaceAll(words, " ", "-")] = true
+			}
+		}
+		return sections[name]
+	}
+	link := regexp.MustCompile(`\]\(([\w./-]*)#([^)]+)\)`)
+	for _, d := range documents(t) {
+		for _, found := range link.FindAllStringSubmatch(d.text, -1) {
+			page := d.name
+			if found[1] != "" {
+				page = filepath.ToSlash(filepath.Join(filepath.Dir(d.name), filepath.FromSlash(found[1])))
+			}
+			assert.True(t, sectionsOf(page)[found[2]], "%s: %s has no section %s", d.name, page, found[2])
+		}
+	}
+}
+
+// Commands of starter and devstack in the documents exist, with their flags, also where the command cannot be run.
+func TestNamedCommandsExist(t *testing.T) {
+	helps := map[string]string{} // by command
+	for _, section := range regexp.MustCompile("(?ms)^## (\\S.*?)\n\n```\n(.*?)^```$").FindAllStringSubmatch(read(t, "docs/reference/flags.md"), -1) {
+		helps[section[1]] = section[2]
+	}
+	require.Contains(t, helps, "starter drain extend")
+	command := regexp.MustCompile(`(?m)(?:^|[^\w/.-])(?:bin/)?((?:starter|devstack)(?: [a-z][a-z-]*)+)([^|&;#\n]*)`)
+	flag := regexp.MustCompile(`(?:^|\s)(--[a-z][a-z-]*|-[A-Za-z])\b`)
+	checked := 0
+	for _, d := range documents(t) {
+		texts := slices.Clone(d.code)
+		for _, block := range regexp.MustCompile("(?ms)^ *```(?:sh|console)\n(.*?)^ *```$").FindAllStringSubmatch(d.text, -1) {
+			texts = append(texts, block[1])
+		}
+		for _, text := range texts {
+			for _, found := range command.FindAllStringSubmatch(strings.ReplaceAll(text, "\\\n", " "), -1) {
+				words := strings.Fields(found[1])
+				for len(words) > 1 && helps[strings.Join(words, " ")] == "" {
+					words = words[:len(words)-1]
+				}
+				name := strings.Join(words, " ")
+				if len(words) == 1 && words[0] == "devstack" || strings.HasPrefix(found[1], "starter completion") {
+					continue // a package of that name, or a command of the library
+				}
+				if !assert.Greater(t, len(words), 1, "%s: there is no command %s", d.name, found[1]) {
+					continue
+				}
+				checked++
+				arguments, _, _ := strings.Cut(found[2], " -- ")
+				for _, f := range flag.FindAllStringSubmatch(arguments, -1) {
+					assert.Regexp(t, `(?m)(^|[\s,])`+regexp.QuoteMeta(f[1])+`([\s,=]|$)`, helps[name], "%s: %s has no flag %s", d.name, name, f[1])
+				}
+			}
+		}
+	}
+	assert.Greater(t, checked, 80)
 }

@@ -19,6 +19,7 @@ import (
 	"millwright/starter/drain"
 	"millwright/starter/explain"
 	"millwright/starter/kubecli"
+	"millwright/starter/migrate"
 	"millwright/starter/providers"
 	"millwright/starter/rollout"
 )
@@ -39,7 +40,7 @@ func execute() error {
 func command() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "starter",
-		Short:         "Operate Millwright: prepare Temporal, explain what waits, see and change drains and rollouts, preserve machines, check providers, decrypt payloads for Temporal's UI, run the demo",
+		Short:         "Operate Millwright: prepare Temporal, explain what waits, see and change drains and rollouts, preserve machines, check providers, take over from machine-controller-manager, decrypt payloads for Temporal's UI, run the demo",
 		Version:       version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -52,11 +53,13 @@ func command() *cobra.Command {
 		explain.Command(kubecli.NewEnvironment()),
 		explain.TopCommand(kubecli.NewEnvironment()),
 		explain.UICommand(kubecli.NewEnvironment()),
+		explain.HeartbeatsCommand(kubecli.NewEnvironment()),
 		doctor.Command(kubecli.NewEnvironment()),
 		drain.Command(kubecli.NewEnvironment()),
 		rollout.Command(kubecli.NewEnvironment()),
 		drain.PreserveCommand(kubecli.NewEnvironment()),
 		providers.Command(kubecli.NewEnvironment()),
+		migrate.Command(kubecli.NewEnvironment()),
 		codecServerCommand(),
 		demoCommand(),
 	)

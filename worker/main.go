@@ -100,7 +100,7 @@ func execute(o options) error {
 	if cluster != nil {
 		host, _ := os.Hostname() // if it fails, the process ID remains
 		leases := clients.control.CoordinationV1().Leases(o.LeaseNamespace)
-		here := newPresence(leases, temporal, o.Connection.Namespace, fmt.Sprintf("%s-%d", host, os.Getpid()), cluster, serve.NewHeartbeat(p.Registry), p.Logger)
+		here := newPresence(leases, name, temporal, o.Connection.Namespace, fmt.Sprintf("%s-%d", host, os.Getpid()), cluster, serve.NewHeartbeat(p.Registry), p.Logger)
 		if err := here.begin(ctx); err != nil {
 			return err
 		}

@@ -18,10 +18,8 @@ import (
 
 	"millwright/api/v1alpha1"
 	"millwright/observe/cache"
+	"millwright/workflows/run"
 )
-
-// presenceLease is the name of the Lease that the workers of an installation renew while they are at work.
-const presenceLease = "millwright-worker"
 
 const (
 	// renewEach is the time between two renewals. Source: as the Leases of Kubernetes' nodes.
@@ -40,6 +38,7 @@ const (
 // of a rollout. All times are of the API server: clocks of workers may differ.
 type presence struct {
 	leases   typedcoordinationv1.LeaseInterface
+	of       run.Installation
 	answers  func(context.Context) error // nil if Temporal answers
 	identity string
 	known    func(cache.Absences)
@@ -51,12 +50,12 @@ type presence struct {
 }
 
 // newPresence returns the presence of this worker.
-func newPresence(leases typedcoordinationv1.LeaseInterface, temporal client.Client, namespace, identity string, cluster *cache.Cluster, heartbeat prometheus.Gauge, log *slog.Logger) *presence {
+func newPresence(leases typedcoordinationv1.LeaseInterface, of run.Installation, temporal client.Client, namespace, identity string, cluster *cache.Cluster, heartbeat prometheus.Gauge, log *slog.Logger) *presence {
 	answers := func(ctx context.Context) error { // a request that Temporal answers from its database
 		_, err := temporal.WorkflowService().DescribeNamespace(ctx, &workflowservice.DescribeNamespaceRequest{Namespace: namespace})
 		return err
 	}
-	return &presence{leases: leases, answers: answers, identity: identity, known: cluster.SetAbsences, heartbeat: heartbeat, log: log}
+	return &presence{leases: leases, of: of, answers: answers, identity: identity, known: cluster.SetAbsences, heartbeat: heartbeat, log: log}
 }
 
 // begin renews the Lease for the first time, so that the first decision knows of the absence before. It tries again until ctx
@@ -67,7 +66,7 @@ func (p *presence) begin(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		p.log.Warn("the presence of this worker cannot be recorded yet, will try again", "lease", presenceLease, "error", err)
+		p.log.Warn("the presence of this worker cannot be recorded yet, will try again", "lease", v1alpha1.LeaseWorkers, "error", err)
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("record the presence of this worker: %w", err)
@@ -102,9 +101,9 @@ func (p *presence) renew(ctx context.Context) error {
 	if err := p.answers(ctx); err != nil {
 		return fmt.Errorf("ask Temporal: %w", err)
 	}
-	lease, err := p.leases.Get(ctx, presenceLease, metav1.GetOptions{})
+	lease, err := p.leases.Get(ctx, v1alpha1.LeaseWorkers, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: presenceLease}}
+		lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.LeaseWorkers}}
 		p.stamp(lease)
 		lease, err = p.leases.Create(ctx, lease, metav1.CreateOptions{})
 	}
@@ -140,10 +139,11 @@ func (p *presence) renew(ctx context.Context) error {
 	return nil
 }
 
-// stamp sets holder and time of a renewal.
+// stamp sets the holder, the time of a renewal, and whose Lease it is.
 func (p *presence) stamp(lease *coordinationv1.Lease) {
 	lease.Spec.HolderIdentity = &p.identity
 	lease.Spec.RenewTime = new(metav1.NowMicro())
+	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, v1alpha1.AnnotationInstallation, string(p.of))
 }
 
 // write renews the Lease. It returns a conflict if another worker was faster.

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"millwright/api/v1alpha1"
 	"millwright/observe/cache"
 	"millwright/worker/serve"
 )
@@ -46,7 +47,7 @@ func newServer(skew time.Duration) *server {
 	s.client.PrependReactor("update", "leases", write)
 	s.client.PrependReactor("get", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
 		if s.lease == nil {
-			return true, nil, apierrors.NewNotFound(schema.GroupResource{Resource: "leases"}, presenceLease)
+			return true, nil, apierrors.NewNotFound(schema.GroupResource{Resource: "leases"}, v1alpha1.LeaseWorkers)
 		}
 		return true, s.lease.DeepCopy(), nil
 	})
@@ -67,7 +68,7 @@ type colleague struct {
 func (s *server) worker() *colleague {
 	c := &colleague{read: prometheus.NewRegistry()}
 	c.presence = &presence{
-		leases: s.client.CoordinationV1().Leases("millwright"), identity: "w", heartbeat: serve.NewHeartbeat(c.read), log: slog.New(slog.DiscardHandler),
+		leases: s.client.CoordinationV1().Leases("millwright"), of: "prod", identity: "w", heartbeat: serve.NewHeartbeat(c.read), log: slog.New(slog.DiscardHandler),
 		answers: func(context.Context) error { return c.away }, known: func(a cache.Absences) { c.seen = a },
 	}
 	return c
@@ -97,6 +98,7 @@ func TestAbsencesOfWorkers(t *testing.T) {
 			first := s.worker()
 			first.works(t, 61*time.Second)
 			require.Empty(t, first.seen)
+			require.Equal(t, "prod", s.lease.Annotations[v1alpha1.AnnotationInstallation])
 			from := s.now().Add(-time.Second) // of the last renewal
 			time.Sleep(10 * time.Minute)
 			second := s.worker()
@@ -168,7 +170,7 @@ func TestAbsencesOfWorkers(t *testing.T) {
 			s := newServer(0)
 			w := s.worker()
 			require.NoError(t, w.begin(t.Context()))
-			s.fails = apierrors.NewConflict(schema.GroupResource{Resource: "leases"}, presenceLease, errors.New("changed"))
+			s.fails = apierrors.NewConflict(schema.GroupResource{Resource: "leases"}, v1alpha1.LeaseWorkers, errors.New("changed"))
 			w.goesOn(t, 30*time.Second)
 			require.False(t, w.failing)
 		})

@@ -78,6 +78,7 @@ func TestDecideDrain(t *testing.T) {
 		"U86: read-only for more than 5 minutes":                     {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){readonlyFor(6*time.Minute, "True")}, false, drain.Kill, 30 * time.Second, false},
 		"U87: both for more than 5 minutes":                          {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){activitiestest.NotReady(6 * time.Minute), readonlyFor(6*time.Minute, "Unknown")}, false, drain.Kill, 30 * time.Second, false},
 		"U88: read-only for less":                                    {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){readonlyFor(4*time.Minute, "True")}, false, drain.Evict, time.Minute, false},
+		"its node has the provider ID in another form":               {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){activitiestest.ProviderID("fake:///zone-a/n")}, false, drain.Evict, hour, false},
 		"U89: it is not":                                             {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){readonlyFor(hour, "False")}, false, drain.Evict, hour, false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -217,7 +217,7 @@ func (a *Kube) ExistingNode(ctx context.Context, m *v1alpha1.Machine, live bool)
 // that stays names it too.
 func (a *Kube) Own(m *v1alpha1.Machine, node *corev1.Node) *corev1.Node {
 	if node == nil || a.Claimed(string(m.UID), cache.NodeNameOf(m)) ||
-		m.Spec.ProviderID != "" && node.Spec.ProviderID != "" && node.Spec.ProviderID != m.Spec.ProviderID {
+		m.Spec.ProviderID != "" && node.Spec.ProviderID != "" && !cache.SameInstance(node.Spec.ProviderID, m.Spec.ProviderID) {
 		return nil
 	}
 	return node

@@ -92,7 +92,7 @@ func (a *Activities) recordNodeName(ctx context.Context, in Recorded) (string, e
 func (a *Activities) stale(m *v1alpha1.Machine, in Recorded) string {
 	node, found := a.Kube.Cluster.Node(in.NodeName)
 	switch {
-	case !found, node.Spec.ProviderID == in.ProviderID:
+	case !found, cache.SameInstance(node.Spec.ProviderID, in.ProviderID):
 		return ""
 	case node.Spec.ProviderID != "":
 		return fmt.Sprintf("VM using old node obj: node %s belongs to instance %s", node.Name, node.Spec.ProviderID)

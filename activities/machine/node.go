@@ -250,7 +250,7 @@ func (a *Activities) DeleteNode(ctx context.Context, in NodeRemoval) error {
 
 // anothers reports whether a node belongs to another instance than that with this provider ID, as far as both are known.
 func anothers(node *corev1.Node, providerID string) bool {
-	return providerID != "" && node.Spec.ProviderID != "" && node.Spec.ProviderID != providerID
+	return providerID != "" && node.Spec.ProviderID != "" && !cache.SameInstance(node.Spec.ProviderID, providerID)
 }
 
 // lastNode returns a node from the cache, or from the API server if live is set or the cache has none; nil when it does not

@@ -22,8 +22,8 @@ func TestDeleteNode(t *testing.T) {
 		return activitiestest.Machine("other", append(change, activitiestest.OnNode)...)
 	}
 	removal := machine.NodeRemoval{Machine: activitiestest.Ref(m), NodeName: "n", ProviderID: "fake:///n"}
-	nameless, unknown := removal, removal
-	nameless.NodeName, unknown.ProviderID = "", ""
+	nameless, unknown, regional := removal, removal, removal
+	nameless.NodeName, unknown.ProviderID, regional.ProviderID = "", "", "aws:///eu-1/i-1"
 	for name, row := range map[string]struct {
 		in      machine.NodeRemoval
 		objects []runtime.Object
@@ -32,6 +32,7 @@ func TestDeleteNode(t *testing.T) {
 		"U95, ND-04, ND-10: the node of the instance":        {removal, []runtime.Object{m, activitiestest.Node(activitiestest.ProviderID("fake:///n"))}, true},
 		"one that never got a provider ID":                   {removal, []runtime.Object{m, activitiestest.Node()}, true},
 		"one whose instance was never known":                 {unknown, []runtime.Object{m, activitiestest.Node(activitiestest.ProviderID("fake:///n"))}, true},
+		"one whose provider ID has the zone, not the region": {regional, []runtime.Object{m, activitiestest.Node(activitiestest.ProviderID("aws:///eu-1a/i-1"))}, true},
 		"that of another instance":                           {removal, []runtime.Object{m, activitiestest.Node(activitiestest.ProviderID("fake:///new"))}, false},
 		"one that another machine names as its own":          {unknown, []runtime.Object{m, other(), activitiestest.Node()}, false},
 		"one that is named by one that is being deleted too": {removal, []runtime.Object{m, other(activitiestest.Going[*v1alpha1.Machine]), activitiestest.Node()}, true},

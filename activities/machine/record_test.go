@@ -131,6 +131,7 @@ func TestU66_InstanceWhoseNodesNameIsTaken(t *testing.T) {
 		"U66: it joined before the cloud had answered":            {"n", []runtime.Object{activitiestest.Node(activitiestest.ProviderID("fake:///n"), registered(-time.Second))}, ""},
 		"U66: the same under a name of the cloud's":               {"m", []runtime.Object{activitiestest.Node(registered(-time.Second))}, ""},
 		"U66: it says that it is the instance: clocks may differ": {"m", []runtime.Object{activitiestest.Node(activitiestest.ProviderID("fake:///n"), registered(time.Minute))}, ""},
+		"U66: it says so in another form: where, then which":      {"m", []runtime.Object{activitiestest.Node(activitiestest.ProviderID("fake:///zone-a/n"), registered(time.Minute))}, ""},
 		"U66: another node, however old, is nothing to it":        {"m", []runtime.Object{activitiestest.Node(func(n *corev1.Node) { n.Name = "x" }, registered(time.Hour))}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -28,7 +28,7 @@ func TestMS08_DecideScaleWithoutAClass(t *testing.T) {
 	status := reportSet(w, set.Report{Input: activitiestest.SetRead(s)})
 	assert.Equal(t, "TemplateNotFound", status.Conditions[0].Reason)
 	assert.Equal(t, int32(1), status.ObservedReplicas, "no machine is about to be made")
-	assert.Equal(t, attention.Nothing, decideScale(w, activitiestest.Read(s)).Pending.Need, "the bridge wakes it when the class comes")
+	assert.Equal(t, attention.Scale, decideScale(w, activitiestest.Read(s)).Pending.Need, "its run stays open, and people find it in the list of what is stuck")
 
 	w.Hold()
 	w.Create(activitiestest.Class())

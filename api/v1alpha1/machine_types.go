@@ -58,8 +58,14 @@ type MachineStatus struct {
 	// Addresses of the instance. Only set without a target cluster, where no node has them.
 	// +optional
 	Addresses []corev1.NodeAddress `json:"addresses,omitempty"`
-	// Copies of the node's conditions, and conditions of the machine itself: ClassReady, InstanceReady, ReplacementDue and
-	// Drained.
+	// Copies of the node's conditions, and conditions of the machine itself:
+	// Blocked: the machine stands still. It is there only while it is True; the reason is what blocks the machine.
+	// ClassReady: class and Secrets can be used. Reasons: ClassFound, ClassNotFound, ClassInvalid, SecretNotFound, SecretInvalid.
+	// InstanceReady: the provider has made the instance. Reasons: InstanceCreated, Creating, InstanceGone, or the code of the provider.
+	// ReplacementDue: the machine must be replaced. Reasons: CreationTimeout, HealthTimeout, InstanceGone, NodeDeleted, StaleNode; if it
+	// is False, HealthTimeoutExtended or Recovered.
+	// Drained: the pods have left the node. Reasons: Drained, Forced, Skipped; if it is False, Draining, Blocked or Forcing.
+	// HealthCheckSucceeded and OwnerRemediated: written by a health check that is no part of Millwright. False in both: replace it.
 	// +optional
 	Conditions []corev1.NodeCondition `json:"conditions,omitempty"`
 	// The last attempted operation and its state.
@@ -94,7 +100,9 @@ type MachineStatus struct {
 
 // MachineDeletion is the progress of a machine's deletion.
 type MachineDeletion struct {
-	// The current stage. Earlier stages are complete and are never entered again.
+	// The current stage. Earlier stages are complete and are never entered again. In their order: PreDrainHooks (waits for annotations),
+	// Drain (the node is emptied), Detach (waits for volumes), PreTerminateHooks (waits for annotations), Instance (the provider deletes
+	// the instance), Node (the Node object is deleted), Release (the finalizer is removed).
 	// +required
 	// +kubebuilder:validation:Enum=PreDrainHooks;Drain;Detach;PreTerminateHooks;Instance;Node;Release
 	Stage MachineDeletionStage `json:"stage"`
@@ -136,14 +144,15 @@ type MachineDrain struct {
 	// When the drain began to evict pods: the base of drainTimeout.
 	// +required
 	StartedAt metav1.Time `json:"startedAt"`
-	// How pods are removed at present: Evict, DeleteInOrder (instead of Evict, if the cluster of the node cannot evict), Delete or
-	// Kill.
+	// How pods are removed at present. Evict: by evictions, which obey budgets. DeleteInOrder: instead of Evict, if the cluster of the
+	// node cannot evict. Delete: all at once, with their own grace periods. Kill: all at once, without a grace period.
 	// +optional
 	Means string `json:"means,omitempty"`
 	// When these means were first used.
 	// +optional
 	MeansSince *metav1.Time `json:"meansSince,omitempty"`
-	// How the drain ended: Drained, Forced when pods were deleted by force, or Skipped. Empty while it runs.
+	// How the drain ended. Drained: all pods have left. Forced: pods were deleted by force. Skipped: no pod was evicted. Empty while it
+	// runs.
 	// +optional
 	Result string `json:"result,omitempty"`
 	// Pods that were still on the node when the drain gave up, as namespace/name; at most 20 of them.
@@ -153,7 +162,8 @@ type MachineDrain struct {
 
 // StayingDrain is the drain of the node of a machine that is not being deleted.
 type StayingDrain struct {
-	// Why the node is drained.
+	// Why the node is drained: InPlaceUpdate, because an agent will update it, or Preservation, because the machine has failed and is
+	// preserved.
 	// +required
 	// +kubebuilder:validation:Enum=InPlaceUpdate;Preservation
 	Purpose DrainPurpose `json:"purpose"`
@@ -210,7 +220,11 @@ type CreationStopped struct {
 
 // CurrentStatus is the phase of a machine.
 type CurrentStatus struct {
-	// Phase of the machine's life. Empty means that it was not processed yet.
+	// Phase of the machine's life. Empty: the machine was not processed yet. Pending: the instance exists, its node has not joined.
+	// Available: the instance exists, and there is no target cluster. Running: the node is healthy. Unknown: the node is unhealthy,
+	// missing or being deleted. Failed: a timeout has ended, or the instance or the node is gone for good. CrashLoopBackOff: the provider
+	// refused to make the instance. Terminating: the machine is being deleted. InPlaceUpdating, InPlaceUpdateSuccessful and
+	// InPlaceUpdateFailed: an agent updates the node, has updated it, or has failed.
 	// +optional
 	Phase MachinePhase `json:"phase,omitempty"`
 	// True while a deadline of this phase is running.

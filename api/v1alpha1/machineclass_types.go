@@ -70,7 +70,7 @@ type MachineClassStatus struct {
 	// Generation of the class to which this status belongs.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Conditions of the class.
+	// Conditions of the class. Served: a worker serves its provider. Reasons: WorkerPolls; if it is False, NoWorker.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

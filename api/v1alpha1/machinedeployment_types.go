@@ -82,7 +82,9 @@ type MachineDeploymentSpec struct {
 // +kubebuilder:validation:XValidation:rule=`self.type != 'InPlaceUpdate' || has(self.inPlaceUpdate)`,fieldPath=`.inPlaceUpdate`,reason=FieldValueRequired,message=`strategy.type is InPlaceUpdate; it needs the block inPlaceUpdate with orchestrationType Auto or Manual`
 // +kubebuilder:validation:XValidation:rule=`self.type != 'InPlaceUpdate' || !has(self.inPlaceUpdate) || has(self.inPlaceUpdate.orchestrationType)`,fieldPath=`.inPlaceUpdate.orchestrationType`,reason=FieldValueRequired,message=`strategy.type is InPlaceUpdate; orchestrationType must be Auto or Manual`
 type MachineDeploymentStrategy struct {
-	// Recreate, RollingUpdate, InPlaceUpdate or OnDelete.
+	// Recreate: all old machines are deleted before the first new one is created. RollingUpdate: new machines are created while old ones
+	// are deleted, within maxSurge and maxUnavailable. InPlaceUpdate: machines keep instance and name, and an agent updates the software
+	// of the node. OnDelete: an old machine stays until a person deletes it; then a new one is created.
 	// +optional
 	// +kubebuilder:default=RollingUpdate
 	// +kubebuilder:validation:Enum=Recreate;RollingUpdate;InPlaceUpdate;OnDelete
@@ -233,9 +235,17 @@ type RolloutStatus struct {
 // MachineDeploymentCondition is a condition of a deployment.
 type MachineDeploymentCondition struct {
 	// Type of the condition.
+	// Available: enough machines are available.
+	// Progressing: the rollout progresses or is complete (True), made no progress in time (False), or is stopped (Unknown).
+	// Blocked: the deployment, one of its sets or machines stands still. It is there only while it is True.
+	// ReplicaFailure: a machine could not be created or deleted.
+	// Frozen: no machine is created, for safety.
+	// SelectorOverlap: another deployment selects the same machines.
+	// ClassKindIgnored: class.kind is not MachineClass, and has no effect.
+	// ReplacementHeld: failed machines are not replaced now.
 	// +required
 	Type MachineDeploymentConditionType `json:"type"`
-	// True, False or Unknown.
+	// True, False, or Unknown if it cannot be determined.
 	// +required
 	Status ConditionStatus `json:"status"`
 	// When the condition was last confirmed or changed.
@@ -244,7 +254,11 @@ type MachineDeploymentCondition struct {
 	// When status last changed.
 	// +optional
 	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty,omitzero"`
-	// Reason for the status, in one word for programs.
+	// Reason for the status, in one word for programs. Of Blocked: what blocks. Of Available: MinimumReplicasAvailable,
+	// MinimumReplicasUnavailable. Of Progressing: NewMachineSetCreated, FoundNewMachineSet, MachineSetUpdated, NewMachineSetAvailable,
+	// ProgressDeadlineExceeded, MachineSetCreateError, DeploymentPaused, DeploymentResumed, RolloutHeld, RolloutWaiting, Invalid. Of
+	// ReplicaFailure: FailedCreate, FailedDelete, or the error of a machine. Of Frozen: OverShootingReplicaCount,
+	// MachineDeploymentStateSync. Otherwise the type.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 	// Reason for the status, as a sentence.

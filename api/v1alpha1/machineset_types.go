@@ -128,15 +128,31 @@ type FailedGenerations struct {
 // MachineSetCondition is a condition of a set.
 type MachineSetCondition struct {
 	// Type of the condition.
+	// Blocked: the set or one of its machines stands still. It is there only while it is True.
+	// ReplicaFailure: a machine could not be created or deleted.
+	// Frozen: no machine is created, for safety.
+	// Overshoot: there are more machines than were ever wanted.
+	// MachinesCreated: False while machines are missing that could not be created.
+	// MachinesReady: all machines are ready.
+	// MachinesUpToDate: all machines match the template.
+	// ScalingUp: machines are missing, or were never ready.
+	// ScalingDown: there are more machines than wanted.
+	// Remediating: machines are replaced because they failed or are unhealthy.
+	// Deleting: the set is being deleted.
+	// Paused: an operator paused the set.
 	// +required
 	Type MachineSetConditionType `json:"type"`
-	// True, False or Unknown.
+	// True, False, or Unknown if it cannot be determined.
 	// +required
 	Status ConditionStatus `json:"status"`
 	// When status last changed.
 	// +optional
 	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty,omitzero"`
-	// Reason for the status, in one word for programs.
+	// Reason for the status, in one word for programs. Of Blocked: what blocks. Of ReplicaFailure: FailedCreate, FailedDelete, or the
+	// error of a machine. Of Frozen: FreezeLabel. Of MachinesCreated: TemplateNotFound, PreflightCheckFailed, ScaleUpStopped,
+	// MachineSetInvalid, MachineCreationFailed. Of MachinesReady: Ready, NotReady, ReadyUnknown, NoReplicas. Of MachinesUpToDate:
+	// UpToDate, NotUpToDate, UpToDateUnknown, NoReplicas. If they are False: NotScalingUp, NotScalingDown, NotRemediating, NotDeleting,
+	// NotPaused. If the machines could not be listed: InternalError. Otherwise the type.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 	// Reason for the status, as a sentence.

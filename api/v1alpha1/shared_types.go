@@ -95,10 +95,11 @@ type LastOperation struct {
 	// When this report last changed.
 	// +optional
 	LastUpdateTime metav1.Time `json:"lastUpdateTime,omitempty,omitzero"`
-	// Processing, Failed or Successful.
+	// Processing: it goes on. Failed: the description says why. Successful: it has ended.
 	// +optional
 	State MachineState `json:"state,omitempty"`
-	// Create, Update, InPlaceUpdate, DrainNode, HealthCheck or Delete.
+	// Create: of the instance. InPlaceUpdate: of the node. HealthCheck: of the node. Delete: of the machine. Update and DrainNode: never
+	// written.
 	// +optional
 	Type MachineOperationType `json:"type,omitempty"`
 }
@@ -111,7 +112,12 @@ type Operation struct {
 	// UID of the deployment if the workflow is its rollout. Absent for other workflows.
 	// +optional
 	RolloutOf types.UID `json:"rolloutOf,omitempty"`
-	// Name of the step: create-instance, await-node, delete-machines.
+	// Name of the step. Of a machine: create-instance, initialise-instance, instance-status, await-node, await-recovery, await-update,
+	// await-replacement, sync-node, update-in-place, preserve or preserved. Of its deletion or of the drain of its node: announce, queued,
+	// drain, evict-pods, delete-in-order, delete-pods, kill-pods, drained, forced, await-hooks, await-detach, delete-instance, delete-node or
+	// held. Of a set: create-machines, delete-machines, change-machines, request-preservation or await-machines. Of a deployment or its
+	// rollout: create-set, resize-set, rollout, roll, await-sets, await-replacements, await-approval, await-step, paused, invalid, or one of
+	// a set. Of a class: guard-secrets or release-secrets. Of all: refused, while the API server refuses a write.
 	// +optional
 	Step string `json:"step,omitempty"`
 	// When this step began.
@@ -120,8 +126,10 @@ type Operation struct {
 	// When the step is given up, or the next, harder one begins. Absent means never.
 	// +optional
 	Deadline *metav1.Time `json:"deadline,omitempty"`
-	// What blocks the step: reasons, or the names of the blocking objects; the conditions have the sentences. Empty when
-	// nothing does.
+	// What blocks the step; empty if nothing does. Each entry is a reason of a condition, the code of a provider such as
+	// ResourceExhausted, the key of a hook, or one of: Approval, Hold, NodeNotHealthy, NodeRefused, NoWorker, Paused, ProviderCall,
+	// Refused, ScaleUpBlocked, Step, TargetUnavailable. A drain is blocked by PodDisruptionBudget, DoNotDisrupt, WaitCompleted, Volume,
+	// Terminating, Namespace or Error, mostly followed by the name of the object.
 	// +optional
 	// +listType=atomic
 	BlockedBy []string `json:"blockedBy,omitempty"`

@@ -118,6 +118,10 @@ const (
 
 // Annotations of the Lease that the workers renew while they are at work.
 const (
+	// LeaseWorkers is the name of the Lease that the workers of an installation renew while they are at work.
+	LeaseWorkers = "millwright-worker"
+	// AnnotationInstallation is the name of the installation that the Lease is of.
+	AnnotationInstallation = "machine.sapcloud.io/installation"
 	// AnnotationAbsences holds the times in which no worker was at work: JSON, a list of "from" and "to".
 	AnnotationAbsences = "machine.sapcloud.io/absences"
 	// AnnotationAbsentSince is the RFC 3339 time at which a possible absence began. It is removed when the absence is recorded.

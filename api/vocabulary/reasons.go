@@ -89,6 +89,27 @@ const (
 	ReasonSuccessfulAdopt            = "SuccessfulAdopt"            // a machine without a controller was adopted
 )
 
+// Reasons of conditions of a MachineSet. Where they do not say otherwise, a condition that is True has its type as its reason.
+const (
+	ReasonReady                 = "Ready"                 // MachinesReady is True
+	ReasonNotReady              = "NotReady"              // some machines are not ready
+	ReasonReadyUnknown          = "ReadyUnknown"          // it is not known of some machines whether they are ready
+	ReasonUpToDate              = "UpToDate"              // MachinesUpToDate is True
+	ReasonNotUpToDate           = "NotUpToDate"           // some machines do not match the template
+	ReasonUpToDateUnknown       = "UpToDateUnknown"       // it is not known of some machines whether they match the template
+	ReasonNoReplicas            = "NoReplicas"            // there is no machine of which to say it
+	ReasonScaleUpStopped        = "ScaleUpStopped"        // machines are missing, and the set must not create any now
+	ReasonMachineSetInvalid     = "MachineSetInvalid"     // nothing can be done with the set as it is
+	ReasonMachineCreationFailed = "MachineCreationFailed" // the API server refuses to create a machine
+	ReasonNotScalingUp          = "NotScalingUp"          // ScalingUp is False
+	ReasonNotScalingDown        = "NotScalingDown"        // ScalingDown is False
+	ReasonNotRemediating        = "NotRemediating"        // Remediating is False
+	ReasonNotDeleting           = "NotDeleting"           // Deleting is False
+	ReasonNotPaused             = "NotPaused"             // Paused is False
+	ReasonFreezeLabel           = "FreezeLabel"           // Frozen is True because of the label freeze
+	ReasonInternalError         = "InternalError"         // the machines of the set could not be listed
+)
+
 // What a workflow waits for, in status.currentOperation, where that is no reason of a condition.
 const (
 	BlockedApproval          = "Approval"          // an operator has to approve a step of the rollout

@@ -17,10 +17,15 @@ const (
 
 // Steps of a deletion and of a drain, in status.currentOperation.step.
 const (
+	StepAnnounce       = "announce"        // the node gets the condition Terminating
 	StepQueued         = "queued"          // waits for its turn to be drained
 	StepDrain          = "drain"           // the workflow Drain drains the node
-	StepEvictPods      = "evict-pods"      // pods are evicted, deleted or killed
+	StepEvictPods      = "evict-pods"      // pods are evicted
 	StepDeleteInOrder  = "delete-in-order" // pods are deleted in order, because the cluster cannot evict
+	StepDeletePods     = "delete-pods"     // pods are deleted, all at once
+	StepKillPods       = "kill-pods"       // pods are deleted without a grace period, all at once
+	StepDrained        = "drained"         // all pods are gone
+	StepForced         = "forced"          // pods were deleted by force
 	StepAwaitHooks     = "await-hooks"     // waits until no annotation is a hook
 	StepAwaitDetach    = "await-detach"    // waits for volumes
 	StepDeleteInstance = "delete-instance" // the provider deletes the instance
@@ -47,6 +52,12 @@ const (
 	StepInvalid             = "invalid"              // nothing can be done with the deployment as it is
 	StepGuardSecrets        = "guard-secrets"        // finalizers are set on Secrets
 	StepReleaseSecrets      = "release-secrets"      // finalizers are removed from Secrets
+)
+
+// Steps of the collection of orphans, and of the drains of nodes whose Machine does not exist.
+const (
+	StepFindOrphans    = "find-orphans"    // the provider lists the instances
+	StepCollectOrphans = "collect-orphans" // instances without a Machine are deleted
 )
 
 // StepRefused is the step of every workflow while the API server refuses a write.

@@ -154,6 +154,8 @@ type Blocker struct {
 	Pods int    // number of pods that it blocks
 	Why  string // one sentence
 	Bad  bool   // somebody has to change something
+
+	Until time.Time // end of the wait for a volume; zero for all other kinds
 }
 
 // The kinds of blockers.

@@ -113,7 +113,7 @@ func (a awaited) cause() cause {
 	if a.state == Attaching {
 		why = "is not attached to another node yet"
 	}
-	return cause{kind: BlockedByVolume, name: a.volume, why: fmt.Sprintf("volume %s of %s %s", a.volume, a.Pod.key(), why)}
+	return cause{kind: BlockedByVolume, name: a.volume, until: a.until, why: fmt.Sprintf("volume %s of %s %s", a.volume, a.Pod.key(), why)}
 }
 
 // awaitedVolumes returns the departed pods whose lane still waits.

@@ -105,13 +105,14 @@ func TestU143_AVolumeIsABlocker(t *testing.T) {
 	o := after(seen(pod("b", volumes("pv-b")), pod("c", volumes("pv-c")), pod("d")), attached{"pv-a": here}, left("a", 0, "pv-a"))
 	d := drain.Decide(o)
 	assert.Equal(t, []string{"d"}, sent(d))
-	assert.Equal(t, []drain.Blocker{{Kind: "Volume", Name: "pv-a", Pods: 2, Why: "volume pv-a of shop/a is still attached to the node"}}, d.Blockers)
+	assert.Equal(t, []drain.Blocker{{Kind: "Volume", Name: "pv-a", Pods: 2, Until: at(2 * time.Minute), Why: "volume pv-a of shop/a is still attached to the node"}}, d.Blockers)
 	assert.Equal(t, drain.Row{Pod: "shop/b", State: "Waiting", BlockedBy: "pv-a"}, row(d, "b"))
 	assert.Equal(t, drain.Row{Pod: "shop/a", State: "Detaching", Since: epoch, BlockedBy: "pv-a", Next: at(2 * time.Minute)}, row(d, "a"))
 
 	o.Volumes = nil
 	d = drain.Decide(o)
 	assert.Equal(t, "volume pv-a of shop/a is not attached to another node yet", d.Blockers[0].Why)
+	assert.Equal(t, at(90*time.Second), d.Blockers[0].Until)
 	assert.Equal(t, drain.Row{Pod: "shop/a", State: "Attaching", Since: epoch, BlockedBy: "pv-a", Next: at(90 * time.Second)}, row(d, "a"))
 }
 
@@ -178,8 +179,8 @@ func TestP6_OnlyTheLaneOfTheVolumeWaits(t *testing.T) {
 	d := drain.Decide(o)
 	assert.Equal(t, []string{"c"}, sent(d))
 	assert.Equal(t, []drain.Blocker{
-		{Kind: "Volume", Name: "pv-y", Pods: 1, Why: "volume pv-y of shop/y is not attached to another node yet"},
-		{Kind: "Volume", Name: "pv-z", Pods: 1, Why: "volume pv-z of shop/a is still attached to the node"},
+		{Kind: "Volume", Name: "pv-y", Pods: 1, Until: at(90 * time.Second), Why: "volume pv-y of shop/y is not attached to another node yet"},
+		{Kind: "Volume", Name: "pv-z", Pods: 1, Until: at(2 * time.Minute), Why: "volume pv-z of shop/a is still attached to the node"},
 	}, d.Blockers)
 }
 

@@ -112,7 +112,7 @@ func (p *plan) blockers() []Blocker {
 	var result []Blocker
 	for key, views := range kept {
 		result = append(result, Blocker{
-			Kind: key[0], Name: key[1], Pods: len(views), Bad: views[0].cause.bad, Why: p.because(key[0], views),
+			Kind: key[0], Name: key[1], Pods: len(views), Bad: views[0].cause.bad, Until: views[0].cause.until, Why: p.because(key[0], views),
 		})
 	}
 	slices.SortFunc(result, byKind)

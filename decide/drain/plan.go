@@ -22,6 +22,7 @@ type view struct {
 type cause struct {
 	kind, name, why string
 	bad             bool
+	until           time.Time // when it ends by itself, whatever happens; zero: not by itself
 }
 
 // plan is a decision while it is being made.

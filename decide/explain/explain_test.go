@@ -64,11 +64,11 @@ func TestSentencesOfMachines(t *testing.T) {
 			"no node (since 09:00:00 UTC); it counts as failed at 09:20:00 UTC",
 		},
 		"1: a budget": {
-			waiting("evict", budget, evicting, blocked("PodDisruptionBudget shop/web"), until("11:00:00")), true,
+			waiting(vocabulary.StepEvictPods, budget, evicting, blocked("PodDisruptionBudget shop/web"), until("11:00:00")), true,
 			budget + " (since 09:00:00 UTC); its pods are deleted at 11:00:00 UTC; `kubectl edit pdb -n shop web`",
 		},
 		"2: two budgets": {
-			waiting("evict", "two budgets", evicting, blocked("PodDisruptionBudget shop/a and shop/b"), until("11:00:00")), true,
+			waiting(vocabulary.StepEvictPods, "two budgets", evicting, blocked("PodDisruptionBudget shop/a and shop/b"), until("11:00:00")), true,
 			"two budgets (since 09:00:00 UTC); its pods are deleted at 11:00:00 UTC; `kubectl edit pdb -n shop a`",
 		},
 		"its pods are deleted now": {
@@ -80,7 +80,7 @@ func TestSentencesOfMachines(t *testing.T) {
 			"kills (since 09:00:00 UTC); it goes on without the pods that are left at 11:01:00 UTC",
 		},
 		"3: a volume that never detaches": {
-			waiting("evict", "volume pv3 is attached", evicting, blocked("Volume pv3"), until("09:01:30")), true,
+			waiting(vocabulary.StepEvictPods, "volume pv3 is attached", evicting, blocked("Volume pv3"), until("09:01:30")), true,
 			"volume pv3 is attached (since 09:00:00 UTC); it goes on without the volume at 09:01:30 UTC; `kubectl describe pv pv3`",
 		},
 		"4: its node is not reachable": {
@@ -156,7 +156,7 @@ func TestSentencesOfMachines(t *testing.T) {
 // comes first.
 func TestASetSumsUpItsMachines(t *testing.T) {
 	budget := func(name, since, until string) explain.Machine {
-		m := waiting("evict", "PodDisruptionBudget shop/web needs 20 of 20", evicting, blocked("PodDisruptionBudget shop/web"))
+		m := waiting(vocabulary.StepEvictPods, "PodDisruptionBudget shop/web needs 20 of 20", evicting, blocked("PodDisruptionBudget shop/web"))
 		m.Name, m.Since, m.Deadline = name, at(since), at(until)
 		return m
 	}

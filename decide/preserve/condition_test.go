@@ -30,6 +30,10 @@ func TestU134_Condition(t *testing.T) {
 		{"none yet, failed", facts(onMachine("when-failed"), failed), nil, is(true, byHand, undrained)},
 		{"none yet, preserved by its set", facts(onMachine("auto-preserved"), failed), nil, is(true, byMCM, undrained)},
 		{"right already", facts(onMachine("now"), failed), is(true, byHand, undrained), nil},
+		{"right already, as machine-controller-manager writes it", facts(onMachine("now")), is(true, byHand, "Machine preserved until 2026-03-05 12:00:00 +0000 UTC."), nil},
+		{
+			"so, and another time is meant", facts(onMachine("now")), is(true, byHand, "Machine preserved until 2026-03-04 12:00:00 +0000 UTC."), is(true, byHand, running),
+		},
 		{
 			"a drain succeeded", facts(onMachine("now"), failed, drained("Drained")),
 			is(true, byHand, undrained), is(true, byHand, "Preserved node drained successfully. "+running),

@@ -291,19 +291,22 @@ type Condition struct {
 
 // declare makes the node's condition say why the machine is preserved, and until when.
 func (l *ledger) declare(f Facts) {
-	l.Message = "Machine preserved until " + l.Expiry.UTC().Format(time.RFC3339) + "."
+	const until = "Machine preserved until "
+	l.Message = until + l.Expiry.UTC().Format(time.RFC3339) + "."
 	if !f.NodeExists {
 		return
 	}
+	mcms := until + l.Expiry.UTC().String() + "." // the same, as machine-controller-manager writes it
 	if f.Failed {
 		drained := map[string]string{"": "Preserved node is not drained.", vocabulary.DrainDrained: vocabulary.MessagePreservedNodeDrained}
-		l.Message = cmp.Or(drained[f.Drained], vocabulary.MessagePreservedNodeNotDrained) + " " + l.Message // also if no drain was wanted
+		drain := cmp.Or(drained[f.Drained], vocabulary.MessagePreservedNodeNotDrained) + " " // also if no drain was wanted
+		l.Message, mcms = drain+l.Message, drain+mcms
 	}
 	c := Condition{True: true, Reason: vocabulary.ReasonPreservedByUser, Message: l.Message}
 	if l.Value == vocabulary.PreserveAuto {
 		c.Reason = vocabulary.ReasonPreservedByMCM
 	}
-	if f.Condition == nil || *f.Condition != c {
+	if is := f.Condition; is == nil || *is != c && *is != (Condition{c.True, c.Reason, mcms}) {
 		l.Node.Condition = &c
 		l.because("node has no current condition Preserved")
 	}

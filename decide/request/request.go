@@ -35,8 +35,8 @@ const (
 	Force           Command = "force"            // delete all pods without a grace period
 	Skip            Command = "skip"             // do not drain, or end the drain
 	AbandonInstance Command = "abandon-instance" // remove the Machine without asking the provider to delete the instance
-	Preserve        Command = "preserve"
-	Unpreserve      Command = "unpreserve" // end the preservation, and forbid the machine's set to preserve it
+	Preserve        Command = "preserve"         // keep the machine for inspection, also when it fails
+	Unpreserve      Command = "unpreserve"       // end the preservation, and forbid the machine's set to preserve it
 
 	Start   Command = "start"   // replace all machines without another change of the template
 	Pause   Command = "pause"   // do not roll out changes of the template
@@ -79,7 +79,7 @@ func Specs(kind Kind) []Spec {
 
 // Order is a request. It is recorded in histories: fields may be added, but never renamed or retyped.
 type Order struct {
-	Command   Command   `json:"command"`
+	Command   Command   `json:"command"`             // what is asked for
 	Actor     string    `json:"actor,omitempty"`     // who requests it; empty counts as somebody
 	Reason    string    `json:"reason,omitempty"`    // why; must contain no secret, because it is shown
 	UID       string    `json:"uid,omitempty"`       // of the object; empty: any object of that name

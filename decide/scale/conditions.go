@@ -26,7 +26,7 @@ func ready(o Observed) Condition {
 		answer, why := m.readiness()
 		t.add(m.Name, answer, why)
 	}
-	return t.condition(vocabulary.ConditionMachinesReady, "Ready")
+	return t.condition(vocabulary.ConditionMachinesReady, reasons{vocabulary.ReasonReady, vocabulary.ReasonNotReady, vocabulary.ReasonReadyUnknown})
 }
 
 // readiness returns one member's readiness. A member that is being deleted is not ready, whatever its node reports.
@@ -53,7 +53,7 @@ func upToDate(o Observed) Condition {
 			t.add(m.Name, Unknown, "Condition UpToDate not yet reported")
 		}
 	}
-	return t.condition(vocabulary.ConditionMachinesUpToDate, "UpToDate")
+	return t.condition(vocabulary.ConditionMachinesUpToDate, reasons{vocabulary.ReasonUpToDate, vocabulary.ReasonNotUpToDate, vocabulary.ReasonUpToDateUnknown})
 }
 
 // remediating names the machines that are replaced because they failed or are unhealthy, and says which of them wait.
@@ -77,7 +77,7 @@ func remediating(o Observed) Condition {
 	message := phrase.If(len(others) > 0, "%snot healthy (not to be remediated by MachineSet)", subject(others)+are)
 	return cmp.Or(
 		list.When(len(replaced) > 0, Condition{kind, True, kind, strings.Join(lines(replaced, maxLines, "other issues"), "\n")}),
-		Condition{kind, False, "NotRemediating", message},
+		Condition{kind, False, vocabulary.ReasonNotRemediating, message},
 	)
 }
 
@@ -91,16 +91,19 @@ func (t tally) add(name string, a Answer, message string) {
 	t[a] = append(t[a], said{name, message})
 }
 
+// reasons are those of a condition by its status.
+type reasons struct{ yes, no, unknown string }
+
 // condition is False if any answer is False, else Unknown if any is Unknown, else True.
-func (t tally) condition(kind, word string) Condition {
+func (t tally) condition(kind string, why reasons) Condition {
 	text := lines(t[False], maxLines, "other issues")
 	text = append(text, lines(t[Unknown], maxLines-min(len(text), maxLines), "status unknown")...)
 	message := strings.Join(text, "\n")
 	return cmp.Or(
-		list.When(len(t) == 0, Condition{kind, True, "NoReplicas", ""}),
-		list.When(len(t[False]) > 0, Condition{kind, False, "Not" + word, message}),
-		list.When(len(t[Unknown]) > 0, Condition{kind, Unknown, word + "Unknown", message}),
-		Condition{kind, True, word, ""},
+		list.When(len(t) == 0, Condition{kind, True, vocabulary.ReasonNoReplicas, ""}),
+		list.When(len(t[False]) > 0, Condition{kind, False, why.no, message}),
+		list.When(len(t[Unknown]) > 0, Condition{kind, Unknown, why.unknown, message}),
+		Condition{kind, True, why.yes, ""},
 	)
 }
 
@@ -154,9 +157,9 @@ func created(o Observed) Condition {
 	return cmp.Or(
 		list.When(lacks && len(o.Missing) > 0, Condition{kind, False, vocabulary.ReasonTemplateNotFound, missing(o)}),
 		list.When(lacks && len(preflight.Decide(o.Preflight)) > 0, Condition{kind, False, vocabulary.ReasonPreflightCheckFailed, blocked}),
-		list.When(lacks && blocked != "", Condition{kind, False, "ScaleUpStopped", blocked}),
-		list.When(lacks && o.Invalid != "", Condition{kind, False, "MachineSetInvalid", o.Invalid}),
-		list.When(lacks && failed.Message != "" && !failed.Deleting, Condition{kind, False, "MachineCreationFailed", failed.Message}),
+		list.When(lacks && blocked != "", Condition{kind, False, vocabulary.ReasonScaleUpStopped, blocked}),
+		list.When(lacks && o.Invalid != "", Condition{kind, False, vocabulary.ReasonMachineSetInvalid, o.Invalid}),
+		list.When(lacks && failed.Message != "" && !failed.Deleting, Condition{kind, False, vocabulary.ReasonMachineCreationFailed, failed.Message}),
 		Condition{kind, True, kind, ""},
 	)
 }
@@ -175,8 +178,8 @@ func scalingUp(o Observed) Condition {
 	return cmp.Or(
 		list.When(len(active) < o.wanted(), Condition{kind, True, kind, message}),
 		list.When(len(active) == o.wanted() && joining > 0, Condition{kind, True, kind, waits}),
-		list.When(!o.Deleting && len(o.Missing) > 0, Condition{kind, False, "NotScalingUp", "Scaling up would be blocked because " + missing(o)}),
-		Condition{kind, False, "NotScalingUp", ""},
+		list.When(!o.Deleting && len(o.Missing) > 0, Condition{kind, False, vocabulary.ReasonNotScalingUp, "Scaling up would be blocked because " + missing(o)}),
+		Condition{kind, False, vocabulary.ReasonNotScalingUp, ""},
 	)
 }
 
@@ -186,7 +189,7 @@ func scalingDown(o Observed) Condition {
 	message := fmt.Sprintf("Scaling down from %d to %d replicas", len(o.Members), o.wanted()) + staleLine(o)
 	return cmp.Or(
 		list.When(!o.Orphaning && len(o.Members) > o.wanted() && len(o.active()) >= o.wanted(), Condition{kind, True, kind, message}),
-		Condition{kind, False, "NotScalingDown", ""},
+		Condition{kind, False, vocabulary.ReasonNotScalingDown, ""},
 	)
 }
 
@@ -194,7 +197,7 @@ func scalingDown(o Observed) Condition {
 func deleting(o Observed) Condition {
 	const kind = vocabulary.ConditionDeleting
 	return cmp.Or(
-		list.When(!o.Deleting, Condition{kind, False, "NotDeleting", ""}),
+		list.When(!o.Deleting, Condition{kind, False, vocabulary.ReasonNotDeleting, ""}),
 		list.When(o.Orphaning, Condition{kind, True, kind, o.letsGo()}),
 		list.When(len(o.Members) == 0, Condition{kind, True, kind, "Deletion completed"}),
 		Condition{kind, True, kind, "Deleting " + phrase.Count(len(o.Members), "Machine") + staleLine(o)},
@@ -206,7 +209,7 @@ func paused(o Observed) Condition {
 	if why := o.pauses(); len(why) > 0 {
 		return Condition{vocabulary.ConditionPaused, True, vocabulary.ConditionPaused, strings.Join(why, ", ")}
 	}
-	return Condition{vocabulary.ConditionPaused, False, "NotPaused", ""}
+	return Condition{vocabulary.ConditionPaused, False, vocabulary.ReasonNotPaused, ""}
 }
 
 // staleLine names the machines whose deletion takes longer than staleAfter; empty: none.

@@ -55,12 +55,16 @@ func missing(o Observed) string {
 	return phrase.If(len(o.Missing) > 0, "%s %s", strings.Join(o.Missing, " and "), phrase.OneOf(len(o.Missing), "does not exist", "do not exist"))
 }
 
+// stopped says which machines the set lacks and why it may not create them; empty: it lacks none, or creates them.
+func stopped(o Observed, active []Member) string {
+	b := blockers(o)
+	return phrase.If(len(active) < o.Replicas && len(b) > 0,
+		"%d wanted, %d there; none is created: %s", o.Replicas, len(active), strings.Join(b, "; "))
+}
+
 // waits says what the set cannot do now, and why; empty: nothing waits.
 func waits(o Observed, active []Member) string {
-	var why []string
-	if b := blockers(o); len(active) < o.Replicas && len(b) > 0 {
-		why = append(why, fmt.Sprintf("%d wanted, %d there; none is created: %s", o.Replicas, len(active), strings.Join(b, "; ")))
-	}
+	why := phrase.Parts(stopped(o, active))
 	for _, s := range postponed(o, active) {
 		if !slices.Contains(why, s.message) {
 			why = append(why, s.message)

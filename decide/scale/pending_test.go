@@ -44,7 +44,7 @@ func TestPending(t *testing.T) {
 		why  string
 	}{
 		{"U43: as many as wanted", pendingOf(), attention.Nothing, "3 machines wanted, 3 there"},
-		{"what is missing cannot be made now", told(pendingOf(busy, func(o *scale.Observed) { o.Freeze.Label = true })), attention.Nothing, "4 machines wanted, 3 there"},
+		{"what is missing cannot be made now", told(pendingOf(busy, func(o *scale.Observed) { o.Freeze.Label = true })), attention.Scale, "4 wanted, 3 there; none is created: MachineSet is frozen"},
 		{"no finalizer", pendingOf(bare), attention.Scale, "new: our finalizer is missing"},
 		{"no finalizer comes before all else", pendingOf(bare, unseen, busy, unwritten), attention.Scale, "new: our finalizer is missing"},
 		{"spec changed", pendingOf(unseen), attention.Scale, "generation 3 was not seen yet (last seen: 2)"},

@@ -64,7 +64,7 @@ func report(o Observed, d Decision) Status {
 	s.Conditions = []Condition{created(o), ready(o), upToDate(o), scalingUp(o), scalingDown(o), remediating(o), deleting(o)}
 	for i := range s.Conditions {
 		if o.ListFailed { // Source of the message: Cluster API
-			s.Conditions[i] = Condition{s.Conditions[i].Type, Unknown, "InternalError", "Please check controller logs for errors"}
+			s.Conditions[i] = Condition{s.Conditions[i].Type, Unknown, vocabulary.ReasonInternalError, "Please check controller logs for errors"}
 		}
 	}
 	s.Conditions = append(append(s.Conditions, paused(o)), alarms(o, s)...)
@@ -144,7 +144,7 @@ func alarms(o Observed, s Status) []Condition {
 	beyond := fmt.Sprintf("%s more than the %d wanted at most; the surplus is deleted", machines(s.Overshoot), s.Peak)
 	return list.Where([]Condition{
 		failure,
-		list.When(o.frozen(), Condition{vocabulary.ConditionFrozen, True, "FreezeLabel", frozen}),
+		list.When(o.frozen(), Condition{vocabulary.ConditionFrozen, True, vocabulary.ReasonFreezeLabel, frozen}),
 		list.When(s.Overshoot > 0, Condition{vocabulary.ConditionOvershoot, True, vocabulary.ReasonOverShootingReplicaCount, beyond}),
 	}, func(c Condition) bool { return c.Reason != "" })
 }

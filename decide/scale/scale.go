@@ -93,6 +93,7 @@ func (o Observed) pending(d Decision, unreported bool) attention.Decision {
 		attention.If(d.Acts(), attention.Scale, "%s", d.Why),
 		attention.If(unreported, attention.Scale, "status is out of date"),
 		attention.If(!d.Recheck.IsZero(), attention.Scale, "%s; it waits for the time to pass", there),
+		attention.If(stopped(o, o.active()) != "", attention.Scale, "%s", d.Hold),
 		attention.Decision{Why: there},
 	)
 }

@@ -166,7 +166,7 @@ func (c *cluster) isAsRendered(t *testing.T, given map[string]any) {
 		if o.GetKind() != "Deployment" {
 			continue
 		}
-		is, err := c.kube.AppsV1().Deployments(namespace).Get(t.Context(), o.GetName(), metav1.GetOptions{})
+		is, err := c.kube.AppsV1().Deployments(o.GetNamespace()).Get(t.Context(), o.GetName(), metav1.GetOptions{})
 		require.NoError(t, err)
 		containers, _, err := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
 		require.NoError(t, err)

@@ -95,6 +95,7 @@ func files(deploy string) ([]file, error) {
 	all := []file{
 		{"components/bootstrap-tokens/binding.yaml", namespace, core, []string{"tokens.yaml"}},
 		{"components/pod-monitor/monitor.yaml", namespace, with(core, "podMonitor", map[string]any{"enabled": true}), []string{"podmonitor.yaml"}},
+		{"components/autoscaler-guard/guard.yaml", namespace, with(core, "autoscalerGuard", map[string]any{"namespaces": []any{namespace}}), []string{"autoscaler.yaml"}},
 		{"base/roles.yaml", namespace, core, []string{"rbac/bridge.yaml", "rbac/provider.yaml", "rbac/worker.yaml"}},
 		{"rbac/tokens/role.yaml", noNamespace, core, []string{"rbac/tokens.yaml"}},
 	}

@@ -191,7 +191,7 @@ func TestEachExampleGivesWhatItSays(t *testing.T) {
 		"ClusterRoleBinding.rbac.authorization.k8s.io /millwright-provider-incus", "RoleBinding.rbac.authorization.k8s.io shop/millwright-provider-incus",
 		"RoleBinding.rbac.authorization.k8s.io bakery/millwright-provider-incus", "RoleBinding.rbac.authorization.k8s.io shop/millwright-provider-aws",
 		"PodMonitor.monitoring.coreos.com millwright/millwright", "PrometheusRule.monitoring.coreos.com millwright/millwright",
-		"PodDisruptionBudget.policy millwright/millwright-provider-aws",
+		"PodDisruptionBudget.policy millwright/millwright-provider-aws", "Deployment.apps shop/machine-controller-manager",
 	} {
 		assert.Contains(t, full, name)
 	}
@@ -220,6 +220,11 @@ func TestEachExampleGivesWhatItSays(t *testing.T) {
 		assert.NotContains(t, process, "api-key")
 	}
 	assert.Contains(t, incus, "--max-cloud-calls-per-second=20")
+	guard := full["Deployment.apps shop/machine-controller-manager"]
+	assert.Contains(t, text(t, guard), "--lease-namespace=millwright")
+	assert.Equal(t, "millwright", guard.GetLabels()["app.kubernetes.io/part-of"], "starter migrate check tells it from that of machine-controller-manager")
+	subjects := text(t, full["RoleBinding.rbac.authorization.k8s.io millwright/millwright-heartbeats"])
+	assert.Contains(t, subjects, "namespace: shop")
 	assert.Contains(t, text(t, full["Deployment.apps millwright/millwright-provider-aws"]), "--max-cloud-calls-per-second=2.5")
 	assert.NotContains(t, incus, "BUILD_ID")
 	assert.Contains(t, text(t, full["NetworkPolicy.networking.k8s.io millwright/millwright-provider-incus"]), "port: 8443")

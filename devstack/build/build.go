@@ -20,9 +20,10 @@ const (
 	Kubernetes = "kubernetes" // etcd, API server, controllers, scheduler, kubectl and KWOK in one multi-call binary
 	Temporal   = "temporal"   // Temporal's server and UI
 	Kubelet    = "kubelet"    // only for real nodes
+	MCM        = "mcm"        // a released machine-controller-manager, only for the test of a takeover
 )
 
-// HeavyNames returns the names of the heavy binaries that every stack needs: all but Kubelet.
+// HeavyNames returns the names of the heavy binaries that every stack needs: all but Kubelet and MCM.
 func HeavyNames() []string { return []string{Kubernetes, Temporal} }
 
 // describe names a heavy binary in progress messages.
@@ -34,6 +35,8 @@ func describe(name string) string {
 		return "Temporal's server and UI as one binary"
 	case Kubelet:
 		return "Kubernetes' kubelet, for real nodes"
+	case MCM:
+		return "machine-controller-manager, for the test of a takeover"
 	}
 	return name
 }
@@ -42,8 +45,8 @@ func describe(name string) string {
 // toolchain it builds one, which takes minutes, and reports on progress. Several processes may call it at once: one builds, the
 // others wait for it. A second call takes milliseconds.
 func Heavy(ctx context.Context, repo, name string, progress io.Writer) (string, error) {
-	if !slices.Contains(append(HeavyNames(), Kubelet), name) {
-		return "", fmt.Errorf("build %s: no such binary: have %v", name, append(HeavyNames(), Kubelet))
+	if all := append(HeavyNames(), Kubelet, MCM); !slices.Contains(all, name) {
+		return "", fmt.Errorf("build %s: no such binary: have %v", name, all)
 	}
 	module := filepath.Join(repo, "devstack", name)
 	flags, err := linkerFlags(name, module)

@@ -29,6 +29,8 @@ const (
 	IncusWorker       = "worker-incus"    // only on demand: serves the queue of provider incus, which makes real machines
 	Alertmanager      = "alertmanager"    // only on demand: shows the alerts that fire
 	Prometheus        = "prometheus"      // only on demand: scrapes our processes, and evaluates the rules of deploy/alerts
+	MCMManager        = "mcm-manager"     // only on demand: machine-controller-manager, its process for deployments and sets
+	MCMMachines       = "mcm-machines"    // only on demand: the same, its process for machines
 )
 
 // Component is what the supervisor must know about a component. Its command line is in kubernetes.go or ours.go, its
@@ -64,6 +66,8 @@ func All() []Component {
 		{Name: IncusWorker, Needs: []string{Bootstrap, Temporal, Incusd}, Folder: build.IncusWorker, OnDemand: true},
 		{Name: Alertmanager, Observer: true, OnDemand: true},
 		{Name: Prometheus, Needs: []string{Alertmanager}, Observer: true, OnDemand: true},
+		{Name: MCMManager, Needs: []string{Bootstrap}, Heavy: build.MCM, OnDemand: true},
+		{Name: MCMMachines, Needs: []string{Bootstrap, VirtualCloud}, Heavy: build.MCM, OnDemand: true},
 	}
 }
 

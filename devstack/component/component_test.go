@@ -56,5 +56,6 @@ func TestArgumentsOfTheCallerComeLast(t *testing.T) {
 	command := plan.Command(Worker)
 	assert.Equal(t, "--fast", command[len(command)-1])
 	assert.Contains(t, command, "/stack/kubeconfig/millwright-worker.kubeconfig")
+	assert.Contains(t, plan.Command(MCMMachines), "/stack/kubeconfig/machine-controller-manager.kubeconfig")
 	assert.Contains(t, plan.Command(IncusWorker), "/stack/kubeconfig/millwright-provider-incus.kubeconfig")
 }

@@ -25,6 +25,7 @@ const (
 	BridgeIdentity   = "millwright-bridge"
 	ProviderIdentity = "millwright-provider"
 	IncusIdentity    = "millwright-provider-incus"
+	MCMIdentity      = "machine-controller-manager"
 )
 
 // SecretsRole is the ClusterRole of the product that lets a provider's worker read Secrets.
@@ -67,6 +68,7 @@ func identities() []identity {
 		{ProviderIdentity, ProviderIdentity, ""},
 		{IncusIdentity, IncusIdentity, ""},
 		{Incusd, Incusd, ""},
+		{MCMIdentity, MCMIdentity, masters},
 		{StarterUser, StarterUser, masters},
 		{Test, Test, masters},
 	}

@@ -69,6 +69,17 @@ func (p Plan) incusdFlags() []string {
 	}
 }
 
+// mcmFlags are those of a process of machine-controller-manager. It works in the namespace default, unless further flags name another one.
+func (p Plan) mcmFlags(name, process string) []string {
+	return []string{
+		process,
+		"--target-kubeconfig", p.Layout().Kubeconfig(MCMIdentity),
+		"--address", loopback, "--port", strconv.Itoa(p.Ports[name]),
+		"--kube-api-qps", "200", "--kube-api-burst", "400", // its default of 20 is for a cluster that others need too
+		"--v", "3",
+	}
+}
+
 func (p Plan) temporalClientFlags() []string {
 	flags := []string{"--temporal-address", Address(p.Ports[Temporal]), "--temporal-namespace", TemporalNamespace}
 	if p.TemporalTLS {
@@ -112,6 +123,10 @@ func (p Plan) Command(name string) []string {
 		flags = p.processFlags(name, IncusIdentity)
 	case Incusd:
 		flags = p.incusdFlags()
+	case MCMManager:
+		flags = p.mcmFlags(name, "manager")
+	case MCMMachines:
+		flags = append(p.mcmFlags(name, "machines"), "--virtualcloud-address", p.Cloud(), "--cluster-name", ClusterName)
 	case Alertmanager:
 		flags = p.alertmanagerFlags()
 	case Prometheus:

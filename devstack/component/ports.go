@@ -56,6 +56,8 @@ func portTable() []port {
 		{Incusd, Incusd, 16495, 22}, // health
 		{Prometheus, Prometheus, 16497, 24},
 		{Alertmanager, Alertmanager, 16498, 25},
+		{MCMManager, MCMManager, 16499, 26}, // these two: metrics and health
+		{MCMMachines, MCMMachines, 16500, 27},
 		{temporalInternalPort, Temporal, 16234, 13},
 	}
 	for i := 1; i < temporalInternalPorts; i++ {
@@ -67,7 +69,7 @@ func portTable() []port {
 // Free blocks are also lower than the range of outgoing connections.
 const (
 	firstBlock = 20000
-	blockSize  = 26
+	blockSize  = 28
 	blockCount = 400
 )
 

@@ -85,7 +85,7 @@ func quote(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\'
 // the API server, and none of Kubernetes' own components: the requests per machine are counted from it. A watch is recorded twice, when it
 // starts (ResponseStarted) and when it ends.
 func writeAuditPolicy(l Layout) error {
-	ours := []string{WorkerIdentity, BridgeIdentity, ProviderIdentity, IncusIdentity, VirtualCloud, StarterUser, Admin, Test}
+	ours := []string{WorkerIdentity, BridgeIdentity, ProviderIdentity, IncusIdentity, VirtualCloud, MCMIdentity, StarterUser, Admin, Test}
 	policy, err := yaml.Marshal(map[string]any{
 		"apiVersion": "audit.k8s.io/v1",
 		"kind":       "Policy",

@@ -44,6 +44,8 @@ func (p Plan) Probe(ctx context.Context, name string) error {
 		return healthy(ctx, p.Cloud()+"/healthz")
 	case Alertmanager, Prometheus:
 		return healthy(ctx, p.URL(name)+"/-/ready")
+	case MCMManager, MCMMachines:
+		return healthy(ctx, "http://"+Address(p.Ports[name])+"/healthz")
 	default: // worker and bridge
 		return healthy(ctx, "http://"+Address(p.Ports[name])+"/readyz")
 	}

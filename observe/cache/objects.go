@@ -2,6 +2,7 @@ package cache
 
 import (
 	"cmp"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -24,6 +25,15 @@ func UnnamedInstanceOf(m *v1alpha1.Machine) string {
 		return ""
 	}
 	return m.Spec.ProviderID
+}
+
+// SameInstance reports whether two provider IDs name the same instance: they are equal, or of the same cloud with the same last part.
+// MCM's drivers and cloud controller managers write other parts before it: aws:///REGION/i-1 on a Machine is aws:///ZONE/i-1 on its Node.
+func SameInstance(a, b string) bool {
+	cloud, pathA, isA := strings.Cut(a, "://")
+	other, pathB, isB := strings.Cut(b, "://")
+	name := path.Base(pathA)
+	return isA && isB && cloud == other && name == path.Base(pathB) && !strings.HasSuffix(pathA, "/")
 }
 
 // NodeOf returns the node that a machine names, from the cache; nil when there is none.

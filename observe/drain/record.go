@@ -2,6 +2,7 @@ package drain
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -109,6 +110,12 @@ func Deadlines(m *v1alpha1.Machine, now time.Time) drain.Deadlines {
 		d.Ladder = new(Ladder(m, Draining(m), copiedNode(m), 0, now))
 	}
 	return d
+}
+
+// OnlyVolumes reports whether volumes block a drain, and nothing else.
+func OnlyVolumes(blockedBy []string) bool {
+	other := func(name string) bool { return !strings.HasPrefix(name, drain.BlockedByVolume+" ") }
+	return len(blockedBy) > 0 && !slices.ContainsFunc(blockedBy, other)
 }
 
 // InPlaceNode returns the facts about a node's in-place update. A label counts only with its exact value, because draining a

@@ -31,7 +31,7 @@ func Explained(m *v1alpha1.Machine, of *v1alpha1.MachineClass, now time.Time) ex
 		}
 	}
 	deadlines := drain.Deadlines(m, now)
-	if f.Deadline = deadlines.Next(); f.Deadline.IsZero() {
+	if f.Deadline = deadlines.Next(); f.Deadline.IsZero() || drain.OnlyVolumes(o.BlockedBy) && o.Deadline != nil {
 		f.Deadline = cache.TimeOf(o.Deadline)
 	}
 	if f.Step != vocabulary.StepHeld && f.Step != vocabulary.StepQueued {

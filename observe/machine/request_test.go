@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"millwright/api/v1alpha1"
+	"millwright/api/vocabulary"
 	"millwright/decide/deletion"
 	"millwright/decide/drain"
 	"millwright/decide/request"
@@ -80,7 +81,7 @@ func staying(purpose v1alpha1.DrainPurpose, means drain.Means) func(*v1alpha1.Ma
 		m.Status.Drain = &v1alpha1.StayingDrain{Purpose: purpose, Occasion: occasion, MachineDrain: v1alpha1.MachineDrain{
 			StartedAt: metav1.NewTime(observetest.Begun), Means: string(means), MeansSince: new(metav1.NewTime(observetest.Begun)),
 		}}
-		m.Status.CurrentOperation = &v1alpha1.Operation{Step: "evict", Deadline: new(metav1.NewTime(observetest.Asked.Add(time.Minute)))}
+		m.Status.CurrentOperation = &v1alpha1.Operation{Step: vocabulary.StepEvictPods, Deadline: new(metav1.NewTime(observetest.Asked.Add(time.Minute)))}
 	}
 }
 

@@ -47,9 +47,36 @@ type FakeTemporal struct {
 	Queried  any // answer to the query
 	QueryErr error
 	Closed   bool
+	Ended    string   // ID of the workflow that was terminated
 	Unpolled []string // queues that no worker polls; one polls all others
 
 	Unregistered []string // names of search attributes that the namespace lacks
+}
+
+// ExecuteWorkflow starts a workflow that nobody carries out.
+func (f *FakeTemporal) ExecuteWorkflow(_ context.Context, options client.StartWorkflowOptions, _ any, _ ...any) (client.WorkflowRun, error) {
+	return idle{id: options.ID}, nil
+}
+
+// TerminateWorkflow records the ID.
+func (f *FakeTemporal) TerminateWorkflow(_ context.Context, id, _, _ string, _ ...any) error {
+	f.Ended = id
+	return nil
+}
+
+// idle is a run without a worker.
+type idle struct {
+	client.WorkflowRun
+
+	id string
+}
+
+func (r idle) GetID() string    { return r.id }
+func (r idle) GetRunID() string { return "run" }
+
+func (r idle) Get(ctx context.Context, _ any) error {
+	<-ctx.Done()
+	return ctx.Err()
 }
 
 // WorkflowService answers who polls a queue.
@@ -134,6 +161,7 @@ type World struct {
 	Machines *fake.Clientset
 	Temporal *FakeTemporal
 	Kube     kubernetes.Interface // answers who the user is, and what the user may do; nil: nobody asks
+	Cluster  kubernetes.Interface // its nodes, Leases and Deployments; nil: nobody reads them
 	In       string               // what the user types
 }
 
@@ -147,6 +175,9 @@ func (w *World) Environment() kubecli.Environment {
 	return kubecli.Environment{
 		Clients: func(kubecli.Access) (kubecli.Clients, error) {
 			clients := kubecli.Clients{Machines: w.Machines}
+			if w.Cluster != nil {
+				clients.Core, clients.Leases, clients.Apps = w.Cluster.CoreV1(), w.Cluster.CoordinationV1(), w.Cluster.AppsV1()
+			}
 			if w.Kube != nil {
 				clients.Identity, clients.Rights = w.Kube.AuthenticationV1(), w.Kube.AuthorizationV1()
 			}

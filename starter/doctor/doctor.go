@@ -45,13 +45,13 @@ func Command(e kubecli.Environment) *cobra.Command {
 		Long: `doctor checks from outside what an installation needs, and prints a line for each check: ok, or FAILED with what to do: API server and
 CRDs, the user's rights, the clock, the heartbeats of worker and bridge, Temporal, its namespace and search attributes, and who polls the
 queues. It changes nothing. The exit code is 1 if a check has failed.`,
-		Example: `  starter doctor --cluster-name prod`,
+		Example: `  starter doctor`,
 		Args:    cobra.NoArgs,
 		RunE:    func(c *cobra.Command, _ []string) error { return x.run(c.Context(), c.OutOrStdout()) },
 	}
 	x.access.Register(c)
 	x.temporalAt.Register(c)
-	c.Flags().StringVar(&x.cluster, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation, as of its worker and bridge")
+	c.Flags().StringVar(&x.cluster, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation, as of its worker and bridge; default: that of the Lease millwright-worker")
 	return c
 }
 
@@ -75,15 +75,15 @@ func (x *command) run(ctx context.Context, out io.Writer) error {
 	}
 	defer temporal.Close()
 	findings, classes := x.objects(ctx, clients)
-	findings = append(findings, x.temporal(ctx, temporal, classes)...)
+	findings = append(findings, x.temporal(ctx, temporal, cmp.Or(run.Installation(x.cluster), clients.Installation(ctx)), classes)...)
 	failed := 0
 	for _, f := range findings {
 		if f.bad == "" {
-			_, _ = fmt.Fprintf(out, "ok      %s\n", f.what)
+			_, _ = fmt.Fprintf(out, "%s      %s\n", kubecli.Paint(out, kubecli.Good, "ok"), f.what)
 			continue
 		}
 		failed++
-		_, _ = fmt.Fprintf(out, "FAILED  %s: %s\n        %s\n", f.what, f.bad, f.do)
+		_, _ = fmt.Fprintf(out, "%s  %s: %s\n        %s\n", kubecli.Paint(out, kubecli.Bad, "FAILED"), f.what, f.bad, f.do)
 	}
 	if failed > 0 {
 		return fmt.Errorf("%s failed", phrase.Count(failed, "check"))
@@ -114,7 +114,11 @@ func (x *command) objects(ctx context.Context, clients kubecli.Clients) (finding
 		classes = list.Items
 	}
 	findings = append(findings, x.self(ctx, clients)...)
-	for _, line := range explain.Heartbeats(ctx, clients.Leases, x.Now()) {
+	silent := explain.Heartbeats(ctx, clients.Leases, x.Now())
+	if clients.Leases != nil && len(silent) == 0 {
+		findings = append(findings, finding{what: "heartbeats of worker and bridge"})
+	}
+	for _, line := range silent {
 		findings = append(findings, finding{"heartbeats", line, "look at its log, and at its Lease: kubectl get leases --all-namespaces"})
 	}
 	return findings, classes
@@ -152,14 +156,13 @@ func (x *command) self(ctx context.Context, clients kubecli.Clients) (findings [
 }
 
 // temporal checks Temporal, and who polls the queues of the installation.
-func (x *command) temporal(ctx context.Context, temporal client.Client, classes []v1alpha1.MachineClass) (findings []finding) {
+func (x *command) temporal(ctx context.Context, temporal client.Client, installation run.Installation, classes []v1alpha1.MachineClass) (findings []finding) {
 	const server = "Temporal and its namespace"
 	_, err := temporal.WorkflowService().DescribeNamespace(ctx, &workflowservice.DescribeNamespaceRequest{Namespace: x.temporalAt.Namespace})
 	if err != nil {
 		return []finding{{server, kubecli.OneLine(err.Error()), "check --temporal-address; make the namespace: starter bootstrap"}}
 	}
 	findings = append(findings, finding{what: server}, x.attributes(ctx, temporal))
-	installation := run.Installation(x.cluster)
 	if err := installation.Check(); err != nil {
 		return append(findings, finding{"queues", "the installation is not known", "give --cluster-name"})
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	fakediscovery "k8s.io/client-go/discovery/fake"
@@ -107,6 +108,23 @@ func known(behind time.Duration, may ...string) *kubefake.Clientset {
 		return true, asked, nil
 	})
 	return kube
+}
+
+// The Leases say that worker and bridge are at work, and of which installation they are.
+func TestDoctorReadsTheLeases(t *testing.T) {
+	w := installed(t, "machines", "machinesets", "machinedeployments", "machineclasses", "machinedrainrules", "rolloutpolicies")
+	lease := func(name string) *coordinationv1.Lease {
+		l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "millwright", Name: name, Annotations: map[string]string{v1alpha1.AnnotationInstallation: "garden"},
+		}}
+		l.Spec.RenewTime = new(metav1.NewMicroTime(clitest.Now))
+		return l
+	}
+	w.Cluster = kubefake.NewClientset(lease(v1alpha1.LeaseWorkers), lease("millwright-bridge"))
+	out, err := w.Run(t.Context(), Command(w.Environment()))
+	require.NoError(t, err)
+	assert.Contains(t, out, "ok      heartbeats of worker and bridge\n")
+	assert.Contains(t, out, "ok      queue garden/machines: 1 worker\n")
 }
 
 func TestDoctorChecksTheUser(t *testing.T) {

@@ -99,7 +99,7 @@ func emptied(purpose v1alpha1.DrainPurpose) edit {
 		m.Status.Drain = &v1alpha1.StayingDrain{Purpose: purpose, Occasion: occasion, MachineDrain: v1alpha1.MachineDrain{
 			StartedAt: metav1.NewTime(begun), Means: "Evict", MeansSince: new(metav1.NewTime(begun)),
 		}}
-		doing("evict")(m)
+		doing(vocabulary.StepEvictPods)(m)
 	}
 }
 

@@ -13,14 +13,15 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"millwright/api/v1alpha1"
+	"millwright/api/vocabulary"
 	"millwright/decide/drain"
 )
 
 // crowd is one machine of each kind that a list distinguishes.
 func crowd() []runtime.Object {
 	return []runtime.Object{
-		going(by("Evict"), doing("evict", "PodDisruptionBudget shop/web", "Volume pv-1")),
-		going(named("shop", "m-2"), by("Evict"), doing("evict", "Volume pv-1")),
+		going(by("Evict"), doing(vocabulary.StepEvictPods, "PodDisruptionBudget shop/web", "Volume pv-1")),
+		going(named("shop", "m-2"), by("Evict"), doing(vocabulary.StepEvictPods, "Volume pv-1")),
 		going(named("shop", "m-0"), at(v1alpha1.MachineDeletionDrain), doing("queued")),
 		going(named("shop", "m-3"), alive(v1alpha1.MachineRunning)),
 		going(named("base", "m-9"), at(v1alpha1.MachineDeletionInstance), doing("delete-instance", "PermissionDenied")),
@@ -41,7 +42,7 @@ shop        m-2    n-1    Drain            15m     Evict   15:51:07 UTC   Volume
 
 func TestListOfMachinesWhoseNodesAreEmptied(t *testing.T) {
 	w := newWorld(
-		going(emptied(v1alpha1.DrainForUpdate), doing("evict", "PodDisruptionBudget shop/web")),
+		going(emptied(v1alpha1.DrainForUpdate), doing(vocabulary.StepEvictPods, "PodDisruptionBudget shop/web")),
 		going(named("shop", "m-2"), emptied(v1alpha1.DrainForPreservation)),
 		going(named("shop", "m-3"), emptied(v1alpha1.DrainForUpdate), func(m *v1alpha1.Machine) { m.Status.Drain.Result = "Drained" }),
 	)
@@ -89,8 +90,8 @@ func TestStuck(t *testing.T) {
 		machine *v1alpha1.Machine
 		stuck   bool
 	}{
-		"moves":                             {going(by("Evict"), doing("evict")), false},
-		"held":                              {going(by("Evict"), doing("evict"), wished(v1alpha1.AnnotationHold, "")), true},
+		"moves":                             {going(by("Evict"), doing(vocabulary.StepEvictPods)), false},
+		"held":                              {going(by("Evict"), doing(vocabulary.StepEvictPods), wished(v1alpha1.AnnotationHold, "")), true},
 		"nobody has begun for long":         {going(), true},
 		"nobody has begun yet":              {going(func(m *v1alpha1.Machine) { m.DeletionTimestamp = new(metav1.NewTime(now.Add(-drain.Overdue))) }), false},
 		"its deadline has passed long ago":  {going(by("Evict"), patient), true},

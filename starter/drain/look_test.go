@@ -15,6 +15,7 @@ import (
 
 	activities "millwright/activities/drain"
 	"millwright/api/v1alpha1"
+	"millwright/api/vocabulary"
 	"millwright/decide/drain"
 	"millwright/starter/clitest"
 )
@@ -44,7 +45,7 @@ func openDrain(pending ...*workflowpb.PendingActivityInfo) *clitest.FakeTemporal
 }
 
 func TestExplainShowsWhatTheLastHeartbeatSays(t *testing.T) {
-	w := newWorld(going(by("Evict"), doing("evict", "PodDisruptionBudget shop/web")))
+	w := newWorld(going(by("Evict"), doing(vocabulary.StepEvictPods, "PodDisruptionBudget shop/web")))
 	w.Temporal = openDrain(&workflowpb.PendingActivityInfo{ActivityId: "other"}, beating(activities.Progress{Gone: 3, Picture: picture()}))
 	out, err := w.run(t.Context(), "explain", "shop/m-1")
 	require.NoError(t, err)
@@ -63,7 +64,7 @@ to change that: `+"`kubectl edit pdb -n shop web`, `starter drain extend shop/m-
 }
 
 func TestExplainOfANodeThatIsEmptiedAlthoughItsMachineStays(t *testing.T) {
-	w := newWorld(going(emptied(v1alpha1.DrainForUpdate), doing("evict", "PodDisruptionBudget shop/web")))
+	w := newWorld(going(emptied(v1alpha1.DrainForUpdate), doing(vocabulary.StepEvictPods, "PodDisruptionBudget shop/web")))
 	w.Temporal = openDrain(beating(activities.Progress{Gone: 3, Picture: picture()}))
 	out, err := w.run(t.Context(), "explain", "shop/m-1")
 	require.NoError(t, err)
@@ -123,7 +124,7 @@ func TestExplainWithoutTemporal(t *testing.T) {
 		"no drain":    {&clitest.FakeTemporal{ID: "drain/shop/m-1/another"}, "Temporal has no open workflow for this step: what follows is from the Machine alone.\n"},
 		"drain ended": {ended, "Temporal has no open workflow for this step: what follows is from the Machine alone.\n"},
 	} {
-		w := newWorld(going(by("Evict"), doing("evict", "PodDisruptionBudget shop/web"),
+		w := newWorld(going(by("Evict"), doing(vocabulary.StepEvictPods, "PodDisruptionBudget shop/web"),
 			saying(v1alpha1.MachineDrained, v1alpha1.ReasonBlocked, "1 pod left: PodDisruptionBudget shop/web allows none of its 3 healthy pods to go: it needs 3 of 3")))
 		w.Temporal = c.temporal
 		out, err := w.run(t.Context(), "explain", "shop/m-1", "--temporal-address=temporal:1")

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"millwright/api/v1alpha1"
+	"millwright/api/vocabulary"
 	"millwright/observe/drain"
 )
 
@@ -28,10 +29,10 @@ func TestDeadlineOfEvictions(t *testing.T) {
 		}), begun.Add(20 * time.Minute)},
 		"extended":                        {going(by("Evict"), wished(v1alpha1.AnnotationExtend, "2026-11-21T18:00:00Z ann")), time.Date(2026, 11, 21, 18, 0, 0, 0, time.UTC)},
 		"U140: deleting in order":         {going(by("DeleteInOrder"), doing("delete-in-order"), until(time.Second)), begun.Add(2 * time.Hour)},
-		"the status is older than that":   {going(by("Evict"), doing("evict"), until(time.Second)), begun.Add(2 * time.Hour)},
+		"the status is older than that":   {going(by("Evict"), doing(vocabulary.StepEvictPods), until(time.Second)), begun.Add(2 * time.Hour)},
 		"the node is not ready":           {going(by("Evict"), unready(time.Minute)), now.Add(4 * time.Minute)},
 		"the node was not ready long ago": {going(by("Evict"), unready(time.Hour)), begun.Add(2 * time.Hour)},
-		"force is wanted":                 {going(by("Evict"), doing("evict"), until(time.Second), wished(v1alpha1.AnnotationForce, "ann")), now.Add(time.Second)},
+		"force is wanted":                 {going(by("Evict"), doing(vocabulary.StepEvictPods), until(time.Second), wished(v1alpha1.AnnotationForce, "ann")), now.Add(time.Second)},
 		"deleting":                        {going(by("Delete"), doing("delete"), until(time.Second)), now.Add(time.Second)},
 		"not begun":                       {going(at(v1alpha1.MachineDeletionDrain)), time.Time{}},
 		"from before the deletion":        {going(doing("await-node"), until(time.Second)), time.Time{}},

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"millwright/api/v1alpha1"
+	"millwright/api/vocabulary"
 	"millwright/decide/drain"
 )
 
@@ -71,12 +72,12 @@ func TestSentence(t *testing.T) {
 			"since 13:51:07 UTC (15m) node n-1 waits to be emptied; no pod was evicted yet, and its drainTimeout of 2h0m0s begins with the first eviction.", nil,
 		},
 		{
-			"evicting, from the machine alone", going(by("Evict"), doing("evict", "PodDisruptionBudget shop/web"), blocked("2 pods left: PodDisruptionBudget shop/web needs 2 healthy pods and has 2")),
+			"evicting, from the machine alone", going(by("Evict"), doing(vocabulary.StepEvictPods, "PodDisruptionBudget shop/web"), blocked("2 pods left: PodDisruptionBudget shop/web needs 2 healthy pods and has 2")),
 			"2 pods left: PodDisruptionBudget shop/web needs 2 healthy pods and has 2; since 13:51:07 UTC (15m) pods are evicted, and at 15:51:07 UTC (in 105m) the remaining pods are deleted with their own grace periods, whatever blocks them;",
 			[]string{"kubectl describe pdb -n shop web", "starter drain extend shop/m-1 --for 1h --reason …", "starter drain force shop/m-1 --reason …"},
 		},
 		{
-			"evicting, and the status has an older deadline", going(by("Evict"), doing("evict"), until(time.Minute), wished(v1alpha1.AnnotationExtend, "2026-11-21T18:00:00Z ann: more")),
+			"evicting, and the status has an older deadline", going(by("Evict"), doing(vocabulary.StepEvictPods), until(time.Minute), wished(v1alpha1.AnnotationExtend, "2026-11-21T18:00:00Z ann: more")),
 			"node n-1 is being emptied; since 13:51:07 UTC (15m) pods are evicted, and at 18:00:00 UTC (in 3h53m) the remaining pods are deleted with their own grace periods, whatever blocks them;",
 			[]string{"starter drain extend shop/m-1 --for 1h --reason …", "starter drain force shop/m-1 --reason …"},
 		},

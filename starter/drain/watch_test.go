@@ -16,6 +16,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"millwright/api/v1alpha1"
+	"millwright/api/vocabulary"
 	"millwright/starter/clitest"
 	"millwright/starter/kubecli"
 )
@@ -40,7 +41,7 @@ const watchFast = "--interval=1ns"
 
 func TestWatchPrintsALineForEachChange(t *testing.T) {
 	w := newWorld()
-	blocked := going(by("Evict"), doing("evict", "PodDisruptionBudget shop/web"))
+	blocked := going(by("Evict"), doing(vocabulary.StepEvictPods, "PodDisruptionBudget shop/web"))
 	refused := going(at(v1alpha1.MachineDeletionInstance), doing("delete-instance", "Internal"), saying(v1alpha1.MachineInstanceReady, "Internal", "boom"))
 	w.looks(blocked, blocked, errors.New("away"), errors.New("away"), blocked, going(by("Evict"), wished(v1alpha1.AnnotationHold, "ann")), refused, refused, errMissing)
 	w.Temporal = openDrain()

@@ -20,8 +20,8 @@ import (
 const temporalTimeout = 5 * time.Second
 
 // ask says what only Temporal knows, one line each: whether it answers, whether workers are there, and which calls are open.
-func (x *command) ask(ctx context.Context, s *subject) []string {
-	installation := x.installation(s)
+func (x *command) ask(ctx context.Context, clients kubecli.Clients, s *subject) []string {
+	installation := x.installation(ctx, clients, s)
 	if installation == "" || s.workflow == "" {
 		return nil
 	}
@@ -52,8 +52,8 @@ func (s *subject) workflowID(of run.Installation) string {
 	return of.ID(s.workflow, kube.Ref{Namespace: s.object.GetNamespace(), Name: s.object.GetName(), UID: string(s.object.GetUID())})
 }
 
-// installation returns the name of the installation: that of the flag, else as a status names it.
-func (x *command) installation(s *subject) run.Installation {
+// installation returns the name of the installation: that of the flag, else as a status names it, else as the Lease of the workers does.
+func (x *command) installation(ctx context.Context, clients kubecli.Clients, s *subject) run.Installation {
 	if x.cluster != "" {
 		return run.Installation(x.cluster)
 	}
@@ -65,7 +65,7 @@ func (x *command) installation(s *subject) run.Installation {
 			return run.InstallationIn(o.WorkflowID)
 		}
 	}
-	return ""
+	return clients.Installation(ctx)
 }
 
 // pollers names the queues of the object that no worker polls.

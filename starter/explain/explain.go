@@ -19,6 +19,7 @@ import (
 	"millwright/api/v1alpha1"
 	"millwright/decide/list"
 	"millwright/decide/phrase"
+	"millwright/decide/request"
 	"millwright/observe/cache"
 	"millwright/starter/kubecli"
 	"millwright/workflows/run"
@@ -52,7 +53,7 @@ counts, in this order.`,
 	}
 	x.Register(c)
 	x.temporalAt.Register(c)
-	c.Flags().StringVar(&x.cluster, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation, as of its worker and bridge; default: as the object's status says")
+	c.Flags().StringVar(&x.cluster, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation, as of its worker and bridge; default: as the object's status or the Lease millwright-worker says")
 	c.Flags().StringVar(&x.target, "target-kubeconfig", "", "kubeconfig of the cluster with the nodes, if it is another one")
 	return c
 }
@@ -69,18 +70,6 @@ type subject struct {
 	members          []v1alpha1.Machine
 }
 
-// kinds are the names of the kinds on the command line, in the order in which a name without a kind is looked for.
-var kinds = []struct {
-	kind  string
-	names []string
-}{
-	{"machinedeployment", []string{"machinedeployment", "machinedeployments", "mcd"}},
-	{"machineset", []string{"machineset", "machinesets", "mcs"}},
-	{"machine", []string{"machine", "machines", "mc"}},
-	{"machineclass", []string{"machineclass", "machineclasses", "mcc"}},
-	{"node", []string{"node", "nodes", "no"}},
-}
-
 func (x *command) run(ctx context.Context, out io.Writer, text string) error {
 	clients, err := x.Clients(x.Access)
 	if err != nil {
@@ -90,11 +79,11 @@ func (x *command) run(ctx context.Context, out io.Writer, text string) error {
 	if err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintln(out, s.sentence())
+	_, _ = fmt.Fprintln(out, kubecli.Paint(out, s.tone(), s.sentence()))
 	if s.seen != 0 && s.seen != s.generation {
 		_, _ = fmt.Fprintf(out, "The status is of generation %d, and the object has generation %d: nobody has seen the change yet.\n", s.seen, s.generation)
 	}
-	for _, line := range append(Heartbeats(ctx, clients.Leases, x.Now()), x.ask(ctx, s)...) {
+	for _, line := range append(Heartbeats(ctx, clients.Leases, x.Now()), x.ask(ctx, clients, s)...) {
 		_, _ = fmt.Fprintln(out, line)
 	}
 	return s.table(out, x.Now())
@@ -107,12 +96,12 @@ func (x *command) find(ctx context.Context, clients kubecli.Clients, text string
 		kind, name = "", text
 	}
 	tried := 0
-	for _, k := range kinds {
-		if kind != "" && !slices.Contains(k.names, strings.ToLower(kind)) {
+	for _, k := range kubecli.Kinds {
+		if kind != "" && !slices.Contains(k.Names, strings.ToLower(kind)) {
 			continue
 		}
 		tried++
-		s, err := x.read(ctx, clients, k.kind, name)
+		s, err := x.read(ctx, clients, k.Kind, k.Names[0], name)
 		if err == nil || !apierrors.IsNotFound(err) {
 			return s, err
 		}
@@ -123,10 +112,10 @@ func (x *command) find(ctx context.Context, clients kubecli.Clients, text string
 	return nil, fmt.Errorf("there is no %s %s in namespace %s", cmp.Or(kind, "object"), name, x.Namespace)
 }
 
-func (x *command) read(ctx context.Context, clients kubecli.Clients, kind, name string) (*subject, error) {
+func (x *command) read(ctx context.Context, clients kubecli.Clients, of request.Kind, kind, name string) (*subject, error) {
 	machines := clients.Machines.MachineV1alpha1()
-	switch kind {
-	case "machinedeployment":
+	switch of {
+	case request.MachineDeployment:
 		d, err := machines.MachineDeployments(x.Namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return nil, err
@@ -147,7 +136,7 @@ func (x *command) read(ctx context.Context, clients kubecli.Clients, kind, name 
 			}
 		}
 		return s, x.addMembers(ctx, clients, s, owners)
-	case "machineset":
+	case kubecli.KindSet:
 		set, err := machines.MachineSets(x.Namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return nil, err
@@ -158,13 +147,13 @@ func (x *command) read(ctx context.Context, clients kubecli.Clients, kind, name 
 		}
 		s.calm = fmt.Sprintf("%d of %s available", set.Status.AvailableReplicas, phrase.Count(int(set.Spec.Replicas), "machine"))
 		return s, x.addMembers(ctx, clients, s, []metav1.Object{set})
-	case "machine":
+	case request.Machine:
 		m, err := machines.Machines(x.Namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return nil, err
 		}
 		return ofMachine(ctx, clients, m), nil
-	case "machineclass":
+	case kubecli.KindClass:
 		class, err := machines.MachineClasses(x.Namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return nil, err
@@ -246,6 +235,14 @@ func (s *subject) sentence() string {
 		return name + ": " + s.operation.WaitsFor
 	}
 	return name + " waits for nothing: " + s.calm
+}
+
+// tone is that of the sentence: an object that waits for something that only takes time is well.
+func (s *subject) tone() kubecli.Tone {
+	if s.operation != nil && len(s.operation.BlockedBy) > 0 {
+		return kubecli.Stuck
+	}
+	return kubecli.Good
 }
 
 // mostMachines is how many waiting machines are listed. Source: half a screen.

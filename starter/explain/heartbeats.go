@@ -2,6 +2,7 @@ package explain
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	typedcoordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 
+	"millwright/api/v1alpha1"
 	"millwright/starter/kubecli"
 )
 
@@ -24,7 +26,7 @@ type heartbeat struct {
 // bridges.
 var heartbeatsOf = []heartbeat{
 	{
-		"millwright-worker", 45 * time.Second,
+		v1alpha1.LeaseWorkers, 45 * time.Second,
 		"No worker has been at work since %s: nothing moves until one reaches Temporal and the API server.",
 		"No worker has ever been at work: there is no Lease millwright-worker.",
 	},
@@ -41,18 +43,41 @@ func Heartbeats(ctx context.Context, leases typedcoordinationv1.LeasesGetter, no
 		return nil
 	}
 	for _, h := range heartbeatsOf {
-		found, err := leases.Leases(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + h.lease})
-		if err != nil {
-			continue
-		}
-		switch at, known := lastRenewal(found.Items, h.lease); {
-		case !known:
-			lines = append(lines, h.never)
-		case now.Sub(at) > h.silent:
-			lines = append(lines, fmt.Sprintf(h.says, kubecli.Since(at, now)))
+		if line, err := h.silence(ctx, leases.Leases(metav1.NamespaceAll), now); err == nil && line != "" {
+			lines = append(lines, line)
 		}
 	}
 	return lines
+}
+
+// AtWork returns nil if a worker and a bridge of the installation whose Leases are in this namespace are at work, and an error that says what
+// is not, or what cannot be read.
+func AtWork(ctx context.Context, leases typedcoordinationv1.LeasesGetter, namespace string, now time.Time) error {
+	var errs []error
+	for _, h := range heartbeatsOf {
+		line, err := h.silence(ctx, leases.Leases(namespace), now)
+		if err == nil && line != "" {
+			err = errors.New(line)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// silence says that nobody renews the Lease; empty: somebody does.
+func (h heartbeat) silence(ctx context.Context, leases typedcoordinationv1.LeaseInterface, now time.Time) (string, error) {
+	found, err := leases.List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + h.lease})
+	if err != nil {
+		return "", fmt.Errorf("read Lease %s: %w", h.lease, err)
+	}
+	switch at, known := lastRenewal(found.Items, h.lease); {
+	case !known:
+		return h.never, nil
+	case now.Sub(at) > h.silent:
+		return fmt.Sprintf(h.says, kubecli.Since(at, now)), nil
+	default:
+		return "", nil
+	}
 }
 
 // lastRenewal returns when the newest of the Leases of this name was renewed.

@@ -43,7 +43,7 @@ BlockedBy and Deadline once with the gear above the list.`,
 	c.PersistentPreRunE = nil // a list needs no cluster
 	x.temporalAt.Register(c)
 	c.Flags().StringVar(&x.address, "ui-address", cmp.Or(os.Getenv("TEMPORAL_UI_ADDRESS"), "http://127.0.0.1:8233"), "URL of Temporal's UI")
-	c.Flags().StringVar(&x.cluster, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation, as of its worker and bridge; default: as the object's status says")
+	c.Flags().StringVar(&x.cluster, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation, as of its worker and bridge; default: as the object's status or the Lease millwright-worker says")
 	c.Flags().BoolVar(&x.stuck, "stuck", false, "only what stands still")
 	return c
 }
@@ -70,7 +70,7 @@ func (x *ui) run(ctx context.Context, out io.Writer, text string) error {
 		if err != nil {
 			return err
 		}
-		installation := x.installation(s)
+		installation := x.installation(ctx, clients, s)
 		if installation == "" || s.workflow == "" {
 			return fmt.Errorf("%s %s: the installation is not known: give --cluster-name", s.kind, s.object.GetName())
 		}

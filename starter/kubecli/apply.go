@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	typedappsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
 	typedauthenticationv1 "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	typedauthorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	typedcoordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
@@ -33,6 +34,7 @@ type Clients struct {
 	Machines versioned.Interface
 	Core     typedcorev1.CoreV1Interface // events and nodes
 	Leases   typedcoordinationv1.LeasesGetter
+	Apps     typedappsv1.DeploymentsGetter
 	Identity typedauthenticationv1.SelfSubjectReviewsGetter
 	Rights   typedauthorizationv1.SelfSubjectAccessReviewsGetter
 	objects  dynamic.Interface
@@ -53,7 +55,7 @@ func Connect(a Access) (Clients, error) {
 		return Clients{}, fmt.Errorf("make client: %w", err)
 	}
 	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(cluster.Discovery()))
-	return Clients{machines, cluster.CoreV1(), cluster.CoordinationV1(), cluster.AuthenticationV1(), cluster.AuthorizationV1(), objects, mapper}, nil
+	return Clients{machines, cluster.CoreV1(), cluster.CoordinationV1(), cluster.AppsV1(), cluster.AuthenticationV1(), cluster.AuthorizationV1(), objects, mapper}, nil
 }
 
 // ReadDocuments returns the YAML documents of a file.

@@ -2,6 +2,7 @@ package kubecli
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -10,15 +11,31 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"millwright/api/generated/clientset/versioned"
 	"millwright/decide/request"
 )
 
 // completionTimeout is how long a shell waits for names. Source: a person who pressed Tab waits no longer.
 const completionTimeout = 2 * time.Second
 
-// KindClass is the kind of commands on MachineClasses.
-const KindClass request.Kind = "MachineClass"
+// Kinds that take no requests.
+const (
+	KindClass request.Kind = "MachineClass"
+	KindSet   request.Kind = "MachineSet"
+	KindNode  request.Kind = "Node"
+)
+
+// Kinds are the kinds that KIND/NAME can name, in the order in which a name without a kind is looked for. The first of the Names is the
+// kind's word in messages.
+var Kinds = []struct {
+	Kind  request.Kind
+	Names []string // in lower case
+}{
+	{request.MachineDeployment, []string{"machinedeployment", "machinedeployments", "mcd"}},
+	{KindSet, []string{"machineset", "machinesets", "mcs"}},
+	{request.Machine, []string{"machine", "machines", "mc"}},
+	{KindClass, []string{"machineclass", "machineclasses", "mcc"}},
+	{KindNode, []string{"node", "nodes", "no"}},
+}
 
 // CompleteName implements cobra.CompletionFunc: it offers the names of the objects of the kind in the namespace. It offers nothing when
 // the cluster cannot be asked.
@@ -34,14 +51,20 @@ func (o *Objects) CompleteKindAndName(c *cobra.Command, args []string, typed str
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	kinds := map[string]request.Kind{"machinedeployment": request.MachineDeployment, "machine": request.Machine, "machineclass": KindClass}
-	kind, name, given := strings.Cut(typed, "/")
-	if !given {
-		return []string{"machinedeployment/", "machine/", "machineclass/", "machineset/", "node/"}, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
-	}
+	word, name, given := strings.Cut(typed, "/")
 	var offered []string
-	for _, n := range o.names(c, name, kinds[kind]) {
-		offered = append(offered, kind+"/"+n)
+	for _, k := range Kinds {
+		switch {
+		case !given:
+			offered = append(offered, k.Names[0]+"/")
+		case slices.Contains(k.Names, strings.ToLower(word)):
+			for _, n := range o.names(c, name, k.Kind) {
+				offered = append(offered, word+"/"+n)
+			}
+		}
+	}
+	if !given {
+		return offered, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 	}
 	return offered, cobra.ShellCompDirectiveNoFileComp
 }
@@ -54,7 +77,7 @@ func (o *Objects) names(c *cobra.Command, typed string, kind request.Kind) (name
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Context()), completionTimeout)
 	defer cancel()
-	for _, object := range list(ctx, clients.Machines, o.Namespace, kind) {
+	for _, object := range list(ctx, clients, o.Namespace, kind) {
 		if strings.HasPrefix(object, typed) {
 			names = append(names, object)
 		}
@@ -63,8 +86,8 @@ func (o *Objects) names(c *cobra.Command, typed string, kind request.Kind) (name
 }
 
 // list returns the names of the objects of a kind; none when they cannot be read.
-func list(ctx context.Context, machines versioned.Interface, namespace string, kind request.Kind) (names []string) {
-	api, all := machines.MachineV1alpha1(), metav1.ListOptions{}
+func list(ctx context.Context, clients Clients, namespace string, kind request.Kind) (names []string) {
+	api, all := clients.Machines.MachineV1alpha1(), metav1.ListOptions{}
 	var found runtime.Object
 	var err error
 	switch kind {
@@ -74,13 +97,17 @@ func list(ctx context.Context, machines versioned.Interface, namespace string, k
 		found, err = api.MachineDeployments(namespace).List(ctx, all)
 	case KindClass:
 		found, err = api.MachineClasses(namespace).List(ctx, all)
+	case KindSet:
+		found, err = api.MachineSets(namespace).List(ctx, all)
+	case KindNode:
+		found, err = clients.Core.Nodes().List(ctx, all)
 	default:
 		return nil
 	}
 	if err != nil {
 		return nil
 	}
-	_ = meta.EachListItem(found, func(o runtime.Object) error { // a list of our types always has items
+	_ = meta.EachListItem(found, func(o runtime.Object) error { // these lists always have items
 		names = append(names, o.(metav1.Object).GetName())
 		return nil
 	})

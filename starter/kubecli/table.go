@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -32,16 +31,6 @@ type table struct {
 	live bool
 	rows int               // of the last drawing
 	seen map[string]string // by machine: what was printed
-}
-
-// IsTerminal reports whether the output goes to a terminal.
-func IsTerminal(out io.Writer) bool {
-	file, ok := out.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := file.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
 // draw shows the machines as they are now.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	enumspb "go.temporal.io/api/enums/v1"
@@ -37,12 +38,12 @@ func Command(e kubecli.Environment) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "provider",
 		Short: "Show which providers have workers, and check whether they can use their classes",
-		Example: `  starter provider list --cluster-name prod -A
-  starter provider check shop/small --cluster-name prod`,
+		Example: `  starter provider list -A
+  starter provider check shop/small`,
 	}
 	p.Register(c)
 	p.temporalAt.Register(c)
-	c.PersistentFlags().StringVar(&p.cluster, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation, as of its worker and bridge")
+	c.PersistentFlags().StringVar(&p.cluster, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation, as of its worker and bridge; default: that of the Lease millwright-worker")
 	c.AddCommand(p.listCommand(), p.checkCommand())
 	return c
 }
@@ -79,7 +80,7 @@ type served struct {
 }
 
 func (p *commands) list(ctx context.Context, out io.Writer, output kubecli.Output) error {
-	installation, temporal, clients, err := p.connect()
+	installation, temporal, clients, err := p.connect(ctx)
 	if err != nil {
 		return err
 	}
@@ -137,6 +138,9 @@ func ofClass(class *v1alpha1.MachineClass, machines []v1alpha1.Machine) (total i
 	return total, phrase.If(failed > 0, "%d (%s)", failed, strings.Join(parts, ", "))
 }
 
+// checkTimeout is how long check waits for its workflow. Source: the workflow takes a minute at most once a worker has begun it.
+const checkTimeout = 90 * time.Second
+
 func (p *commands) checkCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "check CLASS",
@@ -145,7 +149,8 @@ func (p *commands) checkCommand() *cobra.Command {
 a missing Secret, an endpoint that does not answer, refused credentials. It creates and changes nothing; whether a quota is used up
 shows only when an instance is created (list shows such machines).
 
-The exit code is 0 if the provider can use the class, and 1 otherwise.`,
+The exit code is 0 if the provider can use the class, and 1 otherwise. Without a worker that carries out the check, that is known after 90
+seconds.`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: p.CompleteName,
 		RunE: func(c *cobra.Command, args []string) error { return p.check(c, args[0]) },
 	}
@@ -153,7 +158,7 @@ The exit code is 0 if the provider can use the class, and 1 otherwise.`,
 
 func (p *commands) check(c *cobra.Command, text string) error {
 	ctx := c.Context()
-	installation, temporal, clients, err := p.connect()
+	installation, temporal, clients, err := p.connect(ctx)
 	if err != nil {
 		return err
 	}
@@ -179,8 +184,18 @@ func (p *commands) check(c *cobra.Command, text string) error {
 		return fmt.Errorf("start the check: %w", err)
 	}
 	var result check.Result
-	if err := begun.Get(ctx, &result); err != nil {
-		return fmt.Errorf("wait for the check: %w", err)
+	waits, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	if err := begun.Get(waits, &result); err != nil {
+		if waits.Err() == nil || ctx.Err() != nil {
+			return fmt.Errorf("wait for the check: %w", err)
+		}
+		late := fmt.Errorf("no worker of %s has carried out the check within %s: does one run, and with the payload keys of this command? `starter doctor`",
+			installation, checkTimeout)
+		if err := temporal.TerminateWorkflow(ctx, begun.GetID(), begun.GetRunID(), "the command that asked waits no longer"); err != nil {
+			return errors.Join(late, fmt.Errorf("terminate the check: %w", err))
+		}
+		return late
 	}
 	return say(c.OutOrStdout(), in, result)
 }
@@ -203,14 +218,14 @@ func say(out io.Writer, in check.Input, r check.Result) error {
 }
 
 // connect returns the installation and the clients. The caller closes Temporal's.
-func (p *commands) connect() (run.Installation, client.Client, kubecli.Clients, error) {
-	installation := run.Installation(p.cluster)
-	if err := installation.Check(); err != nil {
-		return "", nil, kubecli.Clients{}, errors.Join(errors.New("--cluster-name is needed to find the installation in Temporal"), err)
-	}
+func (p *commands) connect(ctx context.Context) (run.Installation, client.Client, kubecli.Clients, error) {
 	clients, err := p.Clients(p.Access)
 	if err != nil {
 		return "", nil, kubecli.Clients{}, err
+	}
+	installation := cmp.Or(run.Installation(p.cluster), clients.Installation(ctx))
+	if err := installation.Check(); err != nil {
+		return "", nil, kubecli.Clients{}, errors.Join(errors.New("--cluster-name is needed to find the installation in Temporal"), err)
 	}
 	temporal, err := p.Temporal(p.temporalAt)
 	return installation, temporal, clients, err

@@ -3,10 +3,13 @@ package providers
 import (
 	"bytes"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"millwright/activities/cloud"
 	"millwright/activities/kube"
@@ -14,6 +17,7 @@ import (
 	"millwright/provider"
 	"millwright/starter/clitest"
 	"millwright/workflows/check"
+	"millwright/workflows/run"
 )
 
 func TestWhatACheckSays(t *testing.T) {
@@ -53,6 +57,17 @@ func TestWhatACheckSays(t *testing.T) {
 			require.EqualError(t, err, row.fail)
 		})
 	}
+}
+
+func TestACheckThatNoWorkerCarriesOutEnds(t *testing.T) {
+	class := &v1alpha1.MachineClass{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "small", UID: "u"}, Provider: "virtual"}
+	synctest.Test(t, func(t *testing.T) {
+		w := clitest.NewWorld(class)
+		w.Temporal.ID = run.Installation("prod").MarkID()
+		_, err := w.Run(t.Context(), Command(w.Environment()), "check", "small", "-n", "shop", "--cluster-name", "prod")
+		require.EqualError(t, err, "no worker of prod has carried out the check within 1m30s: does one run, and with the payload keys of this command? `starter doctor`")
+		require.Contains(t, w.Temporal.Ended, "shop/small")
+	})
 }
 
 func TestMachinesThatWaitForTheirProvider(t *testing.T) {

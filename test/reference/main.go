@@ -1,6 +1,6 @@
 // Command reference answers which words a status can hold, which flags our programs have, and which metrics our processes have. `make
 // generate` calls it. It writes docs/reference/words.md from the source of api/vocabulary, flags.md from what the programs print with --help,
-// and metrics.md from what the processes register. metrics.md lacks the metrics of the Temporal SDK, which are registered when they are first
+// temporal.md from the search attributes and messages of the workflows, and metrics.md from what the processes register. metrics.md lacks the metrics of the Temporal SDK, which are registered when they are first
 // counted.
 package main
 
@@ -24,10 +24,11 @@ func write(ctx context.Context, repo string) error {
 	words, wordsErr := wordsPage(repo)
 	flags, flagsErr := flagsPage(ctx, repo)
 	metrics, metricsErr := metricsPage()
-	if err := errors.Join(wordsErr, flagsErr, metricsErr); err != nil {
+	temporal, temporalErr := temporalPage(repo)
+	if err := errors.Join(wordsErr, flagsErr, metricsErr, temporalErr); err != nil {
 		return err
 	}
-	for name, page := range map[string]string{"words.md": words, "flags.md": flags, "metrics.md": metrics} {
+	for name, page := range map[string]string{"words.md": words, "flags.md": flags, "metrics.md": metrics, "temporal.md": temporal} {
 		if err := writePage(filepath.Join(repo, "docs", "reference", name), page); err != nil {
 			return err
 		}

@@ -259,9 +259,16 @@ func (d *nodeDrain) show(ctx workflow.Context, next activities.Decision) {
 		s.Why, s.Table = p.Why+"; "+next.Why, table(p)
 	}
 	var names, causes []string
-	for _, b := range d.seen.Blockers {
+	var volumes time.Time // the first end of a wait, if volumes alone block; otherwise zero
+	for i, b := range d.seen.Blockers {
+		if i == 0 || b.Until.Before(volumes) {
+			volumes = b.Until
+		}
 		names, causes = append(names, strings.TrimSpace(b.Kind+" "+b.Name)), append(causes, b.Why)
 		s.Stuck = s.Stuck || b.Kind != drain.BlockedByVolume || b.Bad
+	}
+	if !volumes.IsZero() && volumes.Before(s.Deadline) {
+		s.Deadline = volumes
 	}
 	s.Cause = phrase.List(causes, mostCauses, "; ")
 	s.BlockedBy = names[:min(len(names), mostNames)]
@@ -270,10 +277,16 @@ func (d *nodeDrain) show(ctx workflow.Context, next activities.Decision) {
 
 // stepName returns the name of the step that removes pods by these means.
 func stepName(means drain.Means) string {
-	if means == drain.DeleteInOrder {
+	switch means {
+	case drain.DeleteInOrder:
 		return vocabulary.StepDeleteInOrder
+	case drain.Delete:
+		return vocabulary.StepDeletePods
+	case drain.Kill:
+		return vocabulary.StepKillPods
+	default:
+		return vocabulary.StepEvictPods
 	}
-	return strings.ToLower(string(means))
 }
 
 func table(p drain.Picture) string {
@@ -334,13 +347,14 @@ func (d *nodeDrain) end(ctx workflow.Context, outcome, why string) (*Result, err
 	if outcome == activities.Cancelled {
 		return result, nil
 	}
+	last := vocabulary.StepDrained
 	if outcome == vocabulary.DrainForced {
-		result.LeftBehind = d.seen.Left
+		last, result.LeftBehind = vocabulary.StepForced, d.seen.Left
 		if len(d.seen.Left) > 0 {
 			result.Why += "; left behind: " + strings.Join(d.seen.Left, ", ")
 		}
 	}
-	d.Show(ctx, run.Step{Name: strings.ToLower(outcome), Why: result.Why, Phase: d.phase(), Node: d.NodeName})
+	d.Show(ctx, run.Step{Name: last, Why: result.Why, Phase: d.phase(), Node: d.NodeName})
 	if err := d.Publish(ctx); err != nil {
 		return result, err
 	}

@@ -71,7 +71,11 @@ func TestU140_ADrainThatCannotEvictDeletesInOrder(t *testing.T) {
 	require.Equal(t, []string{"CannotEvict", "DrainBlocked", "DrainMoves", "DrainForced", "Drained"}, events)
 	begun := e.Reports[0]
 	require.Equal(t, "DeleteInOrder", begun.Deletion.Means)
-	require.Equal(t, "delete-in-order", begun.Step.Name)
+	var steps []string
+	for _, report := range e.Reports {
+		steps = append(steps, report.Step.Name)
+	}
+	require.Equal(t, []string{"delete-in-order", "delete-in-order", "delete-in-order", "delete-pods", "drained"}, steps)
 	require.True(t, begun.Event.Warning)
 	require.Contains(t, begun.Event.Message, "it cannot evict: the API server does not serve policy/v1")
 	require.Contains(t, begun.Conditions[0].Message, "it cannot evict: the API server does not serve policy/v1")
@@ -94,6 +98,23 @@ func TestBlockersAreToldWhenTheyComeAndGo(t *testing.T) {
 	require.Equal(t, []string{"Draining", "Blocked", "Draining", "Drained"}, conditions)
 	require.Equal(t, []string{"DrainBlocked", "DrainMoves", "Drained"}, events)
 	require.Equal(t, []string{"PodDisruptionBudget shop/web"}, e.Reports[1].Step.BlockedBy)
+}
+
+// A wait for a volume ends long before the evictions do. Where something else blocks, too, their end is what follows.
+func TestADrainThatOnlyVolumesBlockGoesOnWhenTheirWaitEnds(t *testing.T) {
+	e := workflowstest.NewDrainWorld(t)
+	until := e.Env.Now().Add(2 * time.Minute)
+	volume := drain.Blocker{Kind: drain.BlockedByVolume, Name: "pv-1", Pods: 1, Until: until}
+	later := drain.Blocker{Kind: drain.BlockedByVolume, Name: "pv-2", Pods: 1, Until: until.Add(time.Minute)}
+	budget := drain.Blocker{Kind: drain.BlockedByBudget, Name: "shop/web", Pods: 1}
+	e.Answer(
+		activities.Evicted{Outcome: activities.OutcomeChanged, Blockers: []drain.Blocker{later, volume}},
+		activities.Evicted{Outcome: activities.OutcomeChanged, Blockers: []drain.Blocker{budget, volume}},
+		activities.Evicted{Outcome: activities.OutcomeEmpty},
+	)
+	require.Equal(t, vocabulary.DrainDrained, e.Run(t).Outcome)
+	require.WithinDuration(t, until, e.Reports[1].Step.Deadline, 0)
+	require.Greater(t, e.Reports[2].Step.Deadline.Sub(until), 10*time.Minute)
 }
 
 func TestU90_ForceThatIsAskedForMeanwhileCountsAtOnce(t *testing.T) {

@@ -221,7 +221,7 @@ func onTarget[In, Out any](
 	}
 	s := m.Shown
 	s.Why, s.Node, s.Phase = "the target cluster does not answer: "+summary, d.NodeName, vocabulary.PhaseTerminating
-	s.Name, s.BlockedBy, s.Stuck = cmp.Or(s.Name, "announce"), []string{vocabulary.BlockedTargetUnavailable}, true
+	s.Name, s.BlockedBy, s.Stuck = cmp.Or(s.Name, vocabulary.StepAnnounce), []string{vocabulary.BlockedTargetUnavailable}, true
 	m.Show(ctx, s)
 	report := m.progress(ctx, vocabulary.PhaseTerminating, lastOperation(vocabulary.OperationDelete, vocabulary.StateFailed, s.Why))
 	if err := m.writeStatus(ctx, s.Why, report); err != nil {

@@ -65,7 +65,7 @@ type collection struct {
 // mistake and has no result: the next sweep gets the result of the one before.
 func Collection(ctx workflow.Context, in Input) (Result, error) {
 	c := &collection{Object: run.NewObject(ctx, run.KindOrphanCollection, run.Input{Ref: in.Class}), in: in}
-	c.Show(ctx, run.Step{Name: "find-orphans", Why: "which instances have no Machine?"})
+	c.Show(ctx, run.Step{Name: vocabulary.StepFindOrphans, Why: "which instances have no Machine?"})
 	d, err := c.find(ctx)
 	if err != nil {
 		c.report(ctx, activities.Report{Failed: "The sweep for instances without a Machine failed: " + reason(err)})
@@ -102,7 +102,7 @@ func (c *collection) find(ctx workflow.Context) (d cloud.OrphanDecision, err err
 	if err := c.Publish(ctx); err != nil {
 		return d, err
 	}
-	err = workflow.ExecuteActivity(run.Sweeping(ctx, c.in.Provider, "find-orphans", "which instances have no Machine?"), new(cloud.Provider).FindOrphans, search).Get(ctx, &d)
+	err = workflow.ExecuteActivity(run.Sweeping(ctx, c.in.Provider, vocabulary.StepFindOrphans, "which instances have no Machine?"), new(cloud.Provider).FindOrphans, search).Get(ctx, &d)
 	return d, err
 }
 
@@ -112,7 +112,7 @@ func (c *collection) collect(ctx workflow.Context, targets []orphan.Target) erro
 	if len(targets) == 0 {
 		return nil
 	}
-	c.Show(ctx, run.Step{Name: "collect-orphans", Why: fmt.Sprintf("instances of %d machines that do not exist are deleted", len(targets))})
+	c.Show(ctx, run.Step{Name: vocabulary.StepCollectOrphans, Why: fmt.Sprintf("instances of %d machines that do not exist are deleted", len(targets))})
 	if err := c.Publish(ctx); err != nil {
 		return err
 	}

@@ -97,7 +97,7 @@ func (s *machineSet) unlessRefused(ctx workflow.Context, acted bool, err error) 
 	case acted:
 		return nil
 	}
-	s.Show(ctx, run.Step{Name: "refused", Why: refused, BlockedBy: []string{"Refused"}, Stuck: true})
+	s.Show(ctx, run.Step{Name: vocabulary.StepRefused, Why: refused, BlockedBy: []string{vocabulary.BlockedRefused}, Stuck: true})
 	s.Live = true
 	return s.Awaken(ctx, s.Timer(ctx, "again", "tries again then: "+refused, workflow.Now(ctx).Add(run.RefusedAgain)))
 }

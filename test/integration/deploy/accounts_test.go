@@ -66,7 +66,7 @@ func bridgeAccount(user, home string) account {
 	}
 }
 
-// installedAccounts are those of deploy/overlays/example.
+// installedAccounts are those of deploy/overlays/example, and of what the overlays incus and mcm add to it.
 func installedAccounts() []account {
 	const serviceAccounts = "system:serviceaccount:millwright:"
 	core := workerAccount(serviceAccounts + "millwright-worker")
@@ -85,7 +85,12 @@ func installedAccounts() []account {
 		mayNot: append(slices.Clone(provider.mayNot), "get secrets"), // those of other namespaces are for the overlay to bind
 	}
 	bootstrap := account{user: serviceAccounts + "default", mayNot: []string{"list machines", "get secrets", "list nodes"}}
-	return []account{core, provider, incus, bootstrap, bridgeAccount(serviceAccounts+"millwright-bridge", "millwright")}
+	guard := account{ // of deploy/overlays/mcm
+		user:   serviceAccounts + "millwright-heartbeats",
+		may:    []string{"list leases/millwright-worker in millwright", "list leases/millwright-bridge in millwright"},
+		mayNot: []string{"list leases in millwright", "get leases/millwright-worker in millwright", "update leases/millwright-worker in millwright", "list machines"},
+	}
+	return []account{core, provider, incus, bootstrap, guard, bridgeAccount(serviceAccounts+"millwright-bridge", "millwright")}
 }
 
 // localAccounts are those of the local stack: its worker serves all queues, and its lease lies in the namespace default.

@@ -54,7 +54,10 @@ func TestManifests(t *testing.T) {
 	t.Run("accounts may do what they must", func(t *testing.T) {
 		c.kubectl(t, nil, "apply", "-k", "deploy/overlays/example")
 		c.kubectl(t, nil, "delete", "job", "--namespace=millwright", "millwright-bootstrap") // it cannot be changed
-		c.kubectl(t, nil, "apply", "-k", "deploy/overlays/incus")
+		for _, further := range []string{"incus", "mcm"} {
+			c.kubectl(t, nil, "apply", "-k", "deploy/overlays/"+further)
+			c.kubectl(t, nil, "delete", "job", "--ignore-not-found", "--namespace=millwright", "millwright-bootstrap")
+		}
 		testAccounts(t, c, installedAccounts())
 	})
 }

@@ -31,6 +31,8 @@ func TestAHeldReplacementIsExplained(t *testing.T) {
 	}
 	s := stuck{reason: "ReplacementHeld", says: []string{"failed machines are not replaced: ", "nodes look dead at once", "`kubectl get machines -n dark`"}}
 	rig.Eventually(t, time.Minute, "the deployment is explained in all places", func() (bool, any) { return explained(t, p, s) })
+	t.Log(blockedOf(p.Deployment(t)).Message)
+	inRunbook(t, "10: the breaker holds replacements", s.says...)
 	for _, n := range nodes {
 		label(t, n.Name, "node-not-ready.stage.kwok.x-k8s.io-")
 	}
@@ -82,14 +84,18 @@ func TestAProcessThatIsDownIsNamed(t *testing.T) {
 	})
 	said, err := r.TryStarter(t, "doctor", "--cluster-name", "devstack")
 	require.Error(t, err)
-	require.Contains(t, said, "FAILED  heartbeats: No worker has been at work since ")
-	require.Contains(t, said, "FAILED  heartbeats: No bridge has been at work since ")
+	for number, missing := range map[string]string{"13": "FAILED  heartbeats: No worker has been at work since ", "14": "FAILED  heartbeats: No bridge has been at work since "} {
+		require.Contains(t, said, missing)
+		inRunbook(t, number, missing)
+	}
 
 	require.NoError(t, r.Stack.Stop(t.Context(), component.Temporal))
 	said, err = r.TryStarter(t, "doctor", "--cluster-name", "devstack")
 	require.Error(t, err)
-	require.Contains(t, said, "FAILED  Temporal and its namespace: ")
-	require.Contains(t, said, "starter bootstrap")
+	for _, part := range []string{"FAILED  Temporal and its namespace: ", "starter bootstrap"} {
+		require.Contains(t, said, part)
+		inRunbook(t, "15", part)
+	}
 
 	require.NoError(t, start())
 	p.AwaitRunning(t, 2, time.Minute)

@@ -41,6 +41,10 @@ func TestWhatStandsStillIsExplained(t *testing.T) {
 			kind := "machinedeployment"
 			first := r.Starter(t, "explain", kind+"/"+p.Name, "-n", p.Namespace)[0]
 			require.Equal(t, fmt.Sprintf("%s %s/%s: %s", kind, p.Namespace, p.Name, p.Deployment(t).Status.CurrentOperation.WaitsFor), first)
+			inRunbook(t, name, s.says...)
+			if operation := p.Deployment(t).Status.CurrentOperation; s.within > 0 {
+				require.LessOrEqual(t, operation.Deadline.Sub(operation.Since.Time), s.within, operation.WaitsFor)
+			}
 			if !s.alone {
 				machineExplained(t, p, s.reason)
 			}
@@ -54,6 +58,20 @@ func TestWhatStandsStillIsExplained(t *testing.T) {
 				return blockedOf(d) == nil && int(d.Status.AvailableReplicas) == s.after, d.Status
 			})
 		})
+	}
+}
+
+// inRunbook compares the section of a situation in the runbook with what the situation has just said. Both begin with its number.
+func inRunbook(t *testing.T, situation string, says ...string) {
+	t.Helper()
+	page, err := os.ReadFile("../../../docs/runbook.md")
+	require.NoError(t, err)
+	number, _, _ := strings.Cut(situation, ":")
+	_, section, found := strings.Cut(string(page), "\n### "+number+". ")
+	require.True(t, found, "the runbook has no section %s", number)
+	section, _, _ = strings.Cut(section, "\n### ")
+	for _, part := range says {
+		require.Contains(t, section, part)
 	}
 }
 

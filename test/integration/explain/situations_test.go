@@ -23,8 +23,9 @@ type stuck struct {
 	reason    string   // of the condition Blocked
 	says      []string // parts of the sentence of the deployment
 	mend      func(t *testing.T, p *rig.Pool)
-	after     int  // machines that run when it is mended
-	alone     bool // no machine waits: the deployment or its set does
+	after     int           // machines that run when it is mended
+	within    time.Duration // what happens by itself comes so soon after the wait began; 0: later, or never
+	alone     bool          // no machine waits: the deployment or its set does
 }
 
 const quotaZone = `{"region":"eu","zone":"eu-q","instanceType":"small"}`
@@ -174,9 +175,9 @@ func situations() map[string]stuck {
 				p.Remove(t, p.Machines(t)[0].Name)
 				return p
 			},
-			reason: "Volume",
-			says:   []string{"1 of 2 machines waits to leave", "volume ", "it goes on without the volume at ", "`kubectl describe pv "},
-			mend:   func(t *testing.T, p *rig.Pool) { hold(t, p, false) }, after: 1,
+			reason: "Volume", within: 3 * time.Minute, // --pv-detach-timeout is two
+			says: []string{"1 of 2 machines waits to leave", "volume ", "it goes on without the volume at ", "`kubectl describe pv "},
+			mend: func(t *testing.T, p *rig.Pool) { hold(t, p, false) }, after: 1,
 		},
 		"16: admission refuses machines": {
 			namespace: "denied", alone: true,

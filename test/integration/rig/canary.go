@@ -19,7 +19,6 @@ import (
 	"millwright/devstack/stack"
 
 	enumspb "go.temporal.io/api/enums/v1"
-	"go.temporal.io/api/workflowservice/v1"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -60,34 +59,28 @@ func (r *Rig) Leaks(ctx context.Context, secrets ...string) (places []string, hi
 
 // eachHistory calls look with what Temporal shows of each run and with each event of its history, and returns the number of runs.
 func (r *Rig) eachHistory(ctx context.Context, look func(where string, text []byte)) (histories int, err error) {
-	var page []byte
-	for {
-		answer, err := r.Temporal.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{PageSize: 500, NextPageToken: page})
+	runs, err := r.workflows(ctx, "")
+	if err != nil {
+		return 0, err
+	}
+	for _, w := range runs {
+		text, err := proto.Marshal(w) // memo and search attributes
 		if err != nil {
-			return 0, fmt.Errorf("list workflows: %w", err)
+			return 0, fmt.Errorf("encode workflow: %w", err)
 		}
-		for _, w := range answer.Executions {
-			histories++
-			text, err := proto.Marshal(w) // memo and search attributes
+		look("workflow "+w.Execution.WorkflowId, text)
+		for events := r.Temporal.GetWorkflowHistory(ctx, w.Execution.WorkflowId, w.Execution.RunId, false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT); events.HasNext(); {
+			event, err := events.Next()
 			if err != nil {
-				return 0, fmt.Errorf("encode workflow: %w", err)
+				return 0, fmt.Errorf("read history of %s: %w", w.Execution.WorkflowId, err)
 			}
-			look("workflow "+w.Execution.WorkflowId, text)
-			for events := r.Temporal.GetWorkflowHistory(ctx, w.Execution.WorkflowId, w.Execution.RunId, false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT); events.HasNext(); {
-				event, err := events.Next()
-				if err != nil {
-					return 0, fmt.Errorf("read history of %s: %w", w.Execution.WorkflowId, err)
-				}
-				if text, err = proto.Marshal(event); err != nil {
-					return 0, fmt.Errorf("encode event: %w", err)
-				}
-				look(fmt.Sprintf("history of %s, event %d", w.Execution.WorkflowId, event.EventId), text)
+			if text, err = proto.Marshal(event); err != nil {
+				return 0, fmt.Errorf("encode event: %w", err)
 			}
-		}
-		if page = answer.NextPageToken; len(page) == 0 {
-			return histories, nil
+			look(fmt.Sprintf("history of %s, event %d", w.Execution.WorkflowId, event.EventId), text)
 		}
 	}
+	return len(runs), nil
 }
 
 // onDemand are the processes of Millwright that a stack may lack.

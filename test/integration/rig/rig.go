@@ -105,7 +105,7 @@ func onStack(m *testing.M, options stack.Options, up func(context.Context, strin
 	use(r)
 	code := m.Run()
 	if code == 0 {
-		code = r.checkCanary()
+		code = max(r.checkCanary(), r.checkSteps(context.Background()))
 	}
 	if code != 0 {
 		for _, component := range []string{component.Worker, component.Bridge, component.VirtualCloud} {

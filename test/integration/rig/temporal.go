@@ -3,7 +3,11 @@
 package rig
 
 import (
+	"bytes"
+	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -12,19 +16,69 @@ import (
 	sdkpb "go.temporal.io/api/sdk/v1"
 	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/converter"
+
+	"millwright/devstack/build"
 )
+
+// checkSteps returns 1 when a run has shown a step that docs/reference/words.md lacks. Dashboards and alerts select steps by these words.
+func (r *Rig) checkSteps(ctx context.Context) int {
+	unknown, err := r.unknownSteps(ctx)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "look for the words of steps:", err)
+		return 1
+	}
+	for step, id := range unknown {
+		fmt.Fprintf(os.Stderr, "docs/reference/words.md lacks the step %q of workflow %s\n", step, id)
+	}
+	return min(len(unknown), 1)
+}
+
+// unknownSteps returns the steps that docs/reference/words.md lacks, each with the ID of a workflow that has shown it.
+func (r *Rig) unknownSteps(ctx context.Context) (map[string]string, error) {
+	repo, err := build.FindRepo("")
+	if err != nil {
+		return nil, err
+	}
+	words, err := os.ReadFile(filepath.Join(repo, "docs", "reference", "words.md"))
+	if err != nil {
+		return nil, err
+	}
+	runs, err := r.workflows(ctx, "Step IS NOT NULL")
+	if err != nil {
+		return nil, err
+	}
+	unknown := map[string]string{}
+	for _, w := range runs {
+		var step string
+		if err := converter.GetDefaultDataConverter().FromPayload(w.SearchAttributes.IndexedFields["Step"], &step); err != nil {
+			return nil, fmt.Errorf("read the step of %s: %w", w.Execution.WorkflowId, err)
+		}
+		if step != "" && !bytes.Contains(words, []byte("| `"+step+"` |")) {
+			unknown[step] = w.Execution.WorkflowId
+		}
+	}
+	return unknown, nil
+}
 
 // Workflows returns the runs that a visibility query finds, newest first; an empty query finds all.
 func (r *Rig) Workflows(t *testing.T, query string) []*workflowpb.WorkflowExecutionInfo {
 	t.Helper()
-	var all []*workflowpb.WorkflowExecutionInfo
+	all, err := r.workflows(t.Context(), query)
+	require.NoError(t, err)
+	return all
+}
+
+func (r *Rig) workflows(ctx context.Context, query string) (all []*workflowpb.WorkflowExecutionInfo, err error) {
 	var page []byte
 	for {
-		answer, err := r.Temporal.ListWorkflow(t.Context(), &workflowservice.ListWorkflowExecutionsRequest{Query: query, PageSize: 1000, NextPageToken: page})
-		require.NoError(t, err)
+		answer, err := r.Temporal.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{Query: query, PageSize: 500, NextPageToken: page})
+		if err != nil {
+			return nil, fmt.Errorf("list workflows: %w", err)
+		}
 		all = append(all, answer.Executions...)
 		if page = answer.NextPageToken; len(page) == 0 {
-			return all
+			return all, nil
 		}
 	}
 }

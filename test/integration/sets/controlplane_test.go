@@ -102,7 +102,7 @@ func TestPF_ControlPlaneKeepsASetFromMakingMachines(t *testing.T) {
 	s.shows(t, v1alpha1.MachineSetMachinesCreated, v1alpha1.ConditionFalse, "PreflightCheckFailed", 20*time.Second)
 	require.Contains(t, s.condition(t, v1alpha1.MachineSetScalingUp).Message, `Plane default/main has 2 of 3 replicas available ("ControlPlaneIsStable" preflight check failed)`)
 	require.Empty(t, s.machines(t))
-	rig.Eventually(t, 20*time.Second, "condition, column and command say the same", func() (bool, any) {
+	rig.Eventually(t, 20*time.Second, "condition, column, page and command say the same", func() (bool, any) {
 		blocked, o := s.condition(t, v1alpha1.MachineSetBlocked), s.read(t).Status.CurrentOperation
 		if o == nil || blocked.Message == "" {
 			return false, o
@@ -110,6 +110,10 @@ func TestPF_ControlPlaneKeepsASetFromMakingMachines(t *testing.T) {
 		first := r.Starter(t, "explain", "machineset/preflight", "-n", "preflight")[0]
 		column, err := r.Stack.Kubectl(t.Context(), "get", "machineset", "-n", "preflight", "preflight", "--no-headers")
 		require.NoError(t, err)
+		page, _, _ := strings.Cut(r.Details(t, o.WorkflowID), "\n")
+		if page != blocked.Message || len(r.Workflows(t, `Stuck = true AND ExecutionStatus = "Running" AND MachineNamespace = "preflight"`)) == 0 {
+			return false, []string{o.WorkflowID, page, "or no open run is Stuck"}
+		}
 		return strings.Contains(blocked.Message, "Plane default/main has 2 of 3 replicas available") && o.WaitsFor == blocked.Message &&
 			first == "machineset preflight/preflight: "+blocked.Message && strings.HasSuffix(strings.TrimSpace(string(column)), blocked.Message), []string{blocked.Message, first, string(column)}
 	})

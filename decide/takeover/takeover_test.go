@@ -1,0 +1,172 @@
+package takeover_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"millwright/decide/attention"
+	"millwright/decide/takeover"
+)
+
+var now = time.Date(2026, 11, 21, 14, 6, 7, 0, time.UTC)
+
+// facts are those of an empty namespace in which MCM has stopped, with changes.
+func facts(change func(*takeover.Facts)) takeover.Facts {
+	f := takeover.Facts{Now: now, Namespace: "shop"}
+	change(&f)
+	return f
+}
+
+// found returns the findings that say something of an object, each as "weight object: says".
+func found(f takeover.Facts, object string) (lines []string) {
+	for _, x := range takeover.Check(f) {
+		if x.Object == object {
+			lines = append(lines, string(x.Weight)+" "+x.Says)
+		}
+	}
+	return lines
+}
+
+func TestCheck(t *testing.T) {
+	lease := func(ago time.Duration) takeover.Lease {
+		return takeover.Lease{Name: "machine-controller", Holder: "pod-1", Renewed: now.Add(-ago), Lasts: 15 * time.Second}
+	}
+	for name, row := range map[string]struct {
+		change func(*takeover.Facts)
+		object string
+		want   []string
+	}{
+		"MCM has stopped":      {func(f *takeover.Facts) { f.Leases = []takeover.Lease{lease(16 * time.Second)} }, "machine-controller-manager", []string{"ok it is not at work in namespace shop"}},
+		"MCM renews its Lease": {func(f *takeover.Facts) { f.Leases = []takeover.Lease{lease(15 * time.Second)} }, "machine-controller-manager", []string{"first it is at work: pod-1 renewed Lease machine-controller at 14:05:52 UTC"}},
+		"MCM gave its Lease back": {func(f *takeover.Facts) {
+			f.Leases = []takeover.Lease{{Name: "machine-controller", Renewed: now, Lasts: 15 * time.Second}}
+		}, "machine-controller-manager", []string{"ok it is not at work in namespace shop"}},
+		"MCM without a Lease": {func(f *takeover.Facts) {
+			f.Controllers = []takeover.Controller{{Name: "machine-controller-manager", Replicas: 2}}
+		}, "machine-controller-manager", []string{"first Deployment machine-controller-manager has 2 replicas"}},
+		"MCM scaled to 0":             {func(f *takeover.Facts) { f.Controllers = []takeover.Controller{{Name: "machine-controller-manager"}} }, "machine-controller-manager", []string{"ok it is not at work in namespace shop"}},
+		"the CRDs of MCM":             {func(f *takeover.Facts) { f.MissingKinds = []string{"machinedrainrules", "rolloutpolicies"} }, "CRDs", []string{"first the API server has no machinedrainrules, rolloutpolicies"}},
+		"not everything can be read":  {func(f *takeover.Facts) { f.Unreadable = []string{"leases is forbidden"} }, "rights", []string{"first leases is forbidden"}},
+		"a class that does not exist": {func(f *takeover.Facts) { f.Classes = []takeover.Class{{Name: "c", Machines: 2}} }, "machineclass/c", []string{"note it does not exist, and 2 machines name it: their instances can be neither created nor deleted"}},
+		"a class without a provider":  {func(f *takeover.Facts) { f.Classes = []takeover.Class{{Name: "c", Exists: true, BadName: "is empty"}} }, "machineclass/c", []string{"first it has no provider: Millwright does not know which worker is asked for its instances"}},
+		"a provider that cannot be a name": {func(f *takeover.Facts) {
+			f.Classes = []takeover.Class{{Name: "c", Exists: true, Provider: "a_b", BadName: "a_b is no name"}}
+		}, "machineclass/c", []string{"first a_b is no name"}},
+		"classes that are well": {func(f *takeover.Facts) { f.Classes = []takeover.Class{{Name: "c", Exists: true, Provider: "aws"}} }, "machineclasses", []string{"ok 1 class names its provider"}},
+		"a template that is refused": {func(f *takeover.Facts) {
+			f.Refused = []takeover.RefusedSpec{{Object: "machinedeployment/d", Why: "spec.drainTimeout: is negative"}}
+		}, "machinedeployment/d", []string{"first the API server takes no machine of its template: spec.drainTimeout: is negative"}},
+		"a deployment that is not valid": {func(f *takeover.Facts) { f.Deployments = []takeover.Deployment{{Name: "d", Invalid: "no selector"}} }, "machinedeployment/d", []string{"first no selector"}},
+		"no set has the template": {func(f *takeover.Facts) {
+			f.Deployments = []takeover.Deployment{{Name: "d", NewSet: true, Rolling: true, Why: "create a set"}}
+		}, "machinedeployment/d", []string{"note none of its sets has its template: a rollout begins; create a set"}},
+		"a rollout in progress": {func(f *takeover.Facts) {
+			f.Deployments = []takeover.Deployment{{Name: "d", Rolling: true, Why: "d-2: 1 -> 2"}}
+		}, "machinedeployment/d", []string{"note a rollout is in progress, and goes on: d-2: 1 -> 2"}},
+		"minReadySeconds is obeyed": {func(f *takeover.Facts) {
+			f.Deployments = []takeover.Deployment{{Name: "d", MinReady: 500 * time.Second}}
+		}, "machinedeployment/d", []string{"note minReadySeconds is obeyed: a machine is available 8m20s after it is ready, and not at once"}},
+		"minReadySeconds, as MCM": {func(f *takeover.Facts) {
+			f.AsMCM, f.Deployments = true, []takeover.Deployment{{Name: "d", MinReady: 500 * time.Second}}
+		}, "machinedeployments", []string{"ok 1 deployment keeps its sets and revisions"}},
+		"a freeze that was left":         {func(f *takeover.Facts) { f.Sets = []takeover.Set{{Name: "s", Frozen: true}} }, "machineset/s", []string{"note it is frozen, and stays so: it creates no machines"}},
+		"a freeze that was left, as MCM": {func(f *takeover.Facts) { f.AsMCM, f.Sets = true, []takeover.Set{{Name: "s", Frozen: true}} }, "machinesets", []string{"ok 1 set has the wanted size"}},
+		"minReadySeconds of a set alone": {func(f *takeover.Facts) {
+			f.Sets = []takeover.Set{{Name: "s", Alone: true, MinReady: time.Minute}, {Name: "t", MinReady: time.Minute}}
+		}, "machineset/s", []string{"note minReadySeconds is obeyed: a machine is available 60s after it is ready, and not at once"}},
+		"that of a deployment's set is one": {func(f *takeover.Facts) {
+			f.Sets = []takeover.Set{{Name: "s", Alone: true, MinReady: time.Minute}, {Name: "t", MinReady: time.Minute}}
+		}, "machinesets", []string{"ok 1 set has the wanted size"}},
+		"a set that is not as it should be": {func(f *takeover.Facts) {
+			f.Sets = []takeover.Set{{Name: "s", Creates: 2, Deletes: 1, Relabels: 3, Why: "create 2"}}
+		}, "machineset/s", []string{"note it is not of the wanted size or template: 2 machines to create, 1 machine to delete, 3 machines to relabel; create 2"}},
+		"a set that is not valid": {func(f *takeover.Facts) { f.Sets = []takeover.Set{{Name: "s", Invalid: "no selector"}} }, "machineset/s", []string{"first no selector"}},
+		"two machines with one instance": {func(f *takeover.Facts) {
+			f.Machines = []takeover.Machine{{Name: "a", ProviderID: "x:///1"}, {Name: "b", ProviderID: "x:///1"}, {Name: "c", ProviderID: "x:///2"}}
+		}, "machine/a", []string{"first machines a, b name the same instance x:///1"}},
+		"two machines with one node": {func(f *takeover.Facts) {
+			f.Machines = []takeover.Machine{{Name: "a", Node: "n"}, {Name: "b", Node: "n"}, {Name: "c"}, {Name: "d"}}
+		}, "machine/a", []string{"first machines a, b name the same node n"}},
+		"a node of another instance": {func(f *takeover.Facts) {
+			f.Machines = []takeover.Machine{{Name: "a", Node: "n", ProviderID: "x:///1", NodeInstance: "x:///2"}}
+		}, "machine/a", []string{"first its node n belongs to instance x:///2, and the machine names x:///1: the node would not be drained before the instance is deleted"}},
+		"machines that are as they should be": {func(f *takeover.Facts) {
+			f.Machines = []takeover.Machine{{Name: "a"}, {Name: "b", Need: attention.Kept, Kept: true}, {Name: "c", Need: attention.Health}}
+		}, "machines", []string{"ok 3 machines are as wanted: machine, node and instance stay as they are; 1 preserved"}},
+		"one machine": {func(f *takeover.Facts) { f.Machines = []takeover.Machine{{Name: "a"}} }, "machines", []string{"ok 1 machine is as wanted: machine, node and instance stay as they are"}},
+		"machines in every state": {func(f *takeover.Facts) {
+			for need, name := range map[attention.Need]string{
+				attention.Instance: "i", attention.Node: "n", attention.Recovery: "r", attention.Sync: "s", attention.Deletion: "d",
+			} {
+				f.Machines = append(f.Machines, takeover.Machine{Name: name, Need: need, Why: "node lacks our finalizer"})
+			}
+			f.Machines = append(f.Machines, takeover.Machine{Name: "f", Need: attention.Health, Fails: true})
+		}, "machines", []string{
+			"note 1 machine failed: each is replaced when its budget allows that (f)",
+			"note 1 machine being created: Millwright adopts the instance that has the name of the machine, or creates one (i)",
+			"note 1 machine waiting for a node to join: Millwright waits on, and the creation timeout runs on (n)",
+			"note 1 machine unhealthy: Millwright waits on, and the health timeout runs on (r)",
+			"note 1 machine with a node that is not as template and class want it: Millwright changes it, as machine-controller-manager would (s); node lacks our finalizer",
+			"note 1 machine being deleted: Millwright goes on; a node that is empty is drained within seconds, and then the instance is deleted (d)",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) { assert.Equal(t, row.want, found(facts(row.change), row.object)) })
+	}
+}
+
+func TestWhatHasToBeDoneFirstComesFirst(t *testing.T) {
+	findings := takeover.Check(facts(func(f *takeover.Facts) {
+		f.MissingKinds = []string{"rolloutpolicies"}
+		f.Classes = []takeover.Class{{Name: "a"}, {Name: "b", Exists: true}}
+		f.Machines = []takeover.Machine{{Name: "m"}}
+	}))
+	var weights []takeover.Weight
+	for _, f := range findings {
+		weights = append(weights, f.Weight)
+		assert.Equal(t, f.Weight == takeover.First, f.Weight == takeover.First && f.Do != "", "it says what to do: %+v", f)
+	}
+	assert.Equal(t, []takeover.Weight{takeover.First, takeover.First, takeover.Note, takeover.OK, takeover.OK}, weights)
+	assert.Equal(t, 2, takeover.Blockers(findings))
+	assert.Zero(t, takeover.Blockers(takeover.Check(facts(func(*takeover.Facts) {}))), "an empty namespace")
+}
+
+func TestPlan(t *testing.T) {
+	there, back := takeover.Plan(facts(func(f *takeover.Facts) {
+		f.AsMCM = true
+		f.Controllers = []takeover.Controller{{Name: "machine-controller-manager", Replicas: 1}}
+		f.Classes = []takeover.Class{{Name: "a", Exists: true, Provider: "aws"}, {Name: "b", Exists: true, Provider: "aws"}, {Name: "c", Exists: true}}
+		f.Machines = []takeover.Machine{{Name: "m-1", Need: attention.Instance}, {Name: "m-2"}}
+	}))
+	titles := func(steps []takeover.Step) (all []string) {
+		for _, s := range steps {
+			all = append(all, s.Title)
+		}
+		return all
+	}
+	require.Equal(t, []string{
+		"Install Millwright, without pods", "Correct what is in the way", "Stop machine-controller-manager", "Start Millwright", "What then happens by itself", "Look",
+		"With Gardener's cluster autoscaler: answer it",
+	}, titles(there))
+	require.Equal(t, []string{"Stop Millwright", "Start machine-controller-manager"}, titles(back))
+	assert.Len(t, there[1].Says, 1)
+	assert.Contains(t, there[1].Says[0], "machineclass/c: it has no provider")
+	assert.Equal(t, []string{
+		"kubectl scale deployment machine-controller-manager --namespace shop --replicas=0",
+		"starter migrate check --namespace shop --as-mcm   # until its exit code is 0",
+	}, there[2].Commands)
+	assert.Contains(t, strings.Join(there[2].Says, " "), "It was creating m-1.")
+	assert.Contains(t, there[3].Says, "Workers are needed for provider aws.")
+	assert.Contains(t, there[3].Says, "Add --as-mcm to worker.args and to bridge.args of your values.")
+	assert.Contains(t, strings.Join(there[4].Says, " "), "1 machine being created")
+	assert.Equal(t, []string{"kubectl scale deployment machine-controller-manager --namespace shop --replicas=1"}, back[1].Commands)
+
+	there, _ = takeover.Plan(facts(func(*takeover.Facts) {}))
+	assert.NotContains(t, titles(there), "Correct what is in the way", "nothing is")
+	for _, s := range there {
+		assert.NotContains(t, strings.Join(append(s.Says, s.Commands...), " "), "as-mcm")
+	}
+}

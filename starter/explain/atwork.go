@@ -1,0 +1,83 @@
+package explain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/starter/kubecli"
+)
+
+// atWork has the flags of the command heartbeats.
+type atWork struct {
+	kubecli.Environment
+	access    kubecli.Access
+	namespace string // of the Leases
+	address   string // empty: ask once
+}
+
+// HeartbeatsCommand returns the command heartbeats.
+func HeartbeatsCommand(e kubecli.Environment) *cobra.Command {
+	x := &atWork{Environment: e}
+	c := &cobra.Command{
+		Use:   "heartbeats",
+		Short: "Say whether a worker and a bridge are at work, once or as a probe",
+		Long: `heartbeats reads the two Leases that worker and bridge renew while they are at work. Its exit code is 1 if one of them is not, or if a Lease
+cannot be read. With --address it serves instead, until it is stopped: /readyz answers 200 while both are at work, and /healthz while this
+process runs. The Deployment that answers Gardener's cluster autoscaler for machine-controller-manager runs it.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return x.run(c) },
+	}
+	x.access.Register(c)
+	c.Flags().StringVar(&x.namespace, "lease-namespace", metav1.NamespaceDefault, "namespace of the Leases, as of worker and bridge")
+	c.Flags().StringVar(&x.address, "address", "", "host:port to serve on; empty: ask once")
+	return c
+}
+
+func (x *atWork) run(c *cobra.Command) error {
+	clients, err := x.Clients(x.access)
+	if err != nil {
+		return err
+	}
+	ask := func(ctx context.Context) error { return AtWork(ctx, clients.Leases, x.namespace, x.Now()) }
+	if x.address != "" {
+		return serveProbes(c.Context(), x.address, ask)
+	}
+	if err := ask(c.Context()); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(c.OutOrStdout(), "a worker and a bridge are at work")
+	return err
+}
+
+// serveProbes serves until ctx ends.
+func serveProbes(ctx context.Context, address string, ready func(context.Context) error) error {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err != nil {
+		return fmt.Errorf("listen on --address: %w", err)
+	}
+	server := &http.Server{Handler: probes(ready), ReadHeaderTimeout: 5 * time.Second}
+	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve probes: %w", err)
+	}
+	return nil
+}
+
+// probes answers /healthz, and /readyz while ready returns nil.
+func probes(ready func(context.Context) error) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		if err := ready(r.Context()); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		}
+	})
+	return mux
+}

@@ -1,0 +1,89 @@
+package explain
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"millwright/starter/clitest"
+	"millwright/starter/kubecli"
+)
+
+// renewed is a Lease of the namespace millwright that was renewed so long ago.
+func renewed(name string, ago time.Duration) *coordinationv1.Lease {
+	return &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "millwright", Name: name},
+		Spec:       coordinationv1.LeaseSpec{RenewTime: new(metav1.NewMicroTime(clitest.Now.Add(-ago)))},
+	}
+}
+
+func TestHeartbeatsCommand(t *testing.T) {
+	const worker, bridge = "millwright-worker", "millwright-bridge"
+	for name, row := range map[string]struct {
+		leases []runtime.Object
+		from   string
+		fails  string
+	}{
+		"both are at work":              {[]runtime.Object{renewed(worker, 44*time.Second), renewed(bridge, 29*time.Second)}, "millwright", ""},
+		"no worker is":                  {[]runtime.Object{renewed(worker, 46*time.Second), renewed(bridge, time.Second)}, "millwright", "No worker has been at work since "},
+		"no bridge is":                  {[]runtime.Object{renewed(worker, time.Second), renewed(bridge, 31*time.Second)}, "millwright", "No bridge has been at work since "},
+		"neither ever was":              {nil, "millwright", "No worker has ever been at work"},
+		"those of another installation": {[]runtime.Object{renewed(worker, time.Second), renewed(bridge, time.Second)}, "default", "No worker has ever been at work"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := clitest.NewWorld()
+			w.Cluster = kubefake.NewClientset(row.leases...)
+			out, err := w.Run(t.Context(), HeartbeatsCommand(w.Environment()), "--lease-namespace", row.from)
+			if row.fails == "" {
+				require.NoError(t, err)
+				assert.Equal(t, "a worker and a bridge are at work\n", out)
+				return
+			}
+			require.ErrorContains(t, err, row.fails)
+		})
+	}
+	t.Run("a Lease that cannot be read is no answer", func(t *testing.T) {
+		w := clitest.NewWorld()
+		kube := kubefake.NewClientset(renewed(worker, time.Second), renewed(bridge, time.Second))
+		kube.PrependReactor("list", "leases", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("forbidden") })
+		w.Cluster = kube
+		_, err := w.Run(t.Context(), HeartbeatsCommand(w.Environment()), "--lease-namespace", "millwright")
+		require.ErrorContains(t, err, "read Lease millwright-worker: forbidden")
+	})
+}
+
+func TestProbesOfHeartbeats(t *testing.T) {
+	kube := kubefake.NewClientset(renewed("millwright-worker", time.Second), renewed("millwright-bridge", time.Second))
+	w := clitest.NewWorld()
+	w.Cluster = kube
+	clients, err := w.Environment().Clients(kubecli.Access{})
+	require.NoError(t, err)
+	server := httptest.NewServer(probes(func(ctx context.Context) error { return AtWork(ctx, clients.Leases, "millwright", clitest.Now) }))
+	defer server.Close()
+	status := func(path string) int {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+path, http.NoBody)
+		require.NoError(t, err)
+		answer, err := server.Client().Do(request)
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+		return answer.StatusCode
+	}
+	assert.Equal(t, http.StatusOK, status("/readyz"))
+	require.NoError(t, kube.CoordinationV1().Leases("millwright").Delete(t.Context(), "millwright-bridge", metav1.DeleteOptions{}))
+	assert.Equal(t, http.StatusServiceUnavailable, status("/readyz"))
+	assert.Equal(t, http.StatusOK, status("/healthz"), "the process runs")
+	_, err = kube.CoordinationV1().Leases("millwright").Create(t.Context(), renewed("millwright-bridge", time.Second), metav1.CreateOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, http.StatusOK, status("/readyz"), "a bridge is back")
+}

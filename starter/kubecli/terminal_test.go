@@ -1,0 +1,25 @@
+package kubecli
+
+import (
+	"bytes"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestColoursAreForTerminals(t *testing.T) {
+	t.Setenv("NO_COLOR", "")
+	t.Setenv("TERM", "xterm")
+	terminal, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0) // a character device, as a terminal is
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, terminal.Close()) })
+	assert.Equal(t, "\x1b[31mFAILED\x1b[0m", Paint(terminal, Bad, "FAILED"))
+	assert.Equal(t, "FAILED", Paint(&bytes.Buffer{}, Bad, "FAILED"))
+	t.Setenv("TERM", "dumb")
+	assert.Equal(t, "FAILED", Paint(terminal, Bad, "FAILED"))
+	t.Setenv("TERM", "xterm")
+	t.Setenv("NO_COLOR", "1")
+	assert.Equal(t, "FAILED", Paint(terminal, Bad, "FAILED"))
+}

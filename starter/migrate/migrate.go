@@ -1,0 +1,152 @@
+// Package migrate has the commands for a takeover from machine-controller-manager (MCM).
+package migrate
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"millwright/decide/phrase"
+	"millwright/decide/request"
+	"millwright/decide/takeover"
+	"millwright/starter/kubecli"
+)
+
+// commands has the flags of all commands.
+type commands struct {
+	kubecli.Objects
+	target string // kubeconfig of the cluster of the nodes; empty: that of the machines; noTarget: there are no nodes
+	asMCM  bool
+	output kubecli.Output
+}
+
+// noTarget is the value of --target-kubeconfig for machines that join no cluster.
+const noTarget = "none"
+
+// Command returns the command migrate.
+func Command(e kubecli.Environment) *cobra.Command {
+	x := &commands{Objects: kubecli.Objects{Environment: e, Kind: request.MachineDeployment}}
+	c := &cobra.Command{
+		Use:   "migrate",
+		Short: "Check and plan how Millwright takes a namespace over from machine-controller-manager",
+		Long: `migrate reads the objects of one namespace, and changes nothing. It asks Millwright's own decisions what they would do with each object now. docs/migration.md
+describes the takeover and the way back.`,
+		Example: `  starter migrate check --namespace shop --as-mcm
+  starter migrate plan --namespace shop --as-mcm`,
+	}
+	x.Register(c)
+	c.PersistentFlags().StringVar(&x.target, "target-kubeconfig", "", "kubeconfig of the cluster that the machines join as nodes; default: the cluster of the machines; none: they join no cluster")
+	c.PersistentFlags().BoolVar(&x.asMCM, "as-mcm", false, "worker and bridge will run with --as-mcm")
+	c.AddCommand(x.checkCommand(), x.planCommand())
+	return c
+}
+
+func (x *commands) checkCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "check",
+		Short: "Say what has to be done first, and what Millwright will do to machines and nodes",
+		Long: `check prints a line for each finding: first, if it has to be done before Millwright starts; note, if Millwright will do or change something;
+and ok. Run it while machine-controller-manager is at work, and again when it is stopped. After the takeover it says what still differs.
+The exit code is 1 if something has to be done first.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return x.check(c.Context(), c.OutOrStdout()) },
+	}
+	x.output.Register(c)
+	return c
+}
+
+func (x *commands) check(ctx context.Context, out io.Writer) error {
+	facts, err := x.read(ctx)
+	if err != nil {
+		return err
+	}
+	findings := takeover.Check(facts)
+	if err := writeFindings(out, x.output, findings); err != nil {
+		return err
+	}
+	if n := takeover.Blockers(findings); n > 0 {
+		return fmt.Errorf("%s to be done first", phrase.Count(n, "thing")+phrase.OneOf(n, " has", " have"))
+	}
+	return nil
+}
+
+// writeFindings prints findings: a table is a line for each, and below it what to do.
+func writeFindings(out io.Writer, format kubecli.Output, findings []takeover.Finding) error {
+	if format != kubecli.OutputTable && format != kubecli.OutputWide {
+		l := kubecli.Listing{Items: findings}
+		for _, f := range findings {
+			l.Names = append(l.Names, f.Object)
+		}
+		return format.Write(out, l)
+	}
+	for _, f := range findings {
+		_, _ = fmt.Fprintf(out, "%-7s %s: %s\n", f.Weight, f.Object, f.Says)
+		if f.Do != "" {
+			_, _ = fmt.Fprintf(out, "        %s\n", f.Do)
+		}
+	}
+	return nil
+}
+
+func (x *commands) planCommand() *cobra.Command {
+	output := planText
+	c := &cobra.Command{
+		Use:   "plan",
+		Short: "Print the steps of the takeover of a namespace, and of the way back",
+		Long: `plan prints the steps for this namespace in their order, with the commands, and what becomes of each object. Words in capital letters stand for
+your own values. It changes nothing.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			facts, err := x.read(c.Context())
+			if err != nil {
+				return err
+			}
+			there, back := takeover.Plan(facts)
+			return writePlan(c.OutOrStdout(), output, there, back)
+		},
+	}
+	c.Flags().StringVarP(&output, "output", "o", planText, "format: text, json or yaml")
+	return c
+}
+
+// planText is the format of a plan for people.
+const planText = "text"
+
+// writePlan prints a plan.
+func writePlan(out io.Writer, format string, there, back []takeover.Step) error {
+	switch format {
+	case planText:
+		_, _ = fmt.Fprintln(out, "The takeover:")
+		writeSteps(out, there)
+		_, _ = fmt.Fprintln(out, "\nThe way back:")
+		writeSteps(out, back)
+		return nil
+	case string(kubecli.OutputJSON), string(kubecli.OutputYAML):
+		data, err := json.MarshalIndent(map[string]any{"takeover": there, "back": back}, "", "  ")
+		if err == nil && format == string(kubecli.OutputYAML) {
+			data, err = yaml.JSONToYAML(data)
+		}
+		if err != nil {
+			return fmt.Errorf("encode the plan: %w", err)
+		}
+		_, err = fmt.Fprintf(out, "%s\n", data)
+		return err
+	}
+	return fmt.Errorf("%q is no format of a plan: the formats are %s, json and yaml", format, planText)
+}
+
+func writeSteps(out io.Writer, steps []takeover.Step) {
+	for i, s := range steps {
+		_, _ = fmt.Fprintf(out, "\n%d. %s\n", i+1, s.Title)
+		for _, says := range s.Says {
+			_, _ = fmt.Fprintf(out, "   - %s\n", says)
+		}
+		for _, command := range s.Commands {
+			_, _ = fmt.Fprintf(out, "       %s\n", command)
+		}
+	}
+}

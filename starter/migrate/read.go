@@ -1,0 +1,345 @@
+package migrate
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/attention"
+	"millwright/decide/rollout"
+	"millwright/decide/scale"
+	"millwright/decide/takeover"
+	"millwright/observe/cache"
+	"millwright/observe/deployment"
+	"millwright/observe/machine"
+	"millwright/observe/set"
+	"millwright/provider"
+	"millwright/starter/kubecli"
+)
+
+// Names of MCM's processes: of their Deployment, and of the Leases of their leader elections.
+const (
+	managerName  = "machine-controller-manager"
+	machinesName = "machine-controller"
+)
+
+// objects are what a namespace holds.
+type objects struct {
+	now         time.Time
+	asMCM       bool
+	noNodes     bool // machines join no cluster
+	classes     map[string]*v1alpha1.MachineClass
+	deployments []*v1alpha1.MachineDeployment
+	sets        []*v1alpha1.MachineSet
+	machines    []*v1alpha1.Machine
+	policies    []*v1alpha1.RolloutPolicy
+	nodes       map[string]*corev1.Node
+}
+
+// read reads the namespace, and asks the decisions of Millwright about each object. What the user may not read is a fact, too.
+func (x *commands) read(ctx context.Context) (takeover.Facts, error) {
+	f := takeover.Facts{Now: x.Now(), Namespace: x.Namespace, AsMCM: x.asMCM}
+	clients, err := x.Clients(x.Access)
+	if err != nil {
+		return f, err
+	}
+	served, err := clients.Machines.Discovery().ServerResourcesForGroupVersion(v1alpha1.SchemeGroupVersion.String())
+	if err != nil {
+		return f, fmt.Errorf("ask the API server for the kinds of %s: %w", v1alpha1.GroupName, err)
+	}
+	for _, kind := range []string{"machinedrainrules", "rolloutpolicies"} {
+		if !slices.ContainsFunc(served.APIResources, func(r metav1.APIResource) bool { return r.Name == kind }) {
+			f.MissingKinds = append(f.MissingKinds, kind)
+		}
+	}
+	o, err := x.objects(ctx, clients, !slices.Contains(f.MissingKinds, "rolloutpolicies"))
+	if err != nil {
+		return f, err
+	}
+	if err := x.addNodes(ctx, clients, &o); err != nil {
+		return f, err
+	}
+	x.addController(ctx, clients, &f)
+	o.describe(&f)
+	if len(f.MissingKinds) == 0 { // MCM's CRDs take everything
+		o.tryOut(ctx, clients, &f)
+	}
+	return f, nil
+}
+
+// objects reads the objects of the namespace.
+func (x *commands) objects(ctx context.Context, clients kubecli.Clients, policies bool) (objects, error) {
+	o := objects{now: x.Now(), asMCM: x.asMCM, noNodes: x.target == noTarget, classes: map[string]*v1alpha1.MachineClass{}, nodes: map[string]*corev1.Node{}}
+	in := clients.Machines.MachineV1alpha1()
+	classes, err := in.MachineClasses(x.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return o, fmt.Errorf("list MachineClasses: %w", err)
+	}
+	for _, c := range cache.Pointers(classes.Items) {
+		o.classes[c.Name] = c
+	}
+	deployments, err := in.MachineDeployments(x.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return o, fmt.Errorf("list MachineDeployments: %w", err)
+	}
+	sets, err := in.MachineSets(x.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return o, fmt.Errorf("list MachineSets: %w", err)
+	}
+	machines, err := in.Machines(x.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return o, fmt.Errorf("list Machines: %w", err)
+	}
+	o.deployments, o.sets, o.machines = byName(deployments.Items), byName(sets.Items), byName(machines.Items)
+	if policies {
+		list, err := in.RolloutPolicies(x.Namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return o, fmt.Errorf("list RolloutPolicies: %w", err)
+		}
+		o.policies = cache.Pointers(list.Items)
+	}
+	return o, nil
+}
+
+// byName returns pointers to objects, sorted by name.
+func byName[T any, P interface {
+	*T
+	metav1.Object
+}](items []T) []P {
+	var sorted []P
+	for i := range items {
+		sorted = append(sorted, P(&items[i]))
+	}
+	slices.SortFunc(sorted, func(a, b P) int { return strings.Compare(a.GetName(), b.GetName()) })
+	return sorted
+}
+
+// addNodes reads the nodes of the target cluster.
+func (x *commands) addNodes(ctx context.Context, clients kubecli.Clients, o *objects) error {
+	switch x.target {
+	case "":
+	case noTarget:
+		return nil
+	default:
+		var err error
+		if clients, err = x.Clients(kubecli.Access{Kubeconfig: x.target}); err != nil {
+			return err
+		}
+	}
+	list, err := clients.Core.Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list nodes (--target-kubeconfig names their cluster): %w", err)
+	}
+	for i := range list.Items {
+		o.nodes[list.Items[i].Name] = &list.Items[i]
+	}
+	return nil
+}
+
+// addController reads the signs of MCM's processes. The Deployment that answers Gardener's autoscaler for Millwright has the name of MCM's and the
+// label of Millwright.
+func (x *commands) addController(ctx context.Context, clients kubecli.Clients, f *takeover.Facts) {
+	for _, name := range []string{managerName, machinesName} {
+		lease, err := clients.Leases.Leases(x.Namespace).Get(ctx, name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			f.Unreadable = append(f.Unreadable, kubecli.OneLine(err.Error()))
+		case lease.Spec.RenewTime != nil && lease.Spec.HolderIdentity != nil && lease.Spec.LeaseDurationSeconds != nil:
+			f.Leases = append(f.Leases, takeover.Lease{
+				Name: name, Holder: *lease.Spec.HolderIdentity, Renewed: lease.Spec.RenewTime.Time,
+				Lasts: time.Duration(*lease.Spec.LeaseDurationSeconds) * time.Second,
+			})
+		}
+	}
+	d, err := clients.Apps.Deployments(x.Namespace).Get(ctx, managerName, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+	case err != nil:
+		f.Unreadable = append(f.Unreadable, kubecli.OneLine(err.Error()))
+	case d.Labels["app.kubernetes.io/part-of"] != "millwright":
+		wanted := int32(1) // without the field
+		if d.Spec.Replicas != nil {
+			wanted = *d.Spec.Replicas
+		}
+		f.Controllers = append(f.Controllers, takeover.Controller{Name: d.Name, Replicas: int(max(wanted, d.Status.Replicas))})
+	}
+}
+
+// describe adds what Millwright would decide about each object.
+func (o objects) describe(f *takeover.Facts) {
+	f.Classes = o.classFacts()
+	for _, d := range o.deployments {
+		f.Deployments = append(f.Deployments, o.deployment(d))
+	}
+	for _, s := range o.sets {
+		f.Sets = append(f.Sets, o.set(s))
+	}
+	for _, m := range o.machines {
+		f.Machines = append(f.Machines, o.machine(m))
+	}
+}
+
+func (o objects) classFacts() (facts []takeover.Class) {
+	users := map[string]int{}
+	for name := range o.classes {
+		users[name] = 0
+	}
+	for _, d := range o.deployments {
+		users[d.Spec.Template.Spec.Class.Name] += 0
+	}
+	for _, m := range o.machines {
+		users[m.Spec.Class.Name]++
+	}
+	for _, name := range slices.Sorted(maps.Keys(users)) {
+		c := takeover.Class{Name: name, Machines: users[name]}
+		if class := o.classes[name]; class != nil {
+			c.Exists, c.Provider = true, class.ProviderName()
+			if err := provider.ValidateName(c.Provider); err != nil {
+				c.BadName = err.Error()
+			}
+		}
+		facts = append(facts, c)
+	}
+	return facts
+}
+
+func (o objects) nodeOf(m *v1alpha1.Machine) *corev1.Node { return o.nodes[cache.NodeNameOf(m)] }
+
+func (o objects) classOf(m *v1alpha1.Machine) *v1alpha1.MachineClass {
+	return o.classes[m.Spec.Class.Name]
+}
+
+// members returns the machines of a set.
+func (o objects) members(s *v1alpha1.MachineSet) (members []*v1alpha1.Machine) {
+	for _, m := range o.machines {
+		if metav1.IsControlledBy(m, s) {
+			members = append(members, m)
+		}
+	}
+	return members
+}
+
+func (o objects) deployment(d *v1alpha1.MachineDeployment) takeover.Deployment {
+	family := deployment.Family{
+		Deployment: d, Node: o.nodeOf, ClassOf: o.classOf, Guard: true, AsMCM: o.asMCM, Policy: cache.FirstPolicy(o.policies, d),
+	}
+	for _, s := range o.sets {
+		switch {
+		case metav1.IsControlledBy(s, d):
+			family.Sets, family.Members = append(family.Sets, s), append(family.Members, o.members(s)...)
+		case cache.IsFree(s, d, cache.KindDeployment):
+			family.Orphans = append(family.Orphans, s)
+		}
+	}
+	observed := deployment.Observed(family, o.now)
+	plan := rollout.Look(observed)
+	return takeover.Deployment{
+		Name: d.Name, Invalid: observed.Invalid, MinReady: time.Duration(d.Spec.MinReadySeconds) * time.Second, Frozen: cache.IsFrozen(d),
+		NewSet: plan.Decision.Create != nil, Rolling: plan.Decision.Rolling && plan.Decision.HoldBy != rollout.HeldByPause, Why: plan.Decision.Why,
+	}
+}
+
+// set returns the facts about a set. A zero seed: the names of machines that it would create are not used.
+func (o objects) set(s *v1alpha1.MachineSet) takeover.Set {
+	around := set.Around{Members: o.members(s), Node: o.nodeOf, ClassOf: o.classOf, AsMCM: o.asMCM}
+	for _, m := range o.machines {
+		if cache.IsFree(m, s, cache.KindSet) {
+			around.Orphans = append(around.Orphans, m)
+		}
+	}
+	for _, d := range o.deployments {
+		if metav1.IsControlledBy(s, d) {
+			around.Deployment, around.Policy = d, cache.FirstPolicy(o.policies, d)
+		}
+	}
+	if around.Deployment == nil {
+		around.Policy = cache.FirstPolicy(o.policies, s)
+	}
+	observed := set.Observed(s, around, o.now, 0)
+	d := scale.Look(observed).Decision
+	return takeover.Set{
+		Name: s.Name, Alone: around.Deployment == nil, Invalid: observed.Invalid, Frozen: cache.IsFrozen(s),
+		MinReady: time.Duration(s.Spec.MinReadySeconds) * time.Second,
+		Creates:  len(d.Create), Deletes: len(d.Delete) + len(d.Remediate), Relabels: len(d.Adopt) + len(d.Release) + len(d.Sync) + len(d.Keep), Why: d.Why,
+	}
+}
+
+func (o objects) machine(m *v1alpha1.Machine) takeover.Machine {
+	node := o.nodeOf(m)
+	around := machine.Around{
+		Node: node, NodeGone: node == nil, Found: o.unnamedNode(m), Class: o.classOf(m), Set: o.setOf(m), NoTarget: o.noNodes,
+	}
+	plan, failed := attention.Machine(machine.Facts(m, around, o.now)), m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed
+	f := takeover.Machine{
+		Name: m.Name, Node: cache.NodeNameOf(m), ProviderID: m.Spec.ProviderID, Deleting: m.DeletionTimestamp != nil,
+		Need: plan.Need, Why: plan.Why, Kept: machine.IsPreserved(m) || failed && machine.IsProtected(m, node),
+	}
+	f.Fails = f.Need != attention.Deletion && !f.Kept && (failed ||
+		plan.Health != nil && plan.Health.Change != nil && plan.Health.Change.Phase == string(v1alpha1.MachineFailed))
+	if node != nil && node.Spec.ProviderID != "" && m.Spec.ProviderID != "" && !cache.SameInstance(node.Spec.ProviderID, m.Spec.ProviderID) {
+		f.NodeInstance = node.Spec.ProviderID
+	}
+	return f
+}
+
+// unnamedNode returns the node with the provider ID of a machine that does not know its name; nil if there is none.
+func (o objects) unnamedNode(m *v1alpha1.Machine) *corev1.Node {
+	id := cache.UnnamedInstanceOf(m)
+	for _, name := range slices.Sorted(maps.Keys(o.nodes)) {
+		if id != "" && o.nodes[name].Spec.ProviderID == id {
+			return o.nodes[name]
+		}
+	}
+	return nil
+}
+
+// setOf returns the set that controls a machine; nil if none does.
+func (o objects) setOf(m *v1alpha1.Machine) *v1alpha1.MachineSet {
+	i := slices.IndexFunc(o.sets, func(s *v1alpha1.MachineSet) bool { return metav1.IsControlledBy(m, s) })
+	if i < 0 {
+		return nil
+	}
+	return o.sets[i]
+}
+
+// tryOut asks the API server whether it takes machines of the templates, without making one. Deployments go first: the set of
+// a template that was refused is not tried.
+func (o objects) tryOut(ctx context.Context, clients kubecli.Clients, f *takeover.Facts) {
+	refused := map[types.UID]bool{}
+	try := func(kind string, owner metav1.Object, template *v1alpha1.MachineTemplateSpec) {
+		m := &v1alpha1.Machine{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: cmp.Or(owner.GetName(), kind) + "-check", Namespace: owner.GetNamespace(), Labels: template.Labels, Annotations: template.Annotations,
+			},
+			Spec: template.Spec,
+		}
+		_, err := clients.Machines.MachineV1alpha1().Machines(m.Namespace).Create(ctx, m, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		switch {
+		case err == nil || apierrors.IsAlreadyExists(err):
+		case apierrors.IsInvalid(err):
+			refused[owner.GetUID()] = true
+			f.Refused = append(f.Refused, takeover.RefusedSpec{Object: kind + "/" + owner.GetName(), Why: kubecli.OneLine(err.Error())})
+		default:
+			f.Unreadable = append(f.Unreadable, "try the template of "+owner.GetName()+": "+kubecli.OneLine(err.Error()))
+		}
+	}
+	for _, d := range o.deployments {
+		try("machinedeployment", d, &d.Spec.Template)
+	}
+	for _, s := range o.sets {
+		if owner := metav1.GetControllerOf(s); owner == nil || !refused[owner.UID] && s.Spec.Replicas > 0 {
+			try("machineset", s, &s.Spec.Template)
+		}
+	}
+}

@@ -1,0 +1,162 @@
+//go:build integration
+
+// Package docs shows that the commands of the documents do what the documents say: it runs the blocks of each page, in their order, as a
+// reader would. test/pages says how a page is written. The stack has free ports, so the address of Temporal is in the environment.
+package docs
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"millwright/devstack/build"
+	"millwright/devstack/component"
+	"millwright/devstack/stack"
+	"millwright/test/integration/rig"
+	"millwright/test/pages"
+)
+
+var r *rig.Rig
+
+func TestMain(m *testing.M) {
+	os.Exit(rig.Main(m, stack.Options{}, func(up *rig.Rig) { r = up }))
+}
+
+// Pages that take long. They have machines of their own, and run side by side, when all others are done: one of them kills the worker.
+var long = []string{"docs/runbook.md", "docs/tutorials/ten-minutes.md"}
+
+// Pages that start a worker and a bridge of their own: those of the stack are stopped for them.
+var ownProcesses = []string{"docs/how-to/own-cluster.md"}
+
+func TestTheCommandsOfThePages(t *testing.T) {
+	repo, err := build.FindRepo("")
+	require.NoError(t, err)
+	_, err = build.Products(t.Context(), repo, os.Stderr, build.Starter, build.Devstack, build.Worker, build.Bridge)
+	require.NoError(t, err)
+	all, err := pages.All(repo)
+	require.NoError(t, err)
+	for _, name := range all {
+		if blocks := commands(t, repo, name); len(blocks) > 0 && !slices.Contains(long, name) && !slices.Contains(ownProcesses, name) {
+			t.Run(name, func(t *testing.T) { follow(t, repo, name, blocks) })
+		}
+	}
+	t.Run("long", func(t *testing.T) {
+		for _, name := range long {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				follow(t, repo, name, commands(t, repo, name))
+			})
+		}
+	})
+	for _, name := range []string{component.Bridge, component.Worker} {
+		require.NoError(t, r.Stack.Stop(t.Context(), name))
+	}
+	for _, name := range ownProcesses {
+		t.Run(name, func(t *testing.T) { follow(t, repo, name, commands(t, repo, name)) })
+	}
+}
+
+// commands returns the blocks of a page that can be run.
+func commands(t *testing.T, repo, name string) []pages.Block {
+	t.Helper()
+	blocks, err := pages.Read(filepath.Join(repo, filepath.FromSlash(name)))
+	require.NoError(t, err)
+	return slices.DeleteFunc(blocks, func(b pages.Block) bool { return b.NotRun != "" })
+}
+
+// follow does what a page says.
+func follow(t *testing.T, repo, name string, blocks []pages.Block) {
+	t.Helper()
+	s := newShell(t, repo)
+	for _, b := range blocks {
+		for _, c := range b.Commands {
+			s.run(t, name, c)
+		}
+	}
+}
+
+// shell runs the commands of one page. Each is a bash of its own, which gets the variables that the one before had.
+type shell struct {
+	folder string // what the reader takes for the clone
+	state  string // file of the variables
+	env    []string
+}
+
+func newShell(t *testing.T, repo string) *shell {
+	t.Helper()
+	s := &shell{folder: t.TempDir(), state: filepath.Join(t.TempDir(), "environment")}
+	entries, err := os.ReadDir(repo)
+	require.NoError(t, err)
+	for _, e := range entries {
+		if e.Name() != ".devstack" && e.Name() != ".git" {
+			require.NoError(t, os.Symlink(filepath.Join(repo, e.Name()), filepath.Join(s.folder, e.Name())))
+		}
+	}
+	require.NoError(t, os.Symlink(r.Stack.Dir(), filepath.Join(s.folder, ".devstack")))
+	path := filepath.Join(s.folder, "bin") + string(filepath.ListSeparator) + r.Stack.Dir() // with the script kubectl
+	s.env = append(os.Environ(), "PATH="+path+string(filepath.ListSeparator)+os.Getenv("PATH"), "KUBECONFIG="+r.Stack.Kubeconfig(component.Admin),
+		"TEMPORAL_CONFIG_FILE="+os.DevNull, "TEMPORAL_ADDRESS="+r.Stack.TemporalAddress())
+	return s
+}
+
+// patience is how long a command that is repeated may take, where nothing else runs.
+const patience = 30 * time.Second
+
+func (s *shell) run(t *testing.T, page string, c pages.Command) {
+	t.Helper()
+	where := fmt.Sprintf("%s:%d", page, c.Line)
+	begin := time.Now()
+	if !c.Repeat {
+		out, err := s.bash(t, c.Text)
+		t.Logf("%s (%.1fs)\n%s\n%s", where, time.Since(begin).Seconds(), c.Text, out)
+		require.NoError(t, err, "%s\n%s\n%s", where, c.Text, out)
+		require.Empty(t, c.Missing(out), "%s: this line is not in what the command printed:\n%s", where, out)
+		return
+	}
+	rig.Eventually(t, patience, where+": the command prints what the page says", func() (bool, any) {
+		out, err := s.bash(t, c.Text)
+		missing := c.Missing(out)
+		if missing == "" && err == nil {
+			t.Logf("%s (%.1fs)\n%s\n%s", where, time.Since(begin).Seconds(), c.Text, out)
+			return true, nil
+		}
+		return false, fmt.Sprintf("%v\nno line %q in\n%s", err, missing, out)
+	})
+}
+
+// bash runs a script and returns what it prints, complaints included. What the script leaves running ends with the page.
+func (s *shell) bash(t *testing.T, script string) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	// bash runs the trap at the end of the script, however that comes.
+	c := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", "trap 'env -0 > \"$MILLWRIGHT_STATE\"' EXIT; set -a\n"+script)
+	c.Dir, c.Env = s.folder, slices.Concat(s.env, []string{"MILLWRIGHT_STATE=" + s.state, "PWD=" + s.folder})
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	c.WaitDelay = time.Second // for what the script leaves running with our pipe
+	var out bytes.Buffer
+	c.Stdout, c.Stderr = &out, &out
+	err := c.Run()
+	if errors.Is(err, exec.ErrWaitDelay) {
+		err = nil
+	}
+	if c.Process != nil {
+		group := c.Process.Pid
+		t.Cleanup(func() { _ = syscall.Kill(-group, syscall.SIGTERM) })
+	}
+	if state, readErr := os.ReadFile(s.state); readErr == nil {
+		s.env = strings.Split(strings.TrimSuffix(string(state), "\x00"), "\x00")
+	}
+	return out.String(), err
+}

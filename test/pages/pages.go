@@ -1,0 +1,216 @@
+// Package pages answers which commands a page of the documents has, and what they must print. test/integration/docs runs the commands, and
+// docs/docs_test.go judges what cannot be run. It runs nothing itself.
+//
+// A block of commands is fenced and has one of two languages:
+//
+//	sh        one script for bash. It must succeed.
+//	console   lines that begin with "$ " are commands, and those that begin with "> " go on with them. The lines below a command are what
+//	          it prints: each must be in the output, in this order. "…" stands for any text, and several spaces for any spaces. A command
+//	          with the comment "# repeat until you see this" is run again and again until its output has the lines.
+//
+// A block that cannot be run on the local stack has a comment of HTML on the line before it: <!-- not run: why -->. Other blocks of commands,
+// such as indented ones, are not allowed. What a reader has already, and the test has not, such as a pool that stands still, is made by a
+// script in a comment: <!-- run first on a line of its own, the script, and --> on a line of its own.
+package pages
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Block is a block of commands.
+type Block struct {
+	Line     int    // of its first fence, from 1
+	NotRun   string // why it cannot be run on the local stack; empty: it can
+	Commands []Command
+}
+
+// Command is one command, or one script.
+type Command struct {
+	Line   int
+	Text   string
+	Prints []string // lines that its output must have, in this order; none: any output
+	Repeat bool     // it is run again until its output has the lines
+}
+
+// Read returns the blocks of commands of a page, in their order. An error names the page and the line.
+func Read(path string) ([]Block, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the page: %w", err)
+	}
+	blocks, err := parse(string(text))
+	if err != nil {
+		return nil, fmt.Errorf("%s:%w", path, err)
+	}
+	return blocks, nil
+}
+
+var (
+	fence  = regexp.MustCompile("^( *)```([a-z]*)$")
+	notRun = regexp.MustCompile(`^ *<!-- not run: (.+) -->$`)
+)
+
+// runFirst begins a comment with a script.
+const runFirst = "<!-- run first"
+
+// repeat is the comment of a command that is run again until its output has the lines below it.
+const repeat = "# repeat until you see this"
+
+func parse(text string) ([]Block, error) {
+	var blocks []Block
+	lines := strings.Split(text, "\n")
+	for i := 0; i < len(lines); i++ {
+		switch opening := fence.FindStringSubmatch(lines[i]); {
+		case lines[i] == runFirst:
+			end := slices.Index(lines[i:], "-->")
+			if end < 0 {
+				return nil, fmt.Errorf("%d: this comment has no end", i+1)
+			}
+			blocks = append(blocks, Block{Line: i + 1, Commands: []Command{{Line: i + 2, Text: strings.Join(lines[i+1:i+end], "\n")}}})
+			i += end
+		case opening == nil:
+			if stray(lines[i]) {
+				return nil, outside(i, lines[i])
+			}
+		default:
+			end := slices.Index(lines[i+1:], opening[1]+"```")
+			if end < 0 {
+				return nil, fmt.Errorf("%d: this block has no end", i+1)
+			}
+			found, err := block(lines, i, end, opening[1], opening[2])
+			if err != nil {
+				return nil, err
+			}
+			blocks = append(blocks, found...)
+			i += 1 + end
+		}
+	}
+	return blocks, nil
+}
+
+// block returns the block that begins with the fence of this index and has so many lines; none if it has another language.
+func block(lines []string, begin, length int, indent, language string) ([]Block, error) {
+	var content []string
+	for _, line := range lines[begin+1 : begin+1+length] {
+		content = append(content, strings.TrimPrefix(line, indent))
+	}
+	b := Block{Line: begin + 1}
+	if begin > 0 {
+		if why := notRun.FindStringSubmatch(lines[begin-1]); why != nil {
+			b.NotRun = why[1]
+		}
+	}
+	switch language {
+	case "sh":
+		b.Commands = []Command{{Line: begin + 2, Text: strings.Join(content, "\n")}}
+	case "console":
+		var err error
+		if b.Commands, err = console(content, begin+2); err != nil {
+			return nil, err
+		}
+	default:
+		if i := slices.IndexFunc(content, program.MatchString); i >= 0 {
+			return nil, outside(begin+1+i, content[i])
+		}
+		return nil, nil
+	}
+	return []Block{b}, nil
+}
+
+func outside(i int, line string) error {
+	return fmt.Errorf("%d: a command outside of a block of sh or console: %q", i+1, strings.TrimSpace(line))
+}
+
+// program matches a line that begins with a command that people type.
+var program = regexp.MustCompile(`^(\$ )?(\S+=\S+ )*(bin/|\.devstack/|make [a-z]|kubectl [a-z]|starter [a-z]|helm [a-z]|docker |docker-compose |temporal [a-z]|devstack [a-z])`)
+
+// stray reports whether a line is a command in a block that is only indented, also in a list.
+func stray(line string) bool {
+	command := strings.TrimLeft(line, " ")
+	return len(line)-len(command) >= 4 && program.MatchString(command)
+}
+
+// console returns the commands of a block whose first line has this number.
+func console(content []string, number int) ([]Command, error) {
+	var commands []Command
+	for i, line := range content {
+		if text, is := strings.CutPrefix(line, "$ "); is {
+			command, repeated := strings.CutSuffix(text, repeat)
+			commands = append(commands, Command{Line: number + i, Text: strings.TrimRight(command, " "), Repeat: repeated})
+			continue
+		}
+		if len(commands) == 0 {
+			return nil, fmt.Errorf("%d: the block does not begin with a command", number+i)
+		}
+		last := &commands[len(commands)-1]
+		if more, is := strings.CutPrefix(line, "> "); is && len(last.Prints) == 0 {
+			command, repeated := strings.CutSuffix(more, repeat)
+			last.Text, last.Repeat = last.Text+"\n"+strings.TrimRight(command, " "), last.Repeat || repeated
+			continue
+		}
+		if strings.TrimSpace(line) != "" {
+			last.Prints = append(last.Prints, line)
+		}
+	}
+	for _, c := range commands {
+		if c.Repeat && len(c.Prints) == 0 {
+			return nil, fmt.Errorf("%d: the command is repeated until it prints something, and nothing is below it", c.Line)
+		}
+	}
+	return commands, nil
+}
+
+// Missing returns the first line that the output of the command lacks; empty: it has all of them, in their order.
+func (c Command) Missing(output string) string {
+	lines := strings.Split(output, "\n")
+	for _, wanted := range c.Prints {
+		if strings.TrimSpace(wanted) == "…" {
+			continue
+		}
+		pattern, found := lineOf(wanted), false
+		for len(lines) > 0 && !found {
+			found, lines = pattern.MatchString(lines[0]), lines[1:]
+		}
+		if !found {
+			return wanted
+		}
+	}
+	return ""
+}
+
+// spaces matches several spaces, as in a table.
+var spaces = regexp.MustCompile(`\s{2,}`)
+
+// lineOf returns the pattern of a line that a command prints.
+func lineOf(wanted string) *regexp.Regexp {
+	var cells []string
+	for _, cell := range spaces.Split(strings.TrimSpace(wanted), -1) {
+		cells = append(cells, strings.ReplaceAll(regexp.QuoteMeta(cell), "…", ".*"))
+	}
+	return regexp.MustCompile(`^\s*` + strings.Join(cells, `\s{2,}`) + `\s*$`)
+}
+
+// All returns the pages of a clone of the repository that have commands, as paths from its root: all documents but the ADRs, which tell of the
+// past.
+func All(repo string) ([]string, error) {
+	var all []string
+	for _, pattern := range []string{"README.md", "examples/README.md", "docs/*.md", "docs/tutorials/*.md", "docs/how-to/*.md"} {
+		paths, err := filepath.Glob(filepath.Join(repo, filepath.FromSlash(pattern)))
+		if err != nil {
+			return nil, fmt.Errorf("find the pages: %w", err)
+		}
+		for _, path := range paths {
+			name, err := filepath.Rel(repo, path)
+			if err != nil {
+				return nil, fmt.Errorf("find the pages: %w", err)
+			}
+			all = append(all, filepath.ToSlash(name))
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"reflect"
+	"strings"
+
+	"millwright/decide/request"
+	"millwright/workflows/drain"
+	"millwright/workflows/run"
+)
+
+const temporalHead = `# What Temporal shows and takes
+
+Written by ` + "`make generate`" + ` from ` + "`workflows/run`" + ` and ` + "`decide/request`" + `. [Workflows](../workflows.md) has the kinds of workflow and
+their IDs. [The runbook](../runbook.md#make-a-request-in-temporal) says how to send a request.
+
+## Search attributes
+
+` + "`starter bootstrap`" + ` makes them. A query in Temporal's UI can use each of them, for example ` + "`Stuck = true AND MachineNamespace = \"shop\"`" + `.
+
+| name | type | meaning |
+|---|---|---|
+`
+
+// temporalPage returns the page of search attributes, signals, updates and queries.
+func temporalPage(repo string) (string, error) {
+	folder := filepath.Join(repo, "decide", "request")
+	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(folder, "request.go"), nil, parser.ParseComments)
+	if err != nil {
+		return "", fmt.Errorf("parse the requests: %w", err)
+	}
+	comments := commentsOf(file)
+	var page strings.Builder
+	page.WriteString(temporalHead)
+	for _, a := range run.Attributes() {
+		fmt.Fprintf(&page, "| `%s` | %s | %s |\n", a.Name, a.Type, a.Help)
+	}
+	fmt.Fprintf(&page, "\n## Signals, updates and queries\n\n| name | is a | of the workflows | meaning |\n|---|---|---|---|\n")
+	takers := strings.Join(requestTakers(), ", ")
+	for _, row := range [][]string{
+		{run.SignalChanged, "signal", "all kinds with an object of their own", "something about the object changed: decide again. The bridge sends it; nobody else has to"},
+		{run.MessageRequest, "update", takers, "an operator request (below). The answer is what was written, or why nothing was"},
+		{run.MessageRequest, "signal", takers, "the same without an answer: an event of the object reports a refusal"},
+		{drain.QueryPods, "query", string(run.KindDrain), "the pods of the node as the drain last saw them"},
+	} {
+		fmt.Fprintf(&page, "| `%s` | %s |\n", row[0], strings.Join(row[1:], " | "))
+	}
+	for _, kind := range []request.Kind{request.Machine, request.MachineDeployment} {
+		fmt.Fprintf(&page, "\n## Requests for a %s\n\n| command | reason | arguments | meaning |\n|---|---|---|---|\n", kind)
+		for _, spec := range request.Specs(kind) {
+			needs := "optional"
+			if spec.NeedsReason {
+				needs = "required"
+			}
+			fmt.Fprintf(&page, "| `%s` | %s | %s | %s |\n", spec.Command, needs, arguments(spec), comments[constantOf(file, string(spec.Command))])
+		}
+	}
+	page.WriteString("\n## Fields of a request\n\nA request is an object of JSON with these fields.\n\n| field | meaning |\n|---|---|\n")
+	order := reflect.TypeFor[request.Order]()
+	for i := range order.NumField() {
+		name, _, _ := strings.Cut(order.Field(i).Tag.Get("json"), ",")
+		if name == "-" || name == "unread" { // not for people
+			continue
+		}
+		fmt.Fprintf(&page, "| `%s` | %s |\n", name, comments["Order."+order.Field(i).Name])
+	}
+	return page.String(), nil
+}
+
+// requestTakers are the kinds of workflow that take requests.
+func requestTakers() []string {
+	return []string{string(run.KindMachine), string(run.KindDrain), string(run.KindMachineDeployment), string(run.KindRollout)}
+}
+
+// arguments are the fields that a command takes, as people write them in JSON.
+func arguments(spec request.Spec) string {
+	var names []string
+	for _, flag := range spec.Arguments {
+		words := strings.Split(flag, "-")
+		for i, word := range words[1:] {
+			words[i+1] = strings.ToUpper(word[:1]) + word[1:]
+		}
+		names = append(names, "`"+strings.Join(words, "")+"`")
+	}
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names, ", ")
+}
+
+// commentsOf returns the comments at the ends of lines of constants, by name, and of fields, by type and name.
+func commentsOf(file *ast.File) map[string]string {
+	found := map[string]string{}
+	ast.Inspect(file, func(node ast.Node) bool {
+		switch n := node.(type) {
+		case *ast.ValueSpec:
+			found[n.Names[0].Name] = strings.Join(strings.Fields(n.Comment.Text()), " ")
+		case *ast.TypeSpec:
+			fields, is := n.Type.(*ast.StructType)
+			if !is {
+				return true
+			}
+			for _, field := range fields.Fields.List {
+				for _, name := range field.Names {
+					found[n.Name.Name+"."+name.Name] = strings.Join(strings.Fields(field.Comment.Text()), " ")
+				}
+			}
+		}
+		return true
+	})
+	return found
+}
+
+// constantOf returns the name of the constant with this value.
+func constantOf(file *ast.File, value string) string {
+	found := ""
+	ast.Inspect(file, func(node ast.Node) bool {
+		if spec, is := node.(*ast.ValueSpec); is && len(spec.Values) == 1 {
+			if literal, is := spec.Values[0].(*ast.BasicLit); is && literal.Value == `"`+value+`"` {
+				found = spec.Names[0].Name
+			}
+		}
+		return true
+	})
+	return found
+}
