@@ -64,7 +64,7 @@ func TestAnOpenCallIsNamed(t *testing.T) {
 func TestAProcessThatIsDownIsNamed(t *testing.T) {
 	p := pool(t, "down", "", 1)
 	p.AwaitRunning(t, 1, time.Minute)
-	r.Starter(t, "doctor", "--cluster-name", "devstack")
+	r.Starter(t, "doctor")
 	start := func() error {
 		var errs []error
 		for _, name := range []string{component.Temporal, component.Worker, component.Bridge} {
@@ -82,7 +82,7 @@ func TestAProcessThatIsDownIsNamed(t *testing.T) {
 		return strings.Contains(said, "No worker has been at work since ") && strings.Contains(said, "No bridge has been at work since ") &&
 			strings.Contains(said, "nobody has seen the change yet"), said
 	})
-	said, err := r.TryStarter(t, "doctor", "--cluster-name", "devstack")
+	said, err := r.TryStarter(t, "doctor")
 	require.Error(t, err)
 	for number, missing := range map[string]string{"13": "FAILED  heartbeats: No worker has been at work since ", "14": "FAILED  heartbeats: No bridge has been at work since "} {
 		require.Contains(t, said, missing)
@@ -90,7 +90,7 @@ func TestAProcessThatIsDownIsNamed(t *testing.T) {
 	}
 
 	require.NoError(t, r.Stack.Stop(t.Context(), component.Temporal))
-	said, err = r.TryStarter(t, "doctor", "--cluster-name", "devstack")
+	said, err = r.TryStarter(t, "doctor")
 	require.Error(t, err)
 	for _, part := range []string{"FAILED  Temporal and its namespace: ", "starter bootstrap"} {
 		require.Contains(t, said, part)
