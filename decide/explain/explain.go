@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"millwright/api/vocabulary"
 	"millwright/decide/list"
 	"millwright/decide/phrase"
 )
@@ -79,6 +80,9 @@ const (
 // machines, then the oldest. Waits that nothing blocks are left out. Of is how many machines there are.
 func summarize(own []Wait, machines []Machine, of int, now time.Time) Summary {
 	groups := list.Map(list.Where(own, Wait.Blocked), func(w Wait) group { return group{Wait: w} })
+	if slices.ContainsFunc(own, func(w Wait) bool { return slices.Contains(w.Blockers, vocabulary.ConditionReplacementHeld) }) {
+		machines = list.Where(machines, func(m Machine) bool { return m.Step != vocabulary.StepAwaitReplacement }) // the object says why
+	}
 	machines = list.Sorted(machines, func(a, b Machine) int { return cmp.Compare(a.Name, b.Name) }) // they come in any order
 	groups = append(groups, grouped(list.Where(list.Map(machines, Machine.WaitsFor), Wait.Blocked))...)
 	var s Summary

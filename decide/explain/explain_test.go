@@ -88,8 +88,8 @@ func TestSentencesOfMachines(t *testing.T) {
 			"Ready is Unknown (NodeStatusUnknown) (since 09:00:00 UTC); it fails and is replaced at 09:10:00 UTC; `kubectl describe node n-1`",
 		},
 		"5: no quota": {
-			waiting(vocabulary.StepCreateInstance, "no room", blocked("ResourceExhausted"), until("09:20:00")), true,
-			"no room (since 09:00:00 UTC); it fails and is replaced at 09:20:00 UTC; `starter provider check -n shop small`",
+			waiting(vocabulary.StepCreateInstance, "create instance of machine m-1: no room", blocked("ResourceExhausted"), until("09:20:00")), true,
+			"no room (since 09:00:00 UTC); it fails and is replaced at 09:20:00 UTC; `starter explain machine/m-1 -n shop`",
 		},
 		"6: wrong credentials": {
 			waiting(vocabulary.StepCreateInstance, "the credentials are not valid", blocked("Unauthenticated")), true,
@@ -105,7 +105,11 @@ func TestSentencesOfMachines(t *testing.T) {
 		},
 		"9: it is held": {
 			waiting(vocabulary.StepHeld, "held: lunch", leaving, blocked("Hold")), true,
-			"held: lunch (since 09:00:00 UTC); `starter drain resume shop/m-1`",
+			"held: lunch (since 09:00:00 UTC); nothing more happens until somebody resumes it; `starter drain resume shop/m-1`",
+		},
+		"9: a drain is held, and has a deadline": {
+			waiting(vocabulary.StepHeld, "held: lunch", leaving, blocked("Hold"), until("11:00:00")), true,
+			"held: lunch (since 09:00:00 UTC); nothing more happens until somebody resumes it; `starter drain resume shop/m-1`",
 		},
 		"a hook": {
 			waiting(vocabulary.StepAwaitHooks, "waits until these hooks are removed: x/y", leaving, blocked("x/y"), func(m *explain.Machine) { m.Hook = "x/y" }), true,
@@ -113,11 +117,15 @@ func TestSentencesOfMachines(t *testing.T) {
 		},
 		"11: no worker serves its provider": {
 			waiting(vocabulary.StepCreateInstance, "provider aws makes the instance", until("09:20:00"), func(m *explain.Machine) { m.Unserved = "no worker serves provider aws" }), true,
-			"no worker serves provider aws (since 09:00:00 UTC); it fails and is replaced at 09:20:00 UTC; `starter provider list`",
+			"no worker serves provider aws (since 09:00:00 UTC); it fails and is replaced at 09:20:00 UTC; `starter provider list -n shop`",
+		},
+		"11: no worker serves its provider, and it is to leave": {
+			waiting(vocabulary.StepDeleteInstance, "provider aws removes instance i-1", leaving, until("09:20:00"), func(m *explain.Machine) { m.Unserved = "no worker serves provider aws" }), true,
+			"no worker serves provider aws (since 09:00:00 UTC); `starter provider list -n shop`",
 		},
 		"12: the provider hangs": {
 			waiting(vocabulary.StepCreateInstance, "provider aws makes the instance", until("09:20:00"), func(m *explain.Machine) { m.Now = at("09:05:00") }), true,
-			"the provider has not answered the call create-instance (since 09:00:00 UTC); it fails and is replaced at 09:20:00 UTC; `starter provider check -n shop small`",
+			"the provider has not answered the call create-instance (since 09:00:00 UTC); it fails and is replaced at 09:20:00 UTC; `starter explain machine/m-1 -n shop`",
 		},
 		"12: not before long": {
 			waiting(vocabulary.StepCreateInstance, "provider aws makes the instance", until("09:20:00"), func(m *explain.Machine) { m.Now = at("09:04:59") }), false,
@@ -125,7 +133,7 @@ func TestSentencesOfMachines(t *testing.T) {
 		},
 		"12: it hangs while it deletes": {
 			waiting(vocabulary.StepDeleteInstance, "provider aws removes instance i-1", leaving, blocked("ProviderCall"), func(m *explain.Machine) { m.Now = at("10:00:00") }), true,
-			"the provider has not answered the call delete-instance (since 09:00:00 UTC); `starter provider check -n shop small`",
+			"the provider has not answered the call delete-instance (since 09:00:00 UTC); `starter explain machine/m-1 -n shop`",
 		},
 		"one has come meanwhile": {
 			waiting(vocabulary.StepCreateInstance, "provider aws makes the instance", blocked("NoWorker"), until("09:20:00")), false,
@@ -254,15 +262,21 @@ func TestWhatADeploymentItselfWaitsFor(t *testing.T) {
 		reason     string
 		says       string
 	}{
-		"9: it is paused":           {explain.Deployment{Busy: true, Conditions: progressing("DeploymentPaused", "paused: 1 of 4 up to date")}, "Paused", "paused: 1 of 4 up to date (since 09:00:00 UTC); `starter rollout resume shop/d`"},
-		"paused, and complete":      {explain.Deployment{Conditions: progressing("DeploymentPaused", "paused: 4 of 4 up to date")}, "", ""},
-		"9: it was cancelled":       {explain.Deployment{Busy: true, Conditions: progressing("RolloutHeld", "held: ann")}, "Hold", "held: ann (since 09:00:00 UTC); `starter rollout resume shop/d`"},
-		"9: it waits for approval":  {explain.Deployment{Conditions: progressing("RolloutWaiting", "step 1 of 2")}, "Approval", "step 1 of 2 (since 09:00:00 UTC); `starter rollout approve shop/d --reason …`"},
-		"a step lasts":              {explain.Deployment{Until: at("10:30:00"), Conditions: progressing("RolloutWaiting", "step 1 of 2")}, "Step", "step 1 of 2 (since 09:00:00 UTC); the next step begins at 10:30:00 UTC; `starter rollout approve shop/d --reason …`"},
-		"no progress":               {explain.Deployment{Conditions: progressing("ProgressDeadlineExceeded", "no progress for 10m0s")}, "ProgressDeadlineExceeded", "no progress for 10m0s (since 09:00:00 UTC); `starter rollout status shop/d`"},
-		"it is invalid":             {explain.Deployment{Conditions: progressing("Invalid", "the selector is empty")}, "Invalid", "the selector is empty (since 09:00:00 UTC); `kubectl edit machinedeployment -n shop d`"},
-		"its set is refused":        {explain.Deployment{Conditions: progressing("MachineSetCreateError", "quota")}, "Refused", "quota (since 09:00:00 UTC); `kubectl edit machinedeployment -n shop d`"},
-		"10: the breaker holds":     {explain.Deployment{Hold: "3 of 5 nodes look dead", HoldSince: at("09:30:00")}, "ReplacementHeld", "failed machines are not replaced: 3 of 5 nodes look dead (since 09:30:00 UTC); `kubectl get machines -n shop`"},
+		"9: it is paused":          {explain.Deployment{Busy: true, Conditions: progressing("DeploymentPaused", "paused: 1 of 4 up to date")}, "Paused", "paused: 1 of 4 up to date (since 09:00:00 UTC); `starter rollout resume shop/d`"},
+		"paused, and complete":     {explain.Deployment{Conditions: progressing("DeploymentPaused", "paused: 4 of 4 up to date")}, "", ""},
+		"9: it was cancelled":      {explain.Deployment{Busy: true, Conditions: progressing("RolloutHeld", "held: ann")}, "Hold", "held: ann (since 09:00:00 UTC); `starter rollout resume shop/d`"},
+		"9: it waits for approval": {explain.Deployment{Conditions: progressing("RolloutWaiting", "step 1 of 2")}, "Approval", "step 1 of 2 (since 09:00:00 UTC); `starter rollout approve shop/d --reason …`"},
+		"a step lasts":             {explain.Deployment{Until: at("10:30:00"), Conditions: progressing("RolloutWaiting", "step 1 of 2")}, "Step", "step 1 of 2 (since 09:00:00 UTC); the next step begins at 10:30:00 UTC; `starter rollout approve shop/d --reason …`"},
+		"no progress":              {explain.Deployment{Conditions: progressing("ProgressDeadlineExceeded", "no progress for 10m0s")}, "ProgressDeadlineExceeded", "no progress for 10m0s (since 09:00:00 UTC); `starter rollout status shop/d`"},
+		"it is invalid":            {explain.Deployment{Conditions: progressing("Invalid", "the selector is empty")}, "Invalid", "the selector is empty (since 09:00:00 UTC); `kubectl edit machinedeployment -n shop d`"},
+		"its set is refused":       {explain.Deployment{Conditions: progressing("MachineSetCreateError", "quota")}, "Refused", "quota (since 09:00:00 UTC); `kubectl edit machinedeployment -n shop d`"},
+		"10: the breaker holds":    {explain.Deployment{Hold: "3 of 5 nodes look dead", HoldSince: at("09:30:00")}, "ReplacementHeld", "failed machines are not replaced: 3 of 5 nodes look dead (since 09:30:00 UTC); `kubectl get machines -n shop`"},
+		"10: its machines do not repeat it": {
+			explain.Deployment{
+				Hold: "3 of 5 nodes look dead", HoldSince: at("09:30:00"), Of: 5,
+				Machines: []explain.Machine{waiting(vocabulary.StepAwaitReplacement, "not granted: 3 of 5 nodes look dead", blocked("ReplacementHeld"))},
+			}, "ReplacementHeld", "failed machines are not replaced: 3 of 5 nodes look dead (since 09:30:00 UTC); `kubectl get machines -n shop`",
+		},
 		"a rollout that progresses": {explain.Deployment{Conditions: progressing("MachineSetUpdated", "2 of 4")}, "", ""},
 		"7a: the class of its set": {
 			explain.Deployment{Sets: []explain.Set{{

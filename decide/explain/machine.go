@@ -38,10 +38,10 @@ func (m Machine) WaitsFor() Wait {
 		return Wait{}
 	}
 	m.BlockedBy = list.Where(m.BlockedBy, func(name string) bool { return name != vocabulary.BlockedNoWorker && name != vocabulary.BlockedCall }) // of an earlier report
-	w := Wait{Goal: m.goal(), Blockers: m.BlockedBy, Cause: strings.TrimPrefix(m.Cause, "node "+m.Node+": "), Since: m.Since}
+	w := Wait{Goal: m.goal(), Blockers: m.BlockedBy, Cause: m.cause(), Since: m.Since}
 	w.Next, w.At = m.next()
 	if m.Unserved != "" && m.calls() {
-		w.Blockers, w.Cause, w.Command = []string{vocabulary.BlockedNoWorker}, m.Unserved, "starter provider list"
+		w.Blockers, w.Cause, w.Command = []string{vocabulary.BlockedNoWorker}, m.Unserved, "starter provider list -n "+m.Namespace
 		return w
 	}
 	if m.slow() {
@@ -52,6 +52,15 @@ func (m Machine) WaitsFor() Wait {
 	}
 	w.Command = m.command(w)
 	return w
+}
+
+// cause returns the cause without the name of the machine or of its node, so that machines with the same cause are one group.
+func (m Machine) cause() string {
+	cause := strings.TrimPrefix(m.Cause, "node "+m.Node+": ")
+	if call, why, found := strings.Cut(cause, " of machine "+m.Name+": "); found && !strings.Contains(call, ":") {
+		return why
+	}
+	return cause
 }
 
 // slowCall is after which time a call of the provider counts as hanging. Source: clouds answer within seconds, slow ones within two or three
@@ -102,6 +111,8 @@ func (m Machine) goal() Words {
 // next says what happens at the end of the step. The deletion of an instance has no end: its call is repeated.
 func (m Machine) next() (Words, time.Time) {
 	switch {
+	case m.Step == vocabulary.StepHeld:
+		return Words{"nothing more happens until somebody resumes it", "nothing more happens until somebody resumes them"}, time.Time{}
 	case m.volumes():
 		return Words{"it goes on without the volume", "they go on without the volumes"}, m.Deadline
 	case m.Means != "" && m.Then == drain.Kill:
@@ -112,7 +123,7 @@ func (m Machine) next() (Words, time.Time) {
 		return Words{"it goes on without the pods that are left", "they go on without the pods that are left"}, m.Deadline
 	case m.Deleting && m.calls() && m.Deadline.IsZero() && m.repeats():
 		return Words{"the call is repeated", "the calls are repeated"}, time.Time{}
-	case m.Deadline.IsZero():
+	case m.Deadline.IsZero(), m.Deleting && m.calls():
 		return Words{}, time.Time{}
 	}
 	switch m.Step {
@@ -166,6 +177,8 @@ func (m Machine) command(w Wait) string {
 		return fmt.Sprintf("kubectl describe machine -n %s %s", m.Namespace, m.Name)
 	case m.Hook != "":
 		return fmt.Sprintf("kubectl annotate machine -n %s %s %s-", m.Namespace, m.Name, m.Hook)
+	case kind == "ResourceExhausted", kind == vocabulary.BlockedCall: // it shows the open call, or when the next one is
+		return fmt.Sprintf("starter explain machine/%s -n %s", m.Name, m.Namespace)
 	case m.Step == vocabulary.StepAwaitReplacement:
 		return fmt.Sprintf("kubectl delete machine -n %s %s", m.Namespace, m.Name)
 	case m.calls():

@@ -37,7 +37,7 @@ type command struct {
 func Command(e kubecli.Environment) *cobra.Command {
 	x := &command{Objects: kubecli.Objects{Environment: e, Kind: "object"}}
 	c := &cobra.Command{
-		Use:   "explain [KIND/]NAME",
+		Use:   "explain [KIND/|NAMESPACE/]NAME",
 		Short: "Say what a deployment, set, machine, class or node waits for, and the command that changes it",
 		Long: `explain begins with the sentence that the object's status has, too: what it waits for, since when, what happens without a person and
 when, and the command that changes it. Then it says what only Temporal knows: whether workers are there, and which attempt of which
@@ -79,10 +79,10 @@ func (x *command) run(ctx context.Context, out io.Writer, text string) error {
 	if err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintln(out, kubecli.Paint(out, s.tone(), s.sentence()))
-	if s.seen != 0 && s.seen != s.generation {
-		_, _ = fmt.Fprintf(out, "The status is of generation %d, and the object has generation %d: nobody has seen the change yet.\n", s.seen, s.generation)
+	if s.unseen() { // before the sentence, which is of an earlier generation
+		_, _ = fmt.Fprintln(out, kubecli.Paint(out, kubecli.Stuck, fmt.Sprintf("The status is of generation %d, and the object has generation %d: nobody has seen the change yet.", s.seen, s.generation)))
 	}
+	_, _ = fmt.Fprintln(out, kubecli.Paint(out, s.tone(), s.sentence()))
 	for _, line := range append(Heartbeats(ctx, clients.Leases, x.Now()), x.ask(ctx, clients, s)...) {
 		_, _ = fmt.Fprintln(out, line)
 	}
@@ -92,24 +92,35 @@ func (x *command) run(ctx context.Context, out io.Writer, text string) error {
 // find reads the named object.
 func (x *command) find(ctx context.Context, clients kubecli.Clients, text string) (*subject, error) {
 	kind, name, given := strings.Cut(text, "/")
-	if !given {
+	namespaced := given && !isKind(kind)
+	switch {
+	case !given:
 		kind, name = "", text
+	case namespaced: // NAMESPACE/NAME, as other commands take it
+		kind, x.Namespace = "", kind
 	}
-	tried := 0
 	for _, k := range kubecli.Kinds {
 		if kind != "" && !slices.Contains(k.Names, strings.ToLower(kind)) {
 			continue
 		}
-		tried++
 		s, err := x.read(ctx, clients, k.Kind, k.Names[0], name)
 		if err == nil || !apierrors.IsNotFound(err) {
 			return s, err
 		}
 	}
-	if tried == 0 {
-		return nil, fmt.Errorf("%q is no kind: give machinedeployment, machineset, machine, machineclass or node", kind)
+	if namespaced {
+		return nil, fmt.Errorf("%q is no kind, and in no namespace of that name is an object %s: give machinedeployment, machineset, machine, machineclass or node", x.Namespace, name)
 	}
 	return nil, fmt.Errorf("there is no %s %s in namespace %s", cmp.Or(kind, "object"), name, x.Namespace)
+}
+
+func isKind(word string) bool {
+	for _, k := range kubecli.Kinds {
+		if slices.Contains(k.Names, strings.ToLower(word)) {
+			return true
+		}
+	}
+	return false
 }
 
 func (x *command) read(ctx context.Context, clients kubecli.Clients, of request.Kind, kind, name string) (*subject, error) {
@@ -237,12 +248,21 @@ func (s *subject) sentence() string {
 	return name + " waits for nothing: " + s.calm
 }
 
+// unseen reports whether the status is of an earlier generation.
+func (s *subject) unseen() bool { return s.seen != 0 && s.seen != s.generation }
+
 // tone is that of the sentence: an object that waits for something that only takes time is well.
 func (s *subject) tone() kubecli.Tone {
-	if s.operation != nil && len(s.operation.BlockedBy) > 0 {
+	if s.unseen() || s.operation != nil && len(s.operation.BlockedBy) > 0 {
 		return kubecli.Stuck
 	}
 	return kubecli.Good
+}
+
+// cause is the beginning of the sentence of an operation, or the cause of its step if the status has no sentence yet.
+func cause(o *v1alpha1.Operation) string {
+	why, _, _ := strings.Cut(o.WaitsFor, " (since ")
+	return cmp.Or(why, o.Cause)
 }
 
 // mostMachines is how many waiting machines are listed. Source: half a screen.
@@ -261,7 +281,7 @@ func (s *subject) table(out io.Writer, now time.Time) error {
 	rows := [][]any{{"MACHINE", "STATUS", "STEP", "SINCE", "DEADLINE", "WAITS FOR"}}
 	for _, m := range waiting[:min(len(waiting), mostMachines)] {
 		o := m.Status.CurrentOperation
-		rows = append(rows, []any{m.Name, kubecli.Status(m), o.Step, kubecli.Age(o.Since.Time, now), kubecli.Clock(cache.TimeOf(o.Deadline), now), o.Cause})
+		rows = append(rows, []any{m.Name, kubecli.Status(m), o.Step, kubecli.Age(o.Since.Time, now), kubecli.Clock(cache.TimeOf(o.Deadline), now), cause(o)})
 	}
 	_, _ = fmt.Fprintln(out)
 	if err := kubecli.WriteTable(out, rows); err != nil {

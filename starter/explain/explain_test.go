@@ -55,13 +55,18 @@ func TestExplain(t *testing.T) {
 	}{
 		"a deployment": {
 			args: []string{"mcd/web"}, temporal: func(*clitest.FakeTemporal) {},
-			says: "machinedeployment shop/web: 1 of 2 machines waits for its instance\n" +
-				"The status is of generation 2, and the object has generation 3: nobody has seen the change yet.\n" + table,
+			says: "The status is of generation 2, and the object has generation 3: nobody has seen the change yet.\n" +
+				"machinedeployment shop/web: 1 of 2 machines waits for its instance\n" + table,
+		},
+		"with its namespace": {
+			args: []string{"shop/web"}, temporal: func(*clitest.FakeTemporal) {},
+			says: "The status is of generation 2, and the object has generation 3: nobody has seen the change yet.\n" +
+				"machinedeployment shop/web: 1 of 2 machines waits for its instance\n" + table,
 		},
 		"without a kind the deployment comes first": {
 			args: []string{"web"}, temporal: func(f *clitest.FakeTemporal) { f.Unpolled = []string{"garden/provider-aws", "garden/machines"} },
-			says: "machinedeployment shop/web: 1 of 2 machines waits for its instance\n" +
-				"The status is of generation 2, and the object has generation 3: nobody has seen the change yet.\n" +
+			says: "The status is of generation 2, and the object has generation 3: nobody has seen the change yet.\n" +
+				"machinedeployment shop/web: 1 of 2 machines waits for its instance\n" +
 				"No worker polls queue garden/machines: nothing moves until a worker runs.\n" +
 				"No worker serves provider aws (queue garden/provider-aws): no instance is made or deleted until one runs.\n" + table,
 		},
@@ -158,8 +163,9 @@ func TestTop(t *testing.T) {
 
 func TestExplainFindsNothing(t *testing.T) {
 	w := clitest.NewWorld(stack()...)
+	w.Cluster = kubefake.NewClientset()
 	for arg, want := range map[string]string{
-		"pod/web": `"pod" is no kind: give machinedeployment, machineset, machine, machineclass or node`,
+		"pod/web": `"pod" is no kind, and in no namespace of that name is an object web: give machinedeployment, machineset, machine, machineclass or node`,
 		"mcd/no":  "there is no mcd no in namespace shop",
 	} {
 		_, err := w.Run(t.Context(), Command(w.Environment()), arg, "-n", "shop")

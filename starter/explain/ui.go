@@ -28,8 +28,9 @@ func UICommand(e kubecli.Environment) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "ui [[KIND/]NAME]",
 		Short: "Print the page of Temporal's UI that shows an object, or all work in progress",
-		Long: `ui prints the address of a page of Temporal's UI: that of the workflow of an object, or the list of all that run. Its column Stuck is
-true for what stands still. The columns of the list are a setting of the browser: choose MachineNamespace, Machine, Step, Stuck,
+		Long: `ui prints the address of a page of Temporal's UI: that of the workflow that works on an object (its rollout or its drain, if one is open),
+or the list of all that run. The sentence of explain is on the tab User Metadata. The column Stuck of the list is true for what stands
+still. The columns of the list are a setting of the browser: choose MachineNamespace, Machine, Step, Stuck,
 BlockedBy and Deadline once with the gear above the list.`,
 		Example: `  starter ui
   starter ui --stuck
@@ -74,7 +75,11 @@ func (x *ui) run(ctx context.Context, out io.Writer, text string) error {
 		if installation == "" || s.workflow == "" {
 			return fmt.Errorf("%s %s: the installation is not known: give --cluster-name", s.kind, s.object.GetName())
 		}
-		page, query = page.JoinPath(url.PathEscape(s.workflowID(installation))), ""
+		id := s.workflowID(installation)
+		if o := s.operation; o != nil && o.WorkflowID != "" { // its rollout or its drain, if one is open
+			id = o.WorkflowID
+		}
+		page, query = page.JoinPath(url.PathEscape(id)), ""
 	}
 	if query != "" {
 		page.RawQuery = url.Values{"query": {query}}.Encode()

@@ -17,9 +17,9 @@ func TestPagesOfTheUI(t *testing.T) {
 		args []string
 		says string
 	}{
-		"what runs":          {nil, base + "?query=ExecutionStatus%3D%22Running%22\n"},
-		"what stands still":  {[]string{"--stuck"}, base + "?query=ExecutionStatus%3D%22Running%22+AND+Stuck%3Dtrue\n"},
-		"a machine":          {[]string{"machine/web-b", "-n", "shop"}, base + "/garden%2Fmachine%2Fshop%2Fweb-b%2Fuid-m\n"},
+		"what runs":         {nil, base + "?query=ExecutionStatus%3D%22Running%22\n"},
+		"what stands still": {[]string{"--stuck"}, base + "?query=ExecutionStatus%3D%22Running%22+AND+Stuck%3Dtrue\n"},
+		"a machine: the workflow that its status names": {[]string{"machine/web-b", "-n", "shop"}, base + "/garden%2Fmachine%2Fshop%2Fweb-a%2Fuid-m\n"},
 		"a deployment":       {[]string{"web", "-n", "shop"}, base + "/garden%2Fmachinedeployment%2Fshop%2Fweb%2Fuid-x\n"},
 		"another UI":         {[]string{"--ui-address", "https://temporal.example.com/ui", "--temporal-namespace", "prod"}, "https://temporal.example.com/ui/namespaces/prod/workflows?query=ExecutionStatus%3D%22Running%22\n"},
 		"of an installation": {[]string{"mcs/web-1", "-n", "shop", "--cluster-name", "field"}, base + "/field%2Fmachineset%2Fshop%2Fweb-1%2Fuid-x\n"},

@@ -55,14 +55,20 @@ func (m *machineDeployment) do(ctx workflow.Context, d deployment.Decision) (act
 		m.awaitMarks(ctx) // only one workflow writes nodes at a time
 	}
 	if d.Operation != "" && d.Operation != m.over { // an earlier run of this workflow started it
-		m.Show(ctx, run.Step{Name: vocabulary.StepRollout, Why: "a rollout is open: " + d.Pending.Why, Table: setTable(d.Picture)}.Explained(d.Blocked))
+		m.Show(ctx, rolledBy(d.Operation))
 		return true, m.follow(ctx, d.Operation, d)
 	}
-	m.Show(ctx, m.doing(d).Explained(d.Blocked))
 	if d.Rollout.Rolling && d.Rollout.HoldBy != rollout.HeldBy && d.Rollout.Create == nil && !d.Prepare {
+		m.Show(ctx, rolledBy(run.InstallationOf(ctx).ID(run.KindRollout, m.Ref, d.Rollout.Revision)))
 		return true, m.roll(ctx, d)
 	}
+	m.Show(ctx, m.doing(d).Explained(d.Blocked))
 	return m.act(ctx, d)
+}
+
+// rolledBy is the step while a rollout is open. This workflow decides nothing meanwhile, so it shows nothing that would become untrue.
+func rolledBy(id string) run.Step {
+	return run.Step{Name: vocabulary.StepRollout, Why: "the workflow " + id + " rolls the template out: its page says what it waits for"}
 }
 
 // roll starts a rollout and waits until it has ended. If a rollout is open already, because an earlier run of this workflow
@@ -102,8 +108,6 @@ func (m *machineDeployment) doing(d deployment.Decision) run.Step {
 	switch {
 	case d.Rollout.Create != nil:
 		return run.Step{Name: vocabulary.StepCreateSet, Why: d.Rollout.Why}
-	case d.Rollout.Rolling && d.Rollout.HoldBy != rollout.HeldBy:
-		return run.Step{Name: vocabulary.StepRollout, Why: d.Pending.Why, Table: setTable(d.Picture)}
 	case len(d.Rollout.Resize) > 0:
 		return run.Step{Name: vocabulary.StepResizeSet, Why: d.Rollout.Why}
 	case d.Pending.Need == attention.Deletion:

@@ -56,10 +56,13 @@ func TestMachineDeploymentLeavesTheSetsToItsRollout(t *testing.T) {
 		}
 		return workflows.RolloutResult{Outcome: workflows.OutcomeCompleted, Versions: kube.MinVersions{kube.SetsResource: "77"}}, nil
 	})
+	var page string
 	w.env.RegisterDelayedCallback(func() {
+		page = workflowstest.Shows(t, w.env)
 		w.env.SignalWorkflow(run.SignalChanged, run.Changed{UID: workflowstest.Ref.UID, Versions: kube.MinVersions{kube.MachinesResource: "9"}})
 	}, time.Minute)
 	w.runDeployment(t)
+	require.Contains(t, page, "the workflow "+rolloutID+" rolls the template out", "it shows nothing that would become untrue meanwhile")
 
 	require.Equal(t, []string{"start " + rolloutID}, w.log, "it writes nothing while the rollout is open")
 	require.Equal(t, []time.Duration{0, time.Hour}, w.looks, "nor does it decide anything")

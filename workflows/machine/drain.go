@@ -1,6 +1,8 @@
 package machine
 
 import (
+	"fmt"
+
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
@@ -34,7 +36,9 @@ func (m *machine) drain(ctx workflow.Context, d activities.Decision) error {
 	if load.Queue != "" {
 		return m.queue(ctx, d, load.Queue)
 	}
-	m.Show(ctx, stageOf(*d.Deletion, d))
+	shown := stageOf(*d.Deletion, d)
+	shown.Why = fmt.Sprintf("the workflow %s drains node %s: its page says what it waits for", run.InstallationOf(ctx).ID(run.KindDrain, m.Ref), d.NodeName)
+	m.Show(ctx, shown)
 	_, err = m.runDrain(ctx, d, "")
 	return err
 }

@@ -67,7 +67,7 @@ func situations() map[string]stuck {
 			namespace: "quota",
 			make:      func(t *testing.T, namespace string) *rig.Pool { return pool(t, namespace, quotaZone, 2) },
 			reason:    "ResourceExhausted",
-			says:      []string{"1 of 2 machines waits for its instance", "it fails and is replaced at ", "`starter provider check -n quota small`"},
+			says:      []string{"1 of 2 machines waits for its instance", "it fails and is replaced at ", "`starter explain machine/quota-"},
 			mend:      func(t *testing.T, p *rig.Pool) { p.Scale(t, 1) }, after: 1,
 		},
 		"6: the credentials are wrong": {
@@ -139,7 +139,7 @@ func situations() map[string]stuck {
 				return r.Pool(t, namespace, namespace, 2, func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "elsewhere" })
 			},
 			reason: "NoWorker",
-			says:   []string{"2 of 2 machines wait for their instances", "no worker serves provider elsewhere", "they fail and are replaced ", "`starter provider list`"},
+			says:   []string{"2 of 2 machines wait for their instances", "no worker serves provider elsewhere", "they fail and are replaced ", "`starter provider list -n unserved`"},
 		},
 		"2: two budgets for one pod": {
 			namespace: "budgets",
