@@ -146,20 +146,25 @@ func (m *machine) creationTimer(ctx workflow.Context, at time.Time) workflow.Fut
 func (m *machine) reconsider(ctx workflow.Context, d activities.Decision, call cloud.InstanceCall) (callOutcome, time.Time, error) {
 	if d.Need == attention.Instance {
 		now, err := m.Decide(ctx)
-		if err != nil || now.Gone || now.Need != attention.Instance {
+		if err != nil || now.Gone || now.Need != attention.Instance || elsewhere(now, d) {
 			return aborted, now.CreateBy, err
 		}
 		d.CreateBy = now.CreateBy
 	} else if d.Deletion == nil { // the instance of a stale node is deleted, the machine stays: no change cancels that
 		return overtaken, d.CreateBy, nil
 	} else if now, err := m.Decide(ctx); err != nil || now.Deletion == nil || now.Deletion.BlockedBy != nil || now.Deletion.Stage != d.Deletion.Stage ||
-		m.unasked(d) && now.Deletion.Hurry && !d.Deletion.Hurry {
+		m.unasked(d) && now.Deletion.Hurry && !d.Deletion.Hurry || elsewhere(now, d) {
 		return aborted, time.Time{}, err // a person holds the deletion, has abandoned the instance, or wants no drain
 	}
 	if call.Known != nil {
 		return hurried, d.CreateBy, nil
 	}
 	return overtaken, d.CreateBy, m.tell(ctx, call)
+}
+
+// elsewhere reports whether the class names another provider than before: the call must go to the queue of that one.
+func elsewhere(now, before activities.Decision) bool {
+	return now.Provider != "" && now.Provider != before.Provider
 }
 
 // tell reports the step of an open call again when the status does not name what blocks it: its provider has lost its workers or has one

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/mock"
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
@@ -470,6 +471,29 @@ func TestMachineTriesAgainWhenItWasMendedDuringTheCall(t *testing.T) {
 	require.Equal(t, 3, calls)
 	require.Less(t, w.env.Now().Sub(start), 5*time.Minute, "waited although the signal had come")
 	require.Equal(t, "Running", w.reports[len(w.reports)-1].Phase)
+}
+
+// A call that waits in the queue of a provider which nobody serves is given up when the class names another provider.
+func TestACallFollowsTheProviderOfItsClass(t *testing.T) {
+	w := newWorld(t)
+	w.decision.Provider = "nobody"
+	over := make(chan struct{})
+	var queues []string
+	w.create = func(ctx context.Context, _ cloud.InstanceCall) (cloud.InstanceAnswer, error) {
+		if queues = append(queues, activity.GetInfo(ctx).TaskQueue); len(queues) == 1 {
+			w.decision.Provider = "virtual"
+			w.env.SignalWorkflow(run.SignalChanged, run.Changed{UID: workflowstest.Ref.UID})
+			w.mu.Unlock() // the call lasts, and decisions go on
+			<-over
+			w.mu.Lock()
+			return cloud.InstanceAnswer{}, ctx.Err()
+		}
+		close(over)
+		return cloud.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1"}, nil
+	}
+	w.after(2*time.Minute, w.joined)
+	w.run(t)
+	require.Equal(t, []string{"provider-nobody", "provider-virtual"}, queues)
 }
 
 // A node that joined without a signal is seen at the deadline, and not treated as missing.

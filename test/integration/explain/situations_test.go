@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"millwright/api/v1alpha1"
@@ -140,6 +141,10 @@ func situations() map[string]stuck {
 			},
 			reason: "NoWorker",
 			says:   []string{"2 of 2 machines wait for their instances", "no worker serves provider elsewhere", "they fail and are replaced ", "`starter provider list -n unserved`"},
+			mend: func(t *testing.T, p *rig.Pool) {
+				_, err := r.Machines.MachineV1alpha1().MachineClasses(p.Namespace).Patch(t.Context(), "elsewhere", types.MergePatchType, []byte(`{"provider":"virtual"}`), metav1.PatchOptions{})
+				require.NoError(t, err)
+			}, after: 2,
 		},
 		"2: two budgets for one pod": {
 			namespace: "budgets",
