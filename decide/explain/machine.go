@@ -115,12 +115,8 @@ func (m Machine) next() (Words, time.Time) {
 		return Words{"nothing more happens until somebody resumes it", "nothing more happens until somebody resumes them"}, time.Time{}
 	case m.volumes():
 		return Words{"it goes on without the volume", "they go on without the volumes"}, m.Deadline
-	case m.Means != "" && m.Then == drain.Kill:
-		return Words{"its pods are killed", "their pods are killed"}, m.Deadline
-	case m.Means != "" && m.Then != "":
-		return Words{"its pods are deleted", "their pods are deleted"}, m.Deadline
 	case m.Means != "":
-		return Words{"it goes on without the pods that are left", "they go on without the pods that are left"}, m.Deadline
+		return m.then(), m.Deadline
 	case m.Deleting && m.calls() && m.Deadline.IsZero() && m.repeats():
 		return Words{"the call is repeated", "the calls are repeated"}, time.Time{}
 	case m.Deadline.IsZero(), m.Deleting && m.calls():
@@ -134,6 +130,18 @@ func (m Machine) next() (Words, time.Time) {
 		return Words{"it counts as failed", "they count as failed"}, m.Deadline
 	}
 	return Words{"it fails and is replaced", "they fail and are replaced"}, m.Deadline
+}
+
+// then says what a drain does at the end of its present means.
+func (m Machine) then() Words {
+	switch m.Then {
+	case drain.Kill:
+		return Words{"its pods are killed", "their pods are killed"}
+	case "":
+		return Words{"it goes on without the pods that are left", "they go on without the pods that are left"}
+	default:
+		return Words{"its pods are deleted", "their pods are deleted"}
+	}
 }
 
 // volumes reports whether only volumes block the machine.

@@ -152,14 +152,20 @@ func (m *machine) reconsider(ctx workflow.Context, d activities.Decision, call c
 		d.CreateBy = now.CreateBy
 	} else if d.Deletion == nil { // the instance of a stale node is deleted, the machine stays: no change cancels that
 		return overtaken, d.CreateBy, nil
-	} else if now, err := m.Decide(ctx); err != nil || now.Deletion == nil || now.Deletion.BlockedBy != nil || now.Deletion.Stage != d.Deletion.Stage ||
-		m.unasked(d) && now.Deletion.Hurry && !d.Deletion.Hurry || elsewhere(now, d) {
-		return aborted, time.Time{}, err // a person holds the deletion, has abandoned the instance, or wants no drain
+	} else if now, err := m.Decide(ctx); err != nil || m.unwanted(now, d) {
+		return aborted, time.Time{}, err
 	}
 	if call.Known != nil {
 		return hurried, d.CreateBy, nil
 	}
 	return overtaken, d.CreateBy, m.tell(ctx, call)
+}
+
+// unwanted reports whether a call of a deletion is not wanted any more: a person holds the deletion, has abandoned the instance, or wants no
+// drain; or the class names another provider.
+func (m *machine) unwanted(now, before activities.Decision) bool {
+	return now.Deletion == nil || now.Deletion.BlockedBy != nil || now.Deletion.Stage != before.Deletion.Stage ||
+		m.unasked(before) && now.Deletion.Hurry && !before.Deletion.Hurry || elsewhere(now, before)
 }
 
 // elsewhere reports whether the class names another provider than before: the call must go to the queue of that one.
