@@ -278,7 +278,7 @@ func TestEachReasonOfBlockedIsInTheRunbook(t *testing.T) {
 	assert.Equal(t, slices.Sorted(maps.Keys(reasons)), slices.Compact(explained))
 }
 
-// A link to a section names one that is there. The name of a section in a link is that which GitHub makes.
+// Each link to a section leads to a section that exists. The name of a section in a link is that which GitHub makes.
 func TestLinksLeadToSections(t *testing.T) {
 	sections := map[string]map[string]bool{}
 	sectionsOf := func(name string) map[string]bool {

@@ -139,7 +139,7 @@ func (p *presence) renew(ctx context.Context) error {
 	return nil
 }
 
-// stamp sets the holder, the time of a renewal, and whose Lease it is.
+// stamp sets the holder, the time of a renewal, and the name of the installation.
 func (p *presence) stamp(lease *coordinationv1.Lease) {
 	lease.Spec.HolderIdentity = &p.identity
 	lease.Spec.RenewTime = new(metav1.NowMicro())

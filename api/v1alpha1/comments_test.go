@@ -137,7 +137,7 @@ func TestCommentsNameWhatAFieldCanHold(t *testing.T) {
 		return values
 	}
 	steps := prefixed(words.constants, "Step")
-	sweeps := words.groups["Steps of the collection of orphans, and of the drains of nodes whose Machine does not exist."] // no object has them
+	sweeps := words.groups["Steps of the workflow that collects orphans."] // no object has them
 	require.NotEmpty(t, sweeps)
 	names("Operation.Step", slices.DeleteFunc(steps, func(step string) bool { return slices.Contains(sweeps, step) }))
 	names("Operation.BlockedBy", prefixed(words.constants, "Blocked"))

@@ -120,7 +120,7 @@ const (
 const (
 	// LeaseWorkers is the name of the Lease that the workers of an installation renew while they are at work.
 	LeaseWorkers = "millwright-worker"
-	// AnnotationInstallation is the name of the installation that the Lease is of.
+	// AnnotationInstallation names the installation whose workers renew the Lease LeaseWorkers.
 	AnnotationInstallation = "machine.sapcloud.io/installation"
 	// AnnotationAbsences holds the times in which no worker was at work: JSON, a list of "from" and "to".
 	AnnotationAbsences = "machine.sapcloud.io/absences"

@@ -54,7 +54,7 @@ const (
 	StepReleaseSecrets      = "release-secrets"      // finalizers are removed from Secrets
 )
 
-// Steps of the collection of orphans, and of the drains of nodes whose Machine does not exist.
+// Steps of the workflow that collects orphans.
 const (
 	StepFindOrphans    = "find-orphans"    // the provider lists the instances
 	StepCollectOrphans = "collect-orphans" // instances without a Machine are deleted

@@ -154,7 +154,7 @@ func (f Facts) installation() (all []Finding) {
 	return all
 }
 
-// working says by which signs MCM is at work.
+// working returns the signs that MCM is at work, one sentence each; none: it is not.
 func (f Facts) working() (signs []string) {
 	for _, l := range f.Leases {
 		if l.Holder != "" && f.Now.Sub(l.Renewed) <= l.Lasts {

@@ -92,7 +92,7 @@ func (x *command) run(ctx context.Context, out io.Writer, text string) error {
 // find reads the named object.
 func (x *command) find(ctx context.Context, clients kubecli.Clients, text string) (*subject, error) {
 	kind, name, given := strings.Cut(text, "/")
-	namespaced := given && !isKind(kind)
+	namespaced := given && !slices.ContainsFunc(kubecli.Kinds, func(k kubecli.NamedKind) bool { return k.Is(kind) })
 	switch {
 	case !given:
 		kind, name = "", text
@@ -100,7 +100,7 @@ func (x *command) find(ctx context.Context, clients kubecli.Clients, text string
 		kind, x.Namespace = "", kind
 	}
 	for _, k := range kubecli.Kinds {
-		if kind != "" && !slices.Contains(k.Names, strings.ToLower(kind)) {
+		if kind != "" && !k.Is(kind) {
 			continue
 		}
 		s, err := x.read(ctx, clients, k.Kind, k.Names[0], name)
@@ -112,15 +112,6 @@ func (x *command) find(ctx context.Context, clients kubecli.Clients, text string
 		return nil, fmt.Errorf("%q is no kind, and in no namespace of that name is an object %s: give machinedeployment, machineset, machine, machineclass or node", x.Namespace, name)
 	}
 	return nil, fmt.Errorf("there is no %s %s in namespace %s", cmp.Or(kind, "object"), name, x.Namespace)
-}
-
-func isKind(word string) bool {
-	for _, k := range kubecli.Kinds {
-		if slices.Contains(k.Names, strings.ToLower(word)) {
-			return true
-		}
-	}
-	return false
 }
 
 func (x *command) read(ctx context.Context, clients kubecli.Clients, of request.Kind, kind, name string) (*subject, error) {

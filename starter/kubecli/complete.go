@@ -24,12 +24,18 @@ const (
 	KindNode  request.Kind = "Node"
 )
 
-// Kinds are the kinds that KIND/NAME can name, in the order in which a name without a kind is looked for. The first of the Names is the
-// kind's word in messages.
-var Kinds = []struct {
+// NamedKind is a kind with its names on the command line.
+type NamedKind struct {
 	Kind  request.Kind
 	Names []string // in lower case
-}{
+}
+
+// Is reports whether a word is one of the names, in any case of letters.
+func (k NamedKind) Is(word string) bool { return slices.Contains(k.Names, strings.ToLower(word)) }
+
+// Kinds are the kinds that KIND/NAME can name, in the order in which a name without a kind is looked for. The first of the Names is the
+// kind's word in messages.
+var Kinds = []NamedKind{
 	{request.MachineDeployment, []string{"machinedeployment", "machinedeployments", "mcd"}},
 	{KindSet, []string{"machineset", "machinesets", "mcs"}},
 	{request.Machine, []string{"machine", "machines", "mc"}},
@@ -53,18 +59,16 @@ func (o *Objects) CompleteKindAndName(c *cobra.Command, args []string, typed str
 	}
 	word, name, given := strings.Cut(typed, "/")
 	var offered []string
-	for _, k := range Kinds {
-		switch {
-		case !given:
-			offered = append(offered, k.Names[0]+"/")
-		case slices.Contains(k.Names, strings.ToLower(word)):
-			for _, n := range o.names(c, name, k.Kind) {
-				offered = append(offered, word+"/"+n)
-			}
-		}
-	}
 	if !given {
+		for _, k := range Kinds {
+			offered = append(offered, k.Names[0]+"/")
+		}
 		return offered, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	}
+	if i := slices.IndexFunc(Kinds, func(k NamedKind) bool { return k.Is(word) }); i >= 0 {
+		for _, n := range o.names(c, name, Kinds[i].Kind) {
+			offered = append(offered, word+"/"+n)
+		}
 	}
 	return offered, cobra.ShellCompDirectiveNoFileComp
 }
